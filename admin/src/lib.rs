@@ -1,0 +1,1 @@
+//! The management plane: configuration, metrics and the HTTP API.

@@ -1,0 +1,1 @@
+//! The requester library, the load generator and the proofs against foreign peers.

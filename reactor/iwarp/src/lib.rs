@@ -1,0 +1,1 @@
+//! MPA, DDP and RDMAP as a state machine without I/O.

@@ -1,0 +1,3 @@
+//! The pinned polling loop of one core, and the provider-neutral RDMA [`fabric`].
+
+pub mod fabric;

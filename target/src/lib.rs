@@ -1,0 +1,1 @@
+//! The Millrace service: NFS over RPC-over-RDMA.

@@ -1,0 +1,1 @@
+//! The Store trait and its stores.
