@@ -228,6 +228,8 @@ pub enum Ended {
 /// What a provider reports.
 #[derive(Debug)]
 pub enum Event {
+    /// A connection arrived at a listener that hands over ([`Provider::adopt`]).
+    Incoming(Incoming),
     /// A peer asks for a connection. Answer with [`Provider::accept`] or [`Provider::reject`];
     /// receives may be posted before that.
     ConnectRequest {
@@ -312,15 +314,36 @@ pub struct ConnectParameters {
     pub private_data: PrivateData,
 }
 
+/// A connection that has arrived and not been answered, on its way to the reactor that shall own
+/// it. It may cross threads; a [`Provider`] of the same kind adopts it there.
+#[derive(Debug)]
+pub struct Incoming {
+    /// Who listened.
+    pub listener: ListenerId,
+    /// The peer's address.
+    pub peer: SocketAddr,
+    /// The listener's limits.
+    pub limits: QueuePairLimits,
+    /// The connected socket. Providers without sockets add their own kind here.
+    pub socket: std::os::fd::OwnedFd,
+}
+
 /// All queue pairs of one fabric on one reactor. Not `Send`: it lives and dies on its core.
 pub trait Provider {
     /// A short word for logs and metrics: `iwarp`, `verbs`, `loopback`.
     fn name(&self) -> &'static str;
 
-    /// Starts to listen. Several reactors may listen on one address; whose poll sees a new
-    /// connection first takes it, unless the service places it elsewhere.
-    fn listen(&mut self, address: SocketAddr, limits: QueuePairLimits)
-    -> std::io::Result<ListenerId>;
+    /// Starts to listen. With `hand_over` every new connection is reported as
+    /// [`Event::Incoming`] for the service to place; without, this provider keeps it.
+    fn listen(
+        &mut self,
+        address: SocketAddr,
+        limits: QueuePairLimits,
+        hand_over: bool,
+    ) -> std::io::Result<ListenerId>;
+
+    /// Takes over a connection that arrived at another reactor's listener.
+    fn adopt(&mut self, incoming: Incoming, now: Instant) -> std::io::Result<()>;
 
     /// The address that a listener is bound to (with the port that the system chose for port 0).
     fn listener_address(&self, listener: ListenerId) -> Option<SocketAddr>;
