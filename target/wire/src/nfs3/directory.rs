@@ -154,7 +154,7 @@ impl DirectoryEntry for NamePlus<'_> {
 ///         break;
 ///     }
 /// }
-/// assert_eq!(list.count(), 7);
+/// assert_eq!(list.count(), 8);
 /// list.finish(end).unwrap();
 /// ```
 #[derive(Debug)]
