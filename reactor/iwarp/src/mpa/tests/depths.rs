@@ -123,6 +123,15 @@ fn mpa_ird_05_too_small_an_initiator_ird_is_rejected_with_the_needed_number() {
         let (_, step) = fed(config.clone(), &enhanced_request(client_server(offered, 5)));
         request_of(step);
     }
+    let config = ResponderConfig {
+        required_ord: u16::MAX,
+        ..responding(16, 16)
+    };
+    let (_, step) = fed(
+        config,
+        &enhanced_request(client_server(DEPTH_BY_APPLICATION, 5)),
+    );
+    request_of(step);
 }
 
 #[test]

@@ -363,8 +363,10 @@ fn mpa_req_12_reject_flag_counts_in_replies_only() {
     assert_eq!(step, InitiatorStep::Rejected(rejection));
 
     for config in [InitiatorConfig::default(), exchanging(2, 2)] {
-        assert!(!request_frame(config).reject);
+        let initiator = Initiator::new(config, Instant::now()).unwrap();
+        assert_eq!(initiator.output()[16] & 0x20, 0);
     }
+    assert!(!parsed(FrameKind::Request, &raw_request(0x20, 1, b"")).reject);
     let (negotiated, reply) = accept(&ResponderConfig::default(), &raw_request(0x20, 1, b"hello"));
     assert_eq!(negotiated.private_data, b"hello");
     assert!(!reply.reject);
