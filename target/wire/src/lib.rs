@@ -10,13 +10,17 @@
 //! | [`rpc`] | call and reply headers, record marks | RFC 5531 |
 //! | [`rpcrdma`] | transport headers and chunk lists | RFC 8166, RFC 5666 |
 //! | [`private_data`] | the message exchanged at connection time | RFC 8797 |
+//! | [`rpcbind`] | port mapper versions 2 to 4, universal addresses | RFC 1833, RFC 5665 |
+//! | [`mount`] | MOUNT version 3 | RFC 1813 appendix I |
 //! | [`nfs3`] | NFS version 3 | RFC 1813 |
 
 #![forbid(unsafe_code)]
 
 pub mod xdr;
 
+pub mod mount;
 pub mod nfs3;
 pub mod private_data;
 pub mod rpc;
+pub mod rpcbind;
 pub mod rpcrdma;

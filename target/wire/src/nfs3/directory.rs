@@ -1,10 +1,8 @@
 //! Results of READDIR and READDIRPLUS: lists of entries (RFC 1813 sections 3.3.16 and 3.3.17).
 
-use core::marker::PhantomData;
-
 use super::types::{CookieVerifier, PostAttributes};
 use super::{FileHandle, Outcome, Status};
-use crate::xdr::{Decode, Decoder, Encode, Encoder, Result, pad, xdr_struct};
+use crate::xdr::{Decode, Decoder, Encode, Encoder, List, Result, pad, xdr_struct};
 
 /// Results of READDIR; a failure tells of the directory.
 pub type ReaddirResults<'a> = Outcome<DirectoryOk<'a, Name<'a>>, PostAttributes>;
@@ -39,79 +37,35 @@ xdr_struct! {
     }
 }
 
-/// Entries of a directory as received: checked once, then walked without errors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entries<'a, E> {
-    bytes: &'a [u8],
-    count: usize,
-    entry: PhantomData<E>,
-}
-
-impl<'a, E: Decode<'a>> Entries<'a, E> {
-    /// How many.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// The entries in order.
-    pub fn iter(&self) -> impl Iterator<Item = E> + use<'a, E> {
-        let mut input = Decoder::new(self.bytes);
-        (0..self.count).map_while(move |_| Option::decode(&mut input).ok().flatten())
-    }
-}
-
 /// Results of READDIR and READDIRPLUS as received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DirectoryOk<'a, E> {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DirectoryOk<'a, E: Decode<'a>> {
     /// Attributes of the directory.
     pub attributes: PostAttributes,
     /// Verifier to send with the cookies.
     pub verifier: CookieVerifier,
     /// The entries.
-    pub entries: Entries<'a, E>,
+    pub entries: List<'a, E>,
     /// Whether the directory ends behind the last entry.
     pub eof: bool,
 }
 
 impl<'a, E: Decode<'a>> Decode<'a> for DirectoryOk<'a, E> {
     fn decode(input: &mut Decoder<'a>) -> Result<Self> {
-        let attributes = Decode::decode(input)?;
-        let verifier = Decode::decode(input)?;
-        let list = input.rest();
-        let start = input.position();
-        let (mut end, mut count) = (start, 0);
-        while Option::<E>::decode(input)?.is_some() {
-            count += 1;
-            end = input.position();
-        }
-        let bytes = list.get(..end - start).unwrap_or_default();
-        let entries = Entries {
-            bytes,
-            count,
-            entry: PhantomData,
-        };
         Ok(Self {
-            attributes,
-            verifier,
-            entries,
+            attributes: Decode::decode(input)?,
+            verifier: Decode::decode(input)?,
+            entries: Decode::decode(input)?,
             eof: input.bool()?,
         })
     }
 }
 
-impl<E> Encode for DirectoryOk<'_, E> {
+impl<'a, E: Decode<'a> + Encode> Encode for DirectoryOk<'a, E> {
     fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
         self.attributes.encode(out)?;
         self.verifier.encode(out)?;
-        out.raw(self.entries.bytes)?;
-        out.u32(0)?;
+        self.entries.encode(out)?;
         out.bool(self.eof)
     }
 }

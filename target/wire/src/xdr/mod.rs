@@ -12,12 +12,14 @@ mod bulk;
 mod decoder;
 mod encoder;
 mod impls;
+mod list;
 #[macro_use]
 mod macros;
 
 pub use bulk::{Bulk, Data, Padding, Taken};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
+pub use list::{List, encode_list};
 pub(crate) use macros::{xdr_enum, xdr_struct};
 
 /// Why bytes do not decode, or a value does not encode.
