@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // Each test file uses its part.
 
+pub mod headers;
+
 use arrayvec::ArrayVec;
 use millrace_wire::nfs3::*;
 use millrace_wire::xdr::{Bulk, Encode, Encoder};
