@@ -13,3 +13,4 @@ pub mod mount3;
 pub mod network;
 pub mod nfs3;
 pub mod replay;
+pub mod tcp;
