@@ -182,7 +182,8 @@ impl<S: Store> Exports<S> {
 
 fn is_normal(path: &str) -> bool {
     let mut components = path.split('/');
-    path.len() <= PATH_MAX
+    path.starts_with('/')
+        && path.len() <= PATH_MAX
         && components.next() == Some("")
         && (path == "/" || components.all(|name| !matches!(name, "" | "." | "..")))
 }

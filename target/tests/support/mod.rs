@@ -30,7 +30,7 @@ use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder, Padding};
 pub const SECRET: [u8; 16] = *b"a secret of test";
 pub const LIMITS: Limits = Limits {
     headroom: 64,
-    message: 1 << 20,
+    message: (1 << 20) + 4096,
     apart: None,
 };
 
@@ -171,6 +171,21 @@ impl Bench {
 
     /// Sends a message as it is.
     pub fn send(&self, message: &[u8], bulk: &[BulkArgument], chunks: &mut Chunks<'_>) -> Replied {
+        self.send_call(message, bulk, Padding::default(), chunks)
+    }
+
+    /// Sends a message of type RDMA_MSGP.
+    pub fn send_padded(&self, message: &[u8], padding: Padding) -> Replied {
+        self.send_call(message, &[], padding, &mut Chunks::default())
+    }
+
+    fn send_call(
+        &self,
+        message: &[u8],
+        bulk: &[BulkArgument],
+        padding: Padding,
+        chunks: &mut Chunks<'_>,
+    ) -> Replied {
         let buffer = self.pool.try_acquire(Class::Control).unwrap();
         let mut reply = Reply::new(&self.pool, buffer, self.limits.get(), self.lists.take());
         let call = Call {
@@ -178,7 +193,7 @@ impl Bench {
             arrived: Instant::now(),
             message,
             bulk,
-            padding: Padding::default(),
+            padding,
         };
         let answer = ready(self.service.serve(call, chunks, &mut reply));
         let mut parts = reply.into_parts();
