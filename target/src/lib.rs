@@ -6,7 +6,12 @@
 
 pub mod call;
 pub mod counters;
+pub mod dispatch;
 pub mod exports;
 pub mod handle;
+pub mod mount3;
 pub mod network;
+pub mod nfs3;
 pub mod replay;
+pub mod rpcbind;
+pub mod tcp;
