@@ -13,4 +13,5 @@ pub mod mount3;
 pub mod network;
 pub mod nfs3;
 pub mod replay;
+pub mod rpcbind;
 pub mod tcp;
