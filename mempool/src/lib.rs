@@ -7,3 +7,30 @@
 //! * A [`Slice`] is what fabric and storage operations take: a registered address range together
 //!   with what keeps it alive. Dropping the last slice of a buffer returns it to its pool, so
 //!   memory that an operation may still touch cannot be reused.
+//!
+//! `unsafe` stands in three modules only: `memory` (mapping), `window` (raw copies) and `buffer`
+//! (the exclusive view).
+
+mod acquire;
+mod arena;
+mod buffer;
+mod class;
+mod gauges;
+mod hugepages;
+mod memory;
+mod plan;
+mod pool;
+mod registry;
+mod slice;
+mod wait;
+mod window;
+
+pub use acquire::Acquire;
+pub use arena::{Arena, ArenaError, RegionId, RegisterError, Registrar};
+pub use buffer::Buffer;
+pub use class::Class;
+pub use gauges::{ClassGauges, PoolGauges};
+pub use hugepages::{HugepagePolicy, PageSize};
+pub use pool::{Pool, PoolConfig};
+pub use registry::{Mapped, Registry};
+pub use slice::Slice;

@@ -1,1 +1,12 @@
 //! The Millrace service: NFS over RPC-over-RDMA.
+//!
+//! [`call`] is the seam: transports on one side, programs on the other.
+
+#![forbid(unsafe_code)]
+
+pub mod call;
+pub mod counters;
+pub mod exports;
+pub mod handle;
+pub mod network;
+pub mod replay;

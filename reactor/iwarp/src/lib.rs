@@ -1,1 +1,3 @@
 //! MPA, DDP and RDMAP as a state machine without I/O.
+
+pub mod mpa;

@@ -1,0 +1,151 @@
+//! Arenas: one mapping each, registered with every fabric.
+
+use std::error::Error;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::memory::Mapping;
+
+/// Names one arena of a registry; never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RegionId(pub u32);
+
+/// One mapping of memory. It may be used from every thread, and lives until the last buffer,
+/// slice and pool cut from it is gone; then it is unregistered and unmapped.
+pub struct Arena {
+    id: RegionId,
+    mapping: Mapping,
+    /// Those who registered this arena, in that order.
+    registrars: Mutex<Vec<Arc<dyn Registrar>>>,
+}
+
+impl Arena {
+    pub(crate) fn new(id: RegionId, mapping: Mapping) -> Self {
+        Self {
+            id,
+            mapping,
+            registrars: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The number that slices of this arena carry ([`crate::Slice::region`]).
+    pub fn id(&self) -> RegionId {
+        self.id
+    }
+
+    /// The first byte.
+    pub fn base(&self) -> NonNull<u8> {
+        self.mapping.base()
+    }
+
+    /// Length in bytes, a multiple of [`Arena::page_size`].
+    #[allow(clippy::len_without_is_empty)] // An arena is never empty.
+    pub fn len(&self) -> usize {
+        self.mapping.len()
+    }
+
+    /// Size in bytes of the pages that back the arena.
+    pub fn page_size(&self) -> usize {
+        self.mapping.page_size()
+    }
+
+    pub(crate) fn register_with(
+        &self,
+        registrar: &Arc<dyn Registrar>,
+    ) -> Result<(), RegisterError> {
+        registrar.register(self)?;
+        let mut registrars = self
+            .registrars
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        registrars.push(Arc::clone(registrar));
+        Ok(())
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let registrars = self
+            .registrars
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        for registrar in std::mem::take(registrars).iter().rev() {
+            registrar.unregister(self);
+        }
+    }
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Arena")
+            .field("id", &self.id)
+            .field("len", &self.len())
+            .field("page_size", &self.page_size())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A fabric's door to the memory: told once of every arena, before any of it is used.
+///
+/// Calls come on the thread that makes or drops the arena, and must not call the registry.
+pub trait Registrar: Send + Sync {
+    /// Registers the whole arena. After an error the arena is not used with this fabric.
+    fn register(&self, arena: &Arena) -> Result<(), RegisterError>;
+
+    /// Ends the registration; the memory is unmapped next. Called once per successful
+    /// [`Registrar::register`].
+    fn unregister(&self, arena: &Arena);
+}
+
+/// A fabric could not register an arena.
+#[derive(Debug, thiserror::Error)]
+#[error("the fabric cannot register memory: {0}")]
+pub struct RegisterError(#[source] Box<dyn Error + Send + Sync>);
+
+impl RegisterError {
+    /// Wraps the fabric's own reason.
+    pub fn new(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(reason.into())
+    }
+}
+
+/// Why an arena could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ArenaError {
+    /// [`crate::HugepagePolicy::Required`], and the system has not enough.
+    #[error(
+        "not enough hugepages of {} KiB: {wanted} wanted, {free} free ({source}); \
+         run `{command}`, or set mempool.hugepages to auto", page_size >> 10
+    )]
+    Hugepages {
+        /// Page size in bytes.
+        page_size: usize,
+        /// Pages needed for the arena.
+        wanted: usize,
+        /// Pages that were free.
+        free: usize,
+        /// What to run.
+        command: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The system has no hugepages at all.
+    #[error("this kernel has no hugepages; set mempool.hugepages to auto or off")]
+    NoHugepages,
+    /// The size overflows when rounded up to whole pages.
+    #[error("an arena of {0} bytes is impossible")]
+    Size(usize),
+    /// Not even small pages could be mapped.
+    #[error("cannot map {bytes} bytes: {source}")]
+    Map {
+        /// The length of the mapping.
+        bytes: usize,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A fabric refused the memory.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+}

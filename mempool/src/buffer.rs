@@ -1,0 +1,131 @@
+//! Exclusive buffers, and the count of who holds a piece of pool memory.
+//!
+//! A [`Slot`] is a fixed piece of an arena. While it is free, the pool holds its one `Rc`; while
+//! it is lent, [`Lease`]s do, and the last to go gives it back. A [`Buffer`] holds the only lease
+//! of its slot, so its view of the bytes is exclusive by construction.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut, Range};
+use std::rc::{Rc, Weak};
+
+use crate::pool::Inner;
+use crate::slice::Slice;
+use crate::window::Window;
+use crate::{Class, RegionId};
+
+pub(crate) struct Slot {
+    pub window: Window,
+    pub class: Class,
+    /// Gone when the pool was dropped first; the slot then just ends, and with the last slot its
+    /// arena.
+    pub pool: Weak<Inner>,
+}
+
+/// One holder of a lent slot. The option is empty only while the last holder is being dropped.
+#[derive(Clone)]
+pub(crate) struct Lease(Option<Rc<Slot>>);
+
+impl Lease {
+    /// Lends a slot: `slot` is its only `Rc`.
+    pub fn new(slot: Rc<Slot>) -> Self {
+        debug_assert_eq!(
+            Rc::strong_count(&slot),
+            1,
+            "a free slot has one holder, the pool"
+        );
+        Self(Some(slot))
+    }
+
+    pub fn window(&self) -> &Window {
+        &self.slot().window
+    }
+
+    /// Whether this is the only lease of the slot.
+    pub fn is_sole(&self) -> bool {
+        Rc::strong_count(self.slot()) == 1
+    }
+
+    fn slot(&self) -> &Rc<Slot> {
+        self.0.as_ref().expect("emptied by drop alone")
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(slot) = self.0.take()
+            && Rc::strong_count(&slot) == 1
+            && let Some(pool) = slot.pool.upgrade()
+        {
+            pool.give_back(slot);
+        }
+    }
+}
+
+/// A pool buffer that nobody else can see: plain bytes, of the size of its [`Class`].
+///
+/// The content is what the last user left (zeros at first); in debug builds, a poison pattern.
+/// Dropping it returns it to its pool.
+pub struct Buffer {
+    lease: Lease,
+}
+
+impl Buffer {
+    /// Wraps the only lease of a slot.
+    pub(crate) fn new(lease: Lease) -> Self {
+        assert!(lease.is_sole(), "a buffer is exclusive");
+        Self { lease }
+    }
+
+    /// Bytes of the buffer.
+    pub fn capacity(&self) -> usize {
+        self.lease.window().len()
+    }
+
+    /// The size class.
+    pub fn class(&self) -> Class {
+        self.lease.slot().class
+    }
+
+    /// The arena that it was cut from.
+    pub fn region(&self) -> RegionId {
+        self.lease.window().region()
+    }
+
+    /// Gives up the exclusive view for a registered range that fabric operations take.
+    ///
+    /// # Panics
+    /// If the range is not inside the buffer.
+    pub fn into_slice(self, range: Range<usize>) -> Slice {
+        Slice::of_pool(self.lease, range)
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let window = self.lease.window();
+        // SAFETY: the window is mapped and was initialised by the kernel. This buffer holds the
+        // only lease of the slot, so there is no slice of it, and thus no operation that writes
+        // it; pools keep their arenas to themselves, so no shared slice covers it either.
+        unsafe { std::slice::from_raw_parts(window.at(0).as_ptr(), window.len()) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let window = self.lease.window();
+        // SAFETY: as in `deref`, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(window.at(0).as_ptr(), window.len()) }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Buffer")
+            .field("region", &self.region())
+            .field("class", &self.class())
+            .finish_non_exhaustive()
+    }
+}

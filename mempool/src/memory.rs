@@ -1,0 +1,142 @@
+//! Mapping and unmapping memory: the only module that knows addresses as such.
+
+use std::alloc::Layout;
+use std::io;
+use std::ptr::NonNull;
+
+use memmap2::{Advice, MmapOptions, MmapRaw};
+
+use crate::PageSize;
+
+const SMALL_PAGE: usize = 4096;
+
+/// One private, anonymous, resident mapping that is not inherited by forked children.
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    page_size: usize,
+    kind: Kind,
+}
+
+enum Kind {
+    /// Mapped by hugepage-rs, which wants the layout back.
+    Default(Layout),
+    /// Mapped by memmap2, unmapped by its drop.
+    Mapped { _map: MmapRaw },
+}
+
+// SAFETY: the mapping is plain memory that this value owns; no thread owns it in particular. The
+// accesses to its bytes are the business of `window` and `buffer`.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; shared references give out nothing but the address and length.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes (a positive multiple of `page_size`) in pages of the system's default
+    /// hugepage size, which is `page_size`.
+    pub fn default_hugepages(len: usize, page_size: usize) -> io::Result<Self> {
+        assert!(len > 0 && len.is_multiple_of(page_size), "whole pages");
+        let layout = Layout::from_size_align(len, page_size)
+            .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        // SAFETY: the layout's size is not zero. The crate's own look-up of the page size cannot
+        // fail, for ours of the same line succeeded.
+        let base = unsafe { hugepage_rs::alloc(layout) };
+        let base = NonNull::new(base).ok_or_else(io::Error::last_os_error)?;
+        let mapping = Self {
+            base,
+            len,
+            page_size,
+            kind: Kind::Default(layout),
+        };
+        mapping.settle()?;
+        Ok(mapping)
+    }
+
+    /// Maps `len` bytes (a positive multiple of the page size) in hugepages of a chosen size.
+    pub fn chosen_hugepages(len: usize, page_size: PageSize) -> io::Result<Self> {
+        assert!(
+            len > 0 && len.is_multiple_of(page_size.bytes()),
+            "whole pages"
+        );
+        let map = MmapOptions::new()
+            .len(len)
+            .huge(Some(page_size.bits()))
+            .map_anon()?;
+        Self::from_map(map.into(), page_size.bytes())
+    }
+
+    /// Maps `len` bytes in small pages; with `transparent`, asks the kernel to merge them.
+    pub fn small_pages(len: usize, transparent: bool) -> io::Result<Self> {
+        let map = MmapOptions::new().len(len).map_anon()?;
+        if transparent {
+            // Advice only: where the kernel does not know it, small pages serve as well.
+            let _ = map.advise(Advice::HugePage);
+        }
+        Self::from_map(map.into(), SMALL_PAGE)
+    }
+
+    fn from_map(map: MmapRaw, page_size: usize) -> io::Result<Self> {
+        let len = map.len();
+        let base = NonNull::new(map.as_mut_ptr()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mapping = Self {
+            base,
+            len,
+            page_size,
+            kind: Kind::Mapped { _map: map },
+        };
+        mapping.settle()?;
+        Ok(mapping)
+    }
+
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn page_size(&self) -> usize {
+        self.page_size
+    }
+
+    /// Keeps forked children from sharing the pages (a copy on write would move them away from
+    /// under the adapter), and faults all pages in, so that no request pays for it.
+    fn settle(&self) -> io::Result<()> {
+        self.advise(libc::MADV_DONTFORK)?;
+        match self.advise(libc::MADV_POPULATE_WRITE) {
+            // Kernels before 5.14 do not know the advice.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.touch(),
+            Err(error) => return Err(error),
+            Ok(()) => {}
+        }
+        Ok(())
+    }
+
+    fn advise(&self, advice: libc::c_int) -> io::Result<()> {
+        // SAFETY: the range is our own mapping, and neither advice changes its contents.
+        let outcome = unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, advice) };
+        if outcome == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+
+    fn touch(&self) {
+        for offset in (0..self.len).step_by(self.page_size) {
+            // SAFETY: inside our mapping, which nobody else knows yet.
+            unsafe { self.base.as_ptr().add(offset).write_volatile(0) };
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if let Kind::Default(layout) = self.kind {
+            // SAFETY: allocated with this layout in `default_hugepages`; everything that points
+            // into it holds the arena that owns this value.
+            unsafe { hugepage_rs::dealloc(self.base.as_ptr(), layout) };
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! How a pool's memory is divided: a reserve per class, the rest by need.
+//!
+//! Each class is given its reserve at the start, so that bulk data can never starve control
+//! traffic. What remains of an [`Extent`] goes to whichever class first runs empty: large buffers
+//! from the top, the others from the bottom, so that neither leaves gaps.
+
+use std::sync::Arc;
+
+use crate::Class;
+use crate::arena::Arena;
+
+/// Bytes taken at once for small classes, so that the bottom stays aligned for all.
+const CARVE_UNIT: usize = Class::Medium.size();
+
+/// Buffers of `class` that a pool of `bytes` starts with.
+pub(crate) fn reserve(class: Class, bytes: usize) -> usize {
+    let (share, least) = match class {
+        Class::Control => (bytes / 16, 256 << 10),
+        Class::Medium => (bytes / 4, 512 << 10),
+        Class::Large => (bytes / 4, 1 << 20),
+    };
+    share.max(least) / class.size()
+}
+
+/// The part of an arena that no class has taken yet.
+pub(crate) struct Extent {
+    arena: Arc<Arena>,
+    low: usize,
+    high: usize,
+}
+
+impl Extent {
+    pub fn new(arena: Arc<Arena>) -> Self {
+        let high = arena.len() - arena.len() % Class::Large.size();
+        Self {
+            arena,
+            low: 0,
+            high,
+        }
+    }
+
+    pub fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    /// Takes memory for `class`: the first byte and the number of buffers. `None` when too little
+    /// is left.
+    pub fn carve(&mut self, class: Class) -> Option<(usize, usize)> {
+        let bytes = class.size().max(CARVE_UNIT);
+        if self.high - self.low < bytes {
+            return None;
+        }
+        let start = if class == Class::Large {
+            self.high -= bytes;
+            self.high
+        } else {
+            self.low += bytes;
+            self.low - bytes
+        };
+        Some((start, bytes / class.size()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Extent, reserve};
+    use crate::{Class, HugepagePolicy, Registry};
+
+    #[test]
+    fn the_reserves_fit_every_pool_and_leave_something_by_need() {
+        for mebibytes in (2..64).step_by(2).chain([256, 1024, 65536]) {
+            let bytes = mebibytes << 20;
+            let reserved: usize = Class::ALL
+                .iter()
+                .map(|&class| reserve(class, bytes) * class.size())
+                .sum();
+            assert!(reserved < bytes, "{reserved} of {bytes}");
+            assert!(Class::ALL.iter().all(|&class| reserve(class, bytes) > 0));
+        }
+    }
+
+    #[test]
+    fn carving_gives_every_byte_to_one_buffer() {
+        let arena = Registry::new(HugepagePolicy::Off).arena(4 << 20).unwrap();
+        let mut used = vec![false; arena.len() / 4096];
+        let mut extent = Extent::new(arena);
+        let mut turns = Class::ALL.iter().cycle();
+        let mut misses = 0;
+        while misses < Class::ALL.len() {
+            let class = *turns.next().unwrap();
+            let Some((start, count)) = extent.carve(class) else {
+                misses += 1;
+                continue;
+            };
+            misses = 0;
+            assert_eq!(start % class.size(), 0);
+            for page in &mut used[start / 4096..(start + count * class.size()) / 4096] {
+                assert!(!*page);
+                *page = true;
+            }
+        }
+        assert!(used.iter().all(|&used| used));
+    }
+}

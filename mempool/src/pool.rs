@@ -1,0 +1,240 @@
+//! The pool of one reactor: free buffers by size class, and those who wait for them.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::Waker;
+
+use crate::Class;
+use crate::acquire::Acquire;
+use crate::arena::ArenaError;
+use crate::buffer::{Buffer, Lease, Slot};
+use crate::gauges::PoolGauges;
+use crate::plan::{self, Extent};
+use crate::registry::Registry;
+use crate::wait::{State as Waiter, WaitQueues, WaiterId};
+use crate::window::Window;
+
+/// Freed memory is filled with this in debug builds.
+const POISON: u8 = 0xdb;
+
+/// The size of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// Bytes, rounded up to whole pages and to 2 MiB.
+    pub bytes: usize,
+}
+
+/// The buffers of one reactor. Clones share them; none leaves its thread.
+#[derive(Clone)]
+pub struct Pool {
+    inner: Rc<Inner>,
+}
+
+impl Pool {
+    /// Maps the memory and cuts each class's reserve.
+    ///
+    /// # Errors
+    /// See [`Registry::arena`].
+    pub fn new(registry: &Registry, config: PoolConfig) -> Result<Self, ArenaError> {
+        let arena = registry.arena(config.bytes)?;
+        let bytes = arena.len();
+        let inner = Rc::new_cyclic(|weak| {
+            let mut state = State::default();
+            state.extents.push(Extent::new(arena));
+            let gauges = Arc::new(PoolGauges::default());
+            for class in Class::ALL {
+                while state.free[class.index()].len() < plan::reserve(class, bytes)
+                    && state.carve(class, weak, &gauges)
+                {}
+            }
+            Inner {
+                registry: registry.clone(),
+                this: weak.clone(),
+                gauges,
+                state: RefCell::new(state),
+            }
+        });
+        Ok(Self { inner })
+    }
+
+    /// A buffer at once, or `None` when the class is empty or others wait for it.
+    pub fn try_acquire(&self, class: Class) -> Option<Buffer> {
+        self.inner.take(class).map(Buffer::new)
+    }
+
+    /// Waits for a buffer. Those who wait for one class are served in the order of their first
+    /// polls.
+    pub fn acquire(&self, class: Class) -> Acquire {
+        Acquire::new(Rc::clone(&self.inner), class)
+    }
+
+    /// What other threads may read.
+    pub fn gauges(&self) -> Arc<PoolGauges> {
+        Arc::clone(&self.inner.gauges)
+    }
+
+    /// Adds memory, free for the classes that need it. Mapping it stalls the calling thread.
+    ///
+    /// # Errors
+    /// See [`Registry::arena`]; the pool is as before then.
+    pub fn grow(&self, bytes: usize) -> Result<(), ArenaError> {
+        let arena = self.inner.registry.arena(bytes)?;
+        self.inner
+            .state
+            .borrow_mut()
+            .extents
+            .push(Extent::new(arena));
+        for class in Class::ALL {
+            self.inner.serve_waiters(class);
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Pool")
+            .field("gauges", &self.inner.gauges)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) struct Inner {
+    registry: Registry,
+    this: Weak<Self>,
+    gauges: Arc<PoolGauges>,
+    state: RefCell<State>,
+}
+
+/// Invariant: while a class has waiters, it has no free slot and no extent has room for one.
+#[derive(Default)]
+struct State {
+    extents: Vec<Extent>,
+    free: [Vec<Rc<Slot>>; 3],
+    waiting: WaitQueues,
+}
+
+impl Inner {
+    pub fn take(&self, class: Class) -> Option<Lease> {
+        let mut state = self.state.borrow_mut();
+        if !state.waiting.is_empty(class) {
+            return None;
+        }
+        let slot = state.pop(class, &self.this, &self.gauges)?;
+        self.gauges.class(class).lend();
+        check_poison(&slot.window);
+        Some(Lease::new(slot))
+    }
+
+    pub fn join(&self, class: Class, waker: &Waker) -> WaiterId {
+        self.gauges.class(class).begin_wait();
+        self.state.borrow_mut().waiting.join(class, waker.clone())
+    }
+
+    pub fn poll_waiter(&self, waiter: &WaiterId, waker: &Waker) -> Option<Lease> {
+        // What a waker drops may use this pool, so none is dropped while the state is borrowed.
+        let mut waker = waker.clone();
+        self.state.borrow_mut().waiting.poll(waiter, &mut waker)
+    }
+
+    pub fn leave(&self, class: Class, waiter: &WaiterId) {
+        let left = self.state.borrow_mut().waiting.leave(waiter);
+        if matches!(left, Waiter::Waiting(_)) {
+            self.gauges.class(class).end_wait();
+        }
+        // A buffer that was served and never taken goes on to the next in line.
+        drop(left);
+    }
+
+    /// Takes back the slot of the last lease.
+    pub fn give_back(&self, slot: Rc<Slot>) {
+        poison(&slot.window);
+        let class = slot.class;
+        let mut state = self.state.borrow_mut();
+        self.gauges.class(class).give_back();
+        state.free[class.index()].push(slot);
+        drop(state);
+        self.serve_waiters(class);
+    }
+
+    fn serve_waiters(&self, class: Class) {
+        loop {
+            let mut state = self.state.borrow_mut();
+            if state.waiting.is_empty(class) {
+                return;
+            }
+            let Some(slot) = state.pop(class, &self.this, &self.gauges) else {
+                return;
+            };
+            let gauges = self.gauges.class(class);
+            gauges.end_wait();
+            gauges.lend();
+            let served = state.waiting.serve(class, Lease::new(slot));
+            drop(state);
+            if let Ok(waker) = served {
+                waker.wake();
+            }
+        }
+    }
+}
+
+impl State {
+    fn pop(&mut self, class: Class, pool: &Weak<Inner>, gauges: &PoolGauges) -> Option<Rc<Slot>> {
+        if self.free[class.index()].is_empty() && !self.carve(class, pool, gauges) {
+            return None;
+        }
+        self.free[class.index()].pop()
+    }
+
+    /// Cuts more buffers of a class out of what no class has yet.
+    fn carve(&mut self, class: Class, pool: &Weak<Inner>, gauges: &PoolGauges) -> bool {
+        let found = self.extents.iter_mut().find_map(|extent| {
+            let (start, count) = extent.carve(class)?;
+            Some((Arc::clone(extent.arena()), start, count))
+        });
+        let Some((arena, start, count)) = found else {
+            return false;
+        };
+        let gauges = gauges.class(class);
+        gauges.add_capacity(count as u64);
+        let free = &mut self.free[class.index()];
+        // Room for every slot of the class, so that giving back never allocates.
+        free.reserve(
+            usize::try_from(gauges.capacity())
+                .expect("64-bit")
+                .max(free.len())
+                - free.len(),
+        );
+        for index in (0..count).rev() {
+            let first = start + index * class.size();
+            let window = Window::new(&arena, first..first + class.size());
+            poison(&window);
+            free.push(Rc::new(Slot {
+                window,
+                class,
+                pool: Weak::clone(pool),
+            }));
+        }
+        true
+    }
+}
+
+fn poison(window: &Window) {
+    if cfg!(debug_assertions) {
+        window.fill(0..window.len(), POISON);
+    }
+}
+
+/// Panics in debug builds if someone wrote to free memory.
+fn check_poison(window: &Window) {
+    if cfg!(debug_assertions) {
+        let mut chunk = [0; 4096];
+        for offset in (0..window.len()).step_by(chunk.len()) {
+            window.copy_to(offset, &mut chunk);
+            assert!(chunk == [POISON; 4096], "free memory was written to");
+        }
+    }
+}

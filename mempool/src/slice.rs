@@ -1,0 +1,200 @@
+//! Slices: registered address ranges together with what keeps them alive.
+
+use std::any::Any;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::RegionId;
+use crate::arena::Arena;
+use crate::buffer::{Buffer, Lease};
+use crate::window::Window;
+
+/// A range of registered memory, for fabric and storage operations.
+///
+/// Clones share the memory and its owner: the pool buffer returns to its pool, or the shared owner
+/// is released, when the last one is dropped. Since an adapter, the kernel or another thread may
+/// be writing the bytes, there is no safe reference to them, only copies, whose result is to be
+/// trusted no more than any peer's bytes.
+#[derive(Clone)]
+pub struct Slice {
+    owner: Owner,
+    /// First byte, counted from the owner's window.
+    start: usize,
+    len: usize,
+}
+
+#[derive(Clone)]
+enum Owner {
+    Pool(Lease),
+    Shared {
+        window: Window,
+        _owner: Arc<dyn Any + Send + Sync>,
+    },
+}
+
+impl Slice {
+    pub(crate) fn of_pool(lease: Lease, range: Range<usize>) -> Self {
+        assert!(
+            range.start <= range.end && range.end <= lease.window().len(),
+            "inside the buffer"
+        );
+        Self {
+            start: range.start,
+            len: range.len(),
+            owner: Owner::Pool(lease),
+        }
+    }
+
+    /// A slice of memory that does not come from a pool, such as a store's extent: `owner` is held
+    /// until the last clone is gone.
+    ///
+    /// # Panics
+    /// If the range is not inside the arena.
+    pub fn shared(
+        arena: &Arc<Arena>,
+        range: Range<usize>,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
+        let len = range.len();
+        let window = Window::new(arena, range);
+        Self {
+            owner: Owner::Shared {
+                window,
+                _owner: owner,
+            },
+            start: 0,
+            len,
+        }
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the slice has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The arena that holds the bytes.
+    pub fn region(&self) -> RegionId {
+        self.window().region()
+    }
+
+    /// The first byte. Whoever goes through this pointer keeps the slice meanwhile.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.window().at(self.start).as_ptr()
+    }
+
+    /// A part of this slice, counted from its start.
+    ///
+    /// # Panics
+    /// If the range is not inside the slice.
+    pub fn slice(&self, range: Range<usize>) -> Self {
+        assert!(
+            range.start <= range.end && range.end <= self.len,
+            "inside the slice"
+        );
+        Self {
+            owner: self.owner.clone(),
+            start: self.start + range.start,
+            len: range.len(),
+        }
+    }
+
+    /// The parts before and from `at`.
+    ///
+    /// # Panics
+    /// If `at` lies beyond the end.
+    pub fn split_at(self, at: usize) -> (Self, Self) {
+        let tail = self.slice(at..self.len);
+        let mut head = self;
+        head.len = at;
+        (head, tail)
+    }
+
+    /// The whole pool buffer again, when this is the only slice of it.
+    ///
+    /// # Errors
+    /// The slice itself, when others share the buffer or it is not a pool's.
+    pub fn try_into_buffer(self) -> Result<Buffer, Self> {
+        match self.owner {
+            Owner::Pool(lease) if lease.is_sole() => Ok(Buffer::new(lease)),
+            owner => Err(Self { owner, ..self }),
+        }
+    }
+
+    /// Copies `bytes` into the slice from `offset` on.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub fn copy_from(&self, offset: usize, bytes: &[u8]) {
+        self.check(offset, bytes.len());
+        self.window().copy_from(self.start + offset, bytes);
+    }
+
+    /// Copies from the slice, from `offset` on, all of `bytes`.
+    ///
+    /// # Panics
+    /// If the slice holds fewer.
+    pub fn copy_to(&self, offset: usize, bytes: &mut [u8]) {
+        self.check(offset, bytes.len());
+        self.window().copy_to(self.start + offset, bytes);
+    }
+
+    /// Copies `range` of another slice into this one from `offset` on; they may overlap.
+    ///
+    /// # Panics
+    /// If the range is not inside `from`, or does not fit here.
+    pub fn copy_from_slice(&self, offset: usize, from: &Self, range: Range<usize>) {
+        let len = range
+            .end
+            .checked_sub(range.start)
+            .expect("a range in order");
+        self.check(offset, len);
+        from.check(range.start, len);
+        let at = from.start + range.start;
+        self.window()
+            .copy_between(self.start + offset, from.window(), at, len);
+    }
+
+    /// Fills a range with zeros.
+    ///
+    /// # Panics
+    /// If the range is not inside the slice.
+    pub fn fill_zero(&self, range: Range<usize>) {
+        let len = range
+            .end
+            .checked_sub(range.start)
+            .expect("a range in order");
+        self.check(range.start, len);
+        self.window()
+            .fill(self.start + range.start..self.start + range.end, 0);
+    }
+
+    fn window(&self) -> &Window {
+        match &self.owner {
+            Owner::Pool(lease) => lease.window(),
+            Owner::Shared { window, .. } => window,
+        }
+    }
+
+    fn check(&self, offset: usize, len: usize) {
+        assert!(
+            offset <= self.len && len <= self.len - offset,
+            "inside the slice"
+        );
+    }
+}
+
+impl fmt::Debug for Slice {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Slice")
+            .field("region", &self.region())
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}

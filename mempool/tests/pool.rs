@@ -1,0 +1,219 @@
+//! What a pool promises: buffers come back, waiters are served in order, nothing is lost.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, Wake, Waker};
+
+use millrace_mempool::{Buffer, Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+fn pool() -> Pool {
+    let registry = Registry::new(HugepagePolicy::Off);
+    Pool::new(&registry, PoolConfig { bytes: 4 << 20 }).unwrap()
+}
+
+fn drain(pool: &Pool, class: Class) -> Vec<Buffer> {
+    std::iter::from_fn(|| pool.try_acquire(class)).collect()
+}
+
+#[test]
+fn buffers_are_disjoint_and_come_back() {
+    let pool = pool();
+    let mut buffers: Vec<Buffer> = Class::ALL
+        .iter()
+        .flat_map(|&class| drain(&pool, class))
+        .collect();
+    let bytes: usize = buffers.iter().map(Buffer::capacity).sum();
+    assert_eq!(bytes, 4 << 20, "every byte can be lent");
+    for (number, buffer) in buffers.iter_mut().enumerate() {
+        buffer.fill(u8::try_from(number % 251).unwrap());
+    }
+    for (number, buffer) in buffers.iter().enumerate() {
+        let expected = u8::try_from(number % 251).unwrap();
+        assert!(buffer.iter().all(|&byte| byte == expected));
+    }
+    assert_eq!(pool.gauges().in_use(), buffers.len() as u64);
+    drop(buffers);
+    assert_eq!(pool.gauges().in_use(), 0);
+    for class in Class::ALL {
+        assert_eq!(
+            pool.gauges().class(class).high_water(),
+            pool.gauges().class(class).capacity()
+        );
+    }
+}
+
+#[test]
+fn the_last_slice_returns_the_buffer() {
+    let pool = pool();
+    let mut buffer = pool.try_acquire(Class::Medium).unwrap();
+    buffer[..8].copy_from_slice(b"abcdefgh");
+    let slice = buffer.into_slice(2..8);
+    let (head, tail) = slice.slice(0..4).split_at(1);
+    assert_eq!((slice.len(), head.len(), tail.len()), (6, 1, 3));
+    let mut bytes = [0; 3];
+    tail.copy_to(0, &mut bytes);
+    assert_eq!(&bytes, b"def");
+    tail.copy_from(1, b"XY");
+    slice.fill_zero(5..6);
+    slice.copy_from_slice(4, &tail, 1..2);
+    slice.copy_to(0, &mut bytes);
+    assert_eq!(&bytes, b"cdX");
+    drop(tail);
+    let slice = slice.try_into_buffer().unwrap_err();
+    drop(head);
+    let buffer = slice.try_into_buffer().unwrap();
+    assert_eq!(buffer.capacity(), Class::Medium.size());
+    assert_eq!(&buffer[..8], b"abcdXYX\0");
+    assert_eq!(pool.gauges().in_use(), 1);
+    drop(buffer);
+    assert_eq!(pool.gauges().in_use(), 0);
+}
+
+#[test]
+fn waiters_are_served_in_order_and_nobody_overtakes() {
+    let pool = pool();
+    let mut held = drain(&pool, Class::Large);
+    let wakes: [Arc<Wakes>; 2] = Default::default();
+    let wakers = wakes.clone().map(Waker::from);
+    let mut first = pin!(pool.acquire(Class::Large));
+    let mut second = pin!(pool.acquire(Class::Large));
+    assert!(
+        first
+            .as_mut()
+            .poll(&mut Context::from_waker(&wakers[0]))
+            .is_pending()
+    );
+    assert!(
+        second
+            .as_mut()
+            .poll(&mut Context::from_waker(&wakers[1]))
+            .is_pending()
+    );
+    assert_eq!(pool.gauges().class(Class::Large).waiters(), 2);
+    held.pop();
+    assert_eq!((wakes[0].0.load(Relaxed), wakes[1].0.load(Relaxed)), (1, 0));
+    assert!(
+        pool.try_acquire(Class::Large).is_none(),
+        "the freed buffer is promised"
+    );
+    assert!(
+        second
+            .as_mut()
+            .poll(&mut Context::from_waker(&wakers[1]))
+            .is_pending()
+    );
+    let Poll::Ready(buffer) = first.as_mut().poll(&mut Context::from_waker(&wakers[0])) else {
+        panic!("served");
+    };
+    drop(buffer);
+    assert_eq!(wakes[1].0.load(Relaxed), 1);
+    assert!(
+        second
+            .as_mut()
+            .poll(&mut Context::from_waker(&wakers[1]))
+            .is_ready()
+    );
+    assert_eq!(pool.gauges().class(Class::Large).waits_total(), 2);
+    assert_eq!(pool.gauges().class(Class::Large).waiters(), 0);
+}
+
+#[test]
+fn a_dropped_waiter_passes_its_buffer_on() {
+    let pool = pool();
+    let mut held = drain(&pool, Class::Control);
+    let mut context = Context::from_waker(Waker::noop());
+    let mut futures: Vec<_> = (0..4)
+        .map(|_| Box::pin(pool.acquire(Class::Control)))
+        .collect();
+    for future in &mut futures {
+        assert!(future.as_mut().poll(&mut context).is_pending());
+    }
+    drop(futures.remove(1));
+    held.pop();
+    drop(futures.remove(0));
+    assert!(futures[1].as_mut().poll(&mut context).is_pending());
+    assert!(
+        futures[0].as_mut().poll(&mut context).is_ready(),
+        "served by the one that left"
+    );
+    assert!(
+        futures[1].as_mut().poll(&mut context).is_ready(),
+        "and by the one just dropped"
+    );
+    drop((held, futures));
+    assert_eq!(pool.gauges().in_use(), 0);
+    assert_eq!(pool.gauges().class(Class::Control).waiters(), 0);
+    assert!(pool.try_acquire(Class::Control).is_some());
+}
+
+#[test]
+fn growth_serves_those_who_wait() {
+    let pool = pool();
+    let held = drain(&pool, Class::Large);
+    let mut context = Context::from_waker(Waker::noop());
+    let mut waiting = pin!(pool.acquire(Class::Large));
+    assert!(waiting.as_mut().poll(&mut context).is_pending());
+    let region = held[0].region();
+    pool.grow(2 << 20).unwrap();
+    let Poll::Ready(buffer) = waiting.as_mut().poll(&mut context) else {
+        panic!("served")
+    };
+    assert_ne!(buffer.region(), region);
+}
+
+#[test]
+fn buffers_outlive_their_pool() {
+    let pool = pool();
+    let mut buffer = pool.try_acquire(Class::Large).unwrap();
+    drop(pool);
+    buffer.fill(7);
+    let slice = buffer.into_slice(0..1 << 20);
+    let mut byte = [0];
+    slice.copy_to((1 << 20) - 1, &mut byte);
+    assert_eq!(byte, [7]);
+}
+
+#[test]
+fn shared_slices_hold_their_owner() {
+    let registry = Registry::new(HugepagePolicy::Off);
+    let arena = registry.arena(1).unwrap();
+    let owner = Arc::new(());
+    let slice = Slice::shared(&arena, 4096..8192, owner.clone());
+    let part = slice.slice(100..200);
+    assert_eq!(part.region(), arena.id());
+    assert_eq!(
+        part.as_ptr() as usize,
+        arena.base().as_ptr() as usize + 4196
+    );
+    drop(slice);
+    assert_eq!(Arc::strong_count(&owner), 2);
+    let part = part.try_into_buffer().unwrap_err();
+    drop(part);
+    assert_eq!(Arc::strong_count(&owner), 1);
+}
+
+#[test]
+#[should_panic(expected = "inside the arena")]
+fn shared_slices_stay_inside_the_arena() {
+    let arena = Registry::new(HugepagePolicy::Off).arena(1).unwrap();
+    let _ = Slice::shared(&arena, 0..arena.len() + 1, Arc::new(()));
+}
+
+#[test]
+#[should_panic(expected = "inside the slice")]
+fn parts_stay_inside_the_slice() {
+    let pool = pool();
+    let slice = pool.try_acquire(Class::Control).unwrap().into_slice(0..10);
+    slice.copy_from(8, b"abc");
+}

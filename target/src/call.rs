@@ -1,0 +1,302 @@
+//! The seam between transports and programs: one RPC call in, one RPC reply out.
+//!
+//! A transport (RPC-over-RDMA, TCP) receives a call, makes a [`Reply`] whose limits say what it
+//! can carry, and awaits [`Serve::serve`] in the request's own task. Programs never see chunks,
+//! records or queue pairs, and transports never see programs.
+//!
+//! * Data of a call that stands apart from its message (a read chunk) is a [`BulkArgument`]; the
+//!   procedure decides where the data shall live and has the transport put it there
+//!   ([`Bulk::pull`]). Data inside the message is simply read from it.
+//! * The reply is encoded straight into a pool buffer, behind room that the transport keeps for
+//!   its own header. Data of a reply stays where the store holds it: slices beside the message,
+//!   with the place in the message where they belong ([`BulkResult`]). The transport places them
+//!   into a write chunk, or gathers them in line.
+//!
+//! No step of this allocates once the reused list of slices has grown.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::time::Instant;
+
+use millrace_mempool::{Buffer, Class, Pool, Slice};
+
+/// What carried a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TransportKind {
+    /// RPC-over-RDMA.
+    Rdma,
+    /// Record-marked RPC over TCP (RFC 5531 section 11).
+    Tcp,
+}
+
+/// Who called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The client's address; an IPv4-mapped IPv6 address is given as IPv4.
+    pub address: IpAddr,
+    /// The client's port, which changes with each connection.
+    pub port: u16,
+    /// What carried the call.
+    pub transport: TransportKind,
+}
+
+impl Peer {
+    /// The peer at a socket address.
+    #[must_use]
+    pub fn new(address: SocketAddr, transport: TransportKind) -> Self {
+        Self {
+            address: address.ip().to_canonical(),
+            port: address.port(),
+            transport,
+        }
+    }
+}
+
+/// Data that was taken out of a call's message into a read chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BulkArgument {
+    /// Where in the message the data belongs, counted from the XID of the RPC header
+    /// (RFC 5666 section 3.4). The bytes of the message that follow the data stand at this
+    /// place; the data's XDR padding may be left out altogether.
+    pub position: u32,
+    /// Bytes that the chunk holds, possibly with the XDR padding of the data.
+    pub length: u32,
+}
+
+/// One RPC call.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// Who called.
+    pub peer: Peer,
+    /// When the call arrived: the time stamp of the reactor's turn.
+    pub arrived: Instant,
+    /// The RPC message from its XID on, without the data of `bulk`. Not checked in any way.
+    pub message: &'a [u8],
+    /// Chunks that were taken out of the message, by ascending position. Positions are those of
+    /// the whole message, with the data of earlier chunks counted.
+    pub bulk: &'a [BulkArgument],
+}
+
+/// The transport broke while a call was served; there is nobody left to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the connection ended while the call was served")]
+pub struct Broken;
+
+/// Fetches data that stands apart from a call's message.
+#[allow(async_fn_in_trait)] // Polled on the core that called; never sent between threads.
+pub trait Bulk {
+    /// Fills `sinks`, in order and to the last byte, from the start of the chunk `index` of
+    /// [`Call::bulk`]. The sinks together are never longer than that chunk. The transport holds
+    /// clones of the slices until the fabric has let go of them, also if this future is dropped.
+    async fn pull(&mut self, index: usize, sinks: &[Slice]) -> Result<(), Broken>;
+}
+
+/// For calls whose transport never takes data out of a message.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoBulk;
+
+impl Bulk for NoBulk {
+    async fn pull(&mut self, _: usize, _: &[Slice]) -> Result<(), Broken> {
+        Err(Broken)
+    }
+}
+
+/// What a transport can carry in the answer to one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes that the transport keeps in front of the message for its own header.
+    pub headroom: usize,
+    /// Most bytes of the RPC reply message: what fits in line or in the reply chunk, or the
+    /// bound of a record.
+    pub message: usize,
+    /// Most bytes of a bulk result placed apart from the message: the capacity of the first
+    /// write chunk. `None`: a bulk result travels inside the message, padded, and counts there.
+    pub apart: Option<usize>,
+}
+
+/// Data of a reply that stands apart from its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BulkResult {
+    /// Where in the message the data belongs, counted from the XID: behind its length word.
+    pub position: usize,
+    /// Bytes of data, without XDR padding. The reply's slices hold exactly this much.
+    pub length: usize,
+}
+
+/// What a call came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The reply is to be sent.
+    Send,
+    /// Nothing is to be sent: the message was no RPC call, or one repetition too many of a call
+    /// that is still being executed.
+    Silent,
+    /// The answer does not fit the limits, and no shorter one is allowed by its protocol. RDMA
+    /// answers `ERR_CHUNK`, TCP closes the connection.
+    TooLarge,
+    /// The transport broke meanwhile.
+    Broken,
+}
+
+/// What a call did, for limits and counters of the transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Account {
+    /// The export that was used ([`crate::exports::ExportId`]); `None` for calls outside of any.
+    pub export: Option<u64>,
+    /// Bytes of file data read.
+    pub read: u32,
+    /// Bytes of file data written.
+    pub written: u32,
+}
+
+/// A reply in the making: a message in a pool buffer, and data beside it.
+#[derive(Debug)]
+pub struct Reply {
+    pool: Pool,
+    buffer: Buffer,
+    limits: Limits,
+    length: usize,
+    bulk: Option<BulkResult>,
+    /// Slices of the bulk argument while the call is served, of the bulk result after it.
+    pub(crate) slices: Vec<Slice>,
+    pub(crate) account: Account,
+}
+
+/// What the transport takes out of a finished reply.
+#[derive(Debug)]
+pub struct ReplyParts {
+    /// The buffer: `limits.headroom` bytes of the transport's own, then the message.
+    pub buffer: Buffer,
+    /// Where in the buffer the message stands.
+    pub message: Range<usize>,
+    /// The data that belongs into the message, if any. Transports that place it apart send no
+    /// padding there; transports that gather it in line add XDR padding.
+    pub bulk: Option<BulkResult>,
+    /// The slices that hold the data (none without `bulk`). Give the emptied list to the next
+    /// reply.
+    pub slices: Vec<Slice>,
+    /// What the call did.
+    pub account: Account,
+}
+
+impl Reply {
+    /// A reply that begins in `buffer` and takes a larger one from `pool` where it has to.
+    /// `slices` is a list to be reused; it is emptied.
+    #[must_use]
+    pub fn new(pool: &Pool, buffer: Buffer, limits: Limits, mut slices: Vec<Slice>) -> Self {
+        slices.clear();
+        let pool = pool.clone();
+        Self {
+            pool,
+            buffer,
+            limits,
+            length: 0,
+            bulk: None,
+            slices,
+            account: Account::default(),
+        }
+    }
+
+    /// Takes the reply apart for sending (or for reuse, after any other answer).
+    #[must_use]
+    pub fn into_parts(self) -> ReplyParts {
+        let start = self.limits.headroom;
+        ReplyParts {
+            buffer: self.buffer,
+            message: start..start + self.length,
+            bulk: self.bulk,
+            slices: self.slices,
+            account: self.account,
+        }
+    }
+
+    /// What the transport can carry.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// The pool of this reactor.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Where to encode the message: as much of the buffer as the transport can carry.
+    pub fn room(&mut self) -> &mut [u8] {
+        let start = self.limits.headroom.min(self.buffer.len());
+        let end = self
+            .buffer
+            .len()
+            .min(start.saturating_add(self.limits.message));
+        &mut self.buffer[start..end]
+    }
+
+    /// The message as far as it was encoded.
+    #[must_use]
+    pub fn message(&self) -> &[u8] {
+        &self.buffer[self.limits.headroom..self.limits.headroom + self.length]
+    }
+
+    /// Sets the length of the message that was encoded into [`Reply::room`].
+    ///
+    /// # Panics
+    /// If it is more than the room.
+    pub fn set_length(&mut self, length: usize) {
+        assert!(
+            length <= self.room().len(),
+            "a reply must not leave its buffer"
+        );
+        self.length = length;
+    }
+
+    /// Makes the reply's slices its bulk result.
+    pub fn set_bulk(&mut self, bulk: BulkResult) {
+        debug_assert_eq!(
+            self.slices.iter().map(Slice::len).sum::<usize>(),
+            bulk.length
+        );
+        self.bulk = Some(bulk);
+    }
+
+    /// Forgets what was encoded, to answer something else.
+    pub fn clear(&mut self) {
+        self.length = 0;
+        self.bulk = None;
+        self.slices.clear();
+    }
+
+    /// Most bytes of a bulk result, given the bytes of the message around it.
+    #[must_use]
+    pub fn bulk_room(&self, around: usize) -> usize {
+        self.limits
+            .apart
+            .unwrap_or_else(|| self.limits.message.saturating_sub(around) & !3)
+    }
+
+    /// Makes [`Reply::room`] at least `bytes` long as far as the limits and the largest class of
+    /// buffers allow, and forgets what was encoded. Waits for a larger buffer where it must.
+    pub async fn reserve(&mut self, bytes: usize) {
+        self.clear();
+        let wanted = self.limits.headroom + bytes.min(self.limits.message);
+        if wanted <= self.buffer.len() {
+            return;
+        }
+        let class = Class::for_size(wanted).unwrap_or(Class::Large);
+        if class.size() > self.buffer.len() {
+            self.buffer = self.pool.acquire(class).await;
+        }
+    }
+}
+
+/// The programs of this service, as transports see them. One value serves one reactor.
+#[allow(async_fn_in_trait)] // Polled on the core that called; never sent between threads.
+pub trait Serve: Clone + 'static {
+    /// Serves one call: everything from the RPC header on, errors included.
+    ///
+    /// When its connection ends meanwhile, the transport lets the call run to its end all the
+    /// same ([`Bulk::pull`] then fails at once): the client will repeat it on another connection,
+    /// and a call that must not be executed twice has to be remembered
+    /// ([`crate::replay`]).
+    async fn serve<B: Bulk>(&self, call: Call<'_>, bulk: &mut B, reply: &mut Reply) -> Answer;
+}
