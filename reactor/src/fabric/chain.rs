@@ -6,7 +6,7 @@ use millrace_mempool::Slice;
 use super::{Operation, RemoteAddress, SLICES_MAX, Slices, WorkRequest};
 
 /// Token of work requests whose success nobody waits for.
-pub const NOBODY: u64 = 0;
+pub const NOBODY: u64 = u64::MAX;
 
 /// A range of the peer's memory, as a chunk's segment names it (RFC 5666 section 4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,64 @@
+//! What a connection has done, for status and metrics. One reactor writes, others may read.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Counters of the RPC-over-RDMA responder, of one connection or of one reactor.
+        #[derive(Debug, Default)]
+        pub struct ConnectionCounters {
+            $($(#[$doc])* pub $name: Count,)*
+        }
+    };
+}
+
+/// A number with one writer: a plain load and store, no locked instruction.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// Adds.
+    pub fn add(&self, amount: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    }
+
+    /// Sets.
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Reads, from any thread.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+counters! {
+    /// Calls received.
+    calls,
+    /// Replies sent inline (RDMA_MSG).
+    replies_inline,
+    /// Replies sent through the reply chunk (RDMA_NOMSG).
+    replies_long,
+    /// Calls whose message came through a position zero chunk.
+    calls_long,
+    /// Version errors sent.
+    errors_version,
+    /// Chunk errors sent.
+    errors_chunk,
+    /// Messages dropped unanswered.
+    dropped,
+    /// Bytes fetched by RDMA Reads.
+    read_bytes,
+    /// Bytes placed by RDMA Writes.
+    written_bytes,
+    /// Replies sent with remote invalidation.
+    invalidations,
+    /// Times that a chain waited for room in the send queue.
+    send_waits,
+    /// Times that a reply waited for a buffer.
+    buffer_waits,
+    /// Credits granted last.
+    granted,
+}
