@@ -9,4 +9,5 @@ pub mod counters;
 pub mod exports;
 pub mod handle;
 pub mod network;
+pub mod rdma;
 pub mod replay;

@@ -1,7 +1,6 @@
 //! What the upper layer binding says of a call before it is decoded (RFC 8267 sections 4 and 5).
 
-use crate::nfs3;
-use millrace_wire::nfs3::Procedure;
+use millrace_wire::nfs3::{self, Procedure};
 use millrace_wire::rpc::CallHeader;
 use millrace_wire::xdr::Decoder;
 

@@ -13,7 +13,7 @@ use millrace_reactor::fabric::{
 };
 
 use super::settings::{Inline, private_data};
-use super::shared::Shared;
+use super::shared::{Outcome, Shared};
 use super::{ConnectionCounters, credits};
 use crate::call::{Broken, Peer, TransportKind};
 

@@ -1,6 +1,7 @@
 //! What the configuration and the peer decide about a connection.
 
 use millrace_reactor::fabric::PrivateData;
+use millrace_wire::private_data;
 use millrace_wire::rpcrdma::{MIN_INLINE, Rules};
 
 /// Settings of the responder, the same for all connections of a reactor.
@@ -42,10 +43,10 @@ impl Inline {
     /// Reads the peer's private data. Without it the limit is 1024 bytes (RFC 8166
     /// section 3.3.3) and keys are left alone.
     #[must_use]
-    pub fn of_peer(private_data: &[u8], settings: &Settings) -> Self {
-        match millrace_wire::private_data::PrivateData::find(private_data) {
+    pub fn of_peer(bytes: &[u8], settings: &Settings) -> Self {
+        match private_data::PrivateData::find(bytes) {
             Some(peer) => Self {
-                send: (peer.receive_size as usize).min(settings.inline),
+                send: peer.receive_size.min(settings.inline),
                 invalidate: peer.remote_invalidation,
             },
             None => Self { send: MIN_INLINE, invalidate: false },
@@ -57,13 +58,10 @@ impl Inline {
 /// reverse direction here and stays clear.
 #[must_use]
 pub fn private_data(settings: &Settings) -> PrivateData {
-    let size = u32::try_from(settings.inline).unwrap_or(u32::MAX);
-    let message = millrace_wire::private_data::PrivateData {
+    let message = private_data::PrivateData {
         remote_invalidation: false,
-        send_size: size,
-        receive_size: size,
+        send_size: settings.inline,
+        receive_size: settings.inline,
     };
-    let mut bytes = [0; millrace_wire::private_data::LENGTH];
-    let length = millrace_wire::xdr::to_bytes(&message, &mut bytes).unwrap_or(0);
-    bytes[..length].iter().copied().collect()
+    message.to_bytes().into_iter().collect()
 }
