@@ -1,1 +1,26 @@
-//! Every byte layout above RDMA: XDR, ONC RPC, RPC-over-RDMA, MOUNT and NFS.
+//! Every byte layout above RDMA: XDR, ONC RPC, RPC-over-RDMA, rpcbind, MOUNT and NFS.
+//!
+//! Decoders borrow from the bytes they are given and encoders fill a slice they are given; both
+//! roles, requester and responder, share one set of types. Nothing here does I/O, reads a clock,
+//! allocates, or panics, whatever the bytes are.
+//!
+//! | module | layouts | source |
+//! | --- | --- | --- |
+//! | [`xdr`] | the data representation, with items that travel apart from the stream | RFC 4506 |
+//! | [`rpc`] | call and reply headers, record marks | RFC 5531 |
+//! | [`rpcrdma`] | transport headers and chunk lists | RFC 8166, RFC 5666 |
+//! | [`private_data`] | the message exchanged at connection time | RFC 8797 |
+//! | [`rpcbind`] | port mapper versions 2 to 4, universal addresses | RFC 1833, RFC 5665 |
+//! | [`mount`] | MOUNT version 3 | RFC 1813 appendix I |
+//! | [`nfs3`] | NFS version 3 | RFC 1813 |
+
+#![forbid(unsafe_code)]
+
+pub mod xdr;
+
+pub mod mount;
+pub mod nfs3;
+pub mod private_data;
+pub mod rpc;
+pub mod rpcbind;
+pub mod rpcrdma;

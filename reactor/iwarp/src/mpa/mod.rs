@@ -35,7 +35,10 @@ pub use connection_data::{ConnectionData, DEPTH_BY_APPLICATION, DEPTH_MAX, RtrKi
 pub use error::{Disposal, MpaCode, SetupError, Stage, Wait, disposal};
 pub use fallback::Fallback;
 pub use frame::{Frame, FrameKind, FrameParser};
-pub use initiator::{Initiator, InitiatorStep};
+pub use initiator::{INITIATOR_TRANSITIONS, Initiator, InitiatorState, InitiatorStep};
 pub use outcome::{Failure, Framing, Negotiated, Rejection, Role};
 pub use ready::{Arrival, FirstFpdu, FirstOperation, StartGate};
-pub use responder::{AcceptParameters, DecisionError, Request, Responder, ResponderStep};
+pub use responder::{
+    AcceptParameters, DecisionError, RESPONDER_TRANSITIONS, Request, Responder, ResponderState,
+    ResponderStep,
+};

@@ -95,11 +95,12 @@ pub fn reject(
 }
 
 /// The number of open reads that the responder needs and the initiator does not offer to serve.
+/// An initiator that leaves its depth to the application never falls short: the value for that is
+/// above every number that can be needed.
 #[must_use]
 pub fn shortfall(request: &ConnectionData, config: &ResponderConfig) -> Option<u16> {
     let required = stated(config.required_ord);
-    let states = request.ird != DEPTH_BY_APPLICATION;
-    (states && request.ird < required).then_some(required)
+    (request.ird < required).then_some(required)
 }
 
 /// Applies an accepting reply to the initiator's side.

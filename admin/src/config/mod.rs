@@ -1,0 +1,34 @@
+//! The configuration: its model, its text form and the rules it must keep.
+//!
+//! [`parse`] turns the text of a file into a [`Config`] that has passed every rule, or into
+//! [`ConfigErrors`], each of which names file, line, column and key path, and says what is
+//! accepted instead. [`load`] does the same for a path. [`Config::notes`] lists what a valid
+//! configuration still means that an operator may not expect; the service logs it.
+//!
+//! The YAML library and the search for a key's line stay in this module.
+
+mod error;
+mod locate;
+mod model;
+mod network;
+mod notes;
+mod parse;
+mod path;
+mod raw;
+mod scalar;
+mod units;
+mod validate;
+
+pub use error::{ConfigError, ConfigErrors};
+pub use model::{
+    Access, Admin, Config, Cores, CrcPolicy, DirectIo, Export, Fabric, Flow, Hugepages, Limits,
+    Mempool, PollMode, Provider, Reactors, Rpc, Rpcbind, Rpcrdma, Squash, Store, Switch, WindowEnd,
+};
+pub use network::Network;
+pub use parse::{TEXT_MAX, load, parse, to_yaml};
+pub use path::{KeyPath, Segment};
+pub use units::{Bandwidth, ByteSize, ParseUnitError, format_duration, parse_duration};
+pub use validate::{Problem, validate};
+
+#[cfg(test)]
+mod tests;

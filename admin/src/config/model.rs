@@ -1,0 +1,472 @@
+//! The configuration as types. Field by field it is the YAML: a key is a field, a section is a
+//! struct, a word of a fixed set is an enum. Defaults are those of the complete example,
+//! `deploy/millraced.yaml`.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::units::duration;
+use super::{Bandwidth, ByteSize, Network, scalar};
+
+/// Everything `millraced` is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The cores and how they wait for work.
+    pub reactors: Reactors,
+    /// Buffers.
+    pub mempool: Mempool,
+    /// Where RDMA connections are accepted.
+    pub fabric: Vec<Fabric>,
+    /// Where ONC RPC over TCP is accepted.
+    pub rpc: Rpc,
+    /// RPC-over-RDMA.
+    pub rpcrdma: Rpcrdma,
+    /// Credits and memory advertised for read-chunk replies.
+    pub flow: Flow,
+    /// What is served.
+    pub exports: Vec<Export>,
+    /// The management plane.
+    pub admin: Admin,
+    /// A tracing filter, such as `info` or `info,millrace::nfs3=debug`.
+    pub log: String,
+    /// A folder that keeps the server's secret, so that file handles survive a restart of the
+    /// server; without it they are new at each start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_directory: Option<PathBuf>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            reactors: Reactors::default(),
+            mempool: Mempool::default(),
+            fabric: vec![Fabric::default()],
+            rpc: Rpc::default(),
+            rpcrdma: Rpcrdma::default(),
+            flow: Flow::default(),
+            exports: Vec::new(),
+            admin: Admin::default(),
+            log: "info".to_owned(),
+            state_directory: None,
+        }
+    }
+}
+
+impl Config {
+    /// A complete, commented configuration that parses; a start for one's own.
+    pub fn default_text() -> &'static str {
+        include_str!("../../../deploy/millraced.yaml")
+    }
+}
+
+/// The pinned loops.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Reactors {
+    /// One reactor per core.
+    pub cores: Cores,
+    /// What a reactor without work does.
+    pub poll: PollMode,
+    /// How long a reactor looks for work in vain before it sleeps, with [`PollMode::Adaptive`].
+    #[serde(with = "duration")]
+    pub idle_after: Duration,
+}
+
+impl Default for Reactors {
+    fn default() -> Self {
+        Self {
+            cores: Cores::List(vec![0]),
+            poll: PollMode::Busy,
+            idle_after: Duration::from_micros(100),
+        }
+    }
+}
+
+/// Which cores have a reactor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "super::raw::CoresRaw", into = "super::raw::CoresRaw")]
+pub enum Cores {
+    /// One reactor per core the process may run on, but the last of them.
+    Auto,
+    /// These cores, by number.
+    List(Vec<usize>),
+}
+
+impl Cores {
+    /// The cores to run on, given those the process may use. `auto` leaves the last allowed core
+    /// to everything else, unless it is the only one.
+    pub fn resolve(&self, allowed: &[usize]) -> Vec<usize> {
+        match self {
+            Self::List(cores) => cores.clone(),
+            Self::Auto => match allowed {
+                [] | [_] => allowed.to_vec(),
+                [most @ .., _] => most.to_vec(),
+            },
+        }
+    }
+}
+
+/// What a reactor without work does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PollMode {
+    /// Looks on.
+    Busy,
+    /// Sleeps on events after [`Reactors::idle_after`].
+    Adaptive,
+}
+
+/// Buffer memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Mempool {
+    /// Whether the memory comes in huge pages.
+    pub hugepages: Hugepages,
+    /// Bytes per reactor.
+    pub size: ByteSize,
+}
+
+impl Default for Mempool {
+    fn default() -> Self {
+        Self {
+            hugepages: Hugepages::Auto,
+            size: ByteSize::mib(256),
+        }
+    }
+}
+
+/// Whether memory comes in huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Hugepages {
+    /// Where there are any; else ordinary pages and a warning.
+    Auto,
+    /// The server does not start without.
+    Required,
+    /// Never.
+    Off,
+}
+
+/// One RDMA listener.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "super::raw::FabricRaw")]
+pub struct Fabric {
+    /// Who moves the bytes.
+    pub provider: Provider,
+    /// Address and port.
+    #[serde(with = "scalar::socket")]
+    pub listen: SocketAddr,
+    /// The MPA CRC; a matter of `iwarp` alone, `None` for other providers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crc: Option<CrcPolicy>,
+}
+
+impl Default for Fabric {
+    fn default() -> Self {
+        Self {
+            provider: Provider::Iwarp,
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 20049)),
+            crc: Some(CrcPolicy::Auto),
+        }
+    }
+}
+
+/// Who moves the bytes of a fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Provider {
+    /// Software iWARP over TCP.
+    Iwarp,
+    /// RDMA devices, through librdmacm.
+    Verbs,
+}
+
+impl Provider {
+    /// The provider's name in configuration, metrics and status.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Iwarp => "iwarp",
+            Self::Verbs => "verbs",
+        }
+    }
+}
+
+/// Whether MPA frames carry a CRC (RFC 5044 section 4.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CrcPolicy {
+    /// On, but off over loopback.
+    Auto,
+    /// On, and a peer that wants none gets it all the same.
+    Required,
+    /// Off, unless the peer wants it.
+    Off,
+}
+
+/// MOUNT and NFS over TCP, for clients that mount by NFSv3.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rpc {
+    /// Address and port.
+    #[serde(with = "scalar::socket")]
+    pub listen: SocketAddr,
+    /// How clients learn the port.
+    pub rpcbind: Rpcbind,
+}
+
+impl Default for Rpc {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 2049)),
+            rpcbind: Rpcbind::Off,
+        }
+    }
+}
+
+/// How clients learn the ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rpcbind {
+    /// Not at all.
+    Off,
+    /// From this process.
+    Embedded,
+    /// From the host's rpcbind, where this process registers.
+    Register,
+}
+
+/// RPC-over-RDMA.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rpcrdma {
+    /// Protocol versions answered.
+    pub versions: Vec<u32>,
+    /// Size of a receive buffer, the inline threshold announced to the peer; a whole number of
+    /// KiB from 1 to 256.
+    pub inline: ByteSize,
+    /// Classic mode: replies may use read chunks and await RDMA_DONE (RFC 5666 section 3.8).
+    pub read_chunk_replies: Switch,
+    /// RDMA_MSGP is understood.
+    pub padding: Switch,
+    /// The connection configuration protocol, program 100417, is served.
+    pub ccp: Switch,
+}
+
+impl Default for Rpcrdma {
+    fn default() -> Self {
+        Self {
+            versions: vec![1, 2],
+            inline: ByteSize(4096),
+            read_chunk_replies: Switch::Off,
+            padding: Switch::On,
+            ccp: Switch::On,
+        }
+    }
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Switch {
+    /// On.
+    #[serde(alias = "true")]
+    On,
+    /// Off.
+    #[serde(alias = "false")]
+    Off,
+}
+
+impl Switch {
+    /// Whether it is on.
+    pub fn is_on(self) -> bool {
+        self == Self::On
+    }
+}
+
+/// Bounds of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Flow {
+    /// The most credits granted to one connection.
+    #[serde(deserialize_with = "scalar::whole")]
+    pub credits: u32,
+    /// How long a read-chunk reply may await RDMA_DONE.
+    #[serde(with = "duration")]
+    pub done_window: Duration,
+    /// What happens then.
+    pub on_window_end: WindowEnd,
+    /// The most read-chunk replies outstanding on one connection.
+    #[serde(deserialize_with = "scalar::whole")]
+    pub max_exposures: u32,
+}
+
+impl Default for Flow {
+    fn default() -> Self {
+        Self {
+            credits: 128,
+            done_window: Duration::from_secs(10),
+            on_window_end: WindowEnd::Free,
+            max_exposures: 16,
+        }
+    }
+}
+
+/// What happens when RDMA_DONE has not come in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WindowEnd {
+    /// The memory is revoked and freed.
+    Free,
+    /// The connection ends.
+    Close,
+}
+
+/// One exported tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Export {
+    /// The name clients mount.
+    pub path: String,
+    /// Where the files live.
+    pub store: Store,
+    /// Who may mount; loopback alone if not said.
+    #[serde(default = "loopback")]
+    pub clients: Vec<Network>,
+    /// Whether they may change anything.
+    #[serde(default)]
+    pub access: Access,
+    /// Which users become the anonymous one.
+    #[serde(default)]
+    pub squash: Squash,
+    /// The anonymous user.
+    #[serde(default = "nobody", deserialize_with = "scalar::whole")]
+    pub anon_uid: u32,
+    /// The anonymous group.
+    #[serde(default = "nobody", deserialize_with = "scalar::whole")]
+    pub anon_gid: u32,
+    /// The most the export's clients get together, enforced through credits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
+}
+
+/// Where an export's files live.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    rename_all = "lowercase",
+    tag = "kind",
+    try_from = "super::raw::StoreRaw"
+)]
+pub enum Store {
+    /// In memory, gone when the server ends.
+    Memory {
+        /// Bytes for data and names together.
+        size: ByteSize,
+    },
+    /// In a folder of a POSIX file system.
+    Posix {
+        /// The folder.
+        root: PathBuf,
+        /// Whether the page cache is passed by.
+        direct: DirectIo,
+    },
+}
+
+impl Store {
+    /// The kind's name in configuration and status.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Memory { .. } => "memory",
+            Self::Posix { .. } => "posix",
+        }
+    }
+}
+
+/// Whether a `posix` store passes the page cache by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DirectIo {
+    /// Where range and file system allow.
+    #[default]
+    Auto,
+    /// Always, by read-modify-write where unaligned.
+    #[serde(alias = "true")]
+    On,
+    /// Never.
+    #[serde(alias = "false")]
+    Off,
+}
+
+/// Whether an export may be changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Access {
+    /// Read and write.
+    #[default]
+    Rw,
+    /// Read only.
+    Ro,
+}
+
+/// Which users become the anonymous one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Squash {
+    /// Nobody.
+    #[default]
+    None,
+    /// User 0 and group 0.
+    Root,
+    /// Everybody.
+    All,
+}
+
+/// The most an export's clients get together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// READ and WRITE requests per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops: Option<u64>,
+    /// Bytes of READ and WRITE per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<Bandwidth>,
+}
+
+/// The management plane.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Admin {
+    /// Address and port of the HTTP API.
+    #[serde(with = "scalar::socket")]
+    pub listen: SocketAddr,
+    /// A file whose content allows changes through the API; without it the API is read-only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<PathBuf>,
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9620)),
+            token_file: None,
+        }
+    }
+}
+
+fn loopback() -> Vec<Network> {
+    [
+        (Ipv4Addr::new(127, 0, 0, 0).into(), 8),
+        (Ipv6Addr::LOCALHOST.into(), 128),
+    ]
+    .into_iter()
+    .filter_map(|(address, prefix)| Network::around(address, prefix).ok())
+    .collect()
+}
+
+fn nobody() -> u32 {
+    65534
+}

@@ -1,0 +1,51 @@
+//! What a valid configuration means that an operator may not expect.
+
+use super::Config;
+
+impl Config {
+    /// Sentences for the log at start, each naming its key; empty for most configurations.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.rpcrdma.versions.contains(&2) {
+            notes.push(
+                "rpcrdma.versions: version 2 is not served by this version yet; peers get \
+                 version 1"
+                    .to_owned(),
+            );
+        }
+        if self.exports.is_empty() {
+            notes.push("exports: there are none, so clients find nothing to mount".to_owned());
+        }
+        if self.fabric.is_empty() {
+            notes.push("fabric: there are no listeners, so nothing is served by RDMA".to_owned());
+        }
+        if !self.admin.listen.ip().is_loopback() {
+            notes.push(format!(
+                "admin.listen: {} is not loopback; whoever reaches it can read configuration, \
+                 clients and metrics",
+                self.admin.listen
+            ));
+        }
+        if self.admin.token_file.is_some() {
+            notes.push(
+                "admin.token_file: changes through the API are not served by this version yet; \
+                 the API is read-only and the file is not read"
+                    .to_owned(),
+            );
+        }
+        let fabrics = self.fabric.iter().map(|fabric| ("fabric", fabric.listen));
+        let others = [
+            ("rpc.listen", self.rpc.listen),
+            ("admin.listen", self.admin.listen),
+        ];
+        for (key, listen) in fabrics
+            .chain(others)
+            .filter(|(_, listen)| listen.port() == 0)
+        {
+            notes.push(format!(
+                "{key}: {listen} takes a free port, another one at each start"
+            ));
+        }
+        notes
+    }
+}

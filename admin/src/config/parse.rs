@@ -1,0 +1,262 @@
+//! From text to [`Config`] and back; the only place that knows the YAML library.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use serde::de::DeserializeSeed;
+
+use super::locate::{FOUND, Point, Walk};
+use super::validate::validate;
+use super::{Config, ConfigError, ConfigErrors, KeyPath};
+
+/// The most bytes a configuration file may have.
+pub const TEXT_MAX: usize = 1 << 20;
+
+/// The most brackets open at once. The YAML library takes quadratic time in their number.
+const DEPTH_MAX: usize = 128;
+
+/// Reads the configuration file at `path`.
+///
+/// # Errors
+///
+/// Those of [`parse`]; also that the file cannot be read or is not UTF-8.
+pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
+    let file_name = path.display().to_string();
+    let unreadable = |message: String| {
+        ConfigErrors::one(ConfigError {
+            file: file_name.clone(),
+            line: None,
+            column: None,
+            path: KeyPath::root(),
+            message,
+        })
+    };
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(TEXT_MAX as u64 + 1).read_to_end(&mut bytes))
+        .map_err(|error| unreadable(format!("cannot be read: {error}")))?;
+    if bytes.len() > TEXT_MAX {
+        return Err(unreadable(too_long()));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        unreadable(format!(
+            "byte {at} is not UTF-8; a configuration is UTF-8 text"
+        ))
+    })?;
+    parse(&text, &file_name)
+}
+
+/// Reads a configuration from the text of a file; `file_name` is for the errors.
+///
+/// # Errors
+///
+/// The text is longer than [`TEXT_MAX`], not YAML, has an unknown, missing or repeated key, a
+/// value of the wrong kind, or breaks a rule of [`validate`].
+pub fn parse(text: &str, file_name: &str) -> Result<Config, ConfigErrors> {
+    let error_at = |place: Option<(usize, usize)>, path: KeyPath, message: String| ConfigError {
+        file: file_name.to_owned(),
+        line: place.map(|(line, _)| line),
+        column: place.map(|(_, column)| column),
+        path,
+        message,
+    };
+    if text.len() > TEXT_MAX {
+        return Err(ConfigErrors::one(error_at(
+            None,
+            KeyPath::root(),
+            too_long(),
+        )));
+    }
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if is_empty(text) {
+        let message = "the file says nothing; write `{}` for a server with all defaults".to_owned();
+        return Err(ConfigErrors::one(error_at(
+            Some((1, 1)),
+            KeyPath::root(),
+            message,
+        )));
+    }
+    if let Some(place) = too_deep(text) {
+        let message =
+            format!("more than {DEPTH_MAX} brackets are open here; none needs more than 4");
+        return Err(ConfigErrors::one(error_at(
+            Some(place),
+            KeyPath::root(),
+            message,
+        )));
+    }
+    let config: Config =
+        match serde_path_to_error::deserialize(serde_yaml::Deserializer::from_str(text)) {
+            Ok(config) => config,
+            Err(error) => {
+                let (place, path, message) = explain(text, &error);
+                return Err(ConfigErrors::one(error_at(place, path, message)));
+            }
+        };
+    let errors = validate(&config)
+        .into_iter()
+        .take(ConfigErrors::MAX)
+        .map(|problem| {
+            let place = nearest(text, &problem.path, problem.point);
+            error_at(place, problem.path, problem.message)
+        })
+        .collect();
+    match ConfigErrors::from_list(errors) {
+        None => Ok(config),
+        Some(errors) => Err(errors),
+    }
+}
+
+/// Writes a configuration as YAML that [`parse`] reads back to the same value.
+pub fn to_yaml(config: &Config) -> String {
+    // Writing a struct of numbers, words and lists into a string has no way to fail.
+    serde_yaml::to_string(config).unwrap_or_else(|error| format!("# cannot be written: {error}\n"))
+}
+
+fn too_long() -> String {
+    format!("longer than {TEXT_MAX} bytes, the most a configuration may have")
+}
+
+/// Where too many brackets are open. Brackets in comments and quotes count too: a file of
+/// configuration has no use for so many of them there either.
+fn too_deep(text: &str) -> Option<(usize, usize)> {
+    let mut depth = 0_usize;
+    for (line_number, line) in text.lines().enumerate() {
+        for (column, character) in line.chars().enumerate() {
+            match character {
+                '[' | '{' => depth += 1,
+                ']' | '}' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            if depth > DEPTH_MAX {
+                return Some((line_number + 1, column + 1));
+            }
+        }
+    }
+    None
+}
+
+/// Whether there is nothing but white space, comments and document markers.
+fn is_empty(text: &str) -> bool {
+    text.lines()
+        .map(str::trim)
+        .all(|line| line.is_empty() || line.starts_with('#') || line == "---" || line == "...")
+}
+
+type Explained = (Option<(usize, usize)>, KeyPath, String);
+
+/// Finds place, path and plain words for an error of the YAML library.
+fn explain(text: &str, error: &serde_path_to_error::Error<serde_yaml::Error>) -> Explained {
+    let inner = error.inner();
+    let own_place = inner.location().map(|place| (place.line(), place.column()));
+    let mut path = KeyPath::root();
+    for segment in error.path() {
+        path = match segment {
+            serde_path_to_error::Segment::Map { key } => path.key(key.clone()),
+            serde_path_to_error::Segment::Seq { index } => path.index(*index),
+            serde_path_to_error::Segment::Enum { .. } | serde_path_to_error::Segment::Unknown => {
+                path
+            }
+        };
+    }
+    let message = plain_words(&inner.to_string(), own_place, &path);
+    let own_place = own_place.or_else(|| last_document(text));
+    if let Some(key) = quoted_after(&message, "repeated key `") {
+        let path = path.key(key.to_owned());
+        let place = locate(text, &path, Point::Key(2));
+        return (place.or(own_place), path, message);
+    }
+    let point = match message.starts_with("unknown key `") {
+        true => Point::Key(1),
+        false => Point::Value,
+    };
+    // The library's place is that of the broken syntax, which may come after what was read, or
+    // that of the mapping around a value, which comes before it: the later one is the closer.
+    (locate(text, &path, point).max(own_place), path, message)
+}
+
+/// The library's message without place and path, which are told apart from it, and in the words
+/// of configuration: a key, not a field; a value, not a variant.
+fn plain_words(message: &str, place: Option<(usize, usize)>, path: &KeyPath) -> String {
+    let without_place = match place {
+        Some((line, column)) => {
+            message.replacen(&format!(" at line {line} column {column}"), "", 1)
+        }
+        None => message.to_owned(),
+    };
+    let mut message = without_place.as_str();
+    let mut prefix = Some(path.clone());
+    while let Some(path) = prefix {
+        if let Some(rest) = message.strip_prefix(&format!("{path}: ")) {
+            message = rest;
+            break;
+        }
+        prefix = path.parent();
+    }
+    const STRUCT: &str = ", expected keys with their values";
+    for (library, ours) in [
+        ("unknown field `", "unknown key `"),
+        ("missing field `", "missing key `"),
+        ("duplicate field `", "repeated key `"),
+        ("unknown variant `", "unknown value `"),
+        ("invalid type: ", "wrong kind of value: "),
+        ("invalid value: ", "wrong value: "),
+    ] {
+        if let Some(rest) = message.strip_prefix(library) {
+            let rest = rest.split(", expected struct ").next().unwrap_or(rest);
+            let tail = if rest.len() < message.len() - library.len() {
+                STRUCT
+            } else {
+                ""
+            };
+            return format!("{ours}{rest}{tail}").replace("unit value", "nothing");
+        }
+    }
+    message.to_owned()
+}
+
+/// The start of the last document of a text with several, for errors that have no place.
+fn last_document(text: &str) -> Option<(usize, usize)> {
+    let marker = |line: &str| line.starts_with("---");
+    text.lines()
+        .enumerate()
+        .filter(|(_, line)| marker(line))
+        .last()
+        .map(|(at, _)| (at + 1, 1))
+}
+
+fn quoted_after<'a>(message: &'a str, start: &str) -> Option<&'a str> {
+    message.strip_prefix(start)?.split('`').next()
+}
+
+/// Line and column of the path, or of the closest enclosing value the text has: a problem may
+/// lie in a default.
+fn nearest(text: &str, path: &KeyPath, point: Point) -> Option<(usize, usize)> {
+    locate(text, path, point).or_else(|| {
+        let mut enclosing = path.parent();
+        while let Some(path) = enclosing {
+            if let Some(place) = locate(text, &path, Point::Value) {
+                return Some(place);
+            }
+            enclosing = path.parent();
+        }
+        None
+    })
+}
+
+fn locate(text: &str, path: &KeyPath, point: Point) -> Option<(usize, usize)> {
+    let walk = Walk {
+        rest: path.segments(),
+        point,
+    };
+    let error = walk
+        .deserialize(serde_yaml::Deserializer::from_str(text))
+        .err()?;
+    let place = error.location()?;
+    error
+        .to_string()
+        .contains(FOUND)
+        .then(|| (place.line(), place.column()))
+}

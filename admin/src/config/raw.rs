@@ -1,0 +1,148 @@
+//! Values as they stand in the file, where the model's shape differs from it.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::de::SeqAccess;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{ByteSize, Cores, CrcPolicy, DirectIo, Fabric, Provider, Store, scalar};
+
+/// [`Cores`] as written.
+pub(super) struct CoresRaw(Cores);
+
+impl<'de> Deserialize<'de> for CoresRaw {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = CoresRaw;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of core numbers such as [0, 1], or auto")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<CoresRaw, E> {
+                match text {
+                    "auto" => Ok(CoresRaw(Cores::Auto)),
+                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
+                }
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<CoresRaw, A::Error> {
+                let mut cores = Vec::new();
+                while let Some(Core(core)) = items.next_element()? {
+                    cores.push(core);
+                }
+                Ok(CoresRaw(Cores::List(cores)))
+            }
+        }
+        input.deserialize_any(Visitor)
+    }
+}
+
+impl Serialize for CoresRaw {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        match &self.0 {
+            Cores::Auto => out.serialize_str("auto"),
+            Cores::List(cores) => cores.serialize(out),
+        }
+    }
+}
+
+impl From<CoresRaw> for Cores {
+    fn from(raw: CoresRaw) -> Self {
+        raw.0
+    }
+}
+
+impl From<Cores> for CoresRaw {
+    fn from(cores: Cores) -> Self {
+        Self(cores)
+    }
+}
+
+struct Core(usize);
+
+impl<'de> Deserialize<'de> for Core {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        scalar::whole(input).map(|core| Self(core as usize))
+    }
+}
+
+/// A fabric entry as written: which keys go together is the provider's matter.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FabricRaw {
+    provider: Provider,
+    #[serde(with = "scalar::socket")]
+    listen: SocketAddr,
+    crc: Option<CrcPolicy>,
+}
+
+impl TryFrom<FabricRaw> for Fabric {
+    type Error = &'static str;
+
+    fn try_from(raw: FabricRaw) -> Result<Self, &'static str> {
+        let crc = match (raw.provider, raw.crc) {
+            (Provider::Iwarp, crc) => Some(crc.unwrap_or(CrcPolicy::Auto)),
+            (Provider::Verbs, None) => None,
+            (Provider::Verbs, Some(_)) => {
+                return Err(
+                    "`crc` is a key of provider iwarp; RDMA devices of provider verbs \
+                            decide on their own",
+                );
+            }
+        };
+        Ok(Self {
+            provider: raw.provider,
+            listen: raw.listen,
+            crc,
+        })
+    }
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum StoreKind {
+    Memory,
+    Posix,
+}
+
+/// A store as written: which keys go together is the kind's matter.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StoreRaw {
+    kind: StoreKind,
+    size: Option<ByteSize>,
+    root: Option<PathBuf>,
+    direct: Option<DirectIo>,
+}
+
+impl TryFrom<StoreRaw> for Store {
+    type Error = &'static str;
+
+    fn try_from(raw: StoreRaw) -> Result<Self, &'static str> {
+        match (raw.kind, raw.size, raw.root, raw.direct) {
+            (StoreKind::Memory, Some(size), None, None) => Ok(Self::Memory { size }),
+            (StoreKind::Memory, None, ..) => {
+                Err("a store of kind memory needs the key `size`, such as 1GiB")
+            }
+            (StoreKind::Memory, ..) => Err(
+                "a store of kind memory has the one key `size`; `root` and `direct` are keys \
+                     of kind posix",
+            ),
+            (StoreKind::Posix, None, Some(root), direct) => Ok(Self::Posix {
+                root,
+                direct: direct.unwrap_or_default(),
+            }),
+            (StoreKind::Posix, _, None, _) => {
+                Err("a store of kind posix needs the key `root`, the folder to serve")
+            }
+            (StoreKind::Posix, Some(_), ..) => Err(
+                "a store of kind posix has the keys `root` and `direct`; `size` is a key of \
+                     kind memory",
+            ),
+        }
+    }
+}

@@ -1,0 +1,518 @@
+//! What each rule refuses, where it points and what it says instead.
+
+use super::super::*;
+use super::{accept, refuse, refuse_at};
+
+#[test]
+fn unknown_keys_are_named_with_their_line_at_every_level() {
+    for (text, line, column, path, known) in [
+        ("log: info\nreactor: 1\n", 2, 1, "reactor", "`reactors`"),
+        (
+            "reactors:\n  cores: [0]\n  pol: busy\n",
+            3,
+            3,
+            "reactors.pol",
+            "`poll`",
+        ),
+        (
+            "mempool: { hugepage: off }\n",
+            1,
+            12,
+            "mempool.hugepage",
+            "`hugepages`",
+        ),
+        (
+            "fabric:\n- provider: iwarp\n  port: 1\n",
+            3,
+            3,
+            "fabric[0].port",
+            "`listen`",
+        ),
+        ("rpc:\n  bind: x\n", 2, 3, "rpc.bind", "`rpcbind`"),
+        (
+            "rpcrdma:\n  version: 1\n",
+            2,
+            3,
+            "rpcrdma.version",
+            "`versions`",
+        ),
+        (
+            "flow:\n  # a comment\n\n  credit: 1\n",
+            4,
+            3,
+            "flow.credit",
+            "`credits`",
+        ),
+        (
+            "exports:\n- path: /a\n  stor: {}\n",
+            3,
+            3,
+            "exports[0].stor",
+            "`store`",
+        ),
+        (
+            "exports:\n- path: /a\n  store:\n    kind: memory\n    bytes: 1\n",
+            5,
+            5,
+            "exports[0].store.bytes",
+            "`size`",
+        ),
+        (
+            "exports:\n- path: /a\n  store: {kind: memory, size: 1GiB}\n  limits: { ops: 3 }\n",
+            4,
+            13,
+            "exports[0].limits.ops",
+            "`iops`",
+        ),
+        (
+            "admin:\n  listen: 127.0.0.1:1\n  tls: on\n",
+            3,
+            3,
+            "admin.tls",
+            "`token_file`",
+        ),
+    ] {
+        refuse_at(
+            text,
+            line,
+            column,
+            path,
+            &["unknown key `", "expected", known],
+        );
+    }
+}
+
+#[test]
+fn values_of_the_wrong_kind_say_what_is_accepted() {
+    for (text, line, column, path, words) in [
+        (
+            "flow:\n  credits: lots\n",
+            2,
+            12,
+            "flow.credits",
+            "a whole number",
+        ),
+        (
+            "flow:\n  credits: -1\n",
+            2,
+            12,
+            "flow.credits",
+            "a whole number",
+        ),
+        (
+            "flow:\n  credits: 1.5\n",
+            2,
+            12,
+            "flow.credits",
+            "a whole number",
+        ),
+        (
+            "flow:\n  credits: 4294967296\n",
+            2,
+            12,
+            "flow.credits",
+            "to 4294967295",
+        ),
+        (
+            "flow: 3\n",
+            1,
+            7,
+            "flow",
+            "`3`, expected keys with their values",
+        ),
+        ("log:\n", 1, 5, "log", "such as info"),
+        ("exports: /scratch\n", 1, 10, "exports", "a sequence"),
+        (
+            "mempool:\n  size: 256MB\n",
+            2,
+            9,
+            "mempool.size",
+            "KiB, MiB or GiB",
+        ),
+        ("mempool:\n  size: [1]\n", 2, 9, "mempool.size", "256MiB"),
+        (
+            "mempool:\n  size: 99999999999GiB\n",
+            2,
+            9,
+            "mempool.size",
+            "too large",
+        ),
+        (
+            "reactors:\n  idle_after: 100\n",
+            2,
+            15,
+            "reactors.idle_after",
+            "100us",
+        ),
+        (
+            "reactors:\n  idle_after: 1h\n",
+            2,
+            15,
+            "reactors.idle_after",
+            "us, ms or s",
+        ),
+        (
+            "reactors:\n  poll: spin\n",
+            2,
+            9,
+            "reactors.poll",
+            "`busy` or `adaptive`",
+        ),
+        ("reactors:\n  cores: all\n", 2, 10, "reactors.cores", "auto"),
+        (
+            "reactors:\n  cores: [0, one]\n",
+            2,
+            14,
+            "reactors.cores[1]",
+            "a whole number",
+        ),
+        (
+            "rpc:\n  listen: localhost:2049\n",
+            2,
+            11,
+            "rpc.listen",
+            "such as 127.0.0.1:20049",
+        ),
+        (
+            "rpc:\n  listen: 127.0.0.1\n",
+            2,
+            11,
+            "rpc.listen",
+            "and a port",
+        ),
+        (
+            "rpc:\n  listen: 127.0.0.1:65536\n",
+            2,
+            11,
+            "rpc.listen",
+            "65535",
+        ),
+        ("rpc:\n  rpcbind: on\n", 2, 12, "rpc.rpcbind", "`embedded`"),
+        (
+            "fabric:\n- provider: siw\n",
+            2,
+            13,
+            "fabric[0].provider",
+            "`iwarp` or `verbs`",
+        ),
+        (
+            "fabric:\n- provider: iwarp\n",
+            2,
+            3,
+            "fabric[0]",
+            "missing key `listen`",
+        ),
+        (
+            "exports:\n- path: /a\n",
+            2,
+            3,
+            "exports[0]",
+            "missing key `store`",
+        ),
+        ("log: info\nlog: warn\n", 2, 1, "log", "repeated key `log`"),
+        (
+            "flow:\n  credits: 1\n  max_exposures: 2\n  credits: 3\n",
+            4,
+            3,
+            "flow.credits",
+            "repeated",
+        ),
+    ] {
+        refuse_at(text, line, column, path, &[words]);
+    }
+}
+
+fn with_export(lines: &str) -> String {
+    format!("exports:\n- path: /a\n  store: {{ kind: memory, size: 1GiB }}\n{lines}")
+}
+
+#[test]
+fn export_rules() {
+    for (path, words) in [
+        ("scratch", "not absolute"),
+        ("''", "not absolute"),
+        ("/a/", "none at the end"),
+        ("//a", "one slash"),
+        ("/a/./b", "without `.`"),
+        ("/a/..", "without `.`"),
+        ("\"/a\\nb\"", "control characters"),
+        ("\"/a\\0\"", "control characters"),
+    ] {
+        let text = format!("exports:\n- store: {{ kind: memory, size: 1GiB }}\n  path: {path}\n");
+        refuse_at(&text, 3, 9, "exports[0].path", &[words]);
+    }
+    let long = format!(
+        "exports:\n- path: /{}\n  store: {{ kind: memory, size: 1GiB }}\n",
+        "n".repeat(256)
+    );
+    refuse_at(&long, 2, 9, "exports[0].path", &["255 bytes"]);
+    let twice = with_export("- store: { kind: memory, size: 1GiB }\n  path: /a\n");
+    refuse_at(&twice, 5, 9, "exports[1].path", &["exports[0]"]);
+
+    for (lines, line, column, key, words) in [
+        ("  clients: []\n", 4, 3, "clients", "nobody could mount"),
+        (
+            "  clients: [10.0.0.1/8]\n",
+            4,
+            13,
+            "clients[0]",
+            "did you mean 10.0.0.0/8",
+        ),
+        (
+            "  clients:\n  - 10.0.0.0/8\n  - ten\n",
+            6,
+            5,
+            "clients[1]",
+            "such as 10.0.0.0/8",
+        ),
+        ("  clients: [10.0.0.0/33]\n", 4, 13, "clients[0]", "0 to 32"),
+        (
+            "  clients: ['fd00::/+8']\n",
+            4,
+            13,
+            "clients[0]",
+            "such as 10.0.0.0/8",
+        ),
+        ("  access: wo\n", 4, 11, "access", "`rw` or `ro`"),
+        ("  squash: yes\n", 4, 11, "squash", "`root`"),
+        ("  anon_uid: nobody\n", 4, 13, "anon_uid", "a whole number"),
+        (
+            "  limits: { iops: 5 }\n",
+            4,
+            3,
+            "limits",
+            "not enforced by this version yet",
+        ),
+    ] {
+        refuse_at(
+            &with_export(lines),
+            line,
+            column,
+            &format!("exports[0].{key}"),
+            &[words],
+        );
+    }
+}
+
+#[test]
+fn store_rules() {
+    for (store, column, key, words) in [
+        ("{ kind: memory }", 10, "", "needs the key `size`"),
+        ("{ size: 1GiB }", 10, "", "missing key `kind`"),
+        ("{ kind: memory, size: 0 }", 32, ".size", "1MiB or more"),
+        (
+            "{ kind: memory, size: 1GiB, root: /a }",
+            10,
+            "",
+            "`root` and `direct`",
+        ),
+        ("{ kind: tape }", 18, ".kind", "`memory` or `posix`"),
+        ("{ kind: posix }", 10, "", "needs the key `root`"),
+        (
+            "{ kind: posix, root: /a, size: 1GiB }",
+            10,
+            "",
+            "`size` is a key of",
+        ),
+        (
+            "{ kind: posix, root: /a }",
+            18,
+            ".kind",
+            "not served by this version yet",
+        ),
+        ("memory", 10, "", "expected"),
+    ] {
+        let text = format!("exports:\n- path: /a\n  store: {store}\n");
+        refuse_at(
+            &text,
+            3,
+            column,
+            &format!("exports[0].store{key}"),
+            &[words],
+        );
+    }
+}
+
+#[test]
+fn reactor_pool_and_flow_rules() {
+    let cores: String = (0..=255).map(|n| format!("{n},")).collect();
+    accept(&format!("reactors: {{ cores: [{cores}] }}\n"));
+    for (text, line, column, path, words) in [
+        (
+            "reactors:\n  cores: []\n",
+            2,
+            3,
+            "reactors.cores",
+            "at least one",
+        ),
+        (
+            "reactors:\n  cores: [1, 1]\n",
+            2,
+            14,
+            "reactors.cores[1]",
+            "twice",
+        ),
+        (
+            "reactors:\n  cores:\n  - 0\n  - 1024\n",
+            4,
+            5,
+            "reactors.cores[1]",
+            "0 to 1023",
+        ),
+        (
+            "reactors:\n  idle_after: 2s\n",
+            2,
+            15,
+            "reactors.idle_after",
+            "1us to 1s",
+        ),
+        (
+            "mempool:\n  size: 0\n",
+            2,
+            9,
+            "mempool.size",
+            "8MiB to 1024GiB",
+        ),
+        ("flow:\n  credits: 0\n", 2, 12, "flow.credits", "1 to 4096"),
+        (
+            "flow:\n  max_exposures: 0\n",
+            2,
+            18,
+            "flow.max_exposures",
+            "1 to 1024",
+        ),
+        (
+            "flow:\n  done_window: 0s\n",
+            2,
+            16,
+            "flow.done_window",
+            "1ms to 600s",
+        ),
+        (
+            "flow:\n  credits: 4096\nmempool:\n  size: 16MiB\n",
+            4,
+            9,
+            "mempool.size",
+            "receive buffers of one connection",
+        ),
+        ("log: ''\n", 1, 6, "log", "such as info"),
+        (
+            "state_directory: state\n",
+            1,
+            18,
+            "state_directory",
+            "relative",
+        ),
+        (
+            "admin:\n  token_file: token\n",
+            2,
+            15,
+            "admin.token_file",
+            "relative",
+        ),
+    ] {
+        refuse_at(text, line, column, path, &[words]);
+    }
+}
+
+#[test]
+fn rpcrdma_rules() {
+    for (value, column, key, words) in [
+        ("versions: []", 3, "versions", "[1, 2]"),
+        ("versions: [3]", 14, "versions[0]", "1 and 2"),
+        ("versions: [1, 1]", 17, "versions[1]", "twice"),
+        (
+            "versions: [2]",
+            13,
+            "versions",
+            "not served by this version yet",
+        ),
+        ("inline: 1000", 11, "inline", "1KiB to 256KiB"),
+        ("inline: 0", 11, "inline", "1KiB to 256KiB"),
+        ("inline: 257KiB", 11, "inline", "1KiB to 256KiB"),
+        (
+            "read_chunk_replies: on",
+            23,
+            "read_chunk_replies",
+            "not served by this version yet",
+        ),
+        ("padding: maybe", 12, "padding", "`on`"),
+    ] {
+        let text = format!("rpcrdma:\n  {value}\n");
+        refuse_at(&text, 2, column, &format!("rpcrdma.{key}"), &[words]);
+    }
+    accept(
+        "rpcrdma: { versions: [2, 1], inline: 262144, read_chunk_replies: false }\nflow: { credits: 16 }\n",
+    );
+}
+
+#[test]
+fn listeners_do_not_clash() {
+    for (text, line, column, path, words) in [
+        (
+            "rpc:\n  listen: 127.0.0.1:20049\n",
+            2,
+            11,
+            "rpc.listen",
+            "fabric[0].listen",
+        ),
+        (
+            "admin:\n  listen: 0.0.0.0:2049\n",
+            2,
+            11,
+            "admin.listen",
+            "rpc.listen",
+        ),
+        (
+            "fabric:\n- {provider: iwarp, listen: '[::]:1'}\n- {provider: iwarp, listen: 1.2.3.4:1}\n",
+            3,
+            29,
+            "fabric[1].listen",
+            "fabric[0].listen",
+        ),
+    ] {
+        refuse_at(text, line, column, path, &[words]);
+    }
+    accept("rpc: { listen: '127.0.0.1:0' }\nadmin: { listen: '127.0.0.1:0' }\n");
+    accept("rpc: { listen: '127.0.0.2:20049' }\n");
+}
+
+#[test]
+fn verbs_is_refused_in_clear_words() {
+    let text = "fabric:\n- provider: verbs\n  listen: 0.0.0.0:20049\n";
+    refuse_at(
+        text,
+        2,
+        13,
+        "fabric[0].provider",
+        &["verbs is not served by this version yet"],
+    );
+    let with_crc = format!("{text}  crc: off\n");
+    refuse_at(&with_crc, 2, 3, "fabric[0]", &["a key of provider iwarp"]);
+}
+
+#[test]
+fn all_broken_rules_are_told_at_once_up_to_a_bound() {
+    let errors = refuse("flow: { credits: 0, max_exposures: 0 }\nmempool: { size: 1 }\nlog: ''\n");
+    let paths: Vec<_> = errors.iter().map(|error| error.path.to_string()).collect();
+    assert_eq!(
+        paths,
+        ["mempool.size", "flow.credits", "flow.max_exposures", "log"]
+    );
+    assert_eq!(errors.to_string().lines().count(), 4);
+
+    let many = format!("reactors: {{ cores: [{}] }}\n", "7,".repeat(100));
+    assert_eq!(refuse(&many).iter().count(), ConfigErrors::MAX);
+}
+
+#[test]
+fn a_rule_broken_by_a_default_points_at_what_the_file_has() {
+    // The pool's size is not in the file: the place is that of the enclosing section.
+    refuse_at(
+        "log: info\nmempool:\n  hugepages: off\nflow: { credits: 4096 }\nrpcrdma: { inline: 64KiB }\n",
+        3,
+        3,
+        "mempool.size",
+        &["256MiB is too small"],
+    );
+}

@@ -1,0 +1,400 @@
+//! The rules a configuration keeps beyond its form.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use super::locate::Point as LocatePoint;
+use super::{
+    ByteSize, Config, Cores, Export, Flow, KeyPath, Limits, Provider, Reactors, Rpcrdma, Store,
+    format_duration,
+};
+
+/// The most cores; numbers from here on are beyond what a CPU set holds.
+const CORES_MAX: usize = 1024;
+const LISTENERS_MAX: usize = 16;
+const EXPORTS_MAX: usize = 256;
+const CLIENTS_MAX: usize = 1024;
+/// The longest path of MOUNT (RFC 1813 section 5.1.2, MNTPATHLEN).
+const EXPORT_PATH_MAX: usize = 1024;
+/// The longest name of MOUNT (MNTNAMLEN).
+const EXPORT_NAME_MAX: usize = 255;
+const CREDITS_MAX: u32 = 4096;
+const EXPOSURES_MAX: u32 = 1024;
+const INLINE_STEP: u64 = 1024;
+const INLINE_MAX: u64 = 256 * 1024;
+const POOL_MIN: ByteSize = ByteSize::mib(8);
+const POOL_MAX: ByteSize = ByteSize::gib(1024);
+const MEMORY_STORE_MIN: ByteSize = ByteSize::mib(1);
+const LOG_FILTER_MAX: usize = 1024;
+
+/// A broken rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The key that breaks it.
+    pub path: KeyPath,
+    /// What is wrong and what is accepted instead.
+    pub message: String,
+    pub(super) point: LocatePoint,
+}
+
+/// Every broken rule of `config`, in the order of its sections; empty for one that can be served.
+pub fn validate(config: &Config) -> Vec<Problem> {
+    let mut problems = Problems::default();
+    let root = KeyPath::root();
+    problems.reactors(&root.key("reactors"), &config.reactors);
+    problems.pool(&root.key("mempool"), config);
+    problems.fabric(&root.key("fabric"), config);
+    problems.listeners(config);
+    problems.rpcrdma(&root.key("rpcrdma"), &config.rpcrdma);
+    problems.flow(&root.key("flow"), &config.flow);
+    problems.exports(&root.key("exports"), &config.exports);
+    if let Some(file) = &config.admin.token_file {
+        problems.absolute(&root.key("admin").key("token_file"), file);
+    }
+    problems.log(&root.key("log"), &config.log);
+    if let Some(folder) = &config.state_directory {
+        problems.absolute(&root.key("state_directory"), folder);
+    }
+    problems.list
+}
+
+#[derive(Default)]
+struct Problems {
+    list: Vec<Problem>,
+}
+
+impl Problems {
+    fn add(&mut self, path: &KeyPath, message: impl Into<String>) {
+        let point = LocatePoint::Value;
+        self.list.push(Problem {
+            path: path.clone(),
+            message: message.into(),
+            point,
+        });
+    }
+
+    /// Says it of the key rather than of its value, which may begin lines below.
+    fn add_at_key(&mut self, path: &KeyPath, message: impl Into<String>) {
+        let point = LocatePoint::Key(1);
+        self.list.push(Problem {
+            path: path.clone(),
+            message: message.into(),
+            point,
+        });
+    }
+
+    fn not_served(&mut self, path: &KeyPath, what: &str, instead: &str) {
+        self.add(
+            path,
+            format!("{what} is not served by this version yet; {instead}"),
+        );
+    }
+
+    fn within(&mut self, path: &KeyPath, number: u32, most: u32) {
+        if !(1..=most).contains(&number) {
+            self.add(
+                path,
+                format!("{number} is out of range; accepted are 1 to {most}"),
+            );
+        }
+    }
+
+    fn duration_within(
+        &mut self,
+        path: &KeyPath,
+        value: Duration,
+        least: Duration,
+        most: Duration,
+    ) {
+        if !(least..=most).contains(&value) {
+            let [value, least, most] = [value, least, most].map(format_duration);
+            self.add(
+                path,
+                format!("{value} is out of range; accepted are {least} to {most}"),
+            );
+        }
+    }
+
+    fn absolute(&mut self, path: &KeyPath, file: &Path) {
+        if !file.is_absolute() {
+            let file = file.display();
+            self.add(
+                path,
+                format!("`{file}` is relative; write the whole path, from `/`"),
+            );
+        }
+    }
+
+    fn reactors(&mut self, path: &KeyPath, reactors: &Reactors) {
+        if let Cores::List(cores) = &reactors.cores {
+            let path = path.key("cores");
+            if cores.is_empty() {
+                self.add_at_key(&path, "no cores; write at least one, such as [0], or auto");
+            }
+            let mut first = HashMap::new();
+            for (position, &core) in cores.iter().enumerate() {
+                let path = path.index(position);
+                if core >= CORES_MAX {
+                    let last = CORES_MAX - 1;
+                    self.add(
+                        &path,
+                        format!("there is no core {core}; accepted are 0 to {last}"),
+                    );
+                }
+                if first.insert(core, position).is_some() {
+                    self.add(&path, format!("core {core} twice; a core has one reactor"));
+                }
+            }
+        }
+        let (least, most) = (Duration::from_micros(1), Duration::from_secs(1));
+        self.duration_within(&path.key("idle_after"), reactors.idle_after, least, most);
+    }
+
+    fn pool(&mut self, path: &KeyPath, config: &Config) {
+        let size = config.mempool.size;
+        let path = path.key("size");
+        if !(POOL_MIN..=POOL_MAX).contains(&size) {
+            let message = format!("{size} is out of range; accepted are {POOL_MIN} to {POOL_MAX}");
+            return self.add(&path, message);
+        }
+        // One connection with all its credits must fit with room for what moves its data.
+        let receives = u64::from(config.flow.credits).saturating_mul(config.rpcrdma.inline.bytes());
+        if receives > size.bytes() / 2 {
+            let receives = ByteSize(receives);
+            self.add(
+                &path,
+                format!(
+                    "{size} is too small: the receive buffers of one connection (flow.credits x \
+                     rpcrdma.inline) take {receives} and may take half of it at most"
+                ),
+            );
+        }
+    }
+
+    fn fabric(&mut self, path: &KeyPath, config: &Config) {
+        if config.fabric.len() > LISTENERS_MAX {
+            let count = config.fabric.len();
+            let message = format!("{count} listeners; at most {LISTENERS_MAX} are accepted");
+            self.add_at_key(path, message);
+        }
+        for (position, fabric) in config.fabric.iter().enumerate() {
+            if fabric.provider == Provider::Verbs {
+                let path = path.index(position).key("provider");
+                self.not_served(&path, "provider verbs", "use iwarp");
+            }
+        }
+    }
+
+    /// Two listeners cannot have one port at one address. Verbs listeners have ports of their own
+    /// (RDMA's port space is not TCP's).
+    fn listeners(&mut self, config: &Config) {
+        let root = KeyPath::root();
+        let mut seen: Vec<(KeyPath, SocketAddr, Provider)> = Vec::new();
+        let fabrics = config.fabric.iter().enumerate().map(|(position, fabric)| {
+            let path = root.key("fabric").index(position).key("listen");
+            (path, fabric.listen, fabric.provider)
+        });
+        let others = [
+            (
+                root.key("rpc").key("listen"),
+                config.rpc.listen,
+                Provider::Iwarp,
+            ),
+            (
+                root.key("admin").key("listen"),
+                config.admin.listen,
+                Provider::Iwarp,
+            ),
+        ];
+        for (path, address, space) in fabrics.chain(others) {
+            let other = seen
+                .iter()
+                .find(|(_, other, other_space)| *other_space == space && clash(*other, address));
+            if let Some((other_path, other, _)) = other {
+                let message =
+                    format!("{address} is taken by {other_path} ({other}); choose another port");
+                self.add(&path, message);
+            }
+            seen.push((path, address, space));
+        }
+    }
+
+    fn rpcrdma(&mut self, path: &KeyPath, rpcrdma: &Rpcrdma) {
+        let versions = path.key("versions");
+        for (position, version) in rpcrdma.versions.iter().enumerate() {
+            if !matches!(version, 1 | 2) {
+                let message = format!("there is no version {version}; accepted are 1 and 2");
+                self.add(&versions.index(position), message);
+            }
+            if rpcrdma.versions[..position].contains(version) {
+                self.add(
+                    &versions.index(position),
+                    format!("version {version} twice"),
+                );
+            }
+        }
+        if rpcrdma.versions.is_empty() {
+            self.add_at_key(&versions, "no version; accepted are [1] and [1, 2]");
+        } else if !rpcrdma.versions.contains(&1) && rpcrdma.versions.contains(&2) {
+            let instead = "write [1], or [1, 2] to have version 2 once it is served";
+            self.not_served(&versions, "version 2 alone", instead);
+        }
+        let inline = rpcrdma.inline;
+        if inline.bytes() == 0
+            || inline.bytes() > INLINE_MAX
+            || !inline.bytes().is_multiple_of(INLINE_STEP)
+        {
+            let most = ByteSize(INLINE_MAX);
+            let message =
+                format!("{inline} is not accepted; write a whole number of KiB, 1KiB to {most}");
+            self.add(&path.key("inline"), message);
+        }
+        if rpcrdma.read_chunk_replies.is_on() {
+            let what = "a reply by read chunks";
+            self.not_served(&path.key("read_chunk_replies"), what, "write off");
+        }
+    }
+
+    fn flow(&mut self, path: &KeyPath, flow: &Flow) {
+        self.within(&path.key("credits"), flow.credits, CREDITS_MAX);
+        self.within(
+            &path.key("max_exposures"),
+            flow.max_exposures,
+            EXPOSURES_MAX,
+        );
+        let (least, most) = (Duration::from_millis(1), Duration::from_secs(600));
+        self.duration_within(&path.key("done_window"), flow.done_window, least, most);
+    }
+
+    fn exports(&mut self, path: &KeyPath, exports: &[Export]) {
+        if exports.len() > EXPORTS_MAX {
+            let count = exports.len();
+            let message = format!("{count} exports; at most {EXPORTS_MAX} are accepted");
+            self.add_at_key(path, message);
+        }
+        let mut first: HashMap<&str, usize> = HashMap::new();
+        for (position, export) in exports.iter().enumerate() {
+            let path = path.index(position);
+            let name = path.key("path");
+            if let Err(message) = export_path(&export.path) {
+                self.add(&name, message);
+            }
+            if let Some(other) = first.insert(&export.path, position) {
+                let message = format!(
+                    "`{}` is the path of exports[{other}] already; each export needs its own",
+                    export.path.escape_debug()
+                );
+                self.add(&name, message);
+            }
+            self.store(&path.key("store"), &export.store);
+            let clients = path.key("clients");
+            if export.clients.is_empty() {
+                let message = "no clients, so nobody could mount; write networks such as \
+                               [\"10.0.0.0/8\"], or leave the key out for loopback";
+                self.add_at_key(&clients, message);
+            }
+            if export.clients.len() > CLIENTS_MAX {
+                let count = export.clients.len();
+                let message = format!("{count} networks; at most {CLIENTS_MAX} are accepted");
+                self.add_at_key(&clients, message);
+            }
+            if let Some(limits) = &export.limits {
+                self.limits(&path.key("limits"), limits);
+            }
+        }
+    }
+
+    fn store(&mut self, path: &KeyPath, store: &Store) {
+        match store {
+            Store::Memory { size } if *size < MEMORY_STORE_MIN => {
+                let message =
+                    format!("{size} is too small; accepted is {MEMORY_STORE_MIN} or more");
+                self.add(&path.key("size"), message);
+            }
+            Store::Memory { .. } => {}
+            Store::Posix { root, .. } => {
+                self.not_served(&path.key("kind"), "a store of kind posix", "use memory");
+                self.absolute(&path.key("root"), root);
+            }
+        }
+    }
+
+    fn limits(&mut self, path: &KeyPath, limits: &Limits) {
+        let message = "limits of an export are not enforced by this version yet; leave the key out";
+        self.add_at_key(path, message);
+        if limits.iops == Some(0) {
+            self.add(
+                &path.key("iops"),
+                "0 would stop the export; accepted is 1 or more",
+            );
+        }
+        if limits.bandwidth.is_some_and(|bandwidth| bandwidth.0 == 0) {
+            self.add(
+                &path.key("bandwidth"),
+                "0 would stop the export; accepted is 1/s or more",
+            );
+        }
+    }
+
+    fn log(&mut self, path: &KeyPath, filter: &str) {
+        if filter.trim().is_empty() || filter.len() > LOG_FILTER_MAX {
+            let message = format!(
+                "write a tracing filter such as info or info,millrace=debug, of at most \
+                 {LOG_FILTER_MAX} bytes"
+            );
+            self.add(path, message);
+        }
+    }
+}
+
+/// Whether two listeners want the same port of the same address; port 0 is any free port.
+fn clash(one: SocketAddr, other: SocketAddr) -> bool {
+    let same_address =
+        one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() == other.port() && one.port() != 0 && same_address
+}
+
+/// An export's path is absolute and in its one plain form, so that equal exports compare equal.
+fn export_path(path: &str) -> Result<(), String> {
+    let shown = path.escape_debug();
+    let Some(rest) = path.strip_prefix('/') else {
+        return Err(format!(
+            "`{shown}` is not absolute; write it from `/`, such as /scratch"
+        ));
+    };
+    if path.len() > EXPORT_PATH_MAX {
+        return Err(format!(
+            "longer than {EXPORT_PATH_MAX} bytes, the most MOUNT can carry"
+        ));
+    }
+    if path.chars().any(char::is_control) {
+        return Err(format!(
+            "`{shown}` has control characters; write it without"
+        ));
+    }
+    if rest.is_empty() {
+        return Ok(());
+    }
+    for name in rest.split('/') {
+        match name {
+            "" => {
+                return Err(format!(
+                    "`{shown}` is not in its plain form; write one slash between names and none \
+                     at the end"
+                ));
+            }
+            "." | ".." => {
+                return Err(format!(
+                    "`{shown}` is not in its plain form; write it without `.` and `..`"
+                ));
+            }
+            name if name.len() > EXPORT_NAME_MAX => {
+                return Err(format!("a name of more than {EXPORT_NAME_MAX} bytes"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

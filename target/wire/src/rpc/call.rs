@@ -1,0 +1,110 @@
+//! Call headers.
+
+use super::{Credential, Denied, MessageType, OpaqueAuth, RPC_VERSION};
+use crate::xdr::{Decode, Decoder, Encode, Encoder, Error, Result};
+
+/// What stands before the arguments of a call (RFC 5531 section 9).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallHeader<'a> {
+    /// Transaction identifier.
+    pub xid: u32,
+    /// Program.
+    pub program: u32,
+    /// Version of the program.
+    pub version: u32,
+    /// Procedure of that version.
+    pub procedure: u32,
+    /// Who calls.
+    pub credential: Credential<'a>,
+    /// Proof of the credential; empty for the flavors without proof.
+    pub verifier: OpaqueAuth<'a>,
+}
+
+/// Why bytes are no call, and what their sender may expect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// Too short to have a transaction identifier and a direction, or not a call: no answer.
+    #[error("not an RPC call")]
+    NotACall,
+    /// Another version of RPC: answer RPC_MISMATCH ([`answer`](CallError::answer)).
+    #[error("RPC version {version} is not spoken here")]
+    Version {
+        /// Transaction identifier of the call.
+        xid: u32,
+        /// The version asked for.
+        version: u32,
+    },
+    /// The header ends early or has a credential beyond 400 bytes: answer AUTH_ERROR.
+    #[error("RPC call header does not decode: {error}")]
+    Malformed {
+        /// Transaction identifier of the call.
+        xid: u32,
+        /// What is wrong.
+        error: Error,
+    },
+}
+
+impl CallError {
+    /// The reply that the call deserves, if any.
+    #[must_use]
+    pub const fn answer(self) -> Option<super::ReplyHeader<'static>> {
+        let (xid, denied) = match self {
+            Self::NotACall => return None,
+            Self::Version { xid, .. } => (
+                xid,
+                Denied::RpcMismatch {
+                    low: RPC_VERSION,
+                    high: RPC_VERSION,
+                },
+            ),
+            Self::Malformed { xid, .. } => (xid, Denied::Auth(super::AuthStatus::BadCredential)),
+        };
+        Some(super::ReplyHeader {
+            xid,
+            outcome: super::Outcome::Denied(denied),
+        })
+    }
+}
+
+impl<'a> CallHeader<'a> {
+    /// Reads the header; the arguments follow.
+    ///
+    /// # Errors
+    /// As [`CallError`] tells.
+    pub fn decode(input: &mut Decoder<'a>) -> core::result::Result<Self, CallError> {
+        let xid = input.u32().map_err(|_| CallError::NotACall)?;
+        match MessageType::decode(input) {
+            Ok(MessageType::Call) => {}
+            _ => return Err(CallError::NotACall),
+        }
+        let malformed = |error| CallError::Malformed { xid, error };
+        let version = input.u32().map_err(malformed)?;
+        if version != RPC_VERSION {
+            return Err(CallError::Version { xid, version });
+        }
+        let mut rest = || -> Result<Self> {
+            Ok(Self {
+                xid,
+                program: input.u32()?,
+                version: input.u32()?,
+                procedure: input.u32()?,
+                credential: Credential::decode(input)?,
+                verifier: OpaqueAuth::decode(input)?,
+            })
+        };
+        rest().map_err(malformed)
+    }
+}
+
+impl Encode for CallHeader<'_> {
+    fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+        out.u32(self.xid)?;
+        MessageType::Call.encode(out)?;
+        out.u32(RPC_VERSION)?;
+        out.u32(self.program)?;
+        out.u32(self.version)?;
+        out.u32(self.procedure)?;
+        self.credential.encode(out)?;
+        self.verifier.encode(out)
+    }
+}

@@ -1,0 +1,38 @@
+//! Remote procedure calls, RPC version 2 (RFC 5531).
+//!
+//! [`CallHeader`] and [`ReplyHeader`] are what stands before arguments and results. Whoever
+//! answers learns from [`CallError`] which answer a bad call deserves.
+
+mod auth;
+mod call;
+mod record;
+mod reply;
+
+pub use auth::{
+    AUTH_NONE, AUTH_SHORT, AUTH_SYS, AuthSys, Credential, Groups, OpaqueAuth, RPCSEC_GSS,
+};
+pub use call::{CallError, CallHeader};
+pub use record::{Fragment, RecordError, RecordMark, RecordScanner};
+pub use reply::{Accepted, AuthStatus, Denied, Outcome, ReplyHeader, answer_to};
+
+use crate::xdr::{Decoder, Result, xdr_enum};
+
+/// The version of RPC that this module speaks.
+pub const RPC_VERSION: u32 = 2;
+
+xdr_enum! {
+    /// Whether a message is a call or a reply (RFC 5531 section 9).
+    pub enum MessageType {
+        Call = 0, "CALL", "a call";
+        Reply = 1, "REPLY", "a reply";
+    }
+}
+
+/// The first two words of an RPC message: transaction identifier and direction.
+///
+/// # Errors
+/// Fewer than eight bytes, or a direction that is neither.
+pub fn peek(message: &[u8]) -> Result<(u32, MessageType)> {
+    let mut input = Decoder::new(message);
+    Ok((input.u32()?, crate::xdr::Decode::decode(&mut input)?))
+}

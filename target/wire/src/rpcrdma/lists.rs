@@ -1,0 +1,200 @@
+//! The three lists of a header, checked.
+
+use super::segment::{READ_ENTRY, ReadList, SEGMENT, Segment, WriteChunk, WriteList};
+use crate::xdr::{self, Decode, Decoder};
+
+/// What a receiver lets into its house.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Most segments in one chunk of any kind.
+    pub segments_per_chunk: usize,
+    /// Most read chunks, that is distinct positions, in one message.
+    pub read_chunks: usize,
+    /// Most chunks in a write list.
+    pub write_chunks: usize,
+    /// Most bytes in the read list.
+    pub read_bytes: u64,
+    /// Whether RDMA_MSGP is understood (RFC 5666 section 3.9); RFC 8166 section 4.6.1 refuses it.
+    pub padding: bool,
+    /// Whether an RPC message must have the XID of its header (RFC 8166 section 4.2.1), or may
+    /// have another, as early peers were allowed.
+    pub same_xid: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            segments_per_chunk: 64,
+            read_chunks: 4,
+            write_chunks: 4,
+            read_bytes: 8 << 20,
+            padding: true,
+            same_xid: true,
+        }
+    }
+}
+
+/// What is wrong with a header whose version is right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    /// It ends inside a list.
+    #[error("the header ends inside a list")]
+    Truncated,
+    /// A presence word is neither 0 nor 1.
+    #[error("a presence word is neither 0 nor 1")]
+    Presence,
+    /// The message type does not exist, or is not served.
+    #[error("the message type is not served")]
+    Kind,
+    /// More segments or chunks than the receiver allows.
+    #[error("too many segments or chunks")]
+    TooMany,
+    /// More bytes to read than the receiver allows.
+    #[error("too many bytes to read")]
+    TooLarge,
+    /// A position that is no multiple of four.
+    #[error("a position is no multiple of four")]
+    Position,
+    /// A segment that wraps around the end of the address space.
+    #[error("a segment wraps around")]
+    Wrap,
+    /// The RPC message does not begin with the header's XID.
+    #[error("the XIDs of header and RPC message differ")]
+    Xid,
+    /// A position zero chunk where the RPC message is inline, or none where it is not.
+    #[error("the RPC message is in two places, or in none")]
+    PositionZero,
+}
+
+/// Read list, write list and reply chunk, in this order (RFC 8166 section 4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Lists<'a> {
+    /// Arguments to fetch.
+    pub reads: ReadList<'a>,
+    /// Where results go.
+    pub writes: WriteList<'a>,
+    /// Where a long reply goes.
+    pub reply: Option<WriteChunk<'a>>,
+}
+
+impl<'a> Lists<'a> {
+    /// Bytes of three lists that are all empty.
+    pub const EMPTY_LENGTH: usize = 12;
+
+    /// Whether all three are absent.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.reads.is_empty() && self.writes.is_empty() && self.reply.is_none()
+    }
+
+    /// Bytes that a reply needs for its lists, if it returns these.
+    #[must_use]
+    pub fn reply_length(&self) -> usize {
+        let reply = self.reply.map_or(0, |chunk| 4 + chunk.bytes.len());
+        Self::EMPTY_LENGTH + self.writes.bytes.len() + reply
+    }
+
+    /// Checks the lists at the front of `input`, which holds nothing before them.
+    pub(super) fn parse(input: &mut Decoder<'a>, rules: &Rules) -> Result<Self, Reason> {
+        let reads = parse_reads(input, rules)?;
+        let writes = parse_writes(input, rules)?;
+        let reply = if present(input)? {
+            Some(parse_chunk(input, rules)?)
+        } else {
+            None
+        };
+        Ok(Self {
+            reads,
+            writes,
+            reply,
+        })
+    }
+}
+
+/// Decoding of words fails in two ways only.
+fn reason(error: xdr::Error) -> Reason {
+    match error {
+        xdr::Error::Value => Reason::Presence,
+        _ => Reason::Truncated,
+    }
+}
+
+fn present(input: &mut Decoder<'_>) -> Result<bool, Reason> {
+    input.bool().map_err(reason)
+}
+
+fn check_segment(input: &mut Decoder<'_>) -> Result<Segment, Reason> {
+    let segment = Segment::decode(input).map_err(reason)?;
+    match segment.offset.checked_add(u64::from(segment.length)) {
+        Some(_) => Ok(segment),
+        None => Err(Reason::Wrap),
+    }
+}
+
+fn parse_reads<'a>(input: &mut Decoder<'a>, rules: &Rules) -> Result<ReadList<'a>, Reason> {
+    let bytes = input.rest();
+    let most = rules.segments_per_chunk.saturating_mul(rules.read_chunks);
+    let mut count = 0;
+    let mut total = 0;
+    while present(input)? {
+        if count == most {
+            return Err(Reason::TooMany);
+        }
+        count += 1;
+        if !input.u32().map_err(reason)?.is_multiple_of(4) {
+            return Err(Reason::Position);
+        }
+        total += u64::from(check_segment(input)?.length);
+    }
+    if total > rules.read_bytes {
+        return Err(Reason::TooLarge);
+    }
+    let list = ReadList {
+        bytes: bytes.get(..count * READ_ENTRY).ok_or(Reason::Truncated)?,
+    };
+    let mut chunks = list.chunks();
+    for chunk in chunks.by_ref().take(rules.read_chunks) {
+        if chunk.segments().count() > rules.segments_per_chunk {
+            return Err(Reason::TooMany);
+        }
+    }
+    match chunks.next() {
+        Some(_) => Err(Reason::TooMany),
+        None => Ok(list),
+    }
+}
+
+fn parse_writes<'a>(input: &mut Decoder<'a>, rules: &Rules) -> Result<WriteList<'a>, Reason> {
+    let bytes = input.rest();
+    let mut length = 0;
+    let mut count = 0;
+    while present(input)? {
+        if count == rules.write_chunks {
+            return Err(Reason::TooMany);
+        }
+        count += 1;
+        length += 8 + parse_chunk(input, rules)?.bytes.len();
+    }
+    Ok(WriteList {
+        bytes: bytes.get(..length).ok_or(Reason::Truncated)?,
+        count,
+    })
+}
+
+fn parse_chunk<'a>(input: &mut Decoder<'a>, rules: &Rules) -> Result<WriteChunk<'a>, Reason> {
+    let count = input.u32().map_err(reason)? as usize;
+    if count > input.remaining() / SEGMENT {
+        return Err(Reason::Truncated);
+    }
+    if count > rules.segments_per_chunk {
+        return Err(Reason::TooMany);
+    }
+    let bytes = input
+        .rest()
+        .get(..count * SEGMENT)
+        .ok_or(Reason::Truncated)?;
+    for _ in 0..count {
+        check_segment(input)?;
+    }
+    Ok(WriteChunk { bytes })
+}

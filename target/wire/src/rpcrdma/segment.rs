@@ -1,0 +1,366 @@
+//! Segments, chunks and lists of chunks (RFC 8166 section 4.3), as views of checked bytes.
+
+use crate::xdr::{Taken, xdr_struct};
+
+/// Bytes of a segment.
+pub(super) const SEGMENT: usize = 16;
+/// Bytes of an entry of the read list: presence, position, segment.
+pub(super) const READ_ENTRY: usize = 24;
+
+xdr_struct! {
+    /// A range of registered memory (RFC 8166 section 4.3, `xdr_rdma_segment`).
+    pub struct Segment {
+        /// Steering tag.
+        pub handle: u32,
+        /// Bytes.
+        pub length: u32,
+        /// Tagged offset of the first byte.
+        pub offset: u64,
+    }
+}
+
+xdr_struct! {
+    /// A segment of a read chunk (RFC 8166 section 4.3, `xdr_read_chunk`).
+    pub struct ReadSegment {
+        /// Position of the chunk's data in the stream.
+        pub position: u32,
+        /// The memory.
+        pub segment: Segment,
+    }
+}
+
+/// Reads from bytes that were checked; what a check let through cannot fail.
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes
+        .get(at..)
+        .and_then(<[u8]>::first_chunk)
+        .map_or(0, |word| u32::from_be_bytes(*word))
+}
+
+fn segment(bytes: &[u8]) -> Segment {
+    let offset = u64::from(word(bytes, 8)) << 32 | u64::from(word(bytes, 12));
+    Segment {
+        handle: word(bytes, 0),
+        length: word(bytes, 4),
+        offset,
+    }
+}
+
+/// The read list of a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ReadList<'a> {
+    pub(super) bytes: &'a [u8],
+}
+
+impl<'a> ReadList<'a> {
+    /// Entries in the list.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.bytes.len() / READ_ENTRY
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The entries in list order.
+    #[must_use]
+    pub fn iter(&self) -> ReadSegments<'a> {
+        ReadSegments {
+            entries: self.bytes.chunks_exact(READ_ENTRY),
+        }
+    }
+
+    /// The chunks, in ascending order of position. A chunk is all entries of one position.
+    #[must_use]
+    pub const fn chunks(&self) -> ReadChunks<'a> {
+        ReadChunks {
+            list: *self,
+            from: Some(0),
+        }
+    }
+
+    /// The chunk at a position, if any entry has it.
+    #[must_use]
+    pub fn chunk(&self, position: u32) -> Option<ReadChunk<'a>> {
+        let chunk = ReadChunk {
+            list: *self,
+            position,
+        };
+        chunk.segments().next().map(|_| chunk)
+    }
+
+    /// Bytes in all entries.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.iter()
+            .map(|entry| u64::from(entry.segment.length))
+            .sum()
+    }
+}
+
+impl<'a> IntoIterator for &ReadList<'a> {
+    type Item = ReadSegment;
+    type IntoIter = ReadSegments<'a>;
+
+    fn into_iter(self) -> ReadSegments<'a> {
+        self.iter()
+    }
+}
+
+/// The entries of a read list.
+#[derive(Clone, Debug)]
+pub struct ReadSegments<'a> {
+    entries: core::slice::ChunksExact<'a, u8>,
+}
+
+impl Iterator for ReadSegments<'_> {
+    type Item = ReadSegment;
+
+    fn next(&mut self) -> Option<ReadSegment> {
+        let entry = self.entries.next()?;
+        let segment = segment(entry.get(8..).unwrap_or_default());
+        Some(ReadSegment {
+            position: word(entry, 4),
+            segment,
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.entries.size_hint()
+    }
+}
+
+impl ExactSizeIterator for ReadSegments<'_> {}
+
+/// The chunks of a read list.
+#[derive(Clone, Debug)]
+pub struct ReadChunks<'a> {
+    list: ReadList<'a>,
+    from: Option<u32>,
+}
+
+impl<'a> Iterator for ReadChunks<'a> {
+    type Item = ReadChunk<'a>;
+
+    fn next(&mut self) -> Option<ReadChunk<'a>> {
+        let from = self.from?;
+        let ahead = self
+            .list
+            .iter()
+            .map(|entry| entry.position)
+            .filter(|&at| at >= from);
+        let position = ahead.min()?;
+        self.from = position.checked_add(1);
+        Some(ReadChunk {
+            list: self.list,
+            position,
+        })
+    }
+}
+
+/// One argument, or a whole long call, in the requester's memory: the entries of one position.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadChunk<'a> {
+    list: ReadList<'a>,
+    /// Position of its data in the stream.
+    pub position: u32,
+}
+
+impl<'a> ReadChunk<'a> {
+    /// Its segments in the order in which their bytes join.
+    pub fn segments(&self) -> impl Iterator<Item = Segment> + Clone + use<'a> {
+        let position = self.position;
+        let here = self
+            .list
+            .iter()
+            .filter(move |entry| entry.position == position);
+        here.map(|entry| entry.segment)
+    }
+
+    /// Bytes in it.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.segments()
+            .map(|segment| u64::from(segment.length))
+            .sum()
+    }
+
+    /// The item it carries, as a [`Decoder`](crate::xdr::Decoder) wants it; `None` for 2^32 bytes
+    /// or more.
+    #[must_use]
+    pub fn taken(&self) -> Option<Taken> {
+        let length = u32::try_from(self.length()).ok()?;
+        Some(Taken {
+            position: self.position,
+            length,
+        })
+    }
+}
+
+/// The write list of a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct WriteList<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) count: usize,
+}
+
+impl<'a> WriteList<'a> {
+    /// Chunks in the list.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The chunks in list order.
+    #[must_use]
+    pub const fn iter(&self) -> WriteChunks<'a> {
+        WriteChunks {
+            bytes: self.bytes,
+            left: self.count,
+        }
+    }
+}
+
+impl<'a> IntoIterator for &WriteList<'a> {
+    type Item = WriteChunk<'a>;
+    type IntoIter = WriteChunks<'a>;
+
+    fn into_iter(self) -> WriteChunks<'a> {
+        self.iter()
+    }
+}
+
+/// The chunks of a write list.
+#[derive(Clone, Debug)]
+pub struct WriteChunks<'a> {
+    bytes: &'a [u8],
+    left: usize,
+}
+
+impl<'a> Iterator for WriteChunks<'a> {
+    type Item = WriteChunk<'a>;
+
+    fn next(&mut self) -> Option<WriteChunk<'a>> {
+        self.left = self.left.checked_sub(1)?;
+        // Presence word, count word, segments.
+        let end = (word(self.bytes, 4) as usize)
+            .checked_mul(SEGMENT)?
+            .checked_add(8)?;
+        let bytes = self.bytes.get(8..end)?;
+        self.bytes = self.bytes.get(end..)?;
+        Some(WriteChunk { bytes })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for WriteChunks<'_> {}
+
+/// Memory of the requester that one result, or a whole long reply, goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteChunk<'a> {
+    pub(super) bytes: &'a [u8],
+}
+
+impl<'a> WriteChunk<'a> {
+    /// Segments in it; a chunk without any means that its result stays inline.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.bytes.len() / SEGMENT
+    }
+
+    /// Whether it has no segments.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The segments in the order in which they are filled.
+    #[must_use]
+    pub fn iter(&self) -> Segments<'a> {
+        Segments {
+            entries: self.bytes.chunks_exact(SEGMENT),
+        }
+    }
+
+    /// Bytes in all segments: the room in a call, what was written in a reply.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.iter().map(|segment| u64::from(segment.length)).sum()
+    }
+
+    /// The segments as they are after `bytes` bytes went into them: each is filled before the
+    /// next, and the lengths are what was written (RFC 8166 section 3.4.6). Fewer bytes go in if
+    /// there is no more room.
+    #[must_use]
+    pub fn filled(&self, bytes: u64) -> Filled<'a> {
+        Filled {
+            segments: self.iter(),
+            left: bytes,
+        }
+    }
+}
+
+impl<'a> IntoIterator for &WriteChunk<'a> {
+    type Item = Segment;
+    type IntoIter = Segments<'a>;
+
+    fn into_iter(self) -> Segments<'a> {
+        self.iter()
+    }
+}
+
+/// The segments of a chunk.
+#[derive(Clone, Debug)]
+pub struct Segments<'a> {
+    entries: core::slice::ChunksExact<'a, u8>,
+}
+
+impl Iterator for Segments<'_> {
+    type Item = Segment;
+
+    fn next(&mut self) -> Option<Segment> {
+        self.entries.next().map(segment)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.entries.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Segments<'_> {}
+
+/// The segments of a chunk with the lengths that writing leaves.
+#[derive(Clone, Debug)]
+pub struct Filled<'a> {
+    segments: Segments<'a>,
+    left: u64,
+}
+
+impl Iterator for Filled<'_> {
+    type Item = Segment;
+
+    fn next(&mut self) -> Option<Segment> {
+        let segment = self.segments.next()?;
+        let length = u32::try_from(self.left).map_or(segment.length, |l| l.min(segment.length));
+        self.left -= u64::from(length);
+        Some(Segment { length, ..segment })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.segments.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Filled<'_> {}

@@ -1,0 +1,88 @@
+//! Layouts of the basic types.
+
+use super::{Bulk, Decode, Decoder, Encode, Encoder, Result};
+
+macro_rules! word {
+    ($($type:ident),*) => {$(
+        impl Encode for $type {
+            fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+                out.$type(*self)
+            }
+        }
+
+        impl Decode<'_> for $type {
+            fn decode(input: &mut Decoder<'_>) -> Result<Self> {
+                input.$type()
+            }
+        }
+    )*};
+}
+
+word!(u32, i32, u64, i64, bool);
+
+impl Encode for () {
+    fn encode(&self, _: &mut Encoder<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Decode<'_> for () {
+    fn decode(_: &mut Decoder<'_>) -> Result<Self> {
+        Ok(())
+    }
+}
+
+impl Encode for &[u8] {
+    fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+        out.opaque(self)
+    }
+}
+
+/// Counted bytes without a bound but that of the message: a layer above judges names.
+impl<'a> Decode<'a> for &'a [u8] {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self> {
+        input.opaque(usize::MAX)
+    }
+}
+
+impl<const N: usize> Encode for [u8; N] {
+    fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+        out.opaque_fixed(self)
+    }
+}
+
+impl<const N: usize> Decode<'_> for [u8; N] {
+    fn decode(input: &mut Decoder<'_>) -> Result<Self> {
+        input.opaque_fixed()
+    }
+}
+
+/// Optional data (RFC 4506 section 4.19), and unions that are no more than that.
+impl<T: Encode> Encode for Option<T> {
+    fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+        out.bool(self.is_some())?;
+        self.as_ref().map_or(Ok(()), |value| value.encode(out))
+    }
+}
+
+impl<'a, T: Decode<'a>> Decode<'a> for Option<T> {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self> {
+        if input.bool()? {
+            T::decode(input).map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+}
+
+impl Encode for Bulk<'_> {
+    fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+        out.bulk(self)
+    }
+}
+
+impl<'a> Decode<'a> for Bulk<'a> {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self> {
+        input.bulk(usize::MAX)
+    }
+}

@@ -1,0 +1,111 @@
+//! Structures and enumerations declared once, with their layout.
+
+/// A structure whose layout is that of its fields in order. With a lifetime, it borrows.
+macro_rules! xdr_struct {
+    ($(#[$meta:meta])* pub struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name { $($(#[$field_meta])* pub $field: $type,)* }
+
+        impl $crate::xdr::Encode for $name {
+            fn encode(&self, out: &mut $crate::xdr::Encoder<'_>) -> $crate::xdr::Result<()> {
+                $($crate::xdr::Encode::encode(&self.$field, out)?;)*
+                Ok(())
+            }
+        }
+
+        impl $crate::xdr::Decode<'_> for $name {
+            fn decode(input: &mut $crate::xdr::Decoder<'_>) -> $crate::xdr::Result<Self> {
+                Ok(Self { $($field: $crate::xdr::Decode::decode(input)?,)* })
+            }
+        }
+    };
+    ($(#[$meta:meta])* pub struct $name:ident<$lt:lifetime> { $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name<$lt> { $($(#[$field_meta])* pub $field: $type,)* }
+
+        impl $crate::xdr::Encode for $name<'_> {
+            fn encode(&self, out: &mut $crate::xdr::Encoder<'_>) -> $crate::xdr::Result<()> {
+                $($crate::xdr::Encode::encode(&self.$field, out)?;)*
+                Ok(())
+            }
+        }
+
+        impl<$lt> $crate::xdr::Decode<$lt> for $name<$lt> {
+            fn decode(input: &mut $crate::xdr::Decoder<$lt>) -> $crate::xdr::Result<Self> {
+                Ok(Self { $($field: $crate::xdr::Decode::decode(input)?,)* })
+            }
+        }
+    };
+}
+
+/// An enumeration with the number, the name in its standard, and a text for people.
+macro_rules! xdr_enum {
+    ($(#[$meta:meta])* pub enum $type:ident {
+        $($variant:ident = $number:literal, $name:literal, $text:literal;)*
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        pub enum $type {
+            $(#[doc = concat!($name, " (", $number, "): ", $text, ".")] $variant = $number,)*
+        }
+
+        impl $type {
+            /// All values, in ascending order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The number on the wire.
+            #[must_use]
+            pub const fn number(self) -> u32 {
+                self as u32
+            }
+
+            /// The value with this number.
+            #[must_use]
+            pub const fn from_number(number: u32) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$variant),)*
+                    _ => None,
+                }
+            }
+
+            /// The name in the standard.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+
+            /// What it means, in a few words.
+            #[must_use]
+            pub const fn text(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text,)*
+                }
+            }
+        }
+
+        impl core::fmt::Display for $type {
+            fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                out.write_str(self.name())
+            }
+        }
+
+        impl $crate::xdr::Encode for $type {
+            fn encode(&self, out: &mut $crate::xdr::Encoder<'_>) -> $crate::xdr::Result<()> {
+                out.u32(self.number())
+            }
+        }
+
+        impl $crate::xdr::Decode<'_> for $type {
+            fn decode(input: &mut $crate::xdr::Decoder<'_>) -> $crate::xdr::Result<Self> {
+                Self::from_number(input.u32()?).ok_or($crate::xdr::Error::Value)
+            }
+        }
+    };
+}
+
+pub(crate) use {xdr_enum, xdr_struct};
