@@ -1,0 +1,51 @@
+//! GETATTR, SETATTR and ACCESS (RFC 1813 sections 3.3.1, 3.3.2 and 3.3.4).
+
+use millrace_store::{AccessMask, Store};
+use millrace_wire::nfs3::{
+    AccessArguments, AccessOk, AccessResults, Failure, GetattrResults, ObjectArguments,
+    SetattrArguments, SetattrResults, access as rights,
+};
+
+use super::Context;
+use super::context::bare;
+use super::convert::{set_attributes, time_from};
+
+pub(crate) async fn getattr<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &ObjectArguments,
+) -> GetattrResults {
+    let object = context.object(arguments).map_err(bare)?;
+    match object.store().attributes(object.handle).await {
+        Ok(attributes) => Ok(object.attributes(&attributes)),
+        Err(error) => Err(Failure { status: object.status(error), detail: () }),
+    }
+}
+
+pub(crate) async fn setattr<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &SetattrArguments,
+) -> SetattrResults {
+    let object = context.writable(&arguments.object).await?;
+    let set = set_attributes(&arguments.attributes);
+    let guard = arguments.guard.map(time_from);
+    let done = object.store().set_attributes(&object.caller, object.handle, &set, guard).await;
+    object.modified(done).await.map(|((), data)| data)
+}
+
+pub(crate) async fn access<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &AccessArguments,
+) -> AccessResults {
+    let object = context.object(&arguments.object).map_err(bare)?;
+    let mut wanted = arguments.access & rights::ALL;
+    if object.export.rules.read_only {
+        wanted &= !(rights::MODIFY | rights::EXTEND | rights::DELETE);
+    }
+    match object.store().access(&object.caller, object.handle, AccessMask(wanted)).await {
+        Ok((granted, attributes)) => Ok(AccessOk {
+            attributes: Some(object.attributes(&attributes)),
+            access: granted.0 & wanted,
+        }),
+        Err(error) => object.failure(error).await,
+    }
+}

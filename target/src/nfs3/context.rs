@@ -1,0 +1,125 @@
+//! Whose call it is and what its handles stand for.
+
+use millrace_store::{Attributes, Caller, Consistency, Handle, Modified, Store, StoreError};
+use millrace_wire::nfs3::{
+    Failure, FileAttributes, FileHandle, PostAttributes, Procedure, Status, WeakCacheData,
+};
+
+use super::{convert, status};
+use crate::call::Peer;
+use crate::exports::{Export, ExportId, Exports};
+use crate::handle::HandleKey;
+
+/// One call of a procedure.
+pub(crate) struct Context<'c, S> {
+    pub procedure: Procedure,
+    pub exports: &'c Exports<S>,
+    pub key: &'c HandleKey,
+    pub peer: Peer,
+    /// Who the caller says it is; `None` without credentials.
+    pub credential: Option<&'c Caller>,
+}
+
+/// An object that a call may use.
+pub(super) struct Object<'c, S> {
+    pub procedure: Procedure,
+    pub export: &'c Export<S>,
+    pub handle: Handle,
+    /// The caller, as the export's rules leave it.
+    pub caller: Caller,
+    key: &'c HandleKey,
+}
+
+impl<'c, S: Store> Context<'c, S> {
+    /// The object behind a handle.
+    pub(super) fn object(&self, handle: &FileHandle) -> Result<Object<'c, S>, Status> {
+        let (export, handle) =
+            self.key.open(handle.as_bytes()).map_err(|_| Status::BadHandle)?;
+        // An export that is gone took its objects with it.
+        let export = self.exports.by_id(ExportId(export)).ok_or(Status::Stale)?;
+        if !export.rules.admits(self.peer.address) {
+            // Not `NFS3ERR_ACCES`, which few procedures may answer, GETATTR not among them.
+            return Err(status::legal(self.procedure, Status::AccessDenied));
+        }
+        let caller = export.rules.squash(self.credential);
+        Ok(Object { procedure: self.procedure, export, handle, caller, key: self.key })
+    }
+
+    /// The object behind a handle, for a procedure that modifies it.
+    pub(super) async fn writable(
+        &self,
+        handle: &FileHandle,
+    ) -> Result<Object<'c, S>, Failure<WeakCacheData>> {
+        let object = self.object(handle).map_err(untouched)?;
+        if object.export.rules.read_only {
+            let detail = WeakCacheData { before: None, after: object.post().await };
+            return Err(Failure { status: Status::ReadOnly, detail });
+        }
+        Ok(object)
+    }
+}
+
+impl<S: Store> Object<'_, S> {
+    pub fn store(&self) -> &S {
+        &self.export.store
+    }
+
+    /// A handle for another object of the same store.
+    pub fn seal(&self, handle: Handle) -> FileHandle {
+        let sealed = self.key.seal(self.export.id.0, handle);
+        FileHandle::new(&sealed).expect("handles are shorter than the protocol's limit")
+    }
+
+    /// Attributes as the wire has them. The file system's number is that of the export, so that
+    /// clients keep exports apart whatever their stores are.
+    pub fn attributes(&self, attributes: &Attributes) -> FileAttributes {
+        convert::attributes(attributes, self.export.id.0)
+    }
+
+    pub fn consistency(&self, consistency: &Consistency) -> WeakCacheData {
+        convert::consistency(consistency, self.export.id.0)
+    }
+
+    /// The attributes now, if they can be had: what a failure tells.
+    pub async fn post(&self) -> PostAttributes {
+        self.store().attributes(self.handle).await.ok().map(|now| self.attributes(&now))
+    }
+
+    pub fn status(&self, error: StoreError) -> Status {
+        status::status(self.procedure, error)
+    }
+
+    /// A failure that tells the attributes of the object as they are now.
+    pub async fn failure<T>(&self, error: StoreError) -> Result<T, Failure<PostAttributes>> {
+        let status = self.status(error);
+        let detail = if status == Status::Stale { None } else { self.post().await };
+        Err(Failure { status, detail })
+    }
+
+    /// Splits the outcome of a modification into what the wire wants in either case.
+    pub async fn modified<T>(
+        &self,
+        modified: Modified<T>,
+    ) -> Result<(T, WeakCacheData), Failure<WeakCacheData>> {
+        let mut data = self.consistency(&modified.consistency);
+        match modified.result {
+            Ok(result) => Ok((result, data)),
+            Err(error) => {
+                if data.after.is_none() {
+                    data.after = self.post().await;
+                }
+                Err(Failure { status: self.status(error), detail: data })
+            }
+        }
+    }
+}
+
+/// A failure that tells no attributes.
+pub(super) fn bare<F: Default>(status: Status) -> Failure<F> {
+    Failure { status, detail: F::default() }
+}
+
+/// A failure of a modification that tells no attributes.
+pub(super) fn untouched(status: Status) -> Failure<WeakCacheData> {
+    Failure { status, detail: WeakCacheData::NONE }
+}

@@ -1,0 +1,83 @@
+//! CREATE, MKDIR, SYMLINK and MKNOD (RFC 1813 sections 3.3.8 to 3.3.11).
+
+use millrace_store::{Attributes, CreateHow, Handle, Modified, SpecialKind, Store};
+use millrace_wire::nfs3::{
+    CreateArguments, CreateHow as How, CreateOk, CreateResults, Failure, MkdirArguments,
+    MknodArguments, Node, Status, SymlinkArguments, WeakCacheData,
+};
+
+use super::Context;
+use super::context::Object;
+use super::convert::set_attributes;
+
+pub(crate) async fn create<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &CreateArguments<'_>,
+) -> CreateResults {
+    let directory = context.writable(&arguments.entry.directory).await?;
+    let how = match &arguments.how {
+        How::Unchecked(set) => CreateHow::Unchecked(set_attributes(set)),
+        How::Guarded(set) => CreateHow::Guarded(set_attributes(set)),
+        How::Exclusive(verifier) => CreateHow::Exclusive(*verifier),
+    };
+    let (store, name) = (directory.store(), arguments.entry.name);
+    let done = store.create(&directory.caller, directory.handle, name, &how).await;
+    created(&directory, done).await
+}
+
+pub(crate) async fn mkdir<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &MkdirArguments<'_>,
+) -> CreateResults {
+    let directory = context.writable(&arguments.entry.directory).await?;
+    let set = set_attributes(&arguments.attributes);
+    let (store, name) = (directory.store(), arguments.entry.name);
+    let done = store.make_directory(&directory.caller, directory.handle, name, &set).await;
+    created(&directory, done).await
+}
+
+/// `text` is the text of the link, wherever it travelled.
+pub(crate) async fn symlink<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &SymlinkArguments<'_>,
+    text: &[u8],
+) -> CreateResults {
+    let directory = context.writable(&arguments.entry.directory).await?;
+    let set = set_attributes(&arguments.attributes);
+    let (store, name) = (directory.store(), arguments.entry.name);
+    let done = store.symlink(&directory.caller, directory.handle, name, text, &set).await;
+    created(&directory, done).await
+}
+
+pub(crate) async fn mknod<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &MknodArguments<'_>,
+) -> CreateResults {
+    let directory = context.writable(&arguments.entry.directory).await?;
+    let (kind, set) = match arguments.node {
+        Node::Character(set, device) => (SpecialKind::Character(device.major, device.minor), set),
+        Node::Block(set, device) => (SpecialKind::Block(device.major, device.minor), set),
+        Node::Socket(set) => (SpecialKind::Socket, set),
+        Node::Fifo(set) => (SpecialKind::Fifo, set),
+        Node::Other(_) => {
+            let detail = WeakCacheData { before: None, after: directory.post().await };
+            return Err(Failure { status: Status::BadType, detail });
+        }
+    };
+    let set = set_attributes(&set);
+    let (store, name) = (directory.store(), arguments.entry.name);
+    let done = store.make_node(&directory.caller, directory.handle, name, kind, &set).await;
+    created(&directory, done).await
+}
+
+async fn created<S: Store>(
+    directory: &Object<'_, S>,
+    done: Modified<(Handle, Attributes)>,
+) -> CreateResults {
+    let ((handle, attributes), data) = directory.modified(done).await?;
+    Ok(CreateOk {
+        object: Some(directory.seal(handle)),
+        attributes: Some(directory.attributes(&attributes)),
+        directory: data,
+    })
+}

@@ -1,0 +1,57 @@
+//! LOOKUP and READLINK (RFC 1813 sections 3.3.3 and 3.3.5).
+
+use millrace_mempool::Class;
+use millrace_store::Store;
+use millrace_wire::nfs3::{
+    EntryArguments, Failure, LookupOk, LookupResults, ObjectArguments, ReadlinkOk, ReadlinkResults,
+    Status,
+};
+use millrace_wire::xdr::Bulk;
+
+use super::Context;
+use super::context::bare;
+use crate::call::Reply;
+
+/// Reply header, status and attributes around the text of a link.
+const AROUND_TEXT: usize = 24 + 4 + 88 + 4;
+
+pub(crate) async fn lookup<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &EntryArguments<'_>,
+) -> LookupResults {
+    let directory = context.object(&arguments.directory).map_err(bare)?;
+    match directory.store().lookup(&directory.caller, directory.handle, arguments.name).await {
+        Ok((handle, attributes)) => Ok(LookupOk {
+            object: directory.seal(handle),
+            attributes: Some(directory.attributes(&attributes)),
+            directory: directory.post().await,
+        }),
+        Err(error) => directory.failure(error).await,
+    }
+}
+
+/// The text stands in `reply`'s slices.
+pub(crate) async fn readlink<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &ObjectArguments,
+    reply: &mut Reply,
+) -> ReadlinkResults<'static> {
+    let link = context.object(arguments).map_err(bare)?;
+    let mut text = Vec::new();
+    let attributes = match link.store().read_link(&link.caller, link.handle, &mut text).await {
+        Ok(attributes) => Some(link.attributes(&attributes)),
+        Err(error) => return link.failure(error).await,
+    };
+    // A text cannot be cut short, and there is no better error.
+    let too_long = text.len() > reply.bulk_room(AROUND_TEXT);
+    let length = u32::try_from(text.len()).ok().filter(|_| !too_long);
+    let (Some(length), Some(class)) = (length, Class::for_size(text.len())) else {
+        return Err(Failure { status: Status::ServerFault, detail: attributes });
+    };
+    if length > 0 {
+        let mut buffer = reply.pool().acquire(class).await;
+        buffer[..text.len()].copy_from_slice(&text);
+        reply.slices.push(buffer.into_slice(0..text.len()));
+    }
+    Ok(ReadlinkOk { attributes, text: Bulk::apart(length) })
+}

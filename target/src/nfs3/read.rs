@@ -1,0 +1,45 @@
+//! READ (RFC 1813 section 3.3.6).
+
+use millrace_store::Store;
+use millrace_wire::nfs3::{Failure, ReadArguments, ReadOk, ReadResults, Status};
+use millrace_wire::xdr::Bulk;
+
+use super::context::bare;
+use super::{Context, TRANSFER_MAX};
+use crate::call::Reply;
+
+/// Reply header, status, attributes, count, end of file and length word around the data.
+const AROUND_DATA: usize = 24 + 4 + 88 + 4 + 4 + 4;
+
+/// The data stands in `reply`'s slices.
+pub(crate) async fn read<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &ReadArguments,
+    reply: &mut Reply,
+) -> ReadResults<'static> {
+    let file = context.object(&arguments.file).map_err(bare)?;
+    // A short answer is always allowed; what the transport cannot carry must not be tried.
+    let room = u32::try_from(reply.bulk_room(AROUND_DATA)).unwrap_or(u32::MAX);
+    let count = arguments.count.min(TRANSFER_MAX).min(room);
+    if count == 0 && arguments.count > 0 {
+        // Success without data would have the client ask again for ever.
+        return Err(Failure { status: Status::Invalid, detail: file.post().await });
+    }
+    let (store, offset) = (file.store(), arguments.offset);
+    match store.read(&file.caller, file.handle, offset, count, &mut reply.slices).await {
+        Ok(outcome) => {
+            reply.account.read = outcome.length;
+            reply.account.export = Some(file.export.id.0);
+            Ok(ReadOk {
+                attributes: Some(file.attributes(&outcome.attributes)),
+                count: outcome.length,
+                eof: outcome.end_of_file,
+                data: Bulk::apart(outcome.length),
+            })
+        }
+        Err(error) => {
+            reply.slices.clear();
+            file.failure(error).await
+        }
+    }
+}

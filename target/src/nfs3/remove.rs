@@ -1,0 +1,110 @@
+//! REMOVE, RMDIR, RENAME and LINK (RFC 1813 sections 3.3.12 to 3.3.15).
+
+use millrace_store::Store;
+use millrace_wire::nfs3::{
+    EntryArguments, Failure, LinkArguments, LinkObjects, LinkResults, RemoveResults,
+    RenameArguments, RenameDirectories, RenameResults, Status, WeakCacheData,
+};
+
+use super::Context;
+
+pub(crate) async fn remove<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &EntryArguments<'_>,
+) -> RemoveResults {
+    let directory = context.writable(&arguments.directory).await?;
+    let store = directory.store();
+    let done = store.remove(&directory.caller, directory.handle, arguments.name).await;
+    directory.modified(done).await.map(|((), data)| data)
+}
+
+pub(crate) async fn rmdir<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &EntryArguments<'_>,
+) -> RemoveResults {
+    let directory = context.writable(&arguments.directory).await?;
+    let store = directory.store();
+    let done = store.remove_directory(&directory.caller, directory.handle, arguments.name).await;
+    directory.modified(done).await.map(|((), data)| data)
+}
+
+pub(crate) async fn rename<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &RenameArguments<'_>,
+) -> RenameResults {
+    let fail = |status, from, to| Failure { status, detail: RenameDirectories { from, to } };
+    let from = match context.writable(&arguments.from.directory).await {
+        Ok(from) => from,
+        Err(failure) => return Err(fail(failure.status, failure.detail, WeakCacheData::NONE)),
+    };
+    let to = match context.writable(&arguments.to.directory).await {
+        Ok(to) => to,
+        Err(failure) => return Err(fail(failure.status, WeakCacheData::NONE, failure.detail)),
+    };
+    if from.export.id != to.export.id {
+        let after = |after| WeakCacheData { before: None, after };
+        let (from, to) = (from.post().await, to.post().await);
+        return Err(fail(Status::CrossDevice, after(from), after(to)));
+    }
+    let names = (arguments.from.name, arguments.to.name);
+    let done = from
+        .store()
+        .rename(&from.caller, (from.handle, names.0), (to.handle, names.1))
+        .await;
+    let mut data =
+        RenameDirectories { from: from.consistency(&done.from), to: to.consistency(&done.to) };
+    match done.result {
+        Ok(()) => Ok(data),
+        Err(error) => {
+            if data.from.after.is_none() {
+                data.from.after = from.post().await;
+            }
+            if data.to.after.is_none() {
+                data.to.after = to.post().await;
+            }
+            Err(Failure { status: from.status(error), detail: data })
+        }
+    }
+}
+
+pub(crate) async fn link<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &LinkArguments<'_>,
+) -> LinkResults {
+    let fail =
+        |status, attributes, directory| Failure { status, detail: LinkObjects { attributes, directory } };
+    let object = match context.writable(&arguments.object).await {
+        Ok(object) => object,
+        Err(failure) => {
+            return Err(fail(failure.status, failure.detail.after, WeakCacheData::NONE));
+        }
+    };
+    let directory = match context.writable(&arguments.entry.directory).await {
+        Ok(directory) => directory,
+        Err(failure) => return Err(fail(failure.status, object.post().await, failure.detail)),
+    };
+    if object.export.id != directory.export.id {
+        let after = WeakCacheData { before: None, after: directory.post().await };
+        return Err(fail(Status::CrossDevice, object.post().await, after));
+    }
+    let done = directory
+        .store()
+        .link(&directory.caller, object.handle, directory.handle, arguments.entry.name)
+        .await;
+    let mut data = LinkObjects {
+        attributes: done.object.map(|attributes| object.attributes(&attributes)),
+        directory: directory.consistency(&done.directory),
+    };
+    match done.result {
+        Ok(()) => Ok(data),
+        Err(error) => {
+            if data.attributes.is_none() {
+                data.attributes = object.post().await;
+            }
+            if data.directory.after.is_none() {
+                data.directory.after = directory.post().await;
+            }
+            Err(Failure { status: object.status(error), detail: data })
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! FSSTAT, FSINFO and PATHCONF (RFC 1813 sections 3.3.18 to 3.3.20).
+
+use millrace_store::Store;
+use millrace_wire::nfs3::{
+    FsinfoOk, FsinfoResults, FsstatOk, FsstatResults, ObjectArguments, PathconfOk, PathconfResults,
+    Time, properties,
+};
+
+use super::context::bare;
+use super::directory::LISTING_PREFERRED;
+use super::{Context, TRANSFER_MAX};
+
+/// Page size: offsets and counts that are multiples of it are served best.
+const MULTIPLE: u32 = 4096;
+
+pub(crate) async fn fsstat<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &ObjectArguments,
+) -> FsstatResults {
+    let object = context.object(arguments).map_err(bare)?;
+    match object.store().statistics(object.handle).await {
+        Ok(now) => Ok(FsstatOk {
+            attributes: Some(object.attributes(&now.attributes)),
+            total_bytes: now.total_bytes,
+            free_bytes: now.free_bytes,
+            available_bytes: now.available_bytes,
+            total_files: now.total_inodes,
+            free_files: now.free_inodes,
+            available_files: now.available_inodes,
+            invariant_seconds: 0,
+        }),
+        Err(error) => object.failure(error).await,
+    }
+}
+
+pub(crate) async fn fsinfo<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &ObjectArguments,
+) -> FsinfoResults {
+    let object = context.object(arguments).map_err(bare)?;
+    match object.store().attributes(object.handle).await {
+        Ok(attributes) => Ok(FsinfoOk {
+            attributes: Some(object.attributes(&attributes)),
+            read_max: TRANSFER_MAX,
+            read_preferred: TRANSFER_MAX,
+            read_multiple: MULTIPLE,
+            write_max: TRANSFER_MAX,
+            write_preferred: TRANSFER_MAX,
+            write_multiple: MULTIPLE,
+            readdir_preferred: LISTING_PREFERRED,
+            max_file_size: object.store().properties().size_max,
+            time_delta: Time { seconds: 0, nanoseconds: 1 },
+            properties: properties::LINK
+                | properties::SYMLINK
+                | properties::HOMOGENEOUS
+                | properties::CAN_SET_TIME,
+        }),
+        Err(error) => object.failure(error).await,
+    }
+}
+
+pub(crate) async fn pathconf<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &ObjectArguments,
+) -> PathconfResults {
+    let object = context.object(arguments).map_err(bare)?;
+    match object.store().attributes(object.handle).await {
+        Ok(attributes) => {
+            let limits = object.store().properties();
+            Ok(PathconfOk {
+                attributes: Some(object.attributes(&attributes)),
+                link_max: limits.links_max,
+                name_max: limits.name_max,
+                no_truncation: true,
+                chown_restricted: true,
+                case_insensitive: false,
+                case_preserving: true,
+            })
+        }
+        Err(error) => object.failure(error).await,
+    }
+}

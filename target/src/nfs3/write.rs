@@ -1,0 +1,88 @@
+//! WRITE and COMMIT (RFC 1813 sections 3.3.7 and 3.3.21).
+
+use millrace_mempool::Slice;
+use millrace_store::Store;
+use millrace_wire::nfs3::{
+    CommitArguments, CommitOk, CommitResults, Failure, Status, WeakCacheData, WriteArguments,
+    WriteOk, WriteResults,
+};
+
+use super::context::untouched;
+use super::convert::{stability, stability_to};
+use super::{Context, TRANSFER_MAX};
+use crate::call::{Broken, Bulk, Reply};
+
+/// Where the data of a WRITE is.
+pub(crate) enum Data<'a, 'b, B> {
+    /// In the message.
+    Inline(&'a [u8]),
+    /// In this chunk of the call.
+    Chunk(usize, &'b mut B),
+}
+
+pub(crate) async fn write<S: Store, B: Bulk>(
+    context: &Context<'_, S>,
+    arguments: &WriteArguments<'_>,
+    data: Data<'_, '_, B>,
+    reply: &mut Reply,
+) -> Result<WriteResults, Broken> {
+    let file = match context.writable(&arguments.file).await {
+        Ok(file) => file,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    if arguments.count != arguments.data.length {
+        let detail = WeakCacheData { before: None, after: file.post().await };
+        return Ok(Err(Failure { status: Status::Invalid, detail }));
+    }
+    // Writing less than asked is allowed, and the client goes on from there.
+    let (offset, length) = (arguments.offset, arguments.count.min(TRANSFER_MAX));
+    let (store, sinks) = (file.store(), &mut reply.slices);
+    let staged = match store.stage_write(&file.caller, file.handle, offset, length, sinks).await {
+        Ok(staged) => staged,
+        Err(error) => {
+            sinks.clear();
+            let status = file.status(error);
+            let detail = WeakCacheData { before: None, after: file.post().await };
+            return Ok(Err(Failure { status, detail }));
+        }
+    };
+    match data {
+        Data::Inline(bytes) => scatter(&bytes[..length as usize], sinks),
+        Data::Chunk(..) if length == 0 => {}
+        Data::Chunk(index, bulk) => bulk.pull(index, sinks).await?,
+    }
+    let done = store.commit_write(staged, stability(arguments.stable)).await;
+    reply.slices.clear();
+    let (written, data) = match file.modified(done).await {
+        Ok(written) => written,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    reply.account.written = written.length;
+    reply.account.export = Some(file.export.id.0);
+    Ok(Ok(WriteOk {
+        file: data,
+        count: written.length,
+        committed: stability_to(written.stability),
+        verifier: written.verifier.0,
+    }))
+}
+
+pub(crate) async fn commit<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &CommitArguments,
+) -> CommitResults {
+    let file = context.object(&arguments.file).map_err(untouched)?;
+    let done = file.store().commit(file.handle, arguments.offset, arguments.count).await;
+    let (verifier, data) = file.modified(done).await?;
+    Ok(CommitOk { file: data, verifier: verifier.0 })
+}
+
+/// Copies data that came in the message to where the store wants it.
+fn scatter(mut bytes: &[u8], sinks: &[Slice]) {
+    for sink in sinks {
+        let (part, rest) = bytes.split_at(sink.len().min(bytes.len()));
+        sink.copy_from(0, part);
+        bytes = rest;
+    }
+    debug_assert!(bytes.is_empty(), "a staged write has memory for all of its bytes");
+}

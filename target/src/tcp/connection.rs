@@ -1,0 +1,225 @@
+//! One TCP connection: records in, replies out, and the reasons to end it.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use millrace_wire::rpc::{Fragment, RecordError, RecordScanner};
+
+use super::gather::Gather;
+use super::{RECORD_MAX, TcpConfig};
+use crate::call::Peer;
+
+/// Bytes of replies copied ahead of the socket.
+const STAGED_MAX: usize = 256 << 10;
+
+/// Bytes read from one connection before the others get their turn.
+const READ_BUDGET: usize = 1 << 20;
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Ended {
+    #[error("closed by the peer")]
+    Closed,
+    #[error("the stream holds no records: {0}")]
+    Record(#[from] RecordError),
+    #[error("the socket failed: {0}")]
+    Socket(#[from] std::io::Error),
+    #[error("idle for too long")]
+    Idle,
+    #[error("a record did not arrive in time")]
+    Partial,
+    #[error("replies were not taken in time")]
+    Sending,
+    #[error("a call could not be answered")]
+    Unanswerable,
+    #[error("serving a call failed")]
+    Failed,
+}
+
+pub(super) struct Connection {
+    pub socket: TcpStream,
+    pub peer: Peer,
+    /// Records handed out whose replies have not entered the stream.
+    pub in_flight: usize,
+    scanner: RecordScanner,
+    record: Vec<u8>,
+    /// Bytes that were read and wait for calls to be answered.
+    leftover: Vec<u8>,
+    replies: VecDeque<Gather>,
+    staged: Vec<u8>,
+    sent: usize,
+    /// The peer will send no more.
+    finished: bool,
+    heard: Instant,
+    partial_since: Option<Instant>,
+    sending_since: Option<Instant>,
+}
+
+/// What the next step of reading needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// More may be in the socket.
+    More,
+    /// The socket is empty.
+    Empty,
+    /// Calls have to be answered first.
+    Held,
+}
+
+impl Connection {
+    pub fn new(socket: TcpStream, peer: Peer, now: Instant) -> Self {
+        Self {
+            socket,
+            peer,
+            in_flight: 0,
+            scanner: RecordScanner::new(RECORD_MAX),
+            record: Vec::new(),
+            leftover: Vec::new(),
+            replies: VecDeque::new(),
+            staged: Vec::new(),
+            sent: 0,
+            finished: false,
+            heard: now,
+            partial_since: None,
+            sending_since: None,
+        }
+    }
+
+    /// Reads what is there and hands complete records to `take` while that returns true. It may
+    /// exchange the record for other memory, and is told how many are in flight now.
+    pub fn read(
+        &mut self,
+        scratch: &mut [u8],
+        now: Instant,
+        take: &mut dyn FnMut(&mut Vec<u8>, usize) -> bool,
+    ) -> Result<Reading, Ended> {
+        let leftover = std::mem::take(&mut self.leftover);
+        let mut held = self.scan(&leftover, take)?;
+        let mut budget = READ_BUDGET;
+        while !held && !self.finished {
+            if budget == 0 {
+                return Ok(Reading::More);
+            }
+            match self.socket.read(scratch) {
+                Ok(0) => self.finished = true,
+                Ok(length) => {
+                    self.heard = now;
+                    budget = budget.saturating_sub(length);
+                    held = self.scan(&scratch[..length], take)?;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.partial_since = if self.scanner.between_records() {
+            None
+        } else {
+            self.partial_since.or(Some(now))
+        };
+        Ok(if held { Reading::Held } else { Reading::Empty })
+    }
+
+    /// Whether `take` refused to go on; the rest is then left over.
+    fn scan(
+        &mut self,
+        mut bytes: &[u8],
+        take: &mut dyn FnMut(&mut Vec<u8>, usize) -> bool,
+    ) -> Result<bool, Ended> {
+        while let Some(fragment) = self.scanner.next(&mut bytes)? {
+            match fragment {
+                Fragment::Bytes(part) => self.record.extend_from_slice(part),
+                Fragment::End => {
+                    self.in_flight += 1;
+                    // The time allowed for a record begins anew with each.
+                    self.partial_since = None;
+                    let more = take(&mut self.record, self.in_flight);
+                    self.record.clear();
+                    if !more {
+                        self.leftover.extend_from_slice(bytes);
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Queues a reply.
+    pub fn queue(&mut self, reply: Gather) {
+        self.replies.push_back(reply);
+    }
+
+    /// Sends what the socket takes. `done` gets each reply that has entered the stream whole.
+    pub fn send(&mut self, now: Instant, done: &mut dyn FnMut(Gather)) -> Result<usize, Ended> {
+        let mut total = 0;
+        loop {
+            while self.staged.len() < STAGED_MAX
+                && let Some(reply) = self.replies.front_mut()
+            {
+                let room = STAGED_MAX - self.staged.len();
+                if reply.fill(&mut self.staged, room)
+                    && let Some(reply) = self.replies.pop_front()
+                {
+                    self.in_flight -= 1;
+                    done(reply);
+                }
+            }
+            if self.staged.is_empty() {
+                self.sending_since = None;
+                return Ok(total);
+            }
+            match self.socket.write(&self.staged[self.sent..]) {
+                Ok(0) => return Err(Ended::Closed),
+                Ok(length) => {
+                    self.sending_since = Some(now);
+                    self.sent += length;
+                    total += length;
+                    if self.sent == self.staged.len() {
+                        self.staged.clear();
+                        self.sent = 0;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.sending_since = self.sending_since.or(Some(now));
+                    return Ok(total);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Whether bytes wait for the socket.
+    pub fn is_sending(&self) -> bool {
+        !self.staged.is_empty()
+    }
+
+    /// Whether reading makes sense.
+    pub fn is_open(&self) -> bool {
+        !self.finished
+    }
+
+    /// Checks what the peer has to keep to at time `now`.
+    pub fn check(&self, config: &TcpConfig, now: Instant) -> Result<(), Ended> {
+        let late = |since: Option<Instant>, limit: Duration| {
+            since.is_some_and(|since| now.saturating_duration_since(since) > limit)
+        };
+        if self.finished && self.in_flight == 0 && !self.is_sending() {
+            return Err(Ended::Closed);
+        }
+        if late(self.sending_since.filter(|_| self.is_sending()), config.send_deadline) {
+            return Err(Ended::Sending);
+        }
+        // A record that we do not read on is not late.
+        if self.leftover.is_empty() && late(self.partial_since, config.record_deadline) {
+            return Err(Ended::Partial);
+        }
+        if self.in_flight == 0 && late(Some(self.heard), config.idle_deadline) {
+            return Err(Ended::Idle);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+//! ONC RPC over TCP (RFC 5531 section 11): the transport of MOUNT, and of NFS for clients without
+//! RDMA.
+//!
+//! One [`TcpServer`] lives on each reactor. It polls its sockets through one epoll descriptor and
+//! never blocks. Calls of a connection are served side by side and answered as they finish. Data
+//! is copied here, unlike on the RDMA side: into the record on arrival, out of the store's memory
+//! on the way to the socket.
+//!
+//! A peer can hold a bounded number of calls and bytes, and has to finish records and take replies
+//! in time; whatever else it sends ends its own connection only.
+
+mod connection;
+mod gather;
+mod server;
+mod worker;
+
+use std::time::Duration;
+
+pub use server::{TcpCounters, TcpServer};
+
+/// Longest message that is taken or sent: the largest READ or WRITE and what stands around it.
+pub const MESSAGE_MAX: usize = (1 << 20) + 4096;
+
+/// Longest record that is taken.
+const RECORD_MAX: usize = MESSAGE_MAX;
+
+/// Bounds of a [`TcpServer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpConfig {
+    /// Most connections at once.
+    pub connections: usize,
+    /// Most calls of one connection that wait, are served, or have unsent replies.
+    pub calls_per_connection: usize,
+    /// Most calls served at once, over all connections.
+    pub calls: usize,
+    /// Most bytes of the records that wait or are being served, over all connections.
+    pub bytes: usize,
+    /// A connection without calls is closed after this time.
+    pub idle_deadline: Duration,
+    /// A record has to be complete this long after its first byte.
+    pub record_deadline: Duration,
+    /// Some bytes of a waiting reply have to be taken within this time.
+    pub send_deadline: Duration,
+    /// Report new connections ([`TcpServer::accepted`]) instead of serving them here.
+    pub hand_over: bool,
+}
+
+impl Default for TcpConfig {
+    fn default() -> Self {
+        Self {
+            connections: 128,
+            calls_per_connection: 32,
+            calls: 64,
+            bytes: 32 << 20,
+            idle_deadline: Duration::from_secs(600),
+            record_deadline: Duration::from_secs(30),
+            send_deadline: Duration::from_secs(30),
+            hand_over: false,
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! All TCP connections of one reactor.
+
+use std::future::Future;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use millrace_mempool::Pool;
+use millrace_reactor::task::{TaskId, TaskSet};
+use rustix::event::{Timespec, epoll};
+
+use super::TcpConfig;
+use super::connection::{Connection, Ended, Reading};
+use super::gather::Gather;
+use super::worker::{Queue, Request, Served, work};
+use crate::call::{Answer, Peer, Serve, TransportKind};
+use crate::counters::Count;
+
+/// Least time between two looks at the sockets while nothing happens: a system call per turn of a
+/// busy reactor would cost its RDMA connections more than TCP clients can notice.
+const POLL_PAUSE: Duration = Duration::from_micros(20);
+
+/// Time between two looks at deadlines.
+const CHECK_PAUSE: Duration = Duration::from_millis(500);
+
+/// Events taken from the sockets at a time.
+const EVENTS: usize = 64;
+
+const LISTENER: u64 = u64::MAX;
+
+/// Names a connection; never reused for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ConnectionId {
+    index: u32,
+    generation: u32,
+}
+
+impl ConnectionId {
+    fn token(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    fn from_token(token: u64) -> Self {
+        Self { index: token as u32, generation: (token >> 32) as u32 }
+    }
+}
+
+#[derive(Default)]
+struct Slot {
+    generation: u32,
+    connection: Option<Connection>,
+    interest: epoll::EventFlags,
+    /// Calls have to be answered before more is read.
+    held: bool,
+}
+
+/// What the TCP transport of one reactor has done. Written by the reactor only.
+#[derive(Debug, Default)]
+pub struct TcpCounters {
+    /// Connections taken.
+    pub accepted: Count,
+    /// Connections turned away at the bound.
+    pub refused: Count,
+    /// Connections ended, for whatever reason.
+    pub ended: Count,
+    /// Connections ended because the peer broke the rules or was too slow.
+    pub misbehaved: Count,
+    /// Records received.
+    pub records: Count,
+    /// Replies sent.
+    pub replies: Count,
+    /// Times that reading had to stop until calls were answered.
+    pub held: Count,
+}
+
+type Worker = Pin<Box<dyn Future<Output = ()>>>;
+
+/// The TCP transport of one reactor.
+pub struct TcpServer<S: Serve> {
+    config: TcpConfig,
+    pool: Pool,
+    service: S,
+    epoll: OwnedFd,
+    listener: Option<TcpListener>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    accepted: Vec<TcpStream>,
+    queue: Rc<Queue>,
+    tasks: TaskSet<Worker>,
+    workers: Vec<(TaskId, usize)>,
+    served: Vec<Served>,
+    events: Vec<epoll::Event>,
+    scratch: Vec<u8>,
+    /// Connections to be read or written although no event says so.
+    again: Vec<ConnectionId>,
+    /// Connections whose calls have to be answered before more is read.
+    held: Vec<ConnectionId>,
+    polled: Option<Instant>,
+    checked: Option<Instant>,
+    busy: bool,
+    counters: Arc<TcpCounters>,
+}
+
+impl<S: Serve> TcpServer<S> {
+    /// A server without connections.
+    ///
+    /// # Errors
+    /// If the system gives no epoll descriptor.
+    pub fn new(config: TcpConfig, pool: &Pool, service: S) -> std::io::Result<Self> {
+        Ok(Self {
+            config,
+            pool: pool.clone(),
+            service,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            listener: None,
+            slots: Vec::new(),
+            free: Vec::new(),
+            accepted: Vec::new(),
+            queue: Rc::default(),
+            tasks: TaskSet::new(config.calls),
+            workers: Vec::new(),
+            served: Vec::new(),
+            events: Vec::with_capacity(EVENTS),
+            scratch: vec![0; 64 << 10],
+            again: Vec::new(),
+            held: Vec::new(),
+            polled: None,
+            checked: None,
+            busy: false,
+            counters: Arc::default(),
+        })
+    }
+
+    /// Listens at an address and returns the one that it is bound to. At most one listener.
+    ///
+    /// # Errors
+    /// If the address cannot be bound.
+    pub fn listen(&mut self, address: SocketAddr) -> std::io::Result<SocketAddr> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let data = epoll::EventData::new_u64(LISTENER);
+        epoll::add(&self.epoll, &listener, data, epoll::EventFlags::IN)?;
+        let bound = listener.local_addr()?;
+        self.listener = Some(listener);
+        Ok(bound)
+    }
+
+    /// Stops to listen. Connections live on.
+    pub fn stop_listening(&mut self) {
+        self.listener = None;
+    }
+
+    /// Takes over a connection, of this server's listener or another's.
+    ///
+    /// # Errors
+    /// If its socket fails, or the bound of connections is reached.
+    pub fn adopt(&mut self, socket: TcpStream, now: Instant) -> std::io::Result<()> {
+        if self.connections() >= self.config.connections {
+            self.counters.refused.add(1);
+            return Err(ErrorKind::QuotaExceeded.into());
+        }
+        socket.set_nonblocking(true)?;
+        socket.set_nodelay(true)?;
+        let peer = Peer::new(socket.peer_addr()?, TransportKind::Tcp);
+        let index = self.free.last().copied().unwrap_or(self.slots.len() as u32);
+        if index as usize == self.slots.len() {
+            self.slots.push(Slot::default());
+            self.free.push(index);
+        }
+        let slot = &mut self.slots[index as usize];
+        let id = ConnectionId { index, generation: slot.generation };
+        slot.interest = epoll::EventFlags::IN;
+        let data = epoll::EventData::new_u64(id.token());
+        epoll::add(&self.epoll, &socket, data, slot.interest)?;
+        slot.connection = Some(Connection::new(socket, peer, now));
+        self.free.pop();
+        self.counters.accepted.add(1);
+        Ok(())
+    }
+
+    /// New connections, where they are handed over ([`TcpConfig::hand_over`]).
+    pub fn accepted(&mut self) -> std::vec::Drain<'_, TcpStream> {
+        self.accepted.drain(..)
+    }
+
+    /// Connections that are open.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn counters(&self) -> Arc<TcpCounters> {
+        self.counters.clone()
+    }
+
+    /// Descriptors to sleep on: sockets, and tasks that others wake.
+    pub fn descriptors(&self, list: &mut Vec<RawFd>) {
+        list.push(self.epoll.as_raw_fd());
+    }
+
+    /// The next instant at which [`TcpServer::poll`] has deadlines to look at.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let checked = self.checked.filter(|_| self.connections() > 0)?;
+        Some(checked + CHECK_PAUSE)
+    }
+
+    /// Does what can be done now. Returns the amount of work done (0: idle).
+    pub fn poll(&mut self, now: Instant) -> usize {
+        let mut work = 0;
+        let due = |last: Option<Instant>, pause| {
+            last.is_none_or(|last| now.saturating_duration_since(last) >= pause)
+        };
+        if self.busy || due(self.polled, POLL_PAUSE) {
+            self.polled = Some(now);
+            work += self.poll_sockets(now);
+        }
+        work += self.serve(now);
+        if due(self.checked, CHECK_PAUSE) {
+            self.checked = Some(now);
+            self.check_all(now);
+        }
+        self.busy = work > 0;
+        work
+    }
+
+    fn poll_sockets(&mut self, now: Instant) -> usize {
+        let mut work = 0;
+        for id in std::mem::take(&mut self.again) {
+            work += self.advance(id, now);
+        }
+        self.events.clear();
+        let spare = rustix::buffer::spare_capacity(&mut self.events);
+        if let Err(error) = epoll::wait(&self.epoll, spare, Some(&Timespec::default()))
+            && error != rustix::io::Errno::INTR
+        {
+            tracing::error!(%error, "polling TCP sockets failed");
+        }
+        let events = std::mem::take(&mut self.events);
+        for event in &events {
+            let (token, flags) = (event.data.u64(), event.flags);
+            let id = ConnectionId::from_token(token);
+            work += 1;
+            if token == LISTENER {
+                self.accept(now);
+            } else if flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP) {
+                self.end(id, &Ended::Closed);
+            } else {
+                self.advance(id, now);
+            }
+        }
+        self.events = events;
+        work
+    }
+
+    fn accept(&mut self, now: Instant) {
+        // A burst of connections must not hold up the rest.
+        for _ in 0..EVENTS {
+            let Some(listener) = &self.listener else { return };
+            match listener.accept() {
+                Ok((socket, _)) if self.config.hand_over => {
+                    if self.accepted.len() < self.config.connections {
+                        self.accepted.push(socket);
+                    }
+                }
+                Ok((socket, peer)) => {
+                    if let Err(error) = self.adopt(socket, now) {
+                        tracing::debug!(%peer, %error, "TCP connection turned away");
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    tracing::warn!(%error, "accepting a TCP connection failed");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Serves what was read and queues the replies.
+    fn serve(&mut self, now: Instant) -> usize {
+        let room = self.config.calls - self.workers.len();
+        for _ in 0..self.queue.shortage().min(room) {
+            let worker = self.queue.add_worker();
+            let (queue, pool) = (self.queue.clone(), self.pool.clone());
+            let task: Worker = Box::pin(work(worker, queue, pool, self.service.clone()));
+            match self.tasks.spawn(task) {
+                Ok(id) => self.workers.push((id, worker)),
+                Err(_) => break,
+            }
+        }
+        self.queue.wake();
+        let mut work = self.tasks.run();
+        let mut served = std::mem::take(&mut self.served);
+        self.queue.take_served(&mut served);
+        work += served.len();
+        for call in served.drain(..) {
+            self.finish(call, now);
+        }
+        self.served = served;
+        if work > 0 {
+            for id in std::mem::take(&mut self.held) {
+                if let Some(slot) = self.slots.get_mut(id.index as usize) {
+                    slot.held = false;
+                }
+                self.advance(id, now);
+            }
+        }
+        work
+    }
+
+    fn finish(&mut self, call: Served, now: Instant) {
+        let id = call.connection;
+        let Some(connection) = Self::connection(&mut self.slots, id) else {
+            self.queue.keep_slices(call.parts.slices);
+            return;
+        };
+        match call.answer {
+            Answer::Send => match Gather::new(call.parts) {
+                Some(reply) => connection.queue(reply),
+                None => return self.end(id, &Ended::Unanswerable),
+            },
+            Answer::Silent => connection.in_flight -= 1,
+            Answer::TooLarge | Answer::Broken => return self.end(id, &Ended::Unanswerable),
+        }
+        self.advance(id, now);
+    }
+
+    /// Reads and writes one connection as far as it goes.
+    fn advance(&mut self, id: ConnectionId, now: Instant) -> usize {
+        let before = self.counters.records.get() + self.counters.replies.get();
+        if let Err(reason) = self.try_advance(id, now) {
+            self.end(id, &reason);
+        }
+        (self.counters.records.get() + self.counters.replies.get() - before) as usize
+    }
+
+    fn try_advance(&mut self, id: ConnectionId, now: Instant) -> Result<(), Ended> {
+        let Self { config, queue, counters, scratch, slots, .. } = self;
+        let Some(slot) = slots.get_mut(id.index as usize).filter(|s| s.generation == id.generation)
+        else {
+            return Ok(());
+        };
+        let Some(connection) = &mut slot.connection else { return Ok(()) };
+        connection.send(now, &mut |reply| {
+            counters.replies.add(1);
+            queue.keep_slices(reply.into_slices());
+        })?;
+        let allowed = |in_flight| {
+            in_flight < config.calls_per_connection && queue.held() < config.bytes
+        };
+        if connection.is_open() && !slot.held {
+            let peer = connection.peer;
+            let mut reading = Reading::Held;
+            if allowed(connection.in_flight) {
+                reading = connection.read(scratch, now, &mut |record, in_flight| {
+                    let record = std::mem::replace(record, queue.spare_record());
+                    queue.push(Request { connection: id, peer, arrived: now, record });
+                    counters.records.add(1);
+                    allowed(in_flight)
+                })?;
+            }
+            match reading {
+                Reading::Empty => {}
+                Reading::More => self.again.push(id),
+                Reading::Held => {
+                    slot.held = true;
+                    counters.held.add(1);
+                    self.held.push(id);
+                }
+            }
+        }
+        connection.check(config, now)?;
+        let mut interest = epoll::EventFlags::empty();
+        interest.set(epoll::EventFlags::IN, connection.is_open() && !slot.held);
+        interest.set(epoll::EventFlags::OUT, connection.is_sending());
+        if interest != slot.interest {
+            slot.interest = interest;
+            let data = epoll::EventData::new_u64(id.token());
+            let result = epoll::modify(&self.epoll, &connection.socket, data, interest);
+            result.map_err(std::io::Error::from)?;
+        }
+        Ok(())
+    }
+
+    fn check_all(&mut self, now: Instant) {
+        for index in 0..self.slots.len() {
+            let slot = &self.slots[index];
+            let id = ConnectionId { index: index as u32, generation: slot.generation };
+            if let Some(connection) = &slot.connection
+                && let Err(reason) = connection.check(&self.config, now)
+            {
+                self.end(id, &reason);
+            }
+        }
+    }
+
+    fn connection(slots: &mut [Slot], id: ConnectionId) -> Option<&mut Connection> {
+        let slot = slots.get_mut(id.index as usize)?;
+        if slot.generation == id.generation { slot.connection.as_mut() } else { None }
+    }
+
+    fn end(&mut self, id: ConnectionId, reason: &Ended) {
+        let Some(slot) = self.slots.get_mut(id.index as usize) else { return };
+        if slot.generation != id.generation {
+            return;
+        }
+        // Closing the socket takes it out of the epoll set.
+        let Some(connection) = slot.connection.take() else { return };
+        let peer = connection.peer;
+        tracing::debug!(address = %peer.address, port = peer.port, %reason, "TCP connection ended");
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.held = false;
+        self.free.push(id.index);
+        self.counters.ended.add(1);
+        if !matches!(reason, Ended::Closed | Ended::Idle | Ended::Socket(_)) {
+            self.counters.misbehaved.add(1);
+        }
+    }
+}
