@@ -32,7 +32,7 @@ pub async fn request<S: Serve>(
         Ok(header) => {
             count(shared, connection, |counters| counters.calls.add(1));
             let words = header.words;
-            let served = serve(shared, connection, &receive, &header, arrived).await;
+            let served = serve(shared, connection, &header, arrived).await;
             finish(shared, connection, receive, words, served).await;
         }
         Err(fault) => refuse(shared, connection, receive, fault).await,
@@ -53,7 +53,6 @@ enum Served {
 async fn serve<S: Serve>(
     shared: &Shared<S>,
     connection: &Connection,
-    receive: &Buffer,
     header: &Header<'_>,
     arrived: Instant,
 ) -> Result<Served, Broken> {

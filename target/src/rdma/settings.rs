@@ -16,14 +16,15 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Settings for an inline limit in bytes and a bound on credits.
+    /// Settings for an inline limit in bytes, a bound on credits, and the bytes of the largest
+    /// WRITE.
     #[must_use]
-    pub fn new(inline: usize, credits: u32) -> Self {
+    pub fn new(inline: usize, credits: u32, transfer_max: u32) -> Self {
         let rules = Rules {
             // RDMA_MSGP is refused as RFC 8166 section 4.6.1 asks.
             padding: false,
             // One WRITE of the largest size, with its round-up and all that stands around it.
-            read_bytes: u64::from(crate::nfs3::TRANSFER_MAX) + 64 * 1024,
+            read_bytes: u64::from(transfer_max) + 64 * 1024,
             ..Rules::default()
         };
         Self { inline: inline.max(MIN_INLINE), credits: credits.max(1), rules }
