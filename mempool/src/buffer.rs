@@ -7,14 +7,16 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
+use crate::arena::Arena;
 use crate::pool::Inner;
 use crate::slice::Slice;
-use crate::window::Window;
+use crate::window::{Keeper, Window};
 use crate::{Class, RegionId};
 
 pub(crate) struct Slot {
-    pub window: Window,
+    pub window: Window<Arc<Arena>>,
     pub class: Class,
     /// Gone when the pool was dropped first; the slot then just ends, and with the last slot its
     /// arena.
@@ -36,7 +38,7 @@ impl Lease {
         Self(Some(slot))
     }
 
-    pub fn window(&self) -> &Window {
+    pub fn window(&self) -> &Window<Arc<Arena>> {
         &self.slot().window
     }
 
@@ -47,6 +49,12 @@ impl Lease {
 
     fn slot(&self) -> &Rc<Slot> {
         self.0.as_ref().expect("emptied by drop alone")
+    }
+}
+
+impl Keeper for Lease {
+    fn arena(&self) -> &Arc<Arena> {
+        self.window().keeper()
     }
 }
 
@@ -96,7 +104,7 @@ impl Buffer {
     /// # Panics
     /// If the range is not inside the buffer.
     pub fn into_slice(self, range: Range<usize>) -> Slice {
-        Slice::of_pool(self.lease, range)
+        Slice::of_pool(&self.lease, range)
     }
 }
 
@@ -108,7 +116,7 @@ impl Deref for Buffer {
         // SAFETY: the window is mapped and was initialised by the kernel. This buffer holds the
         // only lease of the slot, so there is no slice of it, and thus no operation that writes
         // it; pools keep their arenas to themselves, so no shared slice covers it either.
-        unsafe { std::slice::from_raw_parts(window.at(0).as_ptr(), window.len()) }
+        unsafe { std::slice::from_raw_parts(window.start().as_ptr(), window.len()) }
     }
 }
 
@@ -116,7 +124,7 @@ impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         let window = self.lease.window();
         // SAFETY: as in `deref`, and `self` is borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(window.at(0).as_ptr(), window.len()) }
+        unsafe { std::slice::from_raw_parts_mut(window.start().as_ptr(), window.len()) }
     }
 }
 

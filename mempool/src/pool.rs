@@ -8,7 +8,7 @@ use std::task::Waker;
 
 use crate::Class;
 use crate::acquire::Acquire;
-use crate::arena::ArenaError;
+use crate::arena::{Arena, ArenaError};
 use crate::buffer::{Buffer, Lease, Slot};
 use crate::gauges::PoolGauges;
 use crate::plan::{self, Extent};
@@ -210,7 +210,7 @@ impl State {
         );
         for index in (0..count).rev() {
             let first = start + index * class.size();
-            let window = Window::new(&arena, first..first + class.size());
+            let window = Window::new(Arc::clone(&arena), first..first + class.size());
             poison(&window);
             free.push(Rc::new(Slot {
                 window,
@@ -222,14 +222,14 @@ impl State {
     }
 }
 
-fn poison(window: &Window) {
+fn poison(window: &Window<Arc<Arena>>) {
     if cfg!(debug_assertions) {
         window.fill(0..window.len(), POISON);
     }
 }
 
 /// Panics in debug builds if someone wrote to free memory.
-fn check_poison(window: &Window) {
+fn check_poison(window: &Window<Arc<Arena>>) {
     if cfg!(debug_assertions) {
         let mut chunk = [0; 4096];
         for offset in (0..window.len()).step_by(chunk.len()) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::RegionId;
 use crate::arena::Arena;
 use crate::buffer::{Buffer, Lease};
-use crate::window::Window;
+use crate::window::{Keeper, Window};
 
 /// A range of registered memory, for fabric and storage operations.
 ///
@@ -18,32 +18,31 @@ use crate::window::Window;
 /// trusted no more than any peer's bytes.
 #[derive(Clone)]
 pub struct Slice {
-    owner: Owner,
-    /// First byte, counted from the owner's window.
-    start: usize,
-    len: usize,
+    window: Window<Owner>,
 }
 
 #[derive(Clone)]
 enum Owner {
     Pool(Lease),
     Shared {
-        window: Window,
+        arena: Arc<Arena>,
         _owner: Arc<dyn Any + Send + Sync>,
     },
 }
 
-impl Slice {
-    pub(crate) fn of_pool(lease: Lease, range: Range<usize>) -> Self {
-        assert!(
-            range.start <= range.end && range.end <= lease.window().len(),
-            "inside the buffer"
-        );
-        Self {
-            start: range.start,
-            len: range.len(),
-            owner: Owner::Pool(lease),
+impl Keeper for Owner {
+    fn arena(&self) -> &Arc<Arena> {
+        match self {
+            Self::Pool(lease) => lease.arena(),
+            Self::Shared { arena, .. } => arena,
         }
+    }
+}
+
+impl Slice {
+    pub(crate) fn of_pool(lease: &Lease, range: Range<usize>) -> Self {
+        let window = lease.window().part(range, Owner::Pool(lease.clone()));
+        Self { window }
     }
 
     /// A slice of memory that does not come from a pool, such as a store's extent: `owner` is held
@@ -56,36 +55,33 @@ impl Slice {
         range: Range<usize>,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        let len = range.len();
-        let window = Window::new(arena, range);
+        let owner = Owner::Shared {
+            arena: Arc::clone(arena),
+            _owner: owner,
+        };
         Self {
-            owner: Owner::Shared {
-                window,
-                _owner: owner,
-            },
-            start: 0,
-            len,
+            window: Window::new(owner, range),
         }
     }
 
     /// Length in bytes.
     pub fn len(&self) -> usize {
-        self.len
+        self.window.len()
     }
 
     /// Whether the slice has no bytes.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// The arena that holds the bytes.
     pub fn region(&self) -> RegionId {
-        self.window().region()
+        self.window.region()
     }
 
     /// The first byte. Whoever goes through this pointer keeps the slice meanwhile.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.window().at(self.start).as_ptr()
+        self.window.start().as_ptr()
     }
 
     /// A part of this slice, counted from its start.
@@ -93,14 +89,8 @@ impl Slice {
     /// # Panics
     /// If the range is not inside the slice.
     pub fn slice(&self, range: Range<usize>) -> Self {
-        assert!(
-            range.start <= range.end && range.end <= self.len,
-            "inside the slice"
-        );
         Self {
-            owner: self.owner.clone(),
-            start: self.start + range.start,
-            len: range.len(),
+            window: self.window.part(range, self.window.keeper().clone()),
         }
     }
 
@@ -109,9 +99,9 @@ impl Slice {
     /// # Panics
     /// If `at` lies beyond the end.
     pub fn split_at(self, at: usize) -> (Self, Self) {
-        let tail = self.slice(at..self.len);
+        let tail = self.slice(at..self.len());
         let mut head = self;
-        head.len = at;
+        head.window.truncate(at);
         (head, tail)
     }
 
@@ -120,9 +110,12 @@ impl Slice {
     /// # Errors
     /// The slice itself, when others share the buffer or it is not a pool's.
     pub fn try_into_buffer(self) -> Result<Buffer, Self> {
-        match self.owner {
-            Owner::Pool(lease) if lease.is_sole() => Ok(Buffer::new(lease)),
-            owner => Err(Self { owner, ..self }),
+        match self.window.keeper() {
+            Owner::Pool(lease) if lease.is_sole() => match self.window.into_keeper() {
+                Owner::Pool(lease) => Ok(Buffer::new(lease)),
+                Owner::Shared { .. } => unreachable!("just matched"),
+            },
+            _ => Err(self),
         }
     }
 
@@ -131,8 +124,7 @@ impl Slice {
     /// # Panics
     /// If they do not fit.
     pub fn copy_from(&self, offset: usize, bytes: &[u8]) {
-        self.check(offset, bytes.len());
-        self.window().copy_from(self.start + offset, bytes);
+        self.window.copy_from(offset, bytes);
     }
 
     /// Copies from the slice, from `offset` on, all of `bytes`.
@@ -140,8 +132,7 @@ impl Slice {
     /// # Panics
     /// If the slice holds fewer.
     pub fn copy_to(&self, offset: usize, bytes: &mut [u8]) {
-        self.check(offset, bytes.len());
-        self.window().copy_to(self.start + offset, bytes);
+        self.window.copy_to(offset, bytes);
     }
 
     /// Copies `range` of another slice into this one from `offset` on; they may overlap.
@@ -153,11 +144,8 @@ impl Slice {
             .end
             .checked_sub(range.start)
             .expect("a range in order");
-        self.check(offset, len);
-        from.check(range.start, len);
-        let at = from.start + range.start;
-        self.window()
-            .copy_between(self.start + offset, from.window(), at, len);
+        self.window
+            .copy_within_arenas(offset, &from.window, range.start, len);
     }
 
     /// Fills a range with zeros.
@@ -165,27 +153,7 @@ impl Slice {
     /// # Panics
     /// If the range is not inside the slice.
     pub fn fill_zero(&self, range: Range<usize>) {
-        let len = range
-            .end
-            .checked_sub(range.start)
-            .expect("a range in order");
-        self.check(range.start, len);
-        self.window()
-            .fill(self.start + range.start..self.start + range.end, 0);
-    }
-
-    fn window(&self) -> &Window {
-        match &self.owner {
-            Owner::Pool(lease) => lease.window(),
-            Owner::Shared { window, .. } => window,
-        }
-    }
-
-    fn check(&self, offset: usize, len: usize) {
-        assert!(
-            offset <= self.len && len <= self.len - offset,
-            "inside the slice"
-        );
+        self.window.fill(range, 0);
     }
 }
 
@@ -194,7 +162,7 @@ impl fmt::Debug for Slice {
         formatter
             .debug_struct("Slice")
             .field("region", &self.region())
-            .field("len", &self.len)
+            .field("len", &self.len())
             .finish_non_exhaustive()
     }
 }

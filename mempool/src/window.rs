@@ -11,17 +11,29 @@ use std::sync::Arc;
 
 use crate::arena::{Arena, RegionId};
 
+/// What keeps a window's memory mapped: clones keep the same arena, always.
+pub(crate) trait Keeper {
+    fn arena(&self) -> &Arc<Arena>;
+}
+
+impl Keeper for Arc<Arena> {
+    fn arena(&self) -> &Arc<Arena> {
+        self
+    }
+}
+
 #[derive(Clone)]
-pub(crate) struct Window {
-    arena: Arc<Arena>,
+pub(crate) struct Window<K> {
+    keeper: K,
     start: NonNull<u8>,
     len: usize,
 }
 
-impl Window {
+impl<K: Keeper> Window<K> {
     /// # Panics
-    /// If the range is not inside the arena.
-    pub fn new(arena: &Arc<Arena>, range: Range<usize>) -> Self {
+    /// If the range is not inside the keeper's arena.
+    pub fn new(keeper: K, range: Range<usize>) -> Self {
+        let arena = keeper.arena();
         assert!(
             range.start <= range.end && range.end <= arena.len(),
             "inside the arena"
@@ -29,28 +41,56 @@ impl Window {
         // SAFETY: the offset is within the arena's mapping, or one past its end.
         let start = unsafe { arena.base().add(range.start) };
         Self {
-            arena: Arc::clone(arena),
+            keeper,
             start,
             len: range.len(),
         }
     }
 
+    /// A part of this window, with a keeper of its own.
+    ///
+    /// # Panics
+    /// If the range is not inside this window, or the keeper keeps another arena.
+    pub fn part<L: Keeper>(&self, range: Range<usize>, keeper: L) -> Window<L> {
+        assert!(
+            range.start <= range.end && range.end <= self.len,
+            "inside the memory"
+        );
+        assert!(
+            Arc::ptr_eq(self.keeper.arena(), keeper.arena()),
+            "of the same arena"
+        );
+        // SAFETY: within the window or one past its end, as just checked.
+        let start = unsafe { self.start.add(range.start) };
+        Window {
+            keeper,
+            start,
+            len: range.len(),
+        }
+    }
+
+    pub fn keeper(&self) -> &K {
+        &self.keeper
+    }
+
+    pub fn into_keeper(self) -> K {
+        self.keeper
+    }
+
     pub fn region(&self) -> RegionId {
-        self.arena.id()
+        self.keeper.arena().id()
+    }
+
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
     }
 
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The address of a byte.
-    ///
-    /// # Panics
-    /// If `offset` lies beyond the window's end.
-    pub fn at(&self, offset: usize) -> NonNull<u8> {
-        self.check(offset, 0);
-        // SAFETY: within the window or one past its end, as just checked.
-        unsafe { self.start.add(offset) }
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
     }
 
     pub fn copy_from(&self, offset: usize, bytes: &[u8]) {
@@ -75,7 +115,7 @@ impl Window {
         }
     }
 
-    pub fn copy_between(&self, offset: usize, from: &Self, at: usize, len: usize) {
+    pub fn copy_within_arenas(&self, offset: usize, from: &Self, at: usize, len: usize) {
         self.check(offset, len);
         from.check(at, len);
         // SAFETY: both ranges are inside their windows, whose arenas we hold; overlap is allowed;

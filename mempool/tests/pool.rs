@@ -211,7 +211,7 @@ fn shared_slices_stay_inside_the_arena() {
 }
 
 #[test]
-#[should_panic(expected = "inside the slice")]
+#[should_panic(expected = "inside the memory")]
 fn parts_stay_inside_the_slice() {
     let pool = pool();
     let slice = pool.try_acquire(Class::Control).unwrap().into_slice(0..10);

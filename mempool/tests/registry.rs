@@ -23,7 +23,7 @@ impl Registrar for Fabric {
         if self.refuse {
             return Err(RegisterError::new("locked memory is limited"));
         }
-        assert!(arena.len() > 0 && !arena.base().as_ptr().is_null());
+        assert!(arena.len() >= 2 << 20 && arena.len().is_multiple_of(arena.page_size()));
         self.events.lock().unwrap().push(("register", arena.id()));
         Ok(())
     }

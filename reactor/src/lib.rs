@@ -1,4 +1,31 @@
 //! The pinned polling loop of one core, and the provider-neutral RDMA [`fabric`].
+//!
+//! A reactor is one thread, pinned to one core, that runs one [`Worker`] to its end: every turn of
+//! the loop takes one time stamp, hands over messages, and lets the worker poll its sources, run
+//! its tasks and flush. Nothing of a worker is shared with other threads; they reach it by
+//! messages ([`ReactorHandle::send`]) and by wakers ([`Alarm`]), and read its counters.
+//!
+//! The pieces that workers are made of need no reactor: [`task`], [`timer`], [`completion`].
 
+<<<<<<< HEAD
 pub mod completion;
+=======
+mod activity;
+mod alarm;
+pub mod completion;
+mod core;
+mod counters;
+>>>>>>> main
 pub mod fabric;
+mod sleep;
+mod spawn;
+pub mod task;
+pub mod timer;
+mod watchdog;
+
+pub use self::core::{Context, PollMode, Turn, Worker};
+pub use activity::Activity;
+pub use alarm::Alarm;
+pub use counters::{CoreCounters, Source};
+pub use spawn::{ReactorConfig, ReactorHandle, SendError, SpawnError, spawn};
+pub use watchdog::{Stall, Watchdog};

@@ -4,9 +4,9 @@
 //! can carry, and awaits [`Serve::serve`] in the request's own task. Programs never see chunks,
 //! records or queue pairs, and transports never see programs.
 //!
-//! * Data of a call that stands apart from its message (a read chunk) is a [`BulkArgument`]; the
-//!   procedure decides where the data shall live and has the transport put it there
-//!   ([`Bulk::pull`]). Data inside the message is simply read from it.
+//! * Data of a call that stands apart from its message (in a read chunk) is named in
+//!   [`Call::bulk`]; the procedure decides where the data shall live and has the transport put it
+//!   there ([`Bulk::pull`]). Data inside the message is simply read from it.
 //! * The reply is encoded straight into a pool buffer, behind room that the transport keeps for
 //!   its own header. Data of a reply stays where the store holds it: slices beside the message,
 //!   with the place in the message where they belong ([`BulkResult`]). The transport places them
@@ -19,6 +19,10 @@ use std::ops::Range;
 use std::time::Instant;
 
 use millrace_mempool::{Buffer, Class, Pool, Slice};
+use millrace_wire::xdr::Padding;
+
+/// Data of a call that stands apart from its message: where it belongs and how long it is.
+pub use millrace_wire::xdr::Taken as BulkArgument;
 
 /// What carried a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,17 +56,6 @@ impl Peer {
     }
 }
 
-/// Data that was taken out of a call's message into a read chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BulkArgument {
-    /// Where in the message the data belongs, counted from the XID of the RPC header
-    /// (RFC 5666 section 3.4). The bytes of the message that follow the data stand at this
-    /// place; the data's XDR padding may be left out altogether.
-    pub position: u32,
-    /// Bytes that the chunk holds, possibly with the XDR padding of the data.
-    pub length: u32,
-}
-
 /// One RPC call.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
@@ -70,11 +63,13 @@ pub struct Call<'a> {
     pub peer: Peer,
     /// When the call arrived: the time stamp of the reactor's turn.
     pub arrived: Instant,
-    /// The RPC message from its XID on, without the data of `bulk`. Not checked in any way.
+    /// The RPC message from its XID on, without the items in `bulk`. Not checked in any way.
     pub message: &'a [u8],
-    /// Chunks that were taken out of the message, by ascending position. Positions are those of
-    /// the whole message, with the data of earlier chunks counted.
+    /// What was taken out of the message into read chunks, one entry for each chunk, by ascending
+    /// position.
     pub bulk: &'a [BulkArgument],
+    /// The alignment of a message of type RDMA_MSGP; none otherwise.
+    pub padding: Padding,
 }
 
 /// The transport broke while a call was served; there is nobody left to answer.
@@ -85,7 +80,7 @@ pub struct Broken;
 /// Fetches data that stands apart from a call's message.
 #[allow(async_fn_in_trait)] // Polled on the core that called; never sent between threads.
 pub trait Bulk {
-    /// Fills `sinks`, in order and to the last byte, from the start of the chunk `index` of
+    /// Fills `sinks`, in order and to the last byte, from the start of the chunk at `index` of
     /// [`Call::bulk`]. The sinks together are never longer than that chunk. The transport holds
     /// clones of the slices until the fabric has let go of them, also if this future is dropped.
     async fn pull(&mut self, index: usize, sinks: &[Slice]) -> Result<(), Broken>;

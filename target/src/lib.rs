@@ -6,8 +6,12 @@
 
 pub mod call;
 pub mod counters;
+pub mod dispatch;
 pub mod exports;
 pub mod handle;
+pub mod mount3;
 pub mod network;
+pub mod nfs3;
 pub mod rdma;
 pub mod replay;
+pub mod service;

@@ -180,6 +180,7 @@ pub enum ExposeError {
 
 /// What became of a revoked exposure.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // By value, for boxing would allocate per operation.
 pub enum Revoked {
     /// The key is dead and the memory is the caller's again.
     Now(Slices),
@@ -391,6 +392,7 @@ pub trait Provider {
     fn send_room(&self, queue_pair: QueuePairId) -> usize;
 
     /// Exposes memory to the peer of one queue pair.
+    #[allow(clippy::result_large_err)] // The memory comes back by value; boxing would allocate.
     fn expose(
         &mut self,
         queue_pair: QueuePairId,

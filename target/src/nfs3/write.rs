@@ -31,18 +31,30 @@ pub(crate) async fn write<S: Store, B: Bulk>(
         Err(failure) => return Ok(Err(failure)),
     };
     if arguments.count != arguments.data.length {
-        let detail = WeakCacheData { before: None, after: file.post().await };
-        return Ok(Err(Failure { status: Status::Invalid, detail }));
+        let detail = WeakCacheData {
+            before: None,
+            after: file.post().await,
+        };
+        return Ok(Err(Failure {
+            status: Status::Invalid,
+            detail,
+        }));
     }
     // Writing less than asked is allowed, and the client goes on from there.
     let (offset, length) = (arguments.offset, arguments.count.min(TRANSFER_MAX));
     let (store, sinks) = (file.store(), &mut reply.slices);
-    let staged = match store.stage_write(&file.caller, file.handle, offset, length, sinks).await {
+    let staged = match store
+        .stage_write(&file.caller, file.handle, offset, length, sinks)
+        .await
+    {
         Ok(staged) => staged,
         Err(error) => {
             sinks.clear();
             let status = file.status(error);
-            let detail = WeakCacheData { before: None, after: file.post().await };
+            let detail = WeakCacheData {
+                before: None,
+                after: file.post().await,
+            };
             return Ok(Err(Failure { status, detail }));
         }
     };
@@ -51,7 +63,9 @@ pub(crate) async fn write<S: Store, B: Bulk>(
         Data::Chunk(..) if length == 0 => {}
         Data::Chunk(index, bulk) => bulk.pull(index, sinks).await?,
     }
-    let done = store.commit_write(staged, stability(arguments.stable)).await;
+    let done = store
+        .commit_write(staged, stability(arguments.stable))
+        .await;
     reply.slices.clear();
     let (written, data) = match file.modified(done).await {
         Ok(written) => written,
@@ -72,9 +86,15 @@ pub(crate) async fn commit<S: Store>(
     arguments: &CommitArguments,
 ) -> CommitResults {
     let file = context.object(&arguments.file).map_err(untouched)?;
-    let done = file.store().commit(file.handle, arguments.offset, arguments.count).await;
+    let done = file
+        .store()
+        .commit(file.handle, arguments.offset, arguments.count)
+        .await;
     let (verifier, data) = file.modified(done).await?;
-    Ok(CommitOk { file: data, verifier: verifier.0 })
+    Ok(CommitOk {
+        file: data,
+        verifier: verifier.0,
+    })
 }
 
 /// Copies data that came in the message to where the store wants it.
@@ -84,5 +104,8 @@ fn scatter(mut bytes: &[u8], sinks: &[Slice]) {
         sink.copy_from(0, part);
         bytes = rest;
     }
-    debug_assert!(bytes.is_empty(), "a staged write has memory for all of its bytes");
+    debug_assert!(
+        bytes.is_empty(),
+        "a staged write has memory for all of its bytes"
+    );
 }

@@ -5,6 +5,7 @@
 //! store lends the memory where bytes live ([`Store::read`]) or shall live
 //! ([`Store::stage_write`]), and the fabric fills or drains it without a copy.
 
+pub mod memory;
 pub mod types;
 
 pub use types::*;
@@ -43,12 +44,20 @@ pub trait Store: Clone + 'static {
     ) -> Result<(Handle, Attributes)>;
 
     /// Which of the wanted rights the caller has (RFC 1813 section 3.3.4).
-    async fn access(&self, caller: &Caller, object: Handle, wanted: AccessMask)
-    -> Result<(AccessMask, Attributes)>;
+    async fn access(
+        &self,
+        caller: &Caller,
+        object: Handle,
+        wanted: AccessMask,
+    ) -> Result<(AccessMask, Attributes)>;
 
     /// The text of a symbolic link, appended to `text`.
-    async fn read_link(&self, caller: &Caller, link: Handle, text: &mut Vec<u8>)
-    -> Result<Attributes>;
+    async fn read_link(
+        &self,
+        caller: &Caller,
+        link: Handle,
+        text: &mut Vec<u8>,
+    ) -> Result<Attributes>;
 
     /// The memory that holds `length` bytes from `offset` on: appended to `slices` in order, less
     /// at the end of the file; holes are slices of zeros. The caller drops the slices when the
@@ -75,8 +84,7 @@ pub trait Store: Clone + 'static {
     ) -> Result<StagedWrite>;
 
     /// Makes a staged write part of the file once its memory is filled.
-    async fn commit_write(&self, staged: StagedWrite, stability: Stability)
-    -> Modified<Written>;
+    async fn commit_write(&self, staged: StagedWrite, stability: Stability) -> Modified<Written>;
 
     /// Makes earlier unstable writes durable (RFC 1813 section 3.3.21).
     async fn commit(&self, file: Handle, offset: u64, length: u32) -> Modified<WriteVerifier>;
@@ -123,25 +131,19 @@ pub trait Store: Clone + 'static {
     async fn remove(&self, caller: &Caller, directory: Handle, name: &[u8]) -> Modified<()>;
 
     /// Removes an empty directory.
-    async fn remove_directory(&self, caller: &Caller, directory: Handle, name: &[u8])
-    -> Modified<()>;
-
-    /// Renames, replacing what POSIX lets be replaced.
-    async fn rename(
+    async fn remove_directory(
         &self,
         caller: &Caller,
-        from: (Handle, &[u8]),
-        to: (Handle, &[u8]),
-    ) -> Renamed;
-
-    /// Makes a hard link.
-    async fn link(
-        &self,
-        caller: &Caller,
-        object: Handle,
         directory: Handle,
         name: &[u8],
-    ) -> Linked;
+    ) -> Modified<()>;
+
+    /// Renames, replacing what POSIX lets be replaced.
+    async fn rename(&self, caller: &Caller, from: (Handle, &[u8]), to: (Handle, &[u8])) -> Renamed;
+
+    /// Makes a hard link.
+    async fn link(&self, caller: &Caller, object: Handle, directory: Handle, name: &[u8])
+    -> Linked;
 
     /// Lists a directory from the place after `cookie` (0: from the start, and then `.` and `..`
     /// come first) until `sink` returns false or the end is reached. Every entry that exists

@@ -25,8 +25,13 @@ impl Time {
     /// The wall clock's time.
     #[must_use]
     pub fn now() -> Self {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self { seconds: since.as_secs(), nanoseconds: since.subsec_nanos() }
+        let since = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        Self {
+            seconds: since.as_secs(),
+            nanoseconds: since.subsec_nanos(),
+        }
     }
 }
 
@@ -43,7 +48,11 @@ pub struct Caller {
 
 impl Caller {
     /// The user that passes all permission checks.
-    pub const SUPERUSER: Self = Self { uid: 0, gid: 0, groups: arrayvec::ArrayVec::new_const() };
+    pub const SUPERUSER: Self = Self {
+        uid: 0,
+        gid: 0,
+        groups: arrayvec::ArrayVec::new_const(),
+    };
 
     /// Whether the caller is in a group.
     #[must_use]
@@ -132,6 +141,17 @@ pub struct Modified<T> {
     pub consistency: Consistency,
     /// The outcome itself.
     pub result: Result<T>,
+}
+
+impl<T> Modified<T> {
+    /// A failure that leaves no attributes to show.
+    #[must_use]
+    pub fn failed(error: StoreError) -> Self {
+        Self {
+            consistency: Consistency::default(),
+            result: Err(error),
+        }
+    }
 }
 
 /// Outcome of a rename.

@@ -1,0 +1,131 @@
+//! Every metric there is: name, kind, labels and meaning.
+//!
+//! Values of labels: `core` is the core's number, `provider` is `iwarp`, `verbs` or `tcp`,
+//! `class` is a buffer class, `program` and `procedure` are names such as `nfs` and `READ`.
+
+use super::{Family, Kind};
+
+macro_rules! families {
+    ($($constant:ident = $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
+        $(
+            #[doc = concat!("`", $name, "`: ", $help)]
+            pub static $constant: Family = Family {
+                name: $name,
+                kind: Kind::$kind,
+                help: $help,
+                labels: &[$($label),*],
+            };
+        )*
+
+        /// All of them.
+        pub static ALL: &[&Family] = &[$(&$constant),*];
+    };
+}
+
+families! {
+    REACTOR_TURNS = Counter "millrace_reactor_turns_total" ["core"]
+        "Turns of the loop.";
+    REACTOR_BUSY = Counter "millrace_reactor_busy_seconds_total" ["core"]
+        "Time of turns that found work.";
+    REACTOR_IDLE = Counter "millrace_reactor_idle_seconds_total" ["core"]
+        "Time of turns that found no work, and of sleep.";
+    REACTOR_LONGEST_TURN = Gauge "millrace_reactor_longest_turn_seconds" ["core"]
+        "The longest turn so far.";
+    REACTOR_LAST_TURN = Gauge "millrace_reactor_last_turn_age_seconds" ["core"]
+        "Time since the loop last began a turn.";
+    REACTOR_STALLED = Gauge "millrace_reactor_stalled" ["core"]
+        "1 when the watchdog sees no turns, else 0.";
+    REACTOR_WORK = Counter "millrace_reactor_work_total" ["core", "source"]
+        "Pieces of work by the source that had them.";
+    REACTOR_MESSAGES = Counter "millrace_reactor_messages_total" ["core"]
+        "Messages from other threads.";
+    REACTOR_SLEEPS = Counter "millrace_reactor_sleeps_total" ["core"]
+        "Times the loop slept for want of work.";
+    REACTOR_TASKS = Gauge "millrace_reactor_tasks" ["core"]
+        "Tasks that have not ended.";
+    REACTOR_TASK_PANICS = Counter "millrace_reactor_task_panics_total" ["core"]
+        "Tasks that panicked and ended their connection.";
+
+    POOL_MEMORY = Gauge "millrace_pool_memory_bytes" ["core", "pages"]
+        "Buffer memory by page size.";
+    POOL_BUFFERS = Gauge "millrace_pool_buffers" ["core", "class"]
+        "Buffers there are.";
+    POOL_BUFFERS_IN_USE = Gauge "millrace_pool_buffers_in_use" ["core", "class"]
+        "Buffers handed out.";
+    POOL_BUFFERS_HIGH_WATER = Gauge "millrace_pool_buffers_high_water" ["core", "class"]
+        "The most buffers handed out at once so far.";
+    POOL_WAITERS = Gauge "millrace_pool_waiters" ["core", "class"]
+        "Requests that wait for a buffer.";
+    POOL_WAITS = Counter "millrace_pool_waits_total" ["core", "class"]
+        "Requests that had to wait for a buffer.";
+
+    SHORTAGE_WAITING = Gauge "millrace_shortage_waiting" ["core", "resource"]
+        "Requests that wait for a send queue slot, read depth, an exposure or the store.";
+    SHORTAGE_WAITS = Counter "millrace_shortage_waits_total" ["core", "resource"]
+        "Requests that had to wait for a send queue slot, read depth, an exposure or the store.";
+
+    CONNECTIONS = Gauge "millrace_connections" ["core", "provider"]
+        "Connections open.";
+    CONNECTIONS_ACCEPTED = Counter "millrace_connections_accepted_total" ["provider"]
+        "Connections accepted.";
+    CONNECTIONS_REFUSED = Counter "millrace_connections_refused_total" ["provider", "reason"]
+        "Connections refused before they carried a request.";
+    CONNECTIONS_CLOSED = Counter "millrace_connections_closed_total" ["provider", "reason"]
+        "Connections ended, by who or what ended them.";
+    CREDITS_GRANTED = Gauge "millrace_credits_granted" ["core"]
+        "Credits granted, over all connections.";
+    CREDITS_IN_USE = Gauge "millrace_credits_in_use" ["core"]
+        "Credits whose requests are not answered yet.";
+    CREDIT_CUTS = Counter "millrace_credit_cuts_total" ["core", "cause"]
+        "Times a grant was lowered, by the shortage that caused it.";
+    CREDIT_OVERRUNS = Counter "millrace_credit_overruns_total" ["provider"]
+        "Requests beyond a connection's grant.";
+
+    RPCRDMA_MESSAGES = Counter "millrace_rpcrdma_messages_total" ["direction", "type"]
+        "RPC-over-RDMA messages.";
+    RPCRDMA_ERRORS = Counter "millrace_rpcrdma_errors_total" ["error"]
+        "RPC-over-RDMA messages that were answered with an error or dropped.";
+    RDMA_OPERATIONS = Counter "millrace_rdma_operations_total" ["provider", "operation"]
+        "RDMA work completed, by operation.";
+    RDMA_BYTES = Counter "millrace_rdma_bytes_total" ["provider", "operation"]
+        "Bytes moved by RDMA, by operation.";
+    RDMA_FAILURES = Counter "millrace_rdma_failures_total" ["provider", "status"]
+        "RDMA work that completed in error, by status.";
+    EXPOSURES = Gauge "millrace_exposures" ["core"]
+        "Memory regions advertised for read-chunk replies until RDMA_DONE.";
+    EXPOSURES_EXPIRED = Counter "millrace_exposures_expired_total" ["core"]
+        "Exposures that ended without RDMA_DONE.";
+
+    RPC_REQUESTS = Counter "millrace_rpc_requests_total" ["program", "procedure"]
+        "Requests answered.";
+    RPC_ERRORS = Counter "millrace_rpc_errors_total" ["program", "procedure", "status"]
+        "Requests answered with a status other than success.";
+    RPC_REJECTED = Counter "millrace_rpc_rejected_total" ["reason"]
+        "Calls refused before a procedure was reached.";
+    RPC_IN_FLIGHT = Gauge "millrace_rpc_in_flight" ["core"]
+        "Requests that are not answered yet.";
+    RPC_DURATION = Histogram "millrace_rpc_duration_seconds" ["program", "procedure"]
+        "Time from a request's arrival to the posting of its reply.";
+    RPC_DATA = Counter "millrace_rpc_data_bytes_total" ["program", "procedure"]
+        "Bytes of file data read or written.";
+    RPC_DUPLICATES = Counter "millrace_rpc_duplicates_total" ["outcome"]
+        "Repeated calls, by what the duplicate request cache did.";
+
+    STORE_CAPACITY = Gauge "millrace_store_capacity_bytes" ["export"]
+        "Bytes an export can hold.";
+    STORE_USED = Gauge "millrace_store_used_bytes" ["export"]
+        "Bytes an export holds.";
+    STORE_FILES = Gauge "millrace_store_files" ["export"]
+        "Files and folders of an export.";
+
+    BUILD_INFO = Gauge "millrace_build_info" ["version"]
+        "Always 1; the label says what runs.";
+    PROCESS_CPU = Counter "millrace_process_cpu_seconds_total" []
+        "Processor time of the process, user and system.";
+    PROCESS_MEMORY = Gauge "millrace_process_resident_memory_bytes" []
+        "Resident memory of the process, without huge pages.";
+    PROCESS_HUGETLB = Gauge "millrace_process_hugetlb_memory_bytes" []
+        "Huge pages of the process.";
+    PROCESS_START = Gauge "millrace_process_start_time_seconds" []
+        "When the process started, in seconds since 1970.";
+}

@@ -1,0 +1,377 @@
+//! One end of an RDMAP stream in full operation.
+//!
+//! `mod.rs` has what the user posts, asks and collects; `receive` takes the stream apart, `admit`
+//! checks and delivers segments, `send` makes them.
+
+mod admit;
+mod receive;
+mod send;
+
+use std::collections::VecDeque;
+
+use crate::keys::{Access, Exposed, Keys, Revocation};
+use crate::memory::Memory;
+use crate::mpa::{Negotiated, StartGate};
+use crate::outbound::{Outbound, Staging};
+use crate::terminate::{Fault, Terminate, TerminateHeader};
+use crate::work::{Completion, Request, WorkFault, WorkId, WorkQueue};
+
+pub use receive::{Direct, DirectTarget};
+pub use send::Chunk;
+
+/// Sizes that hold from the beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Work requests posted and not yet reported.
+    pub send_depth: usize,
+    /// Receives posted and not yet taken.
+    pub receive_depth: usize,
+    /// Bytes of the largest Send that the peer may make.
+    pub receive_size: usize,
+    /// Exposures at once.
+    pub exposures: u32,
+}
+
+/// What connection setup agreed on.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameters {
+    /// Check values are sent and checked; otherwise the field is zero and not looked at.
+    pub crc: bool,
+    /// The peer wants markers.
+    pub markers: bool,
+    /// Reads of the peer's to serve at once.
+    pub ird: u16,
+    /// Reads that may be open at once.
+    pub ord: u16,
+    /// Longest ULPDU to send.
+    pub ulpdu: usize,
+    /// Who sends the first FPDU.
+    pub gate: StartGate,
+}
+
+impl Parameters {
+    /// Longest ULPDU sent by default: the length field allows little more.
+    pub const ULPDU_DEFAULT: usize = 65_520;
+    /// Longest ULPDU sent with markers, whose pointer back to the start of the FPDU counts the
+    /// markers too.
+    const ULPDU_WITH_MARKERS: usize = 61_440;
+    /// Shortest: the longest headers and a little payload.
+    const ULPDU_MIN: usize = 128;
+
+    /// As negotiated, with the default ULPDU.
+    #[must_use]
+    pub fn new(negotiated: &Negotiated) -> Self {
+        Self {
+            crc: negotiated.crc,
+            markers: negotiated.send_markers,
+            ird: negotiated.ird,
+            ord: negotiated.ord,
+            ulpdu: Self::ULPDU_DEFAULT,
+            gate: StartGate::new(negotiated),
+        }
+    }
+}
+
+/// Why a stream takes no more bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The peer broke a rule; a Terminate message is on its way to it.
+    Fault(Fault),
+    /// The peer sent a Terminate message.
+    Terminated(Terminate),
+}
+
+/// A message that arrived.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Delivery<R> {
+    /// The receive that it fills.
+    pub receive: R,
+    /// Its length in bytes.
+    pub length: u32,
+    /// The steering tag that it invalidated.
+    pub invalidated: Option<u32>,
+}
+
+/// What a stream has done, in numbers that only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// FPDUs received whole and found good.
+    pub frames_in: u64,
+    /// FPDUs staged.
+    pub frames_out: u64,
+    /// FPDUs with a wrong check value.
+    pub crc_errors: u64,
+    /// First messages that proved the initiator ready, but were not of an agreed kind.
+    pub indications_unexpected: u64,
+}
+
+/// A Read of ours that the peer has not answered in full.
+#[derive(Debug)]
+struct OpenRead {
+    /// `None`: the ready-to-receive indication.
+    work: Option<WorkId>,
+    sink: u32,
+    length: u32,
+    received: u32,
+}
+
+/// A Read of the peer's that is not answered in full.
+#[derive(Debug)]
+struct Response {
+    /// The slot that it reads; `None` for a Read of no bytes.
+    source: Option<u32>,
+    source_offset: u64,
+    sink: u32,
+    sink_offset: u64,
+    length: u32,
+}
+
+#[derive(Debug)]
+struct Arrived {
+    length: u32,
+    invalidated: Option<u32>,
+}
+
+/// Posted receives: those in front are filled and not yet taken.
+#[derive(Debug)]
+struct Receives<R> {
+    posted: VecDeque<R>,
+    arrived: VecDeque<Arrived>,
+    /// Bytes of the message that is filling the next one.
+    filled: u32,
+}
+
+/// One end of an RDMAP stream. `M` is its user's memory.
+pub struct Endpoint<M: Memory> {
+    limits: Limits,
+    parameters: Option<Parameters>,
+    keys: Keys<M::Local>,
+    works: WorkQueue<M::Local>,
+    reads: VecDeque<OpenRead>,
+    responses: VecDeque<Response>,
+    receives: Receives<M::Receive>,
+    inbound: receive::Inbound,
+    sequences: admit::Sequences,
+    sending: send::Sending,
+    outbound: Outbound,
+    terminate: Option<TerminateHeader>,
+    terminate_sent: bool,
+    stop: Option<Stop>,
+    counters: Counters,
+}
+
+impl<M: Memory> Endpoint<M> {
+    /// A stream whose connection is still being set up: work may be posted, nothing is sent.
+    /// `secret` is random.
+    #[must_use]
+    pub fn new(limits: Limits, secret: u32) -> Self {
+        Self {
+            parameters: None,
+            keys: Keys::new(limits.exposures, secret),
+            works: WorkQueue::new(limits.send_depth),
+            reads: VecDeque::new(),
+            responses: VecDeque::new(),
+            receives: Receives {
+                posted: VecDeque::with_capacity(limits.receive_depth),
+                arrived: VecDeque::with_capacity(limits.receive_depth),
+                filled: 0,
+            },
+            inbound: receive::Inbound::new(),
+            sequences: admit::Sequences::new(),
+            sending: send::Sending::new(),
+            outbound: Outbound::new(),
+            terminate: None,
+            terminate_sent: false,
+            stop: None,
+            counters: Counters::default(),
+            limits,
+        }
+    }
+
+    /// The connection is set up.
+    pub fn start(&mut self, mut parameters: Parameters) {
+        let most = if parameters.markers {
+            Parameters::ULPDU_WITH_MARKERS
+        } else {
+            Parameters::ULPDU_DEFAULT
+        };
+        parameters.ulpdu = parameters.ulpdu.clamp(Parameters::ULPDU_MIN, most);
+        self.reads.reserve(usize::from(parameters.ord) + 1);
+        self.responses.reserve(usize::from(parameters.ird) + 1);
+        self.inbound.start(parameters.crc);
+        self.outbound.start(parameters.crc, parameters.markers);
+        self.parameters = Some(parameters);
+    }
+
+    /// Work requests that may be posted.
+    #[must_use]
+    pub fn send_room(&self) -> usize {
+        self.works.room()
+    }
+
+    /// Posts a work request.
+    ///
+    /// # Errors
+    /// The request itself if there is no room.
+    pub fn post(&mut self, request: Request<M::Local>) -> Result<(), Request<M::Local>> {
+        if self.works.room() == 0 {
+            return Err(request);
+        }
+        let length = u32::try_from(M::length(&request.local)).ok();
+        self.works.push(request, length);
+        Ok(())
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Errors
+    /// The receive itself if there is no room.
+    pub fn post_receive(&mut self, receive: M::Receive) -> Result<(), M::Receive> {
+        if self.receives.posted.len() >= self.limits.receive_depth {
+            return Err(receive);
+        }
+        self.receives.posted.push_back(receive);
+        Ok(())
+    }
+
+    /// Exposes memory to the peer; `random` makes the key unpredictable.
+    ///
+    /// # Errors
+    /// The memory itself if no exposure is free, or it is 4 GiB or longer.
+    pub fn expose(
+        &mut self,
+        local: M::Local,
+        access: Access,
+        random: u32,
+    ) -> Result<Exposed, M::Local> {
+        match u32::try_from(M::length(&local)) {
+            Ok(length) => self.keys.expose(local, length, access, random),
+            Err(_) => Err(local),
+        }
+    }
+
+    /// Ends an exposure. What the peer is writing under the key goes nowhere from here on, and
+    /// breaks the stream; what is being read for it still leaves.
+    pub fn revoke(&mut self, key: u32) -> Revocation<M::Local> {
+        let (revocation, slot) = self.keys.revoke(key);
+        if let Some(slot) = slot {
+            self.inbound.cut_off(slot);
+        }
+        revocation
+    }
+
+    /// A key whose revocation, put off at first, has taken effect, with its memory.
+    pub fn take_revoked(&mut self) -> Option<(u32, M::Local)> {
+        self.keys.take_revoked()
+    }
+
+    /// The oldest work request, if it has ended and has to be reported.
+    pub fn take_completion(&mut self) -> Option<Completion<M::Local>> {
+        self.works.take_completion()
+    }
+
+    /// The oldest message that arrived.
+    pub fn take_delivery(&mut self) -> Option<Delivery<M::Receive>> {
+        let Arrived {
+            length,
+            invalidated,
+        } = self.receives.arrived.pop_front()?;
+        let receive = self.receives.posted.pop_front()?;
+        Some(Delivery {
+            receive,
+            length,
+            invalidated,
+        })
+    }
+
+    /// Whether one of the `take_` calls has something.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        !self.receives.arrived.is_empty() || self.works.has_completion() || self.keys.has_revoked()
+    }
+
+    /// Why the stream takes no more bytes, if it does not.
+    #[must_use]
+    pub fn stop(&self) -> Option<Stop> {
+        self.stop
+    }
+
+    /// Whether nothing is left to be sent or awaited, so that the stream may be closed in order.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.works.is_settled() && self.responses.is_empty() && self.outbound.bytes_left() == 0
+    }
+
+    /// Whether the stream stands between two FPDUs, so that its end is in order here.
+    #[must_use]
+    pub fn is_at_boundary(&self) -> bool {
+        self.inbound.is_at_boundary()
+    }
+
+    /// Ends the stream from this side for a reason of its own: the next and last FPDU is a
+    /// Terminate message.
+    pub fn fail(&mut self, fault: Fault) {
+        self.break_off(fault, &[]);
+    }
+
+    /// Whether a Terminate message of ours has been accepted to its last byte.
+    #[must_use]
+    pub fn is_terminate_sent(&self) -> bool {
+        self.terminate_sent
+    }
+
+    /// Whether the initiator's ready-to-receive indication, if one was agreed, has been accepted
+    /// to its last byte.
+    #[must_use]
+    pub fn is_indication_sent(&self) -> bool {
+        self.parameters
+            .as_ref()
+            .is_some_and(|parameters| parameters.gate.to_send().is_none())
+    }
+
+    /// Ends all work that has not ended; it is collected with [`Self::take_completion`]. Nothing
+    /// can be gathered any more. If the peer refused the source of a Read, that Read says so.
+    pub fn flush(&mut self) -> Option<Staging> {
+        if let Some(Stop::Terminated(Terminate {
+            layer: 0, kind: 1, ..
+        })) = self.stop
+            && let Some(OpenRead {
+                work: Some(work), ..
+            }) = self.reads.front()
+        {
+            self.works.finish(*work, Err(WorkFault::RemoteAccess));
+        }
+        self.works.flush();
+        self.outbound.abandon()
+    }
+
+    /// What the stream has done.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The stream is over: says why to the peer, once. `head` is the offending FPDU up to its
+    /// payload.
+    fn break_off(&mut self, fault: Fault, head: &[u8]) {
+        if self.stop.is_some() {
+            return;
+        }
+        if fault == Fault::Crc {
+            self.counters.crc_errors += 1;
+        }
+        self.terminate = Some(TerminateHeader::new(fault, head));
+        self.stop = Some(Stop::Fault(fault));
+    }
+}
+
+impl<M: Memory> std::fmt::Debug for Endpoint<M> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Endpoint")
+            .field("limits", &self.limits)
+            .field("stop", &self.stop)
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}

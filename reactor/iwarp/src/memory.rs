@@ -1,0 +1,25 @@
+//! The memory that a stream reads and fills, as its user supplies it.
+
+/// How an endpoint touches memory. Every call stays within the lengths that the same memory
+/// reported; implementations check that and panic on a breach, which would be a bug of this crate.
+pub trait Memory {
+    /// Memory of a work request or an exposure: possibly several pieces, addressed as one range.
+    type Local;
+    /// A posted receive.
+    type Receive;
+
+    /// Length of the whole range in bytes.
+    fn length(local: &Self::Local) -> usize;
+
+    /// Copies `bytes` into the range from `offset` on.
+    fn place(local: &Self::Local, offset: usize, bytes: &[u8]);
+
+    /// Copies the range from `offset` on into `bytes`.
+    fn fetch(local: &Self::Local, offset: usize, bytes: &mut [u8]);
+
+    /// Size of a posted receive in bytes.
+    fn capacity(receive: &Self::Receive) -> usize;
+
+    /// Copies `bytes` into a posted receive from `offset` on.
+    fn fill(receive: &mut Self::Receive, offset: usize, bytes: &[u8]);
+}

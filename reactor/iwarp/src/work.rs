@@ -1,0 +1,207 @@
+//! The send queue: work requests from posting to completion, in order.
+
+use std::collections::VecDeque;
+
+/// What a work request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// One message into the peer's next posted receive.
+    Send {
+        /// Steering tag of the peer's to invalidate.
+        invalidate: Option<u32>,
+        /// Ask for an event at a sleeping peer.
+        solicited: bool,
+    },
+    /// Into the peer's memory.
+    Write {
+        /// The peer's steering tag.
+        key: u32,
+        /// The peer's tagged offset.
+        offset: u64,
+    },
+    /// From the peer's memory.
+    Read {
+        /// The peer's steering tag.
+        key: u32,
+        /// The peer's tagged offset.
+        offset: u64,
+        /// Names the sink on the wire; random.
+        sink: u32,
+    },
+}
+
+/// A work request.
+#[derive(Debug)]
+pub struct Request<L> {
+    /// Given back on completion.
+    pub token: u64,
+    /// What to do.
+    pub operation: Operation,
+    /// Source of a Send or Write, sink of a Read.
+    pub local: L,
+    /// Whether success is reported.
+    pub signalled: bool,
+}
+
+/// Why a work request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkFault {
+    /// The stream ended first.
+    Flushed,
+    /// The peer refused its memory.
+    RemoteAccess,
+    /// More than a message can carry.
+    Length,
+    /// The outbound read depth is zero.
+    NoReads,
+}
+
+/// A work request that ended.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Completion<L> {
+    /// The request's token.
+    pub token: u64,
+    /// How it ended.
+    pub result: Result<(), WorkFault>,
+    /// The request's memory.
+    pub local: L,
+}
+
+#[derive(Debug)]
+pub(crate) struct Work<L> {
+    pub(crate) token: u64,
+    pub(crate) operation: Operation,
+    pub(crate) local: L,
+    pub(crate) length: u32,
+    signalled: bool,
+    result: Option<Result<(), WorkFault>>,
+}
+
+/// Names one work request for as long as the queue lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WorkId(u64);
+
+/// Work requests in the order of posting. The front is the oldest not yet reported; a cursor
+/// parts what has been put into segments from what has not.
+#[derive(Debug)]
+pub(crate) struct WorkQueue<L> {
+    queue: VecDeque<Work<L>>,
+    depth: usize,
+    /// Id of the front.
+    first: u64,
+    /// Id of the next request to put into segments.
+    cursor: u64,
+}
+
+impl<L> WorkQueue<L> {
+    pub(crate) fn new(depth: usize) -> Self {
+        Self {
+            queue: VecDeque::with_capacity(depth),
+            depth,
+            first: 0,
+            cursor: 0,
+        }
+    }
+
+    pub(crate) fn room(&self) -> usize {
+        self.depth - self.queue.len()
+    }
+
+    /// Whether every request has ended, reported or not.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.queue.iter().all(|work| work.result.is_some())
+    }
+
+    /// Appends a request; the caller has asked for [`Self::room`]. `length` is `None` where the
+    /// memory is longer than a message can be.
+    pub(crate) fn push(&mut self, request: Request<L>, length: Option<u32>) {
+        debug_assert!(self.room() > 0);
+        let Request {
+            token,
+            operation,
+            local,
+            signalled,
+        } = request;
+        self.queue.push_back(Work {
+            token,
+            operation,
+            local,
+            length: length.unwrap_or(0),
+            signalled,
+            result: length.is_none().then_some(Err(WorkFault::Length)),
+        });
+    }
+
+    /// The next request to put into segments.
+    pub(crate) fn next(&mut self) -> Option<(WorkId, &Work<L>)> {
+        loop {
+            let index = usize::try_from(self.cursor - self.first).ok()?;
+            if self.queue.get(index)?.result.is_none() {
+                return Some((WorkId(self.cursor), &self.queue[index]));
+            }
+            self.cursor += 1;
+        }
+    }
+
+    /// The request that [`Self::next`] gave is wholly in segments.
+    pub(crate) fn step(&mut self) {
+        self.cursor += 1;
+    }
+
+    pub(crate) fn get(&self, id: WorkId) -> Option<&Work<L>> {
+        self.queue
+            .get(usize::try_from(id.0.checked_sub(self.first)?).ok()?)
+    }
+
+    /// Ends a request, the first time it is said, and drops the reported-by-nobody at the front.
+    pub(crate) fn finish(&mut self, id: WorkId, result: Result<(), WorkFault>) {
+        let index =
+            id.0.checked_sub(self.first)
+                .and_then(|index| usize::try_from(index).ok());
+        if let Some(work) = index.and_then(|index| self.queue.get_mut(index)) {
+            work.result.get_or_insert(result);
+        }
+        self.reap();
+    }
+
+    fn reap(&mut self) {
+        while let Some(work) = self.queue.front()
+            && work.result == Some(Ok(()))
+            && !work.signalled
+        {
+            self.pop();
+        }
+    }
+
+    fn pop(&mut self) -> Option<Work<L>> {
+        let work = self.queue.pop_front()?;
+        self.first += 1;
+        self.cursor = self.cursor.max(self.first);
+        Some(work)
+    }
+
+    /// Whether [`Self::take_completion`] has something.
+    pub(crate) fn has_completion(&self) -> bool {
+        self.queue.front().is_some_and(|work| work.result.is_some())
+    }
+
+    /// The oldest request, if it has ended and is to be reported.
+    pub(crate) fn take_completion(&mut self) -> Option<Completion<L>> {
+        let result = self.queue.front()?.result?;
+        let Work { token, local, .. } = self.pop()?;
+        self.reap();
+        Some(Completion {
+            token,
+            result,
+            local,
+        })
+    }
+
+    /// Ends all that has not ended.
+    pub(crate) fn flush(&mut self) {
+        for work in &mut self.queue {
+            work.result.get_or_insert(Err(WorkFault::Flushed));
+        }
+        self.reap();
+    }
+}

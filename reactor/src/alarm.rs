@@ -1,0 +1,145 @@
+//! Waking a reactor that may be asleep.
+//!
+//! The word works like a parking token. Whoever brings work publishes it first and then rings;
+//! ringing leaves a note, and writes to the eventfd only if it finds the reactor asleep. The
+//! reactor goes to sleep only by replacing "awake" with "asleep", which fails if a note was left
+//! since it last tore one up, and it tears notes up *before* it looks for work. So work that is
+//! published before a ring is seen either by the turn after the note, or by the wake-up.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::task::{Wake, Waker};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+const AWAKE: u32 = 0;
+const ASLEEP: u32 = 1;
+const NOTED: u32 = 2;
+
+/// Rings a reactor. Clones ring the same one; ringing is cheap while the reactor is awake.
+#[derive(Clone, Debug)]
+pub struct Alarm {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: AtomicU32,
+    descriptor: OwnedFd,
+}
+
+impl Alarm {
+    /// An alarm of a reactor that is awake.
+    ///
+    /// # Errors
+    /// Those of eventfd(2).
+    pub fn new() -> io::Result<Self> {
+        let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                state: AtomicU32::new(AWAKE),
+                descriptor,
+            }),
+        })
+    }
+
+    /// Makes the reactor look for work that the caller has just published. From any thread.
+    pub fn ring(&self) {
+        self.shared.ring();
+    }
+
+    /// A waker that rings.
+    pub fn waker(&self) -> Waker {
+        Waker::from(Arc::clone(&self.shared))
+    }
+
+    /// Readable while a ring awaits a sleeper.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.shared.descriptor.as_raw_fd()
+    }
+
+    /// Declares the reactor asleep. False if it was rung since the last call of
+    /// [`Alarm::awake`]: then it must look for work once more.
+    pub(crate) fn fall_asleep(&self) -> bool {
+        self.shared
+            .state
+            .compare_exchange(AWAKE, ASLEEP, SeqCst, SeqCst)
+            .is_ok()
+    }
+
+    /// Tears up notes; what was published before them is visible to the caller from here on.
+    pub(crate) fn awake(&self) {
+        self.shared.state.swap(AWAKE, SeqCst);
+    }
+
+    /// Makes the descriptor unreadable, after a sleep. A ring that was late for that sleep may
+    /// make it readable again, which ends the next sleep at once and does no harm.
+    pub(crate) fn clear(&self) {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.shared.descriptor, &mut count);
+    }
+}
+
+impl Shared {
+    fn ring(&self) {
+        // A note that is there covers this ring too: it is torn up before the reactor looks for
+        // work, and what we published comes before that in the order that SeqCst gives all.
+        if self.state.load(SeqCst) != NOTED && self.state.swap(NOTED, SeqCst) == ASLEEP {
+            // Fails only if the counter is full, and then the descriptor is readable.
+            let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Wake for Shared {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Alarm;
+
+    fn readable(alarm: &Alarm) -> bool {
+        let mut descriptors = [rustix::event::PollFd::new(
+            &alarm.shared.descriptor,
+            rustix::event::PollFlags::IN,
+        )];
+        let now = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        rustix::event::poll(&mut descriptors, Some(&now)).unwrap() == 1
+    }
+
+    #[test]
+    fn a_ring_while_awake_only_prevents_the_next_sleep() {
+        let alarm = Alarm::new().unwrap();
+        alarm.ring();
+        alarm.ring();
+        assert!(!readable(&alarm));
+        assert!(!alarm.fall_asleep());
+        alarm.awake();
+        assert!(alarm.fall_asleep());
+    }
+
+    #[test]
+    fn a_ring_while_asleep_pokes_once_and_is_cleared() {
+        let alarm = Alarm::new().unwrap();
+        assert!(alarm.fall_asleep());
+        assert!(!readable(&alarm));
+        alarm.waker().wake();
+        assert!(readable(&alarm));
+        alarm.awake();
+        alarm.clear();
+        assert!(!readable(&alarm));
+        assert!(alarm.fall_asleep());
+    }
+}

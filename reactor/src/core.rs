@@ -1,0 +1,192 @@
+//! The loop itself.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+
+use crate::activity::{self, Activity};
+use crate::alarm::Alarm;
+use crate::counters::CoreCounters;
+use crate::sleep;
+
+/// Turns between looks into the mailbox while the worker is busy: a look costs as much as a
+/// memory fence, and messages are rare.
+const TURNS_PER_MAILBOX_LOOK: u32 = 16;
+
+/// Most messages handled in one turn, so that a flood of them does not starve the worker.
+const MESSAGES_PER_TURN: usize = 64;
+
+/// How a reactor waits for work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PollMode {
+    /// Never sleep.
+    Busy,
+    /// Sleep on the worker's descriptors after a while without work.
+    Adaptive {
+        /// That while. Waking from sleep costs tens of microseconds.
+        idle_after: Duration,
+    },
+}
+
+/// What a reactor runs. Built on the reactor's own thread, and never leaves it.
+pub trait Worker {
+    /// What other threads may send it.
+    type Message: Send + 'static;
+
+    /// Names for [`Activity::enter`].
+    const ACTIVITIES: &'static [&'static str] = &[];
+
+    /// One pass: polls all sources, runs tasks, flushes. Returns the work done (0: idle).
+    fn turn(&mut self, turn: &Turn) -> usize;
+
+    /// Handles a message.
+    fn message(&mut self, message: Self::Message, turn: &Turn);
+
+    /// Appends the descriptors that become readable when there is work.
+    fn descriptors(&self, list: &mut Vec<RawFd>);
+
+    /// When [`Worker::turn`] has work at the latest.
+    fn next_deadline(&self) -> Option<Instant>;
+
+    /// True ends the loop.
+    fn stopped(&self) -> bool;
+}
+
+/// One turn of the loop.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// The turn's only time stamp.
+    pub now: Instant,
+}
+
+/// What a worker is built with.
+#[derive(Clone, Debug)]
+pub struct Context {
+    pub(crate) name: Arc<str>,
+    pub(crate) core: Option<usize>,
+    pub(crate) alarm: Alarm,
+    pub(crate) counters: Arc<CoreCounters>,
+    pub(crate) activity: Activity,
+}
+
+impl Context {
+    /// The reactor's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The core that the reactor is pinned to.
+    pub fn core(&self) -> Option<usize> {
+        self.core
+    }
+
+    /// Rings this reactor, for task sets and for threads that bring it work.
+    pub fn alarm(&self) -> &Alarm {
+        &self.alarm
+    }
+
+    /// The counters, to book work by source.
+    pub fn counters(&self) -> &Arc<CoreCounters> {
+        &self.counters
+    }
+
+    /// Where the worker says what it is doing.
+    pub fn activity(&self) -> &Activity {
+        &self.activity
+    }
+}
+
+/// Turns until the worker stops.
+pub(crate) fn run<W: Worker>(
+    mut worker: W,
+    context: &Context,
+    poll: PollMode,
+    mailbox: &Receiver<W::Message>,
+) {
+    let Context {
+        alarm,
+        counters,
+        activity,
+        ..
+    } = context;
+    let start = Instant::now();
+    let mut now = start;
+    let mut idle_since = None;
+    let mut turns_to_look = 0;
+    let mut sleeper = Sleeper::default();
+    while !worker.stopped() {
+        let turn = Turn { now };
+        let mut work = 0;
+        if turns_to_look == 0 {
+            activity.set(activity::MESSAGES);
+            for message in mailbox.try_iter().take(MESSAGES_PER_TURN) {
+                worker.message(message, &turn);
+                work += 1;
+            }
+            counters.add_messages(work);
+        }
+        let mailbox_is_full = work == MESSAGES_PER_TURN;
+        turns_to_look = match turns_to_look {
+            0 if mailbox_is_full => 0,
+            0 => TURNS_PER_MAILBOX_LOOK - 1,
+            turns => turns - 1,
+        };
+        activity.set(activity::TURN);
+        work += worker.turn(&turn);
+
+        now = Instant::now();
+        let busy = work > 0;
+        counters.end_turn(nanoseconds(now - turn.now), nanoseconds(now - start), busy);
+        if busy {
+            idle_since = None;
+        } else if let PollMode::Adaptive { idle_after } = poll
+            && now - *idle_since.get_or_insert(turn.now) >= idle_after
+            && !worker.stopped()
+        {
+            activity.set(activity::SLEEPING);
+            if sleeper.sleep(&worker, alarm, now) {
+                let woken = Instant::now();
+                counters.end_sleep(nanoseconds(woken - now));
+                now = woken;
+            }
+            // Who rang may have brought a message; and whatever woke us, work comes in company.
+            turns_to_look = 0;
+            idle_since = None;
+        }
+    }
+    activity.set(activity::STOPPED);
+}
+
+#[derive(Default)]
+struct Sleeper {
+    descriptors: Vec<RawFd>,
+    scratch: Vec<rustix::event::PollFd<'static>>,
+}
+
+impl Sleeper {
+    /// False if there is a reason to stay awake.
+    fn sleep<W: Worker>(&mut self, worker: &W, alarm: &Alarm, now: Instant) -> bool {
+        let timeout = worker
+            .next_deadline()
+            .map(|at| at.saturating_duration_since(now));
+        if timeout == Some(Duration::ZERO) {
+            return false;
+        }
+        self.descriptors.clear();
+        self.descriptors.push(alarm.descriptor());
+        worker.descriptors(&mut self.descriptors);
+        let asleep = alarm.fall_asleep();
+        if asleep {
+            sleep::until_readable(&self.descriptors, &mut self.scratch, timeout);
+            alarm.clear();
+        }
+        alarm.awake();
+        asleep
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,211 @@
+//! Starting reactors, and the handle by which other threads reach one.
+
+use std::error::Error;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use core_affinity::CoreId;
+use crossbeam_channel::{Sender, TrySendError, bounded};
+
+use crate::activity::Activity;
+use crate::alarm::Alarm;
+use crate::core::{self, Context, PollMode, Worker};
+use crate::counters::CoreCounters;
+
+/// Messages that a mailbox holds. A full mailbox is a state to act on, not an error.
+const MAILBOX: usize = 1024;
+
+/// How a reactor runs.
+#[derive(Clone, Debug)]
+pub struct ReactorConfig {
+    /// The core to pin to.
+    pub core: Option<usize>,
+    /// The thread's name (the kernel shows 15 bytes of it).
+    pub name: String,
+    /// How it waits for work.
+    pub poll: PollMode,
+}
+
+/// Why a reactor did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// The core does not exist, or this process may not use it.
+    #[error("core {core} cannot be used; this process may use cores {allowed:?}")]
+    Core {
+        /// The core asked for.
+        core: usize,
+        /// Those to choose from.
+        allowed: Vec<usize>,
+    },
+    /// No thread or eventfd is to be had.
+    #[error("cannot start a reactor: {0}")]
+    System(#[from] io::Error),
+    /// The worker could not be built.
+    #[error("{0}")]
+    Build(Box<dyn Error + Send + Sync>),
+    /// Building the worker panicked; the panic was printed.
+    #[error("building the worker panicked")]
+    Panicked,
+}
+
+/// Why a message was not sent; it comes back.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError<M> {
+    /// The mailbox is full.
+    #[error("the reactor's mailbox is full")]
+    Full(M),
+    /// The reactor has stopped.
+    #[error("the reactor has stopped")]
+    Stopped(M),
+}
+
+/// Reaches a reactor from any thread. It stops when its worker says so, not when handles go.
+pub struct ReactorHandle<M> {
+    mailbox: Sender<M>,
+    context: Context,
+    thread: Arc<Mutex<Option<JoinHandle<()>>>>,
+}
+
+impl<M> ReactorHandle<M> {
+    /// Sends a message and wakes the reactor if it sleeps. Never blocks.
+    ///
+    /// # Errors
+    /// Gives the message back when the mailbox is full or the reactor has stopped.
+    pub fn send(&self, message: M) -> Result<(), SendError<M>> {
+        self.mailbox
+            .try_send(message)
+            .map_err(|error| match error {
+                TrySendError::Full(message) => SendError::Full(message),
+                TrySendError::Disconnected(message) => SendError::Stopped(message),
+            })?;
+        self.context.alarm.ring();
+        Ok(())
+    }
+
+    /// The reactor's counters.
+    pub fn counters(&self) -> Arc<CoreCounters> {
+        Arc::clone(&self.context.counters)
+    }
+
+    /// The reactor's name.
+    pub fn name(&self) -> &str {
+        &self.context.name
+    }
+
+    /// The core that the reactor is pinned to.
+    pub fn core(&self) -> Option<usize> {
+        self.context.core
+    }
+
+    /// What the reactor does now.
+    pub fn activity(&self) -> &Activity {
+        &self.context.activity
+    }
+
+    /// Rings the reactor.
+    pub fn alarm(&self) -> &Alarm {
+        &self.context.alarm
+    }
+
+    /// Waits until the reactor has stopped. Only the first call on any clone waits.
+    ///
+    /// # Errors
+    /// The payload of the panic that ended it.
+    pub fn join(&self) -> thread::Result<()> {
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        thread.map_or(Ok(()), JoinHandle::join)
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+}
+
+impl<M> Clone for ReactorHandle<M> {
+    fn clone(&self) -> Self {
+        Self {
+            mailbox: self.mailbox.clone(),
+            context: self.context.clone(),
+            thread: Arc::clone(&self.thread),
+        }
+    }
+}
+
+/// Starts a reactor: pins its thread, builds its worker there, and returns when it turns.
+///
+/// # Errors
+/// [`SpawnError`]; no thread is left then.
+pub fn spawn<W, F>(config: ReactorConfig, build: F) -> Result<ReactorHandle<W::Message>, SpawnError>
+where
+    W: Worker,
+    F: FnOnce(&Context) -> Result<W, Box<dyn Error + Send + Sync>> + Send + 'static,
+{
+    let ReactorConfig { core, name, poll } = config;
+    if let Some(core) = core {
+        check_core(core)?;
+    }
+    let context = Context {
+        name: name.as_str().into(),
+        core,
+        alarm: Alarm::new()?,
+        counters: Arc::default(),
+        activity: Activity::new(W::ACTIVITIES),
+    };
+    let (mailbox, messages) = bounded(MAILBOX);
+    let (report, outcome) = bounded(1);
+    let inside = context.clone();
+    let thread = thread::Builder::new().name(name).spawn(move || {
+        let built = pin(core).and_then(|()| build(&inside).map_err(SpawnError::Build));
+        match built {
+            Ok(worker) => {
+                let _ = report.send(Ok(()));
+                drop(report);
+                core::run(worker, &inside, poll, &messages);
+            }
+            Err(error) => {
+                let _ = report.send(Err(error));
+            }
+        }
+    })?;
+    match outcome.recv() {
+        Ok(Ok(())) => {
+            let thread = Arc::new(Mutex::new(Some(thread)));
+            Ok(ReactorHandle {
+                mailbox,
+                context,
+                thread,
+            })
+        }
+        failed => {
+            let _ = thread.join();
+            Err(failed.map_or(SpawnError::Panicked, |outcome| {
+                outcome.err().unwrap_or(SpawnError::Panicked)
+            }))
+        }
+    }
+}
+
+/// The library that pins threads aborts on numbers beyond its table, so none reaches it unchecked.
+fn check_core(core: usize) -> Result<(), SpawnError> {
+    let allowed = core_affinity::get_core_ids().unwrap_or_default();
+    let allowed: Vec<usize> = allowed.into_iter().map(|core| core.id).collect();
+    if allowed.contains(&core) {
+        Ok(())
+    } else {
+        Err(SpawnError::Core { core, allowed })
+    }
+}
+
+fn pin(core: Option<usize>) -> Result<(), SpawnError> {
+    match core {
+        Some(id) if !core_affinity::set_for_current(CoreId { id }) => {
+            Err(SpawnError::System(io::Error::last_os_error()))
+        }
+        _ => Ok(()),
+    }
+}

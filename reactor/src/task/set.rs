@@ -1,0 +1,183 @@
+//! The set of tasks.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use super::ready::{PlaceWaker, ReadySet};
+use crate::alarm::Alarm;
+
+/// Names one task of one set; not used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TaskId {
+    /// The place in the set, below its capacity.
+    pub index: u32,
+    /// Distinguishes the users of one place over time.
+    pub generation: u32,
+}
+
+/// The end of a task.
+#[derive(Debug)]
+pub struct Ended<O> {
+    /// Which one.
+    pub task: TaskId,
+    /// What it returned, or the payload of its panic: then whatever it served is in doubt, and its
+    /// owner ends that.
+    pub outcome: thread::Result<O>,
+}
+
+/// A set of tasks of one type.
+pub struct TaskSet<F> {
+    places: Vec<Place<F>>,
+    free: Vec<u32>,
+    ready: Arc<ReadySet>,
+    capacity: usize,
+}
+
+struct Place<F> {
+    future: Pin<Box<Option<F>>>,
+    generation: u32,
+    waker: Waker,
+}
+
+impl<F: Future> TaskSet<F> {
+    /// A set of at most `capacity` tasks. Wakers ring `alarm`, which a reactor that sleeps needs.
+    ///
+    /// # Panics
+    /// If `capacity` does not fit 32 bits.
+    pub fn new(capacity: usize, alarm: Option<&Alarm>) -> Self {
+        assert!(u32::try_from(capacity).is_ok(), "indices have 32 bits");
+        Self {
+            places: Vec::with_capacity(capacity),
+            free: Vec::with_capacity(capacity),
+            ready: Arc::new(ReadySet::new(capacity, alarm.cloned())),
+            capacity,
+        }
+    }
+
+    /// Adds a task; the next [`TaskSet::run`] polls it.
+    ///
+    /// # Errors
+    /// Gives the future back when the set is full.
+    pub fn spawn(&mut self, future: F) -> Result<TaskId, F> {
+        let index = match self.free.pop() {
+            Some(index) => index as usize,
+            None if self.places.len() < self.capacity => {
+                let index = self.places.len();
+                let waker = Arc::new(PlaceWaker {
+                    ready: Arc::clone(&self.ready),
+                    index,
+                });
+                let waker = Waker::from(waker);
+                self.places.push(Place {
+                    future: Box::pin(None),
+                    generation: 0,
+                    waker,
+                });
+                index
+            }
+            None => return Err(future),
+        };
+        let place = &mut self.places[index];
+        place.future.set(Some(future));
+        self.ready.set(index);
+        Ok(place.id(index))
+    }
+
+    /// Polls every task that was woken, once, and appends those that ended. Returns the number of
+    /// polls. Tasks woken meanwhile are polled by the next run at the latest.
+    pub fn run(&mut self, ended: &mut Vec<Ended<F::Output>>) -> usize {
+        let Self {
+            places,
+            free,
+            ready,
+            ..
+        } = self;
+        let mut polls = 0;
+        ready.take(|index| {
+            let place = &mut places[index];
+            let Some(outcome) = place.poll() else { return };
+            polls += 1;
+            let outcome = match outcome {
+                Ok(Poll::Pending) => return,
+                Ok(Poll::Ready(output)) => Ok(output),
+                Err(panic) => Err(panic),
+            };
+            let task = place.id(index);
+            let outcome = place.clear().and(outcome);
+            free.push(task.index);
+            ended.push(Ended { task, outcome });
+        });
+        polls
+    }
+
+    /// Drops a task wherever it waits. False if it has ended already.
+    ///
+    /// A panic of its destructor is contained and lost.
+    pub fn cancel(&mut self, task: TaskId) -> bool {
+        let Some(place) = self.places.get_mut(task.index as usize) else {
+            return false;
+        };
+        if place.generation != task.generation || place.future.is_none() {
+            return false;
+        }
+        let _ = place.clear();
+        self.free.push(task.index);
+        true
+    }
+
+    /// Tasks that have not ended.
+    pub fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Whether there are no tasks.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The most tasks at once.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+}
+
+impl<F: Future> Place<F> {
+    /// `None` if there is no task to poll: late wakers of an earlier one may still call.
+    fn poll(&mut self) -> Option<thread::Result<Poll<F::Output>>> {
+        let future = self.future.as_mut().as_pin_mut()?;
+        let mut context = Context::from_waker(&self.waker);
+        // After a panic the future is dropped unpolled, so its broken state is not seen again.
+        Some(catch_unwind(AssertUnwindSafe(|| future.poll(&mut context))))
+    }
+
+    fn clear(&mut self) -> Result<(), Box<dyn Any + Send>> {
+        self.generation = self.generation.wrapping_add(1);
+        catch_unwind(AssertUnwindSafe(|| self.future.set(None)))
+    }
+}
+
+impl<F> Place<F> {
+    fn id(&self, index: usize) -> TaskId {
+        let index = u32::try_from(index).expect("below the capacity");
+        TaskId {
+            index,
+            generation: self.generation,
+        }
+    }
+}
+
+impl<F: Future> fmt::Debug for TaskSet<F> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("TaskSet")
+            .field("len", &self.len())
+            .field("capacity", &self.capacity)
+            .finish()
+    }
+}

@@ -1,0 +1,352 @@
+//! From an RPC message to the procedure that serves it, and back to an RPC message.
+//!
+//! Served are NFS version 3 and MOUNT version 3. Every other program, version or procedure is
+//! answered as RFC 5531 section 9 says, and never with silence: a client that waits for an answer
+//! in vain gives up its whole connection.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use millrace_store::{Caller, Store};
+use millrace_wire::rpc::{
+    AUTH_SHORT, Accepted, AuthStatus, CallError, CallHeader, Credential, Denied, Outcome,
+    ReplyHeader, answer_to,
+};
+use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder, Error};
+use millrace_wire::{mount, nfs3};
+
+use crate::call::{Answer, Bulk, BulkResult, Call, Reply, Serve};
+use crate::counters::Counters;
+use crate::exports::Exports;
+use crate::handle::HandleKey;
+use crate::mount3::Clients;
+use crate::replay::{Entered, ReplayCache};
+
+mod mounts;
+mod procedures;
+
+/// The programs of one reactor. Clones share everything.
+pub struct Service<S> {
+    inner: Rc<Inner<S>>,
+}
+
+impl<S> Clone for Service<S> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+        }
+    }
+}
+
+struct Inner<S> {
+    exports: RefCell<Exports<S>>,
+    key: HandleKey,
+    replay: ReplayCache,
+    clients: Clients,
+    counters: Arc<Counters>,
+}
+
+impl<S: Store> Service<S> {
+    /// The programs over a table of exports. `replay` and `clients` are those of the whole
+    /// process.
+    #[must_use]
+    pub fn new(exports: Exports<S>, key: HandleKey, replay: ReplayCache, clients: Clients) -> Self {
+        let exports = RefCell::new(exports);
+        let counters = Arc::default();
+        Self {
+            inner: Rc::new(Inner {
+                exports,
+                key,
+                replay,
+                clients,
+                counters,
+            }),
+        }
+    }
+
+    /// Puts another table of exports in place. Calls that run finish with the one they began with.
+    pub fn replace_exports(&self, exports: Exports<S>) {
+        *self.inner.exports.borrow_mut() = exports;
+    }
+
+    /// The table of exports now.
+    #[must_use]
+    pub fn exports(&self) -> Exports<S> {
+        self.inner.exports.borrow().clone()
+    }
+
+    /// What this reactor's programs have done.
+    #[must_use]
+    pub fn counters(&self) -> Arc<Counters> {
+        self.inner.counters.clone()
+    }
+}
+
+impl<S: Store> Serve for Service<S> {
+    async fn serve<B: Bulk>(&self, call: Call<'_>, bulk: &mut B, reply: &mut Reply) -> Answer {
+        let counters = &*self.inner.counters;
+        let mut input = Decoder::with_taken(call.message, call.bulk).padded(call.padding);
+        let header = match CallHeader::decode(&mut input) {
+            Ok(header) => header,
+            Err(error) => {
+                match error {
+                    CallError::NotACall => counters.not_calls.add(1),
+                    CallError::Version { .. } => counters.rpc_mismatch.add(1),
+                    CallError::Malformed { .. } => counters.auth_errors.add(1),
+                }
+                return match error.answer() {
+                    Some(answer) => encode(reply, &answer, &()),
+                    None => Answer::Silent,
+                };
+            }
+        };
+        let answer = self.admitted(&call, &header, &mut input, bulk, reply).await;
+        counters.bytes_read.add(u64::from(reply.account.read));
+        counters.bytes_written.add(u64::from(reply.account.written));
+        if answer == Answer::TooLarge {
+            counters.too_large.add(1);
+        }
+        answer
+    }
+}
+
+/// The end of a call that a program has served: whether its status was success.
+struct Done {
+    answer: Answer,
+    success: bool,
+}
+
+/// A call that a program did not get to serve.
+#[derive(Clone, Copy)]
+enum Refused {
+    Garbage,
+    Broken,
+}
+
+impl From<Error> for Refused {
+    fn from(_: Error) -> Self {
+        Self::Garbage
+    }
+}
+
+impl<S: Store> Service<S> {
+    /// Serves a call whose header is sound.
+    async fn admitted<B: Bulk>(
+        &self,
+        call: &Call<'_>,
+        header: &CallHeader<'_>,
+        input: &mut Decoder<'_>,
+        bulk: &mut B,
+        reply: &mut Reply,
+    ) -> Answer {
+        let counters = &*self.inner.counters;
+        let xid = header.xid;
+        let mismatch = |version| {
+            let status = Accepted::ProgramMismatch {
+                low: version,
+                high: version,
+            };
+            (answer_to(xid, status), &counters.program_mismatch)
+        };
+        let refusal = match (header.program, header.version) {
+            (nfs3::PROGRAM, nfs3::VERSION) => {
+                match nfs3::Procedure::from_number(header.procedure) {
+                    Some(procedure) => match caller(&header.credential) {
+                        Ok(caller) => {
+                            return self
+                                .nfs(call, xid, caller, procedure, input, bulk, reply)
+                                .await;
+                        }
+                        Err(denied) => (denied_to(xid, denied), &counters.auth_errors),
+                    },
+                    None => procedure_unavailable(xid, counters),
+                }
+            }
+            (mount::PROGRAM, mount::VERSION) => {
+                match mount::Procedure::from_number(header.procedure) {
+                    Some(procedure) => match caller(&header.credential) {
+                        Ok(_) => return self.mount(call, xid, procedure, input, reply).await,
+                        Err(denied) => (denied_to(xid, denied), &counters.auth_errors),
+                    },
+                    None => procedure_unavailable(xid, counters),
+                }
+            }
+            (nfs3::PROGRAM, _) => mismatch(nfs3::VERSION),
+            (mount::PROGRAM, _) => mismatch(mount::VERSION),
+            _ => (
+                answer_to(xid, Accepted::ProgramUnavailable),
+                &counters.program_unavailable,
+            ),
+        };
+        refusal.1.add(1);
+        encode(reply, &refusal.0, &())
+    }
+
+    /// Serves a call of NFS, once only where that matters.
+    #[allow(clippy::too_many_arguments)] // The parts of one call, each borrowed on its own.
+    async fn nfs<B: Bulk>(
+        &self,
+        call: &Call<'_>,
+        xid: u32,
+        credential: Option<Caller>,
+        procedure: nfs3::Procedure,
+        input: &mut Decoder<'_>,
+        bulk: &mut B,
+        reply: &mut Reply,
+    ) -> Answer {
+        let counters = &*self.inner.counters;
+        let exports = self.exports();
+        let context = crate::nfs3::Context {
+            procedure,
+            exports: &exports,
+            key: &self.inner.key,
+            peer: call.peer,
+            credential: credential.as_ref(),
+        };
+        let ticket = if must_not_repeat(procedure) {
+            let program = (nfs3::PROGRAM, nfs3::VERSION, procedure.number());
+            let key = self
+                .inner
+                .replay
+                .key(call.peer.address, xid, program, input.rest());
+            match self.inner.replay.enter(key, call.arrived).await {
+                Entered::Execute(ticket) => Some(ticket),
+                Entered::Crowded => return Answer::Silent,
+                Entered::Replay(message) => {
+                    counters.replayed.add(1);
+                    return repeat(reply, &message);
+                }
+            }
+        } else {
+            None
+        };
+        match self
+            .procedure(&context, call, xid, input, bulk, reply)
+            .await
+        {
+            Ok(done) => {
+                let slot = &counters.nfs[procedure.number() as usize];
+                slot.record(call.arrived.elapsed(), done.success);
+                if let Some(ticket) = ticket
+                    && done.answer == Answer::Send
+                {
+                    ticket.finish(reply.message(), call.arrived);
+                }
+                done.answer
+            }
+            Err(refused) => self.refuse(refused, xid, reply),
+        }
+    }
+
+    /// Serves a call of MOUNT.
+    async fn mount(
+        &self,
+        call: &Call<'_>,
+        xid: u32,
+        procedure: mount::Procedure,
+        input: &mut Decoder<'_>,
+        reply: &mut Reply,
+    ) -> Answer {
+        match self
+            .mount_procedure(call, xid, procedure, input, reply)
+            .await
+        {
+            Ok(done) => {
+                let slot = &self.inner.counters.mount[procedure.number() as usize];
+                slot.record(call.arrived.elapsed(), done.success);
+                done.answer
+            }
+            Err(refused) => self.refuse(refused, xid, reply),
+        }
+    }
+
+    fn refuse(&self, refused: Refused, xid: u32, reply: &mut Reply) -> Answer {
+        match refused {
+            Refused::Broken => Answer::Broken,
+            Refused::Garbage => {
+                self.inner.counters.garbage_arguments.add(1);
+                encode(reply, &answer_to(xid, Accepted::GarbageArguments), &())
+            }
+        }
+    }
+}
+
+/// Encodes a reply message. Data that the results leave out stands in the reply's slices.
+fn encode(reply: &mut Reply, header: &impl Encode, results: &impl Encode) -> Answer {
+    let mut out = Encoder::new(reply.room());
+    if header
+        .encode(&mut out)
+        .and_then(|()| results.encode(&mut out))
+        .is_err()
+    {
+        reply.clear();
+        return Answer::TooLarge;
+    }
+    let (length, taken) = (out.position(), out.taken());
+    reply.set_length(length);
+    if let Some(taken) = taken.filter(|taken| taken.length > 0) {
+        let (position, length) = (taken.position as usize, taken.length as usize);
+        reply.set_bulk(BulkResult { position, length });
+    }
+    Answer::Send
+}
+
+/// Sends a remembered reply again.
+fn repeat(reply: &mut Reply, message: &[u8]) -> Answer {
+    match reply.room().get_mut(..message.len()) {
+        Some(room) => room.copy_from_slice(message),
+        None => return Answer::TooLarge,
+    }
+    reply.set_length(message.len());
+    Answer::Send
+}
+
+/// Decodes arguments to the last: what was taken out of the message has to belong to them.
+fn arguments<'a, T: Decode<'a>>(input: &mut Decoder<'a>) -> Result<T, Refused> {
+    let arguments = T::decode(input)?;
+    input.finish()?;
+    Ok(arguments)
+}
+
+fn procedure_unavailable(
+    xid: u32,
+    counters: &Counters,
+) -> (ReplyHeader<'static>, &crate::counters::Count) {
+    (
+        answer_to(xid, Accepted::ProcedureUnavailable),
+        &counters.procedure_unavailable,
+    )
+}
+
+fn denied_to(xid: u32, status: AuthStatus) -> ReplyHeader<'static> {
+    ReplyHeader {
+        xid,
+        outcome: Outcome::Denied(Denied::Auth(status)),
+    }
+}
+
+/// Who a credential says is calling; `None` for nobody in particular.
+fn caller(credential: &Credential<'_>) -> Result<Option<Caller>, AuthStatus> {
+    match credential {
+        Credential::None => Ok(None),
+        Credential::Sys(auth) => Ok(Some(Caller {
+            uid: auth.uid,
+            gid: auth.gid,
+            groups: auth.gids.clone(),
+        })),
+        // No short hands are given out, so this one is of another server or another time.
+        Credential::Other(auth) if auth.flavor == AUTH_SHORT => Err(AuthStatus::RejectedCredential),
+        Credential::Malformed | Credential::Other(_) => Err(AuthStatus::BadCredential),
+    }
+}
+
+/// Whether a second execution of the same call would do harm or answer something else. READ, WRITE
+/// and whatever only looks may be executed again.
+fn must_not_repeat(procedure: nfs3::Procedure) -> bool {
+    use nfs3::Procedure::{Create, Link, Mkdir, Mknod, Remove, Rename, Rmdir, Setattr, Symlink};
+    matches!(
+        procedure,
+        Setattr | Create | Mkdir | Symlink | Mknod | Remove | Rmdir | Rename | Link
+    )
+}

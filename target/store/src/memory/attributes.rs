@@ -1,0 +1,355 @@
+//! Attributes of an object, read without a lock.
+//!
+//! A sequence lock of atomics: readers copy all words and repeat if a change came between, so they
+//! always see the attributes of one moment; writers exclude each other for the few stores that a
+//! change takes.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, fence};
+
+use crate::{Attributes, Before, Kind, Result, StoreError, Time};
+
+/// Set user id, set group id and sticky bits, beside the permission bits.
+pub(super) const SET_USER: u32 = 0o4000;
+pub(super) const SET_GROUP: u32 = 0o2000;
+pub(super) const STICKY: u32 = 0o1000;
+pub(super) const MODE_BITS: u32 = 0o7777;
+
+/// How often a reader looks again before it gives its core to the writer.
+const SPINS_MAX: u32 = 64;
+const WORDS: usize = 10;
+
+/// What can change about an object.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stored {
+    pub mode: u32,
+    /// Zero once the last name is gone: the object is stale.
+    pub links: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub size: u64,
+    pub used: u64,
+    pub accessed: Time,
+    pub modified: Time,
+    pub changed: Time,
+    /// Counts the times that extents left the file: odd while they are leaving. Who collected
+    /// extents without a lock compares it before and after.
+    pub revision: u64,
+}
+
+impl Stored {
+    pub fn attributes(&self, kind: Kind, inode: u64) -> Attributes {
+        Attributes {
+            kind,
+            mode: self.mode,
+            links: self.links,
+            uid: self.uid,
+            gid: self.gid,
+            size: self.size,
+            used: self.used,
+            inode,
+            accessed: self.accessed,
+            modified: self.modified,
+            changed: self.changed,
+        }
+    }
+
+    pub fn before(&self) -> Before {
+        Before {
+            size: self.size,
+            modified: self.modified,
+            changed: self.changed,
+        }
+    }
+
+    /// The time of a change made now. Later than the last change even where the clock is not, so
+    /// that clients that compare change times miss none.
+    pub fn change_time(&self) -> Time {
+        let now = Time::now();
+        if now > self.changed {
+            now
+        } else {
+            next_nanosecond(self.changed)
+        }
+    }
+
+    /// Marks a change of attributes alone.
+    pub fn touch_changed(&mut self) {
+        self.changed = self.change_time();
+    }
+
+    /// Marks a change of the data.
+    pub fn touch_modified(&mut self) {
+        self.touch_changed();
+        self.modified = self.changed;
+    }
+
+    /// Takes away set-id bits, as a change by someone else than the superuser does. A set group
+    /// id bit without group execution means mandatory locking and stays.
+    pub fn clear_set_id(&mut self) {
+        self.mode &= !SET_USER;
+        if self.mode & 0o010 != 0 {
+            self.mode &= !SET_GROUP;
+        }
+    }
+
+    fn pack(&self) -> [u64; WORDS] {
+        let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        [
+            pair(self.mode, self.links),
+            pair(self.uid, self.gid),
+            self.size,
+            self.used,
+            self.accessed.seconds,
+            self.modified.seconds,
+            self.changed.seconds,
+            pair(self.accessed.nanoseconds, self.modified.nanoseconds),
+            u64::from(self.changed.nanoseconds),
+            self.revision,
+        ]
+    }
+
+    fn unpack(words: [u64; WORDS]) -> Self {
+        let high = |word: u64| (word >> 32) as u32;
+        let low = |word: u64| word as u32;
+        let time = |seconds, nanoseconds| Time {
+            seconds,
+            nanoseconds,
+        };
+        Self {
+            mode: high(words[0]),
+            links: low(words[0]),
+            uid: high(words[1]),
+            gid: low(words[1]),
+            size: words[2],
+            used: words[3],
+            accessed: time(words[4], high(words[7])),
+            modified: time(words[5], low(words[7])),
+            changed: time(words[6], low(words[8])),
+            revision: words[9],
+        }
+    }
+}
+
+/// The attributes of one object, shared by all reactors.
+pub(super) struct AttributeCell {
+    /// Odd while a writer stores.
+    sequence: AtomicU64,
+    words: [AtomicU64; WORDS],
+}
+
+impl AttributeCell {
+    pub fn new(stored: &Stored) -> Self {
+        Self {
+            sequence: AtomicU64::new(0),
+            words: stored.pack().map(AtomicU64::new),
+        }
+    }
+
+    /// The attributes of one moment.
+    pub fn load(&self) -> Stored {
+        let mut spins = 0;
+        loop {
+            let sequence = self.sequence.load(Acquire);
+            if sequence & 1 == 0 {
+                let words = std::array::from_fn(|index| self.words[index].load(Relaxed));
+                fence(Acquire);
+                if self.sequence.load(Relaxed) == sequence {
+                    return Stored::unpack(words);
+                }
+            }
+            pause(&mut spins);
+        }
+    }
+
+    /// The attributes of an object that still has a name.
+    pub fn live(&self) -> Result<Stored> {
+        let stored = self.load();
+        if stored.links == 0 {
+            Err(StoreError::Stale)
+        } else {
+            Ok(stored)
+        }
+    }
+
+    /// Changes the attributes in one step.
+    pub fn update<R>(&self, change: impl FnOnce(&mut Stored) -> R) -> R {
+        let mut spins = 0;
+        loop {
+            if let Some(writer) = self.try_lock() {
+                return writer.apply(change);
+            }
+            pause(&mut spins);
+        }
+    }
+
+    /// As [`AttributeCell::update`], but gives up where another change is under way.
+    pub fn try_update(&self, change: impl FnOnce(&mut Stored)) {
+        if let Some(writer) = self.try_lock() {
+            writer.apply(change);
+        }
+    }
+
+    fn try_lock(&self) -> Option<Writer<'_>> {
+        let sequence = self.sequence.load(Relaxed);
+        if sequence & 1 != 0 {
+            return None;
+        }
+        self.sequence
+            .compare_exchange(sequence, sequence + 1, Acquire, Relaxed)
+            .ok()?;
+        // Readers that see a new word see the odd sequence too.
+        fence(Release);
+        Some(Writer {
+            cell: self,
+            unlocked: sequence + 2,
+        })
+    }
+}
+
+/// The right to store; given back on drop, also when a change panics.
+struct Writer<'a> {
+    cell: &'a AttributeCell,
+    unlocked: u64,
+}
+
+impl Writer<'_> {
+    fn apply<R>(self, change: impl FnOnce(&mut Stored) -> R) -> R {
+        let words = &self.cell.words;
+        let mut stored = Stored::unpack(std::array::from_fn(|index| words[index].load(Relaxed)));
+        let result = change(&mut stored);
+        for (word, value) in words.iter().zip(stored.pack()) {
+            word.store(value, Relaxed);
+        }
+        result
+    }
+}
+
+impl Drop for Writer<'_> {
+    fn drop(&mut self) {
+        self.cell.sequence.store(self.unlocked, Release);
+    }
+}
+
+fn pause(spins: &mut u32) {
+    *spins += 1;
+    if *spins < SPINS_MAX {
+        std::hint::spin_loop();
+    } else {
+        std::thread::yield_now();
+    }
+}
+
+fn next_nanosecond(time: Time) -> Time {
+    match time.nanoseconds {
+        999_999_999.. => Time {
+            seconds: time.seconds.saturating_add(1),
+            nanoseconds: 0,
+        },
+        nanoseconds => Time {
+            nanoseconds: nanoseconds + 1,
+            ..time
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Stored {
+        Stored {
+            mode: 0o644,
+            links: 1,
+            uid: 2,
+            gid: 3,
+            size: 4,
+            used: 5,
+            accessed: Time {
+                seconds: 6,
+                nanoseconds: 7,
+            },
+            modified: Time {
+                seconds: 8,
+                nanoseconds: 9,
+            },
+            changed: Time {
+                seconds: 10,
+                nanoseconds: 11,
+            },
+            revision: 12,
+        }
+    }
+
+    #[test]
+    fn words_keep_every_attribute() {
+        let stored = sample();
+        let again = Stored::unpack(stored.pack());
+        assert_eq!(format!("{stored:?}"), format!("{again:?}"));
+    }
+
+    #[test]
+    fn change_times_rise_even_when_the_clock_does_not() {
+        let future = Time {
+            seconds: u64::MAX - 1,
+            nanoseconds: 999_999_999,
+        };
+        let mut stored = Stored {
+            changed: future,
+            ..sample()
+        };
+        stored.touch_modified();
+        assert_eq!(
+            stored.changed,
+            Time {
+                seconds: u64::MAX,
+                nanoseconds: 0
+            }
+        );
+        assert_eq!(stored.modified, stored.changed);
+    }
+
+    #[test]
+    fn readers_never_see_half_a_change() {
+        let cell = AttributeCell::new(&Stored {
+            size: 0,
+            used: 0,
+            revision: 0,
+            ..sample()
+        });
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        cell.update(|stored| {
+                            stored.size += 1;
+                            stored.used += 1;
+                            stored.revision += 1;
+                        });
+                    }
+                });
+            }
+            scope.spawn(|| {
+                for _ in 0..20_000 {
+                    let stored = cell.load();
+                    assert_eq!(stored.size, stored.used);
+                    assert_eq!(stored.size, stored.revision);
+                }
+            });
+        });
+        assert_eq!(cell.load().size, 40_000);
+    }
+
+    #[test]
+    fn a_panic_in_a_change_leaves_the_cell_usable_and_unchanged() {
+        let cell = AttributeCell::new(&sample());
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            cell.update(|stored| {
+                stored.size = 99;
+                panic!("a failing change");
+            })
+        }));
+        assert!(outcome.is_err());
+        assert_eq!(cell.load().size, 4);
+    }
+}

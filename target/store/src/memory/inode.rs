@@ -1,0 +1,248 @@
+//! Objects of a tree, and the table that finds them by handle.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+
+use arc_swap::ArcSwapOption;
+
+use super::attributes::{AttributeCell, Stored};
+use super::directory::Directory;
+use super::lock;
+use super::map::ExtentMap;
+use crate::{Attributes, Consistency, Handle, Kind, Result, SpecialKind, StoreError};
+
+/// One object.
+pub(super) struct Inode {
+    pub handle: Handle,
+    pub attributes: AttributeCell,
+    pub body: Body,
+}
+
+/// What an object is.
+pub(super) enum Body {
+    File(File),
+    Directory(RwLock<Directory>),
+    Symlink(Box<[u8]>),
+    Special(SpecialKind),
+}
+
+/// A regular file.
+#[derive(Default)]
+pub(super) struct File {
+    pub map: ExtentMap,
+    /// Held while extents join or leave the map, and while the size changes.
+    pub structure: Mutex<()>,
+    /// Of the exclusive create that made it.
+    pub verifier: Option<[u8; 8]>,
+}
+
+impl Inode {
+    pub fn kind(&self) -> Kind {
+        match &self.body {
+            Body::File(_) => Kind::File,
+            Body::Directory(_) => Kind::Directory,
+            Body::Symlink(_) => Kind::Symlink,
+            Body::Special(kind) => Kind::Special(*kind),
+        }
+    }
+
+    /// Stored attributes as the face shows them.
+    pub fn show(&self, stored: &Stored) -> Attributes {
+        stored.attributes(self.kind(), self.handle.inode)
+    }
+
+    /// What a change from one to the other looks like on the face.
+    pub fn changed(&self, before: &Stored, after: &Stored) -> Consistency {
+        Consistency {
+            before: Some(before.before()),
+            after: Some(self.show(after)),
+        }
+    }
+
+    /// What an operation that changed nothing shows.
+    pub fn unchanged(&self) -> Consistency {
+        match self.attributes.live() {
+            Ok(stored) => self.changed(&stored, &stored),
+            Err(_) => Consistency::default(),
+        }
+    }
+
+    /// The regular file that this has to be.
+    pub fn file(&self) -> Result<&File> {
+        match &self.body {
+            Body::File(file) => Ok(file),
+            Body::Directory(_) => Err(StoreError::IsDirectory),
+            Body::Symlink(_) | Body::Special(_) => Err(StoreError::Invalid),
+        }
+    }
+
+    /// The directory that this has to be.
+    pub fn directory(&self) -> Result<&RwLock<Directory>> {
+        match &self.body {
+            Body::Directory(directory) => Ok(directory),
+            _ => Err(StoreError::NotDirectory),
+        }
+    }
+
+    /// Brings the access time forward after a read, where the last change is not older than it:
+    /// steady reads then write nothing. Gives way to a change under way.
+    pub fn note_access(&self, seen: &Stored) {
+        if seen.accessed <= seen.modified || seen.accessed <= seen.changed {
+            self.attributes
+                .try_update(|stored| stored.accessed = crate::Time::now());
+        }
+    }
+}
+
+/// Inodes of the first chunk; each later chunk is twice as long, so that none ever moves.
+const FIRST_CHUNK: u64 = 1024;
+const CHUNKS: usize = 40;
+
+type Chunk = Box<[ArcSwapOption<Inode>]>;
+
+/// Finds objects by handle, without a lock.
+pub(super) struct Table {
+    chunks: [OnceLock<Chunk>; CHUNKS],
+    free: Mutex<FreeNumbers>,
+    /// Inodes, and names beyond the first of each, since those take memory too.
+    count: AtomicU64,
+    limit: u64,
+}
+
+#[derive(Default)]
+struct FreeNumbers {
+    /// Numbers that were used before.
+    returned: Vec<u64>,
+    /// The first number that was never used.
+    next: u64,
+}
+
+impl Table {
+    pub fn new(limit: u64) -> Self {
+        Self {
+            chunks: [const { OnceLock::new() }; CHUNKS],
+            free: Mutex::new(FreeNumbers {
+                returned: Vec::new(),
+                next: 1,
+            }),
+            count: AtomicU64::new(0),
+            limit,
+        }
+    }
+
+    /// The object of a handle.
+    pub fn get(&self, handle: Handle) -> Result<Arc<Inode>> {
+        self.slot(handle.inode)
+            .and_then(ArcSwapOption::load_full)
+            .filter(|inode| inode.handle.generation == handle.generation)
+            .ok_or(StoreError::Stale)
+    }
+
+    /// Counts one more inode or name.
+    pub fn charge(&self) -> Result<()> {
+        let fits = |count| (count < self.limit).then_some(count + 1);
+        match self.count.fetch_update(AcqRel, Acquire, fits) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(StoreError::NoSpace),
+        }
+    }
+
+    /// Takes back a [`Table::charge`].
+    pub fn discharge(&self) {
+        self.count.fetch_sub(1, AcqRel);
+    }
+
+    /// Takes a number for a new inode that has been charged for.
+    pub fn take_number(&self) -> u64 {
+        let mut free = lock(&self.free);
+        free.returned.pop().unwrap_or_else(|| {
+            free.next += 1;
+            free.next - 1
+        })
+    }
+
+    /// Makes an object known under its number.
+    pub fn insert(&self, inode: Arc<Inode>) {
+        let (chunk, index) = place(inode.handle.inode);
+        let slots = self.chunks[chunk].get_or_init(|| {
+            (0..FIRST_CHUNK << chunk)
+                .map(|_| ArcSwapOption::empty())
+                .collect()
+        });
+        slots[index].store(Some(inode));
+    }
+
+    /// Forgets an object that has no name any more: its handle is stale from now on.
+    pub fn remove(&self, inode: &Inode) {
+        if let Some(slot) = self.slot(inode.handle.inode) {
+            slot.store(None);
+        }
+        lock(&self.free).returned.push(inode.handle.inode);
+        self.discharge();
+    }
+
+    /// Inodes and further names in use.
+    pub fn count(&self) -> u64 {
+        self.count.load(Relaxed)
+    }
+
+    /// The most that [`Table::count`] may reach.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn slot(&self, number: u64) -> Option<&ArcSwapOption<Inode>> {
+        if number == 0 || number > u64::from(u32::MAX) * FIRST_CHUNK {
+            return None;
+        }
+        let (chunk, index) = place(number);
+        self.chunks.get(chunk)?.get()?.get(index)
+    }
+}
+
+/// The chunk of a number, and the index in it.
+fn place(number: u64) -> (usize, usize) {
+    let shifted = number - 1 + FIRST_CHUNK;
+    let chunk = (shifted / FIRST_CHUNK).ilog2();
+    (chunk as usize, (shifted - (FIRST_CHUNK << chunk)) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_fill_chunk_after_chunk() {
+        assert_eq!(place(1), (0, 0));
+        assert_eq!(place(FIRST_CHUNK), (0, 1023));
+        assert_eq!(place(FIRST_CHUNK + 1), (1, 0));
+        assert_eq!(place(3 * FIRST_CHUNK), (1, 2047));
+        assert_eq!(place(3 * FIRST_CHUNK + 1), (2, 0));
+    }
+
+    #[test]
+    fn foreign_numbers_are_stale() {
+        let table = Table::new(10);
+        for inode in [0, 1, 1 << 20, u64::MAX] {
+            assert!(
+                table
+                    .get(Handle {
+                        inode,
+                        generation: 0
+                    })
+                    .is_err()
+            );
+        }
+    }
+
+    #[test]
+    fn the_limit_counts_what_is_charged() {
+        let table = Table::new(2);
+        assert_eq!(table.charge(), Ok(()));
+        assert_eq!(table.charge(), Ok(()));
+        assert_eq!(table.charge(), Err(StoreError::NoSpace));
+        table.discharge();
+        assert_eq!(table.charge(), Ok(()));
+    }
+}

@@ -1,0 +1,281 @@
+//! A store in memory.
+//!
+//! File data lives in extents of registered memory, which the fabric fills and drains without a
+//! copy; names and attributes live on the heap. The tree is shared by all reactors: reads,
+//! overwrites and attributes take no lock, names take the lock of their directory, and only
+//! renames between directories one of the whole store. Nothing survives the process, except that
+//! the root's handle stays good.
+//!
+//! | module | what it owns |
+//! | --- | --- |
+//! | `space`, `extent` | registered memory, its free lists and its accounting |
+//! | `map` | which extent holds which bytes of a file |
+//! | `data` | reading, writing, resizing: who may touch an extent when |
+//! | `attributes`, `set`, `permission` | attributes, how they change, and who may |
+//! | `inode`, `tree` | objects and handles |
+//! | `directory`, `namespace`, `rename` | names |
+//!
+//! Access times follow the first read after each change, as "relatime" does, so that steady reads
+//! write nothing. Change times of one object strictly rise.
+
+#![forbid(unsafe_code)]
+
+mod attributes;
+mod data;
+mod directory;
+mod extent;
+mod inode;
+mod map;
+mod namespace;
+mod permission;
+mod rename;
+mod set;
+mod space;
+mod tree;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use millrace_mempool::{ArenaError, Registry, Slice};
+
+use self::tree::Tree;
+use crate::{
+    AccessMask, Attributes, Caller, CookieVerifier, CreateHow, DirectoryEntry, DirectoryOutcome,
+    Handle, Linked, Modified, Properties, ReadOutcome, Renamed, Result, SetAttributes, SpecialKind,
+    Stability, StagedWrite, Statistics, Store, Time, WriteVerifier, Written,
+};
+
+/// Longest name in a directory, in bytes.
+pub const NAME_MAX: usize = 255;
+/// Most names of one object that is not a directory.
+pub const LINKS_MAX: u32 = 65_000;
+/// Largest file, in bytes.
+pub const SIZE_MAX: u64 = i64::MAX as u64;
+/// Longest text of a symbolic link, in bytes.
+pub const SYMLINK_MAX: usize = 4095;
+
+/// One inode per so many bytes, where the configuration names no number.
+const BYTES_PER_INODE: u64 = 4096;
+const DEFAULT_INODES_MIN: u64 = 16 * 1024;
+
+/// What a memory store is made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryConfig {
+    /// Memory for file data in bytes, taken and registered at once; rounded down to whole pages of
+    /// 4 KiB.
+    pub size_bytes: u64,
+    /// Most inodes, where each further hard link counts as one; one per 4 KiB of memory if absent.
+    pub inodes: Option<u64>,
+    /// Number of the file system, for clients to tell exports apart.
+    pub file_system: u64,
+    /// Different at each start of the process (the time of the start will do): makes handles from
+    /// before a restart stale and is the write verifier.
+    pub epoch: u64,
+    /// Permission bits of the root directory.
+    pub root_mode: u32,
+    /// Owner of the root directory.
+    pub root_uid: u32,
+    /// Group of the root directory.
+    pub root_gid: u32,
+}
+
+/// A store in memory. Clones share one tree, also between threads.
+#[derive(Clone)]
+pub struct MemoryStore {
+    tree: Arc<Tree>,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    ///
+    /// # Errors
+    /// When the memory cannot be mapped or registered.
+    #[allow(clippy::needless_pass_by_value)] // Built for this one call.
+    pub fn new(registry: &Registry, config: MemoryConfig) -> std::result::Result<Self, ArenaError> {
+        Ok(Self {
+            tree: Arc::new(Tree::new(registry, &config)?),
+        })
+    }
+}
+
+impl std::fmt::Debug for MemoryStore {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let space = &self.tree.space;
+        formatter
+            .debug_struct("MemoryStore")
+            .field("total", &space.total())
+            .field("used", &space.used())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store for MemoryStore {
+    fn root(&self) -> Handle {
+        self.tree.root()
+    }
+
+    async fn attributes(&self, object: Handle) -> Result<Attributes> {
+        self.tree.attributes(object)
+    }
+
+    async fn set_attributes(
+        &self,
+        caller: &Caller,
+        object: Handle,
+        set: &SetAttributes,
+        guard: Option<Time>,
+    ) -> Modified<()> {
+        self.tree.set_attributes(caller, object, set, guard)
+    }
+
+    async fn lookup(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+    ) -> Result<(Handle, Attributes)> {
+        self.tree.lookup(caller, directory, name)
+    }
+
+    async fn access(
+        &self,
+        caller: &Caller,
+        object: Handle,
+        wanted: AccessMask,
+    ) -> Result<(AccessMask, Attributes)> {
+        self.tree.access(caller, object, wanted)
+    }
+
+    async fn read_link(
+        &self,
+        caller: &Caller,
+        link: Handle,
+        text: &mut Vec<u8>,
+    ) -> Result<Attributes> {
+        self.tree.read_link(caller, link, text)
+    }
+
+    async fn read(
+        &self,
+        caller: &Caller,
+        file: Handle,
+        offset: u64,
+        length: u32,
+        slices: &mut Vec<Slice>,
+    ) -> Result<ReadOutcome> {
+        self.tree.read(caller, file, offset, length, slices)
+    }
+
+    async fn stage_write(
+        &self,
+        caller: &Caller,
+        file: Handle,
+        offset: u64,
+        length: u32,
+        slices: &mut Vec<Slice>,
+    ) -> Result<StagedWrite> {
+        self.tree.stage_write(caller, file, offset, length, slices)
+    }
+
+    async fn commit_write(&self, staged: StagedWrite, stability: Stability) -> Modified<Written> {
+        self.tree.commit_write(staged, stability)
+    }
+
+    async fn commit(&self, file: Handle, _offset: u64, _length: u32) -> Modified<WriteVerifier> {
+        self.tree.commit(file)
+    }
+
+    async fn create(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+        how: &CreateHow,
+    ) -> Modified<(Handle, Attributes)> {
+        self.tree.create(caller, directory, name, how)
+    }
+
+    async fn make_directory(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+        set: &SetAttributes,
+    ) -> Modified<(Handle, Attributes)> {
+        self.tree.make_directory(caller, directory, name, set)
+    }
+
+    async fn symlink(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+        text: &[u8],
+        set: &SetAttributes,
+    ) -> Modified<(Handle, Attributes)> {
+        self.tree.symlink(caller, directory, name, text, set)
+    }
+
+    async fn make_node(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+        kind: SpecialKind,
+        set: &SetAttributes,
+    ) -> Modified<(Handle, Attributes)> {
+        self.tree.make_node(caller, directory, name, kind, set)
+    }
+
+    async fn remove(&self, caller: &Caller, directory: Handle, name: &[u8]) -> Modified<()> {
+        self.tree.remove(caller, directory, name)
+    }
+
+    async fn remove_directory(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+    ) -> Modified<()> {
+        self.tree.remove_directory(caller, directory, name)
+    }
+
+    async fn rename(&self, caller: &Caller, from: (Handle, &[u8]), to: (Handle, &[u8])) -> Renamed {
+        self.tree.rename(caller, from, to)
+    }
+
+    async fn link(
+        &self,
+        caller: &Caller,
+        object: Handle,
+        directory: Handle,
+        name: &[u8],
+    ) -> Linked {
+        self.tree.link(caller, object, directory, name)
+    }
+
+    async fn read_directory(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        cookie: u64,
+        verifier: CookieVerifier,
+        attributes: bool,
+        sink: &mut dyn FnMut(DirectoryEntry<'_>) -> bool,
+    ) -> Result<DirectoryOutcome> {
+        self.tree
+            .read_directory(caller, directory, cookie, verifier, attributes, sink)
+    }
+
+    async fn statistics(&self, object: Handle) -> Result<Statistics> {
+        self.tree.statistics(object)
+    }
+
+    fn properties(&self) -> Properties {
+        self.tree.properties()
+    }
+}
+
+/// Locks; what a panicking holder left is still consistent, since changes are prepared first.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,523 @@
+//! Names: finding, making, linking, removing and listing them.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::attributes::{AttributeCell, SET_GROUP, Stored};
+use super::directory::{COOKIE_PARENT, COOKIE_SELF, Directory};
+use super::inode::{Body, File, Inode};
+use super::permission::{EXECUTE, READ, WRITE, require, require_removal};
+use super::set::{apply, authorize};
+use super::tree::Tree;
+use super::{LINKS_MAX, NAME_MAX, SYMLINK_MAX};
+use crate::{
+    Attributes, Caller, CookieVerifier, CreateHow, DirectoryEntry, DirectoryOutcome, Handle, Kind,
+    Linked, Modified, Result, SetAttributes, SpecialKind, StoreError, Time,
+};
+
+/// What a directory of so many entries gives as its size: entries live on the heap, and clients
+/// only look whether it is zero or has changed.
+pub(super) fn directory_size(entries: usize) -> u64 {
+    (entries as u64 + 2) * 32
+}
+
+/// [`StoreError`] unless a name can stand in a directory.
+pub(super) fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_MAX {
+        Err(StoreError::NameTooLong)
+    } else if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+        Err(StoreError::Invalid)
+    } else {
+        Ok(())
+    }
+}
+
+pub(super) fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
+/// What an operation in a directory did to it.
+struct Effect<T> {
+    value: T,
+    /// Whether names came or went.
+    changed: bool,
+    /// Subdirectories gained or lost.
+    links: i32,
+}
+
+impl<T> Effect<T> {
+    fn none(value: T) -> Self {
+        Self {
+            value,
+            changed: false,
+            links: 0,
+        }
+    }
+
+    fn names(value: T, links: i32) -> Self {
+        Self {
+            value,
+            changed: true,
+            links,
+        }
+    }
+}
+
+impl Tree {
+    pub fn lookup(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+    ) -> Result<(Handle, Attributes)> {
+        let inode = self.table.get(directory)?;
+        let names = read(inode.directory()?);
+        names.check()?;
+        require(caller, &inode.attributes.load(), EXECUTE)?;
+        check_name(name)?;
+        let found = match name {
+            b"." => directory,
+            b".." => names.parent,
+            name => names.find(name).ok_or(StoreError::NotFound)?,
+        };
+        let object = self.table.get(found)?;
+        Ok((found, object.show(&object.attributes.load())))
+    }
+
+    pub fn create(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+        how: &CreateHow,
+    ) -> Modified<(Handle, Attributes)> {
+        self.in_directory(directory, |inode, names| {
+            let parent = inode.attributes.load();
+            require(caller, &parent, EXECUTE)?;
+            if let Some(existing) = find_for_create(names, name)? {
+                let object = self.table.get(existing)?;
+                self.open_existing(caller, &object, how)?;
+                return Ok(Effect::none((
+                    existing,
+                    object.show(&object.attributes.load()),
+                )));
+            }
+            let (set, verifier) = match how {
+                CreateHow::Unchecked(set) | CreateHow::Guarded(set) => (*set, None),
+                // Nobody else's until the client sets the attributes that it wants.
+                CreateHow::Exclusive(verifier) => (
+                    SetAttributes {
+                        mode: Some(0o600),
+                        ..Default::default()
+                    },
+                    Some(*verifier),
+                ),
+            };
+            let body = Body::File(File {
+                verifier,
+                ..Default::default()
+            });
+            self.make(caller, &parent, names, name, body, &set)
+        })
+    }
+
+    /// The part of a create that finds its name taken.
+    fn open_existing(&self, caller: &Caller, object: &Inode, how: &CreateHow) -> Result<()> {
+        let Body::File(file) = &object.body else {
+            return Err(StoreError::Exists);
+        };
+        match how {
+            CreateHow::Unchecked(SetAttributes { size: None, .. }) => Ok(()),
+            CreateHow::Unchecked(SetAttributes { size, .. }) => {
+                let set = SetAttributes {
+                    size: *size,
+                    ..Default::default()
+                };
+                self.set_inode(caller, object, &set, None).1
+            }
+            CreateHow::Exclusive(verifier) if file.verifier == Some(*verifier) => Ok(()),
+            CreateHow::Guarded(_) | CreateHow::Exclusive(_) => Err(StoreError::Exists),
+        }
+    }
+
+    pub fn make_directory(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+        set: &SetAttributes,
+    ) -> Modified<(Handle, Attributes)> {
+        let body = Body::Directory(RwLock::new(Directory::new(directory)));
+        self.make_in(caller, directory, name, body, set)
+    }
+
+    pub fn symlink(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+        text: &[u8],
+        set: &SetAttributes,
+    ) -> Modified<(Handle, Attributes)> {
+        let problem = match text {
+            [] => Some(StoreError::Invalid),
+            text if text.len() > SYMLINK_MAX => Some(StoreError::NameTooLong),
+            _ => None,
+        };
+        match problem {
+            Some(error) => Modified {
+                consistency: self.unchanged(directory),
+                result: Err(error),
+            },
+            None => self.make_in(caller, directory, name, Body::Symlink(text.into()), set),
+        }
+    }
+
+    pub fn make_node(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+        kind: SpecialKind,
+        set: &SetAttributes,
+    ) -> Modified<(Handle, Attributes)> {
+        // A device node is a door to the client's devices; only its administrator may make one.
+        if matches!(kind, SpecialKind::Block(..) | SpecialKind::Character(..)) && caller.uid != 0 {
+            let consistency = self.unchanged(directory);
+            return Modified {
+                consistency,
+                result: Err(StoreError::NotOwner),
+            };
+        }
+        self.make_in(caller, directory, name, Body::Special(kind), set)
+    }
+
+    fn make_in(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+        body: Body,
+        set: &SetAttributes,
+    ) -> Modified<(Handle, Attributes)> {
+        // Only files have a size to set.
+        let set = SetAttributes { size: None, ..*set };
+        self.in_directory(directory, |inode, names| {
+            let parent = inode.attributes.load();
+            require(caller, &parent, EXECUTE)?;
+            match find_for_create(names, name)? {
+                Some(_) => Err(StoreError::Exists),
+                None => self.make(caller, &parent, names, name, body, &set),
+            }
+        })
+    }
+
+    /// Makes an object under a name that is free.
+    fn make(
+        &self,
+        caller: &Caller,
+        parent: &Stored,
+        names: &mut Directory,
+        name: &[u8],
+        body: Body,
+        set: &SetAttributes,
+    ) -> Result<Effect<(Handle, Attributes)>> {
+        require(caller, parent, WRITE | EXECUTE)?;
+        let (kind, mode, links, size) = match &body {
+            Body::File(_) => (Kind::File, 0o644, 1, 0),
+            Body::Directory(_) => (Kind::Directory, 0o755, 2, directory_size(0)),
+            Body::Symlink(text) => (Kind::Symlink, 0o777, 1, text.len() as u64),
+            Body::Special(kind) => (Kind::Special(*kind), 0o644, 1, 0),
+        };
+        let inherits = parent.mode & SET_GROUP != 0;
+        let now = Time::now();
+        let mut stored = Stored {
+            mode,
+            links,
+            uid: caller.uid,
+            gid: if inherits { parent.gid } else { caller.gid },
+            size,
+            used: 0,
+            accessed: now,
+            modified: now,
+            changed: now,
+            revision: 0,
+        };
+        authorize(caller, &stored, kind, set)?;
+        apply(caller, &mut stored, kind, set, now);
+        if inherits && kind == Kind::Directory {
+            stored.mode |= SET_GROUP;
+        }
+
+        self.table.charge()?;
+        let handle = Handle {
+            inode: self.table.take_number(),
+            generation: self.next_generation(),
+        };
+        let attributes = AttributeCell::new(&stored);
+        let inode = Inode {
+            handle,
+            attributes,
+            body,
+        };
+        let shown = inode.show(&stored);
+        self.table.insert(Arc::new(inode));
+        names.insert(name, handle);
+        let links = i32::from(kind == Kind::Directory);
+        Ok(Effect::names((handle, shown), links))
+    }
+
+    pub fn remove(&self, caller: &Caller, directory: Handle, name: &[u8]) -> Modified<()> {
+        self.in_directory(directory, |inode, names| {
+            check_name(name)?;
+            if is_dots(name) {
+                return Err(StoreError::IsDirectory);
+            }
+            let object = self.find_for_removal(caller, inode, names, name)?;
+            if object.kind() == Kind::Directory {
+                return Err(StoreError::IsDirectory);
+            }
+            names.remove(name);
+            self.drop_name(&object);
+            Ok(Effect::names((), 0))
+        })
+    }
+
+    pub fn remove_directory(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+    ) -> Modified<()> {
+        self.in_directory(directory, |inode, names| {
+            check_name(name)?;
+            match name {
+                b"." => return Err(StoreError::Invalid),
+                b".." => return Err(StoreError::Exists),
+                _ => {}
+            }
+            let object = self.find_for_removal(caller, inode, names, name)?;
+            let mut inner = write(object.directory()?);
+            if !inner.is_empty() {
+                return Err(StoreError::NotEmpty);
+            }
+            inner.removed = true;
+            drop(inner);
+            names.remove(name);
+            self.drop_directory(&object);
+            Ok(Effect::names((), -1))
+        })
+    }
+
+    pub fn link(&self, caller: &Caller, object: Handle, directory: Handle, name: &[u8]) -> Linked {
+        let inode = match self.table.get(object) {
+            Ok(inode) => inode,
+            Err(error) => {
+                let directory = self.unchanged(directory);
+                return Linked {
+                    object: None,
+                    directory,
+                    result: Err(error),
+                };
+            }
+        };
+        let modified = self.in_directory(directory, |parent, names| {
+            if inode.kind() == Kind::Directory {
+                return Err(StoreError::Invalid);
+            }
+            let parent = parent.attributes.load();
+            require(caller, &parent, EXECUTE)?;
+            if find_for_create(names, name)?.is_some() {
+                return Err(StoreError::Exists);
+            }
+            require(caller, &parent, WRITE | EXECUTE)?;
+            self.table.charge()?;
+            let linked = inode.attributes.update(|stored| {
+                match stored.links {
+                    0 => return Err(StoreError::Stale),
+                    LINKS_MAX.. => return Err(StoreError::TooManyLinks),
+                    _ => stored.links += 1,
+                }
+                stored.touch_changed();
+                Ok(())
+            });
+            match linked {
+                Ok(()) => names.insert(name, object),
+                Err(_) => self.table.discharge(),
+            }
+            linked.map(|()| Effect::names((), 0))
+        });
+        let object = inode
+            .attributes
+            .live()
+            .ok()
+            .map(|stored| inode.show(&stored));
+        Linked {
+            object,
+            directory: modified.consistency,
+            result: modified.result,
+        }
+    }
+
+    pub fn read_directory(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        cookie: u64,
+        verifier: CookieVerifier,
+        attributes: bool,
+        sink: &mut dyn FnMut(DirectoryEntry<'_>) -> bool,
+    ) -> Result<DirectoryOutcome> {
+        let inode = self.table.get(directory)?;
+        let names = read(inode.directory()?);
+        names.check()?;
+        let stored = inode.attributes.load();
+        require(caller, &stored, READ)?;
+        // Cookies are this process's own: after a restart the root's would mean something else.
+        let own = CookieVerifier(self.verifier.0);
+        if cookie != 0 && verifier != own {
+            return Err(StoreError::BadCookie);
+        }
+        let describe = |handle| {
+            let object = attributes.then(|| self.table.get(handle).ok()).flatten();
+            object.map(|object| object.show(&object.attributes.load()))
+        };
+        let dots: [(u64, &[u8], Handle); 2] = [
+            (COOKIE_SELF, b".", directory),
+            (COOKIE_PARENT, b"..", names.parent),
+        ];
+        let entries = dots
+            .into_iter()
+            .filter(|(number, ..)| *number > cookie)
+            .chain(
+                names
+                    .after(cookie)
+                    .map(|entry| (entry.cookie, &*entry.name, entry.handle)),
+            );
+        let mut end = true;
+        for (cookie, name, handle) in entries {
+            if !sink(DirectoryEntry {
+                cookie,
+                name,
+                handle,
+                attributes: describe(handle),
+            }) {
+                end = false;
+                break;
+            }
+        }
+        inode.note_access(&stored);
+        Ok(DirectoryOutcome {
+            verifier: own,
+            end,
+            attributes: inode.show(&stored),
+        })
+    }
+
+    /// Runs an operation under the lock of a directory and brings its attributes up to date.
+    fn in_directory<T>(
+        &self,
+        directory: Handle,
+        operation: impl FnOnce(&Inode, &mut Directory) -> Result<Effect<T>>,
+    ) -> Modified<T> {
+        let inode = match self.table.get(directory) {
+            Ok(inode) => inode,
+            Err(error) => return Modified::failed(error),
+        };
+        let Ok(names) = inode.directory() else {
+            let consistency = inode.unchanged();
+            return Modified {
+                consistency,
+                result: Err(StoreError::NotDirectory),
+            };
+        };
+        let mut names = write(names);
+        if let Err(error) = names.check() {
+            return Modified::failed(error);
+        }
+        match operation(&inode, &mut names) {
+            Ok(Effect {
+                value,
+                changed: true,
+                links,
+            }) => {
+                let consistency = note_names(&inode, &names, links);
+                Modified {
+                    consistency,
+                    result: Ok(value),
+                }
+            }
+            Ok(Effect { value, .. }) => Modified {
+                consistency: inode.unchanged(),
+                result: Ok(value),
+            },
+            Err(error) => Modified {
+                consistency: inode.unchanged(),
+                result: Err(error),
+            },
+        }
+    }
+
+    fn find_for_removal(
+        &self,
+        caller: &Caller,
+        parent: &Inode,
+        names: &Directory,
+        name: &[u8],
+    ) -> Result<Arc<Inode>> {
+        let parent = parent.attributes.load();
+        require(caller, &parent, EXECUTE)?;
+        let object = self
+            .table
+            .get(names.find(name).ok_or(StoreError::NotFound)?)?;
+        require_removal(caller, &parent, &object.attributes.load())?;
+        Ok(object)
+    }
+
+    /// Takes a name away from what is not a directory, and the object with its last.
+    pub fn drop_name(&self, inode: &Inode) {
+        let links = inode.attributes.update(|stored| {
+            stored.links -= 1;
+            stored.touch_changed();
+            stored.links
+        });
+        if links == 0 {
+            self.table.remove(inode);
+        } else {
+            self.table.discharge();
+        }
+    }
+
+    /// Ends a directory that has been marked as removed.
+    pub fn drop_directory(&self, inode: &Inode) {
+        inode.attributes.update(|stored| stored.links = 0);
+        self.table.remove(inode);
+    }
+}
+
+/// Brings the attributes of a directory up to date after names came or went.
+pub(super) fn note_names(inode: &Inode, names: &Directory, links: i32) -> crate::Consistency {
+    inode.attributes.update(|stored| {
+        let before = *stored;
+        stored.links = stored.links.saturating_add_signed(links);
+        stored.size = directory_size(names.len());
+        stored.touch_modified();
+        inode.changed(&before, stored)
+    })
+}
+
+fn find_for_create(names: &Directory, name: &[u8]) -> Result<Option<Handle>> {
+    check_name(name)?;
+    if is_dots(name) {
+        Err(StoreError::Exists)
+    } else {
+        Ok(names.find(name))
+    }
+}
+
+pub(super) fn read(names: &RwLock<Directory>) -> RwLockReadGuard<'_, Directory> {
+    names.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn write(names: &RwLock<Directory>) -> RwLockWriteGuard<'_, Directory> {
+    names.write().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,176 @@
+//! What the tests of stores share.
+
+#![allow(dead_code)] // Each test file uses its part.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use millrace_mempool::{HugepagePolicy, Registry, Slice};
+use millrace_store::memory::{MemoryConfig, MemoryStore};
+use millrace_store::{
+    Attributes, Caller, CreateHow, Handle, Modified, ReadOutcome, Result, SetAttributes, Stability,
+    Store, Written,
+};
+
+pub const ROOT: Caller = Caller::SUPERUSER;
+
+/// Runs a future that never has to wait.
+pub fn now<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("operations of a memory store are ready at once"),
+    }
+}
+
+pub fn config(size_bytes: u64) -> MemoryConfig {
+    MemoryConfig {
+        size_bytes,
+        inodes: None,
+        file_system: 7,
+        epoch: 1,
+        root_mode: 0o755,
+        root_uid: 0,
+        root_gid: 0,
+    }
+}
+
+pub fn store_of(config: MemoryConfig) -> MemoryStore {
+    MemoryStore::new(&Registry::new(HugepagePolicy::Off), config).unwrap()
+}
+
+/// A store of 8 MiB whose root anyone may write.
+pub fn store() -> MemoryStore {
+    store_of(MemoryConfig {
+        root_mode: 0o777,
+        ..config(8 << 20)
+    })
+}
+
+pub fn user(uid: u32) -> Caller {
+    Caller {
+        uid,
+        gid: uid,
+        groups: arrayvec::ArrayVec::new(),
+    }
+}
+
+pub fn mode(mode: u32) -> SetAttributes {
+    SetAttributes {
+        mode: Some(mode),
+        ..Default::default()
+    }
+}
+
+pub fn size(size: u64) -> SetAttributes {
+    SetAttributes {
+        size: Some(size),
+        ..Default::default()
+    }
+}
+
+pub fn create(store: &MemoryStore, caller: &Caller, directory: Handle, name: &[u8]) -> Handle {
+    let how = CreateHow::Guarded(mode(0o644));
+    now(store.create(caller, directory, name, &how))
+        .result
+        .unwrap()
+        .0
+}
+
+pub fn make_directory(store: &MemoryStore, directory: Handle, name: &[u8]) -> Handle {
+    now(store.make_directory(&ROOT, directory, name, &mode(0o755)))
+        .result
+        .unwrap()
+        .0
+}
+
+pub fn attributes(store: &MemoryStore, object: Handle) -> Attributes {
+    now(store.attributes(object)).unwrap()
+}
+
+/// Copies bytes into slices one after the other.
+pub fn fill(slices: &[Slice], mut bytes: &[u8]) {
+    for slice in slices {
+        let (part, rest) = bytes.split_at(slice.len());
+        slice.copy_from(0, part);
+        bytes = rest;
+    }
+    assert!(bytes.is_empty(), "the slices cover the write");
+}
+
+pub fn gather(slices: &[Slice]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for slice in slices {
+        let start = bytes.len();
+        bytes.resize(start + slice.len(), 0);
+        slice.copy_to(0, &mut bytes[start..]);
+    }
+    bytes
+}
+
+pub fn write_as(
+    store: &MemoryStore,
+    caller: &Caller,
+    file: Handle,
+    offset: u64,
+    bytes: &[u8],
+) -> Result<Modified<Written>> {
+    let mut slices = Vec::new();
+    let length = bytes.len() as u32;
+    let staged = now(store.stage_write(caller, file, offset, length, &mut slices))?;
+    fill(&slices, bytes);
+    Ok(now(store.commit_write(staged, Stability::Unstable)))
+}
+
+pub fn write(store: &MemoryStore, file: Handle, offset: u64, bytes: &[u8]) -> Result<Written> {
+    write_as(store, &ROOT, file, offset, bytes)?.result
+}
+
+pub fn read_as(
+    store: &MemoryStore,
+    caller: &Caller,
+    file: Handle,
+    offset: u64,
+    length: u32,
+) -> Result<(Vec<u8>, ReadOutcome)> {
+    let mut slices = Vec::new();
+    let outcome = now(store.read(caller, file, offset, length, &mut slices))?;
+    let bytes = gather(&slices);
+    assert_eq!(bytes.len(), outcome.length as usize);
+    Ok((bytes, outcome))
+}
+
+pub fn read(store: &MemoryStore, file: Handle, offset: u64, length: u32) -> Vec<u8> {
+    read_as(store, &ROOT, file, offset, length).unwrap().0
+}
+
+/// Bytes of memory taken.
+pub fn used(store: &MemoryStore) -> u64 {
+    let statistics = now(store.statistics(store.root())).unwrap();
+    statistics.total_bytes - statistics.free_bytes
+}
+
+/// Inodes taken.
+pub fn inodes(store: &MemoryStore) -> u64 {
+    let statistics = now(store.statistics(store.root())).unwrap();
+    statistics.total_inodes - statistics.free_inodes
+}
+
+/// Names of a directory in listing order, with `.` and `..`.
+pub fn list(store: &MemoryStore, directory: Handle) -> Vec<Vec<u8>> {
+    let mut names = Vec::new();
+    let mut sink = |entry: millrace_store::DirectoryEntry<'_>| {
+        names.push(entry.name.to_vec());
+        true
+    };
+    let verifier = millrace_store::CookieVerifier::default();
+    let outcome = now(store.read_directory(&ROOT, directory, 0, verifier, false, &mut sink));
+    assert!(outcome.unwrap().end);
+    names
+}
+
+/// Bytes that tell their place and a seed.
+pub fn pattern(seed: u8, length: usize) -> Vec<u8> {
+    (0..length)
+        .map(|index| seed ^ (index % 251) as u8)
+        .collect()
+}
