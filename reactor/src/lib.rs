@@ -7,15 +7,11 @@
 //!
 //! The pieces that workers are made of need no reactor: [`task`], [`timer`], [`completion`].
 
-<<<<<<< HEAD
-pub mod completion;
-=======
 mod activity;
 mod alarm;
 pub mod completion;
 mod core;
 mod counters;
->>>>>>> main
 pub mod fabric;
 mod sleep;
 mod spawn;
