@@ -14,4 +14,3 @@ pub mod network;
 pub mod nfs3;
 pub mod rdma;
 pub mod replay;
-pub mod service;

@@ -17,14 +17,10 @@ pub(crate) async fn getattr<S: Store>(
     let object = context.object(arguments).map_err(bare)?;
     match object.store().attributes(object.handle).await {
         Ok(attributes) => Ok(object.attributes(&attributes)),
-<<<<<<< HEAD
-        Err(error) => Err(Failure { status: object.status(error), detail: () }),
-=======
         Err(error) => Err(Failure {
             status: object.status(error),
             detail: (),
         }),
->>>>>>> main
     }
 }
 
@@ -35,14 +31,10 @@ pub(crate) async fn setattr<S: Store>(
     let object = context.writable(&arguments.object).await?;
     let set = set_attributes(&arguments.attributes);
     let guard = arguments.guard.map(time_from);
-<<<<<<< HEAD
-    let done = object.store().set_attributes(&object.caller, object.handle, &set, guard).await;
-=======
     let done = object
         .store()
         .set_attributes(&object.caller, object.handle, &set, guard)
         .await;
->>>>>>> main
     object.modified(done).await.map(|((), data)| data)
 }
 
@@ -55,15 +47,11 @@ pub(crate) async fn access<S: Store>(
     if object.export.rules.read_only {
         wanted &= !(rights::MODIFY | rights::EXTEND | rights::DELETE);
     }
-<<<<<<< HEAD
-    match object.store().access(&object.caller, object.handle, AccessMask(wanted)).await {
-=======
     match object
         .store()
         .access(&object.caller, object.handle, AccessMask(wanted))
         .await
     {
->>>>>>> main
         Ok((granted, attributes)) => Ok(AccessOk {
             attributes: Some(object.attributes(&attributes)),
             access: granted.0 & wanted,

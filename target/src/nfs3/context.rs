@@ -33,15 +33,10 @@ pub(super) struct Object<'c, S> {
 impl<'c, S: Store> Context<'c, S> {
     /// The object behind a handle.
     pub(super) fn object(&self, handle: &FileHandle) -> Result<Object<'c, S>, Status> {
-<<<<<<< HEAD
-        let (export, handle) =
-            self.key.open(handle.as_bytes()).map_err(|_| Status::BadHandle)?;
-=======
         let (export, handle) = self
             .key
             .open(handle.as_bytes())
             .map_err(|_| Status::BadHandle)?;
->>>>>>> main
         // An export that is gone took its objects with it.
         let export = self.exports.by_id(ExportId(export)).ok_or(Status::Stale)?;
         if !export.rules.admits(self.peer.address) {
@@ -49,9 +44,6 @@ impl<'c, S: Store> Context<'c, S> {
             return Err(status::legal(self.procedure, Status::AccessDenied));
         }
         let caller = export.rules.squash(self.credential);
-<<<<<<< HEAD
-        Ok(Object { procedure: self.procedure, export, handle, caller, key: self.key })
-=======
         Ok(Object {
             procedure: self.procedure,
             export,
@@ -59,7 +51,6 @@ impl<'c, S: Store> Context<'c, S> {
             caller,
             key: self.key,
         })
->>>>>>> main
     }
 
     /// The object behind a handle, for a procedure that modifies it.
@@ -69,10 +60,6 @@ impl<'c, S: Store> Context<'c, S> {
     ) -> Result<Object<'c, S>, Failure<WeakCacheData>> {
         let object = self.object(handle).map_err(untouched)?;
         if object.export.rules.read_only {
-<<<<<<< HEAD
-            let detail = WeakCacheData { before: None, after: object.post().await };
-            return Err(Failure { status: Status::ReadOnly, detail });
-=======
             let detail = WeakCacheData {
                 before: None,
                 after: object.post().await,
@@ -81,7 +68,6 @@ impl<'c, S: Store> Context<'c, S> {
                 status: Status::ReadOnly,
                 detail,
             });
->>>>>>> main
         }
         Ok(object)
     }
@@ -110,15 +96,11 @@ impl<S: Store> Object<'_, S> {
 
     /// The attributes now, if they can be had: what a failure tells.
     pub async fn post(&self) -> PostAttributes {
-<<<<<<< HEAD
-        self.store().attributes(self.handle).await.ok().map(|now| self.attributes(&now))
-=======
         self.store()
             .attributes(self.handle)
             .await
             .ok()
             .map(|now| self.attributes(&now))
->>>>>>> main
     }
 
     pub fn status(&self, error: StoreError) -> Status {
@@ -128,15 +110,11 @@ impl<S: Store> Object<'_, S> {
     /// A failure that tells the attributes of the object as they are now.
     pub async fn failure<T>(&self, error: StoreError) -> Result<T, Failure<PostAttributes>> {
         let status = self.status(error);
-<<<<<<< HEAD
-        let detail = if status == Status::Stale { None } else { self.post().await };
-=======
         let detail = if status == Status::Stale {
             None
         } else {
             self.post().await
         };
->>>>>>> main
         Err(Failure { status, detail })
     }
 
@@ -152,14 +130,10 @@ impl<S: Store> Object<'_, S> {
                 if data.after.is_none() {
                     data.after = self.post().await;
                 }
-<<<<<<< HEAD
-                Err(Failure { status: self.status(error), detail: data })
-=======
                 Err(Failure {
                     status: self.status(error),
                     detail: data,
                 })
->>>>>>> main
             }
         }
     }
@@ -167,24 +141,16 @@ impl<S: Store> Object<'_, S> {
 
 /// A failure that tells no attributes.
 pub(super) fn bare<F: Default>(status: Status) -> Failure<F> {
-<<<<<<< HEAD
-    Failure { status, detail: F::default() }
-=======
     Failure {
         status,
         detail: F::default(),
     }
->>>>>>> main
 }
 
 /// A failure of a modification that tells no attributes.
 pub(super) fn untouched(status: Status) -> Failure<WeakCacheData> {
-<<<<<<< HEAD
-    Failure { status, detail: WeakCacheData::NONE }
-=======
     Failure {
         status,
         detail: WeakCacheData::NONE,
     }
->>>>>>> main
 }

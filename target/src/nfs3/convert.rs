@@ -6,27 +6,19 @@ use millrace_wire::nfs3 as wire;
 pub(super) fn time(time: store::Time) -> wire::Time {
     // RFC 1813 has no times beyond the year 2106.
     let seconds = u32::try_from(time.seconds).unwrap_or(u32::MAX);
-<<<<<<< HEAD
-    wire::Time { seconds, nanoseconds: time.nanoseconds }
-=======
     wire::Time {
         seconds,
         nanoseconds: time.nanoseconds,
     }
->>>>>>> main
 }
 
 pub(super) fn time_from(time: wire::Time) -> store::Time {
     // A peer may send any word; the store's nanoseconds are below a second.
     let nanoseconds = time.nanoseconds.min(999_999_999);
-<<<<<<< HEAD
-    store::Time { seconds: u64::from(time.seconds), nanoseconds }
-=======
     store::Time {
         seconds: u64::from(time.seconds),
         nanoseconds,
     }
->>>>>>> main
 }
 
 pub(super) fn attributes(from: &store::Attributes, fsid: u64) -> wire::FileAttributes {

@@ -21,13 +21,9 @@ pub(crate) async fn create<S: Store>(
         How::Exclusive(verifier) => CreateHow::Exclusive(*verifier),
     };
     let (store, name) = (directory.store(), arguments.entry.name);
-<<<<<<< HEAD
-    let done = store.create(&directory.caller, directory.handle, name, &how).await;
-=======
     let done = store
         .create(&directory.caller, directory.handle, name, &how)
         .await;
->>>>>>> main
     created(&directory, done).await
 }
 
@@ -38,13 +34,9 @@ pub(crate) async fn mkdir<S: Store>(
     let directory = context.writable(&arguments.entry.directory).await?;
     let set = set_attributes(&arguments.attributes);
     let (store, name) = (directory.store(), arguments.entry.name);
-<<<<<<< HEAD
-    let done = store.make_directory(&directory.caller, directory.handle, name, &set).await;
-=======
     let done = store
         .make_directory(&directory.caller, directory.handle, name, &set)
         .await;
->>>>>>> main
     created(&directory, done).await
 }
 
@@ -57,13 +49,9 @@ pub(crate) async fn symlink<S: Store>(
     let directory = context.writable(&arguments.entry.directory).await?;
     let set = set_attributes(&arguments.attributes);
     let (store, name) = (directory.store(), arguments.entry.name);
-<<<<<<< HEAD
-    let done = store.symlink(&directory.caller, directory.handle, name, text, &set).await;
-=======
     let done = store
         .symlink(&directory.caller, directory.handle, name, text, &set)
         .await;
->>>>>>> main
     created(&directory, done).await
 }
 
@@ -78,10 +66,6 @@ pub(crate) async fn mknod<S: Store>(
         Node::Socket(set) => (SpecialKind::Socket, set),
         Node::Fifo(set) => (SpecialKind::Fifo, set),
         Node::Other(_) => {
-<<<<<<< HEAD
-            let detail = WeakCacheData { before: None, after: directory.post().await };
-            return Err(Failure { status: Status::BadType, detail });
-=======
             let detail = WeakCacheData {
                 before: None,
                 after: directory.post().await,
@@ -90,18 +74,13 @@ pub(crate) async fn mknod<S: Store>(
                 status: Status::BadType,
                 detail,
             });
->>>>>>> main
         }
     };
     let set = set_attributes(&set);
     let (store, name) = (directory.store(), arguments.entry.name);
-<<<<<<< HEAD
-    let done = store.make_node(&directory.caller, directory.handle, name, kind, &set).await;
-=======
     let done = store
         .make_node(&directory.caller, directory.handle, name, kind, &set)
         .await;
->>>>>>> main
     created(&directory, done).await
 }
 

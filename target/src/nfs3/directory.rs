@@ -121,11 +121,6 @@ async fn list<S: Store>(
     match written {
         Ok((start, length, outcome)) => {
             let front = fill_in(&mut reply.room()[start..length], directory, &outcome);
-<<<<<<< HEAD
-            front.map(|()| length).map_err(|_| bare(Status::ServerFault))
-        }
-        Err(status) => Err(Failure { status, detail: directory.post().await }),
-=======
             front
                 .map(|()| length)
                 .map_err(|_| bare(Status::ServerFault))
@@ -134,7 +129,6 @@ async fn list<S: Store>(
             status,
             detail: directory.post().await,
         }),
->>>>>>> main
     }
 }
 
@@ -146,13 +140,6 @@ fn push<S: Store>(
 ) -> bool {
     let (fileid, name, cookie) = (entry.handle.inode, entry.name, entry.cookie);
     if plus {
-<<<<<<< HEAD
-        let attributes = entry.attributes.map(|attributes| directory.attributes(&attributes));
-        let handle: Option<FileHandle> = Some(directory.seal(entry.handle));
-        writer.push(&NamePlus { fileid, name, cookie, attributes, handle })
-    } else {
-        writer.push(&Name { fileid, name, cookie })
-=======
         let attributes = entry
             .attributes
             .map(|attributes| directory.attributes(&attributes));
@@ -170,7 +157,6 @@ fn push<S: Store>(
             name,
             cookie,
         })
->>>>>>> main
     }
 }
 

@@ -20,15 +20,11 @@ pub(crate) async fn lookup<S: Store>(
     arguments: &EntryArguments<'_>,
 ) -> LookupResults {
     let directory = context.object(&arguments.directory).map_err(bare)?;
-<<<<<<< HEAD
-    match directory.store().lookup(&directory.caller, directory.handle, arguments.name).await {
-=======
     match directory
         .store()
         .lookup(&directory.caller, directory.handle, arguments.name)
         .await
     {
->>>>>>> main
         Ok((handle, attributes)) => Ok(LookupOk {
             object: directory.seal(handle),
             attributes: Some(directory.attributes(&attributes)),
@@ -46,15 +42,11 @@ pub(crate) async fn readlink<S: Store>(
 ) -> ReadlinkResults<'static> {
     let link = context.object(arguments).map_err(bare)?;
     let mut text = Vec::new();
-<<<<<<< HEAD
-    let attributes = match link.store().read_link(&link.caller, link.handle, &mut text).await {
-=======
     let attributes = match link
         .store()
         .read_link(&link.caller, link.handle, &mut text)
         .await
     {
->>>>>>> main
         Ok(attributes) => Some(link.attributes(&attributes)),
         Err(error) => return link.failure(error).await,
     };
@@ -62,26 +54,18 @@ pub(crate) async fn readlink<S: Store>(
     let too_long = text.len() > reply.bulk_room(AROUND_TEXT);
     let length = u32::try_from(text.len()).ok().filter(|_| !too_long);
     let (Some(length), Some(class)) = (length, Class::for_size(text.len())) else {
-<<<<<<< HEAD
-        return Err(Failure { status: Status::ServerFault, detail: attributes });
-=======
         return Err(Failure {
             status: Status::ServerFault,
             detail: attributes,
         });
->>>>>>> main
     };
     if length > 0 {
         let mut buffer = reply.pool().acquire(class).await;
         buffer[..text.len()].copy_from_slice(&text);
         reply.slices.push(buffer.into_slice(0..text.len()));
     }
-<<<<<<< HEAD
-    Ok(ReadlinkOk { attributes, text: Bulk::apart(length) })
-=======
     Ok(ReadlinkOk {
         attributes,
         text: Bulk::apart(length),
     })
->>>>>>> main
 }

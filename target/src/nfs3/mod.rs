@@ -18,11 +18,7 @@ mod write;
 pub(crate) use attributes::{access, getattr, setattr};
 pub(crate) use context::Context;
 pub(crate) use create::{create, mkdir, mknod, symlink};
-<<<<<<< HEAD
-pub(crate) use directory::{readdir, readdirplus};
-=======
 pub(crate) use directory::{Listed, readdir, readdirplus};
->>>>>>> main
 pub(crate) use lookup::{lookup, readlink};
 pub(crate) use read::read;
 pub(crate) use remove::{link, remove, rename, rmdir};

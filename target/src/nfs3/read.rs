@@ -23,12 +23,6 @@ pub(crate) async fn read<S: Store>(
     let count = arguments.count.min(TRANSFER_MAX).min(room);
     if count == 0 && arguments.count > 0 {
         // Success without data would have the client ask again for ever.
-<<<<<<< HEAD
-        return Err(Failure { status: Status::Invalid, detail: file.post().await });
-    }
-    let (store, offset) = (file.store(), arguments.offset);
-    match store.read(&file.caller, file.handle, offset, count, &mut reply.slices).await {
-=======
         return Err(Failure {
             status: Status::Invalid,
             detail: file.post().await,
@@ -39,7 +33,6 @@ pub(crate) async fn read<S: Store>(
         .read(&file.caller, file.handle, offset, count, &mut reply.slices)
         .await
     {
->>>>>>> main
         Ok(outcome) => {
             reply.account.read = outcome.length;
             reply.account.export = Some(file.export.id.0);

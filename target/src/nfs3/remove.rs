@@ -14,13 +14,9 @@ pub(crate) async fn remove<S: Store>(
 ) -> RemoveResults {
     let directory = context.writable(&arguments.directory).await?;
     let store = directory.store();
-<<<<<<< HEAD
-    let done = store.remove(&directory.caller, directory.handle, arguments.name).await;
-=======
     let done = store
         .remove(&directory.caller, directory.handle, arguments.name)
         .await;
->>>>>>> main
     directory.modified(done).await.map(|((), data)| data)
 }
 
@@ -30,13 +26,9 @@ pub(crate) async fn rmdir<S: Store>(
 ) -> RemoveResults {
     let directory = context.writable(&arguments.directory).await?;
     let store = directory.store();
-<<<<<<< HEAD
-    let done = store.remove_directory(&directory.caller, directory.handle, arguments.name).await;
-=======
     let done = store
         .remove_directory(&directory.caller, directory.handle, arguments.name)
         .await;
->>>>>>> main
     directory.modified(done).await.map(|((), data)| data)
 }
 
@@ -44,14 +36,10 @@ pub(crate) async fn rename<S: Store>(
     context: &Context<'_, S>,
     arguments: &RenameArguments<'_>,
 ) -> RenameResults {
-<<<<<<< HEAD
-    let fail = |status, from, to| Failure { status, detail: RenameDirectories { from, to } };
-=======
     let fail = |status, from, to| Failure {
         status,
         detail: RenameDirectories { from, to },
     };
->>>>>>> main
     let from = match context.writable(&arguments.from.directory).await {
         Ok(from) => from,
         Err(failure) => return Err(fail(failure.status, failure.detail, WeakCacheData::NONE)),
@@ -61,14 +49,10 @@ pub(crate) async fn rename<S: Store>(
         Err(failure) => return Err(fail(failure.status, WeakCacheData::NONE, failure.detail)),
     };
     if from.export.id != to.export.id {
-<<<<<<< HEAD
-        let after = |after| WeakCacheData { before: None, after };
-=======
         let after = |after| WeakCacheData {
             before: None,
             after,
         };
->>>>>>> main
         let (from, to) = (from.post().await, to.post().await);
         return Err(fail(Status::CrossDevice, after(from), after(to)));
     }
@@ -77,15 +61,10 @@ pub(crate) async fn rename<S: Store>(
         .store()
         .rename(&from.caller, (from.handle, names.0), (to.handle, names.1))
         .await;
-<<<<<<< HEAD
-    let mut data =
-        RenameDirectories { from: from.consistency(&done.from), to: to.consistency(&done.to) };
-=======
     let mut data = RenameDirectories {
         from: from.consistency(&done.from),
         to: to.consistency(&done.to),
     };
->>>>>>> main
     match done.result {
         Ok(()) => Ok(data),
         Err(error) => {
@@ -95,14 +74,10 @@ pub(crate) async fn rename<S: Store>(
             if data.to.after.is_none() {
                 data.to.after = to.post().await;
             }
-<<<<<<< HEAD
-            Err(Failure { status: from.status(error), detail: data })
-=======
             Err(Failure {
                 status: from.status(error),
                 detail: data,
             })
->>>>>>> main
         }
     }
 }
@@ -111,14 +86,6 @@ pub(crate) async fn link<S: Store>(
     context: &Context<'_, S>,
     arguments: &LinkArguments<'_>,
 ) -> LinkResults {
-<<<<<<< HEAD
-    let fail =
-        |status, attributes, directory| Failure { status, detail: LinkObjects { attributes, directory } };
-    let object = match context.writable(&arguments.object).await {
-        Ok(object) => object,
-        Err(failure) => {
-            return Err(fail(failure.status, failure.detail.after, WeakCacheData::NONE));
-=======
     let fail = |status, attributes, directory| Failure {
         status,
         detail: LinkObjects {
@@ -134,7 +101,6 @@ pub(crate) async fn link<S: Store>(
                 failure.detail.after,
                 WeakCacheData::NONE,
             ));
->>>>>>> main
         }
     };
     let directory = match context.writable(&arguments.entry.directory).await {
@@ -142,28 +108,20 @@ pub(crate) async fn link<S: Store>(
         Err(failure) => return Err(fail(failure.status, object.post().await, failure.detail)),
     };
     if object.export.id != directory.export.id {
-<<<<<<< HEAD
-        let after = WeakCacheData { before: None, after: directory.post().await };
-=======
         let after = WeakCacheData {
             before: None,
             after: directory.post().await,
         };
->>>>>>> main
         return Err(fail(Status::CrossDevice, object.post().await, after));
     }
     let done = directory
         .store()
-<<<<<<< HEAD
-        .link(&directory.caller, object.handle, directory.handle, arguments.entry.name)
-=======
         .link(
             &directory.caller,
             object.handle,
             directory.handle,
             arguments.entry.name,
         )
->>>>>>> main
         .await;
     let mut data = LinkObjects {
         attributes: done.object.map(|attributes| object.attributes(&attributes)),
@@ -178,14 +136,10 @@ pub(crate) async fn link<S: Store>(
             if data.directory.after.is_none() {
                 data.directory.after = directory.post().await;
             }
-<<<<<<< HEAD
-            Err(Failure { status: object.status(error), detail: data })
-=======
             Err(Failure {
                 status: object.status(error),
                 detail: data,
             })
->>>>>>> main
         }
     }
 }

@@ -5,10 +5,6 @@ use millrace_wire::nfs3::{Procedure, Status};
 
 /// Errors that every procedure may answer (RFC 1813 section 3.3 names the first four with each,
 /// section 2.6 the last as one that any call may meet).
-<<<<<<< HEAD
-const COMMON: [Status; 5] =
-    [Status::Io, Status::Stale, Status::BadHandle, Status::ServerFault, Status::Jukebox];
-=======
 const COMMON: [Status; 5] = [
     Status::Io,
     Status::Stale,
@@ -16,7 +12,6 @@ const COMMON: [Status; 5] = [
     Status::ServerFault,
     Status::Jukebox,
 ];
->>>>>>> main
 
 /// The status of a procedure that failed in the store.
 pub(super) fn status(procedure: Procedure, error: StoreError) -> Status {
@@ -30,13 +25,7 @@ pub(super) fn legal(procedure: Procedure, status: Status) -> Status {
     let instead: &[Status] = match status {
         Status::NotOwner => &[Status::NotOwner, Status::AccessDenied],
         Status::AccessDenied => &[Status::AccessDenied, Status::Io],
-<<<<<<< HEAD
-        Status::IsDirectory | Status::Invalid => {
-            &[status, Status::Invalid, Status::AccessDenied]
-        }
-=======
         Status::IsDirectory | Status::Invalid => &[status, Status::Invalid, Status::AccessDenied],
->>>>>>> main
         Status::NameTooLong => &[Status::NameTooLong, Status::Invalid],
         Status::NotEmpty => &[Status::NotEmpty, Status::Exists],
         Status::FileTooBig => &[Status::FileTooBig, Status::Invalid],
@@ -46,15 +35,11 @@ pub(super) fn legal(procedure: Procedure, status: Status) -> Status {
         Status::NotDirectory => &[Status::NotDirectory, Status::Invalid],
         _ => &[status],
     };
-<<<<<<< HEAD
-    instead.iter().copied().find(allowed).unwrap_or(Status::ServerFault)
-=======
     instead
         .iter()
         .copied()
         .find(allowed)
         .unwrap_or(Status::ServerFault)
->>>>>>> main
 }
 
 fn natural(error: StoreError) -> Status {
@@ -135,11 +120,6 @@ fn own_errors(procedure: Procedure) -> &'static [Status] {
             NotSupported,
             BadType,
         ],
-<<<<<<< HEAD
-        Procedure::Remove => {
-            &[NoEntry, AccessDenied, NotDirectory, NameTooLong, ReadOnly, IsDirectory]
-        }
-=======
         Procedure::Remove => &[
             NoEntry,
             AccessDenied,
@@ -148,7 +128,6 @@ fn own_errors(procedure: Procedure) -> &'static [Status] {
             ReadOnly,
             IsDirectory,
         ],
->>>>>>> main
         Procedure::Rmdir => &[
             NoEntry,
             AccessDenied,
@@ -190,11 +169,6 @@ fn own_errors(procedure: Procedure) -> &'static [Status] {
             NotSupported,
         ],
         Procedure::Readdir => &[AccessDenied, NotDirectory, BadCookie, TooSmall],
-<<<<<<< HEAD
-        Procedure::Readdirplus => {
-            &[AccessDenied, NotDirectory, BadCookie, TooSmall, NotSupported]
-        }
-=======
         Procedure::Readdirplus => &[
             AccessDenied,
             NotDirectory,
@@ -202,7 +176,6 @@ fn own_errors(procedure: Procedure) -> &'static [Status] {
             TooSmall,
             NotSupported,
         ],
->>>>>>> main
     }
 }
 
@@ -212,15 +185,6 @@ mod tests {
 
     #[test]
     fn failures_keep_their_meaning_where_it_is_legal() {
-<<<<<<< HEAD
-        assert_eq!(status(Procedure::Lookup, StoreError::NotFound), Status::NoEntry);
-        assert_eq!(status(Procedure::Read, StoreError::IsDirectory), Status::Invalid);
-        assert_eq!(status(Procedure::Remove, StoreError::IsDirectory), Status::IsDirectory);
-        assert_eq!(status(Procedure::Remove, StoreError::NotOwner), Status::AccessDenied);
-        assert_eq!(status(Procedure::Setattr, StoreError::NotOwner), Status::NotOwner);
-        assert_eq!(status(Procedure::Create, StoreError::Invalid), Status::AccessDenied);
-        assert_eq!(status(Procedure::Getattr, StoreError::NoSpace), Status::ServerFault);
-=======
         assert_eq!(
             status(Procedure::Lookup, StoreError::NotFound),
             Status::NoEntry
@@ -249,7 +213,6 @@ mod tests {
             status(Procedure::Getattr, StoreError::NoSpace),
             Status::ServerFault
         );
->>>>>>> main
         assert_eq!(status(Procedure::Write, StoreError::Delay), Status::Jukebox);
     }
 

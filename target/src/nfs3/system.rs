@@ -49,14 +49,10 @@ pub(crate) async fn fsinfo<S: Store>(
             write_multiple: MULTIPLE,
             readdir_preferred: LISTING_PREFERRED,
             max_file_size: object.store().properties().size_max,
-<<<<<<< HEAD
-            time_delta: Time { seconds: 0, nanoseconds: 1 },
-=======
             time_delta: Time {
                 seconds: 0,
                 nanoseconds: 1,
             },
->>>>>>> main
             properties: properties::LINK
                 | properties::SYMLINK
                 | properties::HOMOGENEOUS

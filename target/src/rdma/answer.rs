@@ -1,5 +1,7 @@
 //! Sending replies and errors.
 
+use std::rc::Rc;
+
 use millrace_mempool::{Buffer, Class, Slice};
 use millrace_reactor::fabric::chain::{self, Direction, NOBODY};
 use millrace_reactor::fabric::{Key, Operation, SLICES_MAX, Slices, WorkRequest};
@@ -69,7 +71,7 @@ pub fn prepare<S>(
     mut parts: ReplyParts,
     xid: u32,
     lists: &Lists<'_>,
-    connection: &Connection,
+    connection: &Rc<Connection>,
 ) -> Result<Prepared, ReplyParts> {
     let (headroom, end) = (parts.message.start, parts.message.end);
     let chunk = lists.writes.iter().next().filter(|chunk| !chunk.is_empty());
@@ -133,7 +135,7 @@ impl Prepared {
     pub async fn send<S>(
         mut self,
         shared: &Shared<S>,
-        connection: &Connection,
+        connection: &Rc<Connection>,
         credits: u32,
     ) -> Result<(), Broken> {
         self.whole.copy_from(CREDITS_AT, &credits.to_be_bytes());
@@ -187,7 +189,7 @@ pub fn encode_fault(fault: &Fault, buffer: &mut Buffer) -> Option<usize> {
 /// Sends an error that [`encode_fault`] wrote.
 pub async fn send_fault<S>(
     shared: &Shared<S>,
-    connection: &Connection,
+    connection: &Rc<Connection>,
     buffer: Buffer,
     length: usize,
     credits: u32,

@@ -20,6 +20,17 @@ use crate::call::{Broken, Peer, TransportKind};
 /// A provider, shared by the connections that it carries.
 pub type Fabric = Rc<RefCell<Box<dyn Provider>>>;
 
+/// A connection request to be accepted.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The queue pair it came with.
+    pub queue_pair: QueuePairId,
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// The client's private data.
+    pub private_data: &'a [u8],
+}
+
 /// One connection of a client.
 pub struct Connection {
     fabric: Fabric,
@@ -54,9 +65,7 @@ impl Connection {
         shared: &Shared<S>,
         fabric: &Fabric,
         provider: usize,
-        queue_pair: QueuePairId,
-        peer: SocketAddr,
-        peer_data: &[u8],
+        request: &Request<'_>,
         limits: QueuePairLimits,
         now: Instant,
     ) -> Option<Rc<Self>> {
@@ -64,9 +73,9 @@ impl Connection {
         let connection = Self {
             fabric: Rc::clone(fabric),
             provider,
-            queue_pair,
-            peer: Peer::new(peer, TransportKind::Rdma),
-            inline: Inline::of_peer(peer_data, &settings),
+            queue_pair: request.queue_pair,
+            peer: Peer::new(request.peer, TransportKind::Rdma),
+            inline: Inline::of_peer(request.private_data, &settings),
             since: now,
             receive_class: Class::for_size(settings.inline).unwrap_or(Class::Large),
             posted: Cell::new(0),
@@ -82,6 +91,7 @@ impl Connection {
         let parameters = ConnectParameters { limits, private_data: private_data(&settings) };
         let ready = connection.posted.get() == credits::FIRST_RECEIVES
             && connection.reply_reserve.borrow().is_some();
+        let queue_pair = request.queue_pair;
         if !ready || fabric.borrow_mut().accept(queue_pair, parameters).is_err() {
             fabric.borrow_mut().reject(queue_pair, &[]);
             return None;
@@ -205,8 +215,7 @@ impl Connection {
         let covered = self.covered();
         let granted = credits::grant(credits::Inputs { wish, most, covered });
         self.granted.set(granted);
-        self.counters.granted.set(u64::from(granted));
-        granted
+                granted
     }
 
     /// Gives the receive of a message that gets no answer back.
@@ -217,7 +226,7 @@ impl Connection {
 
     /// Posts a chain, waiting in line for room in the send queue.
     pub(super) async fn post<S>(
-        &self,
+        self: &Rc<Self>,
         shared: &Shared<S>,
         chain: &mut Vec<WorkRequest>,
     ) -> Result<(), Broken> {
@@ -232,6 +241,7 @@ impl Connection {
         shared.counters.send_waits.add(1);
         let (token, wait) = shared.completions.register();
         self.waiting.borrow_mut().push_back((chain.len(), token));
+        shared.note_full(self);
         let woken = wait.await;
         // The head leaves the line only now, so that nobody came in between.
         if woken.is_err() || self.is_broken() {
@@ -245,7 +255,7 @@ impl Connection {
 
     /// Posts a chain and waits for its last work request.
     pub(super) async fn post_and_wait<S>(
-        &self,
+        self: &Rc<Self>,
         shared: &Shared<S>,
         chain: &mut Vec<WorkRequest>,
     ) -> Outcome {

@@ -1,6 +1,6 @@
 //! What a connection has done, for status and metrics. One reactor writes, others may read.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::counters::Count;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
@@ -10,28 +10,6 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: Count,)*
         }
     };
-}
-
-/// A number with one writer: a plain load and store, no locked instruction.
-#[derive(Debug, Default)]
-pub struct Count(AtomicU64);
-
-impl Count {
-    /// Adds.
-    pub fn add(&self, amount: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
-    }
-
-    /// Sets.
-    pub fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
-    }
-
-    /// Reads, from any thread.
-    #[must_use]
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 counters! {
@@ -59,6 +37,4 @@ counters! {
     send_waits,
     /// Times that a reply waited for a buffer.
     buffer_waits,
-    /// Credits granted last.
-    granted,
 }

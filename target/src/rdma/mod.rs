@@ -16,7 +16,7 @@ mod request;
 mod settings;
 mod shared;
 
-pub use connection::{Connection, Fabric};
+pub use connection::{Connection, Fabric, Request};
 pub use counters::ConnectionCounters;
 pub use request::request;
 pub use settings::{Inline, Settings};

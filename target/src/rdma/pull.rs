@@ -1,5 +1,7 @@
 //! Fetching read chunks (RFC 5666 section 3.5).
 
+use std::rc::Rc;
+
 use millrace_mempool::Slice;
 use millrace_reactor::fabric::chain::{self, Direction, RemoteSegment};
 use millrace_reactor::fabric::{Key, RemoteAddress, WorkError};
@@ -17,7 +19,7 @@ pub fn remote(segment: Segment) -> RemoteSegment {
 /// Fetches the chunk that a call left apart, from its byte `skip` on.
 pub struct Puller<'a, S> {
     shared: &'a Shared<S>,
-    connection: &'a Connection,
+    connection: &'a Rc<Connection>,
     xid: u32,
     apart: Option<(ReadChunk<'a>, u64)>,
 }
@@ -26,7 +28,7 @@ impl<'a, S> Puller<'a, S> {
     /// For one call; `apart` is its chunk and the bytes of it that were fetched already.
     pub fn new(
         shared: &'a Shared<S>,
-        connection: &'a Connection,
+        connection: &'a Rc<Connection>,
         xid: u32,
         apart: Option<(ReadChunk<'a>, u64)>,
     ) -> Self {

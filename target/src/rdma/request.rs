@@ -6,6 +6,7 @@ use std::time::Instant;
 use millrace_mempool::Buffer;
 use millrace_wire::rpcrdma::version1::{Body, Fault, Header};
 use millrace_wire::rpcrdma::{FirstWords, Reason};
+use millrace_wire::xdr::Padding;
 
 use super::message::{self, Failed};
 use super::pull::Puller;
@@ -21,7 +22,7 @@ pub async fn request<S: Serve>(
     length: usize,
     arrived: Instant,
 ) {
-    let (shared, connection) = (&*shared, &*connection);
+    let (shared, connection) = (&*shared, &connection);
     let rules = shared.settings.get().rules;
     match Header::parse_call(&receive[..length], &rules) {
         // No reply has read chunks, so no RDMA_DONE is awaited; an error is never answered.
@@ -52,7 +53,7 @@ enum Served {
 /// Puts the message together, has it served and plans the reply.
 async fn serve<S: Serve>(
     shared: &Shared<S>,
-    connection: &Connection,
+    connection: &Rc<Connection>,
     header: &Header<'_>,
     arrived: Instant,
 ) -> Result<Served, Broken> {
@@ -97,7 +98,12 @@ async fn serve<S: Serve>(
         xid,
         assembled.apart.map(|(_, chunk, skip)| (chunk, skip)),
     );
-    let call = Call { peer: connection.peer(), arrived, message, bulk: bulk.as_slice() };
+    let padding = match header.body {
+        Body::Message { padding, .. } => padding.unwrap_or_default(),
+        _ => Padding::default(),
+    };
+    let (peer, bulk) = (connection.peer(), bulk.as_slice());
+    let call = Call { peer, arrived, message, bulk, padding };
     let answer = shared.programs.serve(call, &mut puller, &mut reply).await;
     let parts = reply.into_parts();
     Ok(match answer {
@@ -119,7 +125,7 @@ async fn serve<S: Serve>(
 /// Posts the receive again, and then what is to be sent.
 async fn finish<S: Serve>(
     shared: &Shared<S>,
-    connection: &Connection,
+    connection: &Rc<Connection>,
     receive: Buffer,
     words: FirstWords,
     served: Result<Served, Broken>,
@@ -145,7 +151,7 @@ async fn finish<S: Serve>(
 /// Answers with an error of the transport (RFC 5666 section 4.2).
 async fn refuse<S>(
     shared: &Shared<S>,
-    connection: &Connection,
+    connection: &Rc<Connection>,
     receive: Buffer,
     fault: Fault,
 ) {
@@ -165,7 +171,7 @@ async fn refuse<S>(
 
 fn count<S>(
     shared: &Shared<S>,
-    connection: &Connection,
+    connection: &Rc<Connection>,
     count: impl Fn(&ConnectionCounters),
 ) {
     count(connection.counters());

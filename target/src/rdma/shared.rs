@@ -1,13 +1,14 @@
 //! What all connections of one reactor share.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use millrace_mempool::{Pool, Slice};
 use millrace_reactor::completion::Completions;
 use millrace_reactor::fabric::{Slices, WorkError, WorkRequest};
 
 use super::poison::PoisonedCalls;
-use super::{ConnectionCounters, Settings};
+use super::{Connection, ConnectionCounters, Settings};
 
 /// How a work request that a task waits for ended.
 pub type Outcome = Result<Slices, WorkError>;
@@ -27,6 +28,7 @@ pub struct Shared<S> {
     pub(super) poisoned: PoisonedCalls,
     slices: RefCell<Vec<Vec<Slice>>>,
     chains: RefCell<Vec<Vec<WorkRequest>>>,
+    full: RefCell<Vec<Rc<Connection>>>,
 }
 
 impl<S> Shared<S> {
@@ -46,6 +48,7 @@ impl<S> Shared<S> {
             poisoned: PoisonedCalls::new(),
             slices: RefCell::default(),
             chains: RefCell::default(),
+            full: RefCell::default(),
         }
     }
 
@@ -69,5 +72,25 @@ impl<S> Shared<S> {
     pub(super) fn recycle_chain(&self, mut chain: Vec<WorkRequest>) {
         chain.clear();
         self.chains.borrow_mut().push(chain);
+    }
+
+    /// Notes that chains of a connection wait for room in its send queue.
+    pub(super) fn note_full(&self, connection: &Rc<Connection>) {
+        let mut full = self.full.borrow_mut();
+        if !full.iter().any(|known| Rc::ptr_eq(known, connection)) {
+            full.push(Rc::clone(connection));
+        }
+    }
+
+    /// Lets chains go on that waited and now have room.
+    pub fn wake_senders(&self) {
+        // A waker may run into this list, so it is not borrowed meanwhile.
+        let mut full = self.full.take();
+        full.retain(|connection| {
+            connection.wake_sender(self);
+            connection.has_waiting_senders()
+        });
+        full.append(&mut self.full.borrow_mut());
+        self.full.replace(full);
     }
 }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use millrace_mempool::Buffer;
-use millrace_reactor::fabric::{Event, Incoming, QueuePairId, QueuePairLimits};
+use millrace_reactor::fabric::{Event, Incoming, ListenerId, QueuePairId, QueuePairLimits};
 use millrace_reactor::task::{Ended, TaskSet};
 use millrace_reactor::{Context, ReactorHandle, Source, Turn};
 
@@ -47,14 +47,21 @@ pub struct FabricSlot {
     pub fabric: Fabric,
     /// Limits of its connections.
     pub limits: QueuePairLimits,
+    listener: Option<ListenerId>,
     connections: Vec<Option<Rc<Connection>>>,
 }
 
 impl FabricSlot {
-    /// Without connections yet.
+    /// Without connections yet; with a listener where this reactor has one.
     #[must_use]
-    pub fn new(fabric: Fabric, limits: QueuePairLimits) -> Self {
-        Self { fabric, limits, connections: Vec::new() }
+    pub fn new(fabric: Fabric, limits: QueuePairLimits, listener: Option<ListenerId>) -> Self {
+        Self { fabric, limits, listener, connections: Vec::new() }
+    }
+
+    fn stop_listening(&mut self) {
+        if let Some(listener) = self.listener.take() {
+            self.fabric.borrow_mut().stop_listening(listener);
+        }
     }
 
     fn connection(&self, id: QueuePairId) -> Option<&Rc<Connection>> {
@@ -102,7 +109,6 @@ pub struct Worker<S: Serve, F: Future<Output = ()>, M> {
     /// Whose call each task serves, by its index.
     serving: Vec<Option<Rc<Connection>>>,
     backlog: VecDeque<Waiting>,
-    senders: Vec<Rc<Connection>>,
     events: Vec<Event>,
     ended: Vec<Ended<()>>,
     peers: Vec<ReactorHandle<Message>>,
@@ -134,7 +140,6 @@ where
             tasks: TaskSet::new(TASKS, Some(context.alarm())),
             serving: vec![None; TASKS],
             backlog: VecDeque::new(),
-            senders: Vec::new(),
             events: Vec::with_capacity(EVENTS),
             ended: Vec::with_capacity(TASKS),
             peers: Vec::new(),
@@ -256,16 +261,6 @@ where
         work
     }
 
-    /// Lets chains go on that waited for room in a send queue.
-    fn wake_senders(&mut self) {
-        self.senders.extend(self.shared.take_full_senders());
-        let shared = &self.shared;
-        self.senders.retain(|connection| {
-            connection.wake_sender(shared);
-            connection.has_waiting_senders()
-        });
-    }
-
     fn place(&mut self, fabric: usize, incoming: Incoming, now: Instant) {
         let chosen = self.placement.place(now, |index| {
             self.peers.get(index).map_or(0, |peer| peer.counters().busy_ns())
@@ -343,7 +338,7 @@ where
         self.hand_out_tcp(turn.now);
         activity.enter(2);
         let tasks = self.run_tasks();
-        self.wake_senders();
+        self.shared.wake_senders();
         activity.enter(3);
         for slot in &self.fabrics {
             fabric += slot.fabric.borrow_mut().flush(turn.now);
@@ -370,8 +365,8 @@ where
                 }
             }
             Message::Drain(deadline) => {
-                for slot in &self.fabrics {
-                    slot.fabric.borrow_mut().stop_listening_all();
+                for slot in &mut self.fabrics {
+                    slot.stop_listening();
                 }
                 self.tcp.stop_listening();
                 // Calls that wait are not begun any more: their clients send them again.
