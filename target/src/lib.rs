@@ -14,3 +14,5 @@ pub mod network;
 pub mod nfs3;
 pub mod rdma;
 pub mod replay;
+pub mod service;
+pub mod tcp;

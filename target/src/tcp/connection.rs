@@ -210,7 +210,10 @@ impl Connection {
         if self.finished && self.in_flight == 0 && !self.is_sending() {
             return Err(Ended::Closed);
         }
-        if late(self.sending_since.filter(|_| self.is_sending()), config.send_deadline) {
+        if late(
+            self.sending_since.filter(|_| self.is_sending()),
+            config.send_deadline,
+        ) {
             return Err(Ended::Sending);
         }
         // A record that we do not read on is not late.

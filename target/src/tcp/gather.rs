@@ -26,14 +26,21 @@ impl Gather {
     /// `None` if it is too long for one.
     pub fn new(mut parts: ReplyParts) -> Option<Self> {
         let message = parts.message.clone();
-        let (position, length) =
-            parts.bulk.map_or((message.len(), 0), |bulk| (bulk.position, bulk.length));
+        let (position, length) = parts
+            .bulk
+            .map_or((message.len(), 0), |bulk| (bulk.position, bulk.length));
         let pad = length.wrapping_neg() % 4;
         let mark = millrace_wire::rpc::RecordMark::whole(message.len() + length + pad)?;
         let start = message.start.checked_sub(HEADROOM)?;
         parts.buffer[start..message.start].copy_from_slice(&mark.to_bytes());
         let middle = message.start + position;
-        Some(Self { parts, head: start..middle, pad, tail: middle..message.end, slice: (0, 0) })
+        Some(Self {
+            parts,
+            head: start..middle,
+            pad,
+            tail: middle..message.end,
+            slice: (0, 0),
+        })
     }
 
     /// Appends up to `room` more bytes to `out`; whether that was the last of them.
@@ -85,18 +92,28 @@ mod tests {
     fn data_is_gathered_into_its_place() {
         let registry = Registry::new(HugepagePolicy::Off);
         let pool = Pool::new(&registry, PoolConfig { bytes: 8 << 20 }).unwrap();
-        let limits = Limits { headroom: HEADROOM, message: 1000, apart: None };
+        let limits = Limits {
+            headroom: HEADROOM,
+            message: 1000,
+            apart: None,
+        };
         for room in 1..30 {
             let buffer = pool.try_acquire(Class::Control).unwrap();
             let mut reply = Reply::new(&pool, buffer, limits, Vec::new());
             reply.room()[..8].copy_from_slice(b"headtail");
             reply.set_length(8);
             for text in [&b"abc"[..], b"de"] {
-                let slice = pool.try_acquire(Class::Control).unwrap().into_slice(0..text.len());
+                let slice = pool
+                    .try_acquire(Class::Control)
+                    .unwrap()
+                    .into_slice(0..text.len());
                 slice.copy_from(0, text);
                 reply.slices.push(slice);
             }
-            reply.set_bulk(BulkResult { position: 4, length: 5 });
+            reply.set_bulk(BulkResult {
+                position: 4,
+                length: 5,
+            });
             let mut gather = Gather::new(reply.into_parts()).unwrap();
             let mut out = Vec::new();
             while !gather.fill(&mut out, room) {}

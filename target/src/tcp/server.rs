@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millrace_mempool::Pool;
-use millrace_reactor::task::{TaskId, TaskSet};
+use millrace_reactor::Alarm;
+use millrace_reactor::task::{Ended as TaskEnded, TaskId, TaskSet};
 use rustix::event::{Timespec, epoll};
 
 use super::TcpConfig;
@@ -45,7 +46,10 @@ impl ConnectionId {
     }
 
     fn from_token(token: u64) -> Self {
-        Self { index: token as u32, generation: (token >> 32) as u32 }
+        Self {
+            index: token as u32,
+            generation: (token >> 32) as u32,
+        }
     }
 }
 
@@ -91,6 +95,7 @@ pub struct TcpServer<S: Serve> {
     accepted: Vec<TcpStream>,
     queue: Rc<Queue>,
     tasks: TaskSet<Worker>,
+    ended: Vec<TaskEnded<()>>,
     workers: Vec<(TaskId, usize)>,
     served: Vec<Served>,
     events: Vec<epoll::Event>,
@@ -106,11 +111,17 @@ pub struct TcpServer<S: Serve> {
 }
 
 impl<S: Serve> TcpServer<S> {
-    /// A server without connections.
+    /// A server without connections. Calls that wait for something ring `alarm` when they can go
+    /// on, which a reactor that sleeps needs.
     ///
     /// # Errors
     /// If the system gives no epoll descriptor.
-    pub fn new(config: TcpConfig, pool: &Pool, service: S) -> std::io::Result<Self> {
+    pub fn new(
+        config: TcpConfig,
+        pool: &Pool,
+        service: S,
+        alarm: Option<&Alarm>,
+    ) -> std::io::Result<Self> {
         Ok(Self {
             config,
             pool: pool.clone(),
@@ -121,7 +132,8 @@ impl<S: Serve> TcpServer<S> {
             free: Vec::new(),
             accepted: Vec::new(),
             queue: Rc::default(),
-            tasks: TaskSet::new(config.calls),
+            tasks: TaskSet::new(config.calls, alarm),
+            ended: Vec::new(),
             workers: Vec::new(),
             served: Vec::new(),
             events: Vec::with_capacity(EVENTS),
@@ -172,7 +184,10 @@ impl<S: Serve> TcpServer<S> {
             self.free.push(index);
         }
         let slot = &mut self.slots[index as usize];
-        let id = ConnectionId { index, generation: slot.generation };
+        let id = ConnectionId {
+            index,
+            generation: slot.generation,
+        };
         slot.interest = epoll::EventFlags::IN;
         let data = epoll::EventData::new_u64(id.token());
         epoll::add(&self.epoll, &socket, data, slot.interest)?;
@@ -262,7 +277,9 @@ impl<S: Serve> TcpServer<S> {
     fn accept(&mut self, now: Instant) {
         // A burst of connections must not hold up the rest.
         for _ in 0..EVENTS {
-            let Some(listener) = &self.listener else { return };
+            let Some(listener) = &self.listener else {
+                return;
+            };
             match listener.accept() {
                 Ok((socket, _)) if self.config.hand_over => {
                     if self.accepted.len() < self.config.connections {
@@ -296,7 +313,10 @@ impl<S: Serve> TcpServer<S> {
             }
         }
         self.queue.wake();
-        let mut work = self.tasks.run();
+        let mut work = self.tasks.run(&mut self.ended);
+        for ended in std::mem::take(&mut self.ended) {
+            self.bury(ended.task);
+        }
         let mut served = std::mem::take(&mut self.served);
         self.queue.take_served(&mut served);
         work += served.len();
@@ -313,6 +333,17 @@ impl<S: Serve> TcpServer<S> {
             }
         }
         work
+    }
+
+    /// A worker ends only by a panic: so does the connection whose call it served.
+    fn bury(&mut self, task: TaskId) {
+        let Some(index) = self.workers.iter().position(|(id, _)| *id == task) else {
+            return;
+        };
+        let (_, worker) = self.workers.swap_remove(index);
+        if let Some(connection) = self.queue.bury(worker) {
+            self.end(connection, &Ended::Failed);
+        }
     }
 
     fn finish(&mut self, call: Served, now: Instant) {
@@ -342,26 +373,41 @@ impl<S: Serve> TcpServer<S> {
     }
 
     fn try_advance(&mut self, id: ConnectionId, now: Instant) -> Result<(), Ended> {
-        let Self { config, queue, counters, scratch, slots, .. } = self;
-        let Some(slot) = slots.get_mut(id.index as usize).filter(|s| s.generation == id.generation)
+        let Self {
+            config,
+            queue,
+            counters,
+            scratch,
+            slots,
+            ..
+        } = self;
+        let Some(slot) = slots
+            .get_mut(id.index as usize)
+            .filter(|s| s.generation == id.generation)
         else {
             return Ok(());
         };
-        let Some(connection) = &mut slot.connection else { return Ok(()) };
+        let Some(connection) = &mut slot.connection else {
+            return Ok(());
+        };
         connection.send(now, &mut |reply| {
             counters.replies.add(1);
             queue.keep_slices(reply.into_slices());
         })?;
-        let allowed = |in_flight| {
-            in_flight < config.calls_per_connection && queue.held() < config.bytes
-        };
+        let allowed =
+            |in_flight| in_flight < config.calls_per_connection && queue.held() < config.bytes;
         if connection.is_open() && !slot.held {
             let peer = connection.peer;
             let mut reading = Reading::Held;
             if allowed(connection.in_flight) {
                 reading = connection.read(scratch, now, &mut |record, in_flight| {
                     let record = std::mem::replace(record, queue.spare_record());
-                    queue.push(Request { connection: id, peer, arrived: now, record });
+                    queue.push(Request {
+                        connection: id,
+                        peer,
+                        arrived: now,
+                        record,
+                    });
                     counters.records.add(1);
                     allowed(in_flight)
                 })?;
@@ -392,7 +438,10 @@ impl<S: Serve> TcpServer<S> {
     fn check_all(&mut self, now: Instant) {
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];
-            let id = ConnectionId { index: index as u32, generation: slot.generation };
+            let id = ConnectionId {
+                index: index as u32,
+                generation: slot.generation,
+            };
             if let Some(connection) = &slot.connection
                 && let Err(reason) = connection.check(&self.config, now)
             {
@@ -403,16 +452,24 @@ impl<S: Serve> TcpServer<S> {
 
     fn connection(slots: &mut [Slot], id: ConnectionId) -> Option<&mut Connection> {
         let slot = slots.get_mut(id.index as usize)?;
-        if slot.generation == id.generation { slot.connection.as_mut() } else { None }
+        if slot.generation == id.generation {
+            slot.connection.as_mut()
+        } else {
+            None
+        }
     }
 
     fn end(&mut self, id: ConnectionId, reason: &Ended) {
-        let Some(slot) = self.slots.get_mut(id.index as usize) else { return };
+        let Some(slot) = self.slots.get_mut(id.index as usize) else {
+            return;
+        };
         if slot.generation != id.generation {
             return;
         }
         // Closing the socket takes it out of the epoll set.
-        let Some(connection) = slot.connection.take() else { return };
+        let Some(connection) = slot.connection.take() else {
+            return;
+        };
         let peer = connection.peer;
         tracing::debug!(address = %peer.address, port = peer.port, %reason, "TCP connection ended");
         slot.generation = slot.generation.wrapping_add(1);

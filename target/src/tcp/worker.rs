@@ -57,7 +57,10 @@ impl Queue {
 
     /// How many calls would find no worker idle.
     pub fn shortage(&self) -> usize {
-        self.requests.borrow().len().saturating_sub(self.idle.borrow().len())
+        self.requests
+            .borrow()
+            .len()
+            .saturating_sub(self.idle.borrow().len())
     }
 
     /// Queues a call.
@@ -133,7 +136,11 @@ impl Queue {
 
 /// Serves calls for ever.
 pub(super) async fn work<S: Serve>(worker: usize, queue: Rc<Queue>, pool: Pool, service: S) {
-    let limits = Limits { headroom: HEADROOM, message: MESSAGE_MAX, apart: None };
+    let limits = Limits {
+        headroom: HEADROOM,
+        message: MESSAGE_MAX,
+        apart: None,
+    };
     loop {
         let request = queue.next(worker).await;
         let length = request.record.len();
@@ -145,7 +152,7 @@ pub(super) async fn work<S: Serve>(worker: usize, queue: Rc<Queue>, pool: Pool, 
             peer: request.peer,
             arrived: request.arrived,
             message: &request.record,
-            taken: &[],
+            bulk: &[],
             padding: Padding::default(),
         };
         let answer = service.serve(call, &mut NoBulk, &mut reply).await;
@@ -154,6 +161,10 @@ pub(super) async fn work<S: Serve>(worker: usize, queue: Rc<Queue>, pool: Pool, 
         let parts = reply.into_parts();
         let connection = request.connection;
         queue.keep_record(request.record);
-        queue.served.borrow_mut().push(Served { connection, answer, parts });
+        queue.served.borrow_mut().push(Served {
+            connection,
+            answer,
+            parts,
+        });
     }
 }

@@ -1,0 +1,272 @@
+//! A service over a memory store, called through the seam as a transport would.
+
+#![allow(dead_code)] // Each test binary uses a part of it.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use millrace::call::{
+    Answer, Broken, Bulk, BulkArgument, Call, Limits, Peer, Reply, Serve, TransportKind,
+};
+use millrace::dispatch::Service;
+use millrace::exports::{Exports, Rules, Squash};
+use millrace::handle::HandleKey;
+use millrace::mount3::Clients;
+use millrace::network::everybody;
+use millrace::replay::{ReplayCache, ReplayLimits};
+use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use millrace_store::Store;
+use millrace_store::memory::{MemoryConfig, MemoryStore};
+use millrace_wire::nfs3::{self, FileHandle, Procedure};
+use millrace_wire::rpc::{
+    Accepted, AuthSys, CallHeader, Credential, Groups, OpaqueAuth, Outcome, ReplyHeader,
+};
+use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder, Padding};
+
+pub const SECRET: [u8; 16] = *b"a secret of test";
+pub const LIMITS: Limits = Limits {
+    headroom: 64,
+    message: 1 << 20,
+    apart: None,
+};
+
+pub fn rules(path: &str) -> Rules {
+    Rules {
+        path: path.to_owned(),
+        clients: everybody().to_vec(),
+        read_only: false,
+        squash: Squash::None,
+        anonymous_uid: 65534,
+        anonymous_gid: 65534,
+    }
+}
+
+pub fn memory_store(registry: &Registry) -> MemoryStore {
+    let config = MemoryConfig {
+        size_bytes: 16 << 20,
+        inodes: None,
+        file_system: 1,
+        epoch: 1,
+        root_mode: 0o755,
+        root_uid: 0,
+        root_gid: 0,
+    };
+    MemoryStore::new(registry, config).unwrap()
+}
+
+pub fn service(exports: impl IntoIterator<Item = (Rules, MemoryStore)>) -> Service<MemoryStore> {
+    service_with(exports, ReplayCache::new(ReplayLimits::default()))
+}
+
+pub fn service_with(
+    exports: impl IntoIterator<Item = (Rules, MemoryStore)>,
+    replay: ReplayCache,
+) -> Service<MemoryStore> {
+    let exports = Exports::new(exports).unwrap();
+    Service::new(exports, HandleKey::new(&SECRET), replay, Clients::default())
+}
+
+/// A call's future that is ready at once, as all are over a memory store.
+pub fn ready<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("the future waits"),
+    }
+}
+
+/// Chunks of a call, copied instead of read by RDMA.
+#[derive(Default)]
+pub struct Chunks<'a> {
+    pub chunks: Vec<&'a [u8]>,
+    pub pulls: usize,
+    pub broken: bool,
+}
+
+impl Bulk for Chunks<'_> {
+    async fn pull(&mut self, index: usize, sinks: &[Slice]) -> Result<(), Broken> {
+        self.pulls += 1;
+        if self.broken {
+            return Err(Broken);
+        }
+        let mut rest = self.chunks[index];
+        for sink in sinks {
+            let (part, later) = rest.split_at(sink.len());
+            sink.copy_from(0, part);
+            rest = later;
+        }
+        Ok(())
+    }
+}
+
+/// What came back.
+#[derive(Debug)]
+pub struct Replied {
+    pub answer: Answer,
+    /// The message without its data.
+    pub message: Vec<u8>,
+    /// The data that stood apart.
+    pub data: Vec<u8>,
+    /// Where the data belongs.
+    pub position: usize,
+}
+
+impl Replied {
+    /// The message with its data in place, as a stream transport sends it.
+    pub fn gathered(&self) -> Vec<u8> {
+        let (head, tail) = self.message.split_at(self.position);
+        let pad = self.data.len().wrapping_neg() % 4;
+        [head, &self.data, &[0; 3][..pad], tail].concat()
+    }
+}
+
+/// A service and somebody who calls it.
+pub struct Bench {
+    pub pool: Pool,
+    pub store: MemoryStore,
+    pub service: Service<MemoryStore>,
+    pub peer: Cell<Peer>,
+    pub limits: Cell<Limits>,
+    pub user: RefCell<Option<(u32, u32)>>,
+    pub xid: Cell<u32>,
+    lists: Cell<Vec<Slice>>,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        Self::with(rules("/export"))
+    }
+
+    pub fn with(rules: Rules) -> Self {
+        let registry = Registry::new(HugepagePolicy::Off);
+        let store = memory_store(&registry);
+        let service = service([(rules, store.clone())]);
+        Self::over(&registry, store, service)
+    }
+
+    pub fn over(registry: &Registry, store: MemoryStore, service: Service<MemoryStore>) -> Self {
+        let peer: SocketAddr = "192.0.2.1:1000".parse().unwrap();
+        Self {
+            pool: Pool::new(registry, PoolConfig { bytes: 16 << 20 }).unwrap(),
+            store,
+            service,
+            peer: Cell::new(Peer::new(peer, TransportKind::Rdma)),
+            limits: Cell::new(LIMITS),
+            user: RefCell::new(Some((0, 0))),
+            xid: Cell::new(1),
+            lists: Cell::default(),
+        }
+    }
+
+    /// The root of the export at `/export`, or the only one.
+    pub fn root(&self) -> FileHandle {
+        let exports = self.service.exports();
+        let export = exports.iter().next().unwrap();
+        let sealed = HandleKey::new(&SECRET).seal(export.id.0, self.store.root());
+        FileHandle::new(&sealed).unwrap()
+    }
+
+    /// Sends a message as it is.
+    pub fn send(&self, message: &[u8], bulk: &[BulkArgument], chunks: &mut Chunks<'_>) -> Replied {
+        let buffer = self.pool.try_acquire(Class::Control).unwrap();
+        let mut reply = Reply::new(&self.pool, buffer, self.limits.get(), self.lists.take());
+        let call = Call {
+            peer: self.peer.get(),
+            arrived: Instant::now(),
+            message,
+            bulk,
+            padding: Padding::default(),
+        };
+        let answer = ready(self.service.serve(call, chunks, &mut reply));
+        let mut parts = reply.into_parts();
+        let mut data = Vec::new();
+        let mut position = parts.message.len();
+        if let Some(bulk) = parts.bulk {
+            position = bulk.position;
+            for slice in &parts.slices {
+                let start = data.len();
+                data.resize(start + slice.len(), 0);
+                slice.copy_to(0, &mut data[start..]);
+            }
+            assert_eq!(data.len(), bulk.length);
+        }
+        parts.slices.clear();
+        self.lists.set(parts.slices);
+        let message = parts.buffer[parts.message].to_vec();
+        Replied {
+            answer,
+            message,
+            data,
+            position,
+        }
+    }
+
+    /// A call message with the next XID.
+    pub fn message(&self, program: (u32, u32, u32), arguments: &impl Encode) -> Vec<u8> {
+        self.xid.set(self.xid.get() + 1);
+        let credential = match *self.user.borrow() {
+            None => Credential::None,
+            Some((uid, gid)) => Credential::Sys(AuthSys {
+                stamp: 0,
+                machine: b"client",
+                uid,
+                gid,
+                gids: Groups::new(),
+            }),
+        };
+        let header = CallHeader {
+            xid: self.xid.get(),
+            program: program.0,
+            version: program.1,
+            procedure: program.2,
+            credential,
+            verifier: OpaqueAuth::NONE,
+        };
+        let mut bytes = vec![0; 2 << 20];
+        let mut out = Encoder::new(&mut bytes);
+        header.encode(&mut out).unwrap();
+        arguments.encode(&mut out).unwrap();
+        let length = out.position();
+        bytes.truncate(length);
+        bytes
+    }
+
+    /// Calls a procedure of NFS that is let in, and returns its encoded results.
+    pub fn nfs(&self, procedure: Procedure, arguments: &impl Encode) -> Vec<u8> {
+        let program = (nfs3::PROGRAM, nfs3::VERSION, procedure.number());
+        self.success(&self.message(program, arguments))
+    }
+
+    /// Sends a message that deserves results, and returns them encoded.
+    pub fn success(&self, message: &[u8]) -> Vec<u8> {
+        let replied = self.send(message, &[], &mut Chunks::default());
+        assert_eq!(replied.answer, Answer::Send);
+        let gathered = replied.gathered();
+        results(&gathered).to_vec()
+    }
+}
+
+/// What follows the header of a successful reply.
+pub fn results(message: &[u8]) -> &[u8] {
+    let mut input = Decoder::new(message);
+    let header = ReplyHeader::decode(&mut input).unwrap();
+    let Outcome::Accepted {
+        status: Accepted::Success,
+        ..
+    } = header.outcome
+    else {
+        panic!("not a success: {header:?}");
+    };
+    input.rest()
+}
+
+/// The outcome of a call that got no results.
+pub fn outcome(message: &[u8]) -> Outcome<'_> {
+    let mut input = Decoder::new(message);
+    let header = ReplyHeader::decode(&mut input).unwrap();
+    assert_eq!(input.remaining(), 0);
+    header.outcome
+}

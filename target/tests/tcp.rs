@@ -1,0 +1,446 @@
+//! NFS and MOUNT over TCP, as an independent client sees them, and as hostile peers do.
+
+mod support;
+
+use std::future::Future;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use millrace::tcp::{TcpConfig, TcpServer};
+use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
+use nfs3_client::Nfs3ConnectionBuilder;
+use nfs3_types::nfs3 as n;
+use nfs3_types::rpc::{auth_unix, opaque_auth};
+use nfs3_types::xdr_codec::Opaque;
+
+/// A server on a thread of its own, which stops with the value.
+struct Server {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    fn start(config: TcpConfig) -> Self {
+        Self::start_with(config, |now| now)
+    }
+
+    /// `clock` makes time, for deadlines.
+    fn start_with(config: TcpConfig, clock: impl Fn(Instant) -> Instant + Send + 'static) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sender, receiver) = mpsc::channel();
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let registry = Registry::new(HugepagePolicy::Off);
+            let pool = Pool::new(&registry, PoolConfig { bytes: 16 << 20 }).unwrap();
+            let store = support::memory_store(&registry);
+            let service = support::service([(support::rules("/export"), store)]);
+            let mut server = TcpServer::new(config, &pool, service, None).unwrap();
+            sender
+                .send(server.listen("127.0.0.1:0".parse().unwrap()).unwrap())
+                .unwrap();
+            while !stopped.load(Ordering::Relaxed) {
+                if server.poll(clock(Instant::now())) == 0 {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let address = receiver.recv().unwrap();
+        Self {
+            address,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        stream
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let outcome = self.thread.take().unwrap().join();
+        assert!(
+            outcome.is_ok() || std::thread::panicking(),
+            "the server panicked"
+        );
+    }
+}
+
+/// A blocking socket for the client crate.
+struct Blocking(TcpStream);
+
+impl nfs3_client::io::AsyncRead for Blocking {
+    async fn async_read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        match self.0.read(bytes)? {
+            0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
+            length => Ok(length),
+        }
+    }
+}
+
+impl nfs3_client::io::AsyncWrite for Blocking {
+    async fn async_write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes)
+    }
+}
+
+struct Connector;
+
+impl nfs3_client::net::Connector for Connector {
+    type Connection = Blocking;
+
+    async fn connect(&self, address: SocketAddr) -> std::io::Result<Blocking> {
+        TcpStream::connect(address).map(Blocking)
+    }
+
+    async fn connect_with_port(&self, address: SocketAddr, _: u16) -> std::io::Result<Blocking> {
+        TcpStream::connect(address).map(Blocking)
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(value) = future
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+        {
+            return value;
+        }
+    }
+}
+
+type Connection = nfs3_client::Nfs3Connection<Blocking>;
+
+async fn mount(server: &Server, path: &str) -> Result<Connection, nfs3_client::ConnectError> {
+    let user = auth_unix {
+        uid: 0,
+        gid: 0,
+        ..auth_unix::default()
+    };
+    Nfs3ConnectionBuilder::new(Connector, "127.0.0.1", path)
+        .connect_from_privileged_port(false)
+        .mount_port(server.address.port())
+        .nfs3_port(server.address.port())
+        .credential(opaque_auth::auth_unix(&user))
+        .mount()
+        .await
+}
+
+fn name(text: &str) -> n::filename3<'static> {
+    n::filename3(Opaque::owned(text.as_bytes().to_vec()))
+}
+
+async fn create(client: &mut Connection, directory: &n::nfs_fh3, text: &str) -> n::nfs_fh3 {
+    let how = n::createhow3::GUARDED(n::sattr3 {
+        mode: n::Nfs3Option::Some(0o644),
+        ..n::sattr3::default()
+    });
+    let where_ = n::diropargs3 {
+        dir: directory.clone(),
+        name: name(text),
+    };
+    let created = client
+        .create(&n::CREATE3args { where_, how })
+        .await
+        .unwrap()
+        .unwrap();
+    created.obj.unwrap()
+}
+
+async fn write(client: &mut Connection, file: &n::nfs_fh3, offset: u64, data: &[u8]) {
+    let arguments = n::WRITE3args {
+        file: file.clone(),
+        offset,
+        count: data.len() as u32,
+        stable: n::stable_how::UNSTABLE,
+        data: Opaque::borrowed(data),
+    };
+    let written = client.write(&arguments).await.unwrap().unwrap();
+    assert_eq!(written.count as usize, data.len());
+}
+
+async fn read(client: &mut Connection, file: &n::nfs_fh3, offset: u64, count: u32) -> Vec<u8> {
+    let arguments = n::READ3args {
+        file: file.clone(),
+        offset,
+        count,
+    };
+    let read = client.read(&arguments).await.unwrap().unwrap();
+    assert_eq!(read.count as usize, read.data.len());
+    read.data.to_vec()
+}
+
+#[test]
+fn rr1_bind_09_independent_client_mounts_and_works() {
+    let server = Server::start(TcpConfig::default());
+    block_on(async {
+        let mut client = mount(&server, "/export").await.unwrap();
+        client.null().await.unwrap();
+        let root = client.root_nfs_fh3();
+        let file = create(&mut client, &root, "file").await;
+        for (offset, length) in [(0, 1), (1, 3), (4, 4093), (5000, 1 << 20), (3 << 20, 777)] {
+            let data: Vec<u8> = (0..length)
+                .map(|index| (index * 7 + offset) as u8)
+                .collect();
+            write(&mut client, &file, offset as u64, &data).await;
+            assert_eq!(
+                read(&mut client, &file, offset as u64, length as u32).await,
+                data
+            );
+        }
+        assert_eq!(read(&mut client, &file, 2 << 20, 16).await, [0; 16]);
+        let attributes = client
+            .getattr(&n::GETATTR3args {
+                object: file.clone(),
+            })
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(attributes.obj_attributes.size, (3 << 20) + 777);
+        let committed = n::COMMIT3args {
+            file: file.clone(),
+            offset: 0,
+            count: 0,
+        };
+        client.commit(&committed).await.unwrap().unwrap();
+        for index in 0..300 {
+            create(&mut client, &root, &format!("entry {index:03}")).await;
+        }
+        let mut names = Vec::new();
+        let (mut cookie, mut verifier) = (0, n::cookieverf3::default());
+        loop {
+            let arguments = n::READDIRPLUS3args {
+                dir: root.clone(),
+                cookie,
+                cookieverf: verifier,
+                dircount: 2000,
+                maxcount: 8000,
+            };
+            let listed = client.readdirplus(&arguments).await.unwrap().unwrap();
+            verifier = listed.cookieverf;
+            for entry in &listed.reply.entries.0 {
+                cookie = entry.cookie;
+                names.push(String::from_utf8(entry.name.0.to_vec()).unwrap());
+                assert!(entry.name_attributes.is_some() && entry.name_handle.is_some());
+            }
+            if listed.reply.eof {
+                break;
+            }
+        }
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), 303);
+        let object = n::diropargs3 {
+            dir: root.clone(),
+            name: name("file"),
+        };
+        client
+            .remove(&n::REMOVE3args { object })
+            .await
+            .unwrap()
+            .unwrap();
+        let gone = client
+            .getattr(&n::GETATTR3args { object: file })
+            .await
+            .unwrap();
+        assert!(matches!(
+            gone,
+            n::Nfs3Result::Err((n::nfsstat3::NFS3ERR_STALE, _))
+        ));
+        client.unmount().await.unwrap();
+    });
+}
+
+#[test]
+fn mount_refuses_what_is_not_exported() {
+    let server = Server::start(TcpConfig::default());
+    block_on(async {
+        assert!(mount(&server, "/other").await.is_err());
+        assert!(mount(&server, "/export/none").await.is_err());
+        assert!(mount(&server, "/export/../export").await.is_err());
+        mount(&server, "/export/").await.unwrap();
+    });
+}
+
+/// A NULL call of NFS as one record in the given fragments.
+fn null_call(xid: u32, fragments: &[usize]) -> Vec<u8> {
+    let words = [xid, 0, 2, 100_003, 3, 0, 0, 0, 0, 0];
+    let message: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    let mut record = Vec::new();
+    let mut start = 0;
+    for (index, &length) in fragments.iter().enumerate() {
+        let last = index + 1 == fragments.len();
+        let end = if last { message.len() } else { start + length };
+        let mark = (end - start) as u32 | if last { 1 << 31 } else { 0 };
+        record.extend_from_slice(&mark.to_be_bytes());
+        record.extend_from_slice(&message[start..end]);
+        start = end;
+    }
+    record
+}
+
+fn read_reply(stream: &mut TcpStream) -> Vec<u8> {
+    let mut mark = [0; 4];
+    stream.read_exact(&mut mark).unwrap();
+    let length = u32::from_be_bytes(mark);
+    assert!(length & 1 << 31 != 0);
+    let mut reply = vec![0; (length & !(1 << 31)) as usize];
+    stream.read_exact(&mut reply).unwrap();
+    reply
+}
+
+fn is_closed(stream: &mut TcpStream) -> bool {
+    match stream.read(&mut [0; 1]) {
+        Ok(length) => length == 0,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn records_may_come_in_fragments_and_crumbs() {
+    let server = Server::start(TcpConfig::default());
+    let mut stream = server.connect();
+    stream.write_all(&null_call(7, &[4, 8, 0])).unwrap();
+    assert_eq!(read_reply(&mut stream)[..8], [0, 0, 0, 7, 0, 0, 0, 1]);
+    stream.set_nodelay(true).unwrap();
+    for byte in null_call(8, &[40]) {
+        stream.write_all(&[byte]).unwrap();
+    }
+    assert_eq!(read_reply(&mut stream)[..4], [0, 0, 0, 8]);
+}
+
+#[test]
+fn calls_are_pipelined_beyond_what_is_served_at_once() {
+    let config = TcpConfig {
+        calls_per_connection: 4,
+        calls: 2,
+        ..TcpConfig::default()
+    };
+    let server = Server::start(config);
+    let mut stream = server.connect();
+    let calls: Vec<u8> = (0..1000).flat_map(|xid| null_call(xid, &[40])).collect();
+    stream.write_all(&calls).unwrap();
+    let mut xids: Vec<u32> = (0..1000)
+        .map(|_| u32::from_be_bytes(*read_reply(&mut stream).first_chunk().unwrap()))
+        .collect();
+    xids.sort_unstable();
+    assert_eq!(xids, (0..1000).collect::<Vec<_>>());
+    // What was sent before the end is answered after it.
+    stream.write_all(&null_call(5, &[40])).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(read_reply(&mut stream)[..4], [0, 0, 0, 5]);
+    assert!(is_closed(&mut stream));
+}
+
+#[test]
+fn hostile_bytes_end_their_own_connection_only() {
+    let server = Server::start(TcpConfig::default());
+    let mut honest = server.connect();
+    let oversized = 0x7fff_ffff_u32.to_be_bytes().to_vec();
+    let empty = [0; 4].repeat(100);
+    let garbage: Vec<u8> = (0..200)
+        .map(|index: u32| (index * 131 + 255) as u8)
+        .collect();
+    for bytes in [oversized, empty, garbage] {
+        let mut hostile = server.connect();
+        hostile.write_all(&bytes).unwrap();
+        assert!(is_closed(&mut hostile), "{:?}", &bytes[..4]);
+        honest.write_all(&null_call(9, &[40])).unwrap();
+        assert_eq!(read_reply(&mut honest)[..4], [0, 0, 0, 9]);
+    }
+}
+
+#[test]
+fn messages_that_are_no_calls_get_no_answer() {
+    let server = Server::start(TcpConfig::default());
+    let mut stream = server.connect();
+    let reply: Vec<u8> = [0x8000_0008_u32, 1, 1]
+        .iter()
+        .flat_map(|w| w.to_be_bytes())
+        .collect();
+    stream.write_all(&reply).unwrap();
+    stream.write_all(&null_call(3, &[40])).unwrap();
+    assert_eq!(read_reply(&mut stream)[..4], [0, 0, 0, 3]);
+}
+
+#[test]
+fn connections_are_bounded() {
+    let server = Server::start(TcpConfig {
+        connections: 2,
+        ..TcpConfig::default()
+    });
+    let mut kept: Vec<TcpStream> = (0..2).map(|_| server.connect()).collect();
+    for stream in &mut kept {
+        stream.write_all(&null_call(1, &[40])).unwrap();
+        read_reply(stream);
+    }
+    assert!(is_closed(&mut server.connect()));
+    for stream in &mut kept {
+        stream.write_all(&null_call(2, &[40])).unwrap();
+        read_reply(stream);
+    }
+}
+
+#[test]
+fn partial_records_and_idle_connections_end_in_time() {
+    // A clock that runs a thousand times as fast.
+    let start = Instant::now();
+    let server = Server::start_with(TcpConfig::default(), move |now| {
+        start + now.saturating_duration_since(start) * 1000
+    });
+    let mut partial = server.connect();
+    partial.write_all(&null_call(1, &[40])[..20]).unwrap();
+    assert!(is_closed(&mut partial));
+    let mut idle = server.connect();
+    assert!(is_closed(&mut idle));
+}
+
+#[test]
+fn slow_readers_hold_up_nobody_else() {
+    let server = Server::start(TcpConfig::default());
+    block_on(async {
+        let mut client = mount(&server, "/export").await.unwrap();
+        let root = client.root_nfs_fh3();
+        let file = create(&mut client, &root, "big").await;
+        write(&mut client, &file, 0, &vec![5; 1 << 20]).await;
+        // Asks for much and reads nothing: its replies wait, its calls are not read on.
+        let mut slow = server.connect();
+        let mut arguments = Vec::new();
+        let handle = file.data.as_ref();
+        arguments.extend_from_slice(&(handle.len() as u32).to_be_bytes());
+        arguments.extend_from_slice(handle);
+        arguments.extend_from_slice(&[0; 8]);
+        arguments.extend_from_slice(&(1_u32 << 20).to_be_bytes());
+        let words = [7, 0, 2, 100_003, 3, 6, 0, 0, 0, 0];
+        let mut message: Vec<u8> = words
+            .iter()
+            .flat_map(|word: &u32| word.to_be_bytes())
+            .collect();
+        message.extend_from_slice(&arguments);
+        let mark = (message.len() as u32 | 1 << 31).to_be_bytes();
+        let record = [&mark[..], &message].concat();
+        for _ in 0..200 {
+            slow.write_all(&record).unwrap();
+        }
+        for _ in 0..20 {
+            assert_eq!(read(&mut client, &file, 0, 4096).await, [5; 4096]);
+        }
+        for _ in 0..200 {
+            assert_eq!(read_reply(&mut slow).len(), (1 << 20) + 128);
+        }
+    });
+}
