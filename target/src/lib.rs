@@ -10,7 +10,6 @@ pub mod dispatch;
 pub mod exports;
 pub mod handle;
 pub mod mount3;
-pub mod network;
 pub mod nfs3;
 pub mod rdma;
 pub mod replay;

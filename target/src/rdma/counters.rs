@@ -1,13 +1,13 @@
 //! What a connection has done, for status and metrics. One reactor writes, others may read.
 
-use crate::counters::Count;
+use millrace_admin::metrics::Counter;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// Counters of the RPC-over-RDMA responder, of one connection or of one reactor.
         #[derive(Debug, Default)]
         pub struct ConnectionCounters {
-            $($(#[$doc])* pub $name: Count,)*
+            $($(#[$doc])* pub $name: Counter,)*
         }
     };
 }

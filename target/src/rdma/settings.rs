@@ -17,12 +17,11 @@ pub struct Settings {
 
 impl Settings {
     /// Settings for an inline limit in bytes, a bound on credits, and the bytes of the largest
-    /// WRITE.
+    /// WRITE; with `padding` RDMA_MSGP is understood, else refused (RFC 8166 section 4.6.1).
     #[must_use]
-    pub fn new(inline: usize, credits: u32, transfer_max: u32) -> Self {
+    pub fn new(inline: usize, credits: u32, transfer_max: u32, padding: bool) -> Self {
         let rules = Rules {
-            // RDMA_MSGP is refused as RFC 8166 section 4.6.1 asks.
-            padding: false,
+            padding,
             // One WRITE of the largest size, with its round-up and all that stands around it.
             read_bytes: u64::from(transfer_max) + 64 * 1024,
             ..Rules::default()

@@ -13,7 +13,7 @@ use millrace_reactor::task::{Ended, TaskSet};
 use millrace_reactor::{Context, ReactorHandle, Source, Turn};
 
 use super::placement::Placement;
-use super::status::{self, ReactorStatus};
+use super::status::{self, ReactorReport};
 use crate::call::Serve;
 use crate::rdma::{Connection, Fabric, Shared};
 use crate::tcp::TcpServer;
@@ -38,7 +38,7 @@ pub enum Message {
     /// Take no more calls, finish those in service until the deadline, and stop.
     Drain(Instant),
     /// Report.
-    Status(crossbeam_channel::Sender<ReactorStatus>),
+    Status(crossbeam_channel::Sender<ReactorReport>),
 }
 
 /// One provider and the connections that it carries.
@@ -376,7 +376,11 @@ where
             Message::Status(answer) => {
                 let connections = self.connections().map(|one| status::of(one, turn.now)).collect();
                 // Whoever asked may have gone.
-                let _ = answer.try_send(ReactorStatus { connections });
+                let _ = answer.try_send(ReactorReport {
+                    connections,
+                    tcp_connections: self.tcp.connections(),
+                    tasks: self.tasks.len(),
+                });
             }
         }
     }
