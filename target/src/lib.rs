@@ -14,4 +14,5 @@ pub mod nfs3;
 pub mod rdma;
 pub mod replay;
 pub mod service;
+pub mod rpcbind;
 pub mod tcp;

@@ -13,6 +13,7 @@
 //! later Sends were sent; post what depends on a Read after its completion.
 
 pub mod chain;
+pub mod iwarp;
 
 use std::net::SocketAddr;
 use std::time::Instant;
