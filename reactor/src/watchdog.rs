@@ -52,7 +52,12 @@ impl Watchdog {
                 while stopped.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                     monitor.check(Instant::now(), |stall| {
                         note(&known, &stall);
-                        let Stall { reactor, activity, since, over } = stall;
+                        let Stall {
+                            reactor,
+                            activity,
+                            since,
+                            over,
+                        } = stall;
                         if over {
                             tracing::warn!(%reactor, ?since, "the reactor turns again");
                         } else {
@@ -70,7 +75,10 @@ impl Watchdog {
 
     /// The reactors that do not turn now, as they were when that was found.
     pub fn stalls(&self) -> Vec<Stall> {
-        self.stalls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.stalls
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 

@@ -54,7 +54,8 @@ impl ProcedureCounters {
         if !success {
             self.errors.add(1);
         }
-        self.latency.observe(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+        self.latency
+            .observe(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
     }
 }
 

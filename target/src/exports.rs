@@ -12,7 +12,6 @@ use millrace_admin::config::Network;
 use millrace_store::{Caller, Store};
 use siphasher::sip::SipHasher24;
 
-
 /// Longest path of an export, and of a MOUNT request (RFC 1813 section 5.1.2).
 pub const PATH_MAX: usize = 1024;
 

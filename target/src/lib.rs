@@ -13,6 +13,6 @@ pub mod mount3;
 pub mod nfs3;
 pub mod rdma;
 pub mod replay;
-pub mod service;
 pub mod rpcbind;
+pub mod service;
 pub mod tcp;

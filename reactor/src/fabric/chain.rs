@@ -35,7 +35,10 @@ pub fn transfer(
     remote: impl IntoIterator<Item = RemoteSegment>,
     chain: &mut Vec<WorkRequest>,
 ) -> u64 {
-    let mut source = Cursor { slices: local, offset: 0 };
+    let mut source = Cursor {
+        slices: local,
+        offset: 0,
+    };
     let mut moved = 0;
     for segment in remote {
         let mut done = 0;
@@ -52,7 +55,12 @@ pub fn transfer(
                 Direction::FromPeer => Operation::Read(address),
                 Direction::ToPeer => Operation::Write(address),
             };
-            chain.push(WorkRequest { token: NOBODY, operation, local, signalled: false });
+            chain.push(WorkRequest {
+                token: NOBODY,
+                operation,
+                local,
+                signalled: false,
+            });
             done += length;
             moved += u64::from(length);
         }
@@ -87,7 +95,10 @@ pub fn limit(
     segments.into_iter().map(move |segment| {
         let kept = u64::from(segment.length).min(limit);
         limit -= kept;
-        RemoteSegment { length: kept as u32, ..segment }
+        RemoteSegment {
+            length: kept as u32,
+            ..segment
+        }
     })
 }
 
@@ -130,7 +141,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn segment(key: u32, offset: u64, length: u32) -> RemoteSegment {
-        RemoteSegment { address: RemoteAddress { key: Key(key), offset }, length }
+        RemoteSegment {
+            address: RemoteAddress {
+                key: Key(key),
+                offset,
+            },
+            length,
+        }
     }
 
     fn pool() -> Pool {
@@ -155,7 +172,12 @@ mod tests {
         let buffer = pool.try_acquire(Class::Control).expect("free");
         let local = [buffer.into_slice(0..8)];
         let mut chain = Vec::new();
-        let remote = [segment(1, 10, 3), segment(2, 0, 0), segment(3, 20, 5), segment(4, 0, 1)];
+        let remote = [
+            segment(1, 10, 3),
+            segment(2, 0, 0),
+            segment(3, 20, 5),
+            segment(4, 0, 1),
+        ];
         assert_eq!(transfer(Direction::ToPeer, &local, remote, &mut chain), 8);
         let seen: Vec<_> = chain.iter().map(|r| (address(r), length(r))).collect();
         assert_eq!(seen, [((1, 10), 3), ((3, 20), 5)]);
@@ -163,9 +185,16 @@ mod tests {
 
     #[test]
     fn skipping_and_limiting_keep_the_middle() {
-        let all = [segment(1, 100, 10), segment(2, 200, 10), segment(3, 300, 10)];
+        let all = [
+            segment(1, 100, 10),
+            segment(2, 200, 10),
+            segment(3, 300, 10),
+        ];
         let middle: Vec<_> = limit(skip(all, 13), 9).collect();
-        assert_eq!(middle, [segment(1, 110, 0), segment(2, 203, 7), segment(3, 300, 2)]);
+        assert_eq!(
+            middle,
+            [segment(1, 110, 0), segment(2, 203, 7), segment(3, 300, 2)]
+        );
     }
 
     proptest! {

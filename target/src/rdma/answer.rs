@@ -42,7 +42,10 @@ fn common_key(lists: &Lists<'_>) -> Option<Key> {
     let reads = lists.reads.iter().map(|entry| entry.segment);
     let writes = lists.writes.iter().flat_map(|chunk| chunk.iter());
     let reply = lists.reply.iter().flat_map(|chunk| chunk.iter());
-    let mut handles = reads.chain(writes).chain(reply).map(|segment| segment.handle);
+    let mut handles = reads
+        .chain(writes)
+        .chain(reply)
+        .map(|segment| segment.handle);
     let first = handles.next()?;
     handles.all(|handle| handle == first).then_some(Key(first))
 }
@@ -75,7 +78,11 @@ pub fn prepare<S>(
 ) -> Result<Prepared, ReplyParts> {
     let (headroom, end) = (parts.message.start, parts.message.end);
     let chunk = lists.writes.iter().next().filter(|chunk| !chunk.is_empty());
-    let (apart, within) = if chunk.is_some() { (parts.bulk, None) } else { (None, parts.bulk) };
+    let (apart, within) = if chunk.is_some() {
+        (parts.bulk, None)
+    } else {
+        (None, parts.bulk)
+    };
     let pad = within.map_or(0, |bulk| pad(bulk.length));
     let length = parts.message.len() + within.map_or(0, |bulk| bulk.length + pad);
     let long = headroom + length > connection.inline().send;
@@ -102,7 +109,10 @@ pub fn prepare<S>(
     };
     let mut out = Encoder::new(&mut parts.buffer[..headroom]);
     let encoded = version1::encode_header(&mut out, xid, 0, !long, &chunks);
-    debug_assert!(encoded.is_ok() && out.position() == headroom, "`limits` kept this much room");
+    debug_assert!(
+        encoded.is_ok() && out.position() == headroom,
+        "`limits` kept this much room"
+    );
     parts.buffer[end..end + pad].fill(0);
 
     let whole = parts.buffer.into_slice(0..end + pad);
@@ -126,8 +136,19 @@ pub fn prepare<S>(
         message.clear();
         message.push(whole.slice(0..headroom));
     }
-    let invalidate = if connection.inline().invalidate { common_key(lists) } else { None };
-    Ok(Prepared { chain, whole, send: message, written, invalidate, long })
+    let invalidate = if connection.inline().invalidate {
+        common_key(lists)
+    } else {
+        None
+    };
+    Ok(Prepared {
+        chain,
+        whole,
+        send: message,
+        written,
+        invalidate,
+        long,
+    })
 }
 
 impl Prepared {
@@ -144,14 +165,24 @@ impl Prepared {
         } else {
             std::iter::once(flatten(shared, &self.send).await).collect()
         };
-        let operation = Operation::Send { invalidate: self.invalidate, solicited: true };
-        self.chain.push(WorkRequest { token: NOBODY, operation, local, signalled: false });
+        let operation = Operation::Send {
+            invalidate: self.invalidate,
+            solicited: true,
+        };
+        self.chain.push(WorkRequest {
+            token: NOBODY,
+            operation,
+            local,
+            signalled: false,
+        });
         let posted = connection.post(shared, &mut self.chain).await;
         shared.recycle_chain(self.chain);
         shared.recycle_slices(self.send);
         for counters in [connection.counters(), &*shared.counters] {
             counters.written_bytes.add(self.written);
-            counters.invalidations.add(u64::from(self.invalidate.is_some()));
+            counters
+                .invalidations
+                .add(u64::from(self.invalidate.is_some()));
             if self.long {
                 counters.replies_long.add(1);
             } else {
@@ -199,7 +230,10 @@ pub async fn send_fault<S>(
     let mut chain = shared.chain();
     chain.push(WorkRequest {
         token: NOBODY,
-        operation: Operation::Send { invalidate: None, solicited: true },
+        operation: Operation::Send {
+            invalidate: None,
+            solicited: true,
+        },
         local: std::iter::once(whole).collect(),
         signalled: false,
     });

@@ -7,7 +7,10 @@ use millrace_wire::xdr::Decoder;
 /// Program, version and procedure of a call, at their fixed places (RFC 5531 section 9).
 fn procedure(message: &[u8]) -> Option<(u32, u32, u32)> {
     let word = |at: usize| {
-        message.get(at..at + 4)?.first_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes))
+        message
+            .get(at..at + 4)?
+            .first_chunk::<4>()
+            .map(|bytes| u32::from_be_bytes(*bytes))
     };
     Some((word(12)?, word(16)?, word(20)?))
 }

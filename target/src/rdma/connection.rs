@@ -88,7 +88,10 @@ impl Connection {
             counters: ConnectionCounters::default(),
         };
         connection.post_receives(shared, credits::FIRST_RECEIVES);
-        let parameters = ConnectParameters { limits, private_data: private_data(&settings) };
+        let parameters = ConnectParameters {
+            limits,
+            private_data: private_data(&settings),
+        };
         let ready = connection.posted.get() == credits::FIRST_RECEIVES
             && connection.reply_reserve.borrow().is_some();
         let queue_pair = request.queue_pair;
@@ -213,9 +216,13 @@ impl Connection {
         self.post_receives(shared, wanted);
         self.refill_reserve(shared);
         let covered = self.covered();
-        let granted = credits::grant(credits::Inputs { wish, most, covered });
+        let granted = credits::grant(credits::Inputs {
+            wish,
+            most,
+            covered,
+        });
         self.granted.set(granted);
-                granted
+        granted
     }
 
     /// Gives the receive of a message that gets no answer back.
@@ -264,7 +271,9 @@ impl Connection {
             Some(last) => (last.signalled, last.token) = (true, token),
             None => return Ok(Slices::new()),
         }
-        self.post(shared, chain).await.map_err(|Broken| WorkError::Flushed)?;
+        self.post(shared, chain)
+            .await
+            .map_err(|Broken| WorkError::Flushed)?;
         wait.await
     }
 
@@ -278,7 +287,9 @@ impl Connection {
 
     fn post_receives<S>(&self, shared: &Shared<S>, wanted: u32) {
         while self.covered() < wanted {
-            let Some(buffer) = shared.pool.try_acquire(self.receive_class) else { return };
+            let Some(buffer) = shared.pool.try_acquire(self.receive_class) else {
+                return;
+            };
             if !self.post_receive(buffer) {
                 return;
             }
@@ -286,7 +297,11 @@ impl Connection {
     }
 
     fn post_receive(&self, buffer: Buffer) -> bool {
-        let posted = self.fabric.borrow_mut().post_receive(self.queue_pair, buffer).is_ok();
+        let posted = self
+            .fabric
+            .borrow_mut()
+            .post_receive(self.queue_pair, buffer)
+            .is_ok();
         if posted {
             self.posted.set(self.posted.get() + 1);
         }

@@ -44,7 +44,13 @@ mod tests {
 
     #[test]
     fn rr1_cred_25_wishes_are_clamped() {
-        let at = |wish| grant(Inputs { wish, most: 128, covered: 1000 });
+        let at = |wish| {
+            grant(Inputs {
+                wish,
+                most: 128,
+                covered: 1000,
+            })
+        };
         assert_eq!((at(0), at(1), at(128), at(u32::MAX)), (1, 1, 128, 128));
     }
 

@@ -50,16 +50,31 @@ pub async fn inline<'a, S>(
 ) -> Result<Message<'a>, Failed> {
     let mut chunks = lists.reads.chunks().filter(|chunk| chunk.position > 0);
     let Some(first) = chunks.next() else {
-        return Ok(Message { buffer: None, length: message.len(), apart: None });
+        return Ok(Message {
+            buffer: None,
+            length: message.len(),
+            apart: None,
+        });
     };
     if chunks.next().is_none() && binding::keeps_apart(message) {
         let taken = first.taken().ok_or(Failed::Chunks)?;
-        let bulk = BulkArgument { position: taken.position, length: taken.length };
+        let bulk = BulkArgument {
+            position: taken.position,
+            length: taken.length,
+        };
         let apart = Some((bulk, first, 0));
-        return Ok(Message { buffer: None, length: message.len(), apart });
+        return Ok(Message {
+            buffer: None,
+            length: message.len(),
+            apart,
+        });
     }
     let (buffer, length) = put_back(puller, shared, message, lists).await?;
-    Ok(Message { buffer: Some(buffer), length, apart: None })
+    Ok(Message {
+        buffer: Some(buffer),
+        length,
+        apart: None,
+    })
 }
 
 /// Fetches a long message from its position zero chunk (RFC 5666 section 5.1).
@@ -76,7 +91,10 @@ pub async fn long<'a, S>(
         let rest = inline(puller, shared, &buffer[..total], lists).await?;
         return Ok(match rest.buffer {
             Some(_) => rest,
-            None => Message { buffer: Some(buffer), ..rest },
+            None => Message {
+                buffer: Some(buffer),
+                ..rest
+            },
         });
     }
     // Too long for anything but a WRITE whose data stands in the chunk: the part from the data on
@@ -90,9 +108,17 @@ pub async fn long<'a, S>(
                 length: u32::try_from(total - position).map_err(|_| Failed::Chunks)?,
             };
             let apart = Some((bulk, zero, position as u64));
-            Message { buffer: Some(buffer), length: position, apart }
+            Message {
+                buffer: Some(buffer),
+                length: position,
+                apart,
+            }
         }
-        None => Message { buffer: Some(buffer), length: fetched, apart: None },
+        None => Message {
+            buffer: Some(buffer),
+            length: fetched,
+            apart: None,
+        },
     })
 }
 
@@ -105,7 +131,10 @@ async fn fetch<S>(
 ) -> Result<Buffer, Failed> {
     let class = Class::for_size(length).ok_or(Failed::Chunks)?;
     let whole = shared.pool.acquire(class).await.into_slice(0..length);
-    puller.fetch(chunk, 0, &[whole.clone()]).await.map_err(|_| Failed::Broken)?;
+    puller
+        .fetch(chunk, 0, &[whole.clone()])
+        .await
+        .map_err(|_| Failed::Broken)?;
     whole.try_into_buffer().map_err(|_| Failed::Broken)
 }
 
@@ -119,8 +148,12 @@ async fn put_back<S>(
 ) -> Result<(Buffer, usize), Failed> {
     let chunks = || lists.reads.chunks().filter(|chunk| chunk.position > 0);
     let apart: u64 = chunks().map(|chunk| round_up(chunk.length())).sum();
-    let length = usize::try_from(apart).ok().and_then(|apart| apart.checked_add(message.len()));
-    let length = length.filter(|length| *length <= WHOLE).ok_or(Failed::Chunks)?;
+    let length = usize::try_from(apart)
+        .ok()
+        .and_then(|apart| apart.checked_add(message.len()));
+    let length = length
+        .filter(|length| *length <= WHOLE)
+        .ok_or(Failed::Chunks)?;
     let class = Class::for_size(length).ok_or(Failed::Chunks)?;
     let whole = shared.pool.acquire(class).await.into_slice(0..length);
     let (mut at, mut taken) = (0, 0);
@@ -136,7 +169,10 @@ async fn put_back<S>(
         let rounded = bytes.next_multiple_of(4);
         whole.fill_zero(at + bytes..at + rounded);
         let sink = whole.slice(at..at + bytes);
-        puller.fetch(chunk, 0, &[sink]).await.map_err(|_| Failed::Broken)?;
+        puller
+            .fetch(chunk, 0, &[sink])
+            .await
+            .map_err(|_| Failed::Broken)?;
         at += rounded;
     }
     whole.copy_from(at, message.get(taken..).ok_or(Failed::Chunks)?);

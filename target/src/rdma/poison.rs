@@ -25,7 +25,9 @@ pub struct PoisonedCalls {
 impl PoisonedCalls {
     /// None yet.
     pub fn new() -> Self {
-        Self { entries: RefCell::new(VecDeque::with_capacity(REMEMBERED)) }
+        Self {
+            entries: RefCell::new(VecDeque::with_capacity(REMEMBERED)),
+        }
     }
 
     /// Remembers a call.
@@ -41,7 +43,9 @@ impl PoisonedCalls {
     /// another call then.
     pub fn take(&self, client: IpAddr, xid: u32) -> bool {
         let mut entries = self.entries.borrow_mut();
-        let found = entries.iter().position(|entry| *entry == Entry { client, xid });
+        let found = entries
+            .iter()
+            .position(|entry| *entry == Entry { client, xid });
         found.map(|at| entries.remove(at)).is_some()
     }
 }

@@ -12,8 +12,14 @@ use crate::call::{Broken, Bulk};
 
 /// A segment as work requests name it.
 pub fn remote(segment: Segment) -> RemoteSegment {
-    let address = RemoteAddress { key: Key(segment.handle), offset: segment.offset };
-    RemoteSegment { address, length: segment.length }
+    let address = RemoteAddress {
+        key: Key(segment.handle),
+        offset: segment.offset,
+    };
+    RemoteSegment {
+        address,
+        length: segment.length,
+    }
 }
 
 /// Fetches the chunk that a call left apart, from its byte `skip` on.
@@ -32,7 +38,12 @@ impl<'a, S> Puller<'a, S> {
         xid: u32,
         apart: Option<(ReadChunk<'a>, u64)>,
     ) -> Self {
-        Self { shared, connection, xid, apart }
+        Self {
+            shared,
+            connection,
+            xid,
+            apart,
+        }
     }
 
     /// Fills `sinks` from a chunk's byte `skip` on.
@@ -54,7 +65,9 @@ impl<'a, S> Puller<'a, S> {
                 Ok(())
             }
             Err(WorkError::RemoteAccess) => {
-                self.shared.poisoned.remember(self.connection.peer().address, self.xid);
+                self.shared
+                    .poisoned
+                    .remember(self.connection.peer().address, self.xid);
                 Err(Broken)
             }
             Err(_) => Err(Broken),

@@ -26,7 +26,11 @@ pub async fn request<S: Serve>(
     let rules = shared.settings.get().rules;
     match Header::parse_call(&receive[..length], &rules) {
         // No reply has read chunks, so no RDMA_DONE is awaited; an error is never answered.
-        Ok(Header { body: Body::Done | Body::Error(_), .. }) | Err(Fault::Drop) => {
+        Ok(Header {
+            body: Body::Done | Body::Error(_),
+            ..
+        })
+        | Err(Fault::Drop) => {
             count(shared, connection, |counters| counters.dropped.add(1));
             connection.settle_unanswered(receive);
         }
@@ -81,7 +85,10 @@ async fn serve<S: Serve>(
         (None, _) => return Ok(Served::ChunkError),
     };
     // The XID of a long message is known only now (RFC 5666 section 4.1).
-    if header.check_xid(message, &shared.settings.get().rules).is_err() {
+    if header
+        .check_xid(message, &shared.settings.get().rules)
+        .is_err()
+    {
         return Ok(Served::ChunkError);
     }
 
@@ -103,7 +110,13 @@ async fn serve<S: Serve>(
         _ => Padding::default(),
     };
     let (peer, bulk) = (connection.peer(), bulk.as_slice());
-    let call = Call { peer, arrived, message, bulk, padding };
+    let call = Call {
+        peer,
+        arrived,
+        message,
+        bulk,
+        padding,
+    };
     let answer = shared.programs.serve(call, &mut puller, &mut reply).await;
     let parts = reply.into_parts();
     Ok(match answer {
@@ -117,7 +130,11 @@ async fn serve<S: Serve>(
         Answer::Broken => return Err(Broken),
         Answer::Silent | Answer::TooLarge => {
             shared.recycle_slices(parts.slices);
-            if answer == Answer::Silent { Served::Nothing } else { Served::ChunkError }
+            if answer == Answer::Silent {
+                Served::Nothing
+            } else {
+                Served::ChunkError
+            }
         }
     })
 }
@@ -137,7 +154,10 @@ async fn finish<S: Serve>(
             let _ = prepared.send(shared, connection, credits).await;
         }
         Ok(Served::ChunkError) => {
-            let fault = Fault::Chunk { words, reason: Reason::TooLarge };
+            let fault = Fault::Chunk {
+                words,
+                reason: Reason::TooLarge,
+            };
             refuse(shared, connection, receive, fault).await;
         }
         Ok(Served::Nothing) => {
@@ -149,12 +169,7 @@ async fn finish<S: Serve>(
 }
 
 /// Answers with an error of the transport (RFC 5666 section 4.2).
-async fn refuse<S>(
-    shared: &Shared<S>,
-    connection: &Rc<Connection>,
-    receive: Buffer,
-    fault: Fault,
-) {
+async fn refuse<S>(shared: &Shared<S>, connection: &Rc<Connection>, receive: Buffer, fault: Fault) {
     let wish = FirstWords::read(&receive).map_or(1, |words| words.credits);
     let mut buffer = connection.reply_buffer(shared).await;
     let Some(length) = answer::encode_fault(&fault, &mut buffer) else {
@@ -169,11 +184,7 @@ async fn refuse<S>(
     let _ = answer::send_fault(shared, connection, buffer, length, credits).await;
 }
 
-fn count<S>(
-    shared: &Shared<S>,
-    connection: &Rc<Connection>,
-    count: impl Fn(&ConnectionCounters),
-) {
+fn count<S>(shared: &Shared<S>, connection: &Rc<Connection>, count: impl Fn(&ConnectionCounters)) {
     count(connection.counters());
     count(&shared.counters);
 }

@@ -26,7 +26,11 @@ impl Settings {
             read_bytes: u64::from(transfer_max) + 64 * 1024,
             ..Rules::default()
         };
-        Self { inline: inline.max(MIN_INLINE), credits: credits.max(1), rules }
+        Self {
+            inline: inline.max(MIN_INLINE),
+            credits: credits.max(1),
+            rules,
+        }
     }
 }
 
@@ -49,7 +53,10 @@ impl Inline {
                 send: peer.receive_size.min(settings.inline),
                 invalidate: peer.remote_invalidation,
             },
-            None => Self { send: MIN_INLINE, invalidate: false },
+            None => Self {
+                send: MIN_INLINE,
+                invalidate: false,
+            },
         }
     }
 }

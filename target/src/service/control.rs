@@ -13,7 +13,6 @@ use millrace_admin::status::{
 use millrace_mempool::{Class, PoolGauges};
 use millrace_reactor::fabric::iwarp::IwarpCounters;
 use millrace_reactor::{ReactorHandle, Watchdog};
-use millrace_store::Store;
 use millrace_store::memory::MemoryStore;
 
 use super::status::ReactorReport;
@@ -21,7 +20,6 @@ use super::worker::Message;
 use crate::counters::Counters;
 use crate::exports::{Rules, Squash};
 use crate::rdma::ConnectionCounters;
-use crate::replay::ReplayCache;
 use crate::tcp::TcpCounters;
 
 /// How long a reactor may take to report.
@@ -50,8 +48,7 @@ pub struct ServiceControl {
     pub(super) reactors: Vec<ReactorHandle<Message>>,
     pub(super) parts: Vec<ReactorParts>,
     pub(super) exports: Vec<(Rules, MemoryStore)>,
-    pub(super) replay: ReplayCache,
-    watchdog: Arc<Watchdog>,
+    watchdog: Watchdog,
 }
 
 impl ServiceControl {
@@ -60,15 +57,22 @@ impl ServiceControl {
         reactors: Vec<ReactorHandle<Message>>,
         parts: Vec<ReactorParts>,
         exports: Vec<(Rules, MemoryStore)>,
-        replay: ReplayCache,
-        watchdog: Arc<Watchdog>,
+        watchdog: Watchdog,
     ) -> Self {
         let readiness = AtomicU8::new(Readiness::Ready as u8);
-        Self { config, readiness, reactors, parts, exports, replay, watchdog }
+        Self {
+            config,
+            readiness,
+            reactors,
+            parts,
+            exports,
+            watchdog,
+        }
     }
 
     pub(super) fn draining(&self) {
-        self.readiness.store(Readiness::Draining as u8, Ordering::Release);
+        self.readiness
+            .store(Readiness::Draining as u8, Ordering::Release);
     }
 
     /// Asks all reactors at once, then waits for each.
@@ -78,14 +82,22 @@ impl ServiceControl {
             .iter()
             .map(|reactor| {
                 let (answer, answered) = crossbeam_channel::bounded(1);
-                reactor.send(Message::Status(answer)).ok().map(|()| answered)
+                reactor
+                    .send(Message::Status(answer))
+                    .ok()
+                    .map(|()| answered)
             })
             .collect();
-        let answers = asked.into_iter().zip(&self.reactors).map(|(asked, reactor)| {
-            asked.and_then(|answered| answered.recv_timeout(PATIENCE).ok()).ok_or_else(|| {
-                ControlError::Unavailable(format!("{} does not answer", reactor.name()))
-            })
-        });
+        let answers = asked
+            .into_iter()
+            .zip(&self.reactors)
+            .map(|(asked, reactor)| {
+                asked
+                    .and_then(|answered| answered.recv_timeout(PATIENCE).ok())
+                    .ok_or_else(|| {
+                        ControlError::Unavailable(format!("{} does not answer", reactor.name()))
+                    })
+            });
         answers.collect()
     }
 
@@ -115,7 +127,9 @@ impl Control for ServiceControl {
     }
 
     fn health(&self) -> Health {
-        Health { stalled: self.stalled() }
+        Health {
+            stalled: self.stalled(),
+        }
     }
 
     fn config(&self) -> Arc<Config> {

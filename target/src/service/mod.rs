@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millrace_admin::config::Config;
-use millrace_reactor::{ReactorHandle, Watchdog};
+use millrace_reactor::ReactorHandle;
+
+use crate::rpcbind::Registration;
 
 pub use build::StartError;
 pub use control::ServiceControl;
@@ -34,8 +36,8 @@ pub struct Service {
     reactors: Vec<ReactorHandle<Message>>,
     addresses: Addresses,
     control: Arc<ServiceControl>,
-    // Ends with the service.
-    _watchdog: Arc<Watchdog>,
+    /// With the port mapper of this host.
+    registration: Option<Registration>,
 }
 
 impl Service {
@@ -64,6 +66,7 @@ impl Service {
     /// `patience`, closes all connections and waits for the reactors to end.
     pub fn drain(self, patience: Duration) {
         self.control.draining();
+        drop(self.registration);
         let deadline = Instant::now() + patience;
         for reactor in &self.reactors {
             // A reactor that is stuck with a full mailbox ends with the process.

@@ -30,7 +30,10 @@ impl Placement {
     /// For a number of reactors (at least one).
     #[must_use]
     pub fn new(reactors: usize, now: Instant) -> Self {
-        Self { since: now, reactors: vec![Load::default(); reactors.max(1)] }
+        Self {
+            since: now,
+            reactors: vec![Load::default(); reactors.max(1)],
+        }
     }
 
     /// Chooses a reactor, given the busy nanoseconds of each so far.
@@ -40,12 +43,20 @@ impl Placement {
             for (index, load) in self.reactors.iter_mut().enumerate() {
                 let total = busy(index);
                 let spent = Duration::from_nanos(total.saturating_sub(load.busy));
-                *load = Load { busy: total, share: spent.div_duration_f64(window), placed: 0 };
+                *load = Load {
+                    busy: total,
+                    share: spent.div_duration_f64(window),
+                    placed: 0,
+                };
             }
             self.since = now;
         }
         let score = |load: &Load| load.share + EXPECTED_LOAD * f64::from(load.placed);
-        let least = self.reactors.iter().enumerate().min_by(|a, b| score(a.1).total_cmp(&score(b.1)));
+        let least = self
+            .reactors
+            .iter()
+            .enumerate()
+            .min_by(|a, b| score(a.1).total_cmp(&score(b.1)));
         let chosen = least.map_or(0, |(index, _)| index);
         self.reactors[chosen].placed += 1;
         chosen

@@ -13,7 +13,9 @@ const FILE: &str = "handle-secret";
 /// # Errors
 /// The directory or file cannot be used, or the file has another length.
 pub fn load(directory: Option<&Path>) -> io::Result<[u8; 16]> {
-    let Some(directory) = directory else { return fresh() };
+    let Some(directory) = directory else {
+        return fresh();
+    };
     fs::create_dir_all(directory)?;
     let path = directory.join(FILE);
     match fs::read(&path) {
@@ -39,8 +41,12 @@ fn fresh() -> io::Result<[u8; 16]> {
 /// Writes beside and renames, so that a crash leaves the whole secret or none.
 fn keep(directory: &Path, path: &Path, secret: &[u8]) -> io::Result<()> {
     let beside = directory.join(format!("{FILE}.new"));
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&beside)?;
     file.write_all(secret)?;
     file.sync_all()?;
     fs::rename(&beside, path)?;

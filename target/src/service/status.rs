@@ -50,7 +50,9 @@ pub fn of(connection: &Connection, now: Instant) -> ConnectionReport {
         id: u64::from(id.generation) << 32 | u64::from(id.index),
         peer: std::net::SocketAddr::new(peer.address, peer.port).to_string(),
         provider: connection.provider,
-        age: now.saturating_duration_since(connection.since()).as_secs_f64(),
+        age: now
+            .saturating_duration_since(connection.since())
+            .as_secs_f64(),
         inline_send: connection.inline().send,
         granted,
         in_service,

@@ -16,6 +16,7 @@ use super::placement::Placement;
 use super::status::{self, ReactorReport};
 use crate::call::Serve;
 use crate::rdma::{Connection, Fabric, Shared};
+use crate::rpcbind::RpcbindServer;
 use crate::tcp::TcpServer;
 
 /// Calls of one reactor that are served side by side; more wait in order of arrival.
@@ -55,7 +56,12 @@ impl FabricSlot {
     /// Without connections yet; with a listener where this reactor has one.
     #[must_use]
     pub fn new(fabric: Fabric, limits: QueuePairLimits, listener: Option<ListenerId>) -> Self {
-        Self { fabric, limits, listener, connections: Vec::new() }
+        Self {
+            fabric,
+            limits,
+            listener,
+            connections: Vec::new(),
+        }
     }
 
     fn stop_listening(&mut self) {
@@ -104,6 +110,7 @@ pub struct Worker<S: Serve, F: Future<Output = ()>, M> {
     shared: Rc<Shared<S>>,
     fabrics: Vec<FabricSlot>,
     tcp: TcpServer<S>,
+    rpcbind: Option<RpcbindServer>,
     serve: M,
     tasks: TaskSet<F>,
     /// Whose call each task serves, by its index.
@@ -129,6 +136,7 @@ where
         shared: Rc<Shared<S>>,
         fabrics: Vec<FabricSlot>,
         tcp: TcpServer<S>,
+        rpcbind: Option<RpcbindServer>,
         serve: M,
     ) -> Self {
         Self {
@@ -136,6 +144,7 @@ where
             shared,
             fabrics,
             tcp,
+            rpcbind,
             serve,
             tasks: TaskSet::new(TASKS, Some(context.alarm())),
             serving: vec![None; TASKS],
@@ -153,7 +162,10 @@ where
         let mut work = 0;
         for index in 0..self.fabrics.len() {
             let mut events = std::mem::take(&mut self.events);
-            work += self.fabrics[index].fabric.borrow_mut().poll(now, &mut events);
+            work += self.fabrics[index]
+                .fabric
+                .borrow_mut()
+                .poll(now, &mut events);
             for event in events.drain(..) {
                 self.event(index, event, now);
             }
@@ -164,35 +176,63 @@ where
 
     fn event(&mut self, fabric: usize, event: Event, now: Instant) {
         match event {
-            Event::Received { queue_pair, buffer, length, .. } => {
-                let Some(connection) = self.fabrics[fabric].connection(queue_pair) else { return };
+            Event::Received {
+                queue_pair,
+                buffer,
+                length,
+                ..
+            } => {
+                let Some(connection) = self.fabrics[fabric].connection(queue_pair) else {
+                    return;
+                };
                 connection.received();
                 if self.drain.is_none() {
                     let connection = Rc::clone(connection);
                     let length = length as usize;
-                    self.start(Waiting { connection, receive: buffer, length, arrived: now });
+                    self.start(Waiting {
+                        connection,
+                        receive: buffer,
+                        length,
+                        arrived: now,
+                    });
                 }
             }
-            Event::Completed { token, result, local, .. } => {
+            Event::Completed {
+                token,
+                result,
+                local,
+                ..
+            } => {
                 let outcome = result.map(|()| local);
                 // Nobody waits for most work requests.
                 let _ = self.shared.completions.complete(token, outcome);
             }
             Event::Incoming(incoming) => self.place(fabric, incoming, now),
-            Event::ConnectRequest { queue_pair, peer, private_data, .. } => {
+            Event::ConnectRequest {
+                queue_pair,
+                peer,
+                private_data,
+                ..
+            } => {
                 let slot = &mut self.fabrics[fabric];
                 if self.drain.is_some() {
                     slot.fabric.borrow_mut().reject(queue_pair, &[]);
                     return;
                 }
                 let (shared, limits) = (&self.shared, slot.limits);
-                let request = crate::rdma::Request { queue_pair, peer, private_data: &private_data };
+                let request = crate::rdma::Request {
+                    queue_pair,
+                    peer,
+                    private_data: &private_data,
+                };
                 match Connection::accept(shared, &slot.fabric, fabric, &request, limits, now) {
                     Some(connection) => slot.insert(connection),
                     None => tracing::warn!(%peer, "connection rejected: no buffers are free"),
                 }
             }
-            Event::Established { queue_pair, depths, .. } => {
+            Event::Established {
+                queue_pair, depths, ..
+            } => {
                 if let Some(connection) = self.fabrics[fabric].connection(queue_pair) {
                     let inline = connection.inline();
                     tracing::info!(
@@ -234,7 +274,12 @@ where
     }
 
     fn spawn(&mut self, call: Waiting) {
-        let Waiting { connection, receive, length, arrived } = call;
+        let Waiting {
+            connection,
+            receive,
+            length,
+            arrived,
+        } = call;
         let shared = Rc::clone(&self.shared);
         let future = (self.serve)(shared, Rc::clone(&connection), receive, length, arrived);
         if let Ok(task) = self.tasks.spawn(future) {
@@ -255,7 +300,9 @@ where
             }
         }
         while self.tasks.len() < self.tasks.capacity() {
-            let Some(call) = self.backlog.pop_front() else { break };
+            let Some(call) = self.backlog.pop_front() else {
+                break;
+            };
             self.spawn(call);
         }
         work
@@ -263,7 +310,9 @@ where
 
     fn place(&mut self, fabric: usize, incoming: Incoming, now: Instant) {
         let chosen = self.placement.place(now, |index| {
-            self.peers.get(index).map_or(0, |peer| peer.counters().busy_ns())
+            self.peers
+                .get(index)
+                .map_or(0, |peer| peer.counters().busy_ns())
         });
         let mut left = Message::Adopt(fabric, incoming);
         if let Some(peer) = self.peers.get(chosen) {
@@ -280,7 +329,9 @@ where
     }
 
     fn adopt(&mut self, fabric: usize, incoming: Incoming, now: Instant) {
-        let Some(slot) = self.fabrics.get(fabric) else { return };
+        let Some(slot) = self.fabrics.get(fabric) else {
+            return;
+        };
         let peer = incoming.peer;
         if let Err(error) = slot.fabric.borrow_mut().adopt(incoming, now) {
             tracing::warn!(%peer, %error, "connection could not be taken over");
@@ -291,20 +342,29 @@ where
         let arrived: Vec<TcpStream> = self.tcp.accepted().collect();
         for socket in arrived {
             let chosen = self.placement.place(now, |index| {
-                self.peers.get(index).map_or(0, |peer| peer.counters().busy_ns())
+                self.peers
+                    .get(index)
+                    .map_or(0, |peer| peer.counters().busy_ns())
             });
             // A reactor whose mailbox is full takes no more; the client tries again.
-            let _ = self.peers.get(chosen).map(|peer| peer.send(Message::AdoptTcp(socket)));
+            let _ = self
+                .peers
+                .get(chosen)
+                .map(|peer| peer.send(Message::AdoptTcp(socket)));
         }
     }
 
     fn connections(&self) -> impl Iterator<Item = &Rc<Connection>> {
-        self.fabrics.iter().flat_map(|slot| slot.connections.iter().flatten())
+        self.fabrics
+            .iter()
+            .flat_map(|slot| slot.connections.iter().flatten())
     }
 
     /// Carries a drain on. Returns whether it is done.
     fn drain(&mut self, now: Instant) -> bool {
-        let Some(mut drain) = self.drain else { return false };
+        let Some(mut drain) = self.drain else {
+            return false;
+        };
         let idle = self.tasks.is_empty() && self.backlog.is_empty();
         let late = now >= drain.deadline;
         if !drain.closed && (idle || late) {
@@ -330,11 +390,18 @@ where
     const ACTIVITIES: &'static [&'static str] = &["fabric", "records", "tasks", "flush"];
 
     fn turn(&mut self, turn: &Turn) -> usize {
-        let (counters, activity) = (self.context.counters().clone(), self.context.activity().clone());
+        let (counters, activity) = (
+            self.context.counters().clone(),
+            self.context.activity().clone(),
+        );
         activity.enter(0);
         let mut fabric = self.poll_fabrics(turn.now);
         activity.enter(1);
-        let records = self.tcp.poll(turn.now);
+        let mut records = self.tcp.poll(turn.now);
+        records += self
+            .rpcbind
+            .as_mut()
+            .map_or(0, |rpcbind| rpcbind.poll(turn.now));
         self.hand_out_tcp(turn.now);
         activity.enter(2);
         let tasks = self.run_tasks();
@@ -369,12 +436,19 @@ where
                     slot.stop_listening();
                 }
                 self.tcp.stop_listening();
+                self.rpcbind = None;
                 // Calls that wait are not begun any more: their clients send them again.
                 self.backlog.clear();
-                self.drain.get_or_insert(Drain { deadline, closed: false });
+                self.drain.get_or_insert(Drain {
+                    deadline,
+                    closed: false,
+                });
             }
             Message::Status(answer) => {
-                let connections = self.connections().map(|one| status::of(one, turn.now)).collect();
+                let connections = self
+                    .connections()
+                    .map(|one| status::of(one, turn.now))
+                    .collect();
                 // Whoever asked may have gone.
                 let _ = answer.try_send(ReactorReport {
                     connections,
@@ -390,12 +464,23 @@ where
             list.extend(slot.fabric.borrow().wake_descriptor());
         }
         self.tcp.descriptors(list);
+        if let Some(rpcbind) = &self.rpcbind {
+            rpcbind.descriptors(list);
+        }
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let fabrics = self.fabrics.iter().filter_map(|slot| slot.fabric.borrow().next_deadline());
+        let fabrics = self
+            .fabrics
+            .iter()
+            .filter_map(|slot| slot.fabric.borrow().next_deadline());
         let drain = self.drain.map(|drain| drain.deadline);
-        fabrics.chain(self.tcp.next_deadline()).chain(drain).min()
+        let rpcbind = self.rpcbind.as_ref().and_then(RpcbindServer::next_deadline);
+        fabrics
+            .chain(self.tcp.next_deadline())
+            .chain(rpcbind)
+            .chain(drain)
+            .min()
     }
 
     fn stopped(&self) -> bool {

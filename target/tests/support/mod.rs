@@ -36,7 +36,9 @@ pub const LIMITS: Limits = Limits {
 pub fn rules(path: &str) -> Rules {
     Rules {
         path: path.to_owned(),
-        clients: ["0.0.0.0/0", "::/0"].map(|network| network.parse().expect("a network")).to_vec(),
+        clients: ["0.0.0.0/0", "::/0"]
+            .map(|network| network.parse().expect("a network"))
+            .to_vec(),
         read_only: false,
         squash: Squash::None,
         anonymous_uid: 65534,

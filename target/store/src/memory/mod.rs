@@ -113,7 +113,11 @@ impl MemoryStore {
     #[must_use]
     pub fn usage(&self) -> Usage {
         let Tree { space, table, .. } = &*self.tree;
-        Usage { total_bytes: space.total(), used_bytes: space.used(), inodes: table.count() }
+        Usage {
+            total_bytes: space.total(),
+            used_bytes: space.used(),
+            inodes: table.count(),
+        }
     }
 }
 
