@@ -14,6 +14,7 @@
 
 pub mod chain;
 pub mod iwarp;
+pub mod loopback;
 
 use std::net::SocketAddr;
 use std::time::Instant;

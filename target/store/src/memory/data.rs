@@ -22,7 +22,7 @@ use super::extent::Extent;
 use super::inode::{File, Inode};
 use super::map::{Span, spans};
 use super::permission::{require_read, require_write};
-use super::space::{BLOCK, PAGE, Space};
+use super::space::{BLOCK, PAGE, Purpose, Space};
 use super::tree::Tree;
 use super::{SIZE_MAX, lock};
 use crate::{
@@ -191,7 +191,7 @@ impl Tree {
             };
             let fresh = own.is_none();
             let extent = own
-                .or_else(|| Extent::allocate(&self.space, span.size))
+                .or_else(|| Extent::allocate(&self.space, span.size, Purpose::Grow))
                 .ok_or(StoreError::NoSpace)?;
             reservation.in_place &= !fresh;
             reservation.pieces.push(Piece {
@@ -340,7 +340,7 @@ fn replacements(
     reservation: &Reservation,
 ) -> Result<Vec<Arc<Extent>>> {
     let gone = |piece: &&Piece| !piece.fresh && file.map.get(piece.span.base).is_none();
-    let allocate = |piece: &Piece| Extent::allocate(space, piece.span.size);
+    let allocate = |piece: &Piece| Extent::allocate(space, piece.span.size, Purpose::Grow);
     let extents: Option<_> = reservation
         .pieces
         .iter()
@@ -357,14 +357,15 @@ fn cut_last_extent(space: &Arc<Space>, file: &File, size: u64) {
     let Some(old) = (kept > 0).then(|| file.map.get(size)).flatten() else {
         return;
     };
-    match Extent::allocate(space, extent_size) {
+    match Extent::allocate(space, extent_size, Purpose::Shrink) {
         Some(copy) => {
             copy.copy_from(&old, 0..kept);
             copy.zero(kept..extent_size);
             file.map.put(size, copy);
         }
-        // A full store must still shrink. Only a write that lands in this very extent right now
-        // could leave bytes behind, and they are that file's own.
+        // A full store must still shrink, even when operations in flight hold the spare memory.
+        // Only a write that lands in this very extent right now could leave bytes behind, and
+        // they are that file's own.
         None => old.zero(kept..extent_size),
     }
 }

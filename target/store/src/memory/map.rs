@@ -206,7 +206,7 @@ fn prune(link: &ArcSwapOption<Node>, level: usize, first: u64, kept: u64) -> u64
 mod tests {
     use millrace_mempool::{HugepagePolicy, Registry};
 
-    use super::super::space::Space;
+    use super::super::space::{Purpose, Space};
     use super::*;
 
     const FAR: u64 = i64::MAX as u64 - 1;
@@ -216,7 +216,7 @@ mod tests {
     }
 
     fn put(map: &ExtentMap, space: &Arc<Space>, offset: u64) -> Arc<Extent> {
-        let extent = Extent::allocate(space, extent_size(offset)).unwrap();
+        let extent = Extent::allocate(space, extent_size(offset), Purpose::Grow).unwrap();
         map.put(offset, extent.clone());
         extent
     }
