@@ -1,5 +1,7 @@
 //! Log lines.
 
+use std::io::IsTerminal;
+
 use anyhow::{Context, Result};
 use tracing_subscriber::EnvFilter;
 
