@@ -57,7 +57,8 @@ pub async fn inline<'a, S>(
             apart: None,
         });
     };
-    if chunks.next().is_none() && binding::keeps_apart(message) {
+    let alone = chunks.next().is_none() && first.position >= binding::FIXED_WORDS;
+    if alone && binding::keeps_apart(message) {
         let taken = first.taken().ok_or(Failed::Chunks)?;
         let bulk = BulkArgument {
             position: taken.position,
