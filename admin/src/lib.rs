@@ -1,9 +1,20 @@
 //! The management plane: configuration, metrics and the HTTP API.
 //!
 //! Nothing here runs on a reactor. The service hands in what it wants shown: it fills metric
-//! families through a trait and answers for its state through another, so this crate knows
-//! neither connections nor reactors, only their snapshots.
+//! families through [`metrics::MetricsSource`] and answers for its state through
+//! [`control::Control`], so this crate knows neither connections nor reactors, only their
+//! snapshots in [`status`].
+//!
+//! - [`config`]: the file of `millraced`, read and checked.
+//! - [`metrics`]: slots the data path writes, and the scrape.
+//! - [`status`], [`control`]: what is running, as values.
+//! - [`api`]: HTTP on a thread of its own.
+//! - [`client`]: the requester of `millracectl` and of tests.
 #![forbid(unsafe_code)]
 
+pub mod api;
+pub mod client;
 pub mod config;
+pub mod control;
 pub mod metrics;
+pub mod status;

@@ -75,6 +75,15 @@ impl Pool {
         Arc::clone(&self.inner.gauges)
     }
 
+    /// Bytes of the pages under the memory that the pool began with.
+    pub fn page_size(&self) -> usize {
+        let state = self.inner.state.borrow();
+        state
+            .extents
+            .first()
+            .map_or(0, |extent| extent.arena().page_size())
+    }
+
     /// Adds memory, free for the classes that need it. Mapping it stalls the calling thread.
     ///
     /// # Errors

@@ -217,3 +217,16 @@ fn parts_stay_inside_the_slice() {
     let slice = pool.try_acquire(Class::Control).unwrap().into_slice(0..10);
     slice.copy_from(8, b"abc");
 }
+
+#[cfg(debug_assertions)]
+#[test]
+#[should_panic(expected = "free memory was written to")]
+fn debug_builds_notice_writes_to_free_memory() {
+    let pool = pool();
+    let slice = pool.try_acquire(Class::Control).unwrap().into_slice(0..10);
+    let stale = slice.as_ptr();
+    drop(slice);
+    // SAFETY: the pool keeps the memory mapped, and nobody else refers to it.
+    unsafe { stale.write(1) };
+    let _ = pool.try_acquire(Class::Control);
+}

@@ -23,5 +23,5 @@ pub use self::core::{Context, PollMode, Turn, Worker};
 pub use activity::Activity;
 pub use alarm::Alarm;
 pub use counters::{CoreCounters, Source};
-pub use spawn::{ReactorConfig, ReactorHandle, SendError, SpawnError, spawn};
+pub use spawn::{ReactorConfig, ReactorHandle, SendError, SpawnError, allowed_cores, spawn};
 pub use watchdog::{Stall, Watchdog};

@@ -190,10 +190,17 @@ where
     }
 }
 
+/// The cores that this thread may use, by number. Ask before pinning: a pinned thread may use its
+/// own core only.
+#[must_use]
+pub fn allowed_cores() -> Vec<usize> {
+    let cores = core_affinity::get_core_ids().unwrap_or_default();
+    cores.into_iter().map(|core| core.id).collect()
+}
+
 /// The library that pins threads aborts on numbers beyond its table, so none reaches it unchecked.
 fn check_core(core: usize) -> Result<(), SpawnError> {
-    let allowed = core_affinity::get_core_ids().unwrap_or_default();
-    let allowed: Vec<usize> = allowed.into_iter().map(|core| core.id).collect();
+    let allowed = allowed_cores();
     if allowed.contains(&core) {
         Ok(())
     } else {

@@ -1,6 +1,7 @@
 //! Notices reactors that stop turning, and names what they are stuck in.
 
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,7 @@ pub struct Stall {
 /// Watches reactors from a thread of its own, which ends when this value is dropped.
 #[derive(Debug)]
 pub struct Watchdog {
+    stalls: Arc<Mutex<Vec<Stall>>>,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -42,11 +44,14 @@ impl Watchdog {
     pub fn spawn<M>(reactors: &[ReactorHandle<M>]) -> io::Result<Self> {
         let mut monitor = Monitor::new(reactors.iter().map(|reactor| reactor.context().clone()));
         let (stop, stopped) = bounded(0);
+        let stalls: Arc<Mutex<Vec<Stall>>> = Arc::default();
+        let known = Arc::clone(&stalls);
         let thread = thread::Builder::new()
             .name("watchdog".into())
             .spawn(move || {
                 while stopped.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                     monitor.check(Instant::now(), |stall| {
+                        note(&known, &stall);
                         let Stall {
                             reactor,
                             activity,
@@ -62,9 +67,27 @@ impl Watchdog {
                 }
             })?;
         Ok(Self {
+            stalls,
             stop: Some(stop),
             thread: Some(thread),
         })
+    }
+
+    /// The reactors that do not turn now, as they were when that was found.
+    pub fn stalls(&self) -> Vec<Stall> {
+        self.stalls
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+/// Keeps the list of stalls that are not over.
+fn note(stalls: &Mutex<Vec<Stall>>, stall: &Stall) {
+    let mut stalls = stalls.lock().unwrap_or_else(PoisonError::into_inner);
+    stalls.retain(|known| known.reactor != stall.reactor);
+    if !stall.over {
+        stalls.push(stall.clone());
     }
 }
 

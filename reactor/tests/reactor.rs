@@ -194,6 +194,58 @@ fn a_full_mailbox_gives_the_message_back() {
     stop(&reactor);
 }
 
+/// Is sent each message between its last idle turn and its sleep.
+struct Disturbed {
+    ask: Sender<()>,
+    sent: Receiver<()>,
+    messages: u64,
+    since: Instant,
+}
+
+impl Worker for Disturbed {
+    type Message = ();
+
+    fn turn(&mut self, turn: &Turn) -> usize {
+        assert!(turn.now < self.since + LOST, "a wake-up was lost");
+        0
+    }
+    fn message(&mut self, (): (), _: &Turn) {
+        self.messages += 1;
+    }
+    fn descriptors(&self, _: &mut Vec<RawFd>) {
+        self.ask.send(()).unwrap();
+        self.sent.recv().unwrap();
+    }
+    fn next_deadline(&self) -> Option<Instant> {
+        Some(self.since + LOST)
+    }
+    fn stopped(&self) -> bool {
+        self.messages == 100
+    }
+}
+
+#[test]
+fn a_message_just_before_sleep_prevents_it() {
+    let (ask, asked) = bounded(0);
+    let (answer, sent) = bounded(0);
+    let reactor = spawn(config(SLEEPY), move |_| {
+        Ok(Disturbed {
+            ask,
+            sent,
+            messages: 0,
+            since: Instant::now(),
+        })
+    })
+    .unwrap();
+    for () in asked {
+        reactor.send(()).unwrap();
+        answer.send(()).unwrap();
+    }
+    reactor.join().unwrap();
+    assert_eq!(reactor.counters().messages(), 100);
+    assert_eq!(reactor.counters().sleeps(), 0);
+}
+
 /// Tasks that other threads wake while the reactor falls asleep.
 struct Woken {
     tasks: TaskSet<std::pin::Pin<Box<dyn Future<Output = ()>>>>,
@@ -250,6 +302,10 @@ fn no_wake_is_lost_to_sleep() {
     };
     let waker = receiver.recv().unwrap();
     for round in 1..=ROUNDS {
+        // Rings at every moment of the turns that lead to sleep.
+        for _ in 0..round % 500 {
+            std::hint::spin_loop();
+        }
         asked.store(round, SeqCst);
         waker.wake_by_ref();
         // One wake per round: if it were lost, nobody would ever answer.

@@ -312,7 +312,7 @@ fn arguments<'a, T: Decode<'a>>(input: &mut Decoder<'a>) -> Result<T, Refused> {
 fn procedure_unavailable(
     xid: u32,
     counters: &Counters,
-) -> (ReplyHeader<'static>, &crate::counters::Count) {
+) -> (ReplyHeader<'static>, &millrace_admin::metrics::Counter) {
     (
         answer_to(xid, Accepted::ProcedureUnavailable),
         &counters.procedure_unavailable,

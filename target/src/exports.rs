@@ -8,10 +8,9 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use arrayvec::ArrayVec;
+use millrace_admin::config::Network;
 use millrace_store::{Caller, Store};
 use siphasher::sip::SipHasher24;
-
-use crate::network::{Network, admits};
 
 /// Longest path of an export, and of a MOUNT request (RFC 1813 section 5.1.2).
 pub const PATH_MAX: usize = 1024;
@@ -63,7 +62,7 @@ impl Rules {
     /// Whether a client may use the export.
     #[must_use]
     pub fn admits(&self, client: IpAddr) -> bool {
-        admits(&self.clients, client)
+        self.clients.iter().any(|network| network.contains(client))
     }
 
     /// Who a caller is to the store: `None` came without credentials.
@@ -182,7 +181,8 @@ impl<S: Store> Exports<S> {
 
 fn is_normal(path: &str) -> bool {
     let mut components = path.split('/');
-    path.len() <= PATH_MAX
+    path.starts_with('/')
+        && path.len() <= PATH_MAX
         && components.next() == Some("")
         && (path == "/" || components.all(|name| !matches!(name, "" | "." | "..")))
 }

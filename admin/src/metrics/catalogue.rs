@@ -91,6 +91,18 @@ families! {
         "Bytes moved by RDMA, by operation.";
     RDMA_FAILURES = Counter "millrace_rdma_failures_total" ["provider", "status"]
         "RDMA work that completed in error, by status.";
+    FABRIC_FRAMES = Counter "millrace_fabric_frames_total" ["provider", "direction"]
+        "Frames of the software provider (FPDUs).";
+    FABRIC_BYTES = Counter "millrace_fabric_bytes_total" ["provider", "direction"]
+        "Bytes on the network, headers and all.";
+    FABRIC_DIRECT_BYTES = Counter "millrace_fabric_direct_bytes_total" ["provider"]
+        "Received bytes that the kernel put straight into registered memory.";
+    FABRIC_SYSTEM_CALLS = Counter "millrace_fabric_system_calls_total" ["provider", "call"]
+        "System calls to receive, to send, and to ask which sockets are ready.";
+    FABRIC_CRC_ERRORS = Counter "millrace_fabric_crc_errors_total" ["provider"]
+        "Frames with a wrong check value; each ended its connection.";
+    FABRIC_TERMINATES = Counter "millrace_fabric_terminates_total" ["provider", "direction"]
+        "Terminate messages, each of which ended a connection in error.";
     EXPOSURES = Gauge "millrace_exposures" ["core"]
         "Memory regions advertised for read-chunk replies until RDMA_DONE.";
     EXPOSURES_EXPIRED = Counter "millrace_exposures_expired_total" ["core"]

@@ -29,8 +29,7 @@ pub const fn largest_reply(procedure: Procedure, asked: u32) -> usize {
         Procedure::Getattr => STATUS + FileAttributes::LENGTH,
         Procedure::Setattr | Procedure::Remove | Procedure::Rmdir => STATUS + WEAK,
         Procedure::Lookup => STATUS + HANDLE + 2 * ATTRIBUTES,
-        Procedure::Access => STATUS + ATTRIBUTES + 4,
-        Procedure::Readlink => STATUS + ATTRIBUTES + 4,
+        Procedure::Access | Procedure::Readlink => STATUS + ATTRIBUTES + 4,
         Procedure::Read => STATUS + ATTRIBUTES + 4 + 4 + 4,
         Procedure::Write => STATUS + WEAK + 4 + 4 + 8,
         Procedure::Create | Procedure::Mkdir | Procedure::Symlink | Procedure::Mknod => {

@@ -12,6 +12,10 @@
 //! Send are placed at the peer before that Send completes there. RDMA Reads may complete after
 //! later Sends were sent; post what depends on a Read after its completion.
 
+pub mod chain;
+pub mod iwarp;
+pub mod loopback;
+
 use std::net::SocketAddr;
 use std::time::Instant;
 

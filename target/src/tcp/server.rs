@@ -19,7 +19,7 @@ use super::connection::{Connection, Ended, Reading};
 use super::gather::Gather;
 use super::worker::{Queue, Request, Served, work};
 use crate::call::{Answer, Peer, Serve, TransportKind};
-use crate::counters::Count;
+use millrace_admin::metrics::Counter;
 
 /// Least time between two looks at the sockets while nothing happens: a system call per turn of a
 /// busy reactor would cost its RDMA connections more than TCP clients can notice.
@@ -66,19 +66,19 @@ struct Slot {
 #[derive(Debug, Default)]
 pub struct TcpCounters {
     /// Connections taken.
-    pub accepted: Count,
+    pub accepted: Counter,
     /// Connections turned away at the bound.
-    pub refused: Count,
+    pub refused: Counter,
     /// Connections ended, for whatever reason.
-    pub ended: Count,
+    pub ended: Counter,
     /// Connections ended because the peer broke the rules or was too slow.
-    pub misbehaved: Count,
+    pub misbehaved: Counter,
     /// Records received.
-    pub records: Count,
+    pub records: Counter,
     /// Replies sent.
-    pub replies: Count,
+    pub replies: Counter,
     /// Times that reading had to stop until calls were answered.
-    pub held: Count,
+    pub held: Counter,
 }
 
 type Worker = Pin<Box<dyn Future<Output = ()>>>;

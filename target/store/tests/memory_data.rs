@@ -3,10 +3,33 @@
 mod common;
 
 use common::*;
-use millrace_store::{Handle, Stability, Store, WriteVerifier};
+use millrace_mempool::Slice;
+use millrace_store::memory::{MemoryStore, SIZE_MAX};
+use millrace_store::{Handle, Stability, StagedWrite, Store, StoreError, WriteVerifier};
 
-fn file(store: &millrace_store::memory::MemoryStore) -> Handle {
+const PAGE: u64 = 4096;
+const BLOCK: u64 = 64 * 1024;
+
+fn file(store: &MemoryStore) -> Handle {
     create(store, &ROOT, store.root(), b"file")
+}
+
+fn resize(store: &MemoryStore, file: Handle, bytes: u64) {
+    now(store.set_attributes(&ROOT, file, &size(bytes), None))
+        .result
+        .unwrap();
+}
+
+fn stage(store: &MemoryStore, file: Handle, offset: u64, length: u32) -> (StagedWrite, Vec<Slice>) {
+    let mut slices = Vec::new();
+    let staged = now(store.stage_write(&ROOT, file, offset, length, &mut slices)).unwrap();
+    (staged, slices)
+}
+
+fn commit(store: &MemoryStore, staged: StagedWrite) {
+    now(store.commit_write(staged, Stability::FileSync))
+        .result
+        .unwrap();
 }
 
 #[test]
@@ -41,4 +64,321 @@ fn reads_stop_at_the_end_of_the_file() {
         let (bytes, outcome) = read_as(&store, &ROOT, file, offset, u32::MAX).unwrap();
         assert_eq!((bytes.len(), outcome.end_of_file), (0, true));
     }
+}
+
+#[test]
+fn slices_of_others_are_left_alone() {
+    let store = store();
+    let file = file(&store);
+    write(&store, file, 0, b"one").unwrap();
+    let mut slices = Vec::new();
+    for _ in 0..2 {
+        now(store.read(&ROOT, file, 0, 3, &mut slices)).unwrap();
+    }
+    let big = store_total(&store) as u32 + 1;
+    let refused = now(store.stage_write(&ROOT, file, 0, big, &mut slices));
+    assert_eq!(refused.map(|_| ()), Err(StoreError::NoSpace));
+    assert_eq!(gather(&slices), b"oneone");
+}
+
+fn store_total(store: &MemoryStore) -> u64 {
+    now(store.statistics(store.root())).unwrap().total_bytes
+}
+
+#[test]
+fn holes_are_zeros_and_take_no_space() {
+    let store = store();
+    let file = file(&store);
+    let far = SIZE_MAX - 10;
+    write(&store, file, far, b"0123456789").unwrap();
+    assert_eq!(attributes(&store, file).size, SIZE_MAX);
+    assert_eq!(attributes(&store, file).used, BLOCK);
+    assert_eq!(used(&store), BLOCK);
+    assert_eq!(read(&store, file, far - 5, 15), b"\0\0\0\0\x000123456789");
+    assert_eq!(read(&store, file, 1 << 40, 1 << 20), vec![0; 1 << 20]);
+    assert_eq!(
+        write(&store, file, SIZE_MAX, b"x"),
+        Err(StoreError::TooLarge)
+    );
+    assert_eq!(
+        write(&store, file, u64::MAX, b"x"),
+        Err(StoreError::TooLarge)
+    );
+    resize(&store, file, 10);
+    assert_eq!(used(&store), 0);
+    assert_eq!(read(&store, file, 0, 100), vec![0; 10]);
+}
+
+#[test]
+fn staged_bytes_are_seen_when_they_are_committed() {
+    let store = store();
+    let file = file(&store);
+    resize(&store, file, 100);
+    let (staged, slices) = stage(&store, file, 10, 5000);
+    fill(&slices, &[7; 5000]);
+    assert_eq!(read(&store, file, 0, 6000), vec![0; 100]);
+    assert_eq!(attributes(&store, file).used, 0);
+    assert_eq!(used(&store), 2 * PAGE, "reservations count");
+    commit(&store, staged);
+    let expected: Vec<_> = [0; 10].into_iter().chain([7; 5000]).collect();
+    assert_eq!(read(&store, file, 0, 6000), expected);
+    assert_eq!(attributes(&store, file).used, 2 * PAGE);
+}
+
+#[test]
+fn a_dropped_staged_write_leaves_nothing() {
+    let store = store();
+    let file = file(&store);
+    let (staged, slices) = stage(&store, file, 0, 1 << 20);
+    fill(&slices, &[7; 1 << 20]);
+    assert_eq!(used(&store), 1 << 20);
+    drop(staged);
+    assert_eq!(used(&store), 1 << 20, "a fabric may still write there");
+    drop(slices);
+    assert_eq!(used(&store), 0);
+    assert_eq!(attributes(&store, file).size, 0);
+}
+
+#[test]
+fn writes_to_one_hole_are_merged() {
+    let store = store();
+    let file = file(&store);
+    for base in [0, 10 * BLOCK] {
+        let (first, first_slices) = stage(&store, file, base, 1000);
+        let (second, second_slices) = stage(&store, file, base + 500, 1000);
+        fill(&first_slices, &[1; 1000]);
+        fill(&second_slices, &[2; 1000]);
+        commit(&store, second);
+        assert_eq!(read(&store, file, base, 500), vec![0; 500]);
+        commit(&store, first);
+        drop((first_slices, second_slices));
+        let expected: Vec<_> = [1; 1000].into_iter().chain([2; 500]).collect();
+        assert_eq!(read(&store, file, base, 5000), expected);
+    }
+    assert_eq!(used(&store), PAGE + BLOCK);
+    assert_eq!(attributes(&store, file).used, PAGE + BLOCK);
+}
+
+#[test]
+fn appending_inside_an_extent_shows_nothing_early() {
+    let store = store();
+    let file = file(&store);
+    write(&store, file, 0, &[1; 1000]).unwrap();
+    let (staged, slices) = stage(&store, file, 1000, 1000);
+    fill(&slices, &[2; 1000]);
+    resize(&store, file, 3000);
+    assert_eq!(read(&store, file, 1000, 2000), vec![0; 2000]);
+    commit(&store, staged);
+    assert_eq!(
+        read(&store, file, 1000, 2000),
+        [[2; 1000], [0; 1000]].concat()
+    );
+    drop(slices);
+    assert_eq!(used(&store), PAGE);
+}
+
+#[test]
+fn an_overwrite_outlives_a_truncation_before_its_commit() {
+    let store = store();
+    let file = file(&store);
+    for length in [3 * PAGE, 3 * BLOCK] {
+        write(&store, file, 0, &vec![1; length as usize]).unwrap();
+        for kept in [0, 100, PAGE, BLOCK + 100]
+            .into_iter()
+            .filter(|kept| *kept < length)
+        {
+            write(&store, file, 0, &vec![1; length as usize]).unwrap();
+            let (staged, slices) = stage(&store, file, 0, length as u32);
+            fill(&slices[..1], &vec![2; slices[0].len()]);
+            resize(&store, file, kept);
+            fill(&slices[1..], &vec![2; length as usize - slices[0].len()]);
+            commit(&store, staged);
+            let found = read(&store, file, 0, 1 << 20);
+            assert!(found == vec![2; length as usize], "{length} cut to {kept}");
+        }
+        assert_eq!(attributes(&store, file).used, used(&store));
+        resize(&store, file, 0);
+        assert_eq!(used(&store), 0);
+    }
+}
+
+#[test]
+fn bytes_that_land_after_a_truncation_do_not_come_back() {
+    let store = store();
+    let file = file(&store);
+    for length in [PAGE, 3 * BLOCK] {
+        write(&store, file, 0, &vec![1; length as usize]).unwrap();
+        let (staged, slices) = stage(&store, file, 0, length as u32);
+        resize(&store, file, length - 100);
+        fill(&slices, &vec![2; length as usize]);
+        drop(staged);
+        resize(&store, file, length);
+        assert_eq!(read(&store, file, length - 100, 100), vec![0; 100]);
+        resize(&store, file, 0);
+    }
+}
+
+#[test]
+fn shrinking_and_growing_shows_zeros() {
+    let store = store();
+    let file = file(&store);
+    for length in [5000, 200_000] {
+        for kept in [0, 1, 4095, 4096, 4097] {
+            write(&store, file, 0, &vec![1; length]).unwrap();
+            resize(&store, file, kept);
+            resize(&store, file, length as u64);
+            let expected: Vec<_> = (0..length)
+                .map(|index| u8::from(index < kept as usize))
+                .collect();
+            assert!(
+                read(&store, file, 0, length as u32) == expected,
+                "{length} cut to {kept}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_limit_is_exact_and_space_comes_back() {
+    let store = store_of(config(BLOCK + 5 * PAGE));
+    let file = file(&store);
+    write(
+        &store,
+        file,
+        0,
+        &vec![1; BLOCK as usize + 5 * PAGE as usize],
+    )
+    .unwrap_err();
+    assert_eq!(used(&store), 0);
+    write(&store, file, 0, &vec![1; BLOCK as usize]).unwrap();
+    let other = create(&store, &ROOT, store.root(), b"other");
+    write(&store, other, 0, &vec![1; 5 * PAGE as usize]).unwrap();
+    assert_eq!(
+        write(&store, other, 5 * PAGE, b"x"),
+        Err(StoreError::NoSpace)
+    );
+    assert_eq!(write(&store, file, BLOCK, b"x"), Err(StoreError::NoSpace));
+    write(&store, file, 17, b"overwriting needs no space").unwrap();
+    resize(&store, other, 5 * PAGE - 1);
+    resize(&store, other, 5 * PAGE);
+    assert_eq!(
+        read(&store, other, 5 * PAGE - 2, 2),
+        [1, 0],
+        "a full store can shrink"
+    );
+    now(store.remove(&ROOT, store.root(), b"file"))
+        .result
+        .unwrap();
+    assert_eq!(used(&store), 5 * PAGE);
+    write(&store, other, BLOCK, &[1; 10]).unwrap();
+    now(store.remove(&ROOT, store.root(), b"other"))
+        .result
+        .unwrap();
+    assert_eq!(used(&store), 0);
+}
+
+#[test]
+fn memory_that_an_operation_holds_is_not_reused() {
+    let store = store_of(config(BLOCK));
+    let file = file(&store);
+    write(&store, file, 0, &vec![9; BLOCK as usize]).unwrap();
+    let mut slices = Vec::new();
+    now(store.read(&ROOT, file, 0, BLOCK as u32, &mut slices)).unwrap();
+    now(store.remove(&ROOT, store.root(), b"file"))
+        .result
+        .unwrap();
+    assert_eq!(used(&store), BLOCK);
+    let other = create(&store, &ROOT, store.root(), b"other");
+    assert_eq!(write(&store, other, 0, b"x"), Err(StoreError::NoSpace));
+    assert_eq!(gather(&slices), vec![9; BLOCK as usize]);
+    drop(slices);
+    assert_eq!(used(&store), 0);
+    write(&store, other, 100, b"x").unwrap();
+    assert_eq!(
+        read(&store, other, 0, 100),
+        vec![0; 100],
+        "no old bytes around"
+    );
+}
+
+#[test]
+fn removed_files_are_stale_at_once() {
+    let store = store();
+    let file = file(&store);
+    write(&store, file, 0, &[1; 100]).unwrap();
+    let (staged, slices) = stage(&store, file, 0, 100);
+    let mut found = Vec::new();
+    now(store.read(&ROOT, file, 0, 100, &mut found)).unwrap();
+    now(store.remove(&ROOT, store.root(), b"file"))
+        .result
+        .unwrap();
+    fill(&slices, &[2; 100]);
+    let committed = now(store.commit_write(staged, Stability::FileSync));
+    assert_eq!(committed.result, Err(StoreError::Stale));
+    assert_eq!(now(store.attributes(file)), Err(StoreError::Stale));
+    assert_eq!(
+        read_as(&store, &ROOT, file, 0, 1).map(|_| ()),
+        Err(StoreError::Stale)
+    );
+    assert_eq!(now(store.commit(file, 0, 0)).result, Err(StoreError::Stale));
+    drop((slices, found));
+    assert_eq!(used(&store), 0);
+    let again = create(&store, &ROOT, store.root(), b"file");
+    assert_eq!(again.inode, file.inode, "numbers are used again");
+    assert_ne!(again.generation, file.generation);
+    assert_eq!(now(store.attributes(file)), Err(StoreError::Stale));
+}
+
+#[test]
+fn an_empty_write_changes_nothing() {
+    let store = store();
+    let file = file(&store);
+    let before = attributes(&store, file);
+    write(&store, file, 1000, b"").unwrap();
+    assert_eq!(attributes(&store, file), before);
+}
+
+#[test]
+fn a_write_reports_the_file_before_and_after() {
+    let store = store();
+    let file = file(&store);
+    let before = attributes(&store, file);
+    let modified = write_as(&store, &ROOT, file, 0, b"12345").unwrap();
+    let shown = modified.consistency.before.unwrap();
+    assert_eq!((shown.size, shown.changed), (0, before.changed));
+    let after = modified.consistency.after.unwrap();
+    assert_eq!(after, attributes(&store, file));
+    assert_eq!(after.size, 5);
+    assert!(after.changed > before.changed);
+    assert_eq!(after.modified, after.changed);
+}
+
+#[test]
+fn only_files_have_data() {
+    let store = store();
+    let directory = make_directory(&store, store.root(), b"directory");
+    let link = now(store.symlink(&ROOT, store.root(), b"link", b"text", &mode(0o777)));
+    for (object, error) in [
+        (directory, StoreError::IsDirectory),
+        (link.result.unwrap().0, StoreError::Invalid),
+    ] {
+        assert_eq!(read_as(&store, &ROOT, object, 0, 1).map(|_| ()), Err(error));
+        assert_eq!(write(&store, object, 0, b"x"), Err(error));
+        let set = now(store.set_attributes(&ROOT, object, &size(0), None));
+        assert_eq!(set.result, Err(error));
+        assert_eq!(now(store.commit(object, 0, 0)).result, Err(error));
+    }
+}
+
+#[test]
+fn access_times_follow_the_first_read_after_a_change() {
+    let store = store();
+    let file = file(&store);
+    write(&store, file, 0, b"12345").unwrap();
+    let written = attributes(&store, file);
+    assert!(written.accessed < written.modified);
+    read(&store, file, 0, 5);
+    let first = attributes(&store, file);
+    assert!(first.accessed >= written.modified);
+    assert_eq!(first.changed, written.changed);
 }

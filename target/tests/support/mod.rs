@@ -16,7 +16,6 @@ use millrace::dispatch::Service;
 use millrace::exports::{Exports, Rules, Squash};
 use millrace::handle::HandleKey;
 use millrace::mount3::Clients;
-use millrace::network::everybody;
 use millrace::replay::{ReplayCache, ReplayLimits};
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
 use millrace_store::Store;
@@ -30,14 +29,16 @@ use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder, Padding};
 pub const SECRET: [u8; 16] = *b"a secret of test";
 pub const LIMITS: Limits = Limits {
     headroom: 64,
-    message: 1 << 20,
+    message: (1 << 20) + 4096,
     apart: None,
 };
 
 pub fn rules(path: &str) -> Rules {
     Rules {
         path: path.to_owned(),
-        clients: everybody().to_vec(),
+        clients: ["0.0.0.0/0", "::/0"]
+            .map(|network| network.parse().expect("a network"))
+            .to_vec(),
         read_only: false,
         squash: Squash::None,
         anonymous_uid: 65534,
@@ -171,6 +172,21 @@ impl Bench {
 
     /// Sends a message as it is.
     pub fn send(&self, message: &[u8], bulk: &[BulkArgument], chunks: &mut Chunks<'_>) -> Replied {
+        self.send_call(message, bulk, Padding::default(), chunks)
+    }
+
+    /// Sends a message of type RDMA_MSGP.
+    pub fn send_padded(&self, message: &[u8], padding: Padding) -> Replied {
+        self.send_call(message, &[], padding, &mut Chunks::default())
+    }
+
+    fn send_call(
+        &self,
+        message: &[u8],
+        bulk: &[BulkArgument],
+        padding: Padding,
+        chunks: &mut Chunks<'_>,
+    ) -> Replied {
         let buffer = self.pool.try_acquire(Class::Control).unwrap();
         let mut reply = Reply::new(&self.pool, buffer, self.limits.get(), self.lists.take());
         let call = Call {
@@ -178,7 +194,7 @@ impl Bench {
             arrived: Instant::now(),
             message,
             bulk,
-            padding: Padding::default(),
+            padding,
         };
         let answer = ready(self.service.serve(call, chunks, &mut reply));
         let mut parts = reply.into_parts();

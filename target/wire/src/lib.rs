@@ -14,6 +14,8 @@
 //! | [`mount`] | MOUNT version 3 | RFC 1813 appendix I |
 //! | [`nfs3`] | NFS version 3 | RFC 1813 |
 
+// Without the standard library there is nothing to allocate with.
+#![no_std]
 #![forbid(unsafe_code)]
 
 pub mod xdr;

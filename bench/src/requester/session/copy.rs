@@ -113,7 +113,10 @@ impl Session {
                 let written = result?;
                 let count = written.count as usize;
                 if count == 0 || count > block.length - block.done {
-                    return Err(Error::Protocol { procedure: Procedure::Write, what: "a count that cannot be" });
+                    return Err(Error::Protocol {
+                        procedure: Procedure::Write,
+                        what: "a count that cannot be",
+                    });
                 }
                 same_verifier(&mut verifier, written.verifier, Procedure::Write)?;
                 block.done += count;
@@ -178,7 +181,10 @@ impl Session {
                 };
                 let read = result?;
                 if read.count == 0 {
-                    return Err(Error::Protocol { procedure: Procedure::Read, what: "the file became shorter" });
+                    return Err(Error::Protocol {
+                        procedure: Procedure::Read,
+                        what: "the file became shorter",
+                    });
                 }
                 block.done += read.count as usize;
                 block.idle = true;
@@ -262,6 +268,9 @@ fn same_verifier(
     if *known.get_or_insert(verifier) == verifier {
         Ok(())
     } else {
-        Err(Error::Protocol { procedure, what: "the server lost unstable data" })
+        Err(Error::Protocol {
+            procedure,
+            what: "the server lost unstable data",
+        })
     }
 }

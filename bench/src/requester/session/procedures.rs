@@ -86,7 +86,10 @@ pub(super) fn take_read(reply: &Reply<'_>, room: &[Slice]) -> Result<ReadDone, E
     let results: ReadOk<'_> = take_plain::<_, Option<FileAttributes>>(Procedure::Read, reply)?;
     let length: usize = room.iter().map(Slice::len).sum();
     if results.count != results.data.length || results.count as usize > length {
-        return Err(Error::Protocol { procedure: Procedure::Read, what: "a count that cannot be" });
+        return Err(Error::Protocol {
+            procedure: Procedure::Read,
+            what: "a count that cannot be",
+        });
     }
     let inline = results.data.as_inline();
     if let Some(mut data) = inline {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millrace_mempool::Slice;
 
-use super::space::{BLOCK, PAGE, Place, Space};
+use super::space::{BLOCK, PAGE, Place, Purpose, Space};
 
 /// Bytes of a file. The memory goes back to the store when the last one who holds the extent is
 /// gone: the file's map, a staged write, or a slice that a fabric operation still works on.
@@ -17,12 +17,12 @@ pub(super) struct Extent {
 impl Extent {
     /// An extent of `size` bytes ([`PAGE`] or [`BLOCK`]) with arbitrary content, or none where the
     /// space does not suffice.
-    pub fn allocate(space: &Arc<Space>, size: usize) -> Option<Arc<Self>> {
+    pub fn allocate(space: &Arc<Space>, size: usize, purpose: Purpose) -> Option<Arc<Self>> {
         debug_assert!(size == PAGE || size == BLOCK);
         let place = if size == PAGE {
-            space.take_page()
+            space.take_page(purpose)
         } else {
-            space.take_block()
+            space.take_block(purpose)
         }?;
         Some(Arc::new(Self {
             space: space.clone(),

@@ -97,6 +97,30 @@ impl MemoryStore {
     }
 }
 
+/// How full a store is, for operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes for file data in all.
+    pub total_bytes: u64,
+    /// Bytes taken.
+    pub used_bytes: u64,
+    /// Inodes taken.
+    pub inodes: u64,
+}
+
+impl MemoryStore {
+    /// How full it is now.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let Tree { space, table, .. } = &*self.tree;
+        Usage {
+            total_bytes: space.total(),
+            used_bytes: space.used(),
+            inodes: table.count(),
+        }
+    }
+}
+
 impl std::fmt::Debug for MemoryStore {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let space = &self.tree.space;

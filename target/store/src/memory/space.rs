@@ -28,6 +28,18 @@ const ARENA_BLOCKS: usize = 16 * 1024;
 /// Fewer blocks than this are not worth a shard.
 const SHARD_BLOCKS_MIN: usize = 64;
 const SHARDS_MAX: usize = 16;
+/// Blocks beyond the store's size, so that a full store can shrink while fabric operations still
+/// hold what it lets go.
+const SPARE_BLOCKS: usize = 16;
+
+/// What memory is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// More data: within the limit.
+    Grow,
+    /// A copy of what is let go next: may go into the spare memory.
+    Shrink,
+}
 
 /// Where the bytes of an extent live.
 #[derive(Debug)]
@@ -63,7 +75,8 @@ pub(super) struct Space {
 impl Space {
     /// Maps and registers `bytes` bytes, rounded down to whole pages but at least one.
     pub fn new(registry: &Registry, bytes: u64) -> Result<Self, ArenaError> {
-        let pages = (usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE).max(1);
+        let total = (usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE).max(1) * PAGE;
+        let pages = total / PAGE + SPARE_BLOCKS * PAGES_PER_BLOCK;
         let blocks = pages.div_ceil(PAGES_PER_BLOCK);
         let mut arenas = Vec::new();
         for first in (0..blocks).step_by(ARENA_BLOCKS) {
@@ -83,7 +96,7 @@ impl Space {
             zeros,
             shards,
             shard_blocks,
-            total: (pages * PAGE) as u64,
+            total: total as u64,
             used: AtomicU64::new(0),
         })
     }
@@ -93,19 +106,21 @@ impl Space {
         self.total
     }
 
-    /// Bytes taken, by files, reservations, and what operations in flight still hold.
+    /// Bytes taken, by files, reservations, and what operations in flight still hold. For a moment
+    /// more than [`Space::total`] when a full store shrinks.
     pub fn used(&self) -> u64 {
         self.used.load(Relaxed)
     }
 
     /// Takes a page. Its bytes are whatever they were.
-    pub fn take_page(&self) -> Option<Place> {
-        self.reserve(PAGE).then(|| Place::Page(self.find_page()))
+    pub fn take_page(&self, purpose: Purpose) -> Option<Place> {
+        self.reserve(PAGE, purpose)
+            .then(|| Place::Page(self.find_page()))
     }
 
     /// Takes a block, or pages that make one. Its bytes are whatever they were.
-    pub fn take_block(&self) -> Option<Place> {
-        if !self.reserve(BLOCK) {
+    pub fn take_block(&self, purpose: Purpose) -> Option<Place> {
+        if !self.reserve(BLOCK, purpose) {
             return None;
         }
         for shard in self.shards_from_home() {
@@ -156,10 +171,14 @@ impl Space {
         Slice::shared(&self.zeros, 0..length, self.zeros.clone())
     }
 
-    fn reserve(&self, bytes: usize) -> bool {
+    fn reserve(&self, bytes: usize, purpose: Purpose) -> bool {
+        let limit = match purpose {
+            Purpose::Grow => self.total,
+            Purpose::Shrink => self.total + (SPARE_BLOCKS * BLOCK) as u64,
+        };
         let fits = |used: u64| {
             let used = used + bytes as u64;
-            (used <= self.total).then_some(used)
+            (used <= limit).then_some(used)
         };
         self.used.fetch_update(AcqRel, Acquire, fits).is_ok()
     }
@@ -277,6 +296,7 @@ fn thread_number() -> usize {
 mod tests {
     use millrace_mempool::HugepagePolicy;
 
+    use super::Purpose::{Grow, Shrink};
     use super::*;
 
     fn space(bytes: usize) -> Space {
@@ -288,7 +308,7 @@ mod tests {
         let space = space(2 * BLOCK + 3 * PAGE + 17);
         assert_eq!(space.total(), (2 * BLOCK + 3 * PAGE) as u64);
         for _ in 0..2 {
-            let places: Vec<_> = std::iter::from_fn(|| space.take_page()).collect();
+            let places: Vec<_> = std::iter::from_fn(|| space.take_page(Grow)).collect();
             assert_eq!(places.len(), 2 * PAGES_PER_BLOCK + 3);
             let starts: BTreeSet<_> = places
                 .iter()
@@ -296,18 +316,19 @@ mod tests {
                 .collect();
             assert_eq!(starts.len(), places.len());
             assert_eq!(space.used(), space.total());
-            assert!(space.take_block().is_none());
+            assert!(space.take_block(Grow).is_none());
             places.iter().for_each(|place| space.give_back(place));
             assert_eq!(space.used(), 0);
         }
-        let blocks: Vec<_> = std::iter::from_fn(|| space.take_block()).collect();
+        let blocks: Vec<_> = std::iter::from_fn(|| space.take_block(Grow)).collect();
         assert!(matches!(blocks[..], [Place::Block(_), Place::Block(_)]));
     }
 
     #[test]
     fn scattered_pages_make_a_block_when_none_is_whole() {
         let space = space(2 * BLOCK);
-        let mut pages: Vec<_> = std::iter::from_fn(|| space.take_page()).collect();
+        let mut pages: Vec<_> = std::iter::from_fn(|| space.take_page(Shrink)).collect();
+        assert_eq!(pages.len(), (2 + SPARE_BLOCKS) * PAGES_PER_BLOCK);
         let mut odd = false;
         pages.retain(|place| {
             odd = !odd;
@@ -316,7 +337,7 @@ mod tests {
             }
             !odd
         });
-        let block = space.take_block().expect("16 pages are free");
+        let block = space.take_block(Shrink).expect("enough pages are free");
         assert!(matches!(block, Place::Scattered(_)));
         let mut covered = 0;
         while covered < BLOCK {
@@ -326,7 +347,10 @@ mod tests {
         }
         let (_, range) = space.locate(&block, PAGE + 10, PAGE + 20);
         assert_eq!(range.len(), 10);
-        assert_eq!(space.used(), space.total());
+        assert!(
+            space.take_page(Grow).is_none(),
+            "the spare memory is not for growing"
+        );
         space.give_back(&block);
         pages.iter().for_each(|place| space.give_back(place));
         assert_eq!(space.used(), 0);
@@ -342,9 +366,9 @@ mod tests {
                     let mut held = Vec::new();
                     for step in 0..4000_usize {
                         let place = if (step + turn) % 3 == 0 {
-                            space.take_block()
+                            space.take_block(Grow)
                         } else {
-                            space.take_page()
+                            space.take_page(Grow)
                         };
                         match place {
                             Some(place) => held.push(place),

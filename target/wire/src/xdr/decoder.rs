@@ -234,7 +234,11 @@ impl<'a> Decoder<'a> {
     fn opaque_data(&mut self, length: usize) -> Result<&'a [u8]> {
         let align = self.padding.before(length, self.at);
         if align > 0 {
-            self.take(align)?;
+            // Positions do not count these bytes, so the next missing item moves on with them.
+            if align > self.remaining() {
+                return Err(Error::Truncated);
+            }
+            self.at += align;
             self.shift = self.shift.wrapping_sub(align);
             self.set_limit();
         }

@@ -32,7 +32,13 @@ impl Decode<'_> for () {
     }
 }
 
-impl Encode for &[u8] {
+impl<T: Encode + ?Sized> Encode for &T {
+    fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+        (**self).encode(out)
+    }
+}
+
+impl Encode for [u8] {
     fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
         out.opaque(self)
     }

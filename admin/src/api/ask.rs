@@ -1,0 +1,67 @@
+//! Asking the service without keeping the API from other answers.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use tokio::task;
+
+use super::problem::problem;
+use super::routes::AdminState;
+use crate::control::{Control, ControlError};
+
+/// Runs `question` on a thread that may block, and gives up after the answer time.
+///
+/// # Errors
+///
+/// The answer, ready to send, that says that there is none.
+pub async fn ask<T, F>(state: &AdminState, question: F) -> Result<T, Response>
+where
+    T: Send + 'static,
+    F: FnOnce(&dyn Control) -> T + Send + 'static,
+{
+    let control = Arc::clone(&state.control);
+    in_time(state, move || question(&*control)).await
+}
+
+/// As [`ask`], for questions that may have no answer.
+///
+/// # Errors
+///
+/// The answer, ready to send, that says that there is none and why.
+pub async fn try_ask<T, F>(state: &AdminState, question: F) -> Result<T, Response>
+where
+    T: Send + 'static,
+    F: FnOnce(&dyn Control) -> Result<T, ControlError> + Send + 'static,
+{
+    ask(state, question)
+        .await?
+        .map_err(|ControlError::Unavailable(reason)| {
+            problem(StatusCode::SERVICE_UNAVAILABLE, reason)
+        })
+}
+
+/// Runs `work` on a thread that may block, and gives up after the answer time.
+///
+/// # Errors
+///
+/// The answer, ready to send, that says that there is none.
+pub async fn in_time<T, F>(state: &AdminState, work: F) -> Result<T, Response>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    let limit = state.limits.answer_time;
+    match tokio::time::timeout(limit, task::spawn_blocking(work)).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "an answer of the management plane failed");
+            let detail = "the answer could not be put together; the log says more";
+            Err(problem(StatusCode::INTERNAL_SERVER_ERROR, detail))
+        }
+        Err(_) => {
+            let detail = format!("the service did not answer within {limit:?}");
+            Err(problem(StatusCode::SERVICE_UNAVAILABLE, detail))
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The HTTP API, on a thread of its own.
+//!
+//! | path | answer |
+//! | --- | --- |
+//! | `/` | a page that lists the others |
+//! | `/metrics` | Prometheus metrics |
+//! | `/healthz` | 200, or 503 with the reactors that are stalled |
+//! | `/readyz` | 200, or 503 while starting or draining |
+//! | `/api/v1/version` | which program answers |
+//! | `/api/v1/config` | the configuration in force, as JSON, or YAML with `?format=yaml` |
+//! | `/api/v1/connections`, `reactors`, `pools`, `exports` | snapshots |
+//!
+//! Everything is read-only. Whatever is no success has a body of type
+//! `application/problem+json` ([`crate::status::Problem`]); health answers keep their own.
+//! Connections, headers, bodies and times are bounded by [`ApiLimits`].
+
+mod ask;
+mod config;
+mod health;
+mod index;
+mod problem;
+mod routes;
+mod server;
+mod status;
+
+pub use routes::AdminState;
+pub use server::{AdminHandle, ApiLimits, serve};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! Columns of text and numbers for people.
+
+/// Rows under a heading; numbers to the right, words to the left.
+pub struct Table {
+    headings: Vec<&'static str>,
+    rows: Vec<Vec<Cell>>,
+}
+
+/// One field.
+pub enum Cell {
+    /// To the left; control characters are shown, not sent to the terminal.
+    Word(String),
+    /// To the right.
+    Number(String),
+}
+
+impl Table {
+    pub fn new(headings: &[&'static str]) -> Self {
+        Self {
+            headings: headings.to_vec(),
+            rows: Vec::new(),
+        }
+    }
+
+    pub fn row(&mut self, cells: Vec<Cell>) {
+        self.rows.push(cells);
+    }
+
+    /// The text; `empty` instead if there are no rows.
+    pub fn render(&self, empty: &str) -> String {
+        if self.rows.is_empty() {
+            return format!("{empty}\n");
+        }
+        let widths: Vec<usize> = (0..self.headings.len())
+            .map(|column| {
+                let cells = self.rows.iter().filter_map(|row| row.get(column));
+                let widest = cells
+                    .map(|cell| cell.text().chars().count())
+                    .max()
+                    .unwrap_or(0);
+                widest.max(self.headings[column].len())
+            })
+            .collect();
+        let right: Vec<bool> = (0..self.headings.len())
+            .map(|column| matches!(self.rows[0].get(column), Some(Cell::Number(_))))
+            .collect();
+        let headings: Vec<&str> = self.headings.clone();
+        let mut out = line(&headings, &widths, &right);
+        for row in &self.rows {
+            let cells: Vec<&str> = row.iter().map(Cell::text).collect();
+            out.push_str(&line(&cells, &widths, &right));
+        }
+        out
+    }
+}
+
+impl Cell {
+    pub fn word(text: &str) -> Self {
+        Self::Word(plain(text))
+    }
+
+    pub fn number(number: impl std::fmt::Display) -> Self {
+        Self::Number(format!("{number}"))
+    }
+
+    /// A number that may not be known.
+    pub fn maybe(number: Option<impl ToString>) -> Self {
+        Self::Number(number.map_or_else(|| "-".to_owned(), |number| number.to_string()))
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Self::Word(text) | Self::Number(text) => text,
+        }
+    }
+}
+
+/// Text from elsewhere without control characters, which a terminal would obey.
+pub fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
+}
+
+/// A number of bytes with three or four digits and a unit.
+pub fn bytes(count: u64) -> String {
+    let mut scaled = count as f64;
+    for unit in ["B", "KiB", "MiB", "GiB", "TiB"] {
+        if scaled < 1024.0 {
+            let digits = usize::from(unit != "B" && scaled < 100.0);
+            return format!("{scaled:.digits$}{unit}");
+        }
+        scaled /= 1024.0;
+    }
+    format!("{scaled:.0}PiB")
+}
+
+/// A time in the unit that suits it.
+pub fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-3 => format!("{:.0}us", s * 1e6),
+        s if s < 1.0 => format!("{:.1}ms", s * 1e3),
+        s if s < 120.0 => format!("{s:.1}s"),
+        s if s < 7200.0 => format!("{:.0}min", s / 60.0),
+        s if s < 172_800.0 => format!("{:.0}h", s / 3600.0),
+        s => format!("{:.0}d", s / 86_400.0),
+    }
+}
+
+fn line(cells: &[&str], widths: &[usize], right: &[bool]) -> String {
+    let mut out = String::new();
+    for ((cell, &width), &right) in cells.iter().zip(widths).zip(right) {
+        let padded = if right {
+            format!("{cell:>width$}")
+        } else {
+            format!("{cell:<width$}")
+        };
+        out.push_str(&padded);
+        out.push_str("  ");
+    }
+    format!("{}\n", out.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::new(&["NAME", "N"]);
+        table.row(vec![Cell::word("a"), Cell::number(1)]);
+        table.row(vec![Cell::word("longer\x1b[2J"), Cell::number(12345)]);
+        table.row(vec![Cell::word("c"), Cell::maybe(None::<u64>)]);
+        let expected = "NAME            N\n\
+                        a               1\n\
+                        longer\u{fffd}[2J  12345\n\
+                        c               -\n";
+        assert_eq!(table.render("none"), expected);
+        assert_eq!(Table::new(&["NAME"]).render("none"), "none\n");
+    }
+
+    #[test]
+    fn units_suit_the_number() {
+        let sizes = [0, 1023, 1024, 1536, 200 << 20, 3 << 40, 1 << 63].map(bytes);
+        assert_eq!(
+            sizes,
+            [
+                "0B", "1023B", "1.0KiB", "1.5KiB", "200MiB", "3.0TiB", "8192PiB"
+            ]
+        );
+        let times = [0.000_004, 0.0123, 5.0, 600.0, 10_000.0, 400_000.0].map(time);
+        assert_eq!(times, ["4us", "12.3ms", "5.0s", "10min", "3h", "5d"]);
+    }
+}

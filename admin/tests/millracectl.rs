@@ -1,0 +1,240 @@
+//! The command line against a server, as programs and people use it.
+
+use std::net::TcpListener;
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
+
+use millrace_admin::api::{AdminHandle, AdminState, serve};
+use millrace_admin::config::{Config, parse};
+use millrace_admin::control::{Control, ControlError};
+use millrace_admin::metrics::Metrics;
+use millrace_admin::status::*;
+
+struct Service {
+    readiness: Mutex<Readiness>,
+    stalled: Mutex<Vec<StalledReactor>>,
+}
+
+impl Control for Service {
+    fn readiness(&self) -> Readiness {
+        *self.readiness.lock().unwrap()
+    }
+
+    fn health(&self) -> Health {
+        Health {
+            stalled: self.stalled.lock().unwrap().clone(),
+        }
+    }
+
+    fn config(&self) -> Arc<Config> {
+        Arc::new(Config::default())
+    }
+
+    fn connections(&self) -> Result<Vec<ConnectionStatus>, ControlError> {
+        Ok(vec![ConnectionStatus {
+            id: 7,
+            peer: "192.0.2.1:800".to_owned(),
+            provider: "iwarp".to_owned(),
+            core: Some(3),
+            age_seconds: 90.0,
+            rpcrdma_version: Some(1),
+            inline_send_bytes: Some(4096),
+            inline_receive_bytes: Some(4096),
+            credits_granted: Some(128),
+            requests_in_flight: 2,
+            requests: 99,
+            bytes_written: 3 << 30,
+            bytes_read: 0,
+            exposures: 0,
+        }])
+    }
+
+    fn reactors(&self) -> Result<Vec<ReactorStatus>, ControlError> {
+        Ok(vec![ReactorStatus {
+            name: "reactor-0".to_owned(),
+            core: Some(0),
+            connections: 1,
+            tasks: 2,
+            turns: 12345,
+            busy_seconds: 1.0,
+            idle_seconds: 3.0,
+            longest_turn_seconds: 0.000_25,
+            last_turn_age_seconds: 0.0,
+            messages: 4,
+            sleeps: 5,
+            stalled: false,
+        }])
+    }
+
+    fn pools(&self) -> Result<Vec<PoolStatus>, ControlError> {
+        Err(ControlError::Unavailable(
+            "reactor-0 did not\x1b[2J answer".to_owned(),
+        ))
+    }
+
+    fn exports(&self) -> Result<Vec<ExportStatus>, ControlError> {
+        Ok(vec![ExportStatus {
+            path: "/scratch".to_owned(),
+            store: "memory".to_owned(),
+            access: "rw".to_owned(),
+            squash: "none".to_owned(),
+            clients: vec!["127.0.0.0/8".to_owned(), "::1/128".to_owned()],
+            capacity_bytes: Some(1 << 30),
+            used_bytes: Some(1536),
+            files: None,
+        }])
+    }
+}
+
+fn start() -> (AdminHandle, Arc<Service>) {
+    let service = Arc::new(Service {
+        readiness: Mutex::new(Readiness::Ready),
+        stalled: Mutex::default(),
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let state = AdminState::new(Arc::clone(&service) as _, Metrics::new());
+    (serve(listener, state).unwrap(), service)
+}
+
+fn run(handle: &AdminHandle, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_millracectl"))
+        .arg("--address")
+        .arg(format!("http://{}", handle.address()))
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+/// Runs a command that succeeds and gives what it prints.
+fn printed(handle: &AdminHandle, arguments: &[&str]) -> String {
+    let output = run(handle, arguments);
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn tables_show_what_the_server_says() {
+    let (handle, _service) = start();
+    for (command, words) in [
+        (
+            "connections",
+            &["PEER", "192.0.2.1:800", "iwarp", "3.0GiB", "90.0s", "128"][..],
+        ),
+        (
+            "reactors",
+            &["NAME", "reactor-0", "25.0%", "250us", "12345"],
+        ),
+        (
+            "exports",
+            &[
+                "/scratch",
+                "memory",
+                "1.5KiB",
+                "1.0GiB",
+                "127.0.0.0/8 ::1/128",
+            ],
+        ),
+        (
+            "version",
+            &["millraced", env!("CARGO_PKG_VERSION"), "API v1"],
+        ),
+        ("metrics", &["# TYPE millrace_build_info gauge"]),
+        ("health", &["healthy: ", "ready: "]),
+    ] {
+        let text = printed(&handle, &[command]);
+        for word in words {
+            assert!(text.contains(word), "no {word} in:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn the_configuration_is_printed_as_a_file_that_parses() {
+    let (handle, _service) = start();
+    assert_eq!(
+        parse(&printed(&handle, &["config"]), "printed"),
+        Ok(Config::default())
+    );
+}
+
+#[test]
+fn json_is_what_the_server_sends() {
+    let (handle, _service) = start();
+    for command in [
+        "version",
+        "config",
+        "connections",
+        "reactors",
+        "exports",
+        "health",
+    ] {
+        let text = printed(&handle, &[command, "--json"]);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert!(value.is_object(), "{text}");
+    }
+}
+
+#[test]
+fn a_refusal_is_told_in_words_with_status_one() {
+    let (handle, _service) = start();
+    let output = run(&handle, &["pools"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("answers 503: reactor-0 did not"), "{text}");
+    assert!(!text.contains('\x1b'), "{text:?}");
+}
+
+#[test]
+fn health_and_readiness_set_the_exit_status() {
+    let (handle, service) = start();
+    printed(&handle, &["wait-ready"]);
+    *service.readiness.lock().unwrap() = Readiness::Starting;
+    let output = run(&handle, &["health"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        String::from_utf8(output.stdout)
+            .unwrap()
+            .contains("NOT READY: starting")
+    );
+    let output = run(&handle, &["wait-ready", "--timeout", "1ms"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("still starting")
+    );
+
+    *service.readiness.lock().unwrap() = Readiness::Ready;
+    service.stalled.lock().unwrap().push(StalledReactor {
+        name: "reactor-1".to_owned(),
+        core: Some(1),
+        activity: "polling".to_owned(),
+        seconds: 3.0,
+    });
+    let output = run(&handle, &["health"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        String::from_utf8(output.stdout)
+            .unwrap()
+            .contains("reactor-1: in polling for 3.0s")
+    );
+}
+
+#[test]
+fn a_server_that_is_not_there_is_status_two() {
+    let (handle, _service) = start();
+    let address = format!("http://{}", handle.address());
+    handle.shutdown();
+    for (address, words) in [
+        (address.as_str(), "cannot connect to 127.0.0.1:"),
+        ("https://x:1", "write http://HOST:PORT"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_millracectl"))
+            .args(["--address", address, "version"])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains(words), "{text}");
+    }
+}

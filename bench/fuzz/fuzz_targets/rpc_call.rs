@@ -1,0 +1,30 @@
+//! Call and reply headers.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use millrace_wire::rpc::{CallHeader, Credential, ReplyHeader};
+use millrace_wire::xdr::{Decoder, Encode, Encoder, from_bytes, to_bytes};
+
+fuzz_target!(|message: &[u8]| {
+    let mut bytes = [0; 1024];
+    match CallHeader::decode(&mut Decoder::new(message)) {
+        Ok(header) if header.credential != Credential::Malformed => {
+            let mut out = Encoder::new(&mut bytes);
+            header.encode(&mut out).expect("a decoded header encodes");
+            let again = CallHeader::decode(&mut Decoder::new(out.written()));
+            assert_eq!(again, Ok(header));
+        }
+        Ok(_) => {}
+        Err(error) => {
+            if let Some(answer) = error.answer() {
+                let length = to_bytes(&answer, &mut bytes).expect("an answer encodes");
+                assert_eq!(from_bytes::<ReplyHeader<'_>>(&bytes[..length]), Ok(answer));
+            }
+        }
+    }
+    if let Ok(header) = from_bytes::<ReplyHeader<'_>>(message) {
+        let length = to_bytes(&header, &mut bytes).expect("a decoded header encodes");
+        assert_eq!(from_bytes::<ReplyHeader<'_>>(&bytes[..length]), Ok(header));
+    }
+});

@@ -1,0 +1,78 @@
+# Shared by the scripts of this folder: messages, and installation of what is missing.
+# shellcheck shell=bash
+
+set -euo pipefail
+
+project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# A crate folder is called `target`: never let cargo build (or clean) there.
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$project/build}"
+
+say() { printf '\n==> %s\n' "$*"; }
+note() { printf '    %s\n' "$*"; }
+die() {
+    printf '\n%s: %s\n' "$(basename "$0")" "$*" >&2
+    exit 1
+}
+
+# Runs a command with root's rights: directly as root, else through sudo.
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null 2>&1; then
+        sudo "$@"
+    else
+        die "needs root's rights for: $* (run as root, or install sudo)"
+    fi
+}
+
+# require_packages PACKAGE...: installs those Debian packages that are missing.
+require_packages() {
+    local package missing=()
+    for package in "$@"; do
+        dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' ||
+            missing+=("$package")
+    done
+    [ "${#missing[@]}" -eq 0 ] && return 0
+    command -v apt-get >/dev/null 2>&1 ||
+        die "missing packages: ${missing[*]} (this is no Debian; install them by hand)"
+    note "installing: ${missing[*]}"
+    as_root apt-get update -qq || die "apt-get update failed: is a package mirror reachable?"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+        "${missing[@]}" >/dev/null || die "could not install: ${missing[*]}"
+}
+
+# require_rust: the toolchain named in rust-toolchain.toml has to be usable.
+require_rust() {
+    if ! command -v cargo >/dev/null 2>&1 && [ -f "$HOME/.cargo/env" ]; then
+        # shellcheck disable=SC1091
+        . "$HOME/.cargo/env"
+    fi
+    command -v cargo >/dev/null 2>&1 ||
+        die "cargo is missing: install Rust $(sed -n 's/^channel = "\(.*\)"/\1/p' "$project/rust-toolchain.toml") (rustup) first"
+    (cd "$project" && cargo --version >/dev/null) ||
+        die "the toolchain named in rust-toolchain.toml cannot be used"
+}
+
+# require_cargo_tool COMMAND CRATE: installs a cargo subcommand from crates.io if it is missing.
+require_cargo_tool() {
+    command -v "$1" >/dev/null 2>&1 && return 0
+    [ -x "${CARGO_HOME:-$HOME/.cargo}/bin/$1" ] && return 0
+    note "installing $2 (compiles for a few minutes, once)"
+    (cd / && CARGO_TARGET_DIR="$CARGO_TARGET_DIR/tools" cargo install --quiet --locked "$2") ||
+        die "could not install $2"
+}
+
+# reserve_hugepages MEBIBYTES: best effort, never fatal.
+reserve_hugepages() {
+    local want=$(($1 / 2)) free
+    free=$(awk '/^HugePages_Free:/ {print $2}' /proc/meminfo)
+    [ "${free:-0}" -ge "$want" ] && return 0
+    if as_root sysctl -q -w "vm.nr_hugepages=$want" 2>/dev/null; then
+        free=$(awk '/^HugePages_Free:/ {print $2}' /proc/meminfo)
+    fi
+    if [ "${free:-0}" -ge "$want" ]; then
+        note "hugepages: $free of 2 MiB free"
+    else
+        note "hugepages: only ${free:-0} of $want could be reserved; ordinary pages serve for the rest"
+    fi
+}

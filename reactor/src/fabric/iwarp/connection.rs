@@ -1,0 +1,315 @@
+//! One connection from its first packet to its last event.
+//!
+//! `connection` has its states and what it reports, `setup` the negotiation, `stream` the data
+//! path.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use millrace_iwarp::mpa::{Fallback, Initiator, InitiatorConfig, Negotiated, Responder};
+use millrace_iwarp::{Counters, Endpoint, Fault, Limits, Stop, WorkFault};
+
+use super::counters::add;
+use super::memory::Registered;
+use super::shared::Shared;
+use super::socket;
+use crate::fabric::{
+    Ended, Event, Key, ListenerId, QueuePairId, QueuePairLimits, ReadDepths, Terminate, WorkError,
+};
+
+/// Where a connection stands.
+pub(super) enum Phase {
+    /// TCP is connecting.
+    Connecting(Box<Connector>),
+    /// The request is being sent or its reply awaited.
+    Initiating(Box<Connector>, Box<Initiator>),
+    /// The request is awaited; the application knows nothing yet.
+    Responding(Box<Responder>),
+    /// The application decides.
+    Deciding(Box<Responder>),
+    /// The accepting reply is being sent.
+    Replying(Box<Responder>, Box<Negotiated>),
+    /// FPDUs flow.
+    Running,
+    /// What is posted is being sent; after that the outgoing direction is `shut`, and the peer's
+    /// end awaited.
+    Closing { shut: bool },
+    /// The Terminate message is being sent.
+    Terminating(Fault),
+    /// Only events are left.
+    Ended(Ended),
+}
+
+/// What it takes to connect, once more if need be.
+pub(super) struct Connector {
+    pub(super) config: InitiatorConfig,
+    pub(super) fallback: Fallback,
+}
+
+pub(super) struct Connection {
+    pub(super) id: QueuePairId,
+    pub(super) socket: OwnedFd,
+    pub(super) peer: SocketAddr,
+    pub(super) listener: Option<ListenerId>,
+    pub(super) limits: QueuePairLimits,
+    pub(super) endpoint: Endpoint<Registered>,
+    pub(super) phase: Phase,
+    pub(super) deadline: Option<Instant>,
+    /// There may be bytes to receive.
+    pub(super) readable: bool,
+    /// The end of the stream or an error waits behind the bytes to receive.
+    pub(super) hung_up: bool,
+    /// The socket takes bytes.
+    pub(super) writable: bool,
+    /// The network failed while sending; what has arrived before is still received.
+    pub(super) send_error: Option<std::io::ErrorKind>,
+    /// Receiving attempts in a row that brought nothing.
+    pub(super) idle_polls: u32,
+    /// In the provider's list of connections to serve.
+    pub(super) is_active: bool,
+    /// In the provider's list of connections to flush.
+    pub(super) is_dirty: bool,
+    /// The application knows of this connection.
+    pub(super) is_known: bool,
+    /// The indication has to leave before the application hears of the connection.
+    pub(super) established: Option<Event>,
+    /// Events that are no completions.
+    pub(super) announcements: VecDeque<Event>,
+    /// The stream's counters that the provider's have taken in.
+    pub(super) counted: Counters,
+}
+
+impl Connection {
+    pub(super) fn new(
+        id: QueuePairId,
+        socket: OwnedFd,
+        peer: SocketAddr,
+        limits: QueuePairLimits,
+        phase: Phase,
+        shared: &mut Shared,
+    ) -> Self {
+        let endpoint_limits = Limits {
+            send_depth: limits.send_depth as usize,
+            receive_depth: limits.receive_depth as usize,
+            receive_size: limits.receive_size as usize,
+            exposures: limits.exposures,
+        };
+        Self {
+            id,
+            socket,
+            peer,
+            listener: None,
+            limits,
+            endpoint: Endpoint::new(endpoint_limits, shared.random()),
+            phase,
+            deadline: None,
+            readable: false,
+            hung_up: false,
+            writable: false,
+            send_error: None,
+            idle_polls: 0,
+            is_active: false,
+            is_dirty: false,
+            is_known: false,
+            established: None,
+            announcements: VecDeque::new(),
+            counted: Counters::default(),
+        }
+    }
+
+    pub(super) fn set_deadline(&mut self, deadline: Option<Instant>, shared: &mut Shared) {
+        self.deadline = deadline;
+        if let Some(deadline) = deadline {
+            shared.has_deadline(deadline);
+        }
+    }
+
+    /// Whether work may be posted.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Connecting(_)
+                | Phase::Initiating(..)
+                | Phase::Deciding(_)
+                | Phase::Replying(..)
+                | Phase::Running
+        )
+    }
+
+    /// Whether the connection only has events left.
+    pub(super) fn is_ended(&self) -> bool {
+        matches!(self.phase, Phase::Ended(_))
+    }
+
+    /// Begins to close in order.
+    pub(super) fn close(&mut self, now: Instant, shared: &mut Shared) {
+        match self.phase {
+            Phase::Running => {
+                self.phase = Phase::Closing { shut: false };
+                self.set_deadline(Some(now + shared.config.close_wait), shared);
+            }
+            Phase::Closing { .. } | Phase::Terminating(_) | Phase::Ended(_) => {}
+            _ => self.end(Ended::Local, shared),
+        }
+    }
+
+    /// Everything is over but the events.
+    pub(super) fn end(&mut self, reason: Ended, shared: &mut Shared) {
+        if self.is_ended() {
+            return;
+        }
+        shared.give_back(self.endpoint.flush());
+        self.count(shared);
+        self.established = None;
+        self.deadline = None;
+        self.phase = Phase::Ended(reason);
+    }
+
+    /// The peer broke a rule or ended the stream.
+    pub(super) fn stopped(&mut self, stop: Stop, now: Instant, shared: &mut Shared) {
+        match stop {
+            Stop::Fault(fault) => {
+                self.phase = Phase::Terminating(fault);
+                self.set_deadline(Some(now + shared.config.terminate_wait), shared);
+            }
+            Stop::Terminated(terminate) => {
+                add(&shared.counters.terminates_received, 1);
+                self.end(Ended::TerminateReceived(convert(terminate)), shared);
+            }
+        }
+    }
+
+    /// Acts on a deadline that has passed.
+    pub(super) fn expire(&mut self, now: Instant, shared: &mut Shared) {
+        if self.deadline.is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        self.deadline = None;
+        match &self.phase {
+            Phase::Connecting(_) => {
+                self.setup_failed(Ended::TimedOut("TCP connect"), shared);
+            }
+            Phase::Initiating(..) => {
+                self.setup_failed(Ended::TimedOut("the reply to the request"), shared);
+            }
+            Phase::Responding(_) => self.setup_failed(Ended::TimedOut("the request"), shared),
+            Phase::Deciding(_) => {
+                self.setup_failed(Ended::TimedOut("the decision on the request"), shared);
+            }
+            Phase::Replying(..) => self.setup_failed(Ended::TimedOut("sending the reply"), shared),
+            Phase::Closing { .. } => self.end(Ended::Local, shared),
+            Phase::Terminating(fault) => {
+                let terminate = convert(fault.terminate());
+                self.end(Ended::TerminateSent(terminate), shared);
+            }
+            Phase::Running | Phase::Ended(_) => {}
+        }
+    }
+
+    pub(super) fn setup_failed(&mut self, reason: Ended, shared: &mut Shared) {
+        add(&shared.counters.setups_failed, 1);
+        self.end(reason, shared);
+    }
+
+    /// Goes on with closing and terminating once bytes have left.
+    pub(super) fn after_sending(&mut self, shared: &mut Shared) {
+        match self.phase {
+            Phase::Closing { shut: false } if self.endpoint.is_drained() => {
+                socket::shut_down(self.socket.as_fd());
+                self.phase = Phase::Closing { shut: true };
+            }
+            Phase::Terminating(fault) if self.endpoint.is_terminate_sent() => {
+                add(&shared.counters.terminates_sent, 1);
+                self.end(Ended::TerminateSent(convert(fault.terminate())), shared);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether something is to be reported.
+    pub(super) fn has_news(&self) -> bool {
+        !self.announcements.is_empty() || self.endpoint.has_news() || self.is_ended()
+    }
+
+    /// Reports what happened, as far as `events` has spare capacity. `true` once the last event
+    /// of all is reported.
+    pub(super) fn report(&mut self, events: &mut Vec<Event>) -> bool {
+        let queue_pair = self.id;
+        while events.len() < events.capacity() {
+            if let Some(event) = self.announcements.pop_front() {
+                events.push(event);
+            } else if let Some(completion) = self.endpoint.take_completion() {
+                events.push(Event::Completed {
+                    queue_pair,
+                    token: completion.token,
+                    result: completion.result.map_err(work_error),
+                    local: completion.local,
+                });
+            } else if let Some(delivery) = self.endpoint.take_delivery() {
+                events.push(Event::Received {
+                    queue_pair,
+                    buffer: delivery.receive,
+                    length: delivery.length,
+                    invalidated: delivery.invalidated.map(Key),
+                });
+            } else if let Some((key, local)) = self.endpoint.take_revoked() {
+                events.push(Event::Revoked {
+                    queue_pair,
+                    key: Key(key),
+                    local,
+                });
+            } else if let Phase::Ended(reason) = &self.phase {
+                if self.is_known {
+                    events.push(Event::Disconnected {
+                        queue_pair,
+                        reason: reason.clone(),
+                    });
+                }
+                return true;
+            } else {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Takes the stream's new counts into the provider's.
+    pub(super) fn count(&mut self, shared: &Shared) {
+        let now = self.endpoint.counters();
+        if now == self.counted {
+            return;
+        }
+        let before = std::mem::replace(&mut self.counted, now);
+        let counters = &shared.counters;
+        add(&counters.frames_in, now.frames_in - before.frames_in);
+        add(&counters.frames_out, now.frames_out - before.frames_out);
+        add(&counters.crc_errors, now.crc_errors - before.crc_errors);
+        let unexpected = now.indications_unexpected - before.indications_unexpected;
+        add(&counters.indications_unexpected, unexpected);
+    }
+}
+
+pub(super) fn convert(terminate: millrace_iwarp::Terminate) -> Terminate {
+    let millrace_iwarp::Terminate { layer, kind, code } = terminate;
+    Terminate { layer, kind, code }
+}
+
+pub(super) fn depths(negotiated: &Negotiated) -> ReadDepths {
+    ReadDepths {
+        peer_ird: negotiated.peer_ird(),
+        peer_ord: negotiated.peer_ord(),
+        ird: negotiated.ird,
+        ord: negotiated.ord,
+    }
+}
+
+fn work_error(fault: WorkFault) -> WorkError {
+    match fault {
+        WorkFault::Flushed => WorkError::Flushed,
+        WorkFault::RemoteAccess => WorkError::RemoteAccess,
+        WorkFault::Length => WorkError::LocalLength,
+        WorkFault::NoReads => WorkError::NoReads,
+    }
+}

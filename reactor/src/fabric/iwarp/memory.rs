@@ -1,0 +1,199 @@
+//! Registered memory as the stream sees it, and the gathered and scattered system calls over it.
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use arrayvec::ArrayVec;
+use millrace_iwarp::{Direct, DirectTarget, Memory};
+use millrace_mempool::{Buffer, Slice};
+
+use crate::fabric::Slices;
+
+/// Entries of one gathered write: the kernel takes no more.
+const GATHER_MAX: usize = 1024;
+/// Entries of one scattered read: the pieces of one payload and the common buffer.
+const SCATTER_MAX: usize = crate::fabric::SLICES_MAX + 1;
+
+/// The memory of work requests, exposures and receives.
+pub(super) struct Registered;
+
+/// Walks over the pieces of a range that lie in each slice: slice, offset in it, length.
+fn pieces(
+    local: &Slices,
+    offset: usize,
+    length: usize,
+) -> impl Iterator<Item = (&Slice, usize, usize)> {
+    let mut skip = offset;
+    let mut left = length;
+    local.iter().filter_map(move |slice| {
+        let begin = skip.min(slice.len());
+        skip -= begin;
+        let count = left.min(slice.len() - begin);
+        left -= count;
+        (count > 0).then_some((slice, begin, count))
+    })
+}
+
+impl Memory for Registered {
+    type Local = Slices;
+    type Receive = Buffer;
+
+    fn length(local: &Slices) -> usize {
+        local.iter().map(Slice::len).sum()
+    }
+
+    fn place(local: &Slices, offset: usize, bytes: &[u8]) {
+        let mut rest = bytes;
+        for (slice, begin, count) in pieces(local, offset, bytes.len()) {
+            let (now, later) = rest.split_at(count);
+            slice.copy_from(begin, now);
+            rest = later;
+        }
+        assert!(rest.is_empty(), "inside the memory");
+    }
+
+    fn fetch(local: &Slices, offset: usize, bytes: &mut [u8]) {
+        let length = bytes.len();
+        let mut rest = bytes;
+        for (slice, begin, count) in pieces(local, offset, length) {
+            let (now, later) = rest.split_at_mut(count);
+            slice.copy_to(begin, now);
+            rest = later;
+        }
+        assert!(rest.is_empty(), "inside the memory");
+    }
+
+    fn capacity(receive: &Buffer) -> usize {
+        receive.capacity()
+    }
+
+    fn fill(receive: &mut Buffer, offset: usize, bytes: &[u8]) {
+        receive[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// One gathered write in the making.
+pub(super) struct Gather<'a> {
+    vectors: ArrayVec<libc::iovec, GATHER_MAX>,
+    bytes: usize,
+    sources: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Gather<'a> {
+    pub(super) fn new() -> Self {
+        Self {
+            vectors: ArrayVec::new(),
+            bytes: 0,
+            sources: PhantomData,
+        }
+    }
+
+    /// Bytes gathered.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Adds plain bytes; `false` if there is no room.
+    pub(super) fn add_bytes(&mut self, bytes: &'a [u8]) -> bool {
+        self.add(bytes.as_ptr().cast_mut(), bytes.len())
+    }
+
+    /// Adds a range of registered memory; `false` if there is no room for all of it.
+    pub(super) fn add_memory(&mut self, local: &'a Slices, offset: usize, length: usize) -> bool {
+        pieces(local, offset, length)
+            .all(|(slice, begin, count)| self.add(slice.as_ptr().wrapping_add(begin), count))
+    }
+
+    fn add(&mut self, base: *mut u8, length: usize) -> bool {
+        let vector = libc::iovec {
+            iov_base: base.cast(),
+            iov_len: length,
+        };
+        let fits = self.vectors.try_push(vector).is_ok();
+        if fits {
+            self.bytes += length;
+        }
+        fits
+    }
+
+    /// Hands everything to the kernel, which copies it; says how many bytes it took.
+    pub(super) fn send(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        // SAFETY: a message header of zeros is a valid one without address and control data.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = self.vectors.as_mut_ptr();
+        message.msg_iovlen = self.vectors.len() as _;
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        // SAFETY: every entry is a range of `'a`: plain bytes borrowed for it, or a range within a
+        // slice borrowed for it, which keeps its mapping alive. The kernel only reads them, and is
+        // done when the call returns; that registered memory may change meanwhile harms nothing.
+        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+/// One scattered read in the making.
+pub(super) struct Scatter<'a> {
+    vectors: ArrayVec<libc::iovec, SCATTER_MAX>,
+    bytes: usize,
+    sinks: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Scatter<'a> {
+    pub(super) fn new() -> Self {
+        Self {
+            vectors: ArrayVec::new(),
+            bytes: 0,
+            sinks: PhantomData,
+        }
+    }
+
+    /// Bytes that have room.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Adds the memory that the rest of a payload belongs into.
+    pub(super) fn add_direct(&mut self, direct: Direct<'a, Slices, Buffer>) {
+        let Direct {
+            target,
+            offset,
+            length,
+        } = direct;
+        match target {
+            DirectTarget::Receive(buffer) => self.add_bytes(&mut buffer[offset..offset + length]),
+            DirectTarget::Local(local) => {
+                for (slice, begin, count) in pieces(local, offset, length) {
+                    self.add(slice.as_ptr().wrapping_add(begin), count);
+                }
+            }
+        }
+    }
+
+    /// Adds plain bytes.
+    pub(super) fn add_bytes(&mut self, bytes: &'a mut [u8]) {
+        self.add(bytes.as_mut_ptr(), bytes.len());
+    }
+
+    fn add(&mut self, base: *mut u8, length: usize) {
+        self.vectors.push(libc::iovec {
+            iov_base: base.cast(),
+            iov_len: length,
+        });
+        self.bytes += length;
+    }
+
+    /// Fills the ranges in order with what has arrived; 0 is the end of the stream.
+    pub(super) fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        // SAFETY: a message header of zeros is a valid one without address and control data.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = self.vectors.as_mut_ptr();
+        message.msg_iovlen = self.vectors.len() as _;
+        // SAFETY: every entry is a range of `'a`: plain bytes borrowed exclusively for it, or a
+        // range within a slice borrowed for it, which keeps its mapping alive and of which nobody
+        // has a reference to the bytes. The kernel is done when the call returns.
+        let received =
+            unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
+        usize::try_from(received).map_err(|_| io::Error::last_os_error())
+    }
+}

@@ -1,0 +1,296 @@
+//! One turn of the provider: which sockets to look at, serving them, deadlines.
+//!
+//! The kernel reports changes of sockets once (edge-triggered), into flags of the connections.
+//! While few connections are busy their sockets are read without asking first, which saves a
+//! system call for each turn; idle connections cost nothing either way.
+
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use rustix::event::epoll;
+use rustix::net::{RecvFlags, SendFlags};
+
+use super::connection::Phase;
+use super::counters::{add, take_one};
+use super::provider::Iwarp;
+use super::shared::LISTENER;
+use super::slots::State;
+use super::socket;
+use crate::fabric::{Event, Incoming, ListenerId};
+
+/// Busy connections up to which sockets are read without asking which are ready.
+const DIRECT_READS_MAX: usize = 4;
+/// Turns between two questions while sockets are read without asking.
+const ASK_EVERY: u32 = 16;
+/// Attempts in vain after which a connection is no longer read without asking.
+const IDLE_POLLS_MAX: u32 = 256;
+/// Changes taken from the kernel at once.
+const CHANGES_MAX: usize = 256;
+/// Connections accepted at one listener in one turn.
+const ACCEPTS_MAX: usize = 64;
+
+impl Iwarp {
+    pub(super) fn poll_all(&mut self, now: Instant, events: &mut Vec<Event>) -> usize {
+        if events.capacity() == 0 {
+            events.reserve(CHANGES_MAX);
+        }
+        let mut work = 0;
+        let few = !self.active.is_empty() && self.active.len() <= DIRECT_READS_MAX;
+        self.polls = self.polls.wrapping_add(1);
+        if !few || self.polls.is_multiple_of(ASK_EVERY) {
+            work += self.ask(now, events);
+        }
+        if self.shared.earliest.is_some_and(|earliest| earliest <= now) {
+            self.expire(now);
+        }
+        work + self.serve(now, events, few)
+    }
+
+    /// Asks the kernel for changes.
+    fn ask(&mut self, now: Instant, events: &mut Vec<Event>) -> usize {
+        let mut changes = arrayvec::ArrayVec::<epoll::Event, CHANGES_MAX>::new();
+        let nothing = std::mem::MaybeUninit::<epoll::Event>::uninit();
+        let mut space = [nothing; CHANGES_MAX];
+        add(&self.shared.counters.ready_calls, 1);
+        let zero = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        if let Ok((ready, _)) = epoll::wait(&self.shared.epoll, &mut space, Some(&zero)) {
+            changes.extend(ready.iter().copied());
+        }
+        let mut work = 0;
+        for change in changes {
+            let data = change.data.u64();
+            let index = u32::try_from(data & !LISTENER).unwrap_or(u32::MAX);
+            if data & LISTENER != 0 {
+                work += self.accept_some(index, now, events);
+                continue;
+            }
+            let flags = change.flags;
+            let over = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
+            match self.slots.state(index) {
+                State::Live(connection) => {
+                    connection.readable |= flags.intersects(over | epoll::EventFlags::IN);
+                    connection.hung_up |= flags.intersects(over);
+                    connection.writable |=
+                        flags.contains(epoll::EventFlags::OUT) && connection.send_error.is_none();
+                    connection.idle_polls = 0;
+                    self.activate(index);
+                }
+                State::Lingering(_) => self.serve_lingering(index, now, false),
+                State::Free => {}
+            }
+        }
+        work
+    }
+
+    /// Accepts connections, as far as they can be reported.
+    fn accept_some(&mut self, index: u32, now: Instant, events: &mut Vec<Event>) -> usize {
+        let mut work = 0;
+        while work < ACCEPTS_MAX {
+            let Some(Some(listener)) = self.listeners.get(index as usize) else {
+                break;
+            };
+            let (limits, hand_over) = (listener.limits, listener.hand_over);
+            if hand_over && events.len() == events.capacity() {
+                break;
+            }
+            let Ok((socket, peer)) = socket::accept(listener.socket.as_fd()) else {
+                break;
+            };
+            work += 1;
+            let listener = ListenerId(index);
+            if hand_over {
+                events.push(Event::Incoming(Incoming {
+                    listener,
+                    peer,
+                    limits,
+                    socket,
+                }));
+            } else if self.respond(socket, peer, listener, limits, now).is_err() {
+                add(&self.shared.counters.setups_failed, 1);
+            }
+        }
+        work
+    }
+
+    /// Serves the active connections.
+    fn serve(&mut self, now: Instant, events: &mut Vec<Event>, unasked: bool) -> usize {
+        let mut work = 0;
+        let mut kept = 0;
+        for position in 0..self.active.len() {
+            let index = self.active[position];
+            let (stays, done) = self.serve_one(index, now, events, unasked);
+            work += done;
+            if stays {
+                self.active.swap(kept, position);
+                kept += 1;
+            }
+        }
+        self.active.truncate(kept);
+        // Whoever found no room for its events is first in the next turn.
+        if kept > 1 && events.len() == events.capacity() {
+            self.active.rotate_left(1);
+        }
+        work
+    }
+
+    /// Serves one connection; says whether it stays active, and whether anything was done.
+    fn serve_one(
+        &mut self,
+        index: u32,
+        now: Instant,
+        events: &mut Vec<Event>,
+        unasked: bool,
+    ) -> (bool, usize) {
+        let State::Live(connection) = self.slots.state(index) else {
+            return (false, 0);
+        };
+        let shared = &mut self.shared;
+        let reported = events.len();
+        let mut work = 0;
+        match connection.phase {
+            Phase::Running | Phase::Closing { .. } => {
+                if !connection.endpoint.has_news() && (connection.readable || unasked) {
+                    let count = connection.receive(now, shared);
+                    connection.idle_polls = if count > 0 {
+                        0
+                    } else {
+                        connection.idle_polls.saturating_add(1)
+                    };
+                    work += usize::from(count > 0);
+                } else if !unasked {
+                    connection.idle_polls = connection.idle_polls.saturating_add(1);
+                }
+            }
+            Phase::Terminating(_) | Phase::Ended(_) => {}
+            _ => work += usize::from(connection.set_up(now, shared)),
+        }
+        let over = connection.report(events);
+        work += events.len() - reported;
+        let State::Live(connection) = self.slots.state(index) else {
+            return (false, work);
+        };
+        if over {
+            let lingers = connection.endpoint.is_terminate_sent();
+            let deadline = now + self.shared.config.terminate_wait;
+            connection.is_active = false;
+            self.retire(index, lingers.then(|| (Vec::new(), deadline)));
+            if lingers {
+                self.serve_lingering(index, now, false);
+            }
+            return (false, work);
+        }
+        if !connection.is_dirty && connection.wants_to_send() {
+            connection.is_dirty = true;
+            self.dirty.push(index);
+        }
+        let stays = connection.has_news()
+            || connection.readable
+            || (matches!(connection.phase, Phase::Running | Phase::Closing { .. })
+                && connection.idle_polls < IDLE_POLLS_MAX);
+        connection.is_active = stays;
+        (stays, work)
+    }
+
+    /// Sends what can be sent.
+    pub(super) fn flush_all(&mut self) -> usize {
+        let mut work = 0;
+        let mut position = 0;
+        while position < self.dirty.len() {
+            let index = self.dirty[position];
+            let State::Live(connection) = self.slots.state(index) else {
+                self.dirty.swap_remove(position);
+                continue;
+            };
+            let sends = matches!(
+                connection.phase,
+                Phase::Running | Phase::Closing { .. } | Phase::Terminating(_)
+            );
+            if sends {
+                work += usize::from(connection.send(&mut self.shared) > 0);
+            }
+            let more = sends && connection.wants_to_send();
+            let news = connection.has_news() || connection.readable;
+            connection.is_dirty = more;
+            if news {
+                self.activate(index);
+            }
+            if more {
+                position += 1;
+            } else {
+                self.dirty.swap_remove(position);
+            }
+        }
+        work
+    }
+
+    /// Acts on deadlines and finds the next one.
+    fn expire(&mut self, now: Instant) {
+        self.shared.earliest = None;
+        for index in 0..self.slots.len() {
+            match self.slots.state(index) {
+                State::Live(connection) => {
+                    connection.expire(now, &mut self.shared);
+                    if let Some(deadline) = connection.deadline {
+                        self.shared.has_deadline(deadline);
+                    } else if connection.has_news() {
+                        self.activate(index);
+                    }
+                }
+                State::Lingering(_) => self.serve_lingering(index, now, true),
+                State::Free => {}
+            }
+        }
+    }
+
+    /// Ends the name of a connection.
+    pub(super) fn retire(&mut self, index: u32, lingering: Option<(Vec<u8>, Instant)>) {
+        if let Some((_, deadline)) = lingering {
+            self.shared.has_deadline(deadline);
+        } else {
+            take_one(&self.shared.counters.connections);
+        }
+        self.slots.retire(index, lingering);
+    }
+
+    /// Sends the last words of a lingering socket, then waits for the peer's end.
+    pub(super) fn serve_lingering(&mut self, index: u32, now: Instant, expires: bool) {
+        let State::Lingering(lingering) = self.slots.state(index) else {
+            return;
+        };
+        let over = (expires && lingering.deadline <= now) || lingering_ends(lingering);
+        if over {
+            self.slots.release(index);
+            take_one(&self.shared.counters.connections);
+        } else {
+            let deadline = lingering.deadline;
+            self.shared.has_deadline(deadline);
+        }
+    }
+}
+
+/// Whether a lingering socket has nothing left to wait for.
+fn lingering_ends(lingering: &mut super::slots::Lingering) -> bool {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    while !lingering.output.is_empty() {
+        match rustix::net::send(&lingering.socket, &lingering.output, flags) {
+            Ok(count) => drop(lingering.output.drain(..count)),
+            Err(rustix::io::Errno::AGAIN) => return false,
+            Err(_) => return true,
+        }
+    }
+    socket::shut_down(lingering.socket.as_fd());
+    let mut nothing = [0; 16 * 1024];
+    // A peer that keeps sending has until the deadline.
+    for _ in 0..16 {
+        match rustix::net::recv(&lingering.socket, &mut nothing, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => return true,
+            Ok(_) => {}
+            Err(rustix::io::Errno::AGAIN) => return false,
+            Err(_) => return true,
+        }
+    }
+    false
+}

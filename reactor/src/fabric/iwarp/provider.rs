@@ -1,0 +1,396 @@
+//! The provider: what the application asks for.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use millrace_iwarp::{Access as RemoteAccess, Operation as Work, Request, Revocation};
+use millrace_mempool::Buffer;
+
+use super::config::IwarpConfig;
+use super::connection::{Connection, Phase};
+use super::counters::{IwarpCounters, add};
+use super::setup;
+use super::shared::Shared;
+use super::slots::Slots;
+use super::socket;
+use crate::fabric::{
+    Access, ConnectParameters, Event, ExposeError, Exposure, Incoming, Key, ListenerId, Operation,
+    PostError, Provider, QueuePairId, QueuePairLimits, Revoked, Slices, WorkRequest,
+};
+
+/// A listening socket.
+pub(super) struct Listener {
+    pub(super) socket: OwnedFd,
+    pub(super) address: SocketAddr,
+    pub(super) limits: QueuePairLimits,
+    pub(super) hand_over: bool,
+}
+
+/// Software iWARP on one reactor: RDMAP over DDP over MPA over non-blocking TCP sockets.
+pub struct Iwarp {
+    pub(super) shared: Shared,
+    pub(super) slots: Slots,
+    pub(super) listeners: Vec<Option<Listener>>,
+    /// Connections to serve in the next poll.
+    pub(super) active: Vec<u32>,
+    /// Connections that may have something to send.
+    pub(super) dirty: Vec<u32>,
+    /// Connections that have not sent their request, the oldest first.
+    pub(super) half_open: VecDeque<QueuePairId>,
+    pub(super) polls: u32,
+}
+
+impl Iwarp {
+    /// A provider without connections.
+    ///
+    /// # Errors
+    /// If the system gives no epoll descriptor or no random numbers.
+    pub fn new(config: IwarpConfig) -> io::Result<Self> {
+        Ok(Self {
+            shared: Shared::new(config)?,
+            slots: Slots::default(),
+            listeners: Vec::new(),
+            active: Vec::new(),
+            dirty: Vec::new(),
+            half_open: VecDeque::new(),
+            polls: 0,
+        })
+    }
+
+    /// What this provider does, in numbers.
+    #[must_use]
+    pub fn counters(&self) -> Arc<IwarpCounters> {
+        Arc::clone(&self.shared.counters)
+    }
+
+    /// Takes a connection in that waits for the peer's request.
+    pub(super) fn respond(
+        &mut self,
+        socket: OwnedFd,
+        peer: SocketAddr,
+        listener: ListenerId,
+        limits: QueuePairLimits,
+        now: Instant,
+    ) -> io::Result<()> {
+        if self.shared.connections() >= self.shared.config.connections_max {
+            return Err(io::Error::other("too many connections"));
+        }
+        socket::tune(socket.as_fd(), &self.shared.config)?;
+        let responder = setup::responder(&limits, peer, now, &self.shared)
+            .ok_or_else(|| io::Error::other("settings that cannot be honoured"))?;
+        let deadline = responder.deadline();
+        let shared = &mut self.shared;
+        let id = self.slots.insert_with(|id| {
+            shared.watch(&socket, u64::from(id.index))?;
+            let phase = Phase::Responding(Box::new(responder));
+            let mut connection = Connection::new(id, socket, peer, limits, phase, shared);
+            connection.listener = Some(listener);
+            (connection.readable, connection.writable) = (true, true);
+            connection.set_deadline(deadline, shared);
+            Ok::<_, io::Error>(Box::new(connection))
+        })?;
+        add(&self.shared.counters.connections, 1);
+        self.activate(id.index);
+        self.half_open.push_back(id);
+        self.limit_half_open();
+        Ok(())
+    }
+
+    /// Ends the oldest connections that have not sent their request, beyond the number allowed.
+    fn limit_half_open(&mut self) {
+        let Self {
+            slots, half_open, ..
+        } = self;
+        let waits = |id: &QueuePairId| {
+            slots
+                .get(*id)
+                .is_some_and(|connection| matches!(connection.phase, Phase::Responding(_)))
+        };
+        if half_open.len() <= self.shared.config.half_open_max {
+            return;
+        }
+        half_open.retain(waits);
+        while self.half_open.len() > self.shared.config.half_open_max {
+            let Some(id) = self.half_open.pop_front() else {
+                return;
+            };
+            if let Some(connection) = self.slots.get_mut(id) {
+                connection.setup_failed(crate::fabric::Ended::Local, &mut self.shared);
+                self.activate(id.index);
+            }
+        }
+    }
+
+    /// The connection will be served in the next poll.
+    pub(super) fn activate(&mut self, index: u32) {
+        if let super::slots::State::Live(connection) = self.slots.state(index)
+            && !connection.is_active
+        {
+            connection.is_active = true;
+            self.active.push(index);
+        }
+    }
+
+    /// The connection will be looked at in the next flush.
+    fn touch(&mut self, index: u32) {
+        if let super::slots::State::Live(connection) = self.slots.state(index)
+            && !connection.is_dirty
+        {
+            connection.is_dirty = true;
+            self.dirty.push(index);
+        }
+    }
+
+    fn open(&mut self, id: QueuePairId) -> Option<&mut Connection> {
+        self.slots
+            .get_mut(id)
+            .filter(|connection| connection.is_open())
+    }
+}
+
+impl Provider for Iwarp {
+    fn name(&self) -> &'static str {
+        "iwarp"
+    }
+
+    fn listen(
+        &mut self,
+        address: SocketAddr,
+        limits: QueuePairLimits,
+        hand_over: bool,
+    ) -> io::Result<ListenerId> {
+        let (socket, address) = socket::listen(address)?;
+        let index = u32::try_from(self.listeners.len()).map_err(io::Error::other)?;
+        self.shared.watch_listener(&socket, index)?;
+        self.listeners.push(Some(Listener {
+            socket,
+            address,
+            limits,
+            hand_over,
+        }));
+        Ok(ListenerId(index))
+    }
+
+    fn adopt(&mut self, incoming: Incoming, now: Instant) -> io::Result<()> {
+        let Incoming {
+            listener,
+            peer,
+            limits,
+            socket,
+        } = incoming;
+        self.respond(socket, peer, listener, limits, now)
+    }
+
+    fn listener_address(&self, listener: ListenerId) -> Option<SocketAddr> {
+        self.listeners
+            .get(listener.0 as usize)?
+            .as_ref()
+            .map(|listener| listener.address)
+    }
+
+    fn stop_listening(&mut self, listener: ListenerId) {
+        if let Some(slot) = self.listeners.get_mut(listener.0 as usize) {
+            *slot = None;
+        }
+    }
+
+    fn connect(
+        &mut self,
+        address: SocketAddr,
+        parameters: ConnectParameters,
+        now: Instant,
+    ) -> io::Result<QueuePairId> {
+        if self.shared.connections() >= self.shared.config.connections_max {
+            return Err(io::Error::other("too many connections"));
+        }
+        let socket = socket::connect(address, &self.shared.config)?;
+        let connector = setup::connector(&parameters, address, &self.shared);
+        let deadline = now + self.shared.config.connect_wait;
+        let shared = &mut self.shared;
+        let id = self.slots.insert_with(|id| {
+            shared.watch(&socket, u64::from(id.index))?;
+            let phase = Phase::Connecting(Box::new(connector));
+            let limits = parameters.limits;
+            let mut connection = Connection::new(id, socket, address, limits, phase, shared);
+            connection.is_known = true;
+            connection.set_deadline(Some(deadline), shared);
+            Ok::<_, io::Error>(Box::new(connection))
+        })?;
+        add(&self.shared.counters.connections, 1);
+        Ok(id)
+    }
+
+    fn accept(
+        &mut self,
+        queue_pair: QueuePairId,
+        parameters: ConnectParameters,
+    ) -> Result<(), PostError> {
+        let connection = self.slots.get_mut(queue_pair).ok_or(PostError::Closed)?;
+        connection.accept(&parameters, &mut self.shared)?;
+        self.activate(queue_pair.index);
+        self.touch(queue_pair.index);
+        Ok(())
+    }
+
+    fn reject(&mut self, queue_pair: QueuePairId, private_data: &[u8]) {
+        let Some(connection) = self.slots.get_mut(queue_pair) else {
+            return;
+        };
+        if !matches!(connection.phase, Phase::Deciding(_)) {
+            return;
+        }
+        let output = connection.reject(private_data);
+        // The deadline of the decision is no later than this.
+        let deadline = connection.deadline.unwrap_or_else(Instant::now);
+        self.retire(queue_pair.index, Some((output, deadline)));
+        self.serve_lingering(queue_pair.index, deadline, false);
+    }
+
+    fn post_receive(
+        &mut self,
+        queue_pair: QueuePairId,
+        buffer: Buffer,
+    ) -> Result<(), (PostError, Buffer)> {
+        match self.open(queue_pair) {
+            Some(connection) => connection
+                .endpoint
+                .post_receive(buffer)
+                .map_err(|buffer| (PostError::Full, buffer)),
+            None => Err((PostError::Closed, buffer)),
+        }
+    }
+
+    fn post(
+        &mut self,
+        queue_pair: QueuePairId,
+        chain: &mut Vec<WorkRequest>,
+    ) -> Result<(), PostError> {
+        let Self { slots, shared, .. } = self;
+        let connection = slots
+            .get_mut(queue_pair)
+            .filter(|connection| connection.is_open())
+            .ok_or(PostError::Closed)?;
+        if connection.endpoint.send_room() < chain.len() {
+            return Err(PostError::Full);
+        }
+        for WorkRequest {
+            token,
+            operation,
+            local,
+            signalled,
+        } in chain.drain(..)
+        {
+            let operation = match operation {
+                Operation::Send {
+                    invalidate,
+                    solicited,
+                } => Work::Send {
+                    invalidate: invalidate.map(|key| key.0),
+                    solicited,
+                },
+                Operation::Write(remote) => Work::Write {
+                    key: remote.key.0,
+                    offset: remote.offset,
+                },
+                Operation::Read(remote) => Work::Read {
+                    key: remote.key.0,
+                    offset: remote.offset,
+                    sink: shared.random(),
+                },
+            };
+            let posted = connection.endpoint.post(Request {
+                token,
+                operation,
+                local,
+                signalled,
+            });
+            debug_assert!(posted.is_ok(), "there was room for the whole chain");
+        }
+        self.touch(queue_pair.index);
+        Ok(())
+    }
+
+    fn send_room(&self, queue_pair: QueuePairId) -> usize {
+        match self.slots.get(queue_pair) {
+            Some(connection) if connection.is_open() => connection.endpoint.send_room(),
+            _ => 0,
+        }
+    }
+
+    fn expose(
+        &mut self,
+        queue_pair: QueuePairId,
+        local: Slices,
+        access: Access,
+    ) -> Result<Exposure, (ExposeError, Slices)> {
+        let random = self.shared.random();
+        let Some(connection) = self.open(queue_pair) else {
+            return Err((ExposeError::Closed, local));
+        };
+        let access = match access {
+            Access::RemoteRead => RemoteAccess::RemoteRead,
+            Access::RemoteWrite => RemoteAccess::RemoteWrite,
+        };
+        match connection.endpoint.expose(local, access, random) {
+            Ok(exposed) => Ok(Exposure {
+                key: Key(exposed.key),
+                offset: exposed.offset,
+                length: exposed.length,
+            }),
+            Err(local) => Err((ExposeError::Full, local)),
+        }
+    }
+
+    fn revoke(&mut self, queue_pair: QueuePairId, key: Key) -> Revoked {
+        let Some(connection) = self.slots.get_mut(queue_pair) else {
+            return Revoked::Unknown;
+        };
+        if connection.is_ended() {
+            // Nothing is sent or received any more, so nothing has to be waited for.
+            return match connection.endpoint.revoke(key.0) {
+                Revocation::Now(local) => Revoked::Now(local),
+                _ => Revoked::Unknown,
+            };
+        }
+        match connection.endpoint.revoke(key.0) {
+            Revocation::Now(local) => Revoked::Now(local),
+            Revocation::Later => Revoked::Later,
+            Revocation::Unknown => Revoked::Unknown,
+        }
+    }
+
+    fn close(&mut self, queue_pair: QueuePairId) {
+        if let Some(connection) = self.slots.get_mut(queue_pair) {
+            connection.close(Instant::now(), &mut self.shared);
+            self.activate(queue_pair.index);
+            self.touch(queue_pair.index);
+        }
+    }
+
+    fn abort(&mut self, queue_pair: QueuePairId) {
+        if let Some(connection) = self.slots.get_mut(queue_pair) {
+            connection.end(crate::fabric::Ended::Local, &mut self.shared);
+            self.activate(queue_pair.index);
+        }
+    }
+
+    fn poll(&mut self, now: Instant, events: &mut Vec<Event>) -> usize {
+        self.poll_all(now, events)
+    }
+
+    fn flush(&mut self, _now: Instant) -> usize {
+        self.flush_all()
+    }
+
+    fn wake_descriptor(&self) -> Option<RawFd> {
+        Some(self.shared.epoll.as_raw_fd())
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.shared.earliest
+    }
+}

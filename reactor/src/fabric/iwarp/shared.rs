@@ -1,0 +1,101 @@
+//! What the connections of one provider share.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use millrace_iwarp::Staging;
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rustix::event::epoll;
+
+use super::config::IwarpConfig;
+use super::counters::IwarpCounters;
+
+/// Bytes of the common receive buffer: as much as one call can bring, and no more than stays in
+/// the core's own cache between the call and the copy.
+const SCRATCH_BYTES: usize = 256 * 1024;
+
+/// Set in the epoll data of listeners.
+pub(super) const LISTENER: u64 = 1 << 63;
+
+pub(super) struct Shared {
+    pub(super) config: IwarpConfig,
+    pub(super) epoll: OwnedFd,
+    pub(super) counters: Arc<IwarpCounters>,
+    /// Received bytes between the socket and their place; holds nothing between two calls.
+    pub(super) scratch: Box<[u8]>,
+    /// No deadline is earlier.
+    pub(super) earliest: Option<Instant>,
+    spare: Vec<Staging>,
+    random: ChaCha20Rng,
+}
+
+impl Shared {
+    pub(super) fn new(config: IwarpConfig) -> io::Result<Self> {
+        Ok(Self {
+            config,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            counters: Arc::default(),
+            scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
+            earliest: None,
+            spare: Vec::new(),
+            random: ChaCha20Rng::try_from_os_rng()
+                .map_err(|error| io::Error::other(error.to_string()))?,
+        })
+    }
+
+    pub(super) fn random(&mut self) -> u32 {
+        self.random.next_u32()
+    }
+
+    /// Watches a socket. Events come once for every change, so that a socket that is served
+    /// without being asked for costs nothing more.
+    pub(super) fn watch(&self, socket: impl AsFd, data: u64) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN
+            | epoll::EventFlags::OUT
+            | epoll::EventFlags::RDHUP
+            | epoll::EventFlags::ET;
+        Ok(epoll::add(
+            &self.epoll,
+            socket,
+            epoll::EventData::new_u64(data),
+            flags,
+        )?)
+    }
+
+    /// Watches a listening socket for as long as it has connections to give.
+    pub(super) fn watch_listener(&self, socket: impl AsFd, index: u32) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(LISTENER | u64::from(index));
+        Ok(epoll::add(
+            &self.epoll,
+            socket,
+            data,
+            epoll::EventFlags::IN,
+        )?)
+    }
+
+    pub(super) fn has_deadline(&mut self, deadline: Instant) {
+        self.earliest = Some(
+            self.earliest
+                .map_or(deadline, |earliest| earliest.min(deadline)),
+        );
+    }
+
+    /// Storage for a connection that sends; made anew only while more of them send at once than
+    /// ever before.
+    pub(super) fn staging(&mut self) -> Staging {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    pub(super) fn give_back(&mut self, staging: Option<Staging>) {
+        self.spare.extend(staging);
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        let count = self.counters.connections.load(Ordering::Relaxed);
+        usize::try_from(count).unwrap_or(usize::MAX)
+    }
+}

@@ -1,0 +1,84 @@
+//! TCP sockets: making, accepting, options.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, ipproto, sockopt};
+
+use super::config::IwarpConfig;
+
+const BACKLOG: i32 = 1024;
+
+fn stream_socket(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(rustix::net::socket_with(
+        family,
+        SocketType::STREAM,
+        flags,
+        Some(ipproto::TCP),
+    )?)
+}
+
+/// A listening socket and the address that it got.
+pub(super) fn listen(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
+    let socket = stream_socket(address)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    let bound = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
+    Ok((socket, bound))
+}
+
+/// A connection that has arrived, if one has.
+pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (socket, peer) = rustix::net::acceptfrom_with(listener, flags)?;
+    let peer: SocketAddrAny = peer.ok_or(io::ErrorKind::NotConnected)?;
+    Ok((socket, SocketAddr::try_from(peer)?))
+}
+
+/// Begins to connect.
+pub(super) fn connect(address: SocketAddr, config: &IwarpConfig) -> io::Result<OwnedFd> {
+    let socket = stream_socket(address)?;
+    tune(socket.as_fd(), config)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a connection begun has come about; `None` while it is under way.
+pub(super) fn connected(socket: BorrowedFd<'_>) -> Option<io::Result<()>> {
+    match sockopt::socket_error(socket) {
+        Ok(Ok(())) => match rustix::net::getpeername(socket) {
+            Ok(Some(_)) => Some(Ok(())),
+            Ok(None) | Err(rustix::io::Errno::NOTCONN) => None,
+            Err(error) => Some(Err(error.into())),
+        },
+        Ok(Err(error)) | Err(error) => Some(Err(error.into())),
+    }
+}
+
+/// Sets the options of a connection. Messages leave in gathered writes, so nothing is gained by
+/// waiting for more.
+pub(super) fn tune(socket: BorrowedFd<'_>, config: &IwarpConfig) -> io::Result<()> {
+    sockopt::set_tcp_nodelay(socket, true)?;
+    if let Some(size) = config.send_buffer {
+        sockopt::set_socket_send_buffer_size(socket, size)?;
+    }
+    if let Some(size) = config.receive_buffer {
+        sockopt::set_socket_recv_buffer_size(socket, size)?;
+    }
+    Ok(())
+}
+
+/// Ends the outgoing direction. An error means that it has ended already.
+pub(super) fn shut_down(socket: BorrowedFd<'_>) {
+    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
+}

@@ -1,0 +1,182 @@
+//! The data path over a socket: many frames in each system call, payloads straight from and to
+//! registered memory.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use millrace_iwarp::Chunk;
+
+use super::connection::{Connection, Phase};
+use super::counters::add;
+use super::memory::{Gather, Scatter};
+use super::shared::Shared;
+use crate::fabric::Ended;
+
+/// The rest of a payload is received straight into its memory from this length on. Below, one
+/// call that brings many frames and a copy out of the cache is the cheaper way.
+const DIRECT_MIN: usize = 16 * 1024;
+/// Bytes of the common buffer that a direct receive offers for what follows the payload: enough
+/// for the next head, little enough that the next payload comes straight as well.
+const DIRECT_TAIL: usize = 256;
+/// Bytes received for one connection before the others have their turn.
+const RECEIVE_TURN: usize = 2 << 20;
+/// Bytes sent for one connection before the others have their turn.
+const SEND_TURN: usize = 4 << 20;
+
+impl Connection {
+    /// Receives what has arrived. Says how many bytes came.
+    pub(super) fn receive(&mut self, now: Instant, shared: &mut Shared) -> usize {
+        let mut total = 0;
+        while total < RECEIVE_TURN && matches!(self.phase, Phase::Running | Phase::Closing { .. }) {
+            match self.receive_once(now, shared) {
+                Ok(0) => {
+                    self.stream_ended(shared);
+                    return total + 1;
+                }
+                Ok(count) => {
+                    total += count;
+                    if !self.readable {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.readable = false;
+                    if let Some(kind) = self.send_error {
+                        self.end(Ended::Network(kind), shared);
+                        return total + 1;
+                    }
+                    break;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.end(
+                        Ended::Network(self.send_error.unwrap_or(error.kind())),
+                        shared,
+                    );
+                    return total + 1;
+                }
+            }
+            if self.endpoint.has_news() {
+                break;
+            }
+        }
+        if total > 0 {
+            self.count(shared);
+        }
+        total
+    }
+
+    fn receive_once(&mut self, now: Instant, shared: &mut Shared) -> io::Result<usize> {
+        let mut scatter = Scatter::new();
+        let mut straight = 0;
+        let mut offered = shared.scratch.len();
+        if let Some(direct) = self.endpoint.direct()
+            && direct.length >= DIRECT_MIN
+        {
+            straight = direct.length;
+            offered = DIRECT_TAIL;
+            scatter.add_direct(direct);
+        }
+        scatter.add_bytes(&mut shared.scratch[..offered]);
+        let room = scatter.bytes();
+        add(&shared.counters.receive_calls, 1);
+        let count = scatter.receive(self.socket.as_fd())?;
+        add(&shared.counters.bytes_in, count as u64);
+        // Less than there was room for: the socket is empty, and says so when that changes.
+        self.readable = count == room || self.hung_up;
+        let placed = count.min(straight);
+        if placed > 0 {
+            add(&shared.counters.bytes_direct, placed as u64);
+            self.endpoint.placed(placed);
+        }
+        if let Err(stop) = self.endpoint.receive(&shared.scratch[..count - placed]) {
+            self.stopped(stop, now, shared);
+        }
+        Ok(count)
+    }
+
+    /// The peer has closed its direction.
+    fn stream_ended(&mut self, shared: &mut Shared) {
+        let reason = match (&self.phase, self.send_error) {
+            (_, Some(kind)) => Ended::Network(kind),
+            (Phase::Closing { .. }, None) => Ended::Local,
+            _ if self.endpoint.is_at_boundary() => Ended::Peer,
+            _ => Ended::Network(io::ErrorKind::UnexpectedEof),
+        };
+        self.end(reason, shared);
+    }
+
+    /// Sends what there is to send, as far as the socket takes it. Says how many bytes went.
+    pub(super) fn send(&mut self, shared: &mut Shared) -> usize {
+        let mut total = 0;
+        while self.writable && total < SEND_TURN {
+            if self.endpoint.wants_staging() {
+                let staging = shared.staging();
+                self.endpoint.lend(staging);
+            }
+            self.endpoint.stage();
+            if self.endpoint.bytes_staged() == 0 {
+                break;
+            }
+            match self.send_once(shared) {
+                Ok(count) => total += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    // What has arrived may say why, so it is received first.
+                    self.send_error = Some(error.kind());
+                    (self.writable, self.readable, self.hung_up) = (false, true, true);
+                }
+            }
+        }
+        shared.give_back(self.endpoint.reclaim());
+        if total > 0 {
+            self.count(shared);
+            if self.endpoint.is_indication_sent() {
+                self.announcements.extend(self.established.take());
+            }
+        }
+        self.after_sending(shared);
+        total
+    }
+
+    fn send_once(&mut self, shared: &Shared) -> io::Result<usize> {
+        let mut gather = Gather::new();
+        self.endpoint.gather(|chunk| {
+            let fits = match chunk {
+                Chunk::Bytes(bytes) => gather.add_bytes(bytes),
+                Chunk::Memory {
+                    local,
+                    offset,
+                    length,
+                } => gather.add_memory(local, offset, length),
+            };
+            if fits {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
+        let offered = gather.bytes();
+        add(&shared.counters.send_calls, 1);
+        let count = gather.send(self.socket.as_fd())?;
+        add(&shared.counters.bytes_out, count as u64);
+        if count < offered {
+            self.writable = false;
+        }
+        self.endpoint.accepted(count);
+        Ok(count)
+    }
+
+    /// Whether sending can do something.
+    pub(super) fn wants_to_send(&mut self) -> bool {
+        self.writable
+            && matches!(
+                self.phase,
+                Phase::Running | Phase::Closing { .. } | Phase::Terminating(_)
+            )
+            && (self.endpoint.bytes_staged() > 0 || self.endpoint.wants_staging())
+    }
+}

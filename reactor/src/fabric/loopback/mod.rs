@@ -1,0 +1,21 @@
+//! An in-memory fabric: several providers on one thread, joined by a [`Network`].
+//!
+//! It has the semantics of the [`super::Provider`] trait and no others: messages arrive in order,
+//! at the receiving provider's [`super::Provider::poll`], and bytes are copied once, from the
+//! sender's slices to where they belong. There is no clock but the callers' `now`; with a latency
+//! set, what one side sends is due at the other side so much later, and
+//! [`super::Provider::next_deadline`] says when. Nothing else happens by chance: keys come from a
+//! seeded generator.
+//!
+//! Beyond tests of this crate, it serves those of everything above the fabric.
+
+mod delivery;
+mod end;
+mod network;
+mod pair;
+mod provider;
+mod scatter;
+
+pub use network::Network;
+pub use pair::Pair;
+pub use provider::Loopback;

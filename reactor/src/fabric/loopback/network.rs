@@ -1,0 +1,303 @@
+//! The wires between loopback providers: who listens, which ends belong together, what is due.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use super::end::{End, Frame, Phase};
+use super::provider::Loopback;
+use crate::fabric::{
+    Ended, Event, Key, ListenerId, PrivateData, QueuePairId, QueuePairLimits, WorkError,
+};
+
+/// Joins the loopback providers of one thread. Clones are the same network.
+#[derive(Clone)]
+pub struct Network {
+    state: Rc<RefCell<State>>,
+}
+
+impl Network {
+    /// An empty network without latency.
+    pub fn new() -> Self {
+        Self::with_seed(0)
+    }
+
+    /// A network whose keys and offsets come from `seed`.
+    pub fn with_seed(seed: u64) -> Self {
+        let state = State {
+            clock: None,
+            latency: Duration::ZERO,
+            defer_revocations: false,
+            random: ChaCha8Rng::seed_from_u64(seed),
+            next_port: 49152,
+            providers: Vec::new(),
+            ends: Vec::new(),
+            free: Vec::new(),
+        };
+        Self {
+            state: Rc::new(RefCell::new(state)),
+        }
+    }
+
+    /// A new provider on this network.
+    pub fn provider(&self) -> Loopback {
+        let mut state = self.state.borrow_mut();
+        state.providers.push(Port::default());
+        Loopback::new(Rc::clone(&self.state), state.providers.len() - 1)
+    }
+
+    /// What is sent from now on takes so long to arrive.
+    pub fn set_latency(&self, latency: Duration) {
+        self.state.borrow_mut().latency = latency;
+    }
+
+    /// Whether revocations take effect later, as on fabrics that invalidate keys by a work
+    /// request, instead of at once.
+    pub fn set_defer_revocations(&self, defer: bool) {
+        self.state.borrow_mut().defer_revocations = defer;
+    }
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Network {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Network").finish_non_exhaustive()
+    }
+}
+
+pub(super) struct State {
+    /// The latest time that any provider was told.
+    pub clock: Option<Instant>,
+    pub latency: Duration,
+    pub defer_revocations: bool,
+    pub random: ChaCha8Rng,
+    next_port: u16,
+    pub providers: Vec<Port>,
+    /// Of all providers; a queue pair's index is the place here.
+    pub ends: Vec<End>,
+    free: Vec<usize>,
+}
+
+/// What belongs to one provider.
+#[derive(Default)]
+pub(super) struct Port {
+    pub events: VecDeque<Event>,
+    pub requests: VecDeque<Request>,
+    pub listeners: Vec<Option<Listener>>,
+}
+
+pub(super) struct Listener {
+    pub address: SocketAddr,
+    pub limits: QueuePairLimits,
+}
+
+/// A connection request under way to a listener.
+pub(super) struct Request {
+    pub due: Instant,
+    pub from: QueuePairId,
+    pub peer: SocketAddr,
+    pub listener: ListenerId,
+    pub private_data: PrivateData,
+}
+
+impl State {
+    pub fn set_clock(&mut self, now: Instant) -> Instant {
+        let clock = self.clock.map_or(now, |clock| clock.max(now));
+        self.clock = Some(clock);
+        clock
+    }
+
+    pub fn due(&self) -> Instant {
+        self.clock
+            .expect("set by the call that made the first connection")
+            + self.latency
+    }
+
+    /// The place of a queue pair that has not ended, if it is this provider's.
+    pub fn find(&self, provider: usize, queue_pair: QueuePairId) -> Option<usize> {
+        let index = self.locate(queue_pair)?;
+        (self.ends[index].provider == provider).then_some(index)
+    }
+
+    /// The place of a queue pair that has not ended.
+    pub fn locate(&self, queue_pair: QueuePairId) -> Option<usize> {
+        let index = queue_pair.index as usize;
+        let end = self.ends.get(index)?;
+        (end.generation == queue_pair.generation && end.phase != Phase::Free).then_some(index)
+    }
+
+    pub fn id(&self, index: usize) -> QueuePairId {
+        let generation = self.ends[index].generation;
+        QueuePairId {
+            index: u32::try_from(index).expect("fewer than 2^32 ends"),
+            generation,
+        }
+    }
+
+    pub fn add(&mut self, provider: usize, phase: Phase, limits: QueuePairLimits) -> usize {
+        if let Some(index) = self.free.pop() {
+            let generation = self.ends[index].generation;
+            self.ends[index] = End::new(provider, generation, phase, limits);
+            return index;
+        }
+        self.ends.push(End::new(provider, 0, phase, limits));
+        self.ends.len() - 1
+    }
+
+    pub fn report(&mut self, index: usize, event: Event) {
+        let provider = self.ends[index].provider;
+        self.providers[provider].events.push_back(event);
+    }
+
+    /// Sends to the other end, unless that has ended.
+    pub fn send(&mut self, index: usize, frame: Frame) {
+        let peer = self.ends[index].peer.and_then(|peer| self.locate(peer));
+        if let Some(peer) = peer {
+            let due = self.due();
+            self.ends[peer].arrivals.push_back((due, frame));
+        }
+    }
+
+    /// Sends released work as far as the read depth allows.
+    pub fn pump(&mut self, index: usize) {
+        loop {
+            let end = &mut self.ends[index];
+            let sequence = end.next;
+            if sequence == end.released {
+                return;
+            }
+            let ord = end.depths.ord;
+            let reads_open = end.reads_open;
+            let entry = end.entry(sequence).expect("not yet sent, so still queued");
+            if matches!(entry.request.operation, crate::fabric::Operation::Read(_)) {
+                if ord == 0 {
+                    entry.result = Some(Err(WorkError::NoReads));
+                    end.next += 1;
+                    self.complete(index);
+                    continue;
+                }
+                if reads_open == ord {
+                    return;
+                }
+                end.reads_open += 1;
+            }
+            end.next += 1;
+            self.send(index, Frame::Work { sequence });
+        }
+    }
+
+    /// Reports work that is done, in the order of posting.
+    pub fn complete(&mut self, index: usize) {
+        let queue_pair = self.id(index);
+        while let Some(&Some(result)) = self.ends[index]
+            .send_queue
+            .front()
+            .map(|entry| &entry.result)
+        {
+            self.pop(index, queue_pair, result);
+        }
+    }
+
+    /// Ends a queue pair: flushes all that is posted, reports, and frees the place.
+    pub fn end(&mut self, index: usize, reason: Ended) {
+        let queue_pair = self.id(index);
+        while let Some(entry) = self.ends[index].send_queue.front() {
+            let result = entry.result.unwrap_or(Err(WorkError::Flushed));
+            self.pop(index, queue_pair, result);
+        }
+        self.report(index, Event::Disconnected { queue_pair, reason });
+        self.release(index);
+    }
+
+    /// Frees the place of a queue pair without a word.
+    pub fn release(&mut self, index: usize) {
+        let End {
+            generation,
+            provider,
+            limits,
+            ..
+        } = self.ends[index];
+        self.ends[index] = End::new(provider, generation.wrapping_add(1), Phase::Free, limits);
+        self.free.push(index);
+    }
+
+    fn pop(&mut self, index: usize, queue_pair: QueuePairId, result: Result<(), WorkError>) {
+        let end = &mut self.ends[index];
+        let Some(entry) = end.send_queue.pop_front() else {
+            return;
+        };
+        end.first += 1;
+        let request = entry.request;
+        if request.signalled || result.is_err() {
+            let (token, local) = (request.token, request.local);
+            self.report(
+                index,
+                Event::Completed {
+                    queue_pair,
+                    token,
+                    result,
+                    local,
+                },
+            );
+        }
+    }
+
+    pub fn listener(&self, address: SocketAddr) -> Option<(usize, ListenerId)> {
+        self.providers
+            .iter()
+            .enumerate()
+            .find_map(|(provider, port)| {
+                let listens = |listener: &Option<Listener>| {
+                    listener
+                        .as_ref()
+                        .is_some_and(|listener| listener.address == address)
+                };
+                let index = port.listeners.iter().position(listens)?;
+                Some((provider, ListenerId(u32::try_from(index).ok()?)))
+            })
+    }
+
+    /// The address to listen on: port 0 is replaced.
+    pub fn bind(&mut self, mut address: SocketAddr) -> io::Result<SocketAddr> {
+        if address.port() == 0 {
+            address.set_port(self.take_port());
+        }
+        match self.listener(address) {
+            Some(_) => Err(io::ErrorKind::AddrInUse.into()),
+            None => Ok(address),
+        }
+    }
+
+    /// An address for the connecting side.
+    pub fn ephemeral(&mut self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.take_port()).into()
+    }
+
+    fn take_port(&mut self) -> u16 {
+        let port = self.next_port;
+        self.next_port = port.checked_add(1).unwrap_or(49152);
+        port
+    }
+
+    /// A key that the end does not use, and an offset that nobody can guess.
+    pub fn new_key(&mut self, index: usize) -> (Key, u64) {
+        loop {
+            let key = Key(self.random.next_u32());
+            if self.ends[index].exposed(key).is_none() {
+                return (key, self.random.next_u64() >> 1);
+            }
+        }
+    }
+}

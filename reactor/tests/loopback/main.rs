@@ -1,0 +1,7 @@
+//! Every event and error of the loopback fabric.
+
+mod access;
+mod connect;
+mod end;
+mod support;
+mod work;

@@ -1,0 +1,103 @@
+//! The Millrace server.
+
+mod announce;
+mod logging;
+mod signals;
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use millrace::service::Service;
+use millrace_admin::api::{self, AdminState};
+use millrace_admin::config::{self, Config};
+use millrace_admin::metrics::Metrics;
+
+/// How long a stop waits for calls in service.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Serve files to NFS/RDMA clients.
+///
+/// One configuration file says everything: which cores poll, where clients connect, what is
+/// exported to whom. `deploy/millraced.yaml` shows every key with its default.
+///
+/// SIGTERM or Ctrl-C stops in order: no new connections, calls in service are finished (for at most
+/// ten seconds), connections are closed. A second signal ends at once.
+#[derive(Parser)]
+#[command(name = "millraced", version, after_help = EXAMPLES)]
+struct Arguments {
+    /// The configuration file (YAML).
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Check the configuration, say what is wrong with it by line, and end.
+    #[arg(long)]
+    check: bool,
+    /// How log lines look.
+    #[arg(long, value_enum, default_value_t)]
+    log_format: logging::Format,
+}
+
+const EXAMPLES: &str = "Examples:
+  millraced --config /etc/millrace/millraced.yaml --check
+  millraced --config /etc/millrace/millraced.yaml
+  millraced --config deploy/quickstart.yaml --log-format json
+
+Then, on a Linux client:
+  mount -t nfs -o vers=3,proto=rdma,port=20049,nolock,mountproto=tcp,mountport=2049 HOST:/scratch /mnt";
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let config = match config::load(&arguments.config) {
+        Ok(config) => config,
+        Err(errors) => {
+            eprintln!("{errors}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&arguments, config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("millraced: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments, config: Config) -> Result<()> {
+    let filter = logging::filter(&config.log)?;
+    if arguments.check {
+        println!("{}: good", arguments.config.display());
+        for note in config.notes() {
+            println!("note: {note}");
+        }
+        return Ok(());
+    }
+    logging::start(filter, arguments.log_format);
+    let mut signals = signals::StopSignals::catch().context("cannot catch signals")?;
+
+    let config = Arc::new(config);
+    for note in config.notes() {
+        tracing::warn!("{note}");
+    }
+    // Taken early: a port that is in use ends the start before any memory is mapped.
+    let admin = TcpListener::bind(config.admin.listen)
+        .with_context(|| format!("admin.listen: cannot listen on {}", config.admin.listen))?;
+    let service = Service::start(Arc::clone(&config))?;
+    let metrics = Metrics::new();
+    metrics.register(service.control());
+    let admin = api::serve(admin, AdminState::new(service.control(), metrics))
+        .context("admin: cannot serve")?;
+    announce::served(&config, service.addresses(), admin.address());
+
+    signals.wait();
+    tracing::info!(patience = ?PATIENCE, "stopping: calls in service are finished first");
+    signals.end_at_next().context("cannot catch signals")?;
+    service.drain(PATIENCE);
+    admin.shutdown();
+    tracing::info!("stopped");
+    Ok(())
+}

@@ -1,0 +1,243 @@
+//! Sending replies and errors.
+
+use std::rc::Rc;
+
+use millrace_mempool::{Buffer, Class, Slice};
+use millrace_reactor::fabric::chain::{self, Direction, NOBODY};
+use millrace_reactor::fabric::{Key, Operation, SLICES_MAX, Slices, WorkRequest};
+use millrace_wire::rpcrdma::version1::{self, Fault};
+use millrace_wire::rpcrdma::{FIRST_WORDS, Lists, ReplyChunks};
+use millrace_wire::xdr::{Encoder, pad};
+
+use super::connection::Connection;
+use super::pull::remote;
+use super::shared::Shared;
+use crate::call::{Broken, Limits, ReplyParts};
+
+/// Where the credit word stands (RFC 5666 section 4.1).
+const CREDITS_AT: usize = 8;
+
+/// Versions of RPC-over-RDMA that are served, lowest and highest.
+const VERSIONS: (u32, u32) = (version1::VERSION, version1::VERSION);
+
+/// What a reply to a call with these lists may take.
+pub fn limits(lists: &Lists<'_>, inline: usize) -> Limits {
+    let headroom = FIRST_WORDS + lists.reply_length();
+    let reply_chunk = lists.reply.map_or(0, |chunk| clamp(chunk.total()));
+    let apart = lists.writes.iter().next().filter(|chunk| !chunk.is_empty());
+    Limits {
+        headroom,
+        message: inline.saturating_sub(headroom).max(reply_chunk),
+        apart: apart.map(|chunk| clamp(chunk.total())),
+    }
+}
+
+fn clamp(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// The one key that all segments of a call share, if they do. A key that only some share may be
+/// one that the client keeps for longer than this call, like Linux's pad segments.
+fn common_key(lists: &Lists<'_>) -> Option<Key> {
+    let reads = lists.reads.iter().map(|entry| entry.segment);
+    let writes = lists.writes.iter().flat_map(|chunk| chunk.iter());
+    let reply = lists.reply.iter().flat_map(|chunk| chunk.iter());
+    let mut handles = reads
+        .chain(writes)
+        .chain(reply)
+        .map(|segment| segment.handle);
+    let first = handles.next()?;
+    handles.all(|handle| handle == first).then_some(Key(first))
+}
+
+/// A reply that is ready to leave, but for the credits it announces.
+pub struct Prepared {
+    /// The RDMA Writes that go before the Send.
+    chain: Vec<WorkRequest>,
+    /// The reply's buffer: the header, then the message.
+    whole: Slice,
+    /// What the Send carries.
+    send: Vec<Slice>,
+    /// Bytes that the chain writes.
+    written: u64,
+    invalidate: Option<Key>,
+    long: bool,
+}
+
+/// Plans a reply: bulk data to the first write chunk, if there is one, else into the message; the
+/// message inline if it fits, else into the reply chunk (RFC 5666 section 5.2).
+///
+/// # Errors
+/// The parts, when the message fits nowhere.
+pub fn prepare<S>(
+    shared: &Shared<S>,
+    mut parts: ReplyParts,
+    xid: u32,
+    lists: &Lists<'_>,
+    connection: &Rc<Connection>,
+) -> Result<Prepared, ReplyParts> {
+    let (headroom, end) = (parts.message.start, parts.message.end);
+    let chunk = lists.writes.iter().next().filter(|chunk| !chunk.is_empty());
+    let (apart, within) = if chunk.is_some() {
+        (parts.bulk, None)
+    } else {
+        (None, parts.bulk)
+    };
+    let pad = within.map_or(0, |bulk| pad(bulk.length));
+    let length = parts.message.len() + within.map_or(0, |bulk| bulk.length + pad);
+    let long = headroom + length > connection.inline().send;
+    let reply_room = lists.reply.map_or(0, |chunk| chunk.total());
+    let chunk_room = chunk.map_or(0, |chunk| chunk.total());
+    if (long && length as u64 > reply_room)
+        || apart.is_some_and(|bulk| bulk.length as u64 > chunk_room)
+        || end + pad > parts.buffer.len()
+    {
+        return Err(parts);
+    }
+
+    let mut chain = shared.chain();
+    let mut written = 0;
+    if let (Some(_), Some(chunk)) = (apart, chunk) {
+        let segments = chunk.iter().map(remote);
+        written = chain::transfer(Direction::ToPeer, &parts.slices, segments, &mut chain);
+    }
+    let chunks = ReplyChunks {
+        reads: &[],
+        call: lists,
+        written: &[written][..usize::from(written > 0)],
+        reply_written: if long { length as u64 } else { 0 },
+    };
+    let mut out = Encoder::new(&mut parts.buffer[..headroom]);
+    let encoded = version1::encode_header(&mut out, xid, 0, !long, &chunks);
+    debug_assert!(
+        encoded.is_ok() && out.position() == headroom,
+        "`limits` kept this much room"
+    );
+    parts.buffer[end..end + pad].fill(0);
+
+    let whole = parts.buffer.into_slice(0..end + pad);
+    let start = if long { headroom } else { 0 };
+    let mut message = shared.slices();
+    match within {
+        None => message.push(whole.slice(start..end)),
+        Some(bulk) => {
+            let at = headroom + bulk.position;
+            message.push(whole.slice(start..at));
+            message.append(&mut parts.slices);
+            message.push(whole.slice(end..end + pad));
+            message.push(whole.slice(at..end));
+            message.retain(|slice| !slice.is_empty());
+        }
+    }
+    shared.recycle_slices(parts.slices);
+    if let (true, Some(chunk)) = (long, lists.reply) {
+        let segments = chunk.iter().map(remote);
+        written += chain::transfer(Direction::ToPeer, &message, segments, &mut chain);
+        message.clear();
+        message.push(whole.slice(0..headroom));
+    }
+    let invalidate = if connection.inline().invalidate {
+        common_key(lists)
+    } else {
+        None
+    };
+    Ok(Prepared {
+        chain,
+        whole,
+        send: message,
+        written,
+        invalidate,
+        long,
+    })
+}
+
+impl Prepared {
+    /// Announces `credits` and posts the RDMA Writes and the Send as one chain.
+    pub async fn send<S>(
+        mut self,
+        shared: &Shared<S>,
+        connection: &Rc<Connection>,
+        credits: u32,
+    ) -> Result<(), Broken> {
+        self.whole.copy_from(CREDITS_AT, &credits.to_be_bytes());
+        let local: Slices = if self.send.len() <= SLICES_MAX {
+            self.send.drain(..).collect()
+        } else {
+            std::iter::once(flatten(shared, &self.send).await).collect()
+        };
+        let operation = Operation::Send {
+            invalidate: self.invalidate,
+            solicited: true,
+        };
+        self.chain.push(WorkRequest {
+            token: NOBODY,
+            operation,
+            local,
+            signalled: false,
+        });
+        let posted = connection.post(shared, &mut self.chain).await;
+        shared.recycle_chain(self.chain);
+        shared.recycle_slices(self.send);
+        for counters in [connection.counters(), &*shared.counters] {
+            counters.written_bytes.add(self.written);
+            counters
+                .invalidations
+                .add(u64::from(self.invalidate.is_some()));
+            if self.long {
+                counters.replies_long.add(1);
+            } else {
+                counters.replies_inline.add(1);
+            }
+        }
+        posted
+    }
+}
+
+/// One slice in place of many, for inline data that lies in more pieces than a Send may gather.
+async fn flatten<S>(shared: &Shared<S>, pieces: &[Slice]) -> Slice {
+    let length = pieces.iter().map(Slice::len).sum();
+    let class = Class::for_size(length).unwrap_or(Class::Large);
+    let flat = shared.pool.acquire(class).await.into_slice(0..length);
+    let mut at = 0;
+    for piece in pieces {
+        flat.copy_from_slice(at, piece, 0..piece.len());
+        at += piece.len();
+    }
+    flat
+}
+
+/// Answers a message whose header cannot be used (RFC 5666 section 4.2), by a plain Send. Returns
+/// whether there was anything to answer.
+pub fn encode_fault(fault: &Fault, buffer: &mut Buffer) -> Option<usize> {
+    let mut out = Encoder::new(buffer);
+    // The credits are written when they are known.
+    match fault.answer(0, VERSIONS, &mut out) {
+        Ok(true) => Some(out.position()),
+        Ok(false) | Err(_) => None,
+    }
+}
+
+/// Sends an error that [`encode_fault`] wrote.
+pub async fn send_fault<S>(
+    shared: &Shared<S>,
+    connection: &Rc<Connection>,
+    buffer: Buffer,
+    length: usize,
+    credits: u32,
+) -> Result<(), Broken> {
+    let whole = buffer.into_slice(0..length);
+    whole.copy_from(CREDITS_AT, &credits.to_be_bytes());
+    let mut chain = shared.chain();
+    chain.push(WorkRequest {
+        token: NOBODY,
+        operation: Operation::Send {
+            invalidate: None,
+            solicited: true,
+        },
+        local: std::iter::once(whole).collect(),
+        signalled: false,
+    });
+    let posted = connection.post(shared, &mut chain).await;
+    shared.recycle_chain(chain);
+    posted
+}

@@ -1,0 +1,40 @@
+//! What a connection has done, for status and metrics. One reactor writes, others may read.
+
+use millrace_admin::metrics::Counter;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Counters of the RPC-over-RDMA responder, of one connection or of one reactor.
+        #[derive(Debug, Default)]
+        pub struct ConnectionCounters {
+            $($(#[$doc])* pub $name: Counter,)*
+        }
+    };
+}
+
+counters! {
+    /// Calls received.
+    calls,
+    /// Replies sent inline (RDMA_MSG).
+    replies_inline,
+    /// Replies sent through the reply chunk (RDMA_NOMSG).
+    replies_long,
+    /// Calls whose message came through a position zero chunk.
+    calls_long,
+    /// Version errors sent.
+    errors_version,
+    /// Chunk errors sent.
+    errors_chunk,
+    /// Messages dropped unanswered.
+    dropped,
+    /// Bytes fetched by RDMA Reads.
+    read_bytes,
+    /// Bytes placed by RDMA Writes.
+    written_bytes,
+    /// Replies sent with remote invalidation.
+    invalidations,
+    /// Times that a chain waited for room in the send queue.
+    send_waits,
+    /// Times that a reply waited for a buffer.
+    buffer_waits,
+}

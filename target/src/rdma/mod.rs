@@ -1,0 +1,23 @@
+//! RPC-over-RDMA version one, the responder's side (RFC 5666, RFC 8166).
+//!
+//! The way of a call: a receive completes ([`Connection`]), a task starts ([`request`]), the
+//! message is put together ([`message`]), a program serves it, fetching read chunks as it goes
+//! ([`pull`]), and the reply leaves by RDMA Writes and one Send ([`answer`]).
+
+mod answer;
+mod binding;
+mod connection;
+mod counters;
+pub mod credits;
+mod message;
+mod poison;
+mod pull;
+mod request;
+mod settings;
+mod shared;
+
+pub use connection::{Connection, Fabric, Request};
+pub use counters::ConnectionCounters;
+pub use request::request;
+pub use settings::{Inline, Settings};
+pub use shared::{Outcome, Shared};

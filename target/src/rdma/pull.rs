@@ -1,0 +1,85 @@
+//! Fetching read chunks (RFC 5666 section 3.5).
+
+use std::rc::Rc;
+
+use millrace_mempool::Slice;
+use millrace_reactor::fabric::chain::{self, Direction, RemoteSegment};
+use millrace_reactor::fabric::{Key, RemoteAddress, WorkError};
+use millrace_wire::rpcrdma::{ReadChunk, Segment};
+
+use super::{Connection, Shared};
+use crate::call::{Broken, Bulk};
+
+/// A segment as work requests name it.
+pub fn remote(segment: Segment) -> RemoteSegment {
+    let address = RemoteAddress {
+        key: Key(segment.handle),
+        offset: segment.offset,
+    };
+    RemoteSegment {
+        address,
+        length: segment.length,
+    }
+}
+
+/// Fetches the chunk that a call left apart, from its byte `skip` on.
+pub struct Puller<'a, S> {
+    shared: &'a Shared<S>,
+    connection: &'a Rc<Connection>,
+    xid: u32,
+    apart: Option<(ReadChunk<'a>, u64)>,
+}
+
+impl<'a, S> Puller<'a, S> {
+    /// For one call; `apart` is its chunk and the bytes of it that were fetched already.
+    pub fn new(
+        shared: &'a Shared<S>,
+        connection: &'a Rc<Connection>,
+        xid: u32,
+        apart: Option<(ReadChunk<'a>, u64)>,
+    ) -> Self {
+        Self {
+            shared,
+            connection,
+            xid,
+            apart,
+        }
+    }
+
+    /// Fills `sinks` from a chunk's byte `skip` on.
+    pub async fn fetch(
+        &self,
+        chunk: ReadChunk<'_>,
+        skip: u64,
+        sinks: &[Slice],
+    ) -> Result<(), Broken> {
+        let mut chain = self.shared.chain();
+        let segments = chain::skip(chunk.segments().map(remote), skip);
+        let bytes = chain::transfer(Direction::FromPeer, sinks, segments, &mut chain);
+        let outcome = self.connection.post_and_wait(self.shared, &mut chain).await;
+        self.shared.recycle_chain(chain);
+        match outcome {
+            Ok(_) => {
+                self.connection.counters().read_bytes.add(bytes);
+                self.shared.counters.read_bytes.add(bytes);
+                Ok(())
+            }
+            Err(WorkError::RemoteAccess) => {
+                self.shared
+                    .poisoned
+                    .remember(self.connection.peer().address, self.xid);
+                Err(Broken)
+            }
+            Err(_) => Err(Broken),
+        }
+    }
+}
+
+impl<S> Bulk for Puller<'_, S> {
+    async fn pull(&mut self, index: usize, sinks: &[Slice]) -> Result<(), Broken> {
+        match self.apart {
+            Some((chunk, skip)) if index == 0 => self.fetch(chunk, skip, sinks).await,
+            _ => Err(Broken),
+        }
+    }
+}

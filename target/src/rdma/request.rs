@@ -1,0 +1,190 @@
+//! One call from its receive to its reply, as one straight line.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use millrace_mempool::Buffer;
+use millrace_wire::rpcrdma::version1::{Body, Fault, Header};
+use millrace_wire::rpcrdma::{FirstWords, Reason};
+use millrace_wire::xdr::Padding;
+
+use super::message::{self, Failed};
+use super::pull::Puller;
+use super::{Connection, ConnectionCounters, Shared, answer};
+use crate::call::{Answer, Broken, Call, Reply, Serve};
+
+/// Serves one received message. Whatever it holds, its receive is posted again before anything is
+/// answered, and only its own connection can suffer.
+pub async fn request<S: Serve>(
+    shared: Rc<Shared<S>>,
+    connection: Rc<Connection>,
+    receive: Buffer,
+    length: usize,
+    arrived: Instant,
+) {
+    let (shared, connection) = (&*shared, &connection);
+    let rules = shared.settings.get().rules;
+    match Header::parse_call(&receive[..length], &rules) {
+        // No reply has read chunks, so no RDMA_DONE is awaited; an error is never answered.
+        Ok(Header {
+            body: Body::Done | Body::Error(_),
+            ..
+        })
+        | Err(Fault::Drop) => {
+            count(shared, connection, |counters| counters.dropped.add(1));
+            connection.settle_unanswered(receive);
+        }
+        Ok(header) => {
+            count(shared, connection, |counters| counters.calls.add(1));
+            let words = header.words;
+            let served = serve(shared, connection, &header, arrived).await;
+            finish(shared, connection, receive, words, served).await;
+        }
+        Err(fault) => refuse(shared, connection, receive, fault).await,
+    }
+}
+
+/// What serving a call came to.
+enum Served {
+    /// This is to be sent.
+    Reply(answer::Prepared),
+    /// Nothing is to be sent.
+    Nothing,
+    /// The chunks cannot carry the call or its reply.
+    ChunkError,
+}
+
+/// Puts the message together, has it served and plans the reply.
+async fn serve<S: Serve>(
+    shared: &Shared<S>,
+    connection: &Rc<Connection>,
+    header: &Header<'_>,
+    arrived: Instant,
+) -> Result<Served, Broken> {
+    let xid = header.words.xid;
+    if shared.poisoned.take(connection.peer().address, xid) {
+        return Ok(Served::ChunkError);
+    }
+    let lists = header.lists();
+    let puller = Puller::new(shared, connection, xid, None);
+    let assembled = match header.body {
+        Body::Message { message, .. } => message::inline(&puller, shared, message, &lists).await,
+        _ => {
+            count(shared, connection, |counters| counters.calls_long.add(1));
+            message::long(&puller, shared, &lists).await
+        }
+    };
+    let assembled = match assembled {
+        Ok(assembled) => assembled,
+        Err(Failed::Chunks) => return Ok(Served::ChunkError),
+        Err(Failed::Broken) => return Err(Broken),
+    };
+    let message = match (&assembled.buffer, &header.body) {
+        (Some(buffer), _) => &buffer[..assembled.length],
+        (None, Body::Message { message, .. }) => *message,
+        (None, _) => return Ok(Served::ChunkError),
+    };
+    // The XID of a long message is known only now (RFC 5666 section 4.1).
+    if header
+        .check_xid(message, &shared.settings.get().rules)
+        .is_err()
+    {
+        return Ok(Served::ChunkError);
+    }
+
+    let buffer = connection.reply_buffer(shared).await;
+    let limits = answer::limits(&lists, connection.inline().send);
+    if limits.headroom >= buffer.len() {
+        return Ok(Served::ChunkError);
+    }
+    let mut reply = Reply::new(&shared.pool, buffer, limits, shared.slices());
+    let bulk = assembled.apart.map(|(argument, ..)| argument);
+    let mut puller = Puller::new(
+        shared,
+        connection,
+        xid,
+        assembled.apart.map(|(_, chunk, skip)| (chunk, skip)),
+    );
+    let padding = match header.body {
+        Body::Message { padding, .. } => padding.unwrap_or_default(),
+        _ => Padding::default(),
+    };
+    let (peer, bulk) = (connection.peer(), bulk.as_slice());
+    let call = Call {
+        peer,
+        arrived,
+        message,
+        bulk,
+        padding,
+    };
+    let answer = shared.programs.serve(call, &mut puller, &mut reply).await;
+    let parts = reply.into_parts();
+    Ok(match answer {
+        Answer::Send => match answer::prepare(shared, parts, xid, &lists, connection) {
+            Ok(prepared) => Served::Reply(prepared),
+            Err(parts) => {
+                shared.recycle_slices(parts.slices);
+                Served::ChunkError
+            }
+        },
+        Answer::Broken => return Err(Broken),
+        Answer::Silent | Answer::TooLarge => {
+            shared.recycle_slices(parts.slices);
+            if answer == Answer::Silent {
+                Served::Nothing
+            } else {
+                Served::ChunkError
+            }
+        }
+    })
+}
+
+/// Posts the receive again, and then what is to be sent.
+async fn finish<S: Serve>(
+    shared: &Shared<S>,
+    connection: &Rc<Connection>,
+    receive: Buffer,
+    words: FirstWords,
+    served: Result<Served, Broken>,
+) {
+    match served {
+        Ok(Served::Reply(prepared)) => {
+            let credits = connection.settle(shared, receive, words.credits);
+            // If the connection broke there is nobody left to answer.
+            let _ = prepared.send(shared, connection, credits).await;
+        }
+        Ok(Served::ChunkError) => {
+            let fault = Fault::Chunk {
+                words,
+                reason: Reason::TooLarge,
+            };
+            refuse(shared, connection, receive, fault).await;
+        }
+        Ok(Served::Nothing) => {
+            count(shared, connection, |counters| counters.dropped.add(1));
+            connection.settle_unanswered(receive);
+        }
+        Err(Broken) => connection.settle_unanswered(receive),
+    }
+}
+
+/// Answers with an error of the transport (RFC 5666 section 4.2).
+async fn refuse<S>(shared: &Shared<S>, connection: &Rc<Connection>, receive: Buffer, fault: Fault) {
+    let wish = FirstWords::read(&receive).map_or(1, |words| words.credits);
+    let mut buffer = connection.reply_buffer(shared).await;
+    let Some(length) = answer::encode_fault(&fault, &mut buffer) else {
+        return connection.settle_unanswered(receive);
+    };
+    count(shared, connection, |counters| match fault {
+        Fault::Version(_) => counters.errors_version.add(1),
+        Fault::Chunk { .. } | Fault::Drop => counters.errors_chunk.add(1),
+    });
+    let credits = connection.settle(shared, receive, wish);
+    // If the connection broke there is nobody left to answer.
+    let _ = answer::send_fault(shared, connection, buffer, length, credits).await;
+}
+
+fn count<S>(shared: &Shared<S>, connection: &Rc<Connection>, count: impl Fn(&ConnectionCounters)) {
+    count(connection.counters());
+    count(&shared.counters);
+}

@@ -1,0 +1,96 @@
+//! What all connections of one reactor share.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use millrace_mempool::{Pool, Slice};
+use millrace_reactor::completion::Completions;
+use millrace_reactor::fabric::{Slices, WorkError, WorkRequest};
+
+use super::poison::PoisonedCalls;
+use super::{Connection, ConnectionCounters, Settings};
+
+/// How a work request that a task waits for ended.
+pub type Outcome = Result<Slices, WorkError>;
+
+/// What all connections of one reactor share.
+pub struct Shared<S> {
+    /// The programs served.
+    pub programs: S,
+    /// The reactor's memory.
+    pub pool: Pool,
+    /// Tasks that wait for work requests.
+    pub completions: Completions<Outcome>,
+    /// Settings, replaced as a whole by live changes.
+    pub settings: Cell<Settings>,
+    /// Sums over all connections.
+    pub counters: std::sync::Arc<ConnectionCounters>,
+    pub(super) poisoned: PoisonedCalls,
+    slices: RefCell<Vec<Vec<Slice>>>,
+    chains: RefCell<Vec<Vec<WorkRequest>>>,
+    full: RefCell<Vec<Rc<Connection>>>,
+}
+
+impl<S> Shared<S> {
+    /// Puts the parts together.
+    pub fn new(
+        programs: S,
+        pool: Pool,
+        completions: Completions<Outcome>,
+        settings: Settings,
+    ) -> Self {
+        Self {
+            programs,
+            pool,
+            completions,
+            settings: Cell::new(settings),
+            counters: std::sync::Arc::default(),
+            poisoned: PoisonedCalls::new(),
+            slices: RefCell::default(),
+            chains: RefCell::default(),
+            full: RefCell::default(),
+        }
+    }
+
+    /// An empty list of slices, used before where possible, so that it does not grow again.
+    pub(super) fn slices(&self) -> Vec<Slice> {
+        self.slices.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Takes a list of slices back.
+    pub(super) fn recycle_slices(&self, mut list: Vec<Slice>) {
+        list.clear();
+        self.slices.borrow_mut().push(list);
+    }
+
+    /// An empty chain, used before where possible.
+    pub(super) fn chain(&self) -> Vec<WorkRequest> {
+        self.chains.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Takes a chain back.
+    pub(super) fn recycle_chain(&self, mut chain: Vec<WorkRequest>) {
+        chain.clear();
+        self.chains.borrow_mut().push(chain);
+    }
+
+    /// Notes that chains of a connection wait for room in its send queue.
+    pub(super) fn note_full(&self, connection: &Rc<Connection>) {
+        let mut full = self.full.borrow_mut();
+        if !full.iter().any(|known| Rc::ptr_eq(known, connection)) {
+            full.push(Rc::clone(connection));
+        }
+    }
+
+    /// Lets chains go on that waited and now have room.
+    pub fn wake_senders(&self) {
+        // A waker may run into this list, so it is not borrowed meanwhile.
+        let mut full = self.full.take();
+        full.retain(|connection| {
+            connection.wake_sender(self);
+            connection.has_waiting_senders()
+        });
+        full.append(&mut self.full.borrow_mut());
+        self.full.replace(full);
+    }
+}

@@ -1,0 +1,223 @@
+//! Registration with a port mapper that runs on this host.
+//!
+//! Talking to it blocks, so it happens on a thread of its own, at the start and at the end. A
+//! failure is a warning: clients that name their ports do not need the port mapper.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use millrace_wire::rpc::{
+    Accepted, CallHeader, Credential, OpaqueAuth, Outcome, RecordMark, ReplyHeader,
+};
+use millrace_wire::rpcbind::{PORT, PROGRAM, RpcbindProcedure, universal_address};
+use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder};
+
+use super::offers::{Offer, Offers};
+use super::responder::registration;
+
+/// How long one step of the conversation may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Longest reply that is read.
+const REPLY_MAX: usize = 4096;
+
+/// Where a port mapper is met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rendezvous {
+    /// Its socket in the file system, over which it trusts the superuser.
+    Local(PathBuf),
+    /// An address of TCP, as a rule on the loopback interface.
+    Tcp(SocketAddr),
+}
+
+impl Rendezvous {
+    /// Where the port mapper of this host is met, best first.
+    #[must_use]
+    pub fn of_this_host() -> Vec<Self> {
+        let local = |path| Self::Local(Path::new(path).to_owned());
+        vec![
+            local("/run/rpcbind.sock"),
+            local("/var/run/rpcbind.sock"),
+            Self::Tcp(SocketAddr::from(([127, 0, 0, 1], PORT))),
+        ]
+    }
+}
+
+/// Why an offer could not be registered.
+#[derive(Debug, thiserror::Error)]
+enum RegisterError {
+    #[error("no port mapper answers")]
+    Unreachable,
+    #[error("talking to the port mapper failed: {0}")]
+    Io(#[from] std::io::Error),
+    #[error("the port mapper's answer makes no sense")]
+    Answer,
+    #[error("the port mapper refused")]
+    Refused,
+}
+
+/// Offers that are registered as long as this value lives.
+#[derive(Debug)]
+pub struct Registration {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Registration {
+    /// Begins to register the offers, on a thread of its own, at the first rendezvous that
+    /// answers.
+    ///
+    /// # Errors
+    /// If the thread cannot be made.
+    pub fn start(rendezvous: Vec<Rendezvous>, offers: Offers) -> std::io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("rpcbind".to_owned())
+            .spawn(move || run(&rendezvous, &offers, &stopped))?;
+        Ok(Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Registration {
+    /// Takes the offers back, which takes a few times [`PATIENCE`] at worst.
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that talks to the port mapper panicked");
+        }
+    }
+}
+
+fn run(rendezvous: &[Rendezvous], offers: &Offers, stopped: &Receiver<()>) {
+    let registered = match Mapper::meet(rendezvous) {
+        Ok(mut mapper) => offers
+            .iter()
+            .filter(|offer| mapper.register(offer))
+            .copied()
+            .collect(),
+        Err(error) => {
+            tracing::warn!(%error, "not registered: clients have to name their ports");
+            Vec::new()
+        }
+    };
+    // Nothing is ever sent: the end of the channel is the word.
+    let _ = stopped.recv();
+    if registered.is_empty() {
+        return;
+    }
+    match Mapper::meet(rendezvous) {
+        Ok(mut mapper) => {
+            for offer in &registered {
+                if let Err(error) = mapper.call(RpcbindProcedure::Unset, offer) {
+                    tracing::warn!(%error, ?offer, "an offer was not taken off the register");
+                }
+            }
+        }
+        Err(error) => tracing::warn!(%error, "offers were not taken off the register"),
+    }
+}
+
+trait Stream: Read + Write {}
+impl<T: Read + Write> Stream for T {}
+
+/// A conversation with a port mapper.
+struct Mapper {
+    stream: Box<dyn Stream>,
+    xid: u32,
+}
+
+impl Mapper {
+    fn meet(rendezvous: &[Rendezvous]) -> Result<Self, RegisterError> {
+        let mut met = rendezvous
+            .iter()
+            .filter_map(|place| Self::connect(place).ok());
+        met.next()
+            .map(|stream| Self { stream, xid: 0 })
+            .ok_or(RegisterError::Unreachable)
+    }
+
+    fn connect(place: &Rendezvous) -> std::io::Result<Box<dyn Stream>> {
+        Ok(match place {
+            Rendezvous::Local(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                Box::new(stream)
+            }
+            Rendezvous::Tcp(address) => {
+                let stream = TcpStream::connect_timeout(address, PATIENCE)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                Box::new(stream)
+            }
+        })
+    }
+
+    /// Registers an offer; false, and a warning, if that failed.
+    fn register(&mut self, offer: &Offer) -> bool {
+        // An entry that an earlier life left behind would be in the way. There may be none.
+        let _ = self.call(RpcbindProcedure::Unset, offer);
+        match self.call(RpcbindProcedure::Set, offer) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(%error, ?offer, "an offer was not registered");
+                false
+            }
+        }
+    }
+
+    /// Calls SET or UNSET of rpcbind version 4.
+    fn call(&mut self, procedure: RpcbindProcedure, offer: &Offer) -> Result<(), RegisterError> {
+        self.xid = self.xid.wrapping_add(1);
+        let header = CallHeader {
+            xid: self.xid,
+            program: PROGRAM,
+            version: 4,
+            procedure: procedure.number(),
+            credential: Credential::None,
+            verifier: OpaqueAuth::NONE,
+        };
+        let address = universal_address(offer.address);
+        let mut bytes = [0; REPLY_MAX];
+        let mut out = Encoder::new(&mut bytes[4..]);
+        let encoded = header
+            .encode(&mut out)
+            .and_then(|()| registration(offer, &address).encode(&mut out));
+        encoded.map_err(|_| RegisterError::Answer)?;
+        let length = out.position();
+        let mark = RecordMark::whole(length).ok_or(RegisterError::Answer)?;
+        bytes[..4].copy_from_slice(&mark.to_bytes());
+        self.stream.write_all(&bytes[..4 + length])?;
+
+        let mut mark = [0; 4];
+        self.stream.read_exact(&mut mark)?;
+        let mark = RecordMark::from_bytes(mark);
+        let reply = bytes.get_mut(..mark.length as usize).filter(|_| mark.last);
+        let reply = reply.ok_or(RegisterError::Answer)?;
+        self.stream.read_exact(reply)?;
+        let mut input = Decoder::new(reply);
+        let answer = ReplyHeader::decode(&mut input).map_err(|_| RegisterError::Answer)?;
+        let Outcome::Accepted {
+            status: Accepted::Success,
+            ..
+        } = answer.outcome
+        else {
+            return Err(RegisterError::Refused);
+        };
+        match input.bool() {
+            Ok(true) if answer.xid == self.xid => Ok(()),
+            Ok(false) => Err(RegisterError::Refused),
+            _ => Err(RegisterError::Answer),
+        }
+    }
+}

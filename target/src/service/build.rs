@@ -1,0 +1,420 @@
+//! Starting the service from its configuration.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use millrace_admin::config::{self, Config};
+use millrace_mempool::{ArenaError, HugepagePolicy, Pool, PoolConfig, Registry};
+use millrace_reactor::completion::Completions;
+use millrace_reactor::fabric::iwarp::{CrcPolicy, Iwarp, IwarpConfig, IwarpCounters};
+use millrace_reactor::fabric::{Provider, QueuePairLimits};
+use millrace_reactor::{Context, PollMode, ReactorConfig, ReactorHandle, SpawnError, Watchdog};
+use millrace_store::memory::{MemoryConfig, MemoryStore};
+
+use super::control::{ReactorParts, ServiceControl};
+use super::worker::{FabricSlot, Message, Worker};
+use super::{Addresses, Service, secret};
+use crate::dispatch;
+use crate::exports::{Exports, ExportsError, Rules, Squash};
+use crate::handle::HandleKey;
+use crate::mount3::Clients;
+use crate::nfs3::TRANSFER_MAX;
+use crate::rdma::{self, Settings, Shared};
+use crate::replay::{ReplayCache, ReplayLimits};
+use crate::rpcbind::{Offers, Registration, Rendezvous, RpcbindServer};
+use crate::tcp::{TcpConfig, TcpServer};
+
+/// Send queue entries of a connection: a reply of the most segments that a header holds and the
+/// most pieces that a file's range has, several times over.
+const SEND_DEPTH: u32 = 1024;
+
+/// RDMA Reads that a client may have open towards us: none is needed, as no memory is exposed, but
+/// a ready-to-receive indication may be one (RFC 6581 section 9.2).
+const INBOUND_READS: u16 = 1;
+
+/// RDMA Reads that we have open towards a client at once; less where the client serves fewer.
+const OUTBOUND_READS: u16 = 128;
+
+/// Where port mappers listen (RFC 1833 section 2.1).
+const RPCBIND_PORT: u16 = 111;
+
+/// Why the service does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The memory of an export cannot be had.
+    #[error("exports: {path}: {error}")]
+    Store {
+        /// The export.
+        path: String,
+        /// Why.
+        error: ArenaError,
+    },
+    /// The exports contradict each other.
+    #[error("exports: {0}")]
+    Exports(#[from] ExportsError),
+    /// The state directory cannot be used.
+    #[error("state_directory: {0}")]
+    State(io::Error),
+    /// A reactor cannot start.
+    #[error("reactors: {0}")]
+    Reactor(#[from] SpawnError),
+    /// No core may be used.
+    #[error("reactors.cores: this process may use no core at all")]
+    NoCore,
+    /// The watchdog cannot start.
+    #[error("cannot start the watchdog: {0}")]
+    Watchdog(io::Error),
+}
+
+/// Why a worker cannot be built on its core.
+#[derive(Debug, thiserror::Error)]
+enum BuildError {
+    #[error("mempool: {0}")]
+    Pool(#[from] ArenaError),
+    #[error("{key}: cannot listen on {address}: {error}")]
+    Listen {
+        key: &'static str,
+        address: SocketAddr,
+        error: io::Error,
+    },
+    #[error(
+        "rpc.rpcbind: cannot listen on {address}: {error} (where another port mapper runs, use \
+         `register`)"
+    )]
+    Rpcbind {
+        address: SocketAddr,
+        error: io::Error,
+    },
+    #[error("fabric: {0}")]
+    Provider(io::Error),
+    #[error("rpc: {0}")]
+    Tcp(io::Error),
+    #[error("exports: {0}")]
+    Exports(#[from] ExportsError),
+}
+
+/// What every worker is built from; each gets its own clone.
+#[derive(Clone)]
+struct Plan {
+    config: Arc<Config>,
+    registry: Registry,
+    exports: Vec<(Rules, MemoryStore)>,
+    key: [u8; 16],
+    replay: ReplayCache,
+    clients: Clients,
+    /// How many reactors there are, and which of them this is.
+    reactors: usize,
+    index: usize,
+}
+
+/// What a worker leaves for other threads to read.
+struct Built {
+    parts: ReactorParts,
+    addresses: Addresses,
+}
+
+/// Starts everything.
+pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
+    let registry = Registry::new(match config.mempool.hugepages {
+        config::Hugepages::Auto => HugepagePolicy::Auto,
+        config::Hugepages::Required => HugepagePolicy::Required,
+        config::Hugepages::Off => HugepagePolicy::Off,
+    });
+    let cores = config
+        .reactors
+        .cores
+        .resolve(&millrace_reactor::allowed_cores());
+    if cores.is_empty() {
+        return Err(StartError::NoCore);
+    }
+    let plan = Plan {
+        exports: stores(&config, &registry)?,
+        key: secret::load(config.state_directory.as_deref()).map_err(StartError::State)?,
+        replay: ReplayCache::new(ReplayLimits::default()),
+        clients: Clients::default(),
+        reactors: cores.len(),
+        index: 0,
+        registry,
+        config: Arc::clone(&config),
+    };
+    // A wrong table is found before any reactor starts.
+    Exports::new(plan.exports.iter().cloned())?;
+
+    let mut reactors: Vec<ReactorHandle<Message>> = Vec::new();
+    let mut parts = Vec::new();
+    let mut addresses = Addresses::default();
+    for (index, &core) in cores.iter().enumerate() {
+        match spawn(&plan, index, core) {
+            Ok((handle, built)) => {
+                if index == 0 {
+                    addresses = built.addresses;
+                }
+                reactors.push(handle);
+                parts.push(built.parts);
+            }
+            Err(error) => {
+                stop(&reactors);
+                return Err(error.into());
+            }
+        }
+    }
+    for reactor in &reactors {
+        // The mailboxes are empty yet.
+        let _ = reactor.send(Message::Peers(reactors.clone()));
+    }
+    let watchdog = Watchdog::spawn(&reactors).map_err(|error| {
+        stop(&reactors);
+        StartError::Watchdog(error)
+    })?;
+    let registration = (config.rpc.rpcbind == config::Rpcbind::Register).then(|| {
+        let offers = Offers::of_service(addresses.rpc, &addresses.fabric);
+        Registration::start(Rendezvous::of_this_host(), offers)
+    });
+    let registration = registration.transpose().unwrap_or_else(|error| {
+        tracing::warn!(%error, "rpc.rpcbind: nothing could be registered");
+        None
+    });
+    let handles = reactors.clone();
+    let control = ServiceControl::new(config, handles, parts, plan.exports, watchdog);
+    Ok(Service {
+        reactors,
+        addresses,
+        control: Arc::new(control),
+        registration,
+    })
+}
+
+/// Ends reactors that have served nobody yet.
+fn stop(reactors: &[ReactorHandle<Message>]) {
+    for reactor in reactors {
+        let _ = reactor.send(Message::Drain(Instant::now()));
+    }
+    for reactor in reactors {
+        let _ = reactor.join();
+    }
+}
+
+fn stores(config: &Config, registry: &Registry) -> Result<Vec<(Rules, MemoryStore)>, StartError> {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let epoch = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+    let mut stores = Vec::new();
+    for export in &config.exports {
+        // Validation lets no other kind through.
+        let config::Store::Memory { size } = &export.store else {
+            continue;
+        };
+        let rules = rules(export);
+        let memory = MemoryConfig {
+            size_bytes: size.bytes(),
+            inodes: None,
+            file_system: crate::exports::ExportId::of(&rules.path).0,
+            epoch,
+            // Usable by everybody from the start, also where clients' root is squashed; a client
+            // that is root may tighten it.
+            root_mode: 0o1777,
+            root_uid: 0,
+            root_gid: 0,
+        };
+        let store = MemoryStore::new(registry, memory).map_err(|error| StartError::Store {
+            path: rules.path.clone(),
+            error,
+        })?;
+        stores.push((rules, store));
+    }
+    Ok(stores)
+}
+
+fn rules(export: &config::Export) -> Rules {
+    Rules {
+        path: export.path.clone(),
+        clients: export.clients.clone(),
+        read_only: export.access == config::Access::Ro,
+        squash: match export.squash {
+            config::Squash::None => Squash::None,
+            config::Squash::Root => Squash::Root,
+            config::Squash::All => Squash::All,
+        },
+        anonymous_uid: export.anon_uid,
+        anonymous_gid: export.anon_gid,
+    }
+}
+
+fn spawn(
+    plan: &Plan,
+    index: usize,
+    core: usize,
+) -> Result<(ReactorHandle<Message>, Built), SpawnError> {
+    let reactors = &plan.config.reactors;
+    let config = ReactorConfig {
+        core: Some(core),
+        name: format!("reactor-{core}"),
+        poll: match reactors.poll {
+            config::PollMode::Busy => PollMode::Busy,
+            config::PollMode::Adaptive => PollMode::Adaptive {
+                idle_after: reactors.idle_after,
+            },
+        },
+    };
+    let (report, built) = crossbeam_channel::bounded(1);
+    let plan = Plan {
+        index,
+        ..plan.clone()
+    };
+    let handle = millrace_reactor::spawn(config, move |context| {
+        let shared = shared(&plan)?;
+        let (fabrics, fabric) = fabrics(&plan)?;
+        let programs = shared.programs.clone();
+        let (tcp, rpc) = tcp(&plan, context, &shared.pool, programs)?;
+        let offers = Offers::of_service(rpc, &fabric);
+        let rpcbind = rpcbind(&plan, context, &shared.pool, offers)?;
+        let parts = ReactorParts {
+            pool: shared.pool.gauges(),
+            page_size: shared.pool.page_size(),
+            programs: shared.programs.counters(),
+            rdma: Arc::clone(&shared.counters),
+            tcp: tcp.counters(),
+            providers: fabrics.counters,
+        };
+        // The one who started this thread waits for it.
+        let _ = report.send(Built {
+            parts,
+            addresses: Addresses { fabric, rpc },
+        });
+        Ok(Worker::new(
+            context,
+            shared,
+            fabrics.slots,
+            tcp,
+            rpcbind,
+            rdma::request,
+        ))
+    })?;
+    let built = built.recv().map_err(|_| SpawnError::Panicked)?;
+    Ok((handle, built))
+}
+
+type Programs = dispatch::Service<MemoryStore>;
+
+fn shared(plan: &Plan) -> Result<Rc<Shared<Programs>>, BuildError> {
+    let config = &plan.config;
+    let bytes = usize::try_from(config.mempool.size.bytes()).unwrap_or(usize::MAX);
+    let pool = Pool::new(&plan.registry, PoolConfig { bytes })?;
+    let exports = Exports::new(plan.exports.iter().cloned())?;
+    let key = HandleKey::new(&plan.key);
+    let programs = dispatch::Service::new(exports, key, plan.replay.clone(), plan.clients.clone());
+    let inline = usize::try_from(config.rpcrdma.inline.bytes()).unwrap_or(usize::MAX);
+    let padding = config.rpcrdma.padding.is_on();
+    let settings = Settings::new(inline, config.flow.credits, TRANSFER_MAX, padding);
+    Ok(Rc::new(Shared::new(
+        programs,
+        pool,
+        Completions::new(),
+        settings,
+    )))
+}
+
+struct Fabrics {
+    slots: Vec<FabricSlot>,
+    counters: Vec<(&'static str, Arc<IwarpCounters>)>,
+}
+
+/// Providers for every fabric of the configuration; the first reactor listens.
+fn fabrics(plan: &Plan) -> Result<(Fabrics, Vec<SocketAddr>), BuildError> {
+    let mut fabrics = Fabrics {
+        slots: Vec::new(),
+        counters: Vec::new(),
+    };
+    let mut addresses = Vec::new();
+    let receive_size = u32::try_from(plan.config.rpcrdma.inline.bytes()).unwrap_or(u32::MAX);
+    let limits = QueuePairLimits {
+        send_depth: SEND_DEPTH,
+        receive_depth: rdma::credits::receives_wanted(u32::MAX, plan.config.flow.credits),
+        ird: INBOUND_READS,
+        ord: OUTBOUND_READS,
+        exposures: 0,
+        receive_size,
+    };
+    for fabric in &plan.config.fabric {
+        let crc = match fabric.crc.unwrap_or(config::CrcPolicy::Auto) {
+            config::CrcPolicy::Auto => CrcPolicy::Auto,
+            config::CrcPolicy::Required => CrcPolicy::Required,
+            config::CrcPolicy::Off => CrcPolicy::Off,
+        };
+        let config = IwarpConfig {
+            crc,
+            ..IwarpConfig::default()
+        };
+        let mut provider = Iwarp::new(config).map_err(BuildError::Provider)?;
+        let mut listener = None;
+        if plan.index == 0 {
+            let address = fabric.listen;
+            let id = provider
+                .listen(address, limits, plan.reactors > 1)
+                .map_err(|error| BuildError::Listen {
+                    key: "fabric",
+                    address,
+                    error,
+                })?;
+            addresses.push(provider.listener_address(id).unwrap_or(address));
+            listener = Some(id);
+        }
+        fabrics
+            .counters
+            .push((provider.name(), provider.counters()));
+        let boxed: Box<dyn Provider> = Box::new(provider);
+        fabrics.slots.push(FabricSlot::new(
+            Rc::new(RefCell::new(boxed)),
+            limits,
+            listener,
+        ));
+    }
+    Ok((fabrics, addresses))
+}
+
+/// RPC over TCP; the first reactor listens.
+fn tcp(
+    plan: &Plan,
+    context: &Context,
+    pool: &Pool,
+    programs: Programs,
+) -> Result<(TcpServer<Programs>, Option<SocketAddr>), BuildError> {
+    let config = TcpConfig {
+        hand_over: plan.reactors > 1,
+        ..TcpConfig::default()
+    };
+    let mut server =
+        TcpServer::new(config, pool, programs, Some(context.alarm())).map_err(BuildError::Tcp)?;
+    if plan.index > 0 {
+        return Ok((server, None));
+    }
+    let address = plan.config.rpc.listen;
+    let bound = server.listen(address).map_err(|error| BuildError::Listen {
+        key: "rpc.listen",
+        address,
+        error,
+    })?;
+    Ok((server, Some(bound)))
+}
+
+/// The port mapper, where it is to be this process; the first reactor runs it.
+fn rpcbind(
+    plan: &Plan,
+    context: &Context,
+    pool: &Pool,
+    offers: Offers,
+) -> Result<Option<RpcbindServer>, BuildError> {
+    if plan.index > 0 || plan.config.rpc.rpcbind != config::Rpcbind::Embedded {
+        return Ok(None);
+    }
+    let address = SocketAddr::new(plan.config.rpc.listen.ip(), RPCBIND_PORT);
+    let server = RpcbindServer::new(address, offers, pool, Some(context.alarm()));
+    server
+        .map(Some)
+        .map_err(|error| BuildError::Rpcbind { address, error })
+}

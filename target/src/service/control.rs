@@ -1,0 +1,232 @@
+//! What the management plane sees and asks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+use millrace_admin::config::Config;
+use millrace_admin::control::{Control, ControlError};
+use millrace_admin::status::{
+    ConnectionStatus, ExportStatus, Health, PoolStatus, ReactorStatus, Readiness, StalledReactor,
+};
+use millrace_mempool::{Class, PoolGauges};
+use millrace_reactor::fabric::iwarp::IwarpCounters;
+use millrace_reactor::{ReactorHandle, Watchdog};
+use millrace_store::memory::MemoryStore;
+
+use super::status::ReactorReport;
+use super::worker::Message;
+use crate::counters::Counters;
+use crate::exports::{Rules, Squash};
+use crate::rdma::ConnectionCounters;
+use crate::tcp::TcpCounters;
+
+/// How long a reactor may take to report.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What one reactor leaves for other threads to read.
+pub struct ReactorParts {
+    /// Its buffers.
+    pub pool: Arc<PoolGauges>,
+    /// Bytes of the pages under that memory.
+    pub page_size: usize,
+    /// Its programs.
+    pub programs: Arc<Counters>,
+    /// Its RPC-over-RDMA connections.
+    pub rdma: Arc<ConnectionCounters>,
+    /// Its TCP connections.
+    pub tcp: Arc<TcpCounters>,
+    /// Its providers, in the order of the configuration.
+    pub providers: Vec<(&'static str, Arc<IwarpCounters>)>,
+}
+
+/// The service as the management plane sees it.
+pub struct ServiceControl {
+    config: Arc<Config>,
+    readiness: AtomicU8,
+    pub(super) reactors: Vec<ReactorHandle<Message>>,
+    pub(super) parts: Vec<ReactorParts>,
+    pub(super) exports: Vec<(Rules, MemoryStore)>,
+    watchdog: Watchdog,
+}
+
+impl ServiceControl {
+    pub(super) fn new(
+        config: Arc<Config>,
+        reactors: Vec<ReactorHandle<Message>>,
+        parts: Vec<ReactorParts>,
+        exports: Vec<(Rules, MemoryStore)>,
+        watchdog: Watchdog,
+    ) -> Self {
+        let readiness = AtomicU8::new(Readiness::Ready as u8);
+        Self {
+            config,
+            readiness,
+            reactors,
+            parts,
+            exports,
+            watchdog,
+        }
+    }
+
+    pub(super) fn draining(&self) {
+        self.readiness
+            .store(Readiness::Draining as u8, Ordering::Release);
+    }
+
+    /// Asks all reactors at once, then waits for each.
+    pub(super) fn reports(&self) -> Result<Vec<ReactorReport>, ControlError> {
+        let asked: Vec<Option<Receiver<ReactorReport>>> = self
+            .reactors
+            .iter()
+            .map(|reactor| {
+                let (answer, answered) = crossbeam_channel::bounded(1);
+                reactor
+                    .send(Message::Status(answer))
+                    .ok()
+                    .map(|()| answered)
+            })
+            .collect();
+        let answers = asked
+            .into_iter()
+            .zip(&self.reactors)
+            .map(|(asked, reactor)| {
+                asked
+                    .and_then(|answered| answered.recv_timeout(PATIENCE).ok())
+                    .ok_or_else(|| {
+                        ControlError::Unavailable(format!("{} does not answer", reactor.name()))
+                    })
+            });
+        answers.collect()
+    }
+
+    pub(super) fn stalled(&self) -> Vec<StalledReactor> {
+        let stalls = self.watchdog.stalls();
+        let stalled = stalls.into_iter().map(|stall| StalledReactor {
+            core: self
+                .reactors
+                .iter()
+                .find(|reactor| reactor.name() == stall.reactor)
+                .and_then(ReactorHandle::core),
+            name: stall.reactor,
+            activity: stall.activity.to_owned(),
+            seconds: stall.since.as_secs_f64(),
+        });
+        stalled.collect()
+    }
+}
+
+impl Control for ServiceControl {
+    fn readiness(&self) -> Readiness {
+        if self.readiness.load(Ordering::Acquire) == Readiness::Draining as u8 {
+            Readiness::Draining
+        } else {
+            Readiness::Ready
+        }
+    }
+
+    fn health(&self) -> Health {
+        Health {
+            stalled: self.stalled(),
+        }
+    }
+
+    fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config)
+    }
+
+    fn connections(&self) -> Result<Vec<ConnectionStatus>, ControlError> {
+        let mut connections = Vec::new();
+        for (report, reactor) in self.reports()?.into_iter().zip(&self.reactors) {
+            connections.extend(report.connections.into_iter().map(|one| ConnectionStatus {
+                id: one.id,
+                peer: one.peer,
+                provider: self.config.fabric[one.provider].provider.name().to_owned(),
+                core: reactor.core(),
+                age_seconds: one.age,
+                rpcrdma_version: (one.calls > 0).then_some(1),
+                inline_send_bytes: Some(one.inline_send as u64),
+                inline_receive_bytes: Some(self.config.rpcrdma.inline.bytes()),
+                credits_granted: Some(one.granted),
+                requests_in_flight: one.in_service,
+                requests: one.calls,
+                bytes_written: one.fetched,
+                bytes_read: one.placed,
+                exposures: 0,
+            }));
+        }
+        Ok(connections)
+    }
+
+    fn reactors(&self) -> Result<Vec<ReactorStatus>, ControlError> {
+        let stalled = self.stalled();
+        let reports = self.reports()?.into_iter().zip(&self.reactors);
+        Ok(reports
+            .map(|(report, reactor)| {
+                let counters = reactor.counters();
+                let seconds = |nanoseconds| Duration::from_nanos(nanoseconds).as_secs_f64();
+                ReactorStatus {
+                    name: reactor.name().to_owned(),
+                    core: reactor.core(),
+                    connections: (report.connections.len() + report.tcp_connections) as u64,
+                    tasks: report.tasks as u64,
+                    turns: counters.loops(),
+                    busy_seconds: seconds(counters.busy_ns()),
+                    idle_seconds: seconds(counters.idle_ns() + counters.sleep_ns()),
+                    longest_turn_seconds: seconds(counters.longest_loop_ns()),
+                    last_turn_age_seconds: stalled
+                        .iter()
+                        .find(|stall| stall.name == reactor.name())
+                        .map_or(0.0, |stall| stall.seconds),
+                    messages: counters.messages(),
+                    sleeps: counters.sleeps(),
+                    stalled: stalled.iter().any(|stall| stall.name == reactor.name()),
+                }
+            })
+            .collect())
+    }
+
+    fn pools(&self) -> Result<Vec<PoolStatus>, ControlError> {
+        let reactors = self.reactors.iter().zip(&self.parts);
+        let pools = reactors.flat_map(|(reactor, parts)| {
+            Class::ALL.map(|class| {
+                let gauges = parts.pool.class(class);
+                PoolStatus {
+                    core: reactor.core(),
+                    class: class.name().to_owned(),
+                    buffer_bytes: class.size() as u64,
+                    buffers: gauges.capacity(),
+                    in_use: gauges.in_use(),
+                    high_water: gauges.high_water(),
+                    waiters: gauges.waiters(),
+                    waits: gauges.waits_total(),
+                    page_bytes: parts.page_size as u64,
+                }
+            })
+        });
+        Ok(pools.collect())
+    }
+
+    fn exports(&self) -> Result<Vec<ExportStatus>, ControlError> {
+        let exports = self.exports.iter().map(|(rules, store)| {
+            let usage = store.usage();
+            ExportStatus {
+                path: rules.path.clone(),
+                store: "memory".to_owned(),
+                access: if rules.read_only { "ro" } else { "rw" }.to_owned(),
+                squash: match rules.squash {
+                    Squash::None => "none",
+                    Squash::Root => "root",
+                    Squash::All => "all",
+                }
+                .to_owned(),
+                clients: rules.clients.iter().map(ToString::to_string).collect(),
+                capacity_bytes: Some(usage.total_bytes),
+                used_bytes: Some(usage.used_bytes),
+                files: Some(usage.inodes),
+            }
+        });
+        Ok(exports.collect())
+    }
+}

@@ -1,0 +1,83 @@
+//! The running service: one worker per reactor, the listeners, and what the management plane sees.
+
+mod build;
+mod control;
+mod metrics;
+mod placement;
+mod secret;
+mod status;
+mod worker;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use millrace_admin::config::Config;
+use millrace_reactor::ReactorHandle;
+
+use crate::rpcbind::Registration;
+
+pub use build::StartError;
+pub use control::ServiceControl;
+pub use worker::Message;
+
+/// Where the service listens, with the ports that the system chose.
+#[derive(Clone, Debug, Default)]
+pub struct Addresses {
+    /// Each fabric of the configuration, in its order.
+    pub fabric: Vec<SocketAddr>,
+    /// RPC over TCP.
+    pub rpc: Option<SocketAddr>,
+}
+
+/// The running service. Dropping it without [`Service::drain`] leaves its reactors running until
+/// the process ends.
+pub struct Service {
+    reactors: Vec<ReactorHandle<Message>>,
+    addresses: Addresses,
+    control: Arc<ServiceControl>,
+    /// With the port mapper of this host.
+    registration: Option<Registration>,
+}
+
+impl Service {
+    /// Starts everything that the configuration names, but the management plane.
+    ///
+    /// # Errors
+    /// [`StartError`] names the key of the configuration that cannot be served and why. Nothing
+    /// is left running then.
+    pub fn start(config: Arc<Config>) -> Result<Self, StartError> {
+        build::start(config)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// What the management plane asks, and what metrics are read from.
+    #[must_use]
+    pub fn control(&self) -> Arc<ServiceControl> {
+        Arc::clone(&self.control)
+    }
+
+    /// Stops: takes no more connections and calls, finishes those in service for at most
+    /// `patience`, closes all connections and waits for the reactors to end.
+    pub fn drain(self, patience: Duration) {
+        self.control.draining();
+        drop(self.registration);
+        let deadline = Instant::now() + patience;
+        for reactor in &self.reactors {
+            // A reactor that is stuck with a full mailbox ends with the process.
+            if reactor.send(Message::Drain(deadline)).is_err() {
+                tracing::warn!(reactor = reactor.name(), "the reactor takes no messages");
+            }
+        }
+        for reactor in &self.reactors {
+            if reactor.join().is_err() {
+                tracing::error!(reactor = reactor.name(), "the reactor panicked");
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The server's secret, under which file handles are sealed.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Its file in the state directory.
+const FILE: &str = "handle-secret";
+
+/// The secret kept in `directory`, made at the first start; without a directory a new one.
+///
+/// # Errors
+/// The directory or file cannot be used, or the file has another length.
+pub fn load(directory: Option<&Path>) -> io::Result<[u8; 16]> {
+    let Some(directory) = directory else {
+        return fresh();
+    };
+    fs::create_dir_all(directory)?;
+    let path = directory.join(FILE);
+    match fs::read(&path) {
+        Ok(bytes) => bytes.try_into().map_err(|_| {
+            let text = format!("{} does not hold 16 bytes; remove it", path.display());
+            io::Error::new(io::ErrorKind::InvalidData, text)
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let secret = fresh()?;
+            keep(directory, &path, &secret)?;
+            Ok(secret)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn fresh() -> io::Result<[u8; 16]> {
+    let mut secret = [0; 16];
+    fs::File::open("/dev/urandom")?.read_exact(&mut secret)?;
+    Ok(secret)
+}
+
+/// Writes beside and renames, so that a crash leaves the whole secret or none.
+fn keep(directory: &Path, path: &Path, secret: &[u8]) -> io::Result<()> {
+    let beside = directory.join(format!("{FILE}.new"));
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&beside)?;
+    file.write_all(secret)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    fs::File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kept_secret_survives_and_a_loose_one_does_not() {
+        let directory = std::env::temp_dir().join(format!("millrace-{}", std::process::id()));
+        let first = load(Some(&directory)).unwrap();
+        assert_eq!(load(Some(&directory)).unwrap(), first);
+        fs::write(directory.join(FILE), b"short").unwrap();
+        let error = load(Some(&directory)).unwrap_err();
+        assert!(error.to_string().contains("does not hold 16 bytes"));
+        fs::remove_dir_all(&directory).unwrap();
+        assert_ne!(load(None).unwrap(), load(None).unwrap());
+    }
+}

@@ -1,0 +1,63 @@
+//! What a reactor tells of itself.
+
+use std::time::Instant;
+
+use crate::rdma::Connection;
+
+/// One connection.
+#[derive(Clone, Debug)]
+pub struct ConnectionReport {
+    /// Unique on its reactor while the process runs.
+    pub id: u64,
+    /// The client's address and port.
+    pub peer: String,
+    /// Which fabric of the configuration carries it.
+    pub provider: usize,
+    /// Seconds since it was accepted.
+    pub age: f64,
+    /// Longest message sent to it inline, in bytes.
+    pub inline_send: usize,
+    /// Credits announced last.
+    pub granted: u32,
+    /// Calls in service.
+    pub in_service: u32,
+    /// Calls received.
+    pub calls: u64,
+    /// Bytes fetched from it by RDMA Reads.
+    pub fetched: u64,
+    /// Bytes placed in its memory by RDMA Writes.
+    pub placed: u64,
+}
+
+/// One reactor.
+#[derive(Clone, Debug, Default)]
+pub struct ReactorReport {
+    /// Its RDMA connections.
+    pub connections: Vec<ConnectionReport>,
+    /// TCP connections.
+    pub tcp_connections: usize,
+    /// Calls being served.
+    pub tasks: usize,
+}
+
+/// Reports on a connection.
+pub fn of(connection: &Connection, now: Instant) -> ConnectionReport {
+    let peer = connection.peer();
+    let id = connection.queue_pair();
+    let (_, granted, in_service) = connection.credits();
+    let counters = connection.counters();
+    ConnectionReport {
+        id: u64::from(id.generation) << 32 | u64::from(id.index),
+        peer: std::net::SocketAddr::new(peer.address, peer.port).to_string(),
+        provider: connection.provider,
+        age: now
+            .saturating_duration_since(connection.since())
+            .as_secs_f64(),
+        inline_send: connection.inline().send,
+        granted,
+        in_service,
+        calls: counters.calls.get(),
+        fetched: counters.read_bytes.get(),
+        placed: counters.written_bytes.get(),
+    }
+}

@@ -1,0 +1,725 @@
+//! Random operations on a memory store and on a model of plain maps come to the same.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use common::*;
+use millrace_mempool::Slice;
+use millrace_store::memory::{MemoryConfig, MemoryStore};
+use millrace_store::{
+    CreateHow, Handle, Kind, Result, SetAttributes, Stability, StagedWrite, Store, StoreError,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const PAGE: u64 = 4096;
+const BLOCK: u64 = 64 * 1024;
+const NAMES: [&[u8]; 5] = [b"a", b"b", b"c", b"d", b"e"];
+
+/// What the tests do. Objects are named by their place in the order of making, names by number.
+#[derive(Clone, Debug)]
+enum Action {
+    Create {
+        directory: usize,
+        name: usize,
+        way: u8,
+    },
+    MakeDirectory {
+        directory: usize,
+        name: usize,
+    },
+    Symlink {
+        directory: usize,
+        name: usize,
+    },
+    Link {
+        object: usize,
+        directory: usize,
+        name: usize,
+    },
+    Remove {
+        directory: usize,
+        name: usize,
+    },
+    RemoveDirectory {
+        directory: usize,
+        name: usize,
+    },
+    Rename {
+        from: usize,
+        from_name: usize,
+        to: usize,
+        to_name: usize,
+    },
+    Lookup {
+        directory: usize,
+        name: usize,
+    },
+    Resize {
+        object: usize,
+        size: u64,
+    },
+    Write {
+        object: usize,
+        offset: u64,
+        length: u32,
+        seed: u8,
+    },
+    Read {
+        object: usize,
+        offset: u64,
+        length: u32,
+    },
+    Stage {
+        object: usize,
+        offset: u64,
+        length: u32,
+        seed: u8,
+    },
+    Commit {
+        staged: usize,
+    },
+    Abandon {
+        staged: usize,
+    },
+}
+
+fn place() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        0..6 * PAGE,
+        0..4 * BLOCK,
+        (0_u64..5).prop_map(|block| block * BLOCK),
+        (0_u64..17).prop_map(|page| page * PAGE),
+    ]
+}
+
+fn length() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        0_u32..10,
+        0_u32..10_000,
+        Just(4096),
+        Just(65_536),
+        0_u32..150_000
+    ]
+}
+
+fn naming() -> impl Strategy<Value = Action> {
+    let (object, name) = (0_usize..24, 0..NAMES.len());
+    let entry = (object.clone(), name.clone());
+    prop_oneof![
+        4 => (entry.clone(), 0_u8..4)
+            .prop_map(|((directory, name), way)| Action::Create { directory, name, way }),
+        3 => entry.clone().prop_map(|(directory, name)| Action::MakeDirectory { directory, name }),
+        1 => entry.clone().prop_map(|(directory, name)| Action::Symlink { directory, name }),
+        2 => (object.clone(), entry.clone())
+            .prop_map(|(object, (directory, name))| Action::Link { object, directory, name }),
+        2 => entry.clone().prop_map(|(directory, name)| Action::Remove { directory, name }),
+        1 => entry.clone().prop_map(|(directory, name)| Action::RemoveDirectory { directory, name }),
+        4 => (entry.clone(), entry.clone()).prop_map(|((from, from_name), (to, to_name))| {
+            Action::Rename { from, from_name, to, to_name }
+        }),
+        1 => entry.prop_map(|(directory, name)| Action::Lookup { directory, name }),
+    ]
+}
+
+fn data() -> impl Strategy<Value = Action> {
+    let object = 0_usize..10;
+    prop_oneof![
+        3 => (object.clone(), place()).prop_map(|(object, size)| Action::Resize { object, size }),
+        4 => (object.clone(), place(), length(), any::<u8>()).prop_map(
+            |(object, offset, length, seed)| Action::Write { object, offset, length, seed }
+        ),
+        2 => (object, place(), length())
+            .prop_map(|(object, offset, length)| Action::Read { object, offset, length }),
+    ]
+}
+
+fn staging() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        3 => (0_usize..10, place(), length(), any::<u8>()).prop_map(
+            |(object, offset, length, seed)| Action::Stage { object, offset, length, seed }
+        ),
+        3 => (0_usize..4).prop_map(|staged| Action::Commit { staged }),
+        1 => (0_usize..4).prop_map(|staged| Action::Abandon { staged }),
+    ]
+}
+
+enum Body {
+    File {
+        bytes: Vec<u8>,
+        extents: BTreeSet<u64>,
+    },
+    Directory {
+        entries: BTreeMap<Vec<u8>, usize>,
+        parent: usize,
+    },
+    Symlink,
+}
+
+struct Object {
+    handle: Handle,
+    body: Body,
+    links: u32,
+}
+
+struct Pending {
+    staged: StagedWrite,
+    slices: Vec<Slice>,
+    object: usize,
+    bytes: Vec<u8>,
+}
+
+struct Model {
+    store: MemoryStore,
+    objects: Vec<Object>,
+    pending: Vec<Pending>,
+    /// Bytes of the store, where the model has to foretell when they run out.
+    limit: u64,
+}
+
+/// Extents that a range touches: where each begins, and whether the range ends inside the file.
+fn touched(offset: u64, length: u64) -> Vec<(u64, u64)> {
+    let mut found = Vec::new();
+    let mut next = offset;
+    while next < offset + length {
+        let size = extent_size(next);
+        let base = next / size * size;
+        found.push((base, (base + size).min(offset + length)));
+        next = base + size;
+    }
+    found
+}
+
+fn extent_size(base: u64) -> u64 {
+    if base < BLOCK { PAGE } else { BLOCK }
+}
+
+fn sum(extents: &BTreeSet<u64>) -> u64 {
+    extents.iter().map(|base| extent_size(*base)).sum()
+}
+
+impl Model {
+    fn new(limit: u64) -> Self {
+        let store = store_of(MemoryConfig {
+            inodes: Some(1000),
+            ..config(limit)
+        });
+        let body = Body::Directory {
+            entries: BTreeMap::new(),
+            parent: 0,
+        };
+        let root = Object {
+            handle: store.root(),
+            body,
+            links: 2,
+        };
+        Self {
+            store,
+            objects: vec![root],
+            pending: Vec::new(),
+            limit,
+        }
+    }
+
+    fn handle(&self, object: usize) -> Handle {
+        self.objects[object].handle
+    }
+
+    fn entries(&mut self, directory: usize) -> Result<&mut BTreeMap<Vec<u8>, usize>> {
+        let object = &mut self.objects[directory];
+        match &mut object.body {
+            _ if object.links == 0 => Err(StoreError::Stale),
+            Body::Directory { entries, .. } => Ok(entries),
+            _ => Err(StoreError::NotDirectory),
+        }
+    }
+
+    fn find(&mut self, directory: usize, name: &[u8]) -> Result<usize> {
+        self.entries(directory)?
+            .get(name)
+            .copied()
+            .ok_or(StoreError::NotFound)
+    }
+
+    fn is_directory(&self, object: usize) -> bool {
+        matches!(self.objects[object].body, Body::Directory { .. })
+    }
+
+    fn file(&mut self, object: usize) -> Result<(&mut Vec<u8>, &mut BTreeSet<u64>)> {
+        let object = &mut self.objects[object];
+        match &mut object.body {
+            _ if object.links == 0 => Err(StoreError::Stale),
+            Body::File { bytes, extents } => Ok((bytes, extents)),
+            Body::Directory { .. } => Err(StoreError::IsDirectory),
+            Body::Symlink => Err(StoreError::Invalid),
+        }
+    }
+
+    fn used(&self) -> u64 {
+        let live = self.objects.iter().filter(|object| object.links > 0);
+        live.map(|object| match &object.body {
+            Body::File { extents, .. } => sum(extents),
+            _ => 0,
+        })
+        .sum()
+    }
+
+    fn add(&mut self, directory: usize, name: &[u8], body: Body, handle: Handle) {
+        let number = self.objects.len();
+        let links = if matches!(body, Body::Directory { .. }) {
+            2
+        } else {
+            1
+        };
+        self.objects[directory].links += links - 1;
+        self.objects.push(Object {
+            handle,
+            body,
+            links,
+        });
+        self.entries(directory)
+            .unwrap()
+            .insert(name.to_vec(), number);
+    }
+
+    fn unlink(&mut self, directory: usize, name: &[u8]) {
+        let object = self.entries(directory).unwrap().remove(name).unwrap();
+        if self.is_directory(object) {
+            self.objects[object].links = 0;
+            self.objects[directory].links -= 1;
+        } else {
+            self.objects[object].links -= 1;
+        }
+    }
+
+    fn resize(&mut self, object: usize, size: u64) -> Result<()> {
+        let (bytes, extents) = self.file(object)?;
+        bytes.resize(size as usize, 0);
+        extents.retain(|base| *base < size);
+        Ok(())
+    }
+
+    fn write(&mut self, object: usize, offset: u64, data: &[u8]) -> Result<()> {
+        let (bytes, extents) = self.file(object)?;
+        if !data.is_empty() {
+            let end = offset as usize + data.len();
+            bytes.resize(bytes.len().max(end), 0);
+            bytes[offset as usize..end].copy_from_slice(data);
+            extents.extend(
+                touched(offset, data.len() as u64)
+                    .iter()
+                    .map(|(base, _)| *base),
+            );
+        }
+        Ok(())
+    }
+
+    /// Whether a write finds space now: what is not overwritten in place is reserved.
+    fn fits(&mut self, object: usize, offset: u64, length: u64) -> Result<()> {
+        let (free, (bytes, extents)) = (self.limit - self.used(), self.file(object)?);
+        let own = |(base, end): &(u64, u64)| extents.contains(base) && *end <= bytes.len() as u64;
+        let wanted: u64 = touched(offset, length)
+            .iter()
+            .filter(|extent| !own(extent))
+            .map(|(base, _)| extent_size(*base))
+            .sum();
+        if wanted > free {
+            Err(StoreError::NoSpace)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn rename(&mut self, from: (usize, &[u8]), to: (usize, &[u8])) -> Result<()> {
+        // Both have to be there before one is looked at.
+        for directory in [from.0, to.0] {
+            if self.objects[directory].links == 0 {
+                return Err(StoreError::Stale);
+            }
+        }
+        self.entries(from.0)?;
+        self.entries(to.0)?;
+        let source = self.find(from.0, from.1)?;
+        let target = self.find(to.0, to.1).ok();
+        if target == Some(source) {
+            return Ok(());
+        }
+        let from_lineage = self.lineage(from.0);
+        if self.lineage(to.0).contains(&source) {
+            return Err(StoreError::Invalid);
+        }
+        if let Some(target) = target {
+            match (self.is_directory(source), self.is_directory(target)) {
+                (true, false) => return Err(StoreError::NotDirectory),
+                (false, true) => return Err(StoreError::IsDirectory),
+                (true, true)
+                    if from_lineage.contains(&target) || !self.entries(target)?.is_empty() =>
+                {
+                    return Err(StoreError::NotEmpty);
+                }
+                _ => {}
+            }
+            self.unlink(to.0, to.1);
+        }
+        self.entries(from.0)?.remove(from.1);
+        self.entries(to.0)?.insert(to.1.to_vec(), source);
+        if let Body::Directory { parent, .. } = &mut self.objects[source].body {
+            *parent = to.0;
+            self.objects[from.0].links -= 1;
+            self.objects[to.0].links += 1;
+        }
+        Ok(())
+    }
+
+    fn lineage(&self, mut directory: usize) -> Vec<usize> {
+        let mut lineage = vec![directory];
+        while let Body::Directory { parent, .. } = &self.objects[directory].body
+            && *parent != directory
+        {
+            directory = *parent;
+            lineage.push(directory);
+        }
+        lineage
+    }
+
+    fn run(&mut self, action: &Action) {
+        let store = self.store.clone();
+        let count = self.objects.len();
+        match *action {
+            Action::Create {
+                directory,
+                name,
+                way,
+            } => {
+                let (directory, name) = (directory % count, NAMES[name]);
+                let how = match way {
+                    0 => CreateHow::Guarded(mode(0o600)),
+                    1 => CreateHow::Exclusive([5; 8]),
+                    2 => CreateHow::Unchecked(mode(0o600)),
+                    _ => CreateHow::Unchecked(SetAttributes {
+                        size: Some(3),
+                        ..mode(0o600)
+                    }),
+                };
+                let made = now(store.create(&ROOT, self.handle(directory), name, &how)).result;
+                let existing = self.find(directory, name);
+                let made = made.map(|(handle, _)| handle);
+                match existing {
+                    Ok(object) => {
+                        // An exclusive create may find what another one made.
+                        let file = matches!(self.objects[object].body, Body::File { .. });
+                        if file && way >= 2 || made == Ok(self.handle(object)) {
+                            assert!(way > 0);
+                            assert_eq!(made, Ok(self.handle(object)));
+                        } else {
+                            assert_eq!(made, Err(StoreError::Exists));
+                        }
+                        if file && way > 2 {
+                            self.resize(object, 3).unwrap();
+                        }
+                    }
+                    Err(StoreError::NotFound) => {
+                        let bytes = if way > 2 { vec![0; 3] } else { Vec::new() };
+                        let body = Body::File {
+                            bytes,
+                            extents: BTreeSet::new(),
+                        };
+                        self.add(directory, name, body, made.unwrap());
+                    }
+                    Err(error) => assert_eq!(made, Err(error)),
+                }
+            }
+            Action::MakeDirectory { directory, name } => {
+                let (directory, name) = (directory % count, NAMES[name]);
+                let made = now(store.make_directory(
+                    &ROOT,
+                    self.handle(directory),
+                    name,
+                    &SetAttributes::default(),
+                ));
+                let body = Body::Directory {
+                    entries: BTreeMap::new(),
+                    parent: directory,
+                };
+                self.made(directory, name, body, made.result.map(|(handle, _)| handle));
+            }
+            Action::Symlink { directory, name } => {
+                let (directory, name) = (directory % count, NAMES[name]);
+                let set = SetAttributes::default();
+                let made = now(store.symlink(&ROOT, self.handle(directory), name, b"to", &set));
+                let made = made.result.map(|(handle, _)| handle);
+                self.made(directory, name, Body::Symlink, made);
+            }
+            Action::Link {
+                object,
+                directory,
+                name,
+            } => {
+                let (object, directory, name) = (object % count, directory % count, NAMES[name]);
+                let (handle, place) = (self.handle(object), self.handle(directory));
+                let linked = now(store.link(&ROOT, handle, place, name)).result;
+                let expected = match self.find(directory, name) {
+                    _ if self.objects[object].links == 0 => Err(StoreError::Stale),
+                    Err(StoreError::Stale) => Err(StoreError::Stale),
+                    Err(StoreError::NotDirectory) => Err(StoreError::NotDirectory),
+                    _ if self.is_directory(object) => Err(StoreError::Invalid),
+                    Ok(_) => Err(StoreError::Exists),
+                    Err(_) => {
+                        self.objects[object].links += 1;
+                        self.entries(directory)
+                            .unwrap()
+                            .insert(name.to_vec(), object);
+                        Ok(())
+                    }
+                };
+                assert_eq!(linked, expected);
+            }
+            Action::Remove { directory, name } => {
+                let (directory, name) = (directory % count, NAMES[name]);
+                let removed = now(store.remove(&ROOT, self.handle(directory), name)).result;
+                let expected = match self.find(directory, name) {
+                    Ok(object) if self.is_directory(object) => Err(StoreError::IsDirectory),
+                    other => other.map(|_| self.unlink(directory, name)),
+                };
+                assert_eq!(removed, expected);
+            }
+            Action::RemoveDirectory { directory, name } => {
+                let (directory, name) = (directory % count, NAMES[name]);
+                let handle = self.handle(directory);
+                let removed = now(store.remove_directory(&ROOT, handle, name)).result;
+                let expected = self.find(directory, name).and_then(|object| {
+                    if !self.entries(object)?.is_empty() {
+                        return Err(StoreError::NotEmpty);
+                    }
+                    self.unlink(directory, name);
+                    Ok(())
+                });
+                assert_eq!(removed, expected);
+            }
+            Action::Rename {
+                from,
+                from_name,
+                to,
+                to_name,
+            } => {
+                let from = (from % count, NAMES[from_name]);
+                let to = (to % count, NAMES[to_name]);
+                let (source, target) = (self.handle(from.0), self.handle(to.0));
+                let renamed = now(store.rename(&ROOT, (source, from.1), (target, to.1))).result;
+                assert_eq!(renamed, self.rename(from, to));
+            }
+            Action::Lookup { directory, name } => {
+                let (directory, name) = (directory % count, NAMES[name]);
+                let found = now(store.lookup(&ROOT, self.handle(directory), name));
+                let expected = self.find(directory, name).map(|object| self.handle(object));
+                assert_eq!(found.map(|(handle, _)| handle), expected);
+            }
+            Action::Resize {
+                object,
+                size: bytes,
+            } => {
+                let object = object % count;
+                let handle = self.handle(object);
+                let set = now(store.set_attributes(&ROOT, handle, &size(bytes), None)).result;
+                assert_eq!(set, self.resize(object, bytes));
+            }
+            Action::Write {
+                object,
+                offset,
+                length,
+                seed,
+            } => {
+                let object = object % count;
+                let bytes = pattern(seed, length as usize);
+                let written = write(&store, self.handle(object), offset, &bytes).map(|_| ());
+                let expected = self
+                    .fits(object, offset, length.into())
+                    .and_then(|()| self.write(object, offset, &bytes));
+                assert_eq!(written, expected);
+            }
+            Action::Read {
+                object,
+                offset,
+                length,
+            } => {
+                let object = object % count;
+                let found = read_as(&store, &ROOT, self.handle(object), offset, length);
+                match (found, self.file(object)) {
+                    (Ok((found, outcome)), Ok((bytes, _))) => {
+                        let start = bytes.len().min(offset as usize);
+                        let end = bytes.len().min(offset as usize + length as usize);
+                        assert!(found == bytes[start..end], "content at {offset}");
+                        let at_end = offset as usize + found.len() >= bytes.len();
+                        assert_eq!(outcome.end_of_file, at_end);
+                    }
+                    (found, expected) => {
+                        assert_eq!(found.map(|_| ()), expected.map(|_| ()));
+                    }
+                }
+            }
+            Action::Stage {
+                object,
+                offset,
+                length,
+                seed,
+            } => {
+                let object = object % count;
+                let handle = self.handle(object);
+                let mut slices = Vec::new();
+                let staged = now(store.stage_write(&ROOT, handle, offset, length, &mut slices));
+                match (staged, self.file(object)) {
+                    (Ok(staged), Ok(_)) => {
+                        let bytes = pattern(seed, length as usize);
+                        self.pending.push(Pending {
+                            staged,
+                            slices,
+                            object,
+                            bytes,
+                        });
+                    }
+                    (staged, expected) => {
+                        assert_eq!(staged.map(|_| ()), expected.map(|_| ()));
+                    }
+                }
+            }
+            Action::Commit { staged } => {
+                if let Some(pending) = self.take_pending(staged) {
+                    fill(&pending.slices, &pending.bytes);
+                    let offset = pending.staged.offset;
+                    let committed = now(store.commit_write(pending.staged, Stability::Unstable));
+                    let expected = self.write(pending.object, offset, &pending.bytes);
+                    assert_eq!(committed.result.map(|_| ()), expected);
+                }
+            }
+            Action::Abandon { staged } => drop(self.take_pending(staged)),
+        }
+    }
+
+    fn made(&mut self, directory: usize, name: &[u8], body: Body, made: Result<Handle>) {
+        match self.find(directory, name) {
+            Ok(_) => assert_eq!(made, Err(StoreError::Exists)),
+            Err(StoreError::NotFound) => self.add(directory, name, body, made.unwrap()),
+            Err(error) => assert_eq!(made, Err(error)),
+        }
+    }
+
+    fn take_pending(&mut self, staged: usize) -> Option<Pending> {
+        let count = self.pending.len();
+        (count > 0).then(|| self.pending.swap_remove(staged % count))
+    }
+
+    /// Compares everything that the store shows with the model.
+    fn compare(&mut self) {
+        let mut charged = 0;
+        for object in &self.objects {
+            let found = now(self.store.attributes(object.handle));
+            if object.links == 0 {
+                assert_eq!(found, Err(StoreError::Stale));
+                continue;
+            }
+            let found = found.unwrap();
+            assert_eq!(found.links, object.links);
+            match &object.body {
+                Body::File { bytes, extents } => {
+                    assert_eq!(found.kind, Kind::File);
+                    assert_eq!((found.size, found.used), (bytes.len() as u64, sum(extents)));
+                    charged += u64::from(found.links);
+                    let content = read(&self.store, object.handle, 0, u32::MAX);
+                    assert!(content == *bytes, "content of {}", found.inode);
+                }
+                Body::Directory { entries, parent } => {
+                    assert_eq!(found.kind, Kind::Directory);
+                    charged += 1;
+                    let mut names = list(&self.store, object.handle).split_off(2);
+                    names.sort();
+                    assert!(names.iter().eq(entries.keys()), "names of {}", found.inode);
+                    let above = now(self.store.lookup(&ROOT, object.handle, b".."))
+                        .unwrap()
+                        .0;
+                    assert_eq!(above, self.objects[*parent].handle);
+                }
+                Body::Symlink => {
+                    assert_eq!((found.kind, found.size), (Kind::Symlink, 2));
+                    charged += u64::from(found.links);
+                }
+            }
+        }
+        assert_eq!(inodes(&self.store), charged);
+        if self.pending.is_empty() {
+            assert_eq!(used(&self.store), self.used());
+        }
+    }
+
+    /// Takes everything away; nothing may stay behind.
+    fn clear(&mut self) {
+        self.pending.clear();
+        self.clear_directory(self.store.root());
+        assert_eq!(used(&self.store), 0);
+        assert_eq!(inodes(&self.store), 1);
+        assert_eq!(attributes(&self.store, self.store.root()).links, 2);
+    }
+
+    fn clear_directory(&self, directory: Handle) {
+        for name in list(&self.store, directory).split_off(2) {
+            let (object, found) = now(self.store.lookup(&ROOT, directory, &name)).unwrap();
+            if found.kind == Kind::Directory {
+                self.clear_directory(object);
+                now(self.store.remove_directory(&ROOT, directory, &name))
+                    .result
+                    .unwrap();
+            } else {
+                now(self.store.remove(&ROOT, directory, &name))
+                    .result
+                    .unwrap();
+            }
+        }
+    }
+}
+
+fn run(limit: u64, actions: &[Action]) {
+    let mut model = Model::new(limit);
+    for action in actions {
+        model.run(action);
+    }
+    model.compare();
+    model.clear();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn names_and_data_follow_the_model_with_writes_in_flight(
+        actions in vec(prop_oneof![3 => naming(), 3 => data(), 2 => staging()], 1..160)
+    ) {
+        run(32 << 20, &actions);
+    }
+
+    #[test]
+    fn space_runs_out_exactly_when_the_model_says(
+        actions in vec(prop_oneof![1 => naming(), 3 => data()], 1..160)
+    ) {
+        run(400_000 / PAGE * PAGE, &actions);
+    }
+
+    #[test]
+    fn one_file_follows_the_model_with_writes_in_flight(
+        actions in vec(prop_oneof![2 => data(), 3 => staging()], 1..80)
+    ) {
+        let start = Action::Create { directory: 0, name: 0, way: 0 };
+        let on_file = |action: &Action| match action.clone() {
+            Action::Resize { size, .. } => Action::Resize { object: 1, size },
+            Action::Write { offset, length, seed, .. } => {
+                Action::Write { object: 1, offset, length, seed }
+            }
+            Action::Read { offset, length, .. } => Action::Read { object: 1, offset, length },
+            Action::Stage { offset, length, seed, .. } => {
+                Action::Stage { object: 1, offset, length, seed }
+            }
+            other => other,
+        };
+        let actions: Vec<_> = std::iter::once(start).chain(actions.iter().map(on_file)).collect();
+        run(32 << 20, &actions);
+    }
+}

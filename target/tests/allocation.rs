@@ -1,0 +1,143 @@
+//! Steady GETATTR, READ and WRITE take no memory from the heap on their way through dispatch.
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use millrace::call::{Answer, BulkArgument, Call, Limits, Reply, Serve};
+use millrace_mempool::{Class, Slice};
+use millrace_wire::nfs3::{
+    CreateArguments, CreateHow, CreateResults, Entry, FileHandle, Procedure, ReadArguments,
+    SetAttributes, Stability, WriteArguments,
+};
+use millrace_wire::xdr::{Bulk, Padding, from_bytes};
+use support::{Bench, Chunks};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call goes to the system's allocator as it is; counting touches a thread-local
+// without a destructor, which allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Serves one call as a transport would, and gives the list of slices back for the next.
+fn serve(
+    bench: &Bench,
+    message: &[u8],
+    bulk: &[BulkArgument],
+    chunks: &mut Chunks<'_>,
+    list: Vec<Slice>,
+) -> Vec<Slice> {
+    let buffer = bench.pool.try_acquire(Class::Control).unwrap();
+    let limits = Limits {
+        headroom: 512,
+        message: 3500,
+        apart: Some(1 << 20),
+    };
+    let mut reply = Reply::new(&bench.pool, buffer, limits, list);
+    let peer = bench.peer.get();
+    let padding = Padding::default();
+    let call = Call {
+        peer,
+        arrived: Instant::now(),
+        message,
+        bulk,
+        padding,
+    };
+    let mut context = Context::from_waker(Waker::noop());
+    let answer = pin!(bench.service.serve(call, chunks, &mut reply)).poll(&mut context);
+    assert_eq!(answer, Poll::Ready(Answer::Send));
+    let mut parts = reply.into_parts();
+    parts.slices.clear();
+    parts.slices
+}
+
+#[test]
+fn steady_calls_allocate_nothing() {
+    let bench = Bench::new();
+    let entry = Entry {
+        directory: bench.root(),
+        name: b"file",
+    };
+    let how = CreateHow::Guarded(SetAttributes::default());
+    let created = bench.nfs(Procedure::Create, &CreateArguments { entry, how });
+    let created = from_bytes::<CreateResults>(&created).unwrap().unwrap();
+    let file: FileHandle = created.object.unwrap();
+    let data = vec![3; 64 << 10];
+    let stable = Stability::Unstable;
+    let count = data.len() as u32;
+    let write = WriteArguments {
+        file,
+        offset: 0,
+        count,
+        stable,
+        data: Bulk::apart(count),
+    };
+    let write = bench.message((100_003, 3, Procedure::Write.number()), &write);
+    let taken = [BulkArgument {
+        position: write.len() as u32,
+        length: count,
+    }];
+    let inline = WriteArguments {
+        file,
+        offset: 4096,
+        count: 512,
+        stable,
+        data: Bulk::inline(&data[..512]),
+    };
+    let inline = bench.message((100_003, 3, Procedure::Write.number()), &inline);
+    let read = ReadArguments {
+        file,
+        offset: 0,
+        count,
+    };
+    let read = bench.message((100_003, 3, Procedure::Read.number()), &read);
+    let getattr = bench.message((100_003, 3, Procedure::Getattr.number()), &file);
+
+    let mut chunks = Chunks {
+        chunks: vec![&data],
+        ..Chunks::default()
+    };
+    let mut list = Vec::new();
+    let mut all = |list| {
+        let list = serve(&bench, &write, &taken, &mut chunks, list);
+        let list = serve(&bench, &inline, &[], &mut chunks, list);
+        let list = serve(&bench, &read, &[], &mut chunks, list);
+        serve(&bench, &getattr, &[], &mut chunks, list)
+    };
+    for _ in 0..10 {
+        list = all(list);
+    }
+    let before = ALLOCATIONS.get();
+    for _ in 0..1000 {
+        list = all(list);
+    }
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+}
