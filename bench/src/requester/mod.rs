@@ -25,7 +25,7 @@ mod settings;
 mod slot;
 mod window;
 
-pub use call::{Call, CallError, CallId, Completion, Data, Part, Reply, SubmitError};
+pub use call::{Call, CallError, CallId, Completion, Data, Part, Reply, RpcError, SubmitError};
 pub use connection::{Connection, Counters, State};
 pub use plan::plan;
 pub use session::Session;
