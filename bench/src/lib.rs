@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod load;
 pub mod requester;
 pub mod roundtrip;
 pub mod table;
