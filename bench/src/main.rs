@@ -5,6 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use millrace_bench::ceiling::Ceiling;
 use millrace_bench::load::Run;
 use millrace_bench::roundtrip::Roundtrip;
 
@@ -21,6 +22,8 @@ Examples:
     millrace-bench roundtrip --target 127.0.0.1:20049 --mount 127.0.0.1:2049 --export /scratch *.iso
   What does it do, in five seconds?
     millrace-bench run --preset tour
+  How near is that to plain TCP?
+    millrace-bench ceiling --spawn build/release/millraced
 "
 )]
 struct Arguments {
@@ -32,12 +35,14 @@ struct Arguments {
 enum Command {
     Roundtrip(Roundtrip),
     Run(Box<Run>),
+    Ceiling(Box<Ceiling>),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Roundtrip(command) => command.run(),
         Command::Run(command) => command.run(),
+        Command::Ceiling(command) => command.run(),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -96,7 +96,9 @@ fn metrics_seconds(admin: &str) -> Option<f64> {
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
-    metric(&answer, "process_cpu_seconds_total")
+    // Millrace's own name, and the one that Prometheus clients use.
+    metric(&answer, "millrace_process_cpu_seconds_total")
+        .or_else(|| metric(&answer, "process_cpu_seconds_total"))
 }
 
 fn metric(text: &str, name: &str) -> Option<f64> {
