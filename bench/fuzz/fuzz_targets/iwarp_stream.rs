@@ -4,7 +4,7 @@
 
 #![no_main]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
@@ -95,9 +95,14 @@ fn victim() -> Endpoint<Heap> {
     end
 }
 
+thread_local! {
+    /// Storage is large, so that it is made once only.
+    static SPARE: Cell<Option<Staging>> = const { Cell::new(None) };
+}
+
 fn send(end: &mut Endpoint<Heap>) {
     if end.wants_staging() {
-        end.lend(Staging::new());
+        end.lend(SPARE.take().unwrap_or_default());
     }
     end.stage();
     let mut count = 0;
@@ -116,7 +121,9 @@ fn send(end: &mut Endpoint<Heap>) {
         ControlFlow::Continue(())
     });
     end.accepted(count);
-    end.reclaim();
+    if let Some(staging) = end.reclaim() {
+        SPARE.set(Some(staging));
+    }
 }
 
 fuzz_target!(|bytes: &[u8]| {

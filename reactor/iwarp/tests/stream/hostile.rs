@@ -387,7 +387,7 @@ fn mpa_err_03_a_damaged_fpdu_is_reported_as_such() {
 }
 
 #[test]
-fn a_revoked_exposure_takes_no_more_bytes_of_a_segment_under_way() {
+fn rr1_sec_07_a_revoked_exposure_takes_no_more_bytes_of_a_segment_under_way() {
     let mut victim = victim(false);
     let bytes = raw::fpdu(&raw::write(victim.writable, 0, &[1; 900]), false);
     victim.end.receive(&bytes[..500]).unwrap();
