@@ -333,11 +333,8 @@ fn write_some(socket: &mut TcpStream, bytes: &[u8], left: usize) -> usize {
     if left == 0 {
         return 0;
     }
-    match socket.write(&bytes[..left.min(bytes.len())]) {
-        Ok(count) => count,
-        // Whether it would block or the other side has gone is found by reading.
-        Err(_) => 0,
-    }
+    // Whether it would block or the other side has gone is found by reading.
+    socket.write(&bytes[..left.min(bytes.len())]).unwrap_or(0)
 }
 
 fn raw_serve(load: Load, mut socket: TcpStream) {

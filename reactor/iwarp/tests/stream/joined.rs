@@ -229,7 +229,7 @@ proptest! {
         let mut there = end(&Negotiated { crc, ..negotiated(Role::Responder) }, 65_520);
         let mut expected = Expected::default();
         let mut stream = Vec::new();
-        for (token, length) in (1..).zip(&lengths) {
+        for (token, length) in (1_u64..).zip(&lengths) {
             let act = if token.is_multiple_of(2) { Act::Write(*length) } else { Act::Send(*length) };
             perform(&act, token, &mut here, &mut there, &mut expected);
             loop {
