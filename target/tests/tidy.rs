@@ -9,7 +9,10 @@ const LINES_MAX: usize = 700;
 
 fn workspace() -> PathBuf {
     let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    crate_folder.parent().expect("the crate lives in the workspace").to_owned()
+    crate_folder
+        .parent()
+        .expect("the crate lives in the workspace")
+        .to_owned()
 }
 
 /// All files below a folder, without build output and what git keeps.
@@ -18,7 +21,10 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
         let path = entry.expect("readable").path();
         let skipped = ["build", ".git", "artifacts", "corpus"];
         if path.is_dir() {
-            if !skipped.iter().any(|name| path.file_name() == Some(OsStr::new(name))) {
+            if !skipped
+                .iter()
+                .any(|name| path.file_name() == Some(OsStr::new(name)))
+            {
                 files(&path, found);
             }
         } else {
@@ -42,10 +48,17 @@ fn the_folder_called_target_holds_nothing_but_the_crates() {
     let allowed = ["Cargo.toml", "examples", "src", "store", "tests", "wire"];
     for entry in fs::read_dir(env!("CARGO_MANIFEST_DIR")).expect("readable") {
         let name = entry.expect("readable").file_name();
-        assert!(allowed.iter().any(|known| name == *known), "target/{} is foreign", name.display());
+        assert!(
+            allowed.iter().any(|known| name == *known),
+            "target/{} is foreign",
+            name.display()
+        );
     }
     let config = fs::read_to_string(workspace().join(".cargo/config.toml")).expect("readable");
-    assert!(config.contains("target-dir = \"build\""), "the build output is moved");
+    assert!(
+        config.contains("target-dir = \"build\""),
+        "the build output is moved"
+    );
 }
 
 #[test]
@@ -62,6 +75,9 @@ fn scripts_build_outside_the_source_folder() {
     assert!(common.contains("export CARGO_TARGET_DIR"));
     for name in ["check", "quickstart", "fuzz"] {
         let script = fs::read_to_string(workspace().join("deploy").join(name)).expect("readable");
-        assert!(script.contains("lib/common.sh"), "deploy/{name} uses the common ground");
+        assert!(
+            script.contains("lib/common.sh"),
+            "deploy/{name} uses the common ground"
+        );
     }
 }
