@@ -1,1 +1,16 @@
 //! The requester library, the load generator and the proofs against foreign peers.
+//!
+//! [`requester`] calls an NFS server over RPC-over-RDMA: a polled, non-blocking [`Connection`] for
+//! load, and a blocking [`Session`] for everything else. The other modules are the commands of
+//! `millrace-bench`.
+//!
+//! [`Connection`]: requester::Connection
+//! [`Session`]: requester::Session
+
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod requester;
+pub mod roundtrip;
+pub mod table;
+pub mod units;

@@ -1,0 +1,45 @@
+//! `millrace-bench`: the requester, load generator and correctness cases on the command line.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use millrace_bench::roundtrip::Roundtrip;
+
+/// NFS version 3 over RDMA from user space: copy files, make load, compare with raw TCP.
+///
+/// The client speaks RPC-over-RDMA version one over software iWARP, so it needs no RDMA hardware
+/// and no kernel module, and works against any NFS/RDMA server on iWARP.
+#[derive(Parser)]
+#[command(
+    version,
+    after_help = "\
+Examples:
+  Does my data survive?
+    millrace-bench roundtrip --target 127.0.0.1:20049 --mount 127.0.0.1:2049 --export /scratch *.iso
+"
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Roundtrip(Roundtrip),
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Roundtrip(command) => command.run(),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("millrace-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
