@@ -3,10 +3,10 @@
 //! A client and a server thread, each on its own core, exchange requests and replies over
 //! 127.0.0.1 with a number of them in flight:
 //!
-//! `cargo run --release -p millrace-reactor --example iwarp_pingpong -- [seconds] [crc]`
+//! `cargo run --release -p millrace-reactor --example iwarp_pingpong -- [seconds] [auto|crc] [bytes]`
 //!
 //! A reply is a Send of 128 bytes, and before it a Write of 0 bytes, 4 KiB or 1 MiB into the
-//! client's memory. Raw TCP carries the same bytes without any frames. Both poll and never sleep.
+//! client's memory; `bytes` chooses one of them. Raw TCP carries the same bytes without any frames. Both poll and never sleep.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -50,6 +50,7 @@ fn main() {
         Some("crc") => CrcPolicy::Required,
         _ => CrcPolicy::Auto,
     };
+    let only: Option<usize> = arguments.next().and_then(|argument| argument.parse().ok());
     let span = Duration::from_secs_f64(seconds);
     for (name, data, in_flight) in [
         ("Send / Send", 0, 32),
@@ -57,6 +58,9 @@ fn main() {
         ("64 KiB Write + Send", 65_536, 16),
         ("1 MiB Write + Send", 1 << 20, 4),
     ] {
+        if only.is_some_and(|only| only != data) {
+            continue;
+        }
         let load = Load {
             data,
             in_flight,

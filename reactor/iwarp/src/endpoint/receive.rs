@@ -38,6 +38,8 @@ pub struct Direct<'a, L, R> {
     pub offset: usize,
     /// Bytes that are missing.
     pub length: usize,
+    /// Bytes of the whole payload.
+    pub payload: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +68,7 @@ pub(super) struct Inbound {
     /// Where the next payload byte goes in its sink.
     offset: usize,
     payload_left: usize,
+    payload_length: usize,
 }
 
 impl Inbound {
@@ -83,6 +86,7 @@ impl Inbound {
             admission: Err(Fault::Stream),
             offset: 0,
             payload_left: 0,
+            payload_length: 0,
         }
     }
 
@@ -199,6 +203,7 @@ impl<M: Memory> Endpoint<M> {
         let ulpdu = usize::from(u16::from_be_bytes([high, low]));
         let (head, length) = (inbound.head, inbound.head_length);
         inbound.payload_left = ulpdu + LENGTH_BYTES - length;
+        inbound.payload_length = inbound.payload_left;
         inbound.tail_needed = pad_bytes(ulpdu) + CRC_BYTES;
         inbound.crc = inbound.check.then(|| {
             let mut crc = Crc32c::new();
@@ -273,6 +278,7 @@ impl<M: Memory> Endpoint<M> {
             crc: None,
             offset,
             payload_left: length,
+            payload_length: payload,
             ..
         } = self.inbound
         else {
@@ -295,6 +301,7 @@ impl<M: Memory> Endpoint<M> {
             target,
             offset,
             length,
+            payload,
         })
     }
 

@@ -4,4 +4,5 @@ mod any_bytes;
 mod framing;
 mod hostile;
 mod joined;
+mod start;
 mod support;
