@@ -285,8 +285,10 @@ fn rr1_pad_19_positions_in_a_padded_message_count_no_pads() {
 
 #[test]
 fn rr1_pad_21_padding_switched_off_is_a_chunk_error() {
-    let mut options = Options::default();
-    options.settings = Settings::new(4096, 32, 1 << 20, false);
+    let options = Options {
+        settings: Settings::new(4096, 32, 1 << 20, false),
+        ..Options::default()
+    };
     let mut nfs = Nfs::with(options);
     let file = nfs.create(b"f");
     let (rpc, _) = nfs.write_message(file, 40);
