@@ -49,8 +49,11 @@ impl Party {
     }
 }
 
-/// One offence after a first Send: what is sent, and the code that answers it.
-fn offences(own: &Party, other: &Party) -> Vec<(&'static str, Vec<Vec<u8>>, (u8, u8, u8))> {
+/// What it is, the FPDUs that are sent, and layer, type and code of the answer.
+type Offence = (&'static str, Vec<Vec<u8>>, (u8, u8, u8));
+
+/// Offences after a first Send.
+fn offences(own: &Party, other: &Party) -> Vec<Offence> {
     let payload = [0; 16];
     let one = |segment: Segment| vec![segment.fpdu(false)];
     let read = |length, source| one(Segment::read_request(1, (1, 0), length, source));

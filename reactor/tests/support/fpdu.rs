@@ -42,6 +42,9 @@ pub enum Header {
     },
 }
 
+/// A key and the offset under it.
+pub type Place = (u32, u64);
+
 impl Segment {
     /// A Send in one segment.
     pub fn send(sequence: u32, payload: &[u8]) -> Self {
@@ -90,7 +93,7 @@ impl Segment {
     }
 
     /// Sink (key, offset), length and source (key, offset), if this is a Read Request.
-    pub fn read_of(&self) -> Option<((u32, u64), u32, (u32, u64))> {
+    pub fn read_of(&self) -> Option<(Place, u32, Place)> {
         if self.opcode != opcode::READ_REQUEST {
             return None;
         }

@@ -244,6 +244,23 @@ fn rr1_hdr_32_a_damaged_length_is_a_wrong_check_value_however_it_is_cut() {
     }
 }
 
+/// A fault of this side's own after the reply: the last FPDU of all, and no second one.
+#[test]
+fn mpa_err_02_a_setup_error_without_a_code_leaves_as_the_golden_code_five() {
+    let mut stand = Stand::new(Role::Initiator, false);
+    stand.endpoint.fail(Fault::SetupCatastrophic);
+    stand.endpoint.fail(Fault::ReadDepth);
+    stand.send();
+    assert!(stand.endpoint.is_terminate_sent());
+    let mut golden = vec![0, 22, 0x41, 0x47];
+    golden.extend([0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]);
+    golden.extend([0x20, 5, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(stand.sent, golden);
+    let outcome = stand.outcome();
+    assert_eq!(outcome.sent, golden, "sent once");
+    assert_eq!(outcome.completions, [(0, false), (1, false)]);
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         (0..4096_usize).prop_map(Step::Send),
