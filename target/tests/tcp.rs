@@ -409,6 +409,17 @@ fn partial_records_and_idle_connections_end_in_time() {
     assert!(is_closed(&mut idle));
 }
 
+/// A READ of the first MiB of a file, as one record.
+fn read_call(file: &n::nfs_fh3) -> Vec<u8> {
+    let words = [7, 0, 2, 100_003, 3, 6, 0, 0, 0, 0, file.data.len() as u32];
+    let mut message: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    message.extend_from_slice(file.data.as_ref());
+    message.extend_from_slice(&[0; 8]);
+    message.extend_from_slice(&(1_u32 << 20).to_be_bytes());
+    let mark = (message.len() as u32 | 1 << 31).to_be_bytes();
+    [&mark[..], &message].concat()
+}
+
 #[test]
 fn slow_readers_hold_up_nobody_else() {
     let server = Server::start(TcpConfig::default());
@@ -419,22 +430,8 @@ fn slow_readers_hold_up_nobody_else() {
         write(&mut client, &file, 0, &vec![5; 1 << 20]).await;
         // Asks for much and reads nothing: its replies wait, its calls are not read on.
         let mut slow = server.connect();
-        let mut arguments = Vec::new();
-        let handle = file.data.as_ref();
-        arguments.extend_from_slice(&(handle.len() as u32).to_be_bytes());
-        arguments.extend_from_slice(handle);
-        arguments.extend_from_slice(&[0; 8]);
-        arguments.extend_from_slice(&(1_u32 << 20).to_be_bytes());
-        let words = [7, 0, 2, 100_003, 3, 6, 0, 0, 0, 0];
-        let mut message: Vec<u8> = words
-            .iter()
-            .flat_map(|word: &u32| word.to_be_bytes())
-            .collect();
-        message.extend_from_slice(&arguments);
-        let mark = (message.len() as u32 | 1 << 31).to_be_bytes();
-        let record = [&mark[..], &message].concat();
         for _ in 0..200 {
-            slow.write_all(&record).unwrap();
+            slow.write_all(&read_call(&file)).unwrap();
         }
         for _ in 0..20 {
             assert_eq!(read(&mut client, &file, 0, 4096).await, [5; 4096]);

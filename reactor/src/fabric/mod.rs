@@ -16,24 +16,21 @@ pub mod chain;
 pub mod iwarp;
 pub mod loopback;
 
+mod private_data;
+
 use std::net::SocketAddr;
 use std::time::Instant;
 
 use arrayvec::ArrayVec;
 use millrace_mempool::{Buffer, Slice};
 
+pub use private_data::{PRIVATE_DATA_MAX, PrivateData, PrivateDataLength};
+
 /// Most local slices that one work request may gather from or scatter to.
 pub const SLICES_MAX: usize = 4;
 
-/// Most bytes of private data that a connection request or answer may carry to the application
-/// (RFC 6581 section 6: 512 less the four bytes of connection data).
-pub const PRIVATE_DATA_MAX: usize = 508;
-
 /// Local memory of one work request, in order.
 pub type Slices = ArrayVec<Slice, SLICES_MAX>;
-
-/// Private data of a connection request or answer.
-pub type PrivateData = ArrayVec<u8, PRIVATE_DATA_MAX>;
 
 /// Names one queue pair of one provider; never reused for another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,5 +1,6 @@
 //! How connections end.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use millrace_mempool::Class;
@@ -359,4 +360,48 @@ fn connections_can_be_handed_to_another_provider() {
         std::thread::yield_now();
     }
     assert!(established);
+}
+
+#[test]
+fn mpa_interop_10_connections_that_never_speak_do_not_keep_a_good_one_out() {
+    let mut client = Side::new(IwarpConfig::default());
+    let mut server = Side::new(IwarpConfig {
+        half_open_max: 8,
+        ..IwarpConfig::default()
+    });
+    let any = "127.0.0.1:0".parse().unwrap();
+    let listener = server.provider.listen(any, LIMITS, false).unwrap();
+    let address = server.provider.listener_address(listener).unwrap();
+    let silent: Vec<_> = (0..100)
+        .map(|_| std::net::TcpStream::connect(address).unwrap())
+        .collect();
+    client
+        .provider
+        .connect(address, parameters(LIMITS, b"hello"), Instant::now())
+        .unwrap();
+    let mut asked = false;
+    for _ in 0..1_000_000 {
+        client.turn();
+        server.turn();
+        asked |= server
+            .take(|event| matches!(event, Event::ConnectRequest { .. }).then_some(()))
+            .is_some();
+        let connections = server
+            .provider
+            .counters()
+            .connections
+            .load(Ordering::Relaxed);
+        if asked && connections <= 9 {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    assert!(asked);
+    let counters = server.provider.counters();
+    assert!(counters.setups_failed.load(Ordering::Relaxed) >= 92);
+    assert!(
+        server.events.is_empty(),
+        "the application hears nothing of them"
+    );
+    drop(silent);
 }

@@ -6,7 +6,7 @@ use millrace_mempool::{Buffer, Class, Slice};
 use millrace_reactor::fabric::chain::{self, Direction, NOBODY};
 use millrace_reactor::fabric::{Key, Operation, SLICES_MAX, Slices, WorkRequest};
 use millrace_wire::rpcrdma::version1::{self, Fault};
-use millrace_wire::rpcrdma::{FIRST_WORDS, Lists, ReplyChunks};
+use millrace_wire::rpcrdma::{FIRST_WORDS, Lists, ReplyChunks, WriteChunk};
 use millrace_wire::xdr::{Encoder, pad};
 
 use super::connection::Connection;
@@ -41,7 +41,7 @@ fn clamp(bytes: u64) -> usize {
 fn common_key(lists: &Lists<'_>) -> Option<Key> {
     let reads = lists.reads.iter().map(|entry| entry.segment);
     let writes = lists.writes.iter().flat_map(|chunk| chunk.iter());
-    let reply = lists.reply.iter().flat_map(|chunk| chunk.iter());
+    let reply = lists.reply.iter().flat_map(WriteChunk::iter);
     let mut handles = reads
         .chain(writes)
         .chain(reply)

@@ -132,7 +132,7 @@ async fn fetch<S>(
     let class = Class::for_size(length).ok_or(Failed::Chunks)?;
     let whole = shared.pool.acquire(class).await.into_slice(0..length);
     puller
-        .fetch(chunk, 0, &[whole.clone()])
+        .fetch(chunk, 0, std::slice::from_ref(&whole))
         .await
         .map_err(|_| Failed::Broken)?;
     whole.try_into_buffer().map_err(|_| Failed::Broken)

@@ -13,11 +13,13 @@ mod message;
 mod poison;
 mod pull;
 mod request;
+mod responder;
 mod settings;
 mod shared;
 
 pub use connection::{Connection, Fabric, Request};
 pub use counters::ConnectionCounters;
 pub use request::request;
+pub use responder::{FabricSlot, Responder};
 pub use settings::{Inline, Settings};
 pub use shared::{Outcome, Shared};

@@ -16,14 +16,14 @@ use millrace_reactor::{Context, PollMode, ReactorConfig, ReactorHandle, SpawnErr
 use millrace_store::memory::{MemoryConfig, MemoryStore};
 
 use super::control::{ReactorParts, ServiceControl};
-use super::worker::{FabricSlot, Message, Worker};
+use super::worker::{Message, Worker};
 use super::{Addresses, Service, secret};
 use crate::dispatch;
 use crate::exports::{Exports, ExportsError, Rules, Squash};
 use crate::handle::HandleKey;
 use crate::mount3::Clients;
 use crate::nfs3::TRANSFER_MAX;
-use crate::rdma::{self, Settings, Shared};
+use crate::rdma::{self, FabricSlot, Settings, Shared};
 use crate::replay::{ReplayCache, ReplayLimits};
 use crate::rpcbind::{Offers, Registration, Rendezvous, RpcbindServer};
 use crate::tcp::{TcpConfig, TcpServer};

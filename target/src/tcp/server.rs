@@ -396,6 +396,11 @@ impl<S: Serve> TcpServer<S> {
         })?;
         let allowed =
             |in_flight| in_flight < config.calls_per_connection && queue.held() < config.bytes;
+        // Sending makes room as well as serving does.
+        if slot.held && allowed(connection.in_flight) {
+            slot.held = false;
+            self.held.retain(|held| *held != id);
+        }
         if connection.is_open() && !slot.held {
             let peer = connection.peer;
             let mut reading = Reading::Held;

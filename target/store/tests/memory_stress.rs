@@ -295,3 +295,44 @@ fn names_move_between_threads_without_loss() {
         assert_eq!(attributes(&store, place).links, 2 + subdirectories);
     }
 }
+
+#[test]
+fn nothing_is_made_in_a_directory_that_goes_away() {
+    let store = store();
+    let root = store.root();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..5000 {
+                let made = now(store.make_directory(&ROOT, root, b"directory", &mode(0o755)));
+                assert!(matches!(made.result, Ok(_) | Err(StoreError::Exists)));
+                let removed = now(store.remove_directory(&ROOT, root, b"directory")).result;
+                assert!(matches!(removed, Ok(()) | Err(StoreError::NotEmpty)));
+            }
+        });
+        for index in 0..2 {
+            let store = &store;
+            scope.spawn(move || {
+                let how = CreateHow::Guarded(mode(0o600));
+                for _ in 0..5000 {
+                    let Ok((directory, _)) = now(store.lookup(&ROOT, root, b"directory")) else {
+                        std::thread::yield_now();
+                        continue;
+                    };
+                    match now(store.create(&ROOT, directory, &name(index), &how)).result {
+                        Ok(_) => now(store.remove(&ROOT, directory, &name(index)))
+                            .result
+                            .unwrap(),
+                        Err(error) => assert_eq!(error, StoreError::Stale),
+                    }
+                }
+            });
+        }
+    });
+    let left = now(store.remove_directory(&ROOT, root, b"directory")).result;
+    assert!(matches!(left, Ok(()) | Err(StoreError::NotFound)));
+    assert_eq!(
+        inodes(&store),
+        1,
+        "no file was made in a directory already gone"
+    );
+}

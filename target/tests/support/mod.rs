@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // Each test binary uses a part of it.
 
+pub mod nfs;
+
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::SocketAddr;

@@ -63,6 +63,9 @@ pub struct IwarpConfig {
     pub close_wait: Duration,
     /// Time for a Terminate message to leave, and then for the peer to read it.
     pub terminate_wait: Duration,
+    /// Silence after which the kernel asks whether the peer is still there; a peer that does not
+    /// answer for as long again is given up. In whole seconds; `None` never asks.
+    pub keep_alive: Option<Duration>,
     /// Longest ULPDU to send, in bytes.
     pub ulpdu: usize,
     /// Size of the socket's send buffer in bytes; `None` leaves it to the kernel.
@@ -89,6 +92,7 @@ impl Default for IwarpConfig {
             decision_wait: Duration::from_secs(5),
             close_wait: Duration::from_secs(5),
             terminate_wait: Duration::from_secs(1),
+            keep_alive: Some(Duration::from_secs(60)),
             ulpdu: millrace_iwarp::Parameters::ULPDU_DEFAULT,
             send_buffer: None,
             receive_buffer: None,

@@ -3,12 +3,15 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, ipproto, sockopt};
 
 use super::config::IwarpConfig;
 
 const BACKLOG: i32 = 1024;
+const KEEP_ALIVE_PROBES: u32 = 6;
+const SECOND: Duration = Duration::from_secs(1);
 
 fn stream_socket(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() {
@@ -40,7 +43,20 @@ pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAdd
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (socket, peer) = rustix::net::acceptfrom_with(listener, flags)?;
     let peer: SocketAddrAny = peer.ok_or(io::ErrorKind::NotConnected)?;
-    Ok((socket, SocketAddr::try_from(peer)?))
+    let mut peer = SocketAddr::try_from(peer)?;
+    // A listener for both families shows IPv4 peers as mapped addresses.
+    if let Some(v4) = mapped(peer) {
+        peer = v4;
+    }
+    Ok((socket, peer))
+}
+
+/// The IPv4 address that an IPv6 one stands for.
+fn mapped(address: SocketAddr) -> Option<SocketAddr> {
+    let SocketAddr::V6(v6) = address else {
+        return None;
+    };
+    Some(SocketAddr::from((v6.ip().to_ipv4_mapped()?, v6.port())))
 }
 
 /// Begins to connect.
@@ -69,6 +85,12 @@ pub(super) fn connected(socket: BorrowedFd<'_>) -> Option<io::Result<()>> {
 /// waiting for more.
 pub(super) fn tune(socket: BorrowedFd<'_>, config: &IwarpConfig) -> io::Result<()> {
     sockopt::set_tcp_nodelay(socket, true)?;
+    if let Some(silence) = config.keep_alive {
+        sockopt::set_socket_keepalive(socket, true)?;
+        sockopt::set_tcp_keepidle(socket, silence)?;
+        sockopt::set_tcp_keepintvl(socket, (silence / KEEP_ALIVE_PROBES).max(SECOND))?;
+        sockopt::set_tcp_keepcnt(socket, KEEP_ALIVE_PROBES)?;
+    }
     if let Some(size) = config.send_buffer {
         sockopt::set_socket_send_buffer_size(socket, size)?;
     }

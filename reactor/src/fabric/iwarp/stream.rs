@@ -14,8 +14,9 @@ use super::memory::{Gather, Scatter};
 use super::shared::Shared;
 use crate::fabric::Ended;
 
-/// The rest of a payload is received straight into its memory from this length on. Below, one
-/// call that brings many frames and a copy out of the cache is the cheaper way.
+/// Payloads of at least this length are received straight into their memory, as far as they have
+/// not come along with their heads. Below, one call that brings many frames and a copy out of the
+/// cache is the cheaper way.
 const DIRECT_MIN: usize = 16 * 1024;
 /// Bytes of the common buffer that a direct receive offers for what follows the payload: enough
 /// for the next head, little enough that the next payload comes straight as well.
@@ -73,7 +74,7 @@ impl Connection {
         let mut straight = 0;
         let mut offered = shared.scratch.len();
         if let Some(direct) = self.endpoint.direct()
-            && direct.length >= DIRECT_MIN
+            && direct.payload >= DIRECT_MIN
         {
             straight = direct.length;
             offered = DIRECT_TAIL;

@@ -26,6 +26,7 @@ pub fn filter(text: &str) -> Result<EnvFilter> {
 pub fn start(filter: EnvFilter, format: Format) {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     match format {
         Format::Text => lines.with_target(false).init(),

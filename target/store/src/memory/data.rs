@@ -107,8 +107,9 @@ impl Tree {
         require_read(caller, &seen)?;
         loop {
             let length = seen.size.saturating_sub(offset).min(length.into());
+            let map = file.map.view();
             for span in spans(offset, length) {
-                match file.map.get(span.base) {
+                match map.get(span.base) {
                     Some(extent) => extent.slices(span.range(), |slice| slices.push(slice)),
                     None => slices.push(self.space.zeros(span.range().len())),
                 }
@@ -119,12 +120,13 @@ impl Tree {
                 seen = now?;
                 continue;
             }
-            let now = now?;
-            inode.note_access(&now);
+            inode.note_access(&seen);
+            // The attributes from before: bytes may be newer, which a client finds out, but never
+            // older than what it is told about them.
             return Ok(ReadOutcome {
                 length: length as u32,
-                end_of_file: offset.saturating_add(length) >= now.size,
-                attributes: inode.show(&now),
+                end_of_file: offset.saturating_add(length) >= seen.size,
+                attributes: inode.show(&seen),
             });
         }
     }
@@ -183,9 +185,11 @@ impl Tree {
         length: u32,
         reservation: &mut Reservation,
     ) -> Result<()> {
+        let map = file.map.view();
         for span in spans(offset, length.into()) {
-            let own = if span.file_end() <= seen.size {
-                file.map.get(span.base)
+            let inside = span.file_end() <= seen.size;
+            let own = if inside {
+                map.get(span.base).cloned()
             } else {
                 None
             };
@@ -282,7 +286,8 @@ impl Tree {
         let mut added = 0;
         for piece in &reservation.pieces {
             let span = piece.span;
-            match file.map.get(span.base) {
+            let own = file.map.view().get(span.base).cloned();
+            match own {
                 Some(extent) if Arc::ptr_eq(&extent, &piece.extent) => {}
                 Some(extent) => extent.copy_from(&piece.extent, span.range()),
                 None => {
@@ -321,8 +326,8 @@ impl Tree {
         if after.size >= before.size {
             return (inode.changed(&before, &after), result);
         }
-        let freed = file.map.truncate(after.size);
-        cut_last_extent(&self.space, file, after.size);
+        let last = cut_last_extent(&self.space, file, after.size);
+        let freed = file.map.truncate(after.size, last.as_ref());
         let after = inode.attributes.update(|stored| {
             stored.used -= freed;
             stored.revision += 1;
@@ -339,7 +344,8 @@ fn replacements(
     file: &File,
     reservation: &Reservation,
 ) -> Result<Vec<Arc<Extent>>> {
-    let gone = |piece: &&Piece| !piece.fresh && file.map.get(piece.span.base).is_none();
+    let map = file.map.view();
+    let gone = |piece: &&Piece| !piece.fresh && map.get(piece.span.base).is_none();
     let allocate = |piece: &Piece| Extent::allocate(space, piece.span.size, Purpose::Grow);
     let extents: Option<_> = reservation
         .pieces
@@ -350,22 +356,26 @@ fn replacements(
     extents.ok_or(StoreError::NoSpace)
 }
 
-/// Sees to it that the extent in which a file of `size` bytes ends holds zeros beyond.
-fn cut_last_extent(space: &Arc<Space>, file: &File, size: u64) {
+/// What takes the place of the extent in which a file of `size` bytes ends: the same bytes, and
+/// zeros beyond.
+fn cut_last_extent(space: &Arc<Space>, file: &File, size: u64) -> Option<Arc<Extent>> {
     let extent_size = if size < BLOCK as u64 { PAGE } else { BLOCK };
     let kept = (size % extent_size as u64) as usize;
-    let Some(old) = (kept > 0).then(|| file.map.get(size)).flatten() else {
-        return;
-    };
-    match Extent::allocate(space, extent_size, Purpose::Shrink) {
+    if kept == 0 {
+        return None;
+    }
+    let map = file.map.view();
+    let old = map.get(size)?;
+    let copy = Extent::allocate(space, extent_size, Purpose::Shrink);
+    match &copy {
         Some(copy) => {
-            copy.copy_from(&old, 0..kept);
+            copy.copy_from(old, 0..kept);
             copy.zero(kept..extent_size);
-            file.map.put(size, copy);
         }
         // A full store must still shrink, even when operations in flight hold the spare memory.
         // Only a write that lands in this very extent right now could leave bytes behind, and
         // they are that file's own.
         None => old.zero(kept..extent_size),
     }
+    copy
 }

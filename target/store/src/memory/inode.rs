@@ -22,7 +22,8 @@ pub(super) struct Inode {
 /// What an object is.
 pub(super) enum Body {
     File(File),
-    Directory(RwLock<Directory>),
+    /// Apart, since most objects are files and need less room.
+    Directory(Box<RwLock<Directory>>),
     Symlink(Box<[u8]>),
     Special(SpecialKind),
 }

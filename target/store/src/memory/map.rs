@@ -3,13 +3,16 @@
 //! The first 64 KiB are 16 small extents, so that small files waste little; the rest are large
 //! ones, found through tables of 64 slots. Tables stand in tiers: the first tier is one table (to
 //! 4 MiB), the next a table of tables (to 256 MiB), and so on, so that a small file needs no deep
-//! tree and a byte at 2^62 only a handful of tables. Looking up takes no lock and allocates
-//! nothing; changes are made by one at a time, under the file's lock.
+//! tree and a byte at 2^62 only a handful of tables.
+//!
+//! Slots are set once. What a file loses when it shrinks, it loses by a new map that shares with
+//! the old one the tables that stay as they are. Looking up takes no lock and allocates nothing;
+//! changes are made by one at a time, under the file's lock.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwapOption, Guard};
 
 use super::extent::Extent;
 use super::space::{BLOCK, PAGE, PAGES_PER_BLOCK};
@@ -19,16 +22,26 @@ const FANOUT: usize = 1 << FANOUT_BITS;
 /// Reach 2^48 blocks, more than the largest file has.
 const TIERS: usize = 8;
 
-/// The extents of one file.
+type Slot<T> = OnceLock<Arc<T>>;
+
+/// The extents of one file; nothing at all while it has none.
 #[derive(Default)]
-pub(super) struct ExtentMap {
-    head: [ArcSwapOption<Extent>; PAGES_PER_BLOCK],
-    tiers: [ArcSwapOption<Node>; TIERS],
+pub(super) struct ExtentMap(ArcSwapOption<Map>);
+
+/// The extents of a file as they were at one moment, and those that have joined since.
+pub(super) struct View(Guard<Option<Arc<Map>>>);
+
+/// Parts come as a file needs them: one page, then small extents, then large ones.
+#[derive(Default)]
+struct Map {
+    first: Slot<Extent>,
+    head: OnceLock<Box<[Slot<Extent>; PAGES_PER_BLOCK]>>,
+    tiers: OnceLock<Box<[Slot<Node>; TIERS]>>,
 }
 
 enum Node {
-    Tables([ArcSwapOption<Node>; FANOUT]),
-    Extents([ArcSwapOption<Extent>; FANOUT]),
+    Tables([Slot<Node>; FANOUT]),
+    Extents([Slot<Extent>; FANOUT]),
 }
 
 /// A range of bytes inside one extent's place.
@@ -83,123 +96,222 @@ fn extent_size(offset: u64) -> usize {
 }
 
 impl ExtentMap {
+    /// The map as it is now.
+    pub fn view(&self) -> View {
+        View(self.0.load())
+    }
+
+    /// Puts an extent where the byte at `offset` is looked up and nothing is yet.
+    pub fn put(&self, offset: u64, extent: Arc<Extent>) {
+        let map = self.0.load_full().unwrap_or_else(|| {
+            let map = Arc::new(Map::default());
+            self.0.store(Some(map.clone()));
+            map
+        });
+        let vacant = match position(offset) {
+            Position::Head(0) => map.first.set(extent),
+            Position::Head(page) => map.head.get_or_init(Box::default)[page].set(extent),
+            Position::Tier(tier, index) => {
+                let tiers = map.tiers.get_or_init(Box::default);
+                let mut node = tiers[tier].get_or_init(|| Node::empty(tier));
+                let mut level = tier;
+                loop {
+                    match &**node {
+                        Node::Extents(extents) => break extents[slot(index, 0)].set(extent),
+                        Node::Tables(tables) => {
+                            let next = &tables[slot(index, level)];
+                            level -= 1;
+                            node = next.get_or_init(|| Node::empty(level));
+                        }
+                    }
+                }
+            }
+        };
+        debug_assert!(vacant.is_ok(), "an extent is put into a hole");
+    }
+
+    /// Lets go of every extent that begins at `size` or later, and replaces the one that holds the
+    /// byte at `size` by `last`; returns the bytes let go.
+    pub fn truncate(&self, size: u64, last: Option<&Arc<Extent>>) -> u64 {
+        let Some(old) = self.0.load_full() else {
+            return 0;
+        };
+        let mut cut = Cut {
+            size,
+            last,
+            freed: 0,
+        };
+        let map = Map::default();
+        cut.slots(&old.first, &map.first, 0);
+        if let Some(head) = old.head.get() {
+            let kept = if size > PAGE as u64 {
+                &map.head.get_or_init(Box::default)[..]
+            } else {
+                &[]
+            };
+            for (page, slot) in head.iter().enumerate() {
+                cut.slots(
+                    slot,
+                    kept.get(page).unwrap_or(&OnceLock::new()),
+                    (page * PAGE) as u64,
+                );
+            }
+        }
+        if let Some(tiers) = old.tiers.get() {
+            let kept = if size > BLOCK as u64 {
+                &map.tiers.get_or_init(Box::default)[..]
+            } else {
+                &[]
+            };
+            let mut base = BLOCK as u64;
+            for (level, tier) in tiers.iter().enumerate() {
+                cut.nodes(
+                    tier,
+                    kept.get(level).unwrap_or(&OnceLock::new()),
+                    level,
+                    base,
+                );
+                base = base.saturating_add(reach(level));
+            }
+        }
+        self.0.store((size > 0).then(|| Arc::new(map)));
+        cut.freed
+    }
+}
+
+impl View {
     /// The extent that holds the byte at `offset`.
-    pub fn get(&self, offset: u64) -> Option<Arc<Extent>> {
-        if offset < BLOCK as u64 {
-            return self.head[offset as usize / PAGE].load_full();
+    pub fn get(&self, offset: u64) -> Option<&Arc<Extent>> {
+        let map = self.0.as_deref()?;
+        match position(offset) {
+            Position::Head(0) => map.first.get(),
+            Position::Head(page) => map.head.get()?[page].get(),
+            Position::Tier(tier, index) => {
+                let mut node = map.tiers.get()?[tier].get()?;
+                let mut level = tier;
+                loop {
+                    match &**node {
+                        Node::Extents(extents) => return extents[slot(index, 0)].get(),
+                        Node::Tables(tables) => node = tables[slot(index, level)].get()?,
+                    }
+                    level -= 1;
+                }
+            }
         }
-        let (tier, index) = position(offset);
-        let mut node = self.tiers[tier].load();
-        let mut level = tier;
-        loop {
-            let next = match node.as_deref()? {
-                Node::Tables(tables) => tables[slot(index, level)].load(),
-                Node::Extents(extents) => return extents[slot(index, 0)].load_full(),
-            };
-            node = next;
-            level -= 1;
-        }
+    }
+}
+
+impl Node {
+    fn empty(level: usize) -> Arc<Self> {
+        Arc::new(if level == 0 {
+            Self::Extents([const { OnceLock::new() }; FANOUT])
+        } else {
+            Self::Tables([const { OnceLock::new() }; FANOUT])
+        })
     }
 
-    /// Puts an extent where the byte at `offset` is looked up, and returns what was there.
-    pub fn put(&self, offset: u64, extent: Arc<Extent>) -> Option<Arc<Extent>> {
-        if offset < BLOCK as u64 {
-            return self.head[offset as usize / PAGE].swap(Some(extent));
+    /// Bytes of all extents below.
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Extents(extents) => {
+                extents.iter().filter(|slot| slot.get().is_some()).count() as u64 * BLOCK as u64
+            }
+            Self::Tables(tables) => tables
+                .iter()
+                .filter_map(OnceLock::get)
+                .map(|node| node.bytes())
+                .sum(),
         }
-        let (tier, index) = position(offset);
-        let mut node = child(&self.tiers[tier], tier);
-        for level in (1..=tier).rev() {
-            let next = match &*node {
-                Node::Tables(tables) => child(&tables[slot(index, level)], level - 1),
-                Node::Extents(_) => unreachable!("extents stand at level 0 only"),
-            };
-            node = next;
+    }
+}
+
+/// Carries over to a new map what stays of an old one.
+struct Cut<'a> {
+    size: u64,
+    /// Takes the place of the extent in which the file ends.
+    last: Option<&'a Arc<Extent>>,
+    freed: u64,
+}
+
+impl Cut<'_> {
+    fn slots(&mut self, old: &Slot<Extent>, new: &Slot<Extent>, base: u64) {
+        let Some(extent) = old.get() else {
+            return;
+        };
+        if base >= self.size {
+            self.freed += extent.size() as u64;
+            return;
         }
-        match &*node {
-            Node::Extents(extents) => extents[slot(index, 0)].swap(Some(extent)),
-            Node::Tables(_) => unreachable!("tables stand above level 0 only"),
-        }
+        let ends_here = base + extent.size() as u64 > self.size;
+        let kept = self.last.filter(|_| ends_here).unwrap_or(extent);
+        new.get_or_init(|| kept.clone());
     }
 
-    /// Lets go of every extent that begins at `size` or later; returns their bytes.
-    pub fn truncate(&self, size: u64) -> u64 {
-        let mut freed = 0;
-        let kept_pages = size.div_ceil(PAGE as u64).min(PAGES_PER_BLOCK as u64) as usize;
-        for page in &self.head[kept_pages..] {
-            freed += page.swap(None).map_or(0, |extent| extent.size() as u64);
+    fn nodes(&mut self, old: &Slot<Node>, new: &Slot<Node>, level: usize, base: u64) {
+        let Some(node) = old.get() else {
+            return;
+        };
+        if base >= self.size {
+            self.freed += node.bytes();
+            return;
         }
-        // Blocks are counted without the one that the head stands for.
-        let kept = size.div_ceil(BLOCK as u64).saturating_sub(1);
-        let mut first = 0;
-        for (level, tier) in self.tiers.iter().enumerate() {
-            freed += prune(tier, level, first, kept);
-            first += reach(level);
+        if base.saturating_add(reach(level)) <= self.size {
+            new.get_or_init(|| node.clone());
+            return;
         }
-        freed
+        let copy = Node::empty(level);
+        let step = reach(level) / FANOUT as u64;
+        let bases = (0..).map(|index| base.saturating_add(step.saturating_mul(index)));
+        match (&**node, &*copy) {
+            (Node::Extents(old), Node::Extents(new)) => {
+                for ((old, new), base) in old.iter().zip(new).zip(bases) {
+                    self.slots(old, new, base);
+                }
+            }
+            (Node::Tables(old), Node::Tables(new)) => {
+                for ((old, new), base) in old.iter().zip(new).zip(bases) {
+                    self.nodes(old, new, level - 1, base);
+                }
+            }
+            _ => unreachable!("nodes of one level are of one kind"),
+        }
+        new.get_or_init(|| copy);
     }
+}
+
+/// Where an extent is looked up.
+enum Position {
+    /// A small extent, by page.
+    Head(usize),
+    /// A large one, by tier and its index there.
+    Tier(usize, u64),
+}
+
+fn position(offset: u64) -> Position {
+    if offset < BLOCK as u64 {
+        return Position::Head(offset as usize / PAGE);
+    }
+    let mut index = offset / BLOCK as u64 - 1;
+    let mut tier = 0;
+    while index >= blocks(tier) {
+        index -= blocks(tier);
+        tier += 1;
+    }
+    Position::Tier(tier, index)
 }
 
 /// Blocks that a table of a level covers.
-fn reach(level: usize) -> u64 {
+fn blocks(level: usize) -> u64 {
     1 << (FANOUT_BITS as usize * (level + 1))
 }
 
-/// The tier of the block that holds `offset`, and its index in that tier.
-fn position(offset: u64) -> (usize, u64) {
-    let mut index = offset / BLOCK as u64 - 1;
-    let mut tier = 0;
-    while index >= reach(tier) {
-        index -= reach(tier);
-        tier += 1;
-    }
-    (tier, index)
+/// Bytes that a table of a level covers.
+fn reach(level: usize) -> u64 {
+    blocks(level).saturating_mul(BLOCK as u64)
 }
 
 fn slot(index: u64, level: usize) -> usize {
     (index >> (FANOUT_BITS as usize * level)) as usize % FANOUT
-}
-
-/// The node behind a link, made if it is missing.
-fn child(link: &ArcSwapOption<Node>, level: usize) -> Arc<Node> {
-    link.load_full().unwrap_or_else(|| {
-        let node = Arc::new(if level == 0 {
-            Node::Extents(std::array::from_fn(|_| ArcSwapOption::empty()))
-        } else {
-            Node::Tables(std::array::from_fn(|_| ArcSwapOption::empty()))
-        });
-        link.store(Some(node.clone()));
-        node
-    })
-}
-
-/// Lets go of all blocks from `kept` on below a link whose first block is `first`.
-fn prune(link: &ArcSwapOption<Node>, level: usize, first: u64, kept: u64) -> u64 {
-    if first.saturating_add(reach(level)) <= kept {
-        return 0;
-    }
-    let node = if first >= kept {
-        link.swap(None)
-    } else {
-        link.load_full()
-    };
-    match node.as_deref() {
-        None => 0,
-        Some(Node::Tables(tables)) => {
-            let firsts = (first..).step_by(reach(level - 1) as usize);
-            tables
-                .iter()
-                .zip(firsts)
-                .map(|(link, first)| prune(link, level - 1, first, kept))
-                .sum()
-        }
-        Some(Node::Extents(extents)) => extents
-            .iter()
-            .zip(first..)
-            .filter(|(_, block)| *block >= kept)
-            .filter_map(|(slot, _)| slot.swap(None))
-            .map(|extent| extent.size() as u64)
-            .sum(),
-    }
 }
 
 #[cfg(test)]
@@ -279,12 +391,12 @@ mod tests {
             .collect();
         for (offset, extent) in offsets.iter().zip(&extents) {
             assert!(
-                Arc::ptr_eq(&map.get(*offset).unwrap(), extent),
+                Arc::ptr_eq(map.view().get(*offset).unwrap(), extent),
                 "at {offset}"
             );
         }
-        assert!(map.get(2 * block).is_none());
-        assert!(map.get(FAR - block).is_none());
+        assert!(map.view().get(2 * block).is_none());
+        assert!(map.view().get(FAR - block).is_none());
     }
 
     #[test]
@@ -305,15 +417,15 @@ mod tests {
         for offset in offsets {
             put(&map, &space, offset);
         }
-        assert_eq!(map.truncate(FAR), 0);
-        assert_eq!(map.truncate(65 * block + 1), 2 * block);
-        assert!(map.get(65 * block).is_some());
-        assert_eq!(map.truncate(65 * block), block);
-        assert_eq!(map.truncate(block + 1), 2 * block);
-        assert!(map.get(block).is_some());
-        assert_eq!(map.truncate(8192), block + PAGE as u64);
-        assert_eq!(map.truncate(1), 0);
-        assert_eq!(map.truncate(0), PAGE as u64);
+        assert_eq!(map.truncate(FAR, None), 0);
+        assert_eq!(map.truncate(65 * block + 1, None), 2 * block);
+        assert!(map.view().get(65 * block).is_some());
+        assert_eq!(map.truncate(65 * block, None), block);
+        assert_eq!(map.truncate(block + 1, None), 2 * block);
+        assert!(map.view().get(block).is_some());
+        assert_eq!(map.truncate(8192, None), block + PAGE as u64);
+        assert_eq!(map.truncate(1, None), 0);
+        assert_eq!(map.truncate(0, None), PAGE as u64);
         assert_eq!(space.used(), 0);
     }
 }

@@ -146,7 +146,7 @@ impl Tree {
         name: &[u8],
         set: &SetAttributes,
     ) -> Modified<(Handle, Attributes)> {
-        let body = Body::Directory(RwLock::new(Directory::new(directory)));
+        let body = Body::Directory(Box::new(RwLock::new(Directory::new(directory))));
         self.make_in(caller, directory, name, body, set)
     }
 

@@ -68,7 +68,7 @@ impl Tree {
                 changed: now,
                 revision: 0,
             }),
-            body: Body::Directory(RwLock::new(Directory::new(ROOT))),
+            body: Body::Directory(Box::new(RwLock::new(Directory::new(ROOT)))),
         };
         let (charged, number) = (tree.table.charge(), tree.table.take_number());
         debug_assert!(charged.is_ok() && number == ROOT.inode);

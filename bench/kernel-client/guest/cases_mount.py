@@ -1,0 +1,175 @@
+"""Cases about the mount itself: these come last."""
+
+import errno
+import os
+import stat
+import threading
+
+from harness import case, check, content, digest, drop_caches, equal, equal_content, fails
+from harness import Failure, Mount
+
+
+def mount(context):
+    """Mounts the export and makes sure that RDMA carries it."""
+    context.mounted.mount()
+    shown = context.mounted.shown()
+    for option in ("vers=3", "proto=rdma"):
+        check(option in shown, f"the kernel shows {','.join(shown)}")
+    context.mounted.counters()
+    os.listdir(context.root)
+
+
+@case(shared=True)
+def transport_counters(context):
+    """One connection carried everything, with chunks, and no bad message."""
+    counters = context.mounted.counters()
+    equal(counters["connect_count"], 1, f"connections ({counters})")
+    for name in ("bad_xids", "bad_replies"):
+        equal(counters[name], 0, name)
+    path = os.path.join(context.root, "counted")
+    data = content("counted", 300000)
+    context.write(path, data, os.O_DIRECT)
+    equal_content(context.read(path, os.O_DIRECT), data, "content")
+    os.unlink(path)
+    os.listdir(context.root)
+    after = context.mounted.counters()
+    for name in ("read_chunks", "write_chunks"):
+        check(after[name] > counters[name], f"{name} stayed at {after[name]}")
+    check(after["reply_chunks"] > 0, "no reply chunk was ever used")
+
+
+@case(shared=True)
+def remount(context):
+    """Files are the same after the mount went and came back."""
+    folder = os.path.join(context.root, "remount")
+    os.mkdir(folder)
+    expected = {}
+    for size in (0, 3, 4097, 65537, 2000003):
+        data = content(f"remount{size}", size)
+        context.write(os.path.join(folder, str(size)), data)
+        expected[str(size)] = digest(data)
+    context.mounted.unmount()
+    context.mounted.mount()
+    context.stored(os.path.join(folder, "4097"))
+    equal(sorted(os.listdir(folder)), sorted(expected), "names")
+    for name, wanted in expected.items():
+        path = os.path.join(folder, name)
+        equal(digest(context.read(path)), wanted, f"hash of {name}")
+        os.unlink(path)
+    os.rmdir(folder)
+
+
+@case(shared=True)
+def tcp_sees_the_same(context):
+    """What RDMA wrote, TCP reads, and the other way round."""
+    other = Mount(context.mounted.server, context.mounted.path, "/mnt/tcp", "tcp")
+    other.mount()
+    try:
+        check("proto=tcp" in other.shown(), f"the kernel shows {','.join(other.shown())}")
+        for name, source, sink in (("rdma", context.root, other.point),
+                                   ("tcp", other.point, context.root)):
+            data = content(f"via{name}", 200003)
+            context.write(os.path.join(source, "crossing"), data)
+            context.stored(os.path.join(source, "crossing"))
+            equal_content(context.read(os.path.join(sink, "crossing")), data, f"written by {name}")
+            os.unlink(os.path.join(sink, "crossing"))
+            drop_caches()
+    finally:
+        other.unmount()
+
+
+@case(shared=True, needs="exports")
+def read_only_export(context):
+    """Nothing can be changed on an export that is read-only."""
+    other = Mount(context.mounted.server, "/readonly", "/mnt/readonly")
+    other.mount()
+    try:
+        os.listdir(other.point)
+        os.statvfs(other.point)
+        fails(errno.EROFS, "mkdir", os.mkdir, os.path.join(other.point, "x"))
+        fails(errno.EROFS, "create", os.open, os.path.join(other.point, "y"),
+              os.O_CREAT | os.O_WRONLY)
+        fails(errno.EROFS, "chmod", os.chmod, other.point, 0o777)
+    finally:
+        other.unmount()
+
+
+@case(shared=True, needs="exports")
+def squashed_export(context):
+    """Root is nobody on an export that squashes it; others are themselves."""
+    other = Mount(context.mounted.server, "/squashed", "/mnt/squashed")
+    other.mount()
+    try:
+        mode = stat.S_IMODE(os.lstat(other.point).st_mode)
+        path = os.path.join(other.point, "made_by_root")
+        if mode & 0o002:
+            context.write(path, b"x")
+            entry = context.fresh(path)
+            equal((entry.st_uid, entry.st_gid), (65534, 65534), "owner of a file made by root")
+            fails(errno.EPERM, "chown by root", os.chown, path, 0, 0)
+            os.unlink(path)
+        else:
+            fails(errno.EACCES, "create by root", os.open, path, os.O_CREAT | os.O_WRONLY)
+        fails((errno.EPERM, errno.EACCES), "chmod of the root by root", os.chmod, other.point,
+              0o700)
+    finally:
+        other.unmount()
+
+
+@case(shared=True)
+def wrong_export_is_refused(context):
+    """A path that is not exported cannot be mounted."""
+    other = Mount(context.mounted.server, "/not/exported", "/mnt/other")
+    try:
+        other.mount()
+    except Failure as failure:
+        check("No such file" in str(failure) or "denied" in str(failure), str(failure))
+        return
+    other.unmount()
+    raise Failure("it was mounted")
+
+
+@case(shared=True, needs="restart")
+def restart_of_the_server(context):
+    """The mount survives: its root is usable, and a write in flight ends."""
+    before = os.path.join(context.root, "before")
+    context.write(before, b"from before")
+    ended = []
+    started = threading.Event()
+    stop = threading.Event()
+    file = os.open(before, os.O_WRONLY | os.O_DIRECT)
+
+    def write_on():
+        part = content("on", 65536)
+        place = 0
+        try:
+            while not stop.is_set():
+                os.pwrite(file, part, place % (1 << 22))
+                place += len(part)
+                started.set()
+            ended.append("succeeded")
+        except OSError as error:
+            ended.append(error.errno)
+        finally:
+            # A file that is gone says so once more.
+            try:
+                os.close(file)
+            except OSError:
+                pass
+
+    writer = threading.Thread(target=write_on, daemon=True)
+    writer.start()
+    started.wait()
+    context.control.ask("restart")
+    path = os.path.join(context.root, "after")
+    data = content("after", 300007)
+    context.write(path, data)
+    context.verify(path, data, "written after the restart")
+    check("after" in os.listdir(context.root), "the new file is not listed")
+    stop.set()
+    writer.join()
+    # A store that lives in memory has lost the file that was being written.
+    check(ended[0] in ("succeeded", errno.ESTALE, errno.EIO), f"the writer ended with {ended[0]}")
+    for name in os.listdir(context.root):
+        os.unlink(os.path.join(context.root, name))
+    equal(os.listdir(context.root), [], "names at the end")

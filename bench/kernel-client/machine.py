@@ -1,0 +1,192 @@
+"""Boots a guest from the prepared images and speaks with the program in it."""
+
+import io
+import json
+import os
+import selectors
+import socket
+import subprocess
+import tarfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+# The emulator can be twenty times slower than the machine it runs on, more on
+# a busy one. The limits only end what would never end.
+BOOT_LIMIT = 300.0
+
+
+class GuestError(Exception):
+    """The guest did not do what it had to."""
+
+
+def prepare_images(kernel=None):
+    """Builds the images unless they are there, and says where they are."""
+    command = [str(HERE / "prepare")]
+    if kernel:
+        command += ["--kernel", kernel]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return Path(done.stdout.strip().splitlines()[-1])
+
+
+def free_port():
+    """A TCP port of the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def accepts_connections(port, host="127.0.0.1"):
+    """Whether something listens on the port."""
+    try:
+        with socket.create_connection((host, port), timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def write_payload(path, parameters):
+    """The guest's programs and their parameters, as the guest unpacks them."""
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
+        for file in sorted((HERE / "guest").iterdir()):
+            if file.is_file():
+                archive.add(file, arcname=file.name)
+        text = json.dumps(parameters).encode()
+        entry = tarfile.TarInfo("parameters.json")
+        entry.size = len(text)
+        archive.addfile(entry, io.BytesIO(text))
+
+
+class Guest:
+    """One virtual machine. The folder holds its disks, sockets and console."""
+
+    def __init__(self, images, folder, program, parameters, *, forwards=(), memory=1024,
+                 processors=2, scratch=None, capture=None):
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.console = self.folder / "console.log"
+        self._images = images
+        self._program = program
+        self._parameters = parameters
+        self._forwards = forwards
+        self._memory = memory
+        self._processors = processors
+        self._scratch = scratch
+        self._capture = capture
+        self._process = None
+        self._control = None
+        self._received = b""
+
+    def _command(self):
+        payload = self.folder / "payload.tar"
+        write_payload(payload, self._parameters)
+        network = "user,id=net0" + "".join(
+            f",hostfwd=tcp:127.0.0.1:{outside}-10.0.2.15:{inside}"
+            for outside, inside in self._forwards
+        )
+        disks = [f"file={self._images / 'root.ext4'},format=raw,if=virtio,snapshot=on"]
+        disks.append(f"file={payload},format=raw,if=virtio,readonly=on")
+        if self._scratch:
+            disks.append(f"file={self._scratch},format=raw,if=virtio,cache=unsafe")
+        command = ["qemu-system-x86_64", "-nodefaults", "-display", "none", "-no-reboot"]
+        # Only when asked for: nested virtualisation is often there and does not work.
+        if os.environ.get("MILLRACE_GUEST_KVM") == "1":
+            command += ["-accel", "kvm", "-cpu", "host"]
+        else:
+            command += ["-accel", "tcg,thread=multi", "-cpu", "max,la57=off"]
+        command += ["-smp", str(self._processors), "-m", str(self._memory)]
+        command += ["-kernel", str(self._images / "vmlinuz")]
+        command += ["-initrd", str(self._images / "initramfs")]
+        command += ["-append", "console=ttyS0 panic=-1 quiet net.ifnames=0 mitigations=off "
+                    f"apparmor=0 audit=0 millrace.program={self._program}"]
+        command += ["-netdev", network, "-device", "virtio-net-pci,netdev=net0,romfile="]
+        command += ["-device", "virtio-rng-pci"]
+        for disk in disks:
+            command += ["-drive", disk]
+        control = self.folder / "control"
+        command += ["-chardev", f"file,id=console,path={self.console}"]
+        command += ["-chardev", f"socket,id=control,path={control},server=on,wait=on"]
+        command += ["-serial", "chardev:console", "-serial", "chardev:control"]
+        if self._capture:
+            command += ["-object", f"filter-dump,id=dump0,netdev=net0,file={self._capture}"]
+        return command
+
+    def start(self):
+        """Starts the emulator and connects to the guest's control line."""
+        with open(self.folder / "qemu.log", "wb") as log:
+            self._process = subprocess.Popen(
+                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        self._control = socket.socket(socket.AF_UNIX)
+        limit = time.monotonic() + 60
+        while True:
+            try:
+                self._control.connect(str(self.folder / "control"))
+                return
+            except OSError as error:
+                if self._process.poll() is not None or time.monotonic() > limit:
+                    said = self.tail("qemu.log")
+                    raise GuestError(f"the emulator did not start:\n{said}") from error
+                time.sleep(0.05)
+
+    def tail(self, name="console.log", lines=40):
+        """The last lines of one of the guest's logs."""
+        try:
+            text = (self.folder / name).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return f"(no {name})"
+        return "\n".join(text.splitlines()[-lines:])
+
+    def send(self, **message):
+        """Sends a message to the program in the guest."""
+        self._control.sendall((json.dumps(message) + "\n").encode())
+
+    def receive(self, limit):
+        """The guest's next message, or None when the guest is gone.
+
+        Raises GuestError after `limit` seconds without one."""
+        end = time.monotonic() + limit
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._control, selectors.EVENT_READ)
+            while b"\n" not in self._received:
+                left = end - time.monotonic()
+                if left <= 0 or not selector.select(left):
+                    raise GuestError(f"no word from the guest for {limit:.0f} seconds")
+                data = self._control.recv(65536)
+                if not data:
+                    return None
+                self._received += data
+        line, _, self._received = self._received.partition(b"\n")
+        try:
+            return json.loads(line)
+        except ValueError as error:
+            raise GuestError(f"not a message: {line!r}") from error
+
+    def expect(self, event, limit):
+        """Waits for this event and fails on any other."""
+        message = self.receive(limit)
+        if not message or message["event"] != event:
+            detail = message.get("detail", message) if message else "the guest ended"
+            raise GuestError(f"expected `{event}`: {detail}\n{self.tail()}")
+        return message
+
+    def alive(self):
+        """Whether the machine is still running."""
+        return self._process is not None and self._process.poll() is None
+
+    def wait(self, limit):
+        """Waits for the machine to power off by itself."""
+        self._process.wait(limit)
+
+    def stop(self):
+        """Ends the machine at once."""
+        if self._control:
+            self._control.close()
+        if self.alive():
+            self._process.terminate()
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()

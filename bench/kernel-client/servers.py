@@ -1,0 +1,184 @@
+"""The servers that the cases run against: each starts, restarts and stops."""
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import machine
+
+REPOSITORY = machine.HERE.parent.parent
+START_LIMIT = 120.0
+
+
+class ServerError(Exception):
+    """The server did not start, or went away."""
+
+
+class Given:
+    """A server that somebody else runs."""
+
+    def __init__(self, host, rdma_port, mount_port, nfs_port, restart_command=None):
+        self.host = host
+        self.rdma_port = rdma_port
+        self.mount_port = mount_port
+        self.nfs_port = nfs_port
+        self._restart_command = restart_command
+        self.can_restart = restart_command is not None
+
+    def start(self):
+        """Nothing to start."""
+
+    def restart(self):
+        """Runs the command that was given for it."""
+        subprocess.run(self._restart_command, shell=True, check=True)
+
+    def problem(self):
+        """What went wrong with the server by itself: unknown here."""
+        return None
+
+    def stop(self):
+        """Nothing to stop."""
+
+
+class Millraced:
+    """Our own service on loopback ports, with memory stores."""
+
+    host = "127.0.0.1"
+    can_restart = True
+
+    def __init__(self, program, folder, *, rdma_port=None, mount_port=None):
+        self.rdma_port = rdma_port or machine.free_port()
+        self.mount_port = self.nfs_port = mount_port or machine.free_port()
+        self._admin_port = machine.free_port()
+        self._program = program
+        self._folder = Path(folder)
+        self._configuration = self._folder / "millraced.yaml"
+        self.log = self._folder / "millraced.log"
+        self._process = None
+
+    @staticmethod
+    def build():
+        """Builds the service and returns the path of the program."""
+        done = subprocess.run(
+            ["cargo", "build", "--release", "--package", "millrace", "--bin", "millraced",
+             "--message-format", "json-render-diagnostics"],
+            cwd=REPOSITORY, check=True, stdout=subprocess.PIPE, text=True,
+        )
+        for line in done.stdout.splitlines():
+            message = json.loads(line)
+            if message.get("executable") and message["target"]["name"] == "millraced":
+                return Path(message["executable"])
+        raise ServerError("cargo built no millraced")
+
+    def _write_configuration(self):
+        exports = [("/scratch", "512MiB", "rw", "none"), ("/readonly", "64MiB", "ro", "none"),
+                   ("/squashed", "64MiB", "rw", "root")]
+        lines = [
+            "reactors: { cores: auto, poll: adaptive }",
+            "mempool: { hugepages: off, size: 256MiB }",
+            f"fabric: [{{ provider: iwarp, listen: '127.0.0.1:{self.rdma_port}' }}]",
+            f"rpc: {{ listen: '127.0.0.1:{self.mount_port}', rpcbind: off }}",
+            f"admin: {{ listen: '127.0.0.1:{self._admin_port}' }}",
+            # Keeps the secret of the file handles: a mount outlives the service.
+            f"state_directory: '{self._folder / 'state'}'",
+            "log: info",
+            "exports:",
+        ]
+        for path, size, access, squash in exports:
+            lines.append(f"  - {{ path: {path}, store: {{ kind: memory, size: {size} }}, "
+                         f"clients: ['127.0.0.0/8'], access: {access}, squash: {squash} }}")
+        self._configuration.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def start(self):
+        """Starts the service and waits until its ports answer."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._write_configuration()
+        with open(self.log, "ab") as log:
+            self._process = subprocess.Popen(
+                [str(self._program), "--config", str(self._configuration)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )
+        limit = time.monotonic() + START_LIMIT
+        ports = (self.mount_port, self.rdma_port)
+        while not all(machine.accepts_connections(port) for port in ports):
+            if self.problem() or time.monotonic() > limit:
+                raise ServerError(f"millraced did not start: {self.problem()}\n{self.tail()}")
+            time.sleep(0.1)
+
+    def tail(self, lines=40):
+        """The last lines of the service's log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def problem(self):
+        """How the service ended, if it ended by itself."""
+        status = self._process.poll() if self._process else None
+        return None if status is None else f"millraced ended with status {status}\n{self.tail()}"
+
+    def restart(self):
+        """Ends the service and starts it again."""
+        self.stop()
+        self.start()
+
+    def stop(self):
+        """Ends the service as an operator would, by force if it does not."""
+        if self._process and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(30)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+                raise ServerError("millraced did not end within 30 s of SIGTERM") from None
+        self._process = None
+
+
+class Knfsd:
+    """Linux's own server in a guest of its own, behind ports of the loopback interface."""
+
+    host = "127.0.0.1"
+    export = "/scratch"
+    can_restart = True
+
+    def __init__(self, images, folder, *, rdma_port=None, nfs_port=None, mount_port=None,
+                 processors=1, capture=None):
+        self.rdma_port = rdma_port or machine.free_port()
+        self.nfs_port = nfs_port or machine.free_port()
+        self.mount_port = mount_port or machine.free_port()
+        self._folder = Path(folder)
+        exports = [
+            {"path": self.export, "options": "rw,no_root_squash"},
+            {"path": "/readonly", "options": "ro,no_root_squash"},
+            {"path": "/squashed", "options": "rw,root_squash,anonuid=65534,anongid=65534"},
+        ]
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._disk = self._folder / "scratch.ext4"
+        self.guest = machine.Guest(
+            images, folder, "server", {"exports": exports}, memory=1024, processors=processors,
+            forwards=[(self.rdma_port, 20049), (self.nfs_port, 2049), (self.mount_port, 20048)],
+            scratch=self._disk, capture=capture,
+        )
+
+    def start(self):
+        """Boots the guest and waits until it serves."""
+        with open(self._disk, "wb") as file:
+            file.truncate(2 << 30)
+        environment = dict(os.environ, PATH=os.environ["PATH"] + ":/usr/sbin:/sbin")
+        subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", str(self._disk)], check=True,
+                       env=environment)
+        self.guest.start()
+        self.guest.expect("ready", machine.BOOT_LIMIT)
+
+    def restart(self):
+        """Stops and starts the server's threads and listeners in the guest."""
+        self.guest.send(do="restart")
+        self.guest.expect("done", machine.BOOT_LIMIT)
+
+    def problem(self):
+        """Whether the machine ended by itself."""
+        return None if self.guest.alive() else f"the server's guest ended\n{self.guest.tail()}"
+
+    def stop(self):
+        """Ends the machine: its disk is thrown away."""
+        self.guest.stop()

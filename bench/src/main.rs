@@ -1,0 +1,60 @@
+//! `millrace-bench`: the requester, load generator and correctness cases on the command line.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use millrace_bench::cases::Cases;
+use millrace_bench::ceiling::Ceiling;
+use millrace_bench::load::Run;
+use millrace_bench::roundtrip::Roundtrip;
+
+/// NFS version 3 over RDMA from user space: copy files, make load, compare with raw TCP.
+///
+/// The client speaks RPC-over-RDMA version one over software iWARP, so it needs no RDMA hardware
+/// and no kernel module, and works against any NFS/RDMA server on iWARP.
+#[derive(Parser)]
+#[command(
+    version,
+    after_help = "\
+Examples:
+  Does my data survive?
+    millrace-bench roundtrip --target 127.0.0.1:20049 --mount 127.0.0.1:2049 --export /scratch *.iso
+  What does it do, in five seconds?
+    millrace-bench run --preset tour
+  How near is that to plain TCP?
+    millrace-bench ceiling --spawn build/release/millraced
+  Is every form of call served as it should be?
+    millrace-bench cases --spawn build/release/millraced
+"
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Roundtrip(Roundtrip),
+    Run(Box<Run>),
+    Ceiling(Box<Ceiling>),
+    Cases(Box<Cases>),
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Roundtrip(command) => command.run(),
+        Command::Run(command) => command.run(),
+        Command::Ceiling(command) => command.run(),
+        Command::Cases(command) => command.run(),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("millrace-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! The connection: its state, and what its owner asks of it.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use millrace_mempool::{Class, Pool};
+use millrace_reactor::fabric::{
+    ConnectParameters, Ended, Provider, QueuePairId, QueuePairLimits, ReadDepths, WorkRequest,
+};
+use millrace_wire::rpcrdma::{MIN_INLINE, ReadSegment, Rules, Segment};
+
+use super::call::{CallError, CallId, Completion};
+use super::deliver::Sink;
+use super::plan::{HEADER_MAX, ITEMS_MAX, Limits};
+use super::settings::Settings;
+use super::slot::{Slot, Stage};
+use super::window::Window;
+
+/// Send queue entries beyond the credits.
+const SPARE_SENDS: u32 = 8;
+
+/// Where a connection stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The server has not answered yet.
+    Connecting,
+    /// Calls travel.
+    Ready,
+    /// The server refused the connection.
+    Rejected,
+    /// It ended, and may be made anew by [`Connection::reconnect`].
+    Down(Ended),
+}
+
+/// What a connection has done, over all its queue pairs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Calls sent, also those sent again.
+    pub sent: u64,
+    /// Calls that ended with an RPC reply.
+    pub replies: u64,
+    /// Calls that ended with an RDMA_ERROR.
+    pub errors: u64,
+    /// Messages dropped: malformed, of unknown XID, or no replies at all.
+    pub dropped: u64,
+    /// Replies that contradicted what was offered.
+    pub bad_replies: u64,
+    /// Keys that the server invalidated.
+    pub invalidated: u64,
+    /// Keys made.
+    pub exposed: u64,
+    /// Calls in each form: inline, chunked, long.
+    pub forms: [u64; 3],
+}
+
+/// Vectors that are filled anew for each call.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    pub reads: Vec<ReadSegment>,
+    pub writes: [Vec<Segment>; ITEMS_MAX],
+    pub reply: Vec<Segment>,
+    pub header: Vec<u8>,
+    pub chain: Vec<WorkRequest>,
+}
+
+/// One connection to a server, and the calls in its hands.
+///
+/// The owner polls the provider, hands each event of this queue pair to
+/// [`handle`](Self::handle), calls [`pump`](Self::pump) after submitting or handling, then flushes
+/// the provider; and calls [`expire`](Self::expire) once in a while.
+#[derive(Debug)]
+pub struct Connection {
+    pub(super) settings: Settings,
+    pub(super) rules: Rules,
+    pub(super) pool: Pool,
+    pub(super) address: SocketAddr,
+    pub(super) queue_pair: QueuePairId,
+    pub(super) state: State,
+    pub(super) depths: ReadDepths,
+    pub(super) send_limit: usize,
+    pub(super) receive_limit: usize,
+    pub(super) window: Window,
+    pub(super) slots: Vec<Slot>,
+    /// Bits of an XID that name the slot.
+    pub(super) index_bits: u32,
+    pub(super) free: Vec<u32>,
+    pub(super) queue: VecDeque<u32>,
+    pub(super) sequence: u64,
+    /// Keys alive, and most that may be.
+    pub(super) exposed: u32,
+    pub(super) exposures: u32,
+    /// Receives posted.
+    pub(super) receives: u32,
+    /// No deadline lies before it.
+    pub(super) next_deadline: Option<Instant>,
+    pub(super) scratch: Scratch,
+    pub(super) counters: Counters,
+}
+
+impl Connection {
+    /// Begins to connect.
+    ///
+    /// # Errors
+    /// As [`Provider::connect`]; also if the pool has no buffers for the receives.
+    pub fn connect(
+        provider: &mut dyn Provider,
+        pool: &Pool,
+        address: SocketAddr,
+        settings: Settings,
+        now: Instant,
+    ) -> io::Result<Self> {
+        let calls = settings.calls.clamp(1, 1 << 16).next_power_of_two();
+        let index_bits = calls.trailing_zeros();
+        let seed = settings.first_xid.unwrap_or_else(random_word) & !(calls as u32 - 1);
+        let slots = (0..calls as u32).map(|index| Slot {
+            xid: seed.wrapping_sub(1 << index_bits) | index,
+            ..Slot::default()
+        });
+        // A call needs keys for its segments in both directions, but few calls need many.
+        let exposures = (calls * 4).max(settings.segments * 4 * ITEMS_MAX) as u32;
+        let rules = Rules {
+            segments_per_chunk: usize::MAX,
+            read_chunks: usize::MAX,
+            write_chunks: usize::MAX,
+            read_bytes: u64::MAX,
+            padding: false,
+            same_xid: true,
+        };
+        let mut connection = Self {
+            rules,
+            pool: pool.clone(),
+            address,
+            // Replaced at once.
+            queue_pair: QueuePairId {
+                index: u32::MAX,
+                generation: u32::MAX,
+            },
+            state: State::Connecting,
+            depths: ReadDepths::default(),
+            send_limit: MIN_INLINE,
+            receive_limit: MIN_INLINE,
+            window: Window::new(settings.credits),
+            slots: slots.collect(),
+            index_bits,
+            free: (0..calls as u32).rev().collect(),
+            queue: VecDeque::with_capacity(calls),
+            sequence: 0,
+            exposed: 0,
+            exposures,
+            receives: 0,
+            next_deadline: None,
+            scratch: Scratch {
+                header: vec![0; HEADER_MAX],
+                ..Scratch::default()
+            },
+            counters: Counters::default(),
+            settings,
+        };
+        connection.open(provider, now)?;
+        Ok(connection)
+    }
+
+    /// Makes a new connection for the calls that survived the old one. They are sent again in the
+    /// order of their issue, with the same XIDs and new keys (RFC 5666 section 8); credits begin
+    /// anew.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect). The calls stay.
+    pub fn reconnect(&mut self, provider: &mut dyn Provider, now: Instant) -> io::Result<()> {
+        if matches!(self.state, State::Connecting | State::Ready) {
+            return Ok(());
+        }
+        self.open(provider, now)
+    }
+
+    fn open(&mut self, provider: &mut dyn Provider, now: Instant) -> io::Result<()> {
+        let receives = self.window.wish() + self.settings.spare_receives;
+        let limits = QueuePairLimits {
+            send_depth: self.window.wish() + SPARE_SENDS,
+            receive_depth: receives,
+            ird: self.settings.ird,
+            ord: 0,
+            exposures: self.exposures,
+            receive_size: self.settings.receive_size() as u32,
+        };
+        let private_data = self.settings.private_data;
+        let private_data = private_data.map(|message| message.to_bytes());
+        let parameters = ConnectParameters {
+            limits,
+            private_data: private_data.iter().flatten().copied().collect(),
+        };
+        let queue_pair = provider.connect(self.address, parameters, now)?;
+        self.queue_pair = queue_pair;
+        self.state = State::Connecting;
+        self.window = Window::new(self.settings.credits);
+        self.exposed = 0;
+        self.receives = 0;
+        let class = Class::for_size(self.settings.receive_size());
+        while self.receives < receives {
+            let buffer = class.and_then(|class| self.pool.try_acquire(class));
+            let Some(buffer) = buffer else {
+                provider.abort(queue_pair);
+                self.state = State::Down(Ended::Local);
+                return Err(io::Error::other("no memory for receives"));
+            };
+            if let Err((error, _)) = provider.post_receive(queue_pair, buffer) {
+                provider.abort(queue_pair);
+                self.state = State::Down(Ended::Local);
+                return Err(io::Error::other(error));
+            }
+            self.receives += 1;
+        }
+        Ok(())
+    }
+
+    /// The queue pair whose events belong to this connection.
+    #[must_use]
+    pub const fn queue_pair(&self) -> QueuePairId {
+        self.queue_pair
+    }
+
+    /// Where the connection stands.
+    #[must_use]
+    pub const fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The credit window.
+    #[must_use]
+    pub const fn window(&self) -> &Window {
+        &self.window
+    }
+
+    /// What the connection has done.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Whether calls survive the loss of the connection.
+    #[must_use]
+    pub const fn keeps_calls(&self) -> bool {
+        self.settings.keep_calls
+    }
+
+    /// Read depths in force.
+    #[must_use]
+    pub const fn depths(&self) -> ReadDepths {
+        self.depths
+    }
+
+    /// Receives posted and not filled.
+    #[must_use]
+    pub const fn receives(&self) -> u32 {
+        self.receives
+    }
+
+    /// Calls in the connection's hands: queued, sent, or given up while their reply is owed.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Calls that could be submitted now.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    /// What decides on the form of the next call. Before the first good reply a call has at most
+    /// 1024 bytes, whatever the peer told of itself (RFC 5666 section 6.1).
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        let send = if self.window.is_open() {
+            self.send_limit
+        } else {
+            self.send_limit.min(MIN_INLINE)
+        };
+        Limits {
+            send,
+            receive: self.receive_limit,
+            segments: self.settings.segments,
+            reply_segments: self.settings.reply_segments,
+            chunk_above: self.settings.chunk_above,
+            long_calls: self.settings.long_calls,
+        }
+    }
+
+    /// Closes in order. Calls end when [`Event::Disconnected`] comes.
+    ///
+    /// [`Event::Disconnected`]: millrace_reactor::fabric::Event::Disconnected
+    pub fn close(&mut self, provider: &mut dyn Provider) {
+        provider.close(self.queue_pair);
+    }
+
+    /// Ends a call. A queued call leaves the queue. The memory of a call that was sent stays
+    /// exposed until its reply comes, as the server may be at work on it: the call's credit and
+    /// slot are used until then. False if the call has ended already.
+    pub fn cancel(&mut self, id: CallId, sink: Sink<'_>) -> bool {
+        let Some(slot) = self.slots.get(id.index as usize) else {
+            return false;
+        };
+        let live = slot.sequence == id.sequence && !slot.abandoned;
+        if !live || !matches!(slot.stage, Stage::Queued | Stage::Sent) {
+            return false;
+        }
+        self.give_up(id.index, CallError::Cancelled, sink);
+        true
+    }
+
+    /// Ends the calls whose time is over, as [`cancel`](Self::cancel) does.
+    pub fn expire(&mut self, now: Instant, sink: Sink<'_>) {
+        if self.next_deadline.is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        let mut next = None;
+        for index in 0..self.slots.len() as u32 {
+            let slot = &self.slots[index as usize];
+            let waits = matches!(slot.stage, Stage::Queued | Stage::Sent) && !slot.abandoned;
+            match slot.deadline.filter(|_| waits) {
+                Some(deadline) if deadline <= now => {
+                    self.give_up(index, CallError::TimedOut, sink);
+                }
+                Some(deadline) => {
+                    next = Some(next.map_or(deadline, |next: Instant| next.min(deadline)));
+                }
+                None => {}
+            }
+        }
+        self.next_deadline = next;
+    }
+
+    /// The instant by which [`expire`](Self::expire) has something to do.
+    #[must_use]
+    pub const fn next_deadline(&self) -> Option<Instant> {
+        self.next_deadline
+    }
+
+    fn give_up(&mut self, index: u32, error: CallError, sink: Sink<'_>) {
+        let slot = &mut self.slots[index as usize];
+        let completion = Completion {
+            token: slot.token,
+            id: CallId {
+                index,
+                sequence: slot.sequence,
+            },
+            result: Err(error),
+        };
+        match slot.stage {
+            Stage::Queued => {
+                slot.clear();
+                self.queue.retain(|&queued| queued != index);
+                self.free.push(index);
+            }
+            _ => slot.abandoned = true,
+        }
+        sink(completion);
+    }
+
+    /// The slot that awaits a reply with this XID.
+    pub(super) fn find(&self, xid: u32) -> Option<u32> {
+        let index = xid & ((1 << self.index_bits) - 1);
+        let slot = self.slots.get(index as usize)?;
+        (slot.xid == xid && matches!(slot.stage, Stage::Sent)).then_some(index)
+    }
+}
+
+/// XIDs of separate connections, and of separate runs, should not be the same: servers remember
+/// the recent ones by client.
+fn random_word() -> u32 {
+    RandomState::new().hash_one(0_u8) as u32
+}

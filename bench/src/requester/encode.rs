@@ -1,0 +1,178 @@
+//! From a call to a message in a slot.
+
+use std::time::Instant;
+
+use millrace_mempool::{Buffer, Class, Slice};
+use millrace_wire::rpc::{CallHeader, Credential, OpaqueAuth};
+use millrace_wire::xdr::{self, Encode, Encoder, Taken, pad};
+
+use super::call::{Call, CallId, Data, SubmitError};
+use super::connection::Connection;
+use super::plan::{Extent, HEADER_MAX, ITEMS_MAX};
+use super::slot::Stage;
+
+/// Where the RPC message begins in its buffer: the header goes before it.
+pub(super) const START: usize = HEADER_MAX;
+
+/// Zero bytes behind the message, for pads; and as many again for pads that a server writes.
+pub(super) const PADS: usize = 8;
+
+impl Connection {
+    /// Takes a call into the queue. The message is encoded at once; slices are kept until the call
+    /// has ended.
+    ///
+    /// # Errors
+    /// As [`SubmitError`] tells; then the call is not in the connection's hands.
+    pub fn submit<A: Encode>(
+        &mut self,
+        call: &Call<'_, A>,
+        now: Instant,
+    ) -> Result<CallId, SubmitError> {
+        let &index = self.free.last().ok_or(SubmitError::Full)?;
+        let xid = self.slots[index as usize]
+            .xid
+            .wrapping_add(1 << self.index_bits);
+        let (buffer, length, header, taken) = self.encode(call, xid)?;
+        let slot = &mut self.slots[index as usize];
+        if let Err(error) = slot.take_data(call, header, taken) {
+            slot.clear();
+            return Err(error);
+        }
+        let capacity = buffer.capacity();
+        let message = buffer.into_slice(0..capacity);
+        if let Err(error) = slot.take_sinks(call.sinks, self.settings.room_for_pad, &message) {
+            slot.clear();
+            return Err(error);
+        }
+        slot.message = Some(message);
+        slot.length = length;
+        slot.shape.message = length;
+        slot.shape.largest_reply = call.largest_reply;
+        slot.xid = xid;
+        slot.token = call.token;
+        self.sequence += 1;
+        slot.sequence = self.sequence;
+        slot.stage = Stage::Queued;
+        let deadline = now + self.settings.timeout;
+        slot.deadline = Some(deadline);
+        self.next_deadline.get_or_insert(deadline);
+        self.free.pop();
+        self.queue.push_back(index);
+        Ok(CallId {
+            index,
+            sequence: self.sequence,
+        })
+    }
+
+    /// The message in the smallest buffer that holds it, its length, that of its RPC header, and
+    /// the item left out.
+    fn encode<A: Encode>(
+        &self,
+        call: &Call<'_, A>,
+        xid: u32,
+    ) -> Result<(Buffer, usize, usize, Option<Taken>), SubmitError> {
+        let header = CallHeader {
+            xid,
+            program: call.program,
+            version: call.version,
+            procedure: call.procedure,
+            credential: Credential::Other(self.settings.identity.auth()),
+            verifier: OpaqueAuth::NONE,
+        };
+        for class in Class::ALL {
+            let mut buffer = self.pool.try_acquire(class).ok_or(SubmitError::NoMemory)?;
+            let end = buffer.capacity() - PADS;
+            let mut out = Encoder::new(&mut buffer[START..end]);
+            let encoded = header.encode(&mut out).and_then(|()| {
+                let header = out.position();
+                call.arguments.encode(&mut out).map(|()| header)
+            });
+            match encoded {
+                Ok(header) => {
+                    let (length, taken) = (out.position(), out.taken());
+                    buffer[START + length..][..PADS].fill(0);
+                    return Ok((buffer, length, header, taken));
+                }
+                Err(xdr::Error::Full) => {}
+                Err(error) => return Err(SubmitError::Encode(error)),
+            }
+        }
+        Err(SubmitError::TooLong)
+    }
+}
+
+fn total(slices: &[Slice]) -> usize {
+    slices.iter().map(Slice::len).sum()
+}
+
+/// Appends the slices that have bytes, and says how many.
+fn keep(slices: &[Slice], list: &mut Vec<Slice>) -> usize {
+    let before = list.len();
+    list.extend(slices.iter().filter(|slice| !slice.is_empty()).cloned());
+    list.len() - before
+}
+
+impl super::slot::Slot {
+    /// Keeps the data of a call. Positions count from the XID, behind which the RPC header has
+    /// `header` bytes.
+    fn take_data<A>(
+        &mut self,
+        call: &Call<'_, A>,
+        header: usize,
+        taken: Option<Taken>,
+    ) -> Result<(), SubmitError> {
+        match (call.data, taken) {
+            (Data::None, None) => Ok(()),
+            (Data::One(slices), Some(taken)) => self.take_item(taken, slices),
+            (Data::Parts(parts), None) => parts.iter().try_for_each(|part| {
+                let taken = Taken {
+                    position: part.taken.position + header as u32,
+                    ..part.taken
+                };
+                self.take_item(taken, part.slices)
+            }),
+            _ => Err(SubmitError::Data),
+        }
+    }
+
+    fn take_item(&mut self, taken: Taken, slices: &[Slice]) -> Result<(), SubmitError> {
+        if total(slices) != taken.length as usize || !taken.position.is_multiple_of(4) {
+            return Err(SubmitError::Data);
+        }
+        self.items
+            .try_push(taken)
+            .map_err(|_| SubmitError::TooLong)?;
+        self.shape.items.push(Extent {
+            length: taken.length as usize,
+            pieces: keep(slices, &mut self.data),
+        });
+        Ok(())
+    }
+
+    fn take_sinks(
+        &mut self,
+        sinks: &[&[Slice]],
+        room_for_pad: bool,
+        message: &Slice,
+    ) -> Result<(), SubmitError> {
+        if sinks.len() > ITEMS_MAX {
+            return Err(SubmitError::TooLong);
+        }
+        for sink in sinks {
+            let mut extent = Extent {
+                length: total(sink),
+                pieces: keep(sink, &mut self.room),
+            };
+            let pad = pad(extent.length);
+            if room_for_pad && pad > 0 {
+                // Four bytes at the buffer's end, where nothing else of the message stands.
+                self.room
+                    .push(message.slice(message.len() - pad..message.len()));
+                extent.length += pad;
+                extent.pieces += 1;
+            }
+            self.shape.sinks.push(extent);
+        }
+        Ok(())
+    }
+}

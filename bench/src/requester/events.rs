@@ -1,0 +1,197 @@
+//! What the provider reports of a connection.
+
+use std::time::Instant;
+
+use millrace_mempool::{Buffer, Class};
+use millrace_reactor::fabric::{Ended, Event, Provider};
+use millrace_wire::private_data::PrivateData;
+use millrace_wire::rpcrdma::MIN_INLINE;
+
+use super::call::CallError;
+use super::connection::{Connection, State};
+use super::deliver::Sink;
+use super::reply::{self, Answer, AnswerBody};
+use super::slot::{Ending, Stage};
+
+impl Connection {
+    /// Takes an event of this connection's queue pair, and tells `sink` of the calls that ended by
+    /// it. Events of other queue pairs are ignored.
+    pub fn handle(
+        &mut self,
+        provider: &mut dyn Provider,
+        event: Event,
+        _now: Instant,
+        sink: Sink<'_>,
+    ) {
+        match event {
+            Event::Received {
+                queue_pair,
+                buffer,
+                length,
+                invalidated,
+            } if queue_pair == self.queue_pair => {
+                self.receives -= 1;
+                self.counters.invalidated += u64::from(invalidated.is_some());
+                self.on_message(provider, buffer, length as usize, sink);
+            }
+            Event::Established {
+                queue_pair,
+                private_data,
+                depths,
+            } if queue_pair == self.queue_pair => {
+                self.depths = depths;
+                self.on_established(&private_data);
+            }
+            Event::Revoked {
+                queue_pair,
+                key,
+                local,
+            } if queue_pair == self.queue_pair => self.on_revoked(provider, key, local, sink),
+            Event::Rejected { queue_pair, .. } if queue_pair == self.queue_pair => {
+                self.state = State::Rejected;
+                self.on_lost(provider, sink);
+            }
+            Event::Disconnected { queue_pair, reason } if queue_pair == self.queue_pair => {
+                self.on_disconnected(provider, reason, sink);
+            }
+            _ => {}
+        }
+    }
+
+    /// Sizes as both sides told them; 1024 bytes if one did not (RFC 8797 section 4).
+    fn on_established(&mut self, private_data: &[u8]) {
+        let ours = self.settings.private_data;
+        let (send, receive) = match (ours, PrivateData::find(private_data)) {
+            (Some(ours), Some(peer)) => (ours.inline_to(&peer), peer.inline_to(&ours)),
+            _ => (MIN_INLINE, MIN_INLINE),
+        };
+        self.send_limit = send;
+        self.receive_limit = receive;
+        self.state = State::Ready;
+    }
+
+    fn on_message(
+        &mut self,
+        provider: &mut dyn Provider,
+        buffer: Buffer,
+        length: usize,
+        sink: Sink<'_>,
+    ) {
+        let message = buffer.get(..length).unwrap_or_default();
+        let found = Answer::read(message, &self.rules)
+            .and_then(|answer| Some((self.find(answer.xid)?, answer)));
+        let Some((index, answer)) = found else {
+            self.counters.dropped += 1;
+            self.repost(provider, buffer);
+            return;
+        };
+        let slot = &mut self.slots[index as usize];
+        let chunks = if slot.offers_writes() {
+            slot.shape.sinks.len()
+        } else {
+            0
+        };
+        let (lists, inline) = match answer.body {
+            AnswerBody::Error(error) => {
+                self.counters.errors += 1;
+                self.window.answered(answer.credits, false);
+                self.repost(provider, buffer);
+                self.end(provider, index, Ending::Failed(error), sink);
+                return;
+            }
+            AnswerBody::Inline { lists, length } => (lists, Some(length)),
+            AnswerBody::Long { lists } => (lists, None),
+        };
+        let judged = reply::written(&lists, &slot.offers, chunks).and_then(|written| {
+            let long = match inline {
+                Some(_) => 0,
+                None => reply::long_length(&lists, &slot.offers)?,
+            };
+            // Reads of the server's memory are not part of version one as it is today.
+            lists.reads.is_empty().then_some((written, long))
+        });
+        self.window.answered(answer.credits, judged.is_some());
+        match (judged, inline) {
+            (Some((written, _)), Some(inline)) => {
+                slot.written = written;
+                let ending = Ending::Inline(buffer, length - inline, length);
+                self.end(provider, index, ending, sink);
+            }
+            (Some((written, long)), None) => {
+                slot.written = written;
+                self.repost(provider, buffer);
+                self.end(provider, index, Ending::Long(long as usize), sink);
+            }
+            (None, _) => {
+                self.counters.bad_replies += 1;
+                self.repost(provider, buffer);
+                self.end(provider, index, Ending::Failed(CallError::BadReply), sink);
+            }
+        }
+        self.refill(provider);
+    }
+
+    /// Posts a receive again.
+    pub(super) fn repost(&mut self, provider: &mut dyn Provider, buffer: Buffer) {
+        if self.state == State::Ready && provider.post_receive(self.queue_pair, buffer).is_ok() {
+            self.receives += 1;
+        }
+    }
+
+    /// Posts receives in place of those whose buffers wait for keys to die.
+    fn refill(&mut self, provider: &mut dyn Provider) {
+        let wanted = self.window.wish() + self.settings.spare_receives;
+        while self.state == State::Ready && self.receives < wanted {
+            let class = Class::for_size(self.settings.receive_size());
+            let Some(buffer) = class.and_then(|class| self.pool.try_acquire(class)) else {
+                return;
+            };
+            let before = self.receives;
+            self.repost(provider, buffer);
+            if self.receives == before {
+                return;
+            }
+        }
+    }
+
+    fn on_disconnected(&mut self, provider: &mut dyn Provider, reason: Ended, sink: Sink<'_>) {
+        self.state = State::Down(reason);
+        self.on_lost(provider, sink);
+    }
+
+    /// All keys are dead. Replies that came before the end count; the other calls wait for a new
+    /// connection or end here.
+    fn on_lost(&mut self, provider: &mut dyn Provider, sink: Sink<'_>) {
+        self.receives = 0;
+        self.exposed = 0;
+        self.queue.clear();
+        for index in 0..self.slots.len() as u32 {
+            let slot = &mut self.slots[index as usize];
+            match &slot.stage {
+                Stage::Free => continue,
+                Stage::Ending(Ending::Inline(..) | Ending::Failed(_)) => {}
+                Stage::Queued | Stage::Sent | Stage::Ending(Ending::Long(_)) => {
+                    if self.settings.keep_calls && !slot.abandoned {
+                        slot.requeue();
+                        self.queue.push_back(index);
+                        continue;
+                    }
+                    slot.stage = Stage::Ending(Ending::Failed(CallError::Disconnected));
+                }
+            }
+            self.deliver(provider, index, sink);
+        }
+        let slots = &self.slots;
+        self.queue
+            .make_contiguous()
+            .sort_by_key(|&index| slots[index as usize].sequence);
+    }
+}
+
+impl super::slot::Slot {
+    fn offers_writes(&self) -> bool {
+        use super::slot::Purpose;
+        let mut offers = self.offers.iter();
+        offers.any(|offer| matches!(offer.purpose, Purpose::Write(_)))
+    }
+}

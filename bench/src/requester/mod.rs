@@ -1,0 +1,33 @@
+//! RPC-over-RDMA version one, the requester's side (RFC 5666, RFC 8166, RFC 8267).
+//!
+//! [`Connection`] is the core: it is polled, never blocks, keeps many calls in flight and
+//! allocates nothing per steady call. Its owner polls the provider and hands over the events.
+//!
+//! The way of a call: [`Connection::submit`] encodes the RPC message once and queues it.
+//! [`Connection::pump`] takes calls from the queue as credits allow ([`Window`]), decides how each
+//! travels ([`plan()`]), exposes memory for the server, and posts one Send. The reply is matched by
+//! its XID, every key of the call is revoked, and only then the caller sees a [`Completion`].
+//!
+//! [`Session`] is the comfort: it connects, mounts, calls the procedures of NFS version 3 one by
+//! one, copies files with many calls in flight, and connects again when the connection is lost.
+
+pub mod binding;
+mod call;
+mod connection;
+mod deliver;
+mod encode;
+mod events;
+pub mod plan;
+mod reply;
+mod send;
+pub mod session;
+mod settings;
+mod slot;
+mod window;
+
+pub use call::{Call, CallError, CallId, Completion, Data, Part, Reply, RpcError, SubmitError};
+pub use connection::{Connection, Counters, State};
+pub use plan::plan;
+pub use session::Session;
+pub use settings::{Identity, Settings};
+pub use window::Window;

@@ -1,0 +1,228 @@
+//! How a call travels: the decision alone, without I/O and without memory.
+
+use arrayvec::ArrayVec;
+use millrace_mempool::Class;
+use millrace_reactor::fabric::SLICES_MAX;
+use millrace_wire::rpcrdma::version1::SHORTEST;
+use millrace_wire::xdr::round_up;
+
+/// Most eligible items in the arguments of one call, and most eligible results.
+pub const ITEMS_MAX: usize = 4;
+
+/// Most bytes of a transport header that is ever sent.
+pub const HEADER_MAX: usize = 1024;
+
+/// Bytes of an entry in the read list.
+const READ_ENTRY: usize = 24;
+/// Bytes of a segment.
+const SEGMENT: usize = 16;
+/// Bytes of a write chunk without its segments.
+const WRITE_CHUNK: usize = 8;
+/// Bytes of a reply chunk without its segments, beyond the presence word that is always there.
+const REPLY_CHUNK: usize = 4;
+
+/// Memory given for one item: how many bytes, in how many pieces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Bytes.
+    pub length: usize,
+    /// Slices.
+    pub pieces: usize,
+}
+
+/// What a call looks like.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of the RPC message without its eligible items.
+    pub message: usize,
+    /// Eligible items of the arguments.
+    pub items: ArrayVec<Extent, ITEMS_MAX>,
+    /// Room for the eligible results.
+    pub sinks: ArrayVec<Extent, ITEMS_MAX>,
+    /// Bytes of the largest reply without its eligible results.
+    pub largest_reply: usize,
+}
+
+/// What connection and settings allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most bytes of a Send to the server, header and message together.
+    pub send: usize,
+    /// Most bytes of a Send from the server.
+    pub receive: usize,
+    /// Most segments in a chunk.
+    pub segments: usize,
+    /// Segments of a reply chunk.
+    pub reply_segments: usize,
+    /// Eligible data of more bytes does not travel inline.
+    pub chunk_above: usize,
+    /// All calls travel at position zero.
+    pub long_calls: bool,
+}
+
+/// How pieces of memory become segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merge {
+    /// So many pieces under one key each, at most [`SLICES_MAX`]; one is the plain way.
+    Pieces(usize),
+    /// Gathered by copying, as more keys would not fit into the header.
+    Copy,
+}
+
+impl Merge {
+    /// From the cheapest to the last resort.
+    const LADDER: [Self; SLICES_MAX + 1] = [
+        Self::Pieces(1),
+        Self::Pieces(2),
+        Self::Pieces(3),
+        Self::Pieces(4),
+        Self::Copy,
+    ];
+
+    /// Segments that an extent takes.
+    #[must_use]
+    pub fn segments(self, extent: Extent) -> usize {
+        match self {
+            _ if extent.length == 0 => 0,
+            Self::Pieces(group) => extent.pieces.div_ceil(group),
+            Self::Copy => extent.length.div_ceil(Class::Large.size()),
+        }
+    }
+}
+
+/// Where the RPC message of a call stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// RDMA_MSG, everything behind the header.
+    Inline,
+    /// RDMA_MSG with the eligible items in read chunks.
+    Chunked,
+    /// RDMA_NOMSG with the whole message in a read chunk at position zero.
+    Long,
+}
+
+/// How a call travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Where its message stands.
+    pub form: Form,
+    /// How read and write chunks are put together.
+    pub merge: Merge,
+    /// Whether the room for results is offered as write chunks.
+    pub offer_writes: bool,
+    /// Bytes of the reply chunk to offer, zero for none.
+    pub reply_chunk: usize,
+    /// Most bytes that the transport header takes.
+    pub header: usize,
+}
+
+/// Decides in the order of RFC 5666 section 4: all inline; else eligible items in chunks; else the
+/// whole message in a chunk. In each, memory in many pieces is merged as far as the header needs
+/// it. A reply chunk is offered whenever the largest possible reply may not fit inline (RFC 8166
+/// section 4.3.3). `None` if nothing fits.
+#[must_use]
+pub fn plan(shape: &Shape, limits: &Limits) -> Option<Plan> {
+    let results: usize = shape.sinks.iter().map(|sink| rounded(sink.length)).sum();
+    let inline_reply = SHORTEST + shape.largest_reply + results;
+    let bulk: usize = shape.sinks.iter().map(|sink| sink.length).sum();
+    let offer_writes = bulk > 0 && (inline_reply > limits.receive || bulk > limits.chunk_above);
+    let forms = [Form::Inline, Form::Chunked, Form::Long];
+    for form in forms
+        .into_iter()
+        .skip(if limits.long_calls { 2 } else { 0 })
+    {
+        for merge in Merge::LADDER {
+            let offer = Offer {
+                offer_writes,
+                form,
+                merge,
+            };
+            if let Some(plan) = offer.try_on(shape, limits) {
+                return Some(plan);
+            }
+        }
+    }
+    None
+}
+
+fn rounded(length: usize) -> usize {
+    round_up(length as u64) as usize
+}
+
+struct Offer {
+    offer_writes: bool,
+    form: Form,
+    merge: Merge,
+}
+
+impl Offer {
+    /// The plan, if all fits.
+    fn try_on(&self, shape: &Shape, limits: &Limits) -> Option<Plan> {
+        let segments = |extent: &Extent| {
+            let segments = self.merge.segments(*extent);
+            (segments <= limits.segments).then_some(segments)
+        };
+        let mut header = SHORTEST;
+        if self.offer_writes {
+            for sink in &shape.sinks {
+                header += WRITE_CHUNK + SEGMENT * segments(sink)?;
+            }
+        }
+        let reply_chunk = reply_chunk(shape, limits, header, self.offer_writes);
+        if reply_chunk > Class::Large.size() {
+            return None;
+        }
+        if reply_chunk > 0 {
+            header += REPLY_CHUNK + SEGMENT * limits.reply_segments.clamp(1, limits.segments);
+        }
+        // A reply repeats these lists, and they must fit there as well.
+        if header > limits.receive {
+            return None;
+        }
+        let data: usize = shape.items.iter().map(|item| item.length).sum();
+        let padded: usize = shape.items.iter().map(|item| rounded(item.length)).sum();
+        let inline = match self.form {
+            Form::Inline if data > limits.chunk_above => return None,
+            Form::Inline => shape.message + padded,
+            Form::Chunked if data == 0 => return None,
+            Form::Chunked => {
+                for item in &shape.items {
+                    header += READ_ENTRY * segments(item)?;
+                }
+                shape.message
+            }
+            Form::Long => {
+                // Around each item stand a part of the message and perhaps a pad.
+                let pieces: usize = shape.items.iter().map(|item| item.pieces + 2).sum();
+                let whole = Extent {
+                    length: shape.message + padded,
+                    pieces: pieces + 1,
+                };
+                header += READ_ENTRY * segments(&whole)?;
+                0
+            }
+        };
+        (header <= HEADER_MAX && header + inline <= limits.send).then_some(Plan {
+            form: self.form,
+            merge: self.merge,
+            offer_writes: self.offer_writes,
+            reply_chunk,
+            header,
+        })
+    }
+}
+
+/// Bytes of the reply chunk that the largest reply needs, with what stands in its header besides.
+fn reply_chunk(shape: &Shape, limits: &Limits, header: usize, offer_writes: bool) -> usize {
+    let results: usize = if offer_writes {
+        0
+    } else {
+        shape.sinks.iter().map(|sink| rounded(sink.length)).sum()
+    };
+    let message = shape.largest_reply + results;
+    if header + message > limits.receive {
+        rounded(message)
+    } else {
+        0
+    }
+}

@@ -1,0 +1,438 @@
+//! From the queue to the wire.
+
+use millrace_mempool::{Class, Pool, Slice};
+use millrace_reactor::fabric::{Access, Operation, Provider, SLICES_MAX, Slices, WorkRequest};
+use millrace_wire::rpcrdma::{CallChunks, ReadSegment, Segment, version1};
+use millrace_wire::xdr::{Encoder, pad};
+
+use arrayvec::ArrayVec;
+
+use super::call::CallError;
+use super::connection::{Connection, Scratch, State};
+use super::deliver::Sink;
+use super::encode::START;
+use super::plan::{Form, HEADER_MAX, ITEMS_MAX, Merge, Plan, plan};
+use super::slot::{Ending, Offered, Purpose, Slot, Stage};
+
+/// Token of Sends: their success is nobody's news.
+const NOBODY: u64 = u64::MAX;
+
+/// Why a call stays in the queue for now.
+struct Stalled;
+
+impl Connection {
+    /// Sends queued calls, in order, as far as credits, keys, memory and the send queue allow.
+    /// Returns how many were sent. Calls that fit in no form end here.
+    pub fn pump(&mut self, provider: &mut dyn Provider, sink: Sink<'_>) -> usize {
+        let mut sent = 0;
+        while self.state == State::Ready && self.window.has_room() {
+            let Some(&index) = self.queue.front() else {
+                break;
+            };
+            // A reply must find a receive, whatever else is on its way.
+            if self.receives <= self.window.in_flight() || provider.send_room(self.queue_pair) == 0
+            {
+                break;
+            }
+            let Some(plan) = plan(&self.slots[index as usize].shape, &self.limits()) else {
+                self.queue.pop_front();
+                self.slots[index as usize].stage =
+                    Stage::Ending(Ending::Failed(CallError::TooLong));
+                self.deliver(provider, index, sink);
+                continue;
+            };
+            if self.send(provider, index, &plan).is_err() {
+                break;
+            }
+            self.queue.pop_front();
+            self.slots[index as usize].stage = Stage::Sent;
+            self.window.sent();
+            self.counters.sent += 1;
+            self.counters.forms[plan.form as usize] += 1;
+            sent += 1;
+        }
+        sent
+    }
+
+    fn send(
+        &mut self,
+        provider: &mut dyn Provider,
+        index: u32,
+        plan: &Plan,
+    ) -> Result<(), Stalled> {
+        let prepared = self.offer(provider, index, plan).and_then(|()| {
+            let length = self.header(index, plan)?;
+            self.gather(index, plan, length)
+        });
+        let posted = prepared.and_then(|local| {
+            self.scratch.chain.push(WorkRequest {
+                token: NOBODY,
+                operation: Operation::Send {
+                    invalidate: None,
+                    solicited: false,
+                },
+                local,
+                signalled: false,
+            });
+            let posted = provider.post(self.queue_pair, &mut self.scratch.chain);
+            self.scratch.chain.clear();
+            posted.map_err(|_| Stalled)
+        });
+        if posted.is_err() {
+            self.withdraw(provider, index);
+        }
+        posted
+    }
+
+    /// Takes back what a call offered that was not sent after all.
+    fn withdraw(&mut self, provider: &mut dyn Provider, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        for offer in &slot.offers {
+            // Memory of keys that die later is dropped when they do.
+            drop(provider.revoke(self.queue_pair, offer.key));
+        }
+        self.exposed -= slot.offers.len() as u32;
+        slot.requeue();
+    }
+
+    /// Exposes the memory of a call and notes its segments.
+    fn offer(
+        &mut self,
+        provider: &mut dyn Provider,
+        index: u32,
+        plan: &Plan,
+    ) -> Result<(), Stalled> {
+        self.scratch.reads.clear();
+        self.scratch.reply.clear();
+        for chunk in &mut self.scratch.writes {
+            chunk.clear();
+        }
+        if plan.form != Form::Inline {
+            self.offer_reads(provider, index, plan)?;
+        }
+        if plan.offer_writes {
+            self.offer_writes(provider, index, plan)?;
+        }
+        if plan.reply_chunk > 0 {
+            self.offer_reply(provider, index, plan.reply_chunk)?;
+        }
+        Ok(())
+    }
+
+    fn offer_reads(
+        &mut self,
+        provider: &mut dyn Provider,
+        index: u32,
+        plan: &Plan,
+    ) -> Result<(), Stalled> {
+        let slot = &self.slots[index as usize];
+        let chunks = if plan.form == Form::Long {
+            1
+        } else {
+            slot.items.len()
+        };
+        for chunk in 0..chunks {
+            let slot = &self.slots[index as usize];
+            let whole;
+            let (position, pieces) = if plan.form == Form::Long {
+                whole = whole_message(slot).ok_or(Stalled)?;
+                (0, whole.as_slice())
+            } else {
+                (slot.items[chunk].position, slot.item(chunk))
+            };
+            let copied;
+            let (pieces, group) = match plan.merge {
+                Merge::Pieces(group) => (pieces, group),
+                Merge::Copy => {
+                    copied = collect(&self.pool, pieces).ok_or(Stalled)?;
+                    (copied.as_slice(), 1)
+                }
+            };
+            let mut groups = Groups { pieces, group };
+            let mut keys = std::mem::take(&mut self.scratch.reads);
+            let exposed = loop {
+                let Some(local) = groups.next() else {
+                    break Ok(());
+                };
+                match expose(provider, self.queue_pair, local, Access::RemoteRead) {
+                    Some(segment) => keys.push(ReadSegment { position, segment }),
+                    None => break Err(Stalled),
+                }
+            };
+            self.scratch.reads = keys;
+            let made = self
+                .scratch
+                .reads
+                .iter()
+                .filter(|entry| entry.position == position);
+            let offers = made.map(|entry| offered(&entry.segment, Purpose::Read));
+            let slot = &mut self.slots[index as usize];
+            let before = slot.offers.len();
+            slot.offers.extend(offers);
+            self.count(slot_offers(&self.slots, index) - before);
+            exposed?;
+        }
+        Ok(())
+    }
+
+    fn offer_writes(
+        &mut self,
+        provider: &mut dyn Provider,
+        index: u32,
+        plan: &Plan,
+    ) -> Result<(), Stalled> {
+        for chunk in 0..self.slots[index as usize].shape.sinks.len() {
+            let slot = &mut self.slots[index as usize];
+            let group = match plan.merge {
+                Merge::Pieces(group) => group,
+                Merge::Copy => {
+                    let length = slot.shape.sinks[chunk].length;
+                    let buffers = buffers(&self.pool, length).ok_or(Stalled)?;
+                    slot.bounce
+                        .extend(buffers.into_iter().map(|slice| (chunk, slice)));
+                    1
+                }
+            };
+            let slot = &self.slots[index as usize];
+            let bounce: Vec<Slice>;
+            let pieces = if plan.merge == Merge::Copy {
+                let mine = slot.bounce.iter().filter(|(sink, _)| *sink == chunk);
+                bounce = mine.map(|(_, slice)| slice.clone()).collect();
+                bounce.as_slice()
+            } else {
+                slot.sink(chunk)
+            };
+            let segments = &mut self.scratch.writes[chunk];
+            let mut exposed = Ok(());
+            for local in (Groups { pieces, group }) {
+                match expose(provider, self.queue_pair, local, Access::RemoteWrite) {
+                    Some(segment) => segments.push(segment),
+                    None => {
+                        exposed = Err(Stalled);
+                        break;
+                    }
+                }
+            }
+            let offers = segments
+                .iter()
+                .map(|segment| offered(segment, Purpose::Write(chunk)));
+            self.slots[index as usize].offers.extend(offers);
+            self.count(self.scratch.writes[chunk].len());
+            exposed?;
+        }
+        Ok(())
+    }
+
+    fn offer_reply(
+        &mut self,
+        provider: &mut dyn Provider,
+        index: u32,
+        length: usize,
+    ) -> Result<(), Stalled> {
+        let class = Class::for_size(length).ok_or(Stalled)?;
+        let whole = self
+            .pool
+            .try_acquire(class)
+            .ok_or(Stalled)?
+            .into_slice(0..length);
+        let count = self
+            .settings
+            .reply_segments
+            .clamp(1, self.settings.segments);
+        let each = length.div_ceil(count).next_multiple_of(4);
+        let mut from = 0;
+        while from < length {
+            let to = (from + each).min(length);
+            let local = std::iter::once(whole.slice(from..to)).collect();
+            let segment =
+                expose(provider, self.queue_pair, local, Access::RemoteWrite).ok_or(Stalled)?;
+            self.scratch.reply.push(segment);
+            self.slots[index as usize]
+                .offers
+                .push(offered(&segment, Purpose::Reply));
+            self.count(1);
+            from = to;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, keys: usize) {
+        self.exposed += keys as u32;
+        self.counters.exposed += keys as u64;
+    }
+
+    /// Encodes the transport header and copies it to where it ends at the message.
+    fn header(&mut self, index: u32, plan: &Plan) -> Result<usize, Stalled> {
+        let Scratch {
+            reads,
+            writes,
+            reply,
+            header,
+            ..
+        } = &mut self.scratch;
+        let slot = &self.slots[index as usize];
+        let sinks = if plan.offer_writes {
+            slot.shape.sinks.len()
+        } else {
+            0
+        };
+        let writes: ArrayVec<&[Segment], ITEMS_MAX> =
+            writes[..sinks].iter().map(Vec::as_slice).collect();
+        let chunks = CallChunks {
+            reads,
+            writes: &writes,
+            reply: (plan.reply_chunk > 0).then_some(reply.as_slice()),
+        };
+        let mut out = Encoder::new(header);
+        let inline = plan.form != Form::Long;
+        version1::encode_header(&mut out, slot.xid, self.window.wish(), inline, &chunks)
+            .map_err(|_| Stalled)?;
+        let length = out.position();
+        debug_assert!(length <= plan.header, "{length} bytes, planned {plan:?}");
+        if let Some(message) = &slot.message {
+            message.copy_from(HEADER_MAX - length, out.written());
+        }
+        Ok(length)
+    }
+
+    /// The local memory of the Send, header first.
+    fn gather(&self, index: u32, plan: &Plan, header: usize) -> Result<Slices, Stalled> {
+        let slot = &self.slots[index as usize];
+        let message = slot.message.as_ref().ok_or(Stalled)?;
+        let mut local = Slices::new();
+        match plan.form {
+            Form::Long => local.push(message.slice(START - header..START)),
+            Form::Chunked => local.push(message.slice(START - header..START + slot.length)),
+            Form::Inline if slot.items.is_empty() => {
+                local.push(message.slice(START - header..START + slot.length));
+            }
+            Form::Inline => {
+                let mut pieces = whole_message(slot).ok_or(Stalled)?;
+                // The first piece begins at the XID, where the header ends.
+                pieces[0] = message.slice(START - header..START + pieces[0].len());
+                if pieces.len() > SLICES_MAX {
+                    pieces = collect(&self.pool, &pieces).ok_or(Stalled)?;
+                }
+                for piece in pieces {
+                    local.try_push(piece).map_err(|_| Stalled)?;
+                }
+            }
+        }
+        Ok(local)
+    }
+}
+
+fn slot_offers(slots: &[Slot], index: u32) -> usize {
+    slots[index as usize].offers.len()
+}
+
+fn offered(segment: &Segment, purpose: Purpose) -> Offered {
+    Offered {
+        key: millrace_reactor::fabric::Key(segment.handle),
+        length: segment.length,
+        purpose,
+        revoked: false,
+    }
+}
+
+fn expose(
+    provider: &mut dyn Provider,
+    queue_pair: millrace_reactor::fabric::QueuePairId,
+    local: Slices,
+    access: Access,
+) -> Option<Segment> {
+    let exposure = provider.expose(queue_pair, local, access).ok()?;
+    Some(Segment {
+        handle: exposure.key.0,
+        length: exposure.length,
+        offset: exposure.offset,
+    })
+}
+
+/// Pieces in groups of equal number.
+struct Groups<'a> {
+    pieces: &'a [Slice],
+    group: usize,
+}
+
+impl Iterator for Groups<'_> {
+    type Item = Slices;
+
+    fn next(&mut self) -> Option<Slices> {
+        if self.pieces.is_empty() {
+            return None;
+        }
+        let (group, rest) = self.pieces.split_at(self.group.min(self.pieces.len()));
+        self.pieces = rest;
+        Some(group.iter().cloned().collect())
+    }
+}
+
+/// The RPC message with its items and their pads in place; the first piece begins at the XID.
+fn whole_message(slot: &Slot) -> Option<Vec<Slice>> {
+    let message = slot.message.as_ref()?;
+    let mut pieces = Vec::with_capacity(slot.data.len() + 2 * slot.items.len() + 1);
+    // Bytes of items and pads before the next part of the message.
+    let mut apart = 0;
+    let mut at = 0;
+    for (index, item) in slot.items.iter().enumerate() {
+        let to = (item.position as usize).checked_sub(apart)?;
+        if to > slot.length || to < at {
+            return None;
+        }
+        pieces.push(message.slice(START + at..START + to));
+        pieces.extend_from_slice(slot.item(index));
+        let pad = pad(item.length as usize);
+        if pad > 0 {
+            pieces.push(message.slice(START + slot.length..START + slot.length + pad));
+        }
+        apart += item.length as usize + pad;
+        at = to;
+    }
+    if at < slot.length || pieces.is_empty() {
+        pieces.push(message.slice(START + at..START + slot.length));
+    }
+    Some(pieces)
+}
+
+/// Fresh memory of so many bytes.
+fn buffers(pool: &Pool, mut length: usize) -> Option<Vec<Slice>> {
+    let mut slices = Vec::new();
+    while length > 0 {
+        let part = length.min(Class::Large.size());
+        slices.push(
+            pool.try_acquire(Class::for_size(part)?)?
+                .into_slice(0..part),
+        );
+        length -= part;
+    }
+    Some(slices)
+}
+
+/// A copy of the pieces, one behind the other.
+fn collect(pool: &Pool, pieces: &[Slice]) -> Option<Vec<Slice>> {
+    let copy = buffers(pool, pieces.iter().map(Slice::len).sum())?;
+    copy_pieces(pieces, &copy);
+    Some(copy)
+}
+
+/// Copies from pieces to pieces, until one side ends.
+pub(super) fn copy_pieces(from: &[Slice], to: &[Slice]) {
+    let mut to = to.iter();
+    let mut target = to.next();
+    let mut offset = 0;
+    for source in from {
+        let mut done = 0;
+        while done < source.len() {
+            let Some(slice) = target else { return };
+            let part = (source.len() - done).min(slice.len() - offset);
+            slice.copy_from_slice(offset, source, done..done + part);
+            done += part;
+            offset += part;
+            if offset == slice.len() {
+                target = to.next();
+                offset = 0;
+            }
+        }
+    }
+}

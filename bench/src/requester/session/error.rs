@@ -1,0 +1,61 @@
+//! What can go wrong in a session.
+
+use millrace_wire::nfs3::{Procedure, Status};
+use millrace_wire::{mount, xdr};
+
+use crate::requester::call::{CallError, RpcError, SubmitError};
+use crate::requester::connection::State;
+
+/// Why a procedure has no results.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The server's own answer.
+    #[error("{}: {} ({})", .0.name(), .1.name(), .1.text())]
+    Nfs(Procedure, Status),
+    /// MOUNT was refused.
+    #[error("MNT: {} ({})", .0.name(), .0.text())]
+    Mount(mount::Status),
+    /// The reply holds no results.
+    #[error(transparent)]
+    Rpc(#[from] RpcError),
+    /// There is no reply.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The call could not be made.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+    /// No connection.
+    #[error("no connection: {0:?}")]
+    Connect(State),
+    /// The pool has no buffer of that size.
+    #[error("no memory")]
+    Memory,
+    /// The server answered what no server may.
+    #[error("{}: {what}", .procedure.name())]
+    Protocol {
+        /// Which procedure.
+        procedure: Procedure,
+        /// What was wrong.
+        what: &'static str,
+    },
+    /// The system's.
+    #[error(transparent)]
+    Io(std::io::Error),
+}
+
+impl Error {
+    /// The server's status, if it was that.
+    #[must_use]
+    pub const fn status(&self) -> Option<Status> {
+        match self {
+            Self::Nfs(_, status) => Some(*status),
+            _ => None,
+        }
+    }
+}
+
+impl From<xdr::Error> for Error {
+    fn from(error: xdr::Error) -> Self {
+        Self::Rpc(RpcError::Decode(error))
+    }
+}

@@ -1,0 +1,206 @@
+//! Blocking use of a connection: one call after the other, or whole files.
+
+mod copy;
+mod error;
+mod mount;
+mod procedures;
+
+use std::io;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use millrace_mempool::{Buffer, Class, Pool};
+use millrace_reactor::fabric::{Event, Provider};
+use millrace_wire::xdr::Encode;
+
+use super::call::{Call, CallError, Completion, Reply, SubmitError};
+use super::connection::{Connection, State};
+use super::deliver::Sink;
+use super::settings::Settings;
+
+pub use copy::CopyOptions;
+pub use error::Error;
+pub use mount::{mount, unmount};
+pub use procedures::{DirectoryEntry, DirectoryPart, ReadDone};
+
+/// Most events taken at a time.
+const EVENTS: usize = 256;
+/// Time for a connection to stand.
+const CONNECT_WAIT: Duration = Duration::from_secs(15);
+/// Shortest and longest pause before connecting again.
+const RECONNECT_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+
+/// A connection with a provider of its own that blocks until a call has ended.
+///
+/// With [`Settings::keep_calls`] it connects again when the connection is lost, and the calls
+/// underway are sent again.
+pub struct Session {
+    provider: Box<dyn Provider>,
+    pool: Pool,
+    connection: Connection,
+    events: Vec<Event>,
+    tokens: u64,
+    pause: Duration,
+    retry_at: Option<Instant>,
+}
+
+impl Session {
+    /// Connects, and waits until the connection stands.
+    ///
+    /// # Errors
+    /// The provider's; [`Error::Connect`] if the server refuses or does not answer.
+    pub fn connect(
+        mut provider: Box<dyn Provider>,
+        pool: &Pool,
+        address: SocketAddr,
+        settings: Settings,
+    ) -> Result<Self, Error> {
+        let now = Instant::now();
+        let connection = Connection::connect(provider.as_mut(), pool, address, settings, now)?;
+        let mut session = Self {
+            provider,
+            pool: pool.clone(),
+            connection,
+            events: Vec::with_capacity(EVENTS),
+            tokens: 0,
+            pause: RECONNECT_PAUSE.0,
+            retry_at: None,
+        };
+        while session.connection.state() == &State::Connecting && now.elapsed() < CONNECT_WAIT {
+            session.turn(&mut |_| {});
+        }
+        match session.connection.state() {
+            State::Ready => Ok(session),
+            state => Err(Error::Connect(state.clone())),
+        }
+    }
+
+    /// The connection below.
+    #[must_use]
+    pub const fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Connection and provider, for those who want to drive them on their own.
+    #[must_use]
+    pub fn parts(&mut self) -> (&mut Connection, &mut dyn Provider) {
+        (&mut self.connection, self.provider.as_mut())
+    }
+
+    /// The memory that calls may use.
+    #[must_use]
+    pub const fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// A buffer of at least so many bytes, at most 1 MiB.
+    ///
+    /// # Errors
+    /// [`Error::Memory`].
+    pub fn buffer(&self, bytes: usize) -> Result<Buffer, Error> {
+        let class = Class::for_size(bytes).ok_or(Error::Memory)?;
+        self.pool.try_acquire(class).ok_or(Error::Memory)
+    }
+
+    /// One pass: takes what arrived, sends what may be sent, connects again if that is wanted.
+    /// Yields the processor if there was nothing to do.
+    pub fn turn(&mut self, sink: Sink<'_>) {
+        let now = Instant::now();
+        let provider = self.provider.as_mut();
+        let mut work = provider.poll(now, &mut self.events);
+        for event in self.events.drain(..) {
+            self.connection.handle(provider, event, now, sink);
+        }
+        work += self.connection.pump(provider, sink);
+        work += provider.flush(now);
+        self.connection.expire(now, sink);
+        self.keep_up(now);
+        if work == 0 {
+            thread::yield_now();
+        }
+    }
+
+    /// Connects again when calls wait and the pause is over.
+    fn keep_up(&mut self, now: Instant) {
+        match self.connection.state() {
+            State::Ready => {
+                self.pause = RECONNECT_PAUSE.0;
+                self.retry_at = None;
+            }
+            State::Down(_) | State::Rejected if self.connection.pending() > 0 => {
+                let due = *self.retry_at.get_or_insert(now + self.pause);
+                if now >= due {
+                    self.pause = (self.pause * 2).min(RECONNECT_PAUSE.1);
+                    self.retry_at = None;
+                    // A failure is met again at the next try, until the calls run out of time.
+                    let _ = self.connection.reconnect(self.provider.as_mut(), now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes a call and waits for its end; `read` takes what is needed out of the reply.
+    /// The call's token is replaced.
+    ///
+    /// # Errors
+    /// Those of the call, and those of `read`.
+    pub fn call<A: Encode, T>(
+        &mut self,
+        mut call: Call<'_, A>,
+        read: impl FnOnce(&Reply<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.tokens += 1;
+        call.token = self.tokens;
+        let mut read = Some(read);
+        let mut outcome = None;
+        loop {
+            match self.connection.submit(&call, Instant::now()) {
+                Ok(_) => break,
+                Err(SubmitError::Full) => self.turn(&mut |_| {}),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        while outcome.is_none() {
+            self.check_alive()?;
+            self.turn(&mut |completion: Completion<'_>| {
+                if completion.token != call.token {
+                    return;
+                }
+                outcome = Some(match (completion.result, read.take()) {
+                    (Ok(reply), Some(read)) => read(&reply),
+                    (Err(error), _) => Err(error.into()),
+                    (Ok(_), None) => Err(CallError::BadReply.into()),
+                });
+            });
+        }
+        outcome.unwrap_or_else(|| Err(CallError::Cancelled.into()))
+    }
+
+    /// Calls on a connection that nobody restores would wait for their timeout in vain.
+    fn check_alive(&self) -> Result<(), Error> {
+        match self.connection.state() {
+            State::Down(_) | State::Rejected if !self.connection.keeps_calls() => {
+                Err(Error::Connect(self.connection.state().clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Closes in order and waits for the end, at most a few seconds.
+    pub fn close(mut self) {
+        let (connection, provider) = self.parts();
+        connection.close(provider);
+        let start = Instant::now();
+        while self.connection.state() == &State::Ready && start.elapsed() < Duration::from_secs(5) {
+            self.turn(&mut |_| {});
+        }
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}

@@ -1,0 +1,134 @@
+//! What a requester decides about its connections.
+
+use std::time::Duration;
+
+use millrace_wire::private_data::PrivateData;
+use millrace_wire::rpc::{AUTH_NONE, AUTH_SYS, AuthSys, Groups, OpaqueAuth};
+use millrace_wire::xdr;
+
+/// Most bytes of an RPC credential's body (RFC 5531 section 8.2).
+const CREDENTIAL_MAX: usize = 400;
+
+/// Who calls: the credential of every call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    flavor: u32,
+    body: Vec<u8>,
+}
+
+impl Identity {
+    /// Nobody: AUTH_NONE.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self {
+            flavor: AUTH_NONE,
+            body: Vec::new(),
+        }
+    }
+
+    /// A user as the caller's system knows it: AUTH_SYS (RFC 5531 appendix A). The machine's name
+    /// is cut off after 255 bytes, and only 16 further groups are taken.
+    #[must_use]
+    pub fn system(machine: &str, uid: u32, gid: u32, groups: &[u32]) -> Self {
+        let machine = machine.as_bytes();
+        let auth = AuthSys {
+            stamp: 0,
+            machine: &machine[..machine.len().min(255)],
+            uid,
+            gid,
+            gids: groups.iter().copied().take(16).collect::<Groups>(),
+        };
+        let mut body = [0; CREDENTIAL_MAX];
+        let length = xdr::to_bytes(&auth, &mut body).unwrap_or(0);
+        Self {
+            flavor: AUTH_SYS,
+            body: body[..length].to_vec(),
+        }
+    }
+
+    /// A credential of any flavor, with a body of at most 400 bytes.
+    #[must_use]
+    pub fn opaque(flavor: u32, body: &[u8]) -> Option<Self> {
+        (body.len() <= CREDENTIAL_MAX).then(|| Self {
+            flavor,
+            body: body.to_vec(),
+        })
+    }
+
+    pub(super) fn auth(&self) -> OpaqueAuth<'_> {
+        OpaqueAuth {
+            flavor: self.flavor,
+            body: &self.body,
+        }
+    }
+}
+
+/// Settings of a [`Connection`](super::Connection).
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What is told to the server of our sizes (RFC 8797), or nothing: then the inline limit is
+    /// 1024 bytes both ways. The receive size is also the size of posted receives.
+    pub private_data: Option<PrivateData>,
+    /// Credits asked for in every call, at least 1 (RFC 8166 section 3.3.1).
+    pub credits: u32,
+    /// Calls that may be in the hands of the connection, queued or sent; rounded up to a power of
+    /// two.
+    pub calls: usize,
+    /// Receives posted beyond the credits asked for.
+    pub spare_receives: u32,
+    /// Most segments in one chunk. Linux uses up to 16.
+    pub segments: usize,
+    /// Segments that a reply chunk is cut into.
+    pub reply_segments: usize,
+    /// Data of more bytes than this goes into chunks even where the message would fit inline.
+    pub chunk_above: usize,
+    /// Whether every call travels as RDMA_NOMSG with the whole message at position zero, which
+    /// servers have to take though it would have fitted inline (RFC 8166 section 3.5.3).
+    pub long_calls: bool,
+    /// Whether a write chunk has room for the pad of its data, for old servers that write it
+    /// (RFC 5666 section 3.7).
+    pub room_for_pad: bool,
+    /// How long a call may take, from being submitted to its reply.
+    pub timeout: Duration,
+    /// Whether calls survive the loss of the connection, to be sent again with the same XID by
+    /// [`Connection::reconnect`](super::Connection::reconnect).
+    pub keep_calls: bool,
+    /// RDMA Reads of the server's that are served at once.
+    pub ird: u16,
+    /// Who calls.
+    pub identity: Identity,
+    /// The XID to begin with; taken at random if absent.
+    pub first_xid: Option<u32>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            private_data: Some(PrivateData {
+                remote_invalidation: true,
+                send_size: 4096,
+                receive_size: 4096,
+            }),
+            credits: 128,
+            calls: 128,
+            spare_receives: 8,
+            segments: 16,
+            reply_segments: 1,
+            chunk_above: usize::MAX,
+            long_calls: false,
+            room_for_pad: false,
+            timeout: Duration::from_secs(30),
+            keep_calls: false,
+            ird: 128,
+            identity: Identity::system("millrace-bench", 0, 0, &[]),
+            first_xid: None,
+        }
+    }
+}
+
+impl Settings {
+    /// Bytes of a posted receive.
+    pub(super) fn receive_size(&self) -> usize {
+        self.private_data.unwrap_or_default().receive_size
+    }
+}

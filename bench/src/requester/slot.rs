@@ -1,0 +1,135 @@
+//! The calls in a connection's hands.
+
+use std::time::Instant;
+
+use arrayvec::ArrayVec;
+use millrace_mempool::{Buffer, Slice};
+use millrace_reactor::fabric::Key;
+use millrace_wire::xdr::Taken;
+
+use super::call::CallError;
+use super::plan::{Extent, ITEMS_MAX, Shape};
+
+/// Which memory a key opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A read chunk.
+    Read,
+    /// The write chunk of this index.
+    Write(usize),
+    /// The reply chunk.
+    Reply,
+}
+
+/// A segment as it was offered: our own copy, by which replies are judged (RFC 5666 section 3.6).
+#[derive(Clone, Copy, Debug)]
+pub struct Offered {
+    pub key: Key,
+    pub length: u32,
+    pub purpose: Purpose,
+    /// The key is dead.
+    pub revoked: bool,
+}
+
+/// Where a call stands.
+#[derive(Debug, Default)]
+pub enum Stage {
+    /// The slot is free.
+    #[default]
+    Free,
+    /// It waits for credits.
+    Queued,
+    /// Its reply is awaited.
+    Sent,
+    /// Its reply is here, and keys are still dying.
+    Ending(Ending),
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub enum Ending {
+    /// A reply in a receive buffer, the message standing at this range.
+    Inline(Buffer, usize, usize),
+    /// A reply of so many bytes in the reply chunk.
+    Long(usize),
+    /// No reply.
+    Failed(CallError),
+}
+
+/// One call.
+#[derive(Debug, Default)]
+pub struct Slot {
+    pub xid: u32,
+    pub token: u64,
+    pub sequence: u64,
+    pub deadline: Option<Instant>,
+    pub stage: Stage,
+    /// The owner has been told of the end already, while the reply is still owed.
+    pub abandoned: bool,
+    /// The buffer with the RPC message, room for a header before it.
+    pub message: Option<Slice>,
+    /// Bytes of the RPC message without its items.
+    pub length: usize,
+    pub items: ArrayVec<Taken, ITEMS_MAX>,
+    /// Slices of the items, in order; `shape` tells how many belong to each.
+    pub data: Vec<Slice>,
+    /// Slices of the sinks, in order.
+    pub room: Vec<Slice>,
+    pub shape: Shape,
+    pub offers: Vec<Offered>,
+    /// Memory that gathers sinks in too many pieces, for each sink.
+    pub bounce: Vec<(usize, Slice)>,
+    /// Memory of the reply chunk, once its keys are dead.
+    pub reply: Option<Slice>,
+    /// What the reply says of the write chunks.
+    pub written: ArrayVec<Option<u32>, ITEMS_MAX>,
+}
+
+impl Slot {
+    /// Makes room for the next call. Allocations stay.
+    pub fn clear(&mut self) {
+        self.stage = Stage::Free;
+        self.abandoned = false;
+        self.deadline = None;
+        self.message = None;
+        self.length = 0;
+        self.items.clear();
+        self.data.clear();
+        self.room.clear();
+        self.shape.items.clear();
+        self.shape.sinks.clear();
+        self.offers.clear();
+        self.bounce.clear();
+        self.reply = None;
+        self.written.clear();
+    }
+
+    /// The slices of item `index`.
+    pub fn item(&self, index: usize) -> &[Slice] {
+        part(&self.data, &self.shape.items, index)
+    }
+
+    /// The slices of sink `index`.
+    pub fn sink(&self, index: usize) -> &[Slice] {
+        part(&self.room, &self.shape.sinks, index)
+    }
+
+    /// Whether all keys are dead.
+    pub fn is_revoked(&self) -> bool {
+        self.offers.iter().all(|offer| offer.revoked)
+    }
+
+    /// Forgets what was offered on a connection that is gone, and waits to be sent again.
+    pub fn requeue(&mut self) {
+        self.offers.clear();
+        self.bounce.clear();
+        self.reply = None;
+        self.written.clear();
+        self.stage = Stage::Queued;
+    }
+}
+
+fn part<'a>(slices: &'a [Slice], extents: &[Extent], index: usize) -> &'a [Slice] {
+    let start: usize = extents[..index].iter().map(|extent| extent.pieces).sum();
+    &slices[start..start + extents[index].pieces]
+}

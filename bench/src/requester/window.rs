@@ -1,0 +1,76 @@
+//! The credit window (RFC 5666 section 3.3, RFC 8166 section 3.3.1).
+
+/// How many calls may be without a reply.
+///
+/// One until the first good reply, then the lower of what was granted last and what was asked for.
+/// A grant of zero means to wait while replies are owed, and one otherwise, so that the window
+/// never closes for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    wish: u32,
+    grant: u32,
+    in_flight: u32,
+    open: bool,
+}
+
+impl Window {
+    /// The window of a new connection that asks for `wish` credits (at least one).
+    #[must_use]
+    pub fn new(wish: u32) -> Self {
+        Self {
+            wish: wish.max(1),
+            grant: 1,
+            in_flight: 0,
+            open: false,
+        }
+    }
+
+    /// The number that calls ask for.
+    #[must_use]
+    pub const fn wish(&self) -> u32 {
+        self.wish
+    }
+
+    /// Calls without a reply.
+    #[must_use]
+    pub const fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Whether a good reply has come yet.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Most calls that may be without a reply now.
+    #[must_use]
+    pub fn limit(&self) -> u32 {
+        match self.grant.min(self.wish) {
+            0 if self.in_flight == 0 => 1,
+            limit => limit,
+        }
+    }
+
+    /// Whether one more call may be sent.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.in_flight < self.limit()
+    }
+
+    /// A call was sent.
+    pub fn sent(&mut self) {
+        debug_assert!(self.has_room());
+        self.in_flight += 1;
+    }
+
+    /// A reply came with this grant. An RDMA_ERROR is no `good` reply: it gives its own credit
+    /// back, but does not open a new connection's window.
+    pub fn answered(&mut self, grant: u32, good: bool) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.open |= good;
+        if self.open {
+            self.grant = grant;
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! A scripted server on the loopback provider: it sees every byte, says what it is told to, and
+//! can do RDMA Reads and Writes of its own. One thread, and a clock that only tests turn.
+
+mod seen;
+mod traced;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use millrace_bench::requester::{
+    Call, CallError, CallId, Completion, Connection, Identity, Settings, SubmitError,
+};
+use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use millrace_reactor::fabric::loopback::{Loopback, Network};
+use millrace_reactor::fabric::{
+    ConnectParameters, Event, Key, Operation, Provider, QueuePairId, QueuePairLimits,
+    RemoteAddress, WorkError, WorkRequest,
+};
+use millrace_wire::nfs3::{FileHandle, GetattrResults, Procedure, Status};
+use millrace_wire::private_data::PrivateData;
+use millrace_wire::rpc::{Accepted, answer_to};
+use millrace_wire::rpcrdma::{CallChunks, Segment, version1};
+use millrace_wire::xdr::{Encode, Encoder};
+
+pub use seen::Seen;
+pub use traced::{Step, Trace, Traced};
+
+/// How a call ended, kept for the test to look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    pub token: u64,
+    pub result: Result<(Vec<u8>, Vec<Option<u32>>), CallError>,
+    /// Steps that had been taken when the owner was told.
+    pub step: usize,
+}
+
+/// What the server is like.
+#[derive(Clone, Copy)]
+pub struct Peer {
+    pub private_data: Option<PrivateData>,
+    pub receives: usize,
+}
+
+impl Default for Peer {
+    fn default() -> Self {
+        Self {
+            private_data: Some(PrivateData {
+                remote_invalidation: false,
+                send_size: 4096,
+                receive_size: 4096,
+            }),
+            receives: 64,
+        }
+    }
+}
+
+pub struct Raw {
+    pub network: Network,
+    pub client: Traced,
+    pub server: Loopback,
+    pub connection: Connection,
+    pub pool: Pool,
+    server_pool: Pool,
+    pub peer: Peer,
+    /// The server's end of the newest connection.
+    pub queue_pair: Option<QueuePairId>,
+    pub inbox: VecDeque<Seen>,
+    pub done: Vec<Done>,
+    pub trace: Trace,
+    pub now: Instant,
+    /// Events of the server that are neither messages nor connections.
+    pub work: Vec<(u64, Result<(), WorkError>)>,
+    pub disconnects: usize,
+}
+
+pub fn settings() -> Settings {
+    Settings {
+        credits: 16,
+        calls: 64,
+        first_xid: Some(0x1000_0000),
+        identity: Identity::system("client", 1, 2, &[3]),
+        ..Settings::default()
+    }
+}
+
+pub fn handle() -> FileHandle {
+    FileHandle::new(&[7; 32]).expect("short")
+}
+
+impl Raw {
+    pub fn new(settings: Settings, peer: Peer) -> Self {
+        let network = Network::new();
+        let mut server = network.provider();
+        let registry = Registry::new(HugepagePolicy::Off);
+        let pool = || Pool::new(&registry, PoolConfig { bytes: 8 << 20 }).expect("memory");
+        let (client_pool, server_pool) = (pool(), pool());
+        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let listener = server.listen(anywhere, LIMITS, false).expect("a free port");
+        let address = server.listener_address(listener).expect("listening");
+        let trace = Trace::default();
+        let mut client = Traced {
+            inner: network.provider(),
+            trace: Rc::clone(&trace),
+        };
+        let now = Instant::now();
+        let connection = Connection::connect(&mut client, &client_pool, address, settings, now)
+            .expect("connects");
+        let mut raw = Self {
+            network,
+            client,
+            server,
+            connection,
+            pool: client_pool,
+            server_pool,
+            peer,
+            queue_pair: None,
+            inbox: VecDeque::new(),
+            done: Vec::new(),
+            trace,
+            now,
+            work: Vec::new(),
+            disconnects: 0,
+        };
+        raw.settle();
+        raw
+    }
+
+    /// A connection whose window is open: one NULL was answered with this grant.
+    pub fn open(settings: Settings, peer: Peer, grant: u32) -> Self {
+        let mut raw = Self::new(settings, peer);
+        raw.open_window(grant);
+        raw
+    }
+
+    pub fn open_window(&mut self, grant: u32) {
+        self.null(u64::MAX);
+        let call = self.next();
+        self.answer(&call, grant, &());
+        assert_eq!(self.done.pop().map(|done| done.token), Some(u64::MAX));
+    }
+
+    /// Lets everything happen that can happen at this time.
+    pub fn settle(&mut self) {
+        for _ in 0..10_000 {
+            let mut work = {
+                let done = RefCell::new(&mut self.done);
+                let trace = Rc::clone(&self.trace);
+                let mut sink = |completion: Completion<'_>| {
+                    done.borrow_mut().push(Done {
+                        token: completion.token,
+                        result: completion
+                            .result
+                            .map(|reply| (reply.message.to_vec(), reply.written.to_vec())),
+                        step: trace.borrow().len(),
+                    });
+                };
+                let mut events = Vec::with_capacity(64);
+                let mut work = self.client.poll(self.now, &mut events);
+                for event in events {
+                    self.connection
+                        .handle(&mut self.client, event, self.now, &mut sink);
+                }
+                work += self.connection.pump(&mut self.client, &mut sink);
+                self.connection.expire(self.now, &mut sink);
+                work
+            };
+            work += self.client.flush(self.now);
+            let mut events = Vec::with_capacity(64);
+            work += self.server.poll(self.now, &mut events);
+            for event in events {
+                self.serve(event);
+            }
+            work += self.server.flush(self.now);
+            if work == 0 {
+                return;
+            }
+        }
+        panic!("never comes to rest");
+    }
+
+    fn serve(&mut self, event: Event) {
+        match event {
+            Event::ConnectRequest { queue_pair, .. } => {
+                self.queue_pair = Some(queue_pair);
+                for _ in 0..self.peer.receives {
+                    self.post_receive();
+                }
+                let private_data = self.peer.private_data.map(|message| message.to_bytes());
+                let parameters = ConnectParameters {
+                    limits: LIMITS,
+                    private_data: private_data.iter().flatten().copied().collect(),
+                };
+                self.server
+                    .accept(queue_pair, parameters)
+                    .expect("just asked");
+            }
+            Event::Received { buffer, length, .. } => {
+                self.inbox.push_back(Seen::read(&buffer[..length as usize]));
+                self.post_receive();
+            }
+            Event::Completed { token, result, .. } => self.work.push((token, result)),
+            Event::Disconnected { .. } => {
+                self.disconnects += 1;
+                self.queue_pair = None;
+            }
+            _ => {}
+        }
+    }
+
+    fn post_receive(&mut self) {
+        let buffer = self.server_pool.try_acquire(Class::Control).expect("free");
+        let queue_pair = self.queue_pair.expect("connected");
+        // Of a connection that is ending, nothing more is expected.
+        let _ = self.server.post_receive(queue_pair, buffer);
+    }
+
+    pub fn advance(&mut self, time: Duration) {
+        self.now += time;
+        self.settle();
+    }
+
+    pub fn try_submit<A: Encode>(&mut self, call: &Call<'_, A>) -> Result<CallId, SubmitError> {
+        self.connection.submit(call, self.now)
+    }
+
+    /// Submits and lets things happen.
+    pub fn submit<A: Encode>(&mut self, call: &Call<'_, A>) -> CallId {
+        let id = self.try_submit(call).expect("taken");
+        self.settle();
+        id
+    }
+
+    pub fn null(&mut self, token: u64) -> CallId {
+        self.submit(&Call::nfs3(token, Procedure::Null, (), 0))
+    }
+
+    pub fn getattr(&mut self, token: u64) -> CallId {
+        self.submit(&Call::nfs3(token, Procedure::Getattr, handle(), 0))
+    }
+
+    /// The oldest message that the server has not looked at.
+    pub fn next(&mut self) -> Seen {
+        self.inbox.pop_front().expect("a call arrived")
+    }
+
+    /// Memory of the client with a pattern in it.
+    pub fn memory(&self, length: usize) -> Slice {
+        let class = Class::for_size(length).expect("not too large");
+        let mut buffer = self.pool.try_acquire(class).expect("free");
+        for (index, byte) in buffer.iter_mut().enumerate() {
+            *byte = (index % 251) as u8;
+        }
+        buffer.into_slice(0..length)
+    }
+
+    /// Sends bytes to the client.
+    pub fn send_with(&mut self, message: &[u8], invalidate: Option<Key>) {
+        let class = Class::for_size(message.len()).expect("not too long");
+        let mut buffer = self.server_pool.try_acquire(class).expect("free");
+        buffer[..message.len()].copy_from_slice(message);
+        let local = std::iter::once(buffer.into_slice(0..message.len())).collect();
+        self.post(
+            Operation::Send {
+                invalidate,
+                solicited: false,
+            },
+            local,
+        );
+        self.settle();
+    }
+
+    pub fn send(&mut self, message: &[u8]) {
+        self.send_with(message, None);
+    }
+
+    fn post(&mut self, operation: Operation, local: millrace_reactor::fabric::Slices) {
+        let mut chain = vec![WorkRequest {
+            token: 1,
+            operation,
+            local,
+            signalled: true,
+        }];
+        let queue_pair = self.queue_pair.expect("connected");
+        self.server.post(queue_pair, &mut chain).expect("room");
+    }
+
+    fn transfer(&mut self, operation: Operation, memory: &Slice) -> Result<(), WorkError> {
+        self.work.clear();
+        self.post(operation, std::iter::once(memory.clone()).collect());
+        self.settle();
+        self.work.pop().expect("signalled").1
+    }
+
+    /// RDMA Read of a segment.
+    pub fn fetch(&mut self, segment: &Segment) -> Result<Vec<u8>, WorkError> {
+        let length = segment.length as usize;
+        let class = Class::for_size(length).expect("not too long");
+        let memory = self.server_pool.try_acquire(class).expect("free");
+        let memory = memory.into_slice(0..length);
+        self.transfer(Operation::Read(address(segment)), &memory)?;
+        let mut bytes = vec![0; length];
+        memory.copy_to(0, &mut bytes);
+        Ok(bytes)
+    }
+
+    /// RDMA Reads of segments, joined.
+    pub fn fetch_all(&mut self, segments: &[Segment]) -> Vec<u8> {
+        let parts = segments.iter().map(|segment| self.fetch(segment));
+        parts
+            .collect::<Result<Vec<_>, _>>()
+            .expect("readable")
+            .concat()
+    }
+
+    /// RDMA Write to the front of a segment.
+    pub fn place(&mut self, segment: &Segment, bytes: &[u8]) -> Result<(), WorkError> {
+        let class = Class::for_size(bytes.len()).expect("not too long");
+        let mut memory = self.server_pool.try_acquire(class).expect("free");
+        memory[..bytes.len()].copy_from_slice(bytes);
+        let memory = memory.into_slice(0..bytes.len());
+        self.transfer(Operation::Write(address(segment)), &memory)
+    }
+
+    /// RDMA Writes over segments, each filled before the next; returns the lengths written.
+    pub fn place_all(&mut self, segments: &[Segment], mut bytes: &[u8]) -> Vec<Segment> {
+        let mut filled = Vec::new();
+        for segment in segments {
+            let (now, later) = bytes.split_at(bytes.len().min(segment.length as usize));
+            if !now.is_empty() {
+                self.place(segment, now).expect("writable");
+            }
+            filled.push(Segment {
+                length: now.len() as u32,
+                ..*segment
+            });
+            bytes = later;
+        }
+        assert!(bytes.is_empty(), "more than was offered");
+        filled
+    }
+
+    /// Answers a call inline, its write list and reply chunk returned empty.
+    pub fn answer(&mut self, call: &Seen, credits: u32, results: &dyn Encode) {
+        let rpc = success(call.xid, results);
+        let writes: Vec<Vec<Segment>> = call.writes.iter().map(|chunk| emptied(chunk)).collect();
+        let reply = call.reply.as_ref().map(|chunk| emptied(chunk));
+        self.send(&message(
+            call.xid,
+            credits,
+            &writes,
+            reply.as_deref(),
+            Some(&rpc),
+        ));
+    }
+
+    pub fn answer_error(&mut self, xid: u32, credits: u32, words: &[u32]) {
+        let words = [&[xid, 1, credits, 4], words].concat();
+        self.send(&bytes(&words));
+    }
+
+    /// The connection breaks, from the server's side.
+    pub fn break_off(&mut self) {
+        let queue_pair = self.queue_pair.take().expect("connected");
+        self.server.abort(queue_pair);
+        self.settle();
+    }
+
+    pub fn reconnect(&mut self) {
+        self.connection
+            .reconnect(&mut self.client, self.now)
+            .expect("connects");
+        self.settle();
+    }
+
+    pub fn steps(&self) -> Vec<Step> {
+        self.trace.borrow().clone()
+    }
+
+    pub fn tokens(&self) -> Vec<u64> {
+        self.done.iter().map(|done| done.token).collect()
+    }
+}
+
+pub const LIMITS: QueuePairLimits = QueuePairLimits {
+    send_depth: 256,
+    receive_depth: 256,
+    ird: 16,
+    ord: 16,
+    exposures: 256,
+    receive_size: 4096,
+};
+
+pub fn address(segment: &Segment) -> RemoteAddress {
+    RemoteAddress {
+        key: Key(segment.handle),
+        offset: segment.offset,
+    }
+}
+
+pub fn emptied(chunk: &[Segment]) -> Vec<Segment> {
+    let empty = |segment: &Segment| Segment {
+        length: 0,
+        ..*segment
+    };
+    chunk.iter().map(empty).collect()
+}
+
+pub fn bytes(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// An RPC reply that succeeded, with these results.
+pub fn success(xid: u32, results: &dyn Encode) -> Vec<u8> {
+    let mut message = vec![0; 1 << 17];
+    let mut out = Encoder::new(&mut message);
+    answer_to(xid, Accepted::Success)
+        .encode(&mut out)
+        .expect("room");
+    results.encode(&mut out).expect("room");
+    let length = out.position();
+    message.truncate(length);
+    message
+}
+
+/// A whole message; without `rpc` an RDMA_NOMSG.
+pub fn message(
+    xid: u32,
+    credits: u32,
+    writes: &[Vec<Segment>],
+    reply: Option<&[Segment]>,
+    rpc: Option<&[u8]>,
+) -> Vec<u8> {
+    let writes: Vec<&[Segment]> = writes.iter().map(Vec::as_slice).collect();
+    let chunks = CallChunks {
+        reads: &[],
+        writes: &writes,
+        reply,
+    };
+    let mut message = vec![0; 4096];
+    let mut out = Encoder::new(&mut message);
+    version1::encode_header(&mut out, xid, credits, rpc.is_some(), &chunks).expect("room");
+    let length = out.position();
+    message.truncate(length);
+    message.extend_from_slice(rpc.unwrap_or_default());
+    message
+}
+
+/// A GETATTR that fails: results of every procedure may be no more than a status.
+pub fn stale() -> GetattrResults {
+    Err(millrace_wire::nfs3::Failure {
+        status: Status::Stale,
+        detail: (),
+    })
+}

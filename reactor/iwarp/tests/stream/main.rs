@@ -1,0 +1,8 @@
+//! Streams over plain vectors: two ends joined by byte queues, and one end against hostile bytes.
+
+mod any_bytes;
+mod framing;
+mod hostile;
+mod joined;
+mod start;
+mod support;

@@ -1,0 +1,338 @@
+//! What answers: the providers of one reactor, their connections and the calls in service.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::os::fd::RawFd;
+use std::rc::Rc;
+use std::time::Instant;
+
+use millrace_mempool::Buffer;
+use millrace_reactor::Alarm;
+use millrace_reactor::fabric::{Event, Incoming, ListenerId, QueuePairId, QueuePairLimits};
+use millrace_reactor::task::{Ended, TaskSet};
+
+use super::{Connection, Fabric, Request, Shared};
+
+/// Calls of one reactor that are served side by side; more wait in order of arrival.
+const TASKS: usize = 1024;
+
+/// Events taken from a provider in one go.
+const EVENTS: usize = 256;
+
+/// One provider and the connections that it carries.
+pub struct FabricSlot {
+    /// The provider.
+    pub fabric: Fabric,
+    /// Limits of its connections.
+    pub limits: QueuePairLimits,
+    listener: Option<ListenerId>,
+    connections: Vec<Option<Rc<Connection>>>,
+}
+
+impl FabricSlot {
+    /// Without connections yet; with a listener where this reactor has one.
+    #[must_use]
+    pub fn new(fabric: Fabric, limits: QueuePairLimits, listener: Option<ListenerId>) -> Self {
+        Self {
+            fabric,
+            limits,
+            listener,
+            connections: Vec::new(),
+        }
+    }
+
+    fn connection(&self, id: QueuePairId) -> Option<&Rc<Connection>> {
+        let connection = self.connections.get(id.index as usize)?.as_ref()?;
+        (connection.queue_pair() == id).then_some(connection)
+    }
+
+    fn insert(&mut self, connection: Rc<Connection>) {
+        let index = connection.queue_pair().index as usize;
+        if self.connections.len() <= index {
+            self.connections.resize(index + 1, None);
+        }
+        self.connections[index] = Some(connection);
+    }
+
+    fn remove(&mut self, id: QueuePairId) -> Option<Rc<Connection>> {
+        self.connection(id)?;
+        self.connections[id.index as usize].take()
+    }
+}
+
+/// A call that waits for a task.
+struct Waiting {
+    connection: Rc<Connection>,
+    receive: Buffer,
+    length: usize,
+    arrived: Instant,
+}
+
+/// The responder of one reactor, to be turned by whoever owns it: [`poll`](Self::poll),
+/// [`run`](Self::run), [`flush`](Self::flush), over and over. `F` is the future that `serve` makes
+/// of a call.
+pub struct Responder<S, F: Future<Output = ()>, M> {
+    shared: Rc<Shared<S>>,
+    fabrics: Vec<FabricSlot>,
+    serve: M,
+    tasks: TaskSet<F>,
+    /// Whose call each task serves, by its index.
+    serving: Vec<Option<Rc<Connection>>>,
+    backlog: VecDeque<Waiting>,
+    events: Vec<Event>,
+    ended: Vec<Ended<()>>,
+    /// No calls and no connections are taken any more.
+    refuses: bool,
+}
+
+impl<S, F, M> Responder<S, F, M>
+where
+    F: Future<Output = ()>,
+    M: Fn(Rc<Shared<S>>, Rc<Connection>, Buffer, usize, Instant) -> F,
+{
+    /// Puts a responder together. `serve` makes the future that serves one call
+    /// ([`super::request`]); `alarm` is rung when one can go on, which a reactor that sleeps needs.
+    pub fn new(
+        shared: Rc<Shared<S>>,
+        fabrics: Vec<FabricSlot>,
+        serve: M,
+        alarm: Option<&Alarm>,
+    ) -> Self {
+        Self {
+            shared,
+            fabrics,
+            serve,
+            tasks: TaskSet::new(TASKS, alarm),
+            serving: vec![None; TASKS],
+            backlog: VecDeque::new(),
+            events: Vec::with_capacity(EVENTS),
+            ended: Vec::with_capacity(TASKS),
+            refuses: false,
+        }
+    }
+
+    /// What its connections share.
+    pub fn shared(&self) -> &Rc<Shared<S>> {
+        &self.shared
+    }
+
+    /// Takes in what the providers report. Connections that are to be placed are handed to
+    /// `incoming`, with the index of their provider. Returns the amount of work done.
+    pub fn poll(&mut self, now: Instant, mut incoming: impl FnMut(usize, Incoming)) -> usize {
+        let mut work = 0;
+        for index in 0..self.fabrics.len() {
+            let mut events = std::mem::take(&mut self.events);
+            work += self.fabrics[index]
+                .fabric
+                .borrow_mut()
+                .poll(now, &mut events);
+            for event in events.drain(..) {
+                match event {
+                    Event::Incoming(arrived) => incoming(index, arrived),
+                    event => self.event(index, event, now),
+                }
+            }
+            self.events = events;
+        }
+        work
+    }
+
+    fn event(&mut self, fabric: usize, event: Event, now: Instant) {
+        match event {
+            Event::Received {
+                queue_pair,
+                buffer,
+                length,
+                ..
+            } => {
+                let Some(connection) = self.fabrics[fabric].connection(queue_pair) else {
+                    return;
+                };
+                connection.received();
+                if !self.refuses {
+                    let connection = Rc::clone(connection);
+                    let length = length as usize;
+                    self.start(Waiting {
+                        connection,
+                        receive: buffer,
+                        length,
+                        arrived: now,
+                    });
+                }
+            }
+            Event::Completed {
+                token,
+                result,
+                local,
+                ..
+            } => {
+                let outcome = result.map(|()| local);
+                // Nobody waits for most work requests.
+                let _ = self.shared.completions.complete(token, outcome);
+            }
+            Event::ConnectRequest {
+                queue_pair,
+                peer,
+                private_data,
+                ..
+            } => {
+                let slot = &mut self.fabrics[fabric];
+                if self.refuses {
+                    slot.fabric.borrow_mut().reject(queue_pair, &[]);
+                    return;
+                }
+                let (shared, limits) = (&self.shared, slot.limits);
+                let request = Request {
+                    queue_pair,
+                    peer,
+                    private_data: &private_data,
+                };
+                match Connection::accept(shared, &slot.fabric, fabric, &request, limits, now) {
+                    Some(connection) => slot.insert(connection),
+                    None => tracing::warn!(%peer, "connection rejected: no buffers are free"),
+                }
+            }
+            Event::Established {
+                queue_pair, depths, ..
+            } => {
+                if let Some(connection) = self.fabrics[fabric].connection(queue_pair) {
+                    let inline = connection.inline();
+                    tracing::info!(
+                        client = %connection.peer().address,
+                        port = connection.peer().port,
+                        provider = self.fabrics[fabric].fabric.borrow().name(),
+                        inline_send = inline.send,
+                        remote_invalidation = inline.invalidate,
+                        read_depth = depths.ord,
+                        "client connected"
+                    );
+                }
+            }
+            Event::Disconnected { queue_pair, reason } => {
+                if let Some(connection) = self.fabrics[fabric].remove(queue_pair) {
+                    connection.disconnected(&self.shared);
+                    tracing::info!(
+                        client = %connection.peer().address,
+                        port = connection.peer().port,
+                        calls = connection.counters().calls.get(),
+                        %reason,
+                        "client disconnected"
+                    );
+                }
+            }
+            // Arrivals are the owner's to place. A responder never connects, and exposes no memory.
+            Event::Incoming(_) | Event::Rejected { .. } | Event::Revoked { .. } => {}
+        }
+    }
+
+    /// Starts to serve a call, or lets it wait in line.
+    fn start(&mut self, call: Waiting) {
+        if !self.backlog.is_empty() || self.tasks.len() == self.tasks.capacity() {
+            self.backlog.push_back(call);
+            return;
+        }
+        self.spawn(call);
+    }
+
+    fn spawn(&mut self, call: Waiting) {
+        let Waiting {
+            connection,
+            receive,
+            length,
+            arrived,
+        } = call;
+        let shared = Rc::clone(&self.shared);
+        let future = (self.serve)(shared, Rc::clone(&connection), receive, length, arrived);
+        if let Ok(task) = self.tasks.spawn(future) {
+            self.serving[task.index as usize] = Some(connection);
+        }
+    }
+
+    /// Goes on with the calls that can go on. Returns the amount of work done.
+    pub fn run(&mut self) -> usize {
+        let work = self.tasks.run(&mut self.ended);
+        for ended in self.ended.drain(..) {
+            let connection = self.serving[ended.task.index as usize].take();
+            if let (Err(_), Some(connection)) = (ended.outcome, connection) {
+                tracing::error!(
+                    client = %connection.peer().address,
+                    "a request panicked; its connection is closed"
+                );
+                connection.close(true);
+            }
+        }
+        while self.tasks.len() < self.tasks.capacity() {
+            let Some(call) = self.backlog.pop_front() else {
+                break;
+            };
+            self.spawn(call);
+        }
+        self.shared.wake_senders();
+        work
+    }
+
+    /// Sends what was posted. Returns the amount of work done.
+    pub fn flush(&mut self, now: Instant) -> usize {
+        self.fabrics
+            .iter()
+            .map(|slot| slot.fabric.borrow_mut().flush(now))
+            .sum()
+    }
+
+    /// Takes over a connection that arrived at another reactor's listener.
+    pub fn adopt(&mut self, fabric: usize, incoming: Incoming, now: Instant) {
+        let Some(slot) = self.fabrics.get(fabric) else {
+            return;
+        };
+        let peer = incoming.peer;
+        if let Err(error) = slot.fabric.borrow_mut().adopt(incoming, now) {
+            tracing::warn!(%peer, %error, "connection could not be taken over");
+        }
+    }
+
+    /// From now on takes neither connections nor calls. Calls that wait are not begun any more:
+    /// their clients send them again, elsewhere or later.
+    pub fn refuse(&mut self) {
+        self.refuses = true;
+        self.backlog.clear();
+        for slot in &mut self.fabrics {
+            if let Some(listener) = slot.listener.take() {
+                slot.fabric.borrow_mut().stop_listening(listener);
+            }
+        }
+    }
+
+    /// Its connections.
+    pub fn connections(&self) -> impl Iterator<Item = &Rc<Connection>> {
+        self.fabrics
+            .iter()
+            .flat_map(|slot| slot.connections.iter().flatten())
+    }
+
+    /// Calls that are being served.
+    #[must_use]
+    pub fn calls(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Whether no call is being served or waits.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.tasks.is_empty() && self.backlog.is_empty()
+    }
+
+    /// Descriptors that become readable when there is work.
+    pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        self.fabrics
+            .iter()
+            .filter_map(|slot| slot.fabric.borrow().wake_descriptor())
+    }
+
+    /// When a provider next has a deadline to act on.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.fabrics
+            .iter()
+            .filter_map(|slot| slot.fabric.borrow().next_deadline())
+            .min()
+    }
+}
