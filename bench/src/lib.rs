@@ -9,8 +9,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod ceiling;
 pub mod client;
+pub mod load;
 pub mod requester;
 pub mod roundtrip;
+pub mod spawn;
 pub mod table;
 pub mod units;

@@ -5,6 +5,8 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use millrace_bench::ceiling::Ceiling;
+use millrace_bench::load::Run;
 use millrace_bench::roundtrip::Roundtrip;
 
 /// NFS version 3 over RDMA from user space: copy files, make load, compare with raw TCP.
@@ -18,6 +20,10 @@ use millrace_bench::roundtrip::Roundtrip;
 Examples:
   Does my data survive?
     millrace-bench roundtrip --target 127.0.0.1:20049 --mount 127.0.0.1:2049 --export /scratch *.iso
+  What does it do, in five seconds?
+    millrace-bench run --preset tour
+  How near is that to plain TCP?
+    millrace-bench ceiling --spawn build/release/millraced
 "
 )]
 struct Arguments {
@@ -28,11 +34,15 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Roundtrip(Roundtrip),
+    Run(Box<Run>),
+    Ceiling(Box<Ceiling>),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Roundtrip(command) => command.run(),
+        Command::Run(command) => command.run(),
+        Command::Ceiling(command) => command.run(),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -1,0 +1,121 @@
+//! Processor time, ours and the server's.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::client::resolve;
+
+/// Runs this thread on one core only.
+///
+/// # Errors
+/// If there is no such core for this process.
+pub fn pin(core: usize) -> Result<()> {
+    // Numbers beyond what the system's masks hold abort the process, so look first.
+    let known = core_affinity::get_core_ids().unwrap_or_default();
+    let Some(id) = known.into_iter().find(|known| known.id == core) else {
+        bail!("core {core} is not among those that this process may use");
+    };
+    if !core_affinity::set_for_current(id) {
+        bail!("cannot run on core {core}");
+    }
+    Ok(())
+}
+
+/// Measures the processor time of the thread that made it.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch {
+    start: Option<f64>,
+}
+
+impl Stopwatch {
+    /// Starts.
+    #[must_use]
+    pub fn start() -> Self {
+        Self {
+            start: thread_seconds("/proc/thread-self/schedstat"),
+        }
+    }
+
+    /// Seconds since the start, if the kernel tells.
+    #[must_use]
+    pub fn seconds(&self) -> Option<f64> {
+        Some(thread_seconds("/proc/thread-self/schedstat")? - self.start?)
+    }
+}
+
+/// The first figure of schedstat is nanoseconds on a core.
+fn thread_seconds(path: &str) -> Option<f64> {
+    let text = fs::read_to_string(path).ok()?;
+    let nanoseconds: f64 = text.split_ascii_whitespace().next()?.parse().ok()?;
+    Some(nanoseconds / 1e9)
+}
+
+/// Where the server's processor time comes from.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ServerCpu {
+    /// The server's management address: processor time comes from its /metrics.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "server_pid")]
+    pub admin: Option<String>,
+
+    /// The server's process on this machine: processor time comes from /proc.
+    #[arg(long, value_name = "PID")]
+    pub server_pid: Option<u32>,
+}
+
+impl ServerCpu {
+    /// Seconds that the server has used in all, if anybody tells.
+    #[must_use]
+    pub fn seconds(&self) -> Option<f64> {
+        match (self.server_pid, &self.admin) {
+            (Some(pid), _) => process_seconds(pid),
+            (None, Some(admin)) => metrics_seconds(admin),
+            (None, None) => None,
+        }
+    }
+}
+
+fn process_seconds(pid: u32) -> Option<f64> {
+    let mut seconds = 0.0;
+    for task in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
+        let path = task.ok()?.path().join("schedstat");
+        seconds += thread_seconds(path.to_str()?)?;
+    }
+    Some(seconds)
+}
+
+fn metrics_seconds(admin: &str) -> Option<f64> {
+    let mut stream = TcpStream::connect(resolve(admin).ok()?).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    // Version 1.0, so that the body comes in one piece and the connection ends behind it.
+    let request = format!("GET /metrics HTTP/1.0\r\nHost: {admin}\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    // Millrace's own name, and the one that Prometheus clients use.
+    metric(&answer, "millrace_process_cpu_seconds_total")
+        .or_else(|| metric(&answer, "process_cpu_seconds_total"))
+}
+
+fn metric(text: &str, name: &str) -> Option<f64> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
+        .and_then(|value| value.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::metric;
+
+    #[test]
+    fn a_metric_is_found_by_its_whole_name() {
+        let text = "# HELP process_cpu_seconds_total x\nprocess_cpu_seconds_total_more 7\n\
+                    process_cpu_seconds_total 1.25\n";
+        assert_eq!(metric(text, "process_cpu_seconds_total"), Some(1.25));
+        assert_eq!(metric(text, "process_cpu"), None);
+    }
+}

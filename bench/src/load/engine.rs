@@ -1,0 +1,510 @@
+//! Drives connections as fast as the server answers, from one thread.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use hdrhistogram::Histogram;
+use millrace_mempool::{Class, Pool, Slice};
+use millrace_reactor::fabric::{Event, Provider};
+use millrace_wire::nfs3::{
+    CreateHow, FileHandle, GetattrResults, Procedure, ReadArguments, ReadResults, SetAttributes,
+    Stability, WriteArguments, WriteResults,
+};
+use millrace_wire::xdr::Bulk;
+
+use super::cpu::{ServerCpu, Stopwatch};
+use super::pattern::Pattern;
+use super::report::Measurement;
+use super::workload::{Operation, Until, Workload};
+use crate::client::{Client, pool, provider};
+use crate::requester::session::CopyOptions;
+use crate::requester::{Call, Completion, Connection, Session, State};
+
+const EVENTS: usize = 1024;
+/// Turns between two looks at the progress.
+const PROGRESS_TURNS: u32 = 1024;
+/// Idle turns before the processor is offered to others.
+const PATIENCE: u32 = 64;
+
+/// One call's place: it is used for one call after the other.
+struct Place {
+    memory: Slice,
+    begun: Instant,
+    offset: u64,
+    procedure: Procedure,
+}
+
+/// A connection with a file of its own.
+struct Lane {
+    connection: Connection,
+    name: String,
+    file: FileHandle,
+    pattern: Pattern,
+    places: Vec<Place>,
+    next: u64,
+    random: u64,
+}
+
+/// A call that ended.
+#[derive(Clone, Copy)]
+struct Finished {
+    lane: usize,
+    place: usize,
+    outcome: Result<(u32, bool), &'static str>,
+}
+
+/// Connections, their files, and the provider that carries them.
+pub struct Engine {
+    client: Client,
+    pool: Pool,
+    provider: Box<dyn Provider>,
+    lanes: Vec<Lane>,
+    root: FileHandle,
+    file_size: usize,
+    events: Vec<Event>,
+    finished: Vec<Finished>,
+    scratch: Vec<u8>,
+}
+
+impl Engine {
+    /// Connects and writes a file for each connection.
+    ///
+    /// # Errors
+    /// If the server cannot be reached or has no room.
+    pub fn new(
+        client: &Client,
+        connections: usize,
+        depth: usize,
+        file_size: usize,
+    ) -> Result<Self> {
+        // Receives and messages are small; data of the largest size for each place, up to a bound
+        // at which places of small size are still plenty.
+        let data = (connections * depth * (1 << 20)).min(256 << 20);
+        let control = connections * (depth * 4 + 64) * 4096;
+        let pool = pool(data + control + (64 << 20))?;
+        let root = client.root()?;
+        let mut engine = Self {
+            client: client.clone(),
+            pool,
+            provider: provider()?,
+            lanes: Vec::new(),
+            root,
+            file_size,
+            events: Vec::with_capacity(EVENTS),
+            finished: Vec::with_capacity(EVENTS),
+            scratch: vec![0; 2 << 20],
+        };
+        engine.prepare_files(connections, depth)?;
+        Ok(engine)
+    }
+
+    fn session(&self) -> Result<Session> {
+        self.client.session(&self.pool, self.client.settings(32))
+    }
+
+    fn prepare_files(&mut self, connections: usize, depth: usize) -> Result<()> {
+        let mut session = self.session()?;
+        let address = self.client.target()?;
+        for number in 0..connections {
+            let name = format!("millrace-bench.{}.{number}", std::process::id());
+            let attributes = SetAttributes {
+                mode: Some(0o600),
+                size: Some(0),
+                ..SetAttributes::default()
+            };
+            session.create(self.root, name.as_bytes(), CreateHow::Unchecked(attributes))?;
+            let file = session.lookup(self.root, name.as_bytes())?.object;
+            let pattern = Pattern::new(number as u64);
+            let mut source = PatternReader {
+                pattern,
+                at: 0,
+                end: self.file_size as u64,
+            };
+            session
+                .copy_in(file, &mut source, CopyOptions::default())
+                .context("cannot write the file to work on")?;
+            let now = Instant::now();
+            let settings = self.client.settings(depth);
+            let connection =
+                Connection::connect(self.provider.as_mut(), &self.pool, address, settings, now)?;
+            self.lanes.push(Lane {
+                connection,
+                name,
+                file,
+                pattern,
+                places: Vec::new(),
+                next: 0,
+                random: 0x2545_f491_4f6c_dd1d ^ (number as u64 + 1),
+            });
+        }
+        session.close();
+        let start = Instant::now();
+        while self
+            .lanes
+            .iter()
+            .any(|lane| lane.connection.state() != &State::Ready)
+        {
+            if start.elapsed() > Duration::from_secs(15) {
+                bail!("the server does not let {connections} connections in");
+            }
+            self.turn(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Removes the files and closes.
+    ///
+    /// # Errors
+    /// If the server does not do it.
+    pub fn finish(mut self) -> Result<()> {
+        let mut session = self.session()?;
+        for lane in &self.lanes {
+            session.remove(self.root, lane.name.as_bytes())?;
+        }
+        session.close();
+        for lane in &mut self.lanes {
+            lane.connection.close(self.provider.as_mut());
+        }
+        let start = Instant::now();
+        while self
+            .lanes
+            .iter()
+            .any(|lane| lane.connection.state() == &State::Ready)
+            && start.elapsed() < Duration::from_secs(5)
+        {
+            self.turn(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// One pass over the provider; the calls that ended are in `finished`.
+    fn turn(&mut self, now: Instant) -> usize {
+        let provider = self.provider.as_mut();
+        let finished = &mut self.finished;
+        let mut work = provider.poll(now, &mut self.events);
+        for event in self.events.drain(..) {
+            let Some(id) = queue_pair(&event) else {
+                continue;
+            };
+            let mut lanes = self.lanes.iter_mut().enumerate();
+            let Some((index, lane)) = lanes.find(|(_, lane)| lane.connection.queue_pair() == id)
+            else {
+                continue;
+            };
+            let places = &lane.places;
+            lane.connection
+                .handle(provider, event, now, &mut |completion| {
+                    finished.push(judge(index, places, &completion));
+                });
+        }
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
+            let places = &lane.places;
+            work += lane.connection.pump(provider, &mut |completion| {
+                finished.push(judge(index, places, &completion));
+            });
+        }
+        work + provider.flush(now)
+    }
+
+    /// Makes one load and measures it.
+    ///
+    /// # Errors
+    /// If a call fails or a connection ends.
+    pub fn run(
+        &mut self,
+        workload: &Workload,
+        server: &ServerCpu,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Measurement> {
+        workload.check(self.file_size)?;
+        self.prepare_places(workload)?;
+        let mut latencies = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3)?;
+        let (mut operations, mut bytes, mut mismatches) = (0_u64, 0_u64, 0_u64);
+        let most = match workload.until {
+            Until::Time(_) => u64::MAX,
+            Until::Count(count) => count,
+        };
+        let mut begun = 0_u64;
+        let server_before = server.seconds();
+        let watch = Stopwatch::start();
+        let start = Instant::now();
+        for lane in 0..self.lanes.len() {
+            for place in 0..workload.depth {
+                if begun < most {
+                    self.begin(workload, lane, place, start)?;
+                    begun += 1;
+                }
+            }
+        }
+        let (mut turns, mut idle, mut stopping) = (0_u32, 0_u32, false);
+        let mut now = start;
+        while operations < begun {
+            now = Instant::now();
+            let work = self.turn(now);
+            idle = if work == 0 { idle + 1 } else { 0 };
+            if idle > PATIENCE {
+                idle = 0;
+                self.check_alive(now)?;
+                std::thread::yield_now();
+            }
+            if let Until::Time(time) = workload.until {
+                stopping = now - start >= time;
+            }
+            let mut finished = std::mem::take(&mut self.finished);
+            for Finished {
+                lane,
+                place,
+                outcome,
+            } in finished.drain(..)
+            {
+                let (count, good) = match outcome {
+                    Ok(done) => done,
+                    Err(what) => bail!("{what}"),
+                };
+                let begun_at = self.lanes[lane].places[place].begun;
+                let nanoseconds = (now - begun_at).as_nanos() as u64;
+                latencies.saturating_record(nanoseconds);
+                operations += 1;
+                bytes += u64::from(count);
+                mismatches += u64::from(!good || !self.verified(workload, lane, place));
+                if !stopping && begun < most {
+                    self.begin(workload, lane, place, now)?;
+                    begun += 1;
+                }
+            }
+            self.finished = finished;
+            turns += 1;
+            if turns.is_multiple_of(PROGRESS_TURNS) {
+                progress(match workload.until {
+                    Until::Time(_) => (now - start).as_millis() as u64,
+                    Until::Count(_) => operations,
+                });
+            }
+        }
+        let elapsed = now - start;
+        let cpu = (
+            watch.seconds(),
+            server_before.and_then(|before| Some(server.seconds()? - before)),
+        );
+        if workload.verify && workload.operation != Operation::Read {
+            mismatches += self.verify_files()?;
+        }
+        let totals = (operations, bytes, mismatches);
+        Ok(Measurement::new(
+            workload.name(),
+            totals,
+            elapsed,
+            &latencies,
+            cpu,
+        ))
+    }
+
+    fn prepare_places(&mut self, workload: &Workload) -> Result<()> {
+        let now = Instant::now();
+        for lane in &mut self.lanes {
+            lane.places.clear();
+            lane.next = 0;
+            for _ in 0..workload.depth {
+                let class = Class::for_size(workload.size).context("--size is too large")?;
+                let buffer = self.pool.try_acquire(class);
+                let buffer = buffer.context("no memory for so many calls of that size")?;
+                let memory = buffer.into_slice(0..workload.size);
+                lane.pattern.fill_slice(0, &memory, &mut self.scratch);
+                lane.places.push(Place {
+                    memory,
+                    begun: now,
+                    offset: 0,
+                    procedure: Procedure::Null,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Submits the next call of a place.
+    fn begin(&mut self, workload: &Workload, lane: usize, at: usize, now: Instant) -> Result<()> {
+        let lane = &mut self.lanes[lane];
+        let token = at as u64;
+        lane.random ^= lane.random << 13;
+        lane.random ^= lane.random >> 7;
+        lane.random ^= lane.random << 17;
+        let place = &mut lane.places[at];
+        place.begun = now;
+        if workload.operation == Operation::Getattr {
+            place.procedure = Procedure::Getattr;
+            let call = Call::nfs3(token, Procedure::Getattr, lane.file, 0);
+            lane.connection.submit(&call, now)?;
+            return Ok(());
+        }
+        let blocks = (self.file_size / workload.size) as u64;
+        let block = if workload.random {
+            lane.random % blocks
+        } else {
+            lane.next += 1;
+            (lane.next - 1) % blocks
+        };
+        place.offset = block * workload.size as u64;
+        let writing = match workload.operation {
+            Operation::Write => true,
+            Operation::Mixed => (lane.random >> 40) % 10 < 3,
+            Operation::Read | Operation::Getattr => false,
+        };
+        let memory = std::slice::from_ref(&place.memory);
+        let count = workload.size as u32;
+        if writing {
+            place.procedure = Procedure::Write;
+            if workload.verify || workload.operation == Operation::Mixed {
+                let scratch = &mut self.scratch;
+                lane.pattern
+                    .fill_slice(place.offset, &place.memory, scratch);
+            }
+            let arguments = WriteArguments {
+                file: lane.file,
+                offset: place.offset,
+                count,
+                stable: Stability::Unstable,
+                data: Bulk::apart(count),
+            };
+            let call = Call::nfs3(token, Procedure::Write, arguments, 0).with_data(memory);
+            lane.connection.submit(&call, now)?;
+        } else {
+            place.procedure = Procedure::Read;
+            let arguments = ReadArguments {
+                file: lane.file,
+                offset: place.offset,
+                count,
+            };
+            let sinks = [memory];
+            let call = Call::nfs3(token, Procedure::Read, arguments, 0).with_sinks(&sinks);
+            lane.connection.submit(&call, now)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a READ brought what the file should hold.
+    fn verified(&mut self, workload: &Workload, lane: usize, place: usize) -> bool {
+        let lane = &self.lanes[lane];
+        let place = &lane.places[place];
+        if !workload.verify || place.procedure != Procedure::Read {
+            return true;
+        }
+        lane.pattern
+            .holds(place.offset, &place.memory, &mut self.scratch)
+    }
+
+    /// Reads all files back; returns the number of files that differ.
+    fn verify_files(&self) -> Result<u64> {
+        let mut session = self.session()?;
+        let mut wrong = 0;
+        for lane in &self.lanes {
+            let mut check = PatternChecker {
+                pattern: lane.pattern,
+                at: 0,
+                same: true,
+                scratch: Vec::new(),
+            };
+            let read = session.copy_out(lane.file, &mut check, CopyOptions::default())?;
+            wrong += u64::from(!check.same || read != self.file_size as u64);
+        }
+        session.close();
+        Ok(wrong)
+    }
+
+    fn check_alive(&mut self, now: Instant) -> Result<()> {
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
+            let finished = &mut self.finished;
+            let places = &lane.places;
+            lane.connection.expire(now, &mut |completion| {
+                finished.push(judge(index, places, &completion));
+            });
+            if let State::Down(_) | State::Rejected = lane.connection.state() {
+                bail!("connection {index} ended: {:?}", lane.connection.state());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Looks at a reply: bytes that were moved, and whether as many as were asked for.
+fn judge(lane: usize, places: &[Place], completion: &Completion<'_>) -> Finished {
+    let place = completion.token as usize;
+    let outcome = match (&completion.result, places.get(place)) {
+        (Ok(reply), Some(at)) => match at.procedure {
+            Procedure::Write => match reply.results::<WriteResults>() {
+                Ok(Ok(done)) => Ok((done.count, done.count as usize == at.memory.len())),
+                _ => Err("a WRITE failed"),
+            },
+            Procedure::Getattr => match reply.results::<GetattrResults>() {
+                Ok(Ok(_)) => Ok((0, true)),
+                _ => Err("a GETATTR failed"),
+            },
+            _ => match reply.results::<ReadResults<'_>>() {
+                Ok(Ok(done)) => {
+                    if let Some(data) = done.data.as_inline()
+                        && data.len() <= at.memory.len()
+                    {
+                        at.memory.copy_from(0, data);
+                    }
+                    Ok((done.count, done.count as usize == at.memory.len()))
+                }
+                _ => Err("a READ failed"),
+            },
+        },
+        (Err(_), _) => Err("a call ended without a reply"),
+        (Ok(_), None) => Err("a reply to no call"),
+    };
+    Finished {
+        lane,
+        place,
+        outcome,
+    }
+}
+
+fn queue_pair(event: &Event) -> Option<millrace_reactor::fabric::QueuePairId> {
+    match event {
+        Event::Established { queue_pair, .. }
+        | Event::Rejected { queue_pair, .. }
+        | Event::Received { queue_pair, .. }
+        | Event::Completed { queue_pair, .. }
+        | Event::Revoked { queue_pair, .. }
+        | Event::Disconnected { queue_pair, .. } => Some(*queue_pair),
+        Event::Incoming(_) | Event::ConnectRequest { .. } => None,
+    }
+}
+
+struct PatternReader {
+    pattern: Pattern,
+    at: u64,
+    end: u64,
+}
+
+impl std::io::Read for PatternReader {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
+        let count = buffer.len().min(left);
+        self.pattern.fill(self.at, &mut buffer[..count]);
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+struct PatternChecker {
+    pattern: Pattern,
+    at: u64,
+    same: bool,
+    scratch: Vec<u8>,
+}
+
+impl std::io::Write for PatternChecker {
+    fn write(&mut self, buffer: &[u8]) -> std::io::Result<usize> {
+        self.scratch.resize(buffer.len(), 0);
+        self.pattern.fill(self.at, &mut self.scratch);
+        self.same &= self.scratch == buffer;
+        self.at += buffer.len() as u64;
+        Ok(buffer.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

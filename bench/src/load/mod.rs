@@ -1,0 +1,180 @@
+//! Load on a running server, and what it takes.
+
+mod cpu;
+mod engine;
+mod pattern;
+mod report;
+mod workload;
+
+pub use cpu::{ServerCpu, Stopwatch, pin};
+pub use engine::Engine;
+pub use pattern::Pattern;
+pub use report::{Measurement, table};
+pub use workload::{Operation, Until, Workload};
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::client::Client;
+use crate::units;
+
+/// A sequence of loads that somebody has put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Preset {
+    /// READ and WRITE of 4 KiB and 1 MiB, and GETATTR, about a second each.
+    Tour,
+}
+
+/// Make load on a server and print operations, bytes, latencies and processor time.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  A first look, five seconds in all:
+    millrace-bench run --preset tour
+  Random reads of 4 KiB, 32 at a time, for ten seconds, on core 1:
+    millrace-bench run --op read --size 4KiB --depth 32 --random --time 10s --core 1
+  Writes whose data is checked by reading everything back:
+    millrace-bench run --op write --size 1MiB --depth 16 --verify
+  With the server's processor time per operation, from its metrics:
+    millrace-bench run --op getattr --admin 127.0.0.1:9620
+")]
+pub struct Run {
+    #[command(flatten)]
+    client: Client,
+
+    /// What to do.
+    #[arg(long, value_enum, default_value = "read")]
+    op: Operation,
+
+    /// Bytes of one READ or WRITE, at most 1 MiB.
+    #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = units::size)]
+    size: usize,
+
+    /// Calls in flight on each connection.
+    #[arg(long, value_name = "CALLS", default_value_t = 32)]
+    depth: usize,
+
+    /// Connections, all driven from one core.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    connections: usize,
+
+    /// Places all over the file, in no order.
+    #[arg(long, conflicts_with = "sequential")]
+    random: bool,
+
+    /// One place after the other (the default).
+    #[arg(long)]
+    sequential: bool,
+
+    /// Compare every byte that is read, and read everything back that was written.
+    #[arg(long)]
+    verify: bool,
+
+    /// How long.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = units::duration)]
+    time: Duration,
+
+    /// How many operations, instead of a time.
+    #[arg(long, value_name = "NUMBER")]
+    count: Option<u64>,
+
+    /// Bytes of each connection's file.
+    #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = units::size)]
+    file_size: usize,
+
+    /// Several loads in one table, instead of --op, --size and --depth.
+    #[arg(long, value_enum)]
+    preset: Option<Preset>,
+
+    /// Where the server's processor time comes from.
+    #[command(flatten)]
+    server: ServerCpu,
+
+    /// The core to run on.
+    #[arg(long, value_name = "NUMBER")]
+    core: Option<usize>,
+
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Run {
+    fn workloads(&self) -> Vec<Workload> {
+        let one = Workload {
+            operation: self.op,
+            size: self.size,
+            depth: self.depth,
+            random: self.random,
+            verify: self.verify,
+            until: self.count.map_or(Until::Time(self.time), Until::Count),
+        };
+        match self.preset {
+            None => vec![one],
+            Some(Preset::Tour) => Workload::tour()
+                .into_iter()
+                .map(|workload| Workload {
+                    random: self.random,
+                    verify: self.verify,
+                    ..workload
+                })
+                .collect(),
+        }
+    }
+
+    /// Runs and prints. False if data was not what it should be.
+    ///
+    /// # Errors
+    /// If the server cannot be reached, or calls fail.
+    pub fn run(&self) -> Result<bool> {
+        let workloads = self.workloads();
+        for workload in &workloads {
+            workload.check(self.file_size)?;
+        }
+        if !(1..=1024).contains(&self.connections) {
+            bail!("--connections takes 1 to 1024");
+        }
+        if let Some(core) = self.core {
+            pin(core)?;
+        }
+        let depth = workloads.iter().map(|workload| workload.depth).max();
+        let mut engine = Engine::new(
+            &self.client,
+            self.connections,
+            depth.unwrap_or(1),
+            self.file_size,
+        )?;
+        let mut measurements = Vec::new();
+        for workload in &workloads {
+            let bar = progress(workload, self.json);
+            let measured = engine.run(workload, &self.server, &mut |done| bar.set_position(done));
+            bar.finish_and_clear();
+            measurements.push(measured?);
+        }
+        engine.finish()?;
+        if self.json {
+            println!("{}", serde_json::json!({ "measurements": measurements }));
+        } else {
+            println!("{}", table(&measurements));
+        }
+        Ok(measurements.iter().all(|measured| measured.mismatches == 0))
+    }
+}
+
+fn progress(workload: &Workload, quiet: bool) -> ProgressBar {
+    if quiet {
+        return ProgressBar::hidden();
+    }
+    let length = match workload.until {
+        Until::Time(time) => u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+        Until::Count(count) => count,
+    };
+    let bar = ProgressBar::new(length).with_message(workload.name());
+    if let Ok(style) = ProgressStyle::with_template("{msg:24} {wide_bar} {percent:>3} %") {
+        bar.set_style(style);
+    }
+    bar
+}

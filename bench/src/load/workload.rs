@@ -1,0 +1,107 @@
+//! What load to make.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use crate::units::show_size;
+
+/// Which procedures are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Operation {
+    /// READ.
+    Read,
+    /// WRITE, unstable.
+    Write,
+    /// GETATTR.
+    Getattr,
+    /// Seven READs to three WRITEs.
+    Mixed,
+}
+
+/// When to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// After this time.
+    Time(Duration),
+    /// After so many operations.
+    Count(u64),
+}
+
+/// One load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// What to do.
+    pub operation: Operation,
+    /// Bytes of a READ or WRITE.
+    pub size: usize,
+    /// Calls in flight on each connection.
+    pub depth: usize,
+    /// Places in no order.
+    pub random: bool,
+    /// Compare all data.
+    pub verify: bool,
+    /// When to stop.
+    pub until: Until,
+}
+
+impl Workload {
+    /// A load for a time, in order, without comparing data.
+    #[must_use]
+    pub const fn new(operation: Operation, size: usize, depth: usize, time: Duration) -> Self {
+        Self {
+            operation,
+            size,
+            depth,
+            random: false,
+            verify: false,
+            until: Until::Time(time),
+        }
+    }
+
+    /// The short tour: five loads of a second.
+    #[must_use]
+    pub fn tour() -> Vec<Self> {
+        let second = Duration::from_secs(1);
+        vec![
+            Self::new(Operation::Read, 4096, 32, second),
+            Self::new(Operation::Write, 4096, 32, second),
+            Self::new(Operation::Read, 1 << 20, 16, second),
+            Self::new(Operation::Write, 1 << 20, 16, second),
+            Self::new(Operation::Getattr, 0, 32, second),
+        ]
+    }
+
+    /// What it does, in a few words.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let what = match self.operation {
+            Operation::Read => "READ",
+            Operation::Write => "WRITE",
+            Operation::Getattr => return format!("GETATTR x{}", self.depth),
+            Operation::Mixed => "MIXED",
+        };
+        format!("{what} {} x{}", show_size(self.size), self.depth)
+    }
+
+    /// Refuses what cannot be done.
+    ///
+    /// # Errors
+    /// A text that says what.
+    pub fn check(&self, file_size: usize) -> Result<()> {
+        if !(1..=4096).contains(&self.depth) {
+            bail!("--depth takes 1 to 4096");
+        }
+        if self.operation != Operation::Getattr {
+            if !(1..=1 << 20).contains(&self.size) {
+                bail!("--size takes 1 byte to 1 MiB");
+            }
+            if self.size > file_size {
+                bail!("--file-size is smaller than --size");
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,136 @@
+//! A private target: started on free ports, ended with its owner.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::client::Client;
+
+/// Time for the target to come up.
+const START_WAIT: Duration = Duration::from_secs(15);
+
+/// A running `millraced` with one export in memory.
+pub struct Spawned {
+    child: Child,
+    config: PathBuf,
+    rdma: SocketAddr,
+    rpc: SocketAddr,
+}
+
+impl Spawned {
+    /// Starts the program at `path` with one busy reactor on `core`, and waits until it listens.
+    ///
+    /// # Errors
+    /// If it cannot be started or does not come up.
+    pub fn start(path: &Path, core: usize) -> Result<Self> {
+        let (rdma, rpc) = (free_address()?, free_address()?);
+        let config = std::env::temp_dir().join(format!("millrace-bench-{}.yaml", rdma.port()));
+        fs::write(&config, configuration(core, rdma, rpc))?;
+        let child = Command::new(path)
+            .arg("--config")
+            .arg(&config)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| format!("cannot start {}", path.display()))?;
+        let mut spawned = Self {
+            child,
+            config,
+            rdma,
+            rpc,
+        };
+        spawned.wait()?;
+        Ok(spawned)
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        let start = Instant::now();
+        while start.elapsed() < START_WAIT {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the target ended at once: {status}");
+            }
+            if TcpStream::connect(self.rpc).is_ok() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        bail!("the target does not listen")
+    }
+
+    /// The same client, sent to this target.
+    #[must_use]
+    pub fn client(&self, client: &Client) -> Client {
+        Client {
+            target: self.rdma.to_string(),
+            mount: self.rpc.to_string(),
+            export: "/scratch".to_owned(),
+            ..client.clone()
+        }
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Stops it from running, or lets it run again.
+    pub fn pause(&self, pause: bool) {
+        set_paused(self.child.id(), pause);
+    }
+}
+
+/// Stops a process from running, or lets it run again.
+pub fn set_paused(pid: u32, pause: bool) {
+    let signal = if pause { Signal::STOP } else { Signal::CONT };
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        // A process that has gone is noticed by its connections.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+impl Drop for Spawned {
+    fn drop(&mut self) {
+        self.pause(false);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_file(&self.config);
+    }
+}
+
+/// A port that nobody has just now.
+fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+fn configuration(core: usize, rdma: SocketAddr, rpc: SocketAddr) -> String {
+    format!(
+        "\
+reactors:
+  cores: [{core}]
+  poll: busy
+mempool:
+  hugepages: auto
+  size: 256MiB
+fabric:
+  - provider: iwarp
+    listen: {rdma}
+    crc: auto
+rpc:
+  listen: {rpc}
+  rpcbind: off
+exports:
+  - path: /scratch
+    store: {{ kind: memory, size: 512MiB }}
+    clients: [\"127.0.0.0/8\"]
+    access: rw
+    squash: none
+log: warn
+"
+    )
+}
