@@ -279,8 +279,21 @@ impl Reply {
         }
         let class = Class::for_size(wanted).unwrap_or(Class::Large);
         if class.size() > self.buffer.len() {
-            self.buffer = self.pool.acquire(class).await;
+            self.buffer = another(&self.pool, class.size()).await;
         }
+    }
+}
+
+/// A buffer for `bytes` bytes, at most the largest class's, for a call that holds others already.
+///
+/// Calls that hold a buffer and wait for one of the same class could wait for each other. So the
+/// fitting class is only tried; what is waited for is always the largest, which nobody holds while
+/// waiting.
+pub(crate) async fn another(pool: &Pool, bytes: usize) -> Buffer {
+    let fitting = Class::for_size(bytes).and_then(|class| pool.try_acquire(class));
+    match fitting {
+        Some(buffer) => buffer,
+        None => pool.acquire(Class::Large).await,
     }
 }
 

@@ -1,13 +1,12 @@
 //! The procedures of NFS version 3: decode, serve, encode.
 
-use millrace_mempool::Class;
 use millrace_store::Store;
 use millrace_wire::nfs3::{Failure, Procedure, SymlinkArguments, WriteArguments};
 use millrace_wire::rpc::{Accepted, ReplyHeader, answer_to};
 use millrace_wire::xdr::{Data as Place, Decoder, Encode};
 
 use super::{Done, Refused, Service, arguments, encode};
-use crate::call::{Answer, Bulk, Call, Reply};
+use crate::call::{Answer, Bulk, Call, Reply, another};
 use crate::nfs3::{self, Context, Data};
 
 /// Longest text of a symbolic link that is fetched from a chunk.
@@ -113,7 +112,7 @@ impl<S: Store> Service<S> {
                 if length > LINK_TEXT_MAX {
                     return Err(Refused::Garbage);
                 }
-                let buffer = reply.pool().acquire(Class::Control).await;
+                let buffer = another(reply.pool(), length).await;
                 let sink = buffer.into_slice(0..length);
                 if length > 0 {
                     let pulled = bulk.pull(index, std::slice::from_ref(&sink)).await;

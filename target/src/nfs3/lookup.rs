@@ -10,7 +10,7 @@ use millrace_wire::xdr::Bulk;
 
 use super::Context;
 use super::context::bare;
-use crate::call::Reply;
+use crate::call::{Reply, another};
 
 /// Reply header, status and attributes around the text of a link.
 const AROUND_TEXT: usize = 24 + 4 + 88 + 4;
@@ -53,14 +53,14 @@ pub(crate) async fn readlink<S: Store>(
     // A text cannot be cut short, and there is no better error.
     let too_long = text.len() > reply.bulk_room(AROUND_TEXT);
     let length = u32::try_from(text.len()).ok().filter(|_| !too_long);
-    let (Some(length), Some(class)) = (length, Class::for_size(text.len())) else {
+    let Some(length) = length.filter(|_| text.len() <= Class::Large.size()) else {
         return Err(Failure {
             status: Status::ServerFault,
             detail: attributes,
         });
     };
     if length > 0 {
-        let mut buffer = reply.pool().acquire(class).await;
+        let mut buffer = another(reply.pool(), text.len()).await;
         buffer[..text.len()].copy_from_slice(&text);
         reply.slices.push(buffer.into_slice(0..text.len()));
     }

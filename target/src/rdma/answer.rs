@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use millrace_mempool::{Buffer, Class, Slice};
+use millrace_mempool::{Buffer, Slice};
 use millrace_reactor::fabric::chain::{self, Direction, NOBODY};
 use millrace_reactor::fabric::{Key, Operation, SLICES_MAX, Slices, WorkRequest};
 use millrace_wire::rpcrdma::version1::{self, Fault};
@@ -12,7 +12,7 @@ use millrace_wire::xdr::{Encoder, pad};
 use super::connection::Connection;
 use super::pull::remote;
 use super::shared::Shared;
-use crate::call::{Broken, Limits, ReplyParts};
+use crate::call::{Broken, BulkResult, Limits, ReplyParts, another};
 
 /// Where the credit word stands (RFC 5666 section 4.1).
 const CREDITS_AT: usize = 8;
@@ -52,6 +52,7 @@ fn common_key(lists: &Lists<'_>) -> Option<Key> {
 
 /// A reply that is ready to leave, but for the credits it announces.
 pub struct Prepared {
+    xid: u32,
     /// The RDMA Writes that go before the Send.
     chain: Vec<WorkRequest>,
     /// The reply's buffer: the header, then the message.
@@ -69,7 +70,7 @@ pub struct Prepared {
 ///
 /// # Errors
 /// The parts, when the message fits nowhere.
-pub fn prepare<S>(
+pub async fn prepare<S>(
     shared: &Shared<S>,
     mut parts: ReplyParts,
     xid: u32,
@@ -90,10 +91,18 @@ pub fn prepare<S>(
     let chunk_room = chunk.map_or(0, |chunk| chunk.total());
     if (long && length as u64 > reply_room)
         || apart.is_some_and(|bulk| bulk.length as u64 > chunk_room)
-        || end + pad > parts.buffer.len()
     {
         return Err(parts);
     }
+    // A gathered Send takes the message around the data, the data, and its round-up.
+    let (within, end, pad) = match within {
+        Some(bulk) if !long && parts.slices.len() + 3 > SLICES_MAX => {
+            flatten(shared, &mut parts, bulk, headroom + length).await;
+            (None, headroom + length, 0)
+        }
+        _ if end + pad > parts.buffer.len() => return Err(parts),
+        _ => (within, end, pad),
+    };
 
     let mut chain = shared.chain();
     let mut written = 0;
@@ -142,6 +151,7 @@ pub fn prepare<S>(
         None
     };
     Ok(Prepared {
+        xid,
         chain,
         whole,
         send: message,
@@ -160,11 +170,7 @@ impl Prepared {
         credits: u32,
     ) -> Result<(), Broken> {
         self.whole.copy_from(CREDITS_AT, &credits.to_be_bytes());
-        let local: Slices = if self.send.len() <= SLICES_MAX {
-            self.send.drain(..).collect()
-        } else {
-            std::iter::once(flatten(shared, &self.send).await).collect()
-        };
+        let local: Slices = self.send.drain(..).collect();
         let operation = Operation::Send {
             invalidate: self.invalidate,
             solicited: false,
@@ -175,6 +181,9 @@ impl Prepared {
             local,
             signalled: false,
         });
+        for request in &mut self.chain {
+            request.token = token_of(self.xid);
+        }
         let posted = connection.post(shared, &mut self.chain).await;
         shared.recycle_chain(self.chain);
         shared.recycle_slices(self.send);
@@ -193,17 +202,43 @@ impl Prepared {
     }
 }
 
-/// One slice in place of many, for inline data that lies in more pieces than a Send may gather.
-async fn flatten<S>(shared: &Shared<S>, pieces: &[Slice]) -> Slice {
-    let length = pieces.iter().map(Slice::len).sum();
-    let class = Class::for_size(length).unwrap_or(Class::Large);
-    let flat = shared.pool.acquire(class).await.into_slice(0..length);
-    let mut at = 0;
-    for piece in pieces {
-        flat.copy_from_slice(at, piece, 0..piece.len());
-        at += piece.len();
+/// Moves data that lies in more pieces than a Send may gather into the message, which then ends at
+/// `end` of the buffer.
+async fn flatten<S>(shared: &Shared<S>, parts: &mut ReplyParts, bulk: BulkResult, end: usize) {
+    let message = parts.message.clone();
+    let at = message.start + bulk.position;
+    let tail = at..message.end;
+    if end > parts.buffer.len() {
+        let mut larger = another(&shared.pool, end).await;
+        larger[message.clone()].copy_from_slice(&parts.buffer[message.clone()]);
+        parts.buffer = larger;
     }
-    flat
+    let pad = pad(bulk.length);
+    let behind = at + bulk.length + pad;
+    parts.buffer.copy_within(tail, behind);
+    let mut to = at;
+    for slice in parts.slices.drain(..) {
+        slice.copy_to(0, &mut parts.buffer[to..to + slice.len()]);
+        to += slice.len();
+    }
+    parts.buffer[to..to + pad].fill(0);
+    parts.message = message.start..end;
+    parts.bulk = None;
+}
+
+/// The upper half of tokens of replies. Nobody waits for those; completions of that generation
+/// are told from them by not being known.
+const REPLY: u64 = 0xffff_ffff << 32;
+
+/// The token of the work requests that answer a call.
+fn token_of(xid: u32) -> u64 {
+    REPLY | u64::from(xid)
+}
+
+/// The call that a work request was the answer to.
+pub fn call_of(token: u64) -> Option<u32> {
+    // The lower half is the XID.
+    (token & REPLY == REPLY).then_some(token as u32)
 }
 
 /// Answers a message whose header cannot be used (RFC 5666 section 4.2), by a plain Send. Returns

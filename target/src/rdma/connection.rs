@@ -1,7 +1,6 @@
 //! One connection: its receives, its credits and its place in the send queue.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Instant;
@@ -12,6 +11,7 @@ use millrace_reactor::fabric::{
     WorkRequest,
 };
 
+use super::line::{Line, Place};
 use super::settings::{Inline, private_data};
 use super::shared::{Outcome, Shared};
 use super::{ConnectionCounters, credits};
@@ -53,8 +53,10 @@ pub struct Connection {
     /// Kept so that a reply can always be sent, however empty the pool (conformance row
     /// RR1-CRED-11).
     reply_reserve: RefCell<Option<Buffer>>,
-    /// Chains that wait for room in the send queue: the room they need, and whom to wake.
-    waiting: RefCell<VecDeque<(usize, u64)>>,
+    /// Entries of the send queue.
+    send_depth: usize,
+    /// Chains that wait for room in the send queue.
+    line: Line,
     counters: ConnectionCounters,
 }
 
@@ -83,8 +85,9 @@ impl Connection {
             granted: Cell::new(1),
             wish: Cell::new(1),
             broken: Cell::new(false),
-            reply_reserve: RefCell::new(shared.pool.try_acquire(Class::Control)),
-            waiting: RefCell::default(),
+            reply_reserve: RefCell::new(shared.keep(Class::Control)),
+            send_depth: limits.send_depth as usize,
+            line: Line::default(),
             counters: ConnectionCounters::default(),
         };
         connection.post_receives(shared, credits::FIRST_RECEIVES);
@@ -165,27 +168,21 @@ impl Connection {
         self.broken.set(true);
         self.posted.set(0);
         self.reply_reserve.borrow_mut().take();
-        for (_, token) in self.waiting.borrow_mut().drain(..) {
-            // A waiter that is gone needs no waking.
-            let _ = shared.completions.complete(token, Err(WorkError::Flushed));
-        }
+        self.line.end(&shared.completions);
     }
 
     /// Wakes the chain at the head of the queue once there is room for it.
     pub fn wake_sender<S>(&self, shared: &Shared<S>) {
-        let head = self.waiting.borrow().front().copied();
-        if let Some((room, token)) = head
-            && self.fabric.borrow().send_room(self.queue_pair) >= room
-        {
-            // An error means that it was woken before and has not run yet.
-            let _ = shared.completions.complete(token, Ok(Slices::new()));
+        if !self.line.is_empty() {
+            let room = self.fabric.borrow().send_room(self.queue_pair);
+            self.line.wake(room, &shared.completions);
         }
     }
 
     /// Whether chains wait for room.
     #[must_use]
     pub fn has_waiting_senders(&self) -> bool {
-        !self.waiting.borrow().is_empty()
+        !self.line.is_empty()
     }
 
     /// A buffer for a reply: there is always one, at the latest when an earlier reply has left.
@@ -213,8 +210,8 @@ impl Connection {
         if self.covered() < wanted.max(announced) {
             self.post_receive(receive);
         }
-        self.post_receives(shared, wanted);
         self.refill_reserve(shared);
+        self.post_receives(shared, wanted);
         let covered = self.covered();
         let granted = credits::grant(credits::Inputs {
             wish,
@@ -231,44 +228,58 @@ impl Connection {
         self.post_receive(receive);
     }
 
-    /// Posts a chain, waiting in line for room in the send queue.
+    /// Posts a chain, waiting in line for room in the send queue. A chain longer than the queue
+    /// leaves in parts and stays at the head of the line until its last part is posted, so chains
+    /// end in the order in which they came.
     pub(super) async fn post<S>(
         self: &Rc<Self>,
         shared: &Shared<S>,
         chain: &mut Vec<WorkRequest>,
     ) -> Result<(), Broken> {
-        if self.waiting.borrow().is_empty() {
+        if self.line.is_empty() && chain.len() <= self.send_depth {
             match self.try_post(chain) {
                 Ok(()) => return Ok(()),
                 Err(PostError::Closed) => return Err(Broken),
                 Err(PostError::Full) => {}
             }
         }
-        self.counters.send_waits.add(1);
-        shared.counters.send_waits.add(1);
-        let (token, wait) = shared.completions.register();
-        self.waiting.borrow_mut().push_back((chain.len(), token));
-        shared.note_full(self);
-        let woken = wait.await;
-        // The head leaves the line only now, so that nobody came in between.
-        if woken.is_err() || self.is_broken() {
+        if self.is_broken() {
             return Err(Broken);
         }
-        self.waiting.borrow_mut().pop_front();
-        let posted = self.try_post(chain).map_err(|_| Broken);
+        self.counters.send_waits.add(1);
+        shared.counters.send_waits.add(1);
+        let mut place = Place::at_the_end(&self.line);
+        shared.note_full(self);
+        while !chain.is_empty() {
+            let part = chain.len().min(self.send_depth);
+            if place.wait(part, &shared.completions).await.is_err() || self.is_broken() {
+                return Err(Broken);
+            }
+            if part == chain.len() {
+                self.try_post(chain).map_err(|_| Broken)?;
+            } else {
+                let rest = chain.split_off(part);
+                self.try_post(chain).map_err(|_| Broken)?;
+                *chain = rest;
+            }
+        }
+        drop(place);
         self.wake_sender(shared);
-        posted
+        Ok(())
     }
 
-    /// Posts a chain and waits for its last work request.
+    /// Posts a chain and waits for its last work request, or the first that fails.
     pub(super) async fn post_and_wait<S>(
         self: &Rc<Self>,
         shared: &Shared<S>,
         chain: &mut Vec<WorkRequest>,
     ) -> Outcome {
         let (token, wait) = shared.completions.register();
+        for request in chain.iter_mut() {
+            request.token = token;
+        }
         match chain.last_mut() {
-            Some(last) => (last.signalled, last.token) = (true, token),
+            Some(last) => last.signalled = true,
             None => return Ok(Slices::new()),
         }
         self.post(shared, chain)
@@ -287,7 +298,7 @@ impl Connection {
 
     fn post_receives<S>(&self, shared: &Shared<S>, wanted: u32) {
         while self.covered() < wanted {
-            let Some(buffer) = shared.pool.try_acquire(self.receive_class) else {
+            let Some(buffer) = shared.keep(self.receive_class) else {
                 return;
             };
             if !self.post_receive(buffer) {
@@ -311,7 +322,7 @@ impl Connection {
     fn refill_reserve<S>(&self, shared: &Shared<S>) {
         let mut reserve = self.reply_reserve.borrow_mut();
         if reserve.is_none() && !self.is_broken() {
-            *reserve = shared.pool.try_acquire(Class::Control);
+            *reserve = shared.keep(Class::Control);
         }
     }
 }

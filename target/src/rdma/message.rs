@@ -6,12 +6,12 @@
 
 use millrace_mempool::{Buffer, Class};
 use millrace_wire::rpcrdma::{Lists, ReadChunk};
-use millrace_wire::xdr::round_up;
+use millrace_wire::xdr::{Padding, round_up};
 
 use super::binding;
 use super::pull::Puller;
 use super::shared::Shared;
-use crate::call::BulkArgument;
+use crate::call::{BulkArgument, another};
 
 /// Bytes of a long message that are fetched to see what it is, when it is too long to be anything
 /// but a WRITE. All that stands before the data of a WRITE fits (RFC 1813 section 3.3.7: at most
@@ -46,6 +46,7 @@ pub async fn inline<'a, S>(
     puller: &Puller<'_, S>,
     shared: &Shared<S>,
     message: &[u8],
+    padding: Padding,
     lists: &Lists<'a>,
 ) -> Result<Message<'a>, Failed> {
     let mut chunks = lists.reads.chunks().filter(|chunk| chunk.position > 0);
@@ -69,6 +70,11 @@ pub async fn inline<'a, S>(
             apart,
         });
     }
+    // Positions do not count alignment pads, so only the one who decodes knows where in a padded
+    // message they are.
+    if padding.align > 1 {
+        return Err(Failed::Chunks);
+    }
     let (buffer, length) = put_back(puller, shared, message, lists).await?;
     Ok(Message {
         buffer: Some(buffer),
@@ -88,7 +94,8 @@ pub async fn long<'a, S>(
     let fetched = total.min(if total > WHOLE { HEAD } else { WHOLE });
     let buffer = fetch(puller, shared, zero, fetched).await?;
     if total == fetched {
-        let rest = inline(puller, shared, &buffer[..total], lists).await?;
+        let none = Padding::default();
+        let rest = inline(puller, shared, &buffer[..total], none, lists).await?;
         return Ok(match rest.buffer {
             Some(_) => rest,
             None => Message {
@@ -98,10 +105,11 @@ pub async fn long<'a, S>(
         });
     }
     // Too long for anything but a WRITE whose data stands in the chunk: the part from the data on
-    // stays there. Whatever else claims to be so long fails to decode.
-    let alone = lists.reads.chunks().nth(1).is_none();
-    let data = binding::write_data_position(&buffer[..fetched]);
-    Ok(match data.filter(|_| alone) {
+    // stays there. Whatever else claims to be so long is cut off, and fails to decode.
+    if lists.reads.chunks().nth(1).is_some() {
+        return Err(Failed::Chunks);
+    }
+    Ok(match binding::write_data_position(&buffer[..fetched]) {
         Some(position) => {
             let bulk = BulkArgument {
                 position: u32::try_from(position).map_err(|_| Failed::Chunks)?,
@@ -129,8 +137,9 @@ async fn fetch<S>(
     chunk: ReadChunk<'_>,
     length: usize,
 ) -> Result<Buffer, Failed> {
-    let class = Class::for_size(length).ok_or(Failed::Chunks)?;
-    let whole = shared.pool.acquire(class).await.into_slice(0..length);
+    // Not of the class of replies, which would wait for each other then.
+    let whole = shared.pool.acquire(Class::Medium).await;
+    let whole = whole.into_slice(0..length);
     puller
         .fetch(chunk, 0, std::slice::from_ref(&whole))
         .await
@@ -147,24 +156,29 @@ async fn put_back<S>(
     lists: &Lists<'_>,
 ) -> Result<(Buffer, usize), Failed> {
     let chunks = || lists.reads.chunks().filter(|chunk| chunk.position > 0);
-    let apart: u64 = chunks().map(|chunk| round_up(chunk.length())).sum();
+    let apart: u64 = chunks().map(|chunk| round_up(chunk.length()) + 3).sum();
     let length = usize::try_from(apart)
         .ok()
         .and_then(|apart| apart.checked_add(message.len()));
     let length = length
         .filter(|length| *length <= WHOLE)
         .ok_or(Failed::Chunks)?;
-    let class = Class::for_size(length).ok_or(Failed::Chunks)?;
-    let whole = shared.pool.acquire(class).await.into_slice(0..length);
+    let whole = another(&shared.pool, length.max(Class::Medium.size())).await;
+    let whole = whole.into_slice(0..length);
     let (mut at, mut taken) = (0, 0);
     for chunk in chunks() {
         let position = chunk.position as usize;
         // What stands inline before the chunk. A position inside an earlier chunk, or beyond what
         // the stream has, is wrong.
         let before = position.checked_sub(at).ok_or(Failed::Chunks)?;
-        let inline = message.get(taken..taken + before).ok_or(Failed::Chunks)?;
-        whole.copy_from(at, inline);
-        (at, taken) = (position, taken + before);
+        let there = before.min(message.len() - taken);
+        // The round-up of the last item inline may have been left out.
+        if before - there >= 4 {
+            return Err(Failed::Chunks);
+        }
+        whole.copy_from(at, &message[taken..taken + there]);
+        whole.fill_zero(at + there..position);
+        (at, taken) = (position, taken + there);
         let bytes = usize::try_from(chunk.length()).map_err(|_| Failed::Chunks)?;
         let rounded = bytes.next_multiple_of(4);
         whole.fill_zero(at + bytes..at + rounded);
@@ -175,7 +189,7 @@ async fn put_back<S>(
             .map_err(|_| Failed::Broken)?;
         at += rounded;
     }
-    whole.copy_from(at, message.get(taken..).ok_or(Failed::Chunks)?);
+    whole.copy_from(at, &message[taken..]);
     let buffer = whole.try_into_buffer().map_err(|_| Failed::Broken)?;
-    Ok((buffer, length))
+    Ok((buffer, at + message.len() - taken))
 }

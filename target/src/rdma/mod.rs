@@ -9,6 +9,7 @@ mod binding;
 mod connection;
 mod counters;
 pub mod credits;
+mod line;
 mod message;
 mod poison;
 mod pull;

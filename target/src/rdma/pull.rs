@@ -1,5 +1,6 @@
 //! Fetching read chunks (RFC 5666 section 3.5).
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use millrace_mempool::Slice;
@@ -28,6 +29,7 @@ pub struct Puller<'a, S> {
     connection: &'a Rc<Connection>,
     xid: u32,
     apart: Option<(ReadChunk<'a>, u64)>,
+    refused: Cell<bool>,
 }
 
 impl<'a, S> Puller<'a, S> {
@@ -43,7 +45,14 @@ impl<'a, S> Puller<'a, S> {
             connection,
             xid,
             apart,
+            refused: Cell::new(false),
         }
+    }
+
+    /// Whether the client serves no RDMA Reads at all. Then nothing was fetched, but the connection
+    /// stands and the call can be answered.
+    pub fn is_refused(&self) -> bool {
+        self.refused.get()
     }
 
     /// Fills `sinks` from a chunk's byte `skip` on.
@@ -70,7 +79,10 @@ impl<'a, S> Puller<'a, S> {
                     .remember(self.connection.peer().address, self.xid);
                 Err(Broken)
             }
-            Err(_) => Err(Broken),
+            Err(error) => {
+                self.refused.set(error == WorkError::NoReads);
+                Err(Broken)
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use millrace_mempool::Buffer;
+use millrace_wire::rpc;
 use millrace_wire::rpcrdma::version1::{Body, Fault, Header};
 use millrace_wire::rpcrdma::{FirstWords, Reason};
 use millrace_wire::xdr::Padding;
@@ -66,9 +67,22 @@ async fn serve<S: Serve>(
         return Ok(Served::ChunkError);
     }
     let lists = header.lists();
+    // Before anything else is held, so that calls never wait for each other.
+    let buffer = connection.reply_buffer(shared).await;
+    let send = connection.inline().send;
+    let limits = answer::limits(&lists, send);
+    if limits.headroom > send.min(buffer.len()) {
+        return Ok(Served::ChunkError);
+    }
+    let padding = match header.body {
+        Body::Message { padding, .. } => padding.unwrap_or_default(),
+        _ => Padding::default(),
+    };
     let puller = Puller::new(shared, connection, xid, None);
     let assembled = match header.body {
-        Body::Message { message, .. } => message::inline(&puller, shared, message, &lists).await,
+        Body::Message { message, .. } => {
+            message::inline(&puller, shared, message, padding, &lists).await
+        }
         _ => {
             count(shared, connection, |counters| counters.calls_long.add(1));
             message::long(&puller, shared, &lists).await
@@ -77,6 +91,7 @@ async fn serve<S: Serve>(
     let assembled = match assembled {
         Ok(assembled) => assembled,
         Err(Failed::Chunks) => return Ok(Served::ChunkError),
+        Err(Failed::Broken) if puller.is_refused() => return Ok(Served::ChunkError),
         Err(Failed::Broken) => return Err(Broken),
     };
     let message = match (&assembled.buffer, &header.body) {
@@ -91,12 +106,13 @@ async fn serve<S: Serve>(
     {
         return Ok(Served::ChunkError);
     }
-
-    let buffer = connection.reply_buffer(shared).await;
-    let limits = answer::limits(&lists, connection.inline().send);
-    if limits.headroom >= buffer.len() {
-        return Ok(Served::ChunkError);
+    match rpc::peek(message) {
+        Ok((_, rpc::MessageType::Call)) => {}
+        // Nothing was asked of the client, so there is nothing that it could answer.
+        Ok((_, rpc::MessageType::Reply)) => return Ok(Served::Nothing),
+        Err(_) => return Ok(Served::ChunkError),
     }
+
     let mut reply = Reply::new(&shared.pool, buffer, limits, shared.slices());
     let bulk = assembled.apart.map(|(argument, ..)| argument);
     let mut puller = Puller::new(
@@ -105,10 +121,6 @@ async fn serve<S: Serve>(
         xid,
         assembled.apart.map(|(_, chunk, skip)| (chunk, skip)),
     );
-    let padding = match header.body {
-        Body::Message { padding, .. } => padding.unwrap_or_default(),
-        _ => Padding::default(),
-    };
     let (peer, bulk) = (connection.peer(), bulk.as_slice());
     let call = Call {
         peer,
@@ -120,13 +132,14 @@ async fn serve<S: Serve>(
     let answer = shared.programs.serve(call, &mut puller, &mut reply).await;
     let parts = reply.into_parts();
     Ok(match answer {
-        Answer::Send => match answer::prepare(shared, parts, xid, &lists, connection) {
+        Answer::Send => match answer::prepare(shared, parts, xid, &lists, connection).await {
             Ok(prepared) => Served::Reply(prepared),
             Err(parts) => {
                 shared.recycle_slices(parts.slices);
                 Served::ChunkError
             }
         },
+        Answer::Broken if puller.is_refused() => Served::ChunkError,
         Answer::Broken => return Err(Broken),
         Answer::Silent | Answer::TooLarge => {
             shared.recycle_slices(parts.slices);

@@ -8,10 +8,12 @@ use std::time::Instant;
 
 use millrace_mempool::Buffer;
 use millrace_reactor::Alarm;
-use millrace_reactor::fabric::{Event, Incoming, ListenerId, QueuePairId, QueuePairLimits};
+use millrace_reactor::fabric::{
+    Event, Incoming, ListenerId, QueuePairId, QueuePairLimits, WorkError,
+};
 use millrace_reactor::task::{Ended, TaskSet};
 
-use super::{Connection, Fabric, Request, Shared};
+use super::{Connection, Fabric, Request, Shared, answer};
 
 /// Calls of one reactor that are served side by side; more wait in order of arrival.
 const TASKS: usize = 1024;
@@ -161,14 +163,22 @@ where
                 }
             }
             Event::Completed {
+                queue_pair,
                 token,
                 result,
                 local,
-                ..
             } => {
                 let outcome = result.map(|()| local);
-                // Nobody waits for most work requests.
-                let _ = self.shared.completions.complete(token, outcome);
+                let unwanted = self.shared.completions.complete(token, outcome);
+                // Nobody waits for a reply to leave. Which call its chunks were of matters if they
+                // could not be written.
+                if let Err(Err(WorkError::RemoteAccess)) = unwanted
+                    && let Some(xid) = answer::call_of(token)
+                    && let Some(connection) = self.fabrics[fabric].connection(queue_pair)
+                {
+                    let client = connection.peer().address;
+                    self.shared.poisoned.remember(client, xid);
+                }
             }
             Event::ConnectRequest {
                 queue_pair,

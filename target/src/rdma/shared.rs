@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use millrace_mempool::{Pool, Slice};
+use millrace_mempool::{Buffer, Class, Pool, Slice};
 use millrace_reactor::completion::Completions;
 use millrace_reactor::fabric::{Slices, WorkError, WorkRequest};
 
@@ -50,6 +50,15 @@ impl<S> Shared<S> {
             chains: RefCell::default(),
             full: RefCell::default(),
         }
+    }
+
+    /// A buffer to be kept for long: a receive, or a connection's reserve. It is never the last one
+    /// free: that one goes from reply to reply, so that every call has its answer sooner or later
+    /// however many receives are posted (conformance row RR1-CRED-11).
+    pub(super) fn keep(&self, class: Class) -> Option<Buffer> {
+        let kept = self.pool.try_acquire(class)?;
+        let left = self.pool.try_acquire(class);
+        left.map(|_| kept)
     }
 
     /// An empty list of slices, used before where possible, so that it does not grow again.

@@ -2,7 +2,12 @@
 
 #![allow(dead_code)] // Each test binary uses a part of it.
 
+pub mod message;
 pub mod nfs;
+pub mod raw;
+pub mod script;
+pub mod served;
+pub mod trace;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;

@@ -1,0 +1,163 @@
+//! Messages of a requester, word for word.
+
+use millrace_wire::nfs3;
+use millrace_wire::rpc::{AuthSys, CallHeader, Credential, Groups, OpaqueAuth};
+use millrace_wire::rpcrdma::version1::{Body, Header, Kind};
+use millrace_wire::rpcrdma::{CallChunks, ReadSegment, Rules, Segment, WriteChunk};
+use millrace_wire::xdr::{Encode, Encoder};
+
+/// The credits that requests wish for.
+pub const WISH: u32 = 16;
+
+/// A program that nobody serves, or that a script does.
+pub const PROGRAM: (u32, u32, u32) = (0x2000_0000, 1, 7);
+
+pub fn encoded(value: &impl Encode) -> Vec<u8> {
+    let mut bytes = vec![0; 2 << 20];
+    let mut out = Encoder::new(&mut bytes);
+    value.encode(&mut out).unwrap();
+    let length = out.position();
+    bytes.truncate(length);
+    bytes
+}
+
+pub fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+pub fn word(bytes: &[u8], index: usize) -> u32 {
+    u32::from_be_bytes(*bytes[4 * index..].first_chunk().unwrap())
+}
+
+/// An RPC call of the super-user.
+pub fn rpc(xid: u32, (program, version, procedure): (u32, u32, u32), arguments: &[u8]) -> Vec<u8> {
+    let header = CallHeader {
+        xid,
+        program,
+        version,
+        procedure,
+        credential: Credential::Sys(AuthSys {
+            stamp: 0,
+            machine: b"client",
+            uid: 0,
+            gid: 0,
+            gids: Groups::new(),
+        }),
+        verifier: OpaqueAuth::NONE,
+    };
+    [encoded(&header), arguments.to_vec()].concat()
+}
+
+/// An RPC call of a procedure of NFS version 3.
+pub fn nfs(xid: u32, procedure: nfs3::Procedure, arguments: &impl Encode) -> Vec<u8> {
+    let program = (nfs3::PROGRAM, nfs3::VERSION, procedure.number());
+    rpc(xid, program, &encoded(arguments))
+}
+
+pub fn null(xid: u32) -> Vec<u8> {
+    nfs(xid, nfs3::Procedure::Null, &())
+}
+
+/// A transport header of any type.
+pub fn header(xid: u32, kind: u32, chunks: &CallChunks<'_>) -> Vec<u8> {
+    [words(&[xid, 1, WISH, kind]), encoded(chunks)].concat()
+}
+
+/// RDMA_MSG: the transport header's XID is that of the RPC message.
+pub fn inline(chunks: &CallChunks<'_>, rpc: &[u8]) -> Vec<u8> {
+    let xid = word(rpc, 0);
+    [header(xid, Kind::Message.number(), chunks), rpc.to_vec()].concat()
+}
+
+/// RDMA_MSG without chunks.
+pub fn plain(rpc: &[u8]) -> Vec<u8> {
+    inline(&CallChunks::default(), rpc)
+}
+
+/// RDMA_NOMSG.
+pub fn long(xid: u32, chunks: &CallChunks<'_>) -> Vec<u8> {
+    header(xid, Kind::NoMessage.number(), chunks)
+}
+
+/// The entries of a read chunk.
+pub fn reads(position: usize, segments: &[Segment]) -> Vec<ReadSegment> {
+    let position = u32::try_from(position).unwrap();
+    let entry = |&segment: &Segment| ReadSegment { position, segment };
+    segments.iter().map(entry).collect()
+}
+
+/// A reply, taken apart.
+#[derive(Debug)]
+pub struct Parsed {
+    pub xid: u32,
+    pub credits: u32,
+    /// RDMA_MSG, else RDMA_NOMSG.
+    pub inline: bool,
+    pub reads: usize,
+    pub writes: Vec<Vec<Segment>>,
+    pub reply: Option<Vec<Segment>>,
+    pub message: Vec<u8>,
+}
+
+/// Parses a reply that is no error.
+#[track_caller]
+pub fn parse(bytes: &[u8]) -> Parsed {
+    let header = Header::parse(bytes, &Rules::default()).expect("a sound header");
+    assert_eq!(header.words.version, 1);
+    let lists = header.lists();
+    let segments = |chunk: WriteChunk<'_>| chunk.iter().collect::<Vec<_>>();
+    let (inline, message) = match header.body {
+        Body::Message {
+            message, padding, ..
+        } => {
+            assert_eq!(padding, None);
+            (true, message.to_vec())
+        }
+        Body::NoMessage { .. } => (false, Vec::new()),
+        other => panic!("no reply: {other:?}"),
+    };
+    Parsed {
+        xid: header.words.xid,
+        credits: header.words.credits,
+        inline,
+        reads: lists.reads.len(),
+        writes: lists.writes.iter().map(segments).collect(),
+        reply: lists.reply.map(segments),
+        message,
+    }
+}
+
+/// The lengths of segments.
+pub fn lengths(segments: &[Segment]) -> Vec<u32> {
+    segments.iter().map(|segment| segment.length).collect()
+}
+
+/// Checks that a message is an ERR_CHUNK for a call.
+#[track_caller]
+pub fn check_chunk_error(bytes: &[u8], xid: u32) {
+    assert_eq!(bytes.len(), 20, "{bytes:02x?}");
+    let (version, credits) = (word(bytes, 1), word(bytes, 2));
+    assert_eq!((word(bytes, 0), version), (xid, 1));
+    assert!(credits >= 1);
+    assert_eq!((word(bytes, 3), word(bytes, 4)), (4, 2));
+}
+
+/// Whether a message is an ERR_CHUNK.
+pub fn is_chunk_error(bytes: &[u8]) -> bool {
+    bytes.len() == 20 && (word(bytes, 3), word(bytes, 4)) == (4, 2)
+}
+
+/// The accept status of an RPC reply message.
+#[track_caller]
+pub fn accepted(message: &[u8]) -> u32 {
+    // XID, reply, accepted, an empty verifier.
+    assert_eq!(
+        [1, 2, 3, 4].map(|index| word(message, index)),
+        [1, 0, 0, 0],
+        "not accepted: {message:02x?}"
+    );
+    word(message, 5)
+}
+
+pub const SUCCESS: u32 = 0;
+pub const GARBAGE_ARGUMENTS: u32 = 4;

@@ -1,0 +1,467 @@
+//! A responder on an in-memory fabric, and requesters that send it any bytes: all on one thread,
+//! with a clock that is turned by hand.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use millrace::call::Serve;
+use millrace::rdma::{Connection, FabricSlot, Inline, Responder, Settings, Shared, request};
+use millrace_mempool::{Buffer, Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use millrace_reactor::completion::Completions;
+use millrace_reactor::fabric::loopback::{Loopback, Network};
+use millrace_reactor::fabric::{
+    Access, ConnectParameters, Ended, Event, Exposure, Key, Operation, PrivateData, Provider,
+    QueuePairId, QueuePairLimits, Slices, WorkRequest,
+};
+use millrace_wire::private_data;
+use millrace_wire::rpcrdma::Segment;
+
+use super::trace::{Notes, Recorder, Trace};
+
+/// Rounds after which two sides that still have something to say to each other never stop.
+const ROUNDS_MAX: usize = 100_000;
+
+/// The bytes in slices.
+pub fn gather(slices: &[Slice]) -> Vec<u8> {
+    let mut all = Vec::new();
+    for slice in slices {
+        let start = all.len();
+        all.resize(start + slice.len(), 0);
+        slice.copy_to(0, &mut all[start..]);
+    }
+    all
+}
+
+/// A responder whatever its futures are.
+trait Turned {
+    fn turn(&mut self, now: Instant) -> usize;
+    fn calls(&self) -> usize;
+    fn connections(&self) -> Vec<Rc<Connection>>;
+    fn refuse(&mut self);
+}
+
+impl<S, F, M> Turned for Responder<S, F, M>
+where
+    F: Future<Output = ()>,
+    M: Fn(Rc<Shared<S>>, Rc<Connection>, Buffer, usize, Instant) -> F,
+{
+    fn turn(&mut self, now: Instant) -> usize {
+        let work = self.poll(now, |_, incoming| panic!("handed over: {incoming:?}"));
+        work + self.run() + self.flush(now)
+    }
+
+    fn calls(&self) -> usize {
+        Self::calls(self)
+    }
+
+    fn connections(&self) -> Vec<Rc<Connection>> {
+        Self::connections(self).cloned().collect()
+    }
+
+    fn refuse(&mut self) {
+        Self::refuse(self);
+    }
+}
+
+/// What a world is made of.
+#[derive(Clone, Copy)]
+pub struct Options {
+    /// Bytes of the responder's pool.
+    pub pool: usize,
+    pub settings: Settings,
+    pub send_depth: u32,
+    /// RDMA Reads that the responder opens at once.
+    pub ord: u16,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            pool: 16 << 20,
+            settings: Settings::new(4096, 32, 1 << 20, true),
+            send_depth: 1024,
+            ord: 16,
+        }
+    }
+}
+
+/// What a requester states when it connects.
+#[derive(Clone, Copy)]
+pub struct Stated {
+    /// Its receive size in private data; none: no private data.
+    pub inline: Option<usize>,
+    pub invalidation: bool,
+    /// Receives it posts.
+    pub receives: usize,
+    /// RDMA Reads that it serves at once.
+    pub ird: u16,
+}
+
+impl Default for Stated {
+    fn default() -> Self {
+        Self {
+            inline: Some(4096),
+            invalidation: false,
+            receives: 256,
+            ird: 16,
+        }
+    }
+}
+
+/// One connection of a requester.
+pub struct Requester {
+    provider: Loopback,
+    queue_pair: QueuePairId,
+    pool: Pool,
+    /// Messages received and not taken yet.
+    pub received: Vec<Vec<u8>>,
+    /// Keys that were invalidated by the responder.
+    pub invalidated: Vec<Key>,
+    /// The private data of the answer.
+    pub private_data: PrivateData,
+    pub established: bool,
+    pub ended: Option<Ended>,
+}
+
+/// Memory of a requester's that the responder may reach.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    pub exposure: Exposure,
+    slice: Slice,
+}
+
+impl Memory {
+    /// What it holds.
+    pub fn bytes(&self) -> Vec<u8> {
+        gather(std::slice::from_ref(&self.slice))
+    }
+
+    /// A segment of it.
+    pub fn segment(&self, at: u64, length: u32) -> Segment {
+        Segment {
+            handle: self.exposure.key.0,
+            length,
+            offset: self.exposure.offset + at,
+        }
+    }
+
+    /// The whole of it as one segment.
+    pub fn whole(&self) -> Segment {
+        self.segment(0, self.exposure.length)
+    }
+
+    /// Cut into consecutive segments.
+    pub fn cut(&self, lengths: &[u32]) -> Vec<Segment> {
+        let mut at = 0;
+        let mut next = |&length: &u32| {
+            let segment = self.segment(at, length);
+            at += u64::from(length);
+            segment
+        };
+        lengths.iter().map(&mut next).collect()
+    }
+}
+
+/// A responder and its requesters.
+pub struct World<S> {
+    pub network: Network,
+    pub now: Instant,
+    pub shared: Rc<Shared<S>>,
+    pub clients: Vec<Requester>,
+    pub notes: Rc<RefCell<Notes>>,
+    responder: Box<dyn Turned>,
+    address: SocketAddr,
+    /// The memory of all requesters.
+    memory: Pool,
+}
+
+impl<S: Serve> World<S> {
+    /// A responder that serves `programs`.
+    pub fn new(programs: S, options: Options) -> Self {
+        let registry = Registry::new(HugepagePolicy::Off);
+        let bytes = options.pool;
+        let pool = Pool::new(&registry, PoolConfig { bytes }).unwrap();
+        let bytes = 32 << 20;
+        let memory = Pool::new(&registry, PoolConfig { bytes }).unwrap();
+        let settings = options.settings;
+        let shared = Rc::new(Shared::new(programs, pool, Completions::new(), settings));
+        let network = Network::new();
+        let notes = Rc::new(RefCell::default());
+        let mut recorder = Recorder {
+            inner: network.provider(),
+            notes: Rc::clone(&notes),
+        };
+        let limits = QueuePairLimits {
+            send_depth: options.send_depth,
+            receive_depth: 4096,
+            ird: 0,
+            ord: options.ord,
+            exposures: 0,
+            receive_size: u32::try_from(settings.inline).unwrap(),
+        };
+        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let listener = recorder.listen(anywhere, limits, false).unwrap();
+        let address = recorder.listener_address(listener).unwrap();
+        let fabric: Box<dyn Provider> = Box::new(recorder);
+        let slot = FabricSlot::new(Rc::new(RefCell::new(fabric)), limits, Some(listener));
+        let responder = Responder::new(Rc::clone(&shared), vec![slot], request, None);
+        Self {
+            network,
+            now: Instant::now(),
+            shared,
+            clients: Vec::new(),
+            notes,
+            responder: Box::new(responder),
+            address,
+            memory,
+        }
+    }
+
+    /// A connection with the usual statements; its number.
+    pub fn connect(&mut self) -> usize {
+        self.connect_with(Stated::default())
+    }
+
+    /// A connection, whether it comes to stand or not.
+    pub fn connect_with(&mut self, stated: Stated) -> usize {
+        let mut provider = self.network.provider();
+        let size = stated.inline.unwrap_or(1024);
+        let private_data = stated.inline.map(|size| private_data::PrivateData {
+            remote_invalidation: stated.invalidation,
+            send_size: size,
+            receive_size: size,
+        });
+        let limits = QueuePairLimits {
+            send_depth: 4096,
+            receive_depth: 4096,
+            ird: stated.ird,
+            ord: 0,
+            exposures: 1024,
+            receive_size: u32::try_from(size).unwrap(),
+        };
+        let parameters = ConnectParameters {
+            limits,
+            private_data: private_data
+                .iter()
+                .flat_map(private_data::PrivateData::to_bytes)
+                .collect(),
+        };
+        let queue_pair = provider
+            .connect(self.address, parameters, self.now)
+            .unwrap();
+        let pool = self.memory.clone();
+        for _ in 0..stated.receives {
+            let buffer = pool.try_acquire(Class::for_size(size).unwrap()).unwrap();
+            provider.post_receive(queue_pair, buffer).unwrap();
+        }
+        self.clients.push(Requester {
+            provider,
+            queue_pair,
+            pool,
+            received: Vec::new(),
+            invalidated: Vec::new(),
+            private_data: PrivateData::new(),
+            established: false,
+            ended: None,
+        });
+        self.settle();
+        self.clients.len() - 1
+    }
+
+    /// One turn of everybody. Returns the work done.
+    pub fn turn(&mut self) -> usize {
+        let mut work = 0;
+        let alive = |client: &&mut Requester| client.ended.is_none();
+        for client in self.clients.iter_mut().filter(alive) {
+            work += client.provider.flush(self.now);
+        }
+        work += self.responder.turn(self.now);
+        for client in self.clients.iter_mut().filter(alive) {
+            work += client.poll(self.now);
+        }
+        work
+    }
+
+    /// Turns until nothing more happens at this time.
+    pub fn settle(&mut self) {
+        for _ in 0..ROUNDS_MAX {
+            if self.turn() == 0 {
+                return;
+            }
+        }
+        panic!("no rest");
+    }
+
+    /// Lets time pass, then settles.
+    pub fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.settle();
+    }
+
+    /// Posts a Send of these bytes.
+    pub fn post(&mut self, client: usize, bytes: &[u8]) {
+        self.clients[client].post(bytes);
+    }
+
+    /// Sends a message and settles.
+    pub fn send(&mut self, client: usize, bytes: &[u8]) {
+        self.post(client, bytes);
+        self.settle();
+    }
+
+    /// Takes what a requester received.
+    pub fn received(&mut self, client: usize) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.clients[client].received)
+    }
+
+    /// Sends a message that has exactly one answer.
+    #[track_caller]
+    pub fn exchange(&mut self, client: usize, bytes: &[u8]) -> Vec<u8> {
+        self.send(client, bytes);
+        let mut received = self.received(client);
+        assert_eq!(received.len(), 1, "answers: {received:02x?}");
+        received.remove(0)
+    }
+
+    /// Memory that the responder may read.
+    pub fn source(&mut self, client: usize, bytes: &[u8]) -> Memory {
+        let memory = self.clients[client].expose(bytes.len(), Access::RemoteRead);
+        memory.slice.copy_from(0, bytes);
+        memory
+    }
+
+    /// Memory that the responder may write, filled with 0xee.
+    pub fn sink(&mut self, client: usize, length: usize) -> Memory {
+        let memory = self.clients[client].expose(length, Access::RemoteWrite);
+        memory.slice.copy_from(0, &vec![0xee; length]);
+        memory
+    }
+
+    /// Ends a requester's memory.
+    pub fn revoke(&mut self, client: usize, memory: &Memory) {
+        let requester = &mut self.clients[client];
+        let key = memory.exposure.key;
+        drop(requester.provider.revoke(requester.queue_pair, key));
+    }
+
+    /// Breaks a connection from the requester's side.
+    pub fn abort(&mut self, client: usize) {
+        let requester = &mut self.clients[client];
+        requester.provider.abort(requester.queue_pair);
+    }
+
+    /// Closes a connection in order from the requester's side.
+    pub fn close(&mut self, client: usize) {
+        let requester = &mut self.clients[client];
+        requester.provider.close(requester.queue_pair);
+        self.settle();
+    }
+
+    pub fn is_open(&self, client: usize) -> bool {
+        let client = &self.clients[client];
+        client.established && client.ended.is_none()
+    }
+
+    /// What the responder's provider was asked since the last time.
+    pub fn trace(&mut self) -> Vec<Trace> {
+        self.notes.borrow_mut().take()
+    }
+
+    pub fn calls(&self) -> usize {
+        self.responder.calls()
+    }
+
+    pub fn connections(&self) -> Vec<Rc<Connection>> {
+        self.responder.connections()
+    }
+
+    pub fn refuse(&mut self) {
+        self.responder.refuse();
+    }
+
+    /// Bytes of the responder's pool in use, receives included.
+    pub fn in_use(&self) -> u64 {
+        self.shared.pool.gauges().in_use()
+    }
+
+    /// Ends all connections and checks that nothing of them is left.
+    #[track_caller]
+    pub fn check_clean(&mut self) {
+        for client in 0..self.clients.len() {
+            self.abort(client);
+        }
+        self.settle();
+        assert_eq!(self.calls(), 0, "tasks are left");
+        assert_eq!(self.connections().len(), 0);
+        assert_eq!(self.shared.completions.pending(), 0, "tasks wait");
+        for class in Class::ALL {
+            let in_use = self.shared.pool.gauges().class(class).in_use();
+            assert_eq!(in_use, 0, "{class:?} buffers are left");
+        }
+    }
+}
+
+impl Requester {
+    fn post(&mut self, bytes: &[u8]) {
+        let class = Class::for_size(bytes.len()).unwrap();
+        let mut buffer = self.pool.try_acquire(class).unwrap();
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        let mut chain = vec![WorkRequest {
+            token: 0,
+            operation: Operation::Send {
+                invalidate: None,
+                solicited: false,
+            },
+            local: std::iter::once(buffer.into_slice(0..bytes.len())).collect(),
+            signalled: false,
+        }];
+        // A connection that has ended takes nothing any more.
+        let _ = self.provider.post(self.queue_pair, &mut chain);
+    }
+
+    fn expose(&mut self, length: usize, access: Access) -> Memory {
+        let buffer = self.pool.try_acquire(Class::for_size(length).unwrap());
+        let slice = buffer.unwrap().into_slice(0..length);
+        let local: Slices = std::iter::once(slice.clone()).collect();
+        let exposed = self.provider.expose(self.queue_pair, local, access);
+        let exposure = exposed.map_err(|(error, _)| error).unwrap();
+        Memory { exposure, slice }
+    }
+
+    fn poll(&mut self, now: Instant) -> usize {
+        let mut events = Vec::with_capacity(64);
+        let work = self.provider.poll(now, &mut events);
+        for event in events {
+            match event {
+                Event::Established { private_data, .. } => {
+                    self.established = true;
+                    self.private_data = private_data;
+                }
+                Event::Received {
+                    buffer,
+                    length,
+                    invalidated,
+                    ..
+                } => {
+                    self.received.push(buffer[..length as usize].to_vec());
+                    self.invalidated.extend(invalidated);
+                    // The connection may have ended meanwhile.
+                    let _ = self.provider.post_receive(self.queue_pair, buffer);
+                }
+                Event::Disconnected { reason, .. } => self.ended = Some(reason),
+                Event::Rejected { .. } => self.ended = Some(Ended::Peer),
+                Event::Completed { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        work
+    }
+}
+
+/// What the responder made of a requester's private data.
+pub fn inline_of(world: &World<impl Serve>) -> Inline {
+    world.connections()[0].inline()
+}

@@ -1,0 +1,233 @@
+//! A provider that notes what is asked of it, and checks what must hold at every moment.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::rc::Rc;
+use std::time::Instant;
+
+use millrace_mempool::{Buffer, Slice};
+use millrace_reactor::fabric::loopback::Loopback;
+use millrace_reactor::fabric::{
+    Access, ConnectParameters, Event, ExposeError, Exposure, Incoming, Key, ListenerId, Operation,
+    PostError, Provider, QueuePairId, QueuePairLimits, RemoteAddress, Revoked, Slices, WorkRequest,
+};
+
+use super::raw::gather;
+
+/// What the responder asked of its provider, or was told by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trace {
+    PostReceive,
+    Received,
+    Send {
+        bytes: Vec<u8>,
+        invalidate: Option<Key>,
+    },
+    Write(RemoteAddress, usize),
+    Read(RemoteAddress, usize),
+    /// A work request that was waited for ended, well or not.
+    Completed(bool),
+    Expose,
+    Disconnected,
+}
+
+/// One queue pair's receives and messages.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Receives {
+    pub posted: usize,
+    pub received: usize,
+    pub sent: usize,
+}
+
+/// What was noted.
+#[derive(Debug, Default)]
+pub struct Notes {
+    pub trace: Vec<Trace>,
+    pub receives: HashMap<QueuePairId, Receives>,
+}
+
+impl Notes {
+    pub fn take(&mut self) -> Vec<Trace> {
+        std::mem::take(&mut self.trace)
+    }
+}
+
+/// A loopback provider under watch.
+pub struct Recorder {
+    pub inner: Loopback,
+    pub notes: Rc<RefCell<Notes>>,
+}
+
+impl Recorder {
+    fn note(&self, trace: Trace) {
+        self.notes.borrow_mut().trace.push(trace);
+    }
+
+    /// Receives cover what a message announces (RFC 8166 section 3.3.1).
+    fn check_grant(&self, queue_pair: QueuePairId, message: &[u8]) {
+        let mut notes = self.notes.borrow_mut();
+        let receives = notes.receives.entry(queue_pair).or_default();
+        receives.sent += 1;
+        let in_service = receives.received - receives.sent;
+        let word = message[8..12].first_chunk().unwrap();
+        let grant = u32::from_be_bytes(*word) as usize;
+        assert!(grant >= 1, "a grant is never zero");
+        assert!(
+            receives.posted + in_service > grant,
+            "{grant} credits and a spare receive are not covered: {receives:?}"
+        );
+    }
+}
+
+impl Provider for Recorder {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn listen(
+        &mut self,
+        address: SocketAddr,
+        limits: QueuePairLimits,
+        hand_over: bool,
+    ) -> io::Result<ListenerId> {
+        self.inner.listen(address, limits, hand_over)
+    }
+
+    fn adopt(&mut self, incoming: Incoming, now: Instant) -> io::Result<()> {
+        self.inner.adopt(incoming, now)
+    }
+
+    fn listener_address(&self, listener: ListenerId) -> Option<SocketAddr> {
+        self.inner.listener_address(listener)
+    }
+
+    fn stop_listening(&mut self, listener: ListenerId) {
+        self.inner.stop_listening(listener);
+    }
+
+    fn connect(
+        &mut self,
+        address: SocketAddr,
+        parameters: ConnectParameters,
+        now: Instant,
+    ) -> io::Result<QueuePairId> {
+        self.inner.connect(address, parameters, now)
+    }
+
+    fn accept(
+        &mut self,
+        queue_pair: QueuePairId,
+        parameters: ConnectParameters,
+    ) -> Result<(), PostError> {
+        self.inner.accept(queue_pair, parameters)
+    }
+
+    fn reject(&mut self, queue_pair: QueuePairId, private_data: &[u8]) {
+        self.inner.reject(queue_pair, private_data);
+    }
+
+    fn post_receive(
+        &mut self,
+        queue_pair: QueuePairId,
+        buffer: Buffer,
+    ) -> Result<(), (PostError, Buffer)> {
+        self.inner.post_receive(queue_pair, buffer)?;
+        self.note(Trace::PostReceive);
+        let mut notes = self.notes.borrow_mut();
+        notes.receives.entry(queue_pair).or_default().posted += 1;
+        Ok(())
+    }
+
+    fn post(
+        &mut self,
+        queue_pair: QueuePairId,
+        chain: &mut Vec<WorkRequest>,
+    ) -> Result<(), PostError> {
+        let length = |local: &[Slice]| local.iter().map(Slice::len).sum();
+        let mut traces = Vec::new();
+        for request in chain.iter() {
+            traces.push(match request.operation {
+                Operation::Send { invalidate, .. } => Trace::Send {
+                    bytes: gather(&request.local),
+                    invalidate,
+                },
+                Operation::Write(to) => Trace::Write(to, length(&request.local)),
+                Operation::Read(from) => Trace::Read(from, length(&request.local)),
+            });
+        }
+        self.inner.post(queue_pair, chain)?;
+        for trace in traces {
+            if let Trace::Send { bytes, .. } = &trace {
+                self.check_grant(queue_pair, bytes);
+            }
+            self.note(trace);
+        }
+        Ok(())
+    }
+
+    fn send_room(&self, queue_pair: QueuePairId) -> usize {
+        self.inner.send_room(queue_pair)
+    }
+
+    fn expose(
+        &mut self,
+        queue_pair: QueuePairId,
+        local: Slices,
+        access: Access,
+    ) -> Result<Exposure, (ExposeError, Slices)> {
+        self.note(Trace::Expose);
+        self.inner.expose(queue_pair, local, access)
+    }
+
+    fn revoke(&mut self, queue_pair: QueuePairId, key: Key) -> Revoked {
+        self.inner.revoke(queue_pair, key)
+    }
+
+    fn close(&mut self, queue_pair: QueuePairId) {
+        self.inner.close(queue_pair);
+    }
+
+    fn abort(&mut self, queue_pair: QueuePairId) {
+        self.inner.abort(queue_pair);
+    }
+
+    fn poll(&mut self, now: Instant, events: &mut Vec<Event>) -> usize {
+        let before = events.len();
+        let work = self.inner.poll(now, events);
+        let mut notes = self.notes.borrow_mut();
+        for event in &events[before..] {
+            match event {
+                Event::Received { queue_pair, .. } => {
+                    let receives = notes.receives.entry(*queue_pair).or_default();
+                    receives.posted -= 1;
+                    receives.received += 1;
+                    notes.trace.push(Trace::Received);
+                }
+                Event::Completed { result, .. } => {
+                    notes.trace.push(Trace::Completed(result.is_ok()));
+                }
+                Event::Disconnected { queue_pair, .. } => {
+                    notes.receives.remove(queue_pair);
+                    notes.trace.push(Trace::Disconnected);
+                }
+                _ => {}
+            }
+        }
+        work
+    }
+
+    fn flush(&mut self, now: Instant) -> usize {
+        self.inner.flush(now)
+    }
+
+    fn wake_descriptor(&self) -> Option<RawFd> {
+        self.inner.wake_descriptor()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.inner.next_deadline()
+    }
+}
