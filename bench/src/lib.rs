@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cases;
 pub mod ceiling;
 pub mod client;
 pub mod load;

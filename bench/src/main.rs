@@ -5,6 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use millrace_bench::cases::Cases;
 use millrace_bench::ceiling::Ceiling;
 use millrace_bench::load::Run;
 use millrace_bench::roundtrip::Roundtrip;
@@ -24,6 +25,8 @@ Examples:
     millrace-bench run --preset tour
   How near is that to plain TCP?
     millrace-bench ceiling --spawn build/release/millraced
+  Is every form of call served as it should be?
+    millrace-bench cases --spawn build/release/millraced
 "
 )]
 struct Arguments {
@@ -36,6 +39,7 @@ enum Command {
     Roundtrip(Roundtrip),
     Run(Box<Run>),
     Ceiling(Box<Ceiling>),
+    Cases(Box<Cases>),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +47,7 @@ fn main() -> ExitCode {
         Command::Roundtrip(command) => command.run(),
         Command::Run(command) => command.run(),
         Command::Ceiling(command) => command.run(),
+        Command::Cases(command) => command.run(),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

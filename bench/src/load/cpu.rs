@@ -3,10 +3,12 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use core_affinity::CoreId;
 
 use crate::client::resolve;
 
@@ -15,9 +17,11 @@ use crate::client::resolve;
 /// # Errors
 /// If there is no such core for this process.
 pub fn pin(core: usize) -> Result<()> {
-    // Numbers beyond what the system's masks hold abort the process, so look first.
-    let known = core_affinity::get_core_ids().unwrap_or_default();
-    let Some(id) = known.into_iter().find(|known| known.id == core) else {
+    // Numbers beyond what the system's masks hold abort the process, so look first; and once only,
+    // as a thread that runs on one core is told of no other.
+    static CORES: OnceLock<Vec<CoreId>> = OnceLock::new();
+    let known = CORES.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default());
+    let Some(id) = known.iter().copied().find(|known| known.id == core) else {
         bail!("core {core} is not among those that this process may use");
     };
     if !core_affinity::set_for_current(id) {

@@ -285,6 +285,7 @@ impl Connection {
             segments: self.settings.segments,
             reply_segments: self.settings.reply_segments,
             chunk_above: self.settings.chunk_above,
+            long_calls: self.settings.long_calls,
         }
     }
 

@@ -56,6 +56,8 @@ pub struct Limits {
     pub reply_segments: usize,
     /// Eligible data of more bytes does not travel inline.
     pub chunk_above: usize,
+    /// All calls travel at position zero.
+    pub long_calls: bool,
 }
 
 /// How pieces of memory become segments.
@@ -124,7 +126,11 @@ pub fn plan(shape: &Shape, limits: &Limits) -> Option<Plan> {
     let inline_reply = SHORTEST + shape.largest_reply + results;
     let bulk: usize = shape.sinks.iter().map(|sink| sink.length).sum();
     let offer_writes = bulk > 0 && (inline_reply > limits.receive || bulk > limits.chunk_above);
-    for form in [Form::Inline, Form::Chunked, Form::Long] {
+    let forms = [Form::Inline, Form::Chunked, Form::Long];
+    for form in forms
+        .into_iter()
+        .skip(if limits.long_calls { 2 } else { 0 })
+    {
         for merge in Merge::LADDER {
             let offer = Offer {
                 offer_writes,

@@ -82,6 +82,9 @@ pub struct Settings {
     pub reply_segments: usize,
     /// Data of more bytes than this goes into chunks even where the message would fit inline.
     pub chunk_above: usize,
+    /// Whether every call travels as RDMA_NOMSG with the whole message at position zero, which
+    /// servers have to take though it would have fitted inline (RFC 8166 section 3.5.3).
+    pub long_calls: bool,
     /// Whether a write chunk has room for the pad of its data, for old servers that write it
     /// (RFC 5666 section 3.7).
     pub room_for_pad: bool,
@@ -112,6 +115,7 @@ impl Default for Settings {
             segments: 16,
             reply_segments: 1,
             chunk_above: usize::MAX,
+            long_calls: false,
             room_for_pad: false,
             timeout: Duration::from_secs(30),
             keep_calls: false,

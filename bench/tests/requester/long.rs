@@ -230,6 +230,7 @@ fn rr1_long_24_forms_are_tried_in_order() {
         segments: 16,
         reply_segments: 1,
         chunk_above: usize::MAX,
+        long_calls: false,
     };
     let form = |message, length| {
         let mut shape = Shape {

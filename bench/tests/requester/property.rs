@@ -29,7 +29,8 @@ proptest! {
         segments in 1_usize..40,
         chunk_above in prop::sample::select(vec![0, 500, usize::MAX]),
     ) {
-        let limits = Limits { send, receive, segments, reply_segments: 1, chunk_above };
+        let limits =
+            Limits { send, receive, segments, reply_segments: 1, chunk_above, long_calls: false };
         let shape = Shape {
             message,
             items: items.iter().copied().collect(),

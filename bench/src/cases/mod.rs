@@ -1,0 +1,142 @@
+//! The requester's own correctness cases, against any server of NFS version 3 over RDMA.
+//!
+//! A case passes, fails, or is noted: where a server may answer in more than one way, the other
+//! way is told and not held against it.
+
+mod calls;
+mod context;
+mod data;
+mod names;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::client::Client;
+use crate::spawn::Spawned;
+
+use context::Context;
+
+/// Run correctness cases against a server: one line for each, and a sum.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  Against a target of its own:
+    millrace-bench cases --spawn build/release/millraced
+  Against Linux's knfsd on siw, whose mountd listens on port 20048:
+    millrace-bench cases --target 10.0.0.1:20049 --mount 10.0.0.1:20048 --export /srv
+")]
+pub struct Cases {
+    #[command(flatten)]
+    client: Client,
+
+    /// Start this `millraced` on free ports, and end it afterwards.
+    #[arg(long, value_name = "PATH")]
+    spawn: Option<PathBuf>,
+
+    /// Run only cases whose name contains this.
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+
+    /// Print one JSON object instead of lines.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a case came to, if it did not fail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// As it should be.
+    Pass,
+    /// As it may be.
+    Note(String),
+}
+
+/// What a case does.
+type Body = Box<dyn FnOnce(&mut Context) -> Result<Outcome>>;
+
+/// A case with its name.
+pub(crate) struct Case {
+    name: String,
+    run: Body,
+}
+
+impl Case {
+    pub(crate) fn new(
+        name: impl Into<String>,
+        run: impl FnOnce(&mut Context) -> Result<Outcome> + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            run: Box::new(run),
+        }
+    }
+}
+
+/// One line of the report.
+#[derive(Clone, Debug, serde::Serialize)]
+struct Line {
+    name: String,
+    verdict: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+}
+
+impl Cases {
+    /// Runs and prints. False if a case failed.
+    ///
+    /// # Errors
+    /// If the server cannot be reached at all.
+    pub fn run(&self) -> Result<bool> {
+        let spawned = match &self.spawn {
+            Some(path) => Some(Spawned::start(path, 0)?),
+            None => None,
+        };
+        let client = spawned.as_ref().map_or_else(
+            || self.client.clone(),
+            |spawned| spawned.client(&self.client),
+        );
+        let mut context = Context::new(client)?;
+        let mut cases = Vec::new();
+        data::cases(&mut cases);
+        names::cases(&mut cases);
+        calls::cases(&mut cases);
+        let mut lines = Vec::new();
+        for case in cases {
+            let wanted = self
+                .only
+                .as_ref()
+                .is_none_or(|only| case.name.contains(only));
+            if !wanted {
+                continue;
+            }
+            let (verdict, detail) = match (case.run)(&mut context) {
+                Ok(Outcome::Pass) => ("ok", None),
+                Ok(Outcome::Note(note)) => ("note", Some(note)),
+                Err(error) => ("FAIL", Some(format!("{error:#}"))),
+            };
+            if !self.json {
+                let detail = detail
+                    .as_ref()
+                    .map_or(String::new(), |text| format!(": {text}"));
+                println!("{verdict:<5}{}{detail}", case.name);
+            }
+            lines.push(Line {
+                name: case.name,
+                verdict,
+                detail,
+            });
+        }
+        context.finish()?;
+        let failed = lines.iter().filter(|line| line.verdict == "FAIL").count();
+        let passed = lines.len() - failed;
+        if self.json {
+            let report = serde_json::json!({ "passed": passed, "failed": failed, "cases": lines });
+            println!("{report}");
+        } else {
+            println!("{passed} passed, {failed} failed");
+        }
+        Ok(failed == 0)
+    }
+}
