@@ -105,6 +105,9 @@ pub fn measure(exchange: Exchange, server_core: Option<usize>) -> Result<f64> {
     })
 }
 
+/// What the server says when it is ready.
+const READY: u8 = 1;
+
 fn gone(error: &std::io::Error) -> bool {
     matches!(
         error.kind(),
@@ -114,10 +117,12 @@ fn gone(error: &std::io::Error) -> bool {
 
 fn serve(exchange: Exchange, mut socket: TcpStream) -> std::io::Result<()> {
     socket.set_nodelay(true)?;
-    socket.set_nonblocking(true)?;
     // Whichever direction carries the data uses the memory of a file.
     let mut inward = Ring::new(exchange.footprint.max(256 << 10));
     let mut outward = Ring::new(exchange.footprint.max(256 << 10));
+    // All memory is there: now time may count.
+    socket.write_all(&[READY])?;
+    socket.set_nonblocking(true)?;
     let (mut partial, mut owed) = (0, 0);
     loop {
         let Some(count) = inward.receive(&mut socket)? else {
@@ -136,11 +141,12 @@ fn serve(exchange: Exchange, mut socket: TcpStream) -> std::io::Result<()> {
 
 fn drive(exchange: Exchange, mut socket: TcpStream) -> std::io::Result<f64> {
     socket.set_nodelay(true)?;
-    socket.set_nonblocking(true)?;
     let mut outward = Ring::new((exchange.request * exchange.depth).max(256 << 10));
     let mut inward = Ring::new((exchange.reply * exchange.depth).max(256 << 10));
     let (mut partial, mut done) = (0, 0_u64);
     let mut owed = exchange.request * exchange.depth;
+    socket.read_exact(&mut [0])?;
+    socket.set_nonblocking(true)?;
     let start = Instant::now();
     loop {
         let sent = outward.send(&mut socket, owed)?;
