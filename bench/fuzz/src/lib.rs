@@ -1,5 +1,7 @@
 //! What the fuzz targets share.
 
+pub mod memory;
+
 use std::fmt::Debug;
 
 use millrace_wire::xdr::{Decode, Decoder, Encode, to_bytes};

@@ -1,7 +1,7 @@
 //! From the queue to the wire.
 
 use millrace_mempool::{Class, Pool, Slice};
-use millrace_reactor::fabric::{Access, Operation, Provider, SLICES_MAX, Slices, WorkRequest};
+use millrace_reactor::fabric::{Access, Operation, Provider, Slices, WorkRequest};
 use millrace_wire::rpcrdma::{CallChunks, ReadSegment, Segment, version1};
 use millrace_wire::xdr::{Encoder, pad};
 
@@ -307,14 +307,20 @@ impl Connection {
                 local.push(message.slice(START - header..START + slot.length));
             }
             Form::Inline => {
-                let mut pieces = whole_message(slot).ok_or(Stalled)?;
-                // The first piece begins at the XID, where the header ends.
-                pieces[0] = message.slice(START - header..START + pieces[0].len());
-                if pieces.len() > SLICES_MAX {
-                    pieces = collect(&self.pool, &pieces).ok_or(Stalled)?;
-                }
-                for piece in pieces {
-                    local.try_push(piece).map_err(|_| Stalled)?;
+                let mut fits = true;
+                pieces(slot, &mut |piece| fits &= local.try_push(piece).is_ok()).ok_or(Stalled)?;
+                if !fits {
+                    let whole = whole_message(slot).ok_or(Stalled)?;
+                    local = collect(&self.pool, &whole)
+                        .and_then(|copy| copy.into_iter().next())
+                        .into_iter()
+                        .collect();
+                    local
+                        .try_insert(0, message.slice(START - header..START))
+                        .map_err(|_| Stalled)?;
+                } else if let Some(first) = local.first_mut() {
+                    // It begins at the XID, where the header ends.
+                    *first = message.slice(START - header..START + first.len());
                 }
             }
         }
@@ -368,10 +374,10 @@ impl Iterator for Groups<'_> {
     }
 }
 
-/// The RPC message with its items and their pads in place; the first piece begins at the XID.
-fn whole_message(slot: &Slot) -> Option<Vec<Slice>> {
+/// Goes through the RPC message with its items and their pads in place; the first piece begins at
+/// the XID. `None` for items that cannot be where they are said to be.
+fn pieces(slot: &Slot, each: &mut dyn FnMut(Slice)) -> Option<()> {
     let message = slot.message.as_ref()?;
-    let mut pieces = Vec::with_capacity(slot.data.len() + 2 * slot.items.len() + 1);
     // Bytes of items and pads before the next part of the message.
     let mut apart = 0;
     let mut at = 0;
@@ -380,19 +386,26 @@ fn whole_message(slot: &Slot) -> Option<Vec<Slice>> {
         if to > slot.length || to < at {
             return None;
         }
-        pieces.push(message.slice(START + at..START + to));
-        pieces.extend_from_slice(slot.item(index));
+        each(message.slice(START + at..START + to));
+        slot.item(index).iter().cloned().for_each(&mut *each);
         let pad = pad(item.length as usize);
         if pad > 0 {
-            pieces.push(message.slice(START + slot.length..START + slot.length + pad));
+            each(message.slice(START + slot.length..START + slot.length + pad));
         }
         apart += item.length as usize + pad;
         at = to;
     }
-    if at < slot.length || pieces.is_empty() {
-        pieces.push(message.slice(START + at..START + slot.length));
+    if at < slot.length {
+        each(message.slice(START + at..START + slot.length));
     }
-    Some(pieces)
+    Some(())
+}
+
+/// The same in a vector.
+fn whole_message(slot: &Slot) -> Option<Vec<Slice>> {
+    let mut whole = Vec::with_capacity(slot.data.len() + 3 * slot.items.len() + 1);
+    pieces(slot, &mut |piece| whole.push(piece))?;
+    Some(whole)
 }
 
 /// Fresh memory of so many bytes.

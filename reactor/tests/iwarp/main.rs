@@ -2,4 +2,5 @@
 
 mod ending;
 mod pair;
+mod soak;
 mod transfer;

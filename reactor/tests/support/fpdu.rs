@@ -42,6 +42,9 @@ pub enum Header {
     },
 }
 
+/// A key and the offset under it.
+pub type Place = (u32, u64);
+
 impl Segment {
     /// A Send in one segment.
     pub fn send(sequence: u32, payload: &[u8]) -> Self {
@@ -72,6 +75,34 @@ impl Segment {
             sequence,
             &payload,
         )
+    }
+
+    /// The answer to a Read in one segment.
+    pub fn read_response(key: u32, offset: u64, payload: &[u8]) -> Self {
+        Self {
+            opcode: opcode::READ_RESPONSE,
+            ..Self::write(key, offset, payload)
+        }
+    }
+
+    /// Moves an untagged segment within its message.
+    pub fn set_message_offset(&mut self, to: usize) {
+        if let Header::Untagged { offset, .. } = &mut self.header {
+            *offset = u32::try_from(to).expect("32 bits");
+        }
+    }
+
+    /// Sink (key, offset), length and source (key, offset), if this is a Read Request.
+    pub fn read_of(&self) -> Option<(Place, u32, Place)> {
+        if self.opcode != opcode::READ_REQUEST {
+            return None;
+        }
+        let word = |at: usize| {
+            let bytes = self.payload[at..at + 4].try_into().expect("4 bytes");
+            u32::from_be_bytes(bytes)
+        };
+        let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
+        Some(((word(0), long(4)), word(12), (word(16), long(20))))
     }
 
     /// A Terminate message that copies no headers.

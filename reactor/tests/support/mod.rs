@@ -7,11 +7,14 @@
 )]
 
 pub mod fpdu;
+pub mod frames;
+pub mod markers;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use fpdu::Segment;
+use frames::Frame;
 
 /// One TCP connection of the scripted peer.
 pub struct Peer {
@@ -30,7 +33,14 @@ impl Peer {
 
     /// Takes the connection that a connector under test has begun.
     pub fn accept(listener: &TcpListener) -> Self {
-        Self::over(listener.accept().expect("a connection").0)
+        Self::try_accept(listener).expect("a connection")
+    }
+
+    /// The same, if there is one.
+    pub fn try_accept(listener: &TcpListener) -> Option<Self> {
+        listener.set_nonblocking(true).expect("a socket option");
+        let (stream, _) = listener.accept().ok()?;
+        Some(Self::over(stream))
     }
 
     fn over(stream: TcpStream) -> Self {
@@ -84,6 +94,13 @@ impl Peer {
     pub fn take(&mut self, count: usize) -> Option<Vec<u8>> {
         self.pump();
         (self.inbox.len() >= count).then(|| self.inbox.drain(..count).collect())
+    }
+
+    /// Takes a whole connection setup frame of the inbox.
+    pub fn take_frame(&mut self) -> Option<Frame> {
+        self.pump();
+        let length = Frame::length(&self.inbox)?;
+        self.take(length).map(|bytes| Frame::parse(&bytes))
     }
 
     /// Takes the first FPDU of the inbox, if it is there whole.

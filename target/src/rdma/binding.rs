@@ -4,6 +4,9 @@ use millrace_wire::nfs3::{self, Procedure};
 use millrace_wire::rpc::CallHeader;
 use millrace_wire::xdr::Decoder;
 
+/// Where the words end that stand at fixed places: no data of any item can be before.
+pub const FIXED_WORDS: u32 = 24;
+
 /// Program, version and procedure of a call, at their fixed places (RFC 5531 section 9).
 fn procedure(message: &[u8]) -> Option<(u32, u32, u32)> {
     let word = |at: usize| {

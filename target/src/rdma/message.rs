@@ -11,7 +11,7 @@ use millrace_wire::xdr::{Padding, round_up};
 use super::binding;
 use super::pull::Puller;
 use super::shared::Shared;
-use crate::call::{BulkArgument, another};
+use crate::call::BulkArgument;
 
 /// Bytes of a long message that are fetched to see what it is, when it is too long to be anything
 /// but a WRITE. All that stands before the data of a WRITE fits (RFC 1813 section 3.3.7: at most
@@ -20,7 +20,7 @@ const HEAD: usize = 4096;
 
 /// Longest message that is put together as a whole. The longest arguments without bulk data are
 /// two names or a path (RFC 1813): far below this.
-const WHOLE: usize = 64 * 1024;
+const WHOLE: usize = Class::Medium.size();
 
 /// Why there is no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,38 +49,45 @@ pub async fn inline<'a, S>(
     padding: Padding,
     lists: &Lists<'a>,
 ) -> Result<Message<'a>, Failed> {
-    let mut chunks = lists.reads.chunks().filter(|chunk| chunk.position > 0);
-    let Some(first) = chunks.next() else {
-        return Ok(Message {
-            buffer: None,
-            length: message.len(),
-            apart: None,
-        });
-    };
-    if chunks.next().is_none() && binding::keeps_apart(message) {
-        let taken = first.taken().ok_or(Failed::Chunks)?;
-        let bulk = BulkArgument {
-            position: taken.position,
-            length: taken.length,
-        };
-        let apart = Some((bulk, first, 0));
-        return Ok(Message {
-            buffer: None,
-            length: message.len(),
-            apart,
-        });
-    }
-    // Positions do not count alignment pads, so only the one who decodes knows where in a padded
-    // message they are.
-    if padding.align > 1 {
-        return Err(Failed::Chunks);
-    }
-    let (buffer, length) = put_back(puller, shared, message, lists).await?;
-    Ok(Message {
-        buffer: Some(buffer),
+    let length = message.len();
+    let mut whole = Message {
+        buffer: None,
         length,
         apart: None,
-    })
+    };
+    match others(message, lists)? {
+        Others::None => {}
+        Others::Apart(bulk, chunk) => whole.apart = Some((bulk, chunk, 0)),
+        // Positions do not count alignment pads, so only the one who decodes knows where in a
+        // padded message they are.
+        Others::PutBack if padding.align > 1 => return Err(Failed::Chunks),
+        Others::PutBack => {
+            let mut buffer = shared.pool.acquire(Class::Medium).await;
+            let start = buffer.get_mut(..length).ok_or(Failed::Chunks)?;
+            start.copy_from_slice(message);
+            return put_back(puller, buffer, length, lists).await;
+        }
+    }
+    Ok(whole)
+}
+
+/// What becomes of the chunks behind position zero.
+enum Others<'a> {
+    None,
+    Apart(BulkArgument, ReadChunk<'a>),
+    PutBack,
+}
+
+fn others<'a>(message: &[u8], lists: &Lists<'a>) -> Result<Others<'a>, Failed> {
+    let mut chunks = lists.reads.chunks().filter(|chunk| chunk.position > 0);
+    let Some(first) = chunks.next() else {
+        return Ok(Others::None);
+    };
+    let alone = chunks.next().is_none() && first.position >= binding::FIXED_WORDS;
+    if !alone || !binding::keeps_apart(message) {
+        return Ok(Others::PutBack);
+    }
+    Ok(Others::Apart(first.taken().ok_or(Failed::Chunks)?, first))
 }
 
 /// Fetches a long message from its position zero chunk (RFC 5666 section 5.1).
@@ -94,14 +101,15 @@ pub async fn long<'a, S>(
     let fetched = total.min(if total > WHOLE { HEAD } else { WHOLE });
     let buffer = fetch(puller, shared, zero, fetched).await?;
     if total == fetched {
-        let none = Padding::default();
-        let rest = inline(puller, shared, &buffer[..total], none, lists).await?;
-        return Ok(match rest.buffer {
-            Some(_) => rest,
-            None => Message {
-                buffer: Some(buffer),
-                ..rest
-            },
+        let apart = match others(&buffer[..total], lists)? {
+            Others::None => None,
+            Others::Apart(bulk, chunk) => Some((bulk, chunk, 0)),
+            Others::PutBack => return put_back(puller, buffer, total, lists).await,
+        };
+        return Ok(Message {
+            buffer: Some(buffer),
+            length: total,
+            apart,
         });
     }
     // Too long for anything but a WRITE whose data stands in the chunk: the part from the data on
@@ -147,49 +155,58 @@ async fn fetch<S>(
     whole.try_into_buffer().map_err(|_| Failed::Broken)
 }
 
-/// Puts all chunks behind position zero back into the stream. The round-up of each is supplied
-/// here (RFC 5666 section 3.7).
-async fn put_back<S>(
+/// Puts all chunks behind position zero back into the stream, whose other `inline` bytes begin the
+/// buffer. The round-up of each is supplied here (RFC 5666 section 3.7).
+async fn put_back<'a, S>(
     puller: &Puller<'_, S>,
-    shared: &Shared<S>,
-    message: &[u8],
+    mut buffer: Buffer,
+    inline: usize,
     lists: &Lists<'_>,
-) -> Result<(Buffer, usize), Failed> {
+) -> Result<Message<'a>, Failed> {
     let chunks = || lists.reads.chunks().filter(|chunk| chunk.position > 0);
+    // With a round-up that may be missing inline before each.
     let apart: u64 = chunks().map(|chunk| round_up(chunk.length()) + 3).sum();
-    let length = usize::try_from(apart)
-        .ok()
-        .and_then(|apart| apart.checked_add(message.len()));
-    let length = length
-        .filter(|length| *length <= WHOLE)
-        .ok_or(Failed::Chunks)?;
-    let whole = another(&shared.pool, length.max(Class::Medium.size())).await;
-    let whole = whole.into_slice(0..length);
-    let (mut at, mut taken) = (0, 0);
+    let free = (buffer.len().min(WHOLE) - inline) as u64;
+    if apart > free {
+        return Err(Failed::Chunks);
+    }
+    // What is inline moves to the end, and from there to its places, which are never behind it.
+    let end = buffer.len();
+    let mut rest = end - inline;
+    buffer.copy_within(..inline, rest);
+    let mut at = 0;
     for chunk in chunks() {
         let position = chunk.position as usize;
         // What stands inline before the chunk. A position inside an earlier chunk, or beyond what
         // the stream has, is wrong.
         let before = position.checked_sub(at).ok_or(Failed::Chunks)?;
-        let there = before.min(message.len() - taken);
+        let there = before.min(end - rest);
         // The round-up of the last item inline may have been left out.
         if before - there >= 4 {
             return Err(Failed::Chunks);
         }
-        whole.copy_from(at, &message[taken..taken + there]);
-        whole.fill_zero(at + there..position);
-        (at, taken) = (position, taken + there);
+        buffer.copy_within(rest..rest + there, at);
+        buffer[at + there..position].fill(0);
+        rest += there;
         let bytes = usize::try_from(chunk.length()).map_err(|_| Failed::Chunks)?;
-        let rounded = bytes.next_multiple_of(4);
-        whole.fill_zero(at + bytes..at + rounded);
-        let sink = whole.slice(at..at + bytes);
+        at = position + bytes.next_multiple_of(4);
+        buffer[position + bytes..at].fill(0);
+    }
+    buffer.copy_within(rest.., at);
+    let length = at + end - rest;
+    let whole = buffer.into_slice(0..length);
+    for chunk in chunks() {
+        let (position, bytes) = (chunk.position as usize, chunk.length() as usize);
+        let sink = whole.slice(position..position + bytes);
         puller
             .fetch(chunk, 0, &[sink])
             .await
             .map_err(|_| Failed::Broken)?;
-        at += rounded;
     }
-    whole.copy_from(at, &message[taken..]);
     let buffer = whole.try_into_buffer().map_err(|_| Failed::Broken)?;
-    Ok((buffer, at + message.len() - taken))
+    Ok(Message {
+        buffer: Some(buffer),
+        length,
+        apart: None,
+    })
 }

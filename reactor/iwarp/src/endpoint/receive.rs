@@ -133,6 +133,13 @@ fn head_bytes(opening: [u8; OPENING_BYTES]) -> Result<usize, Fault> {
     Ok(LENGTH_BYTES + ulpdu.min(ddp + more))
 }
 
+/// The same for a ULPDU that is too short for its headers. The pad after one of less than two bytes
+/// has come with the opening.
+fn shortest_head(opening: [u8; OPENING_BYTES]) -> usize {
+    let ulpdu = usize::from(u16::from_be_bytes([opening[0], opening[1]]));
+    OPENING_BYTES.max(LENGTH_BYTES + ulpdu)
+}
+
 impl<M: Memory> Endpoint<M> {
     /// Takes the next bytes of the stream, all of them.
     ///
@@ -194,17 +201,26 @@ impl<M: Memory> Endpoint<M> {
         }
         let [high, low, control, rdmap, ..] = inbound.head;
         if inbound.head_length == OPENING_BYTES {
-            match head_bytes([high, low, control, rdmap]) {
+            let opening = [high, low, control, rdmap];
+            match head_bytes(opening) {
                 Ok(needed) => inbound.head_needed = needed,
-                Err(fault) => self.break_off(fault, &[]),
+                // With check values the length may be what is damaged, so the FPDU is awaited.
+                Err(_) if inbound.check => inbound.head_needed = shortest_head(opening),
+                Err(fault) => {
+                    self.break_off(fault, &[]);
+                    return taken;
+                }
             }
-            return taken;
+            if inbound.head_length < inbound.head_needed {
+                return taken;
+            }
         }
         let ulpdu = usize::from(u16::from_be_bytes([high, low]));
         let (head, length) = (inbound.head, inbound.head_length);
-        inbound.payload_left = ulpdu + LENGTH_BYTES - length;
+        let checked = LENGTH_BYTES + ulpdu + pad_bytes(ulpdu);
+        inbound.payload_left = (LENGTH_BYTES + ulpdu).saturating_sub(length);
         inbound.payload_length = inbound.payload_left;
-        inbound.tail_needed = pad_bytes(ulpdu) + CRC_BYTES;
+        inbound.tail_needed = checked - length - inbound.payload_left + CRC_BYTES;
         inbound.crc = inbound.check.then(|| {
             let mut crc = Crc32c::new();
             crc.update(&head[..length]);
@@ -215,7 +231,10 @@ impl<M: Memory> Endpoint<M> {
         } else {
             Stage::Tail
         };
-        let admission = self.admit(&head[..length], self.inbound.payload_left);
+        let admission = match head_bytes([high, low, control, rdmap]) {
+            Ok(_) => self.admit(&head[..length], self.inbound.payload_left),
+            Err(fault) => Err(fault),
+        };
         if let Err(fault) = admission
             && !self.inbound.check
         {

@@ -79,11 +79,12 @@ impl Connection {
         let mut bytes = [0; SETUP_BYTES];
         let (rest, step) = match self.receive_some(&mut bytes) {
             Received::Nothing => return false,
-            Received::Failed(kind) => {
+            Received::Failed(kind) if kind != std::io::ErrorKind::ConnectionReset => {
                 self.setup_failed(Ended::Network(kind), shared);
                 return true;
             }
-            Received::End => {
+            // A responder that closes before it has read the whole request resets.
+            Received::Failed(_) | Received::End => {
                 let Phase::Initiating(_, initiator) = &mut self.phase else {
                     return false;
                 };

@@ -1,0 +1,320 @@
+//! Steady calls allocate nothing: counted at the allocator, without what the provider does.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::RawFd;
+use std::time::Instant;
+
+use millrace_bench::requester::{Call, Connection, Settings, State};
+use millrace_mempool::{Buffer, Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use millrace_reactor::fabric::loopback::{Loopback, Network};
+use millrace_reactor::fabric::{
+    Access, ConnectParameters, Event, ExposeError, Exposure, Incoming, Key, ListenerId, Operation,
+    PostError, PrivateData, Provider, QueuePairId, QueuePairLimits, Revoked, Slices, WorkRequest,
+};
+use millrace_wire::nfs3::{
+    FileHandle, Procedure, ReadArguments, ReaddirArguments, Stability, WriteArguments,
+};
+use millrace_wire::private_data;
+use millrace_wire::xdr::Bulk;
+
+thread_local! {
+    static COUNTING: Cell<bool> = const { Cell::new(false) };
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: all is passed on to the system's allocator; the counters need no memory.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if COUNTING.get() {
+            COUNT.set(COUNT.get() + 1);
+        }
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Runs with counting on or off.
+fn counting<T>(on: bool, run: impl FnOnce() -> T) -> T {
+    let before = COUNTING.replace(on);
+    let result = run();
+    COUNTING.set(before);
+    result
+}
+
+/// The loopback provider, whose own allocations do not count.
+struct Uncounted(Loopback);
+
+impl Provider for Uncounted {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+    fn listen(
+        &mut self,
+        address: SocketAddr,
+        limits: QueuePairLimits,
+        hand_over: bool,
+    ) -> io::Result<ListenerId> {
+        self.0.listen(address, limits, hand_over)
+    }
+    fn adopt(&mut self, incoming: Incoming, now: Instant) -> io::Result<()> {
+        self.0.adopt(incoming, now)
+    }
+    fn listener_address(&self, listener: ListenerId) -> Option<SocketAddr> {
+        self.0.listener_address(listener)
+    }
+    fn stop_listening(&mut self, listener: ListenerId) {
+        self.0.stop_listening(listener);
+    }
+    fn connect(
+        &mut self,
+        address: SocketAddr,
+        parameters: ConnectParameters,
+        now: Instant,
+    ) -> io::Result<QueuePairId> {
+        self.0.connect(address, parameters, now)
+    }
+    fn accept(&mut self, id: QueuePairId, parameters: ConnectParameters) -> Result<(), PostError> {
+        self.0.accept(id, parameters)
+    }
+    fn reject(&mut self, id: QueuePairId, private_data: &[u8]) {
+        self.0.reject(id, private_data);
+    }
+    fn post_receive(&mut self, id: QueuePairId, buffer: Buffer) -> Result<(), (PostError, Buffer)> {
+        counting(false, || self.0.post_receive(id, buffer))
+    }
+    fn post(&mut self, id: QueuePairId, chain: &mut Vec<WorkRequest>) -> Result<(), PostError> {
+        counting(false, || self.0.post(id, chain))
+    }
+    fn send_room(&self, id: QueuePairId) -> usize {
+        self.0.send_room(id)
+    }
+    fn expose(
+        &mut self,
+        id: QueuePairId,
+        local: Slices,
+        access: Access,
+    ) -> Result<Exposure, (ExposeError, Slices)> {
+        let before = COUNTING.replace(false);
+        let exposed = self.0.expose(id, local, access);
+        COUNTING.set(before);
+        exposed
+    }
+    fn revoke(&mut self, id: QueuePairId, key: Key) -> Revoked {
+        counting(false, || self.0.revoke(id, key))
+    }
+    fn close(&mut self, id: QueuePairId) {
+        self.0.close(id);
+    }
+    fn abort(&mut self, id: QueuePairId) {
+        self.0.abort(id);
+    }
+    fn poll(&mut self, now: Instant, events: &mut Vec<Event>) -> usize {
+        self.0.poll(now, events)
+    }
+    fn flush(&mut self, now: Instant) -> usize {
+        self.0.flush(now)
+    }
+    fn wake_descriptor(&self) -> Option<RawFd> {
+        self.0.wake_descriptor()
+    }
+    fn next_deadline(&self) -> Option<Instant> {
+        self.0.next_deadline()
+    }
+}
+
+const LIMITS: QueuePairLimits = QueuePairLimits {
+    send_depth: 64,
+    receive_depth: 64,
+    ird: 16,
+    ord: 16,
+    exposures: 64,
+    receive_size: 4096,
+};
+
+struct Bench {
+    client: Uncounted,
+    server: Loopback,
+    connection: Connection,
+    pool: Pool,
+    server_pool: Pool,
+    now: Instant,
+    ended: u64,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let network = Network::new();
+        let mut server = network.provider();
+        let registry = Registry::new(HugepagePolicy::Off);
+        let pool = || Pool::new(&registry, PoolConfig { bytes: 8 << 20 }).expect("memory");
+        let (pool, server_pool) = (pool(), pool());
+        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let listener = server.listen(anywhere, LIMITS, false).expect("a free port");
+        let address = server.listener_address(listener).expect("listening");
+        let mut client = Uncounted(network.provider());
+        let settings = Settings {
+            credits: 4,
+            calls: 4,
+            ..Settings::default()
+        };
+        let now = Instant::now();
+        let connection =
+            Connection::connect(&mut client, &pool, address, settings, now).expect("connects");
+        let mut bench = Self {
+            client,
+            server,
+            connection,
+            pool,
+            server_pool,
+            now,
+            ended: 0,
+        };
+        for _ in 0..10 {
+            bench.turn();
+        }
+        assert_eq!(bench.connection.state(), &State::Ready);
+        bench
+    }
+
+    /// Every call is answered at once by a failure, its write list and reply chunk left out.
+    fn turn(&mut self) {
+        let mut events = Vec::with_capacity(64);
+        self.server.poll(self.now, &mut events);
+        for event in events {
+            match event {
+                Event::ConnectRequest { queue_pair, .. } => {
+                    for _ in 0..32 {
+                        self.receive(queue_pair);
+                    }
+                    let told = private_data::PrivateData {
+                        remote_invalidation: false,
+                        send_size: 4096,
+                        receive_size: 4096,
+                    };
+                    let parameters = ConnectParameters {
+                        limits: LIMITS,
+                        private_data: told.to_bytes().into_iter().collect::<PrivateData>(),
+                    };
+                    self.server.accept(queue_pair, parameters).expect("asked");
+                }
+                Event::Received {
+                    queue_pair, buffer, ..
+                } => {
+                    self.receive(queue_pair);
+                    self.answer(queue_pair, buffer);
+                }
+                _ => {}
+            }
+        }
+        self.server.flush(self.now);
+        let mut events = Vec::with_capacity(64);
+        self.client.poll(self.now, &mut events);
+        let (connection, client) = (&mut self.connection, &mut self.client);
+        let mut ended = 0;
+        for event in events {
+            counting(true, || {
+                connection.handle(client, event, self.now, &mut |completion| {
+                    assert!(completion.result.is_ok());
+                    ended += 1;
+                });
+            });
+        }
+        counting(true, || connection.pump(client, &mut |_| {}));
+        self.ended += ended;
+        self.client.flush(self.now);
+    }
+
+    fn receive(&mut self, queue_pair: QueuePairId) {
+        let buffer = self.server_pool.try_acquire(Class::Control).expect("free");
+        self.server.post_receive(queue_pair, buffer).expect("room");
+    }
+
+    fn answer(&mut self, queue_pair: QueuePairId, mut buffer: Buffer) {
+        let xid = u32::from_be_bytes([buffer[0], buffer[1], buffer[2], buffer[3]]);
+        // RDMA_MSG without chunks; accepted, NFS3ERR_STALE.
+        let words = [xid, 1, 4, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0, 70];
+        for (place, word) in buffer.chunks_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
+        let local = std::iter::once(buffer.into_slice(0..4 * words.len())).collect();
+        let mut chain = vec![WorkRequest {
+            token: 0,
+            operation: Operation::Send {
+                invalidate: None,
+                solicited: false,
+            },
+            local,
+            signalled: false,
+        }];
+        self.server.post(queue_pair, &mut chain).expect("room");
+    }
+
+    fn memory(&self, length: usize) -> Slice {
+        let class = Class::for_size(length).expect("not too large");
+        let buffer = self.pool.try_acquire(class).expect("free");
+        buffer.into_slice(0..length)
+    }
+}
+
+#[test]
+fn steady_calls_allocate_nothing() {
+    let mut bench = Bench::new();
+    let file = FileHandle::new(&[1; 32]).expect("short");
+    let large = [bench.memory(65_536)];
+    let small = [bench.memory(1001)];
+    let read = ReadArguments {
+        file,
+        offset: 0,
+        count: 65_536,
+    };
+    let write = |count| WriteArguments {
+        file,
+        offset: 0,
+        count,
+        stable: Stability::Unstable,
+        data: Bulk::apart(count),
+    };
+    let readdir = ReaddirArguments {
+        directory: file,
+        cookie: 0,
+        verifier: [0; 8],
+        count: 32_768,
+    };
+    for round in 0..100 {
+        if round == 20 {
+            COUNT.set(0);
+        }
+        let now = bench.now;
+        let connection = &mut bench.connection;
+        counting(true, || {
+            let call = Call::nfs3(1, Procedure::Read, read, 0);
+            connection.submit(&call.with_sinks(&[&large]), now)?;
+            let call = Call::nfs3(2, Procedure::Write, write(65_536), 0);
+            connection.submit(&call.with_data(&large), now)?;
+            let call = Call::nfs3(3, Procedure::Write, write(1001), 0);
+            connection.submit(&call.with_data(&small), now)?;
+            connection.submit(&Call::nfs3(4, Procedure::Readdir, readdir, 32_768), now)
+        })
+        .expect("taken");
+        while bench.connection.pending() > 0 {
+            bench.turn();
+        }
+    }
+    assert_eq!(bench.ended, 400);
+    let forms = bench.connection.counters().forms;
+    assert_eq!(forms, [300, 100, 0], "each form that is meant to be steady");
+    assert_eq!(COUNT.get(), 0, "allocations in 320 calls");
+}

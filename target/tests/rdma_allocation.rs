@@ -1,0 +1,279 @@
+//! Steady calls over RDMA take no memory from the heap, from the receive to the reply: through
+//! the responder and the software iWARP provider, over TCP on this host, on one thread.
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::{Cell, RefCell};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::time::Instant;
+
+use millrace::handle::HandleKey;
+use millrace::rdma::{FabricSlot, Responder, Settings, Shared, request};
+use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use millrace_reactor::completion::Completions;
+use millrace_reactor::fabric::iwarp::{Iwarp, IwarpConfig};
+use millrace_reactor::fabric::{
+    Access, ConnectParameters, Event, Exposure, Operation, Provider, QueuePairId, QueuePairLimits,
+    WorkRequest,
+};
+use millrace_store::Store;
+use millrace_wire::nfs3::{
+    CreateArguments, CreateHow, CreateResults, Entry, FileHandle, Procedure, ReadArguments,
+    SetAttributes,
+};
+use millrace_wire::private_data::PrivateData;
+use millrace_wire::rpcrdma::{CallChunks, Segment};
+use millrace_wire::xdr::{Bulk, from_bytes};
+use support::message::{inline, nfs, parse, plain, reads};
+use support::served::{status, write};
+use support::{SECRET, memory_store, results, rules, service};
+
+thread_local! {
+    static COUNTING: Cell<bool> = const { Cell::new(false) };
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    ALLOCATIONS.set(ALLOCATIONS.get() + u64::from(COUNTING.get()));
+}
+
+struct Counting;
+
+// SAFETY: every call goes to the system's allocator as it is; counting touches thread-locals
+// without destructors, which allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const LIMITS: QueuePairLimits = QueuePairLimits {
+    send_depth: 1024,
+    receive_depth: 64,
+    ird: 16,
+    ord: 16,
+    exposures: 16,
+    receive_size: 4096,
+};
+
+/// The requester, and the responder's turn that is counted.
+struct Both<T> {
+    client: Iwarp,
+    pool: Pool,
+    queue_pair: QueuePairId,
+    events: Vec<Event>,
+    turn: T,
+}
+
+impl<T: FnMut(Instant)> Both<T> {
+    fn turn(&mut self) {
+        let now = Instant::now();
+        self.client.flush(now);
+        self.client.poll(now, &mut self.events);
+        COUNTING.set(true);
+        (self.turn)(now);
+        COUNTING.set(false);
+    }
+
+    fn established(&mut self) {
+        while !matches!(self.events.pop(), Some(Event::Established { .. })) {
+            self.turn();
+        }
+    }
+
+    fn exchange(&mut self, message: &[u8]) -> Vec<u8> {
+        let mut buffer = self.pool.try_acquire(Class::Control).unwrap();
+        buffer[..message.len()].copy_from_slice(message);
+        let operation = Operation::Send {
+            invalidate: None,
+            solicited: false,
+        };
+        let mut chain = vec![WorkRequest {
+            token: 0,
+            operation,
+            local: std::iter::once(buffer.into_slice(0..message.len())).collect(),
+            signalled: false,
+        }];
+        self.client.post(self.queue_pair, &mut chain).unwrap();
+        loop {
+            match self.events.pop() {
+                None => self.turn(),
+                Some(Event::Received { buffer, length, .. }) => {
+                    let received = buffer[..length as usize].to_vec();
+                    let posted = self.client.post_receive(self.queue_pair, buffer);
+                    posted.map_err(|(error, _)| error).unwrap();
+                    return received;
+                }
+                Some(other) => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn expose(&mut self, access: Access) -> (Slice, Exposure) {
+        let slice = self.pool.try_acquire(Class::Large).unwrap();
+        let slice = slice.into_slice(0..1 << 20);
+        let local = std::iter::once(slice.clone()).collect();
+        let exposed = self.client.expose(self.queue_pair, local, access);
+        (slice, exposed.map_err(|(error, _)| error).unwrap())
+    }
+}
+
+fn segments(exposure: &Exposure, lengths: &[u32]) -> Vec<Segment> {
+    let mut offset = exposure.offset;
+    let mut next = |&length: &u32| {
+        let segment = Segment {
+            handle: exposure.key.0,
+            length,
+            offset,
+        };
+        offset += u64::from(length);
+        segment
+    };
+    lengths.iter().map(&mut next).collect()
+}
+
+fn write_call(file: FileHandle, source: &Exposure, cut: &[u32]) -> Vec<u8> {
+    let length = cut.iter().sum();
+    let rpc = nfs(1, Procedure::Write, &write(file, 0, Bulk::apart(length)));
+    let chunks = CallChunks {
+        reads: &reads(rpc.len(), &segments(source, cut)),
+        ..CallChunks::default()
+    };
+    inline(&chunks, &rpc)
+}
+
+fn read_call(file: FileHandle, count: u32, sink: Option<(&Exposure, &[u32])>) -> Vec<u8> {
+    let arguments = ReadArguments {
+        file,
+        offset: 0,
+        count,
+    };
+    let rpc = nfs(2, Procedure::Read, &arguments);
+    match sink {
+        None => plain(&rpc),
+        Some((sink, cut)) => {
+            let chunks = CallChunks {
+                writes: &[&segments(sink, cut)],
+                ..CallChunks::default()
+            };
+            inline(&chunks, &rpc)
+        }
+    }
+}
+
+#[test]
+fn steady_calls_over_rdma_allocate_nothing() {
+    let registry = Registry::new(HugepagePolicy::Off);
+    let pool = || Pool::new(&registry, PoolConfig { bytes: 32 << 20 }).unwrap();
+    let store = memory_store(&registry);
+    let programs = service([(rules("/export"), store.clone())]);
+    let export = programs.exports().iter().next().unwrap().id.0;
+    let root = HandleKey::new(&SECRET).seal(export, store.root());
+    let root = FileHandle::new(&root).unwrap();
+    let settings = Settings::new(4096, 32, 1 << 20, true);
+    let shared = Rc::new(Shared::new(programs, pool(), Completions::new(), settings));
+
+    let mut server = Iwarp::new(IwarpConfig::default()).unwrap();
+    let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let listener = server.listen(anywhere, LIMITS, false).unwrap();
+    let address = server.listener_address(listener).unwrap();
+    let boxed: Box<dyn Provider> = Box::new(server);
+    let slot = FabricSlot::new(Rc::new(RefCell::new(boxed)), LIMITS, Some(listener));
+    let mut responder = Responder::new(Rc::clone(&shared), vec![slot], request, None);
+
+    let mut client = Iwarp::new(IwarpConfig::default()).unwrap();
+    let private_data = PrivateData {
+        remote_invalidation: false,
+        send_size: 4096,
+        receive_size: 4096,
+    };
+    let parameters = ConnectParameters {
+        limits: LIMITS,
+        private_data: private_data.to_bytes().into_iter().collect(),
+    };
+    let queue_pair = client.connect(address, parameters, Instant::now()).unwrap();
+    let client_pool = pool();
+    for _ in 0..8 {
+        let buffer = client_pool.try_acquire(Class::Control).unwrap();
+        let posted = client.post_receive(queue_pair, buffer);
+        posted.map_err(|(error, _)| error).unwrap();
+    }
+    let mut both = Both {
+        client,
+        pool: client_pool,
+        queue_pair,
+        events: Vec::with_capacity(64),
+        turn: |now| {
+            responder.poll(now, |_, _| unreachable!("nothing is handed over"));
+            responder.run();
+            responder.flush(now);
+        },
+    };
+    both.established();
+
+    let entry = Entry {
+        directory: root,
+        name: b"file",
+    };
+    let how = CreateHow::Guarded(SetAttributes::default());
+    let create = nfs(3, Procedure::Create, &CreateArguments { entry, how });
+    let created = parse(&both.exchange(&plain(&create)));
+    let created = from_bytes::<CreateResults>(results(&created.message)).unwrap();
+    let file = created.unwrap().object.unwrap();
+    let ((source, source_exposure), (sink, sink_exposure)) = (
+        both.expose(Access::RemoteRead),
+        both.expose(Access::RemoteWrite),
+    );
+    let data: Vec<u8> = (0..1_usize << 20)
+        .map(|index| (index % 251) as u8)
+        .collect();
+    source.copy_from(0, &data);
+
+    let quarter: &[u32] = &[1 << 18; 4];
+    let small = write(file, 0, Bulk::inline(&data[..1000]));
+    let calls = [
+        write_call(file, &source_exposure, quarter),
+        write_call(file, &source_exposure, &[4096]),
+        plain(&nfs(4, Procedure::Write, &small)),
+        read_call(file, 1 << 20, Some((&sink_exposure, quarter))),
+        read_call(file, 4096, Some((&sink_exposure, &[4096]))),
+        read_call(file, 3000, None),
+        plain(&nfs(5, Procedure::Getattr, &file)),
+    ];
+    // The loop grows its lists while it warms up.
+    for _ in 0..20 {
+        for call in &calls {
+            let reply = parse(&both.exchange(call));
+            assert_eq!(status(results(&reply.message)), 0);
+        }
+    }
+    assert!(ALLOCATIONS.get() > 0, "what warms up is counted");
+    for (number, call) in calls.iter().enumerate() {
+        let before = ALLOCATIONS.get();
+        for _ in 0..50 {
+            both.exchange(call);
+        }
+        assert_eq!(ALLOCATIONS.get() - before, 0, "call {number}");
+    }
+    let mut arrived = vec![0; data.len()];
+    sink.copy_to(0, &mut arrived);
+    assert!(arrived == data);
+}

@@ -1,0 +1,556 @@
+//! The responder's credits, its buffers, and what is left of calls that end badly (RFC 5666
+//! section 3.3). At every Send the recording provider checks that receives cover the credits
+//! announced (RR1-CRED-03, -08 and -09).
+
+mod support;
+
+use std::time::Duration;
+
+use millrace::call::Answer;
+use millrace::rdma::Settings;
+use millrace_mempool::Class;
+use millrace_wire::rpcrdma::CallChunks;
+use support::message::{
+    PROGRAM, check_chunk_error, inline, is_chunk_error, long, parse, plain, reads, rpc, word, words,
+};
+use support::raw::{Options, Stated, World};
+use support::script::{Plan, Script};
+use support::served::Nfs;
+use support::trace::Trace;
+
+const WRITE: (u32, u32, u32) = (100_003, 3, 7);
+
+fn scripted(plan: Plan, options: Options) -> (World<Script>, Script) {
+    let script = Script::default();
+    script.plan(plan);
+    let mut world = World::new(script.clone(), options);
+    world.connect();
+    (world, script)
+}
+
+fn held() -> Plan {
+    Plan {
+        hold: true,
+        ..Plan::default()
+    }
+}
+
+/// A call that wishes for credits.
+fn wishing(xid: u32, wish: u32) -> Vec<u8> {
+    let mut message = plain(&rpc(xid, PROGRAM, &[]));
+    message[8..12].copy_from_slice(&wish.to_be_bytes());
+    message
+}
+
+fn posted(world: &World<Script>) -> usize {
+    let notes = world.notes.borrow();
+    notes
+        .receives
+        .values()
+        .map(|receives| receives.posted)
+        .sum()
+}
+
+#[test]
+fn rr1_cred_01_and_25_the_credit_word_is_a_grant_within_bounds() {
+    let (mut world, _) = scripted(Plan::default(), Options::default());
+    for (wish, grant) in [(0, 1), (1, 1), (7, 7), (32, 32), (33, 32), (u32::MAX, 32)] {
+        let reply = world.exchange(0, &wishing(1, wish));
+        assert_eq!(word(&reply, 2), grant, "{wish}");
+        // An error is a reply, too.
+        let mut bad = wishing(2, wish);
+        bad[15] = 9;
+        let error = world.exchange(0, &bad);
+        check_chunk_error(&error, 2);
+        assert_eq!(word(&error, 2), grant, "{wish}");
+        bad[7] = 9;
+        assert_eq!(word(&world.exchange(0, &bad), 2), grant, "{wish}");
+    }
+    world.check_clean();
+}
+
+#[test]
+fn rr1_cred_04_an_idle_connection_has_receives_from_the_start() {
+    let (mut world, _) = scripted(Plan::default(), Options::default());
+    assert!(posted(&world) >= 1);
+    assert_eq!(world.connections()[0].credits(), (1, 1, 0));
+    for wish in [5, 0, 1, 32, 2] {
+        world.exchange(0, &wishing(1, wish));
+        assert!(posted(&world) > wish.max(1) as usize);
+        assert_eq!(world.connections()[0].credits().2, 0);
+    }
+    // A smaller wish frees receives once the smaller grant has been announced.
+    for _ in 0..40 {
+        world.exchange(0, &wishing(1, 1));
+    }
+    assert_eq!(posted(&world), 3);
+}
+
+#[test]
+fn rr1_cred_05_grants_go_up_and_down_and_no_call_is_lost() {
+    let (mut world, _) = scripted(Plan::default(), Options::default());
+    let settings = |credits| Settings::new(4096, credits, 1 << 20, true);
+    for credits in [32, 4, 1, 16, 2, 32] {
+        world.shared.settings.set(settings(credits));
+        world.exchange(0, &wishing(1, 64));
+        let grant = word(&world.exchange(0, &wishing(1, 64)), 2);
+        assert_eq!(grant, credits);
+        // As many calls as were granted, all at once.
+        for xid in 0..grant {
+            world.post(0, &wishing(xid, 64));
+        }
+        world.settle();
+        assert_eq!(world.received(0).len(), grant as usize);
+    }
+    world.check_clean();
+}
+
+#[test]
+fn rr1_cred_05_a_falling_grant_covers_calls_sent_under_the_old_one() {
+    let (mut world, script) = scripted(Plan::default(), Options::default());
+    assert_eq!(word(&world.exchange(0, &wishing(1, 32)), 2), 32);
+    script.plan(held());
+    for xid in 0..16 {
+        world.post(0, &wishing(xid, 32));
+    }
+    world.settle();
+    // The rest of the old grant is used while replies with the new one are under way.
+    world
+        .shared
+        .settings
+        .set(Settings::new(4096, 1, 1 << 20, true));
+    world.network.set_latency(Duration::from_millis(1));
+    script.release(8);
+    world.settle();
+    for xid in 16..32 {
+        world.post(0, &wishing(xid, 32));
+    }
+    world.pass(Duration::from_millis(2));
+    assert!(world.is_open(0));
+    while script.held() > 0 {
+        script.release(script.held());
+        world.pass(Duration::from_millis(2));
+    }
+    world.pass(Duration::from_millis(2));
+    let replies = world.received(0);
+    assert_eq!(replies.len(), 32);
+    assert!(replies.iter().all(|reply| word(reply, 2) == 1));
+    world.network.set_latency(Duration::ZERO);
+    world.pass(Duration::from_millis(2));
+    world.check_clean();
+}
+
+#[test]
+fn rr1_cred_11_replies_leave_however_empty_the_pool() {
+    // As many connections as come to stand in the smallest pool, all wishing for everything.
+    let options = Options {
+        pool: 2 << 20,
+        settings: Settings::new(4096, 4096, 1 << 20, true),
+        ..Options::default()
+    };
+    let (mut world, script) = scripted(Plan::default(), options);
+    let mut clients = vec![0];
+    loop {
+        let client = world.connect_with(Stated {
+            receives: 100,
+            ..Stated::default()
+        });
+        if !world.is_open(client) {
+            break;
+        }
+        clients.push(client);
+        if clients.len() == 20 {
+            // From here on there is less and less for newcomers.
+            for _ in 0..3 {
+                world.exchange(0, &wishing(1, 10));
+            }
+        }
+    }
+    let mut xid = 0;
+    for _ in 0..3 {
+        for &client in &clients {
+            xid += 1;
+            let reply = world.exchange(client, &wishing(xid, 4096));
+            assert_eq!(parse(&reply).xid, xid);
+        }
+    }
+    assert!(clients.len() > 10, "{} connections", clients.len());
+    let control = world.shared.pool.gauges();
+    let control = control.class(Class::Control);
+    assert!(control.in_use() + 2 >= control.capacity(), "{control:?}");
+    // Every connection uses its whole grant, of at least one, at the same time.
+    script.plan(held());
+    let mut expected = Vec::new();
+    let connections = world.connections();
+    for &client in &clients {
+        let (_, granted, _) = connections[client].credits();
+        assert!(granted >= 1);
+        for _ in 0..granted {
+            xid += 1;
+            world.post(client, &wishing(xid, 4096));
+        }
+        expected.push(granted as usize);
+    }
+    world.settle();
+    let gauges = world.shared.pool.gauges();
+    assert!(gauges.class(Class::Control).waiters() > 0, "{gauges:?}");
+    while script.held() > 0 {
+        script.release(1);
+        world.settle();
+    }
+    for (&client, &expected) in clients.iter().zip(&expected) {
+        assert_eq!(world.received(client).len(), expected);
+        assert!(world.is_open(client));
+    }
+    world.check_clean();
+}
+
+#[test]
+fn rr1_cred_11_long_calls_do_not_wait_for_each_other_for_ever() {
+    let options = Options {
+        pool: 2 << 20,
+        settings: Settings::new(4096, 256, 1 << 20, true),
+        ..Options::default()
+    };
+    let (mut world, script) = scripted(Plan::default(), options);
+    world.exchange(0, &wishing(1, 256));
+    let granted = word(&world.exchange(0, &wishing(1, 256)), 2);
+    assert!(granted > 16);
+    // Long calls with an item apart, whose replies are long.
+    script.plan(Plan {
+        length: 20_000,
+        ..Plan::default()
+    });
+    let call = rpc(7, PROGRAM, &[5; 5000]);
+    let (source, item) = (world.source(0, &call), world.source(0, &[6; 40]));
+    let sink = world.sink(0, 20_000);
+    let entries = [
+        reads(0, &[source.whole()]),
+        reads(call.len() - 8, &[item.whole()]),
+    ]
+    .concat();
+    let chunks = CallChunks {
+        reads: &entries,
+        reply: Some(&[sink.whole()]),
+        ..CallChunks::default()
+    };
+    for _ in 0..granted {
+        world.post(0, &long(7, &chunks));
+    }
+    world.settle();
+    let replies = world.received(0);
+    assert_eq!(replies.len(), granted as usize);
+    assert!(replies.iter().all(|reply| !is_chunk_error(reply)));
+    world.check_clean();
+}
+
+#[test]
+fn rr1_cred_14_three_times_the_grant_harms_nobody_else() {
+    let (mut world, script) = scripted(held(), Options::default());
+    let other = world.connect();
+    for round in 0..3 {
+        let client = world.connect();
+        script.plan(Plan::default());
+        let granted = word(&world.exchange(client, &wishing(1, 8)), 2);
+        script.plan(held());
+        for xid in 0..3 * granted {
+            world.post(client, &wishing(xid, 8));
+        }
+        world.settle();
+        assert!(
+            !world.is_open(client),
+            "round {round}: more than was announced"
+        );
+        script.release(script.held());
+        world.settle();
+        assert_eq!(world.calls(), 0);
+        script.plan(Plan::default());
+        assert_eq!(parse(&world.exchange(other, &wishing(3, 8))).xid, 3);
+    }
+    world.check_clean();
+}
+
+#[test]
+fn rr1_cred_22_reads_open_at_once_stay_within_the_depth() {
+    for ord in [1, 2, 16] {
+        let options = Options {
+            ord,
+            ..Options::default()
+        };
+        let mut nfs = Nfs::with(options);
+        let file = nfs.create(b"f");
+        let source = nfs.world.source(0, &[7; 4000]);
+        // The fabric holds back what exceeds the depth; all segments arrive.
+        nfs.write_from(file, 4000, &source, &[100; 40]);
+        assert_eq!(nfs.content(file), [7; 4000]);
+    }
+}
+
+#[test]
+fn rr1_cred_26_a_message_of_exactly_the_limit_arrives_and_one_more_byte_ends_it() {
+    let (mut world, script) = scripted(Plan::default(), Options::default());
+    let message = plain(&rpc(1, PROGRAM, &vec![1; 4096 - 28 - 68]));
+    assert_eq!(message.len(), 4096);
+    assert_eq!(parse(&world.exchange(0, &message)).xid, 1);
+    assert_eq!(script.seen().len(), 1);
+    let other = world.connect();
+    world.send(0, &[&message[..], &[1]].concat());
+    assert!(!world.is_open(0));
+    assert!(world.is_open(other));
+    world.check_clean();
+}
+
+#[test]
+fn rr1_cred_28_a_new_connection_begins_with_one_credit() {
+    let (mut world, _) = scripted(Plan::default(), Options::default());
+    assert_eq!(word(&world.exchange(0, &wishing(1, 32)), 2), 32);
+    world.abort(0);
+    world.settle();
+    world.connect();
+    assert_eq!(world.connections()[0].credits(), (1, 1, 0));
+    assert_eq!(posted(&world), 3);
+}
+
+#[test]
+fn old_09_two_calls_at_once_on_a_fresh_connection_are_served() {
+    let (mut world, _) = scripted(Plan::default(), Options::default());
+    world.post(0, &wishing(1, 8));
+    world.post(0, &wishing(2, 8));
+    world.settle();
+    assert_eq!(world.received(0).len(), 2);
+    assert!(world.is_open(0));
+}
+
+#[test]
+fn old_11_one_message_beyond_the_grant_is_borne() {
+    let (mut world, script) = scripted(Plan::default(), Options::default());
+    let granted = word(&world.exchange(0, &wishing(1, 4)), 2);
+    script.plan(held());
+    for xid in 0..granted {
+        world.post(0, &wishing(xid, 4));
+    }
+    // A stray RDMA_DONE, and one more after its receive was posted again.
+    for _ in 0..2 {
+        world.post(0, &words(&[9, 1, 4, 3]));
+        world.settle();
+    }
+    assert!(world.is_open(0));
+    script.release(granted as usize);
+    world.settle();
+    assert_eq!(world.received(0).len(), granted as usize);
+    world.check_clean();
+}
+
+#[test]
+fn a_short_send_queue_serves_all_in_order_and_lets_go_at_the_end() {
+    for send_depth in [1, 2, 3, 7] {
+        let options = Options {
+            send_depth,
+            ..Options::default()
+        };
+        let mut nfs = Nfs::with(options);
+        let file = nfs.file(b"f", &[9; 3000]);
+        let (source, sink) = (nfs.world.source(0, &[7; 3000]), nfs.world.sink(0, 3000));
+        nfs.world.network.set_latency(Duration::from_millis(1));
+        let mut xids = Vec::new();
+        for _ in 0..8 {
+            let rpc = nfs.read_message(file, 3000);
+            xids.push(word(&rpc, 0));
+            let chunks = CallChunks {
+                writes: &[&sink.cut(&[300; 10])],
+                ..CallChunks::default()
+            };
+            nfs.world.post(0, &inline(&chunks, &rpc));
+            let (rpc, position) = nfs.write_message(file, 3000);
+            xids.push(word(&rpc, 0));
+            let entries = reads(position, &source.cut(&[300; 10]));
+            let chunks = CallChunks {
+                reads: &entries,
+                ..CallChunks::default()
+            };
+            nfs.world.post(0, &inline(&chunks, &rpc));
+        }
+        for _ in 0..2000 {
+            nfs.world.pass(Duration::from_micros(500));
+        }
+        let mut answered: Vec<u32> = nfs
+            .world
+            .received(0)
+            .iter()
+            .map(|reply| parse(reply).xid)
+            .collect();
+        answered.sort_unstable();
+        assert_eq!(answered, xids, "{send_depth}");
+        let connection = nfs.world.connections()[0].clone();
+        assert!(!connection.has_waiting_senders());
+        assert!(connection.counters().send_waits.get() > 0);
+        nfs.world.network.set_latency(Duration::ZERO);
+        nfs.world.pass(Duration::from_millis(10));
+        nfs.world.check_clean();
+    }
+}
+
+#[test]
+fn replies_leave_in_the_order_in_which_they_were_ready() {
+    let options = Options {
+        send_depth: 1,
+        ..Options::default()
+    };
+    let (mut world, _) = scripted(Plan::default(), options);
+    world.exchange(0, &wishing(1, 32));
+    for xid in 0..30 {
+        world.post(0, &wishing(xid, 32));
+    }
+    world.settle();
+    let xids: Vec<u32> = world
+        .received(0)
+        .iter()
+        .map(|reply| word(reply, 0))
+        .collect();
+    assert_eq!(xids, (0..30).collect::<Vec<_>>());
+}
+
+/// Calls of every kind, to be broken off.
+fn everything(world: &mut World<Script>, client: usize) -> Vec<Vec<u8>> {
+    let source = world.source(client, &[7; 8000]);
+    let sink = world.sink(client, 8000);
+    let write = rpc(3, WRITE, &[0; 40]);
+    let call = rpc(4, PROGRAM, &[1; 4000]);
+    let whole = world.source(client, &call);
+    let data = reads(write.len(), &source.cut(&[1000; 4]));
+    let item = reads(100, &source.cut(&[10, 10]));
+    let zero = reads(0, &whole.cut(&[1000, 3068]));
+    let reply_chunk = [sink.whole()];
+    let with = |reads| CallChunks {
+        reads,
+        reply: Some(&reply_chunk),
+        ..CallChunks::default()
+    };
+    vec![
+        plain(&rpc(1, PROGRAM, &[])),
+        inline(&with(&data), &write),
+        inline(&with(&item), &rpc(5, PROGRAM, &[1; 100])),
+        long(4, &with(&zero)),
+        inline(&with(&[]), &rpc(6, PROGRAM, &[])),
+        words(&[7, 1, 16, 9, 0, 0, 0]),
+        words(&[7, 1, 16, 3]),
+    ]
+}
+
+#[test]
+fn nothing_is_left_of_a_connection_that_ends_in_any_phase() {
+    let plan = Plan {
+        length: 6000,
+        pull: true,
+        ..Plan::default()
+    };
+    let (mut world, script) = scripted(plan, Options::default());
+    world.abort(0);
+    world.settle();
+    for hold in [false, true] {
+        script.plan(Plan { hold, ..plan });
+        for turns in 0..24 {
+            for from_client in [false, true] {
+                world.network.set_latency(Duration::ZERO);
+                let client = world.connect();
+                world.exchange_wish(client, &script, Plan { hold, ..plan });
+                let calls = everything(&mut world, client);
+                world.network.set_latency(Duration::from_micros(100));
+                for call in &calls {
+                    world.post(client, call);
+                }
+                for _ in 0..turns {
+                    world.now += Duration::from_micros(50);
+                    world.turn();
+                }
+                if from_client {
+                    world.abort(client);
+                } else {
+                    world.connections()[0].close(turns % 2 == 0);
+                }
+                for _ in 0..40 {
+                    world.pass(Duration::from_micros(50));
+                }
+                // An orderly close ends when its time is up at the latest.
+                world.pass(Duration::from_secs(20));
+                script.release(script.held());
+                world.settle();
+                assert_eq!(world.calls(), 0, "{turns} turns");
+                assert_eq!(world.shared.completions.pending(), 0);
+                assert_eq!(world.in_use(), 0, "{turns} turns");
+            }
+        }
+    }
+    world.check_clean();
+}
+
+impl World<Script> {
+    /// Opens the window of a connection.
+    fn exchange_wish(&mut self, client: usize, script: &Script, then: Plan) {
+        script.plan(Plan::default());
+        self.exchange(client, &wishing(1, 16));
+        script.plan(then);
+    }
+}
+
+#[test]
+fn a_panic_in_a_program_ends_its_connection_only() {
+    let (mut world, script) = scripted(held(), Options::default());
+    let other = world.connect();
+    world.send(other, &wishing(1, 8));
+    world.send(0, &wishing(2, 8));
+    script.plan(Plan {
+        panic: true,
+        ..Plan::default()
+    });
+    world.send(0, &wishing(3, 8));
+    assert!(!world.is_open(0));
+    assert!(world.is_open(other));
+    script.plan(Plan::default());
+    assert_eq!(parse(&world.exchange(other, &wishing(4, 8))).xid, 4);
+    script.release(2);
+    world.settle();
+    assert_eq!(parse(&world.received(other)[0]).xid, 1);
+    world.check_clean();
+}
+
+#[test]
+fn answers_without_a_message_leave_nothing_behind() {
+    let (mut world, script) = scripted(Plan::default(), Options::default());
+    for (answer, answers) in [
+        (Answer::Silent, 0),
+        (Answer::TooLarge, 1),
+        (Answer::Broken, 0),
+    ] {
+        script.plan(Plan {
+            answer,
+            ..Plan::default()
+        });
+        for xid in 0..50 {
+            world.send(0, &wishing(xid, 8));
+            let received = world.received(0);
+            assert_eq!(received.len(), answers);
+            assert!(received.iter().all(|reply| is_chunk_error(reply)));
+        }
+    }
+    assert_eq!(world.connections()[0].credits().2, 0);
+    script.plan(Plan::default());
+    assert_eq!(word(&world.exchange(0, &wishing(1, 8)), 2), 8);
+    world.check_clean();
+}
+
+#[test]
+fn refusing_takes_no_calls_and_no_connections_and_finishes_what_runs() {
+    let (mut world, script) = scripted(held(), Options::default());
+    world.send(0, &wishing(1, 8));
+    world.refuse();
+    world.send(0, &wishing(2, 8));
+    script.release(1);
+    world.settle();
+    let replies = world.received(0);
+    assert_eq!((replies.len(), word(&replies[0], 0)), (1, 1));
+    let late = world.connect_with(Stated::default());
+    assert!(!world.is_open(late));
+    assert!(!world.trace().contains(&Trace::Expose));
+    world.check_clean();
+}
