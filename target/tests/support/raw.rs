@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use millrace::call::Serve;
-use millrace::rdma::{Connection, FabricSlot, Inline, Responder, Settings, Shared, request};
+use millrace::rdma::{Connection, FabricSlot, Inline, Responder, Settings, Shared, work};
 use millrace_mempool::{Buffer, Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
 use millrace_reactor::completion::Completions;
 use millrace_reactor::fabric::loopback::{Loopback, Network};
@@ -207,7 +207,7 @@ impl<S: Serve> World<S> {
         let address = recorder.listener_address(listener).unwrap();
         let fabric: Box<dyn Provider> = Box::new(recorder);
         let slot = FabricSlot::new(Rc::new(RefCell::new(fabric)), limits, Some(listener));
-        let responder = Responder::new(Rc::clone(&shared), vec![slot], request, None);
+        let responder = Responder::new(Rc::clone(&shared), vec![slot], work, None);
         Self {
             network,
             now: Instant::now(),
