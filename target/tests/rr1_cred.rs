@@ -1,12 +1,10 @@
-//! The responder's credits, its buffers, and what is left of calls that end badly (RFC 5666
-//! section 3.3). At every Send the recording provider checks that receives cover the credits
+//! The responder's credits, its buffers and its send queue (RFC 5666 section 3.3). At every Send the recording provider checks that receives cover the credits
 //! announced (RR1-CRED-03, -08 and -09).
 
 mod support;
 
 use std::time::Duration;
 
-use millrace::call::Answer;
 use millrace::rdma::Settings;
 use millrace_mempool::Class;
 use millrace_wire::rpcrdma::CallChunks;
@@ -16,9 +14,6 @@ use support::message::{
 use support::raw::{Options, Stated, World};
 use support::script::{Plan, Script};
 use support::served::Nfs;
-use support::trace::Trace;
-
-const WRITE: (u32, u32, u32) = (100_003, 3, 7);
 
 fn scripted(plan: Plan, options: Options) -> (World<Script>, Script) {
     let script = Script::default();
@@ -408,149 +403,4 @@ fn replies_leave_in_the_order_in_which_they_were_ready() {
         .map(|reply| word(reply, 0))
         .collect();
     assert_eq!(xids, (0..30).collect::<Vec<_>>());
-}
-
-/// Calls of every kind, to be broken off.
-fn everything(world: &mut World<Script>, client: usize) -> Vec<Vec<u8>> {
-    let source = world.source(client, &[7; 8000]);
-    let sink = world.sink(client, 8000);
-    let write = rpc(3, WRITE, &[0; 40]);
-    let call = rpc(4, PROGRAM, &[1; 4000]);
-    let whole = world.source(client, &call);
-    let data = reads(write.len(), &source.cut(&[1000; 4]));
-    let item = reads(100, &source.cut(&[10, 10]));
-    let zero = reads(0, &whole.cut(&[1000, 3068]));
-    let reply_chunk = [sink.whole()];
-    let with = |reads| CallChunks {
-        reads,
-        reply: Some(&reply_chunk),
-        ..CallChunks::default()
-    };
-    vec![
-        plain(&rpc(1, PROGRAM, &[])),
-        inline(&with(&data), &write),
-        inline(&with(&item), &rpc(5, PROGRAM, &[1; 100])),
-        long(4, &with(&zero)),
-        inline(&with(&[]), &rpc(6, PROGRAM, &[])),
-        words(&[7, 1, 16, 9, 0, 0, 0]),
-        words(&[7, 1, 16, 3]),
-    ]
-}
-
-#[test]
-fn nothing_is_left_of_a_connection_that_ends_in_any_phase() {
-    let plan = Plan {
-        length: 6000,
-        pull: true,
-        ..Plan::default()
-    };
-    let (mut world, script) = scripted(plan, Options::default());
-    world.abort(0);
-    world.settle();
-    for hold in [false, true] {
-        script.plan(Plan { hold, ..plan });
-        for turns in 0..24 {
-            for from_client in [false, true] {
-                world.network.set_latency(Duration::ZERO);
-                let client = world.connect();
-                world.exchange_wish(client, &script, Plan { hold, ..plan });
-                let calls = everything(&mut world, client);
-                world.network.set_latency(Duration::from_micros(100));
-                for call in &calls {
-                    world.post(client, call);
-                }
-                for _ in 0..turns {
-                    world.now += Duration::from_micros(50);
-                    world.turn();
-                }
-                if from_client {
-                    world.abort(client);
-                } else {
-                    world.connections()[0].close(turns % 2 == 0);
-                }
-                for _ in 0..40 {
-                    world.pass(Duration::from_micros(50));
-                }
-                // An orderly close ends when its time is up at the latest.
-                world.pass(Duration::from_secs(20));
-                script.release(script.held());
-                world.settle();
-                assert_eq!(world.calls(), 0, "{turns} turns");
-                assert_eq!(world.shared.completions.pending(), 0);
-                assert_eq!(world.in_use(), 0, "{turns} turns");
-            }
-        }
-    }
-    world.check_clean();
-}
-
-impl World<Script> {
-    /// Opens the window of a connection.
-    fn exchange_wish(&mut self, client: usize, script: &Script, then: Plan) {
-        script.plan(Plan::default());
-        self.exchange(client, &wishing(1, 16));
-        script.plan(then);
-    }
-}
-
-#[test]
-fn a_panic_in_a_program_ends_its_connection_only() {
-    let (mut world, script) = scripted(held(), Options::default());
-    let other = world.connect();
-    world.send(other, &wishing(1, 8));
-    world.send(0, &wishing(2, 8));
-    script.plan(Plan {
-        panic: true,
-        ..Plan::default()
-    });
-    world.send(0, &wishing(3, 8));
-    assert!(!world.is_open(0));
-    assert!(world.is_open(other));
-    script.plan(Plan::default());
-    assert_eq!(parse(&world.exchange(other, &wishing(4, 8))).xid, 4);
-    script.release(2);
-    world.settle();
-    assert_eq!(parse(&world.received(other)[0]).xid, 1);
-    world.check_clean();
-}
-
-#[test]
-fn answers_without_a_message_leave_nothing_behind() {
-    let (mut world, script) = scripted(Plan::default(), Options::default());
-    for (answer, answers) in [
-        (Answer::Silent, 0),
-        (Answer::TooLarge, 1),
-        (Answer::Broken, 0),
-    ] {
-        script.plan(Plan {
-            answer,
-            ..Plan::default()
-        });
-        for xid in 0..50 {
-            world.send(0, &wishing(xid, 8));
-            let received = world.received(0);
-            assert_eq!(received.len(), answers);
-            assert!(received.iter().all(|reply| is_chunk_error(reply)));
-        }
-    }
-    assert_eq!(world.connections()[0].credits().2, 0);
-    script.plan(Plan::default());
-    assert_eq!(word(&world.exchange(0, &wishing(1, 8)), 2), 8);
-    world.check_clean();
-}
-
-#[test]
-fn refusing_takes_no_calls_and_no_connections_and_finishes_what_runs() {
-    let (mut world, script) = scripted(held(), Options::default());
-    world.send(0, &wishing(1, 8));
-    world.refuse();
-    world.send(0, &wishing(2, 8));
-    script.release(1);
-    world.settle();
-    let replies = world.received(0);
-    assert_eq!((replies.len(), word(&replies[0], 0)), (1, 1));
-    let late = world.connect_with(Stated::default());
-    assert!(!world.is_open(late));
-    assert!(!world.trace().contains(&Trace::Expose));
-    world.check_clean();
 }

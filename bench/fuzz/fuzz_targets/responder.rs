@@ -1,0 +1,163 @@
+//! Any messages to the whole responder: transport header, chunks over memory that is there or is
+//! not, RPC, NFS over a memory store. It answers, or drops, or ends that one connection, and keeps
+//! nothing.
+
+#![no_main]
+
+use std::cell::RefCell;
+
+use libfuzzer_sys::fuzz_target;
+use millrace_wire::nfs3::FileHandle;
+use millrace_wire::rpcrdma::version1::Header;
+use millrace_wire::rpcrdma::{Rules, Segment};
+use support::message::{rpc, word};
+use support::raw::{Memory, Stated};
+use support::served::Nfs;
+
+#[path = "../../../target/tests/support/mod.rs"]
+#[allow(unused_imports)]
+mod support;
+
+/// Inputs after which everything begins anew, as the in-memory network keeps a little of each
+/// provider that it ever had.
+const LIFETIME: usize = 10_000;
+
+/// Bytes of memory that can be read, and that can be written.
+const MEMORY: usize = 8192;
+
+struct Target {
+    nfs: Nfs,
+    file: FileHandle,
+    in_use: u64,
+    inputs: usize,
+}
+
+thread_local! {
+    static TARGET: RefCell<Option<Target>> = const { RefCell::new(None) };
+}
+
+fuzz_target!(|input: &[u8]| {
+    TARGET.with_borrow_mut(|target| {
+        if target.as_ref().is_none_or(|target| target.inputs == LIFETIME) {
+            *target = Some(Target::new());
+        }
+        if let Some(target) = target {
+            target.run(input);
+        }
+    });
+});
+
+impl Target {
+    fn new() -> Self {
+        let mut nfs = Nfs::new();
+        let file = nfs.file(b"file", &[5; 5000]);
+        nfs.link(b"link", &[6; 100]);
+        let in_use = nfs.world.in_use();
+        Self {
+            nfs,
+            file,
+            in_use,
+            inputs: 0,
+        }
+    }
+
+    /// The input is a list of messages: a byte of choices, two of length, and the message.
+    fn run(&mut self, mut input: &[u8]) {
+        self.inputs += 1;
+        let (stated, mut sent) = (Stated::default(), 0);
+        let client = self.nfs.world.connect_with(Stated {
+            inline: [None, Some(1024), Some(4096), Some(65_536)][input.len() % 4],
+            invalidation: input.len() % 3 == 0,
+            receives: 16,
+            ..stated
+        });
+        let content: Vec<u8> = input.iter().copied().cycle().take(MEMORY).collect();
+        let source = self.nfs.world.source(client, &content);
+        let sink = self.nfs.world.sink(client, MEMORY);
+        while let [choices, high, low, rest @ ..] = input {
+            let length = usize::from(u16::from_be_bytes([*high, *low])) % 4096;
+            let (message, later) = rest.split_at(length.min(rest.len()));
+            input = later;
+            let mut message = message.to_vec();
+            if choices & 1 != 0 {
+                self.name_file(&mut message, *choices);
+            }
+            if choices & 2 != 0 {
+                point(&mut message, &source, &sink);
+            }
+            message.truncate(4096);
+            self.nfs.world.post(client, &message);
+            sent += 1;
+            if choices & 4 != 0 {
+                self.nfs.world.settle();
+            } else if choices & 8 != 0 {
+                self.nfs.world.turn();
+            }
+        }
+        self.nfs.world.settle();
+        assert!(self.nfs.world.received(client).len() <= sent);
+        self.nfs.world.abort(client);
+        self.nfs.world.settle();
+        self.nfs.world.clients.truncate(1);
+        self.nfs.world.trace();
+        assert!(self.nfs.world.is_open(0), "another connection suffered");
+        assert_eq!(self.nfs.world.calls(), 0);
+        assert_eq!(self.nfs.world.shared.completions.pending(), 0);
+        assert_eq!(self.nfs.world.in_use(), self.in_use, "buffers are left");
+    }
+
+    /// Makes what follows a header a call of NFS whose first argument is a handle that is known.
+    fn name_file(&self, message: &mut Vec<u8>, choices: u8) {
+        let Ok(header) = Header::parse(message, &Rules::default()) else {
+            return;
+        };
+        let millrace_wire::rpcrdma::version1::Body::Message { message: body, .. } = header.body
+        else {
+            return;
+        };
+        let at = message.len() - body.len();
+        let (procedure, arguments) = match body {
+            [procedure, arguments @ ..] => (u32::from(*procedure % 22), arguments),
+            [] => return,
+        };
+        let handle = if choices & 16 == 0 {
+            self.file
+        } else {
+            self.nfs.root
+        };
+        let handle = handle.as_bytes();
+        let length = (handle.len() as u32).to_be_bytes();
+        let arguments = [&length[..], handle, arguments].concat();
+        let call = rpc(word(message, 0), (100_003, 3, procedure), &arguments);
+        message.truncate(at);
+        message.extend(call);
+    }
+}
+
+/// Makes the segments of a sound header ones of memory that is there: read chunks of the source,
+/// the others of the sink.
+fn point(message: &mut [u8], source: &Memory, sink: &Memory) {
+    let Ok(header) = Header::parse(message, &Rules::default()) else {
+        return;
+    };
+    let lists = header.lists();
+    let reads: Vec<Segment> = lists.reads.iter().map(|entry| entry.segment).collect();
+    let writes = lists.writes.iter().flat_map(|chunk| chunk.iter());
+    let reply = lists.reply.into_iter().flat_map(|chunk| chunk.iter());
+    let writes: Vec<Segment> = writes.chain(reply).collect();
+    for (segments, memory) in [(reads, source), (writes, sink)] {
+        for segment in segments {
+            let old = bytes(&segment);
+            let offset = segment.offset % MEMORY as u64;
+            let length = segment.length % (MEMORY as u64 - offset + 1) as u32;
+            let new = bytes(&memory.segment(offset, length));
+            if let Some(at) = message.windows(16).position(|window| window == old) {
+                message[at..at + 16].copy_from_slice(&new);
+            }
+        }
+    }
+}
+
+fn bytes(segment: &Segment) -> Vec<u8> {
+    support::message::encoded(segment)
+}
