@@ -64,7 +64,10 @@ impl Desk {
                 shared.idle.borrow_mut().push(Rc::clone(self));
             }
             let mut waker = self.waker.borrow_mut();
-            if !waker.as_ref().is_some_and(|known| known.will_wake(context.waker())) {
+            if !waker
+                .as_ref()
+                .is_some_and(|known| known.will_wake(context.waker()))
+            {
                 *waker = Some(context.waker().clone());
             }
             Poll::Pending
