@@ -4,13 +4,14 @@
 //! cost a good part of a small call, so tasks stay: each serves the calls that are put on its desk,
 //! one after the other.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::Instant;
 
 use millrace_mempool::Buffer;
+use millrace_reactor::task::TaskId;
 
 use super::{Connection, Shared};
 
@@ -32,17 +33,15 @@ pub struct Desk {
     call: RefCell<Option<Arrived>>,
     /// Whose call is being served.
     serving: RefCell<Option<Rc<Connection>>>,
-    waker: RefCell<Option<Waker>>,
+    /// Who sits here, once the task has begun.
+    pub(super) task: Cell<Option<TaskId>>,
 }
 
 impl Desk {
-    /// Puts a call on the desk of a task that has none.
+    /// Puts a call on the desk of a task that has none. Whoever does so runs the task next.
     pub(super) fn put(&self, call: Arrived) {
         self.serving.replace(Some(Rc::clone(&call.connection)));
         self.call.replace(Some(call));
-        if let Some(waker) = &*self.waker.borrow() {
-            waker.wake_by_ref();
-        }
     }
 
     /// Whose call is being served, taken off: the task that sat here is gone.
@@ -54,7 +53,7 @@ impl Desk {
     /// The next call. While there is none, the desk is listed as idle.
     pub(super) async fn next<S>(self: &Rc<Self>, shared: &Shared<S>) -> Arrived {
         let mut listed = false;
-        poll_fn(move |context| {
+        poll_fn(move |_| {
             if let Some(call) = self.call.take() {
                 return Poll::Ready(call);
             }
@@ -62,13 +61,6 @@ impl Desk {
                 listed = true;
                 self.serving.take();
                 shared.idle.borrow_mut().push(Rc::clone(self));
-            }
-            let mut waker = self.waker.borrow_mut();
-            if !waker
-                .as_ref()
-                .is_some_and(|known| known.will_wake(context.waker()))
-            {
-                *waker = Some(context.waker().clone());
             }
             Poll::Pending
         })

@@ -233,30 +233,38 @@ where
         }
     }
 
-    /// Gives a call to an idle task or a new one; the call comes back if there is none.
+    /// Gives a call to an idle task or a new one, and lets the task begin at once: a call that
+    /// needs not wait for anything is over before the next one is looked at, while all that it
+    /// touches is in the core's cache. The call comes back if there is no task for it.
     fn give(&mut self, call: Arrived) -> Option<Arrived> {
         let idle = self.shared.idle.borrow_mut().pop();
-        if let Some(desk) = idle {
-            desk.put(call);
-            return None;
-        }
-        if self.tasks.len() == self.tasks.capacity() {
-            return Some(call);
-        }
-        let desk = Rc::new(Desk::default());
+        let desk = match idle {
+            Some(desk) => desk,
+            None if self.tasks.len() == self.tasks.capacity() => return Some(call),
+            None => self.hire(),
+        };
         desk.put(call);
-        let task = (self.work)(Rc::clone(&self.shared), Rc::clone(&desk));
-        if let Ok(task) = self.tasks.spawn(task) {
-            self.desks[task.index as usize] = Some(desk);
+        if let Some(task) = desk.task.get() {
+            self.tasks.run_one(task, &mut self.ended);
+            self.bury();
         }
         None
     }
 
-    /// Goes on with the calls that can go on. Returns the amount of work done.
-    pub fn run(&mut self) -> usize {
-        let work = self.tasks.run(&mut self.ended);
+    /// A new task, which sits at a desk without a call.
+    fn hire(&mut self) -> Rc<Desk> {
+        let desk = Rc::new(Desk::default());
+        let task = (self.work)(Rc::clone(&self.shared), Rc::clone(&desk));
+        if let Ok(task) = self.tasks.spawn(task) {
+            desk.task.set(Some(task));
+            self.desks[task.index as usize] = Some(Rc::clone(&desk));
+        }
+        desk
+    }
+
+    /// Ends the connections whose calls made their tasks panic; no task ends otherwise.
+    fn bury(&mut self) {
         for ended in self.ended.drain(..) {
-            // A task ends by panic only.
             let desk = self.desks[ended.task.index as usize].take();
             if let Some(connection) = desk.and_then(|desk| desk.clear()) {
                 tracing::error!(
@@ -266,6 +274,12 @@ where
                 connection.close(true);
             }
         }
+    }
+
+    /// Goes on with the calls that can go on. Returns the amount of work done.
+    pub fn run(&mut self) -> usize {
+        let work = self.tasks.run(&mut self.ended);
+        self.bury();
         while let Some(call) = self.backlog.pop_front() {
             if let Some(call) = self.give(call) {
                 self.backlog.push_front(call);
