@@ -35,7 +35,8 @@ impl Spawned {
             .arg("--config")
             .arg(&config)
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            // Where it says what ails it.
+            .stderr(Stdio::inherit())
             .spawn()
             .with_context(|| format!("cannot start {}", path.display()))?;
         let mut spawned = Self {
@@ -130,7 +131,9 @@ exports:
     clients: [\"127.0.0.0/8\"]
     access: rw
     squash: none
-log: warn
+admin:
+  listen: 127.0.0.1:0
+log: error
 "
     )
 }

@@ -1,9 +1,11 @@
 //! NFS file handles: opaque to clients, stable over restarts, and impossible to make up.
 //!
 //! A handle names an export and an object of its store and carries a SipHash-2-4 tag under the
-//! server's secret, so that a client cannot leave its export by guessing inode numbers
-//! (RFC 1813 section 2.6 lets a server tell `NFS3ERR_BADHANDLE` from `NFS3ERR_STALE`; here the
-//! former is a handle that this server never made).
+//! server's secret, so that a client cannot leave its export by guessing inode numbers.
+//!
+//! RFC 1813 section 2.6 tells `NFS3ERR_BADHANDLE` from `NFS3ERR_STALE`. Here the former is what is
+//! no handle by its form. A handle whose tag is wrong may be one from before a restart with another
+//! secret: it is stale, which clients know how to recover from.
 
 use std::hash::Hasher;
 
@@ -22,10 +24,16 @@ const TAG: usize = 28;
 /// A file handle as clients hold it.
 pub type FileHandle = [u8; HANDLE_LENGTH];
 
-/// Not a handle of this server.
+/// Why a handle does not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a file handle of this server")]
-pub struct BadHandle;
+pub enum HandleError {
+    /// Its length or layout is not that of this server's handles.
+    #[error("not a file handle of this server")]
+    Malformed,
+    /// It was made up, or made under another secret.
+    #[error("a file handle that this server did not make")]
+    Foreign,
+}
 
 /// Makes and checks file handles. The same secret has to be used after a restart, or clients
 /// lose their mounts.
@@ -65,9 +73,12 @@ impl HandleKey {
     /// The export and the object that a handle names.
     ///
     /// # Errors
-    /// [`BadHandle`] if this server (or one with the same secret) did not make it.
-    pub fn open(&self, handle: &[u8]) -> Result<(u64, Handle), BadHandle> {
-        let handle: &FileHandle = handle.try_into().map_err(|_| BadHandle)?;
+    /// [`HandleError`] if this server (or one with the same secret) did not make it.
+    pub fn open(&self, handle: &[u8]) -> Result<(u64, Handle), HandleError> {
+        let handle: &FileHandle = handle.try_into().map_err(|_| HandleError::Malformed)?;
+        if handle[..4] != [VERSION, 0, 0, 0] {
+            return Err(HandleError::Malformed);
+        }
         let field = |at: usize| {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(&handle[at..at + 8]);
@@ -76,8 +87,8 @@ impl HandleKey {
         // The tag covers every other byte, and both sides are compared as one word, in a time
         // that says nothing about where they differ.
         let difference = self.tag(&handle[..TAG]) ^ field(TAG);
-        if difference != 0 || handle[..4] != [VERSION, 0, 0, 0] {
-            return Err(BadHandle);
+        if difference != 0 {
+            return Err(HandleError::Foreign);
         }
         Ok((
             field(4),
@@ -119,7 +130,12 @@ mod tests {
         for bit in 0..HANDLE_LENGTH * 8 {
             let mut forged = handle;
             forged[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(key.open(&forged), Err(BadHandle), "bit {bit}");
+            let error = if bit < 32 {
+                HandleError::Malformed
+            } else {
+                HandleError::Foreign
+            };
+            assert_eq!(key.open(&forged), Err(error), "bit {bit}");
         }
     }
 
@@ -127,13 +143,13 @@ mod tests {
     fn foreign_secrets_and_lengths_are_refused() {
         let handle = HandleKey::new(&[7; 16]).seal(1, OBJECT);
         let other = HandleKey::new(&[8; 16]);
-        assert_eq!(other.open(&handle), Err(BadHandle));
+        assert_eq!(other.open(&handle), Err(HandleError::Foreign));
         let key = HandleKey::new(&[7; 16]);
-        assert_eq!(key.open(&handle[..35]), Err(BadHandle));
-        assert_eq!(key.open(&[]), Err(BadHandle));
+        assert_eq!(key.open(&handle[..35]), Err(HandleError::Malformed));
+        assert_eq!(key.open(&[]), Err(HandleError::Malformed));
         assert_eq!(
             key.open(&[handle.as_slice(), &[0]].concat()),
-            Err(BadHandle)
+            Err(HandleError::Malformed)
         );
     }
 

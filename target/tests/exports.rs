@@ -241,7 +241,7 @@ fn exports_are_found_by_path_and_replaced_as_a_whole() {
 }
 
 #[test]
-fn forged_handles_are_bad_and_dead_ones_stale() {
+fn malformed_handles_are_bad_and_forged_or_dead_ones_stale() {
     let bench = Bench::new();
     let directory = mkdir(&bench, bench.root(), b"gone");
     let status = |handle: FileHandle| {
@@ -255,7 +255,7 @@ fn forged_handles_are_bad_and_dead_ones_stale() {
     forged[19] ^= 1;
     assert_eq!(
         status(FileHandle::new(&forged).unwrap()),
-        Err(Status::BadHandle)
+        Err(Status::Stale)
     );
     assert_eq!(
         status(FileHandle::new(&[]).unwrap()),

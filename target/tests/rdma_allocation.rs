@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use millrace::handle::HandleKey;
-use millrace::rdma::{FabricSlot, Responder, Settings, Shared, request};
+use millrace::rdma::{FabricSlot, Responder, Settings, Shared, work};
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
 use millrace_reactor::completion::Completions;
 use millrace_reactor::fabric::iwarp::{Iwarp, IwarpConfig};
@@ -197,7 +197,7 @@ fn steady_calls_over_rdma_allocate_nothing() {
     let address = server.listener_address(listener).unwrap();
     let boxed: Box<dyn Provider> = Box::new(server);
     let slot = FabricSlot::new(Rc::new(RefCell::new(boxed)), LIMITS, Some(listener));
-    let mut responder = Responder::new(Rc::clone(&shared), vec![slot], request, None);
+    let mut responder = Responder::new(Rc::clone(&shared), vec![slot], work, None);
 
     let mut client = Iwarp::new(IwarpConfig::default()).unwrap();
     let private_data = PrivateData {

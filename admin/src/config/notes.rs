@@ -13,11 +13,25 @@ impl Config {
                     .to_owned(),
             );
         }
+        if self.rpcrdma.ccp.is_on() {
+            notes.push(
+                "rpcrdma.ccp: the configuration protocol is not served by this version yet; peers \
+                 that ask keep the sizes of their private data"
+                    .to_owned(),
+            );
+        }
         if self.exports.is_empty() {
             notes.push("exports: there are none, so clients find nothing to mount".to_owned());
         }
         if self.fabric.is_empty() {
             notes.push("fabric: there are no listeners, so nothing is served by RDMA".to_owned());
+        }
+        if self.state_directory.is_none() && !self.exports.is_empty() {
+            notes.push(
+                "state_directory: there is none, so file handles are new at each start, and \
+                 clients have to mount again after a restart"
+                    .to_owned(),
+            );
         }
         if !self.admin.listen.ip().is_loopback() {
             notes.push(format!(

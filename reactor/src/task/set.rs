@@ -99,21 +99,17 @@ impl<F: Future> TaskSet<F> {
             ..
         } = self;
         let mut polls = 0;
-        ready.take(|index| {
-            let place = &mut places[index];
-            let Some(outcome) = place.poll() else { return };
-            polls += 1;
-            let outcome = match outcome {
-                Ok(Poll::Pending) => return,
-                Ok(Poll::Ready(output)) => Ok(output),
-                Err(panic) => Err(panic),
-            };
-            let task = place.id(index);
-            let outcome = place.clear().and(outcome);
-            free.push(task.index);
-            ended.push(Ended { task, outcome });
-        });
+        ready.take(|index| polls += usize::from(poll_place(places, free, index, ended)));
         polls
+    }
+
+    /// Polls one task at once, woken or not: for a caller that has just given it work and wants it
+    /// done while both are in the core's cache. False if the task has ended before.
+    pub fn run_one(&mut self, task: TaskId, ended: &mut Vec<Ended<F::Output>>) -> bool {
+        let index = task.index as usize;
+        let known = self.places.get(index);
+        known.is_some_and(|place| place.generation == task.generation)
+            && poll_place(&mut self.places, &mut self.free, index, ended)
     }
 
     /// Drops a task wherever it waits. False if it has ended already.
@@ -145,6 +141,27 @@ impl<F: Future> TaskSet<F> {
     pub fn capacity(&self) -> usize {
         self.capacity
     }
+}
+
+/// Polls the task of a place, and clears the place if it ends. False if there is no task.
+fn poll_place<F: Future>(
+    places: &mut [Place<F>],
+    free: &mut Vec<u32>,
+    index: usize,
+    ended: &mut Vec<Ended<F::Output>>,
+) -> bool {
+    let place = &mut places[index];
+    let outcome = match place.poll() {
+        None => return false,
+        Some(Ok(Poll::Pending)) => return true,
+        Some(Ok(Poll::Ready(output))) => Ok(output),
+        Some(Err(panic)) => Err(panic),
+    };
+    let task = place.id(index);
+    let outcome = place.clear().and(outcome);
+    free.push(task.index);
+    ended.push(Ended { task, outcome });
+    true
 }
 
 impl<F: Future> Place<F> {

@@ -8,7 +8,7 @@ use millrace_wire::nfs3::{
 use super::{convert, status};
 use crate::call::Peer;
 use crate::exports::{Export, ExportId, Exports};
-use crate::handle::HandleKey;
+use crate::handle::{HandleError, HandleKey};
 
 /// One call of a procedure.
 pub(crate) struct Context<'c, S> {
@@ -36,7 +36,10 @@ impl<'c, S: Store> Context<'c, S> {
         let (export, handle) = self
             .key
             .open(handle.as_bytes())
-            .map_err(|_| Status::BadHandle)?;
+            .map_err(|error| match error {
+                HandleError::Malformed => Status::BadHandle,
+                HandleError::Foreign => Status::Stale,
+            })?;
         // An export that is gone took its objects with it.
         let export = self.exports.by_id(ExportId(export)).ok_or(Status::Stale)?;
         if !export.rules.admits(self.peer.address) {

@@ -173,7 +173,7 @@ impl Prepared {
         let local: Slices = self.send.drain(..).collect();
         let operation = Operation::Send {
             invalidate: self.invalidate,
-            solicited: true,
+            solicited: false,
         };
         self.chain.push(WorkRequest {
             token: NOBODY,
@@ -267,7 +267,7 @@ pub async fn send_fault<S>(
         token: NOBODY,
         operation: Operation::Send {
             invalidate: None,
-            solicited: true,
+            solicited: false,
         },
         local: std::iter::once(whole).collect(),
         signalled: false,

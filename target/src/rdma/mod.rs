@@ -1,6 +1,6 @@
 //! RPC-over-RDMA version one, the responder's side (RFC 5666, RFC 8166).
 //!
-//! The way of a call: a receive completes ([`Connection`]), a task starts ([`request`]), the
+//! The way of a call: a receive completes ([`Connection`]), a task takes it up ([`work`]), the
 //! message is put together ([`message`]), a program serves it, fetching read chunks as it goes
 //! ([`pull`]), and the reply leaves by RDMA Writes and one Send ([`answer`]).
 
@@ -9,6 +9,7 @@ mod binding;
 mod connection;
 mod counters;
 pub mod credits;
+mod desk;
 mod line;
 mod message;
 mod poison;
@@ -20,7 +21,8 @@ mod shared;
 
 pub use connection::{Connection, Fabric, Request};
 pub use counters::ConnectionCounters;
-pub use request::request;
+pub use desk::{Arrived, Desk};
+pub use request::work;
 pub use responder::{FabricSlot, Responder};
 pub use settings::{Inline, Settings};
 pub use shared::{Outcome, Shared};

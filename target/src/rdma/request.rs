@@ -9,21 +9,30 @@ use millrace_wire::rpcrdma::version1::{Body, Fault, Header};
 use millrace_wire::rpcrdma::{FirstWords, Reason};
 use millrace_wire::xdr::Padding;
 
+use super::desk::{Arrived, Desk};
 use super::message::{self, Failed};
 use super::pull::Puller;
 use super::{Connection, ConnectionCounters, Shared, answer};
 use crate::call::{Answer, Broken, Call, Reply, Serve};
 
+/// Serves the messages that are put on a desk, one after the other, for ever.
+pub async fn work<S: Serve>(shared: Rc<Shared<S>>, desk: Rc<Desk>) {
+    loop {
+        let message = desk.next(&shared).await;
+        request(&shared, message).await;
+    }
+}
+
 /// Serves one received message. Whatever it holds, its receive is posted again before anything is
 /// answered, and only its own connection can suffer.
-pub async fn request<S: Serve>(
-    shared: Rc<Shared<S>>,
-    connection: Rc<Connection>,
-    receive: Buffer,
-    length: usize,
-    arrived: Instant,
-) {
-    let (shared, connection) = (&*shared, &connection);
+async fn request<S: Serve>(shared: &Shared<S>, message: Arrived) {
+    let Arrived {
+        connection,
+        receive,
+        length,
+        arrived,
+    } = message;
+    let connection = &connection;
     let rules = shared.settings.get().rules;
     match Header::parse_call(&receive[..length], &rules) {
         // No reply has read chunks, so no RDMA_DONE is awaited; an error is never answered.

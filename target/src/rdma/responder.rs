@@ -6,14 +6,13 @@ use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::Instant;
 
-use millrace_mempool::Buffer;
 use millrace_reactor::Alarm;
 use millrace_reactor::fabric::{
     Event, Incoming, ListenerId, QueuePairId, QueuePairLimits, WorkError,
 };
 use millrace_reactor::task::{Ended, TaskSet};
 
-use super::{Connection, Fabric, Request, Shared, answer};
+use super::{Arrived, Connection, Desk, Fabric, Request, Shared, answer};
 
 /// Calls of one reactor that are served side by side; more wait in order of arrival.
 const TASKS: usize = 1024;
@@ -62,25 +61,17 @@ impl FabricSlot {
     }
 }
 
-/// A call that waits for a task.
-struct Waiting {
-    connection: Rc<Connection>,
-    receive: Buffer,
-    length: usize,
-    arrived: Instant,
-}
-
 /// The responder of one reactor, to be turned by whoever owns it: [`poll`](Self::poll),
-/// [`run`](Self::run), [`flush`](Self::flush), over and over. `F` is the future that `serve` makes
-/// of a call.
+/// [`run`](Self::run), [`flush`](Self::flush), over and over. `F` is the future of a task that
+/// serves calls.
 pub struct Responder<S, F: Future<Output = ()>, M> {
     shared: Rc<Shared<S>>,
     fabrics: Vec<FabricSlot>,
-    serve: M,
+    work: M,
     tasks: TaskSet<F>,
-    /// Whose call each task serves, by its index.
-    serving: Vec<Option<Rc<Connection>>>,
-    backlog: VecDeque<Waiting>,
+    /// The desk of each task, by its index.
+    desks: Vec<Option<Rc<Desk>>>,
+    backlog: VecDeque<Arrived>,
     events: Vec<Event>,
     ended: Vec<Ended<()>>,
     /// No calls and no connections are taken any more.
@@ -90,22 +81,22 @@ pub struct Responder<S, F: Future<Output = ()>, M> {
 impl<S, F, M> Responder<S, F, M>
 where
     F: Future<Output = ()>,
-    M: Fn(Rc<Shared<S>>, Rc<Connection>, Buffer, usize, Instant) -> F,
+    M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
 {
-    /// Puts a responder together. `serve` makes the future that serves one call
-    /// ([`super::request`]); `alarm` is rung when one can go on, which a reactor that sleeps needs.
+    /// Puts a responder together. `work` makes the future of a task
+    /// ([`super::work`]); `alarm` is rung when a task can go on, which a reactor that sleeps needs.
     pub fn new(
         shared: Rc<Shared<S>>,
         fabrics: Vec<FabricSlot>,
-        serve: M,
+        work: M,
         alarm: Option<&Alarm>,
     ) -> Self {
         Self {
             shared,
             fabrics,
-            serve,
+            work,
             tasks: TaskSet::new(TASKS, alarm),
-            serving: vec![None; TASKS],
+            desks: vec![None; TASKS],
             backlog: VecDeque::new(),
             events: Vec::with_capacity(EVENTS),
             ended: Vec::with_capacity(TASKS),
@@ -154,7 +145,7 @@ where
                 if !self.refuses {
                     let connection = Rc::clone(connection);
                     let length = length as usize;
-                    self.start(Waiting {
+                    self.start(Arrived {
                         connection,
                         receive: buffer,
                         length,
@@ -235,35 +226,47 @@ where
         }
     }
 
-    /// Starts to serve a call, or lets it wait in line.
-    fn start(&mut self, call: Waiting) {
-        if !self.backlog.is_empty() || self.tasks.len() == self.tasks.capacity() {
+    /// Gives a call to a task, or lets it wait in line.
+    fn start(&mut self, call: Arrived) {
+        if let Some(call) = self.give(call) {
             self.backlog.push_back(call);
-            return;
-        }
-        self.spawn(call);
-    }
-
-    fn spawn(&mut self, call: Waiting) {
-        let Waiting {
-            connection,
-            receive,
-            length,
-            arrived,
-        } = call;
-        let shared = Rc::clone(&self.shared);
-        let future = (self.serve)(shared, Rc::clone(&connection), receive, length, arrived);
-        if let Ok(task) = self.tasks.spawn(future) {
-            self.serving[task.index as usize] = Some(connection);
         }
     }
 
-    /// Goes on with the calls that can go on. Returns the amount of work done.
-    pub fn run(&mut self) -> usize {
-        let work = self.tasks.run(&mut self.ended);
+    /// Gives a call to an idle task or a new one, and lets the task begin at once: a call that
+    /// needs not wait for anything is over before the next one is looked at, while all that it
+    /// touches is in the core's cache. The call comes back if there is no task for it.
+    fn give(&mut self, call: Arrived) -> Option<Arrived> {
+        let idle = self.shared.idle.borrow_mut().pop();
+        let desk = match idle {
+            Some(desk) => desk,
+            None if self.tasks.len() == self.tasks.capacity() => return Some(call),
+            None => self.hire(),
+        };
+        desk.put(call);
+        if let Some(task) = desk.task.get() {
+            self.tasks.run_one(task, &mut self.ended);
+            self.bury();
+        }
+        None
+    }
+
+    /// A new task, which sits at a desk without a call.
+    fn hire(&mut self) -> Rc<Desk> {
+        let desk = Rc::new(Desk::default());
+        let task = (self.work)(Rc::clone(&self.shared), Rc::clone(&desk));
+        if let Ok(task) = self.tasks.spawn(task) {
+            desk.task.set(Some(task));
+            self.desks[task.index as usize] = Some(Rc::clone(&desk));
+        }
+        desk
+    }
+
+    /// Ends the connections whose calls made their tasks panic; no task ends otherwise.
+    fn bury(&mut self) {
         for ended in self.ended.drain(..) {
-            let connection = self.serving[ended.task.index as usize].take();
-            if let (Err(_), Some(connection)) = (ended.outcome, connection) {
+            let desk = self.desks[ended.task.index as usize].take();
+            if let Some(connection) = desk.and_then(|desk| desk.clear()) {
                 tracing::error!(
                     client = %connection.peer().address,
                     "a request panicked; its connection is closed"
@@ -271,11 +274,17 @@ where
                 connection.close(true);
             }
         }
-        while self.tasks.len() < self.tasks.capacity() {
-            let Some(call) = self.backlog.pop_front() else {
+    }
+
+    /// Goes on with the calls that can go on. Returns the amount of work done.
+    pub fn run(&mut self) -> usize {
+        let work = self.tasks.run(&mut self.ended);
+        self.bury();
+        while let Some(call) = self.backlog.pop_front() {
+            if let Some(call) = self.give(call) {
+                self.backlog.push_front(call);
                 break;
-            };
-            self.spawn(call);
+            }
         }
         self.shared.wake_senders();
         work
@@ -322,13 +331,13 @@ where
     /// Calls that are being served.
     #[must_use]
     pub fn calls(&self) -> usize {
-        self.tasks.len()
+        self.tasks.len() - self.shared.idle.borrow().len()
     }
 
     /// Whether no call is being served or waits.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.tasks.is_empty() && self.backlog.is_empty()
+        self.calls() == 0 && self.backlog.is_empty()
     }
 
     /// Descriptors that become readable when there is work.

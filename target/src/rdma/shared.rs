@@ -8,7 +8,7 @@ use millrace_reactor::completion::Completions;
 use millrace_reactor::fabric::{Slices, WorkError, WorkRequest};
 
 use super::poison::PoisonedCalls;
-use super::{Connection, ConnectionCounters, Settings};
+use super::{Connection, ConnectionCounters, Desk, Settings};
 
 /// How a work request that a task waits for ended.
 pub type Outcome = Result<Slices, WorkError>;
@@ -26,6 +26,8 @@ pub struct Shared<S> {
     /// Sums over all connections.
     pub counters: std::sync::Arc<ConnectionCounters>,
     pub(super) poisoned: PoisonedCalls,
+    /// Tasks without a call.
+    pub(super) idle: RefCell<Vec<Rc<Desk>>>,
     slices: RefCell<Vec<Vec<Slice>>>,
     chains: RefCell<Vec<Vec<WorkRequest>>>,
     full: RefCell<Vec<Rc<Connection>>>,
@@ -46,6 +48,7 @@ impl<S> Shared<S> {
             settings: Cell::new(settings),
             counters: std::sync::Arc::default(),
             poisoned: PoisonedCalls::new(),
+            idle: RefCell::default(),
             slices: RefCell::default(),
             chains: RefCell::default(),
             full: RefCell::default(),

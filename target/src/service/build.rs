@@ -292,7 +292,7 @@ fn spawn(
             fabrics.slots,
             tcp,
             rpcbind,
-            rdma::request,
+            rdma::work,
         ))
     })?;
     let built = built.recv().map_err(|_| SpawnError::Panicked)?;

@@ -6,14 +6,13 @@ use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use millrace_mempool::Buffer;
 use millrace_reactor::fabric::Incoming;
 use millrace_reactor::{Context, ReactorHandle, Source, Turn};
 
 use super::placement::Placement;
 use super::status::{self, ReactorReport};
 use crate::call::Serve;
-use crate::rdma::{Connection, FabricSlot, Responder, Shared};
+use crate::rdma::{Desk, FabricSlot, Responder, Shared};
 use crate::rpcbind::RpcbindServer;
 use crate::tcp::TcpServer;
 
@@ -41,7 +40,7 @@ struct Drain {
     closed: bool,
 }
 
-/// What one reactor runs. `F` is the future that `serve` makes of a call.
+/// What one reactor runs. `F` is the future of a task that serves calls.
 pub struct Worker<S: Serve, F: Future<Output = ()>, M> {
     context: Context,
     responder: Responder<S, F, M>,
@@ -59,20 +58,20 @@ impl<S, F, M> Worker<S, F, M>
 where
     S: Serve,
     F: Future<Output = ()>,
-    M: Fn(Rc<Shared<S>>, Rc<Connection>, Buffer, usize, Instant) -> F,
+    M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
 {
-    /// Puts a worker together. `serve` makes the future that serves one call.
+    /// Puts a worker together. `work` makes the future of a task that serves calls.
     pub fn new(
         context: &Context,
         shared: Rc<Shared<S>>,
         fabrics: Vec<FabricSlot>,
         tcp: TcpServer<S>,
         rpcbind: Option<RpcbindServer>,
-        serve: M,
+        work: M,
     ) -> Self {
         Self {
             context: context.clone(),
-            responder: Responder::new(shared, fabrics, serve, Some(context.alarm())),
+            responder: Responder::new(shared, fabrics, work, Some(context.alarm())),
             tcp,
             rpcbind,
             arrivals: Vec::new(),
@@ -154,7 +153,7 @@ impl<S, F, M> millrace_reactor::Worker for Worker<S, F, M>
 where
     S: Serve,
     F: Future<Output = ()>,
-    M: Fn(Rc<Shared<S>>, Rc<Connection>, Buffer, usize, Instant) -> F,
+    M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
 {
     type Message = Message;
 

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use millrace::call::Serve;
-use millrace::rdma::{Connection, FabricSlot, Inline, Responder, Settings, Shared, request};
-use millrace_mempool::{Buffer, Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use millrace::rdma::{Connection, Desk, FabricSlot, Inline, Responder, Settings, Shared, work};
+use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
 use millrace_reactor::completion::Completions;
 use millrace_reactor::fabric::loopback::{Loopback, Network};
 use millrace_reactor::fabric::{
@@ -46,7 +46,7 @@ trait Turned {
 impl<S, F, M> Turned for Responder<S, F, M>
 where
     F: Future<Output = ()>,
-    M: Fn(Rc<Shared<S>>, Rc<Connection>, Buffer, usize, Instant) -> F,
+    M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
 {
     fn turn(&mut self, now: Instant) -> usize {
         let work = self.poll(now, |_, incoming| panic!("handed over: {incoming:?}"));
@@ -207,7 +207,7 @@ impl<S: Serve> World<S> {
         let address = recorder.listener_address(listener).unwrap();
         let fabric: Box<dyn Provider> = Box::new(recorder);
         let slot = FabricSlot::new(Rc::new(RefCell::new(fabric)), limits, Some(listener));
-        let responder = Responder::new(Rc::clone(&shared), vec![slot], request, None);
+        let responder = Responder::new(Rc::clone(&shared), vec![slot], work, None);
         Self {
             network,
             now: Instant::now(),

@@ -201,10 +201,18 @@ fn auto_leaves_the_last_core_unless_it_is_the_only_one() {
 #[test]
 fn notes_name_what_an_operator_may_not_expect() {
     let config = accept(
-        "rpcrdma: { versions: [1] }\n\
-         exports: [{ path: /s, store: { kind: memory, size: 1GiB } }]\n",
+        "rpcrdma: { versions: [1], ccp: off }\n\
+         exports: [{ path: /s, store: { kind: memory, size: 1GiB } }]\n\
+         state_directory: /var/lib/millrace\n",
     );
     assert_eq!(config.notes(), Vec::<String>::new());
+    let notes = accept("exports: [{ path: /s, store: { kind: memory, size: 1GiB } }]\n").notes();
+    assert!(
+        notes
+            .iter()
+            .any(|note| note.starts_with("state_directory: ")),
+        "{notes:?}"
+    );
     let notes = accept(
         "fabric: []\nrpc: { listen: '127.0.0.1:0' }\n\
          admin: { listen: 0.0.0.0:9620, token_file: /etc/token }\n",
@@ -213,6 +221,7 @@ fn notes_name_what_an_operator_may_not_expect() {
     .join("\n");
     for key in [
         "rpcrdma.versions: ",
+        "rpcrdma.ccp: ",
         "exports: ",
         "fabric: ",
         "rpc.listen: ",
