@@ -1,6 +1,7 @@
 //! How all commands reach a server.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -12,6 +13,7 @@ use millrace_wire::private_data::PrivateData;
 
 use crate::requester::session::mount;
 use crate::requester::{Identity, Session, Settings};
+use crate::units::duration;
 
 /// Where the server is, and how to behave towards it.
 #[derive(Args, Clone, Debug)]
@@ -44,6 +46,15 @@ pub struct Client {
     /// Let the server invalidate our keys with its replies, if it wants to.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     pub remote_invalidation: bool,
+
+    /// How long the server may take to connect, to mount, and for each call.
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    pub timeout: Duration,
+
+    /// How long to wait on a new connection before the first call: Linux's siw as responder
+    /// overlooks a message that follows too closely.
+    #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = duration)]
+    pub settle: Duration,
 }
 
 impl Client {
@@ -66,6 +77,8 @@ impl Client {
             credits: u32::try_from(depth).unwrap_or(u32::MAX).max(1),
             calls: depth.max(1),
             identity: self.identity(),
+            timeout: self.timeout,
+            settle: self.settle,
             ..Settings::default()
         }
     }
@@ -84,7 +97,7 @@ impl Client {
     /// If MOUNT cannot be reached or refuses.
     pub fn root(&self) -> Result<FileHandle> {
         let address = resolve(&self.mount)?;
-        mount(address, &self.export, &self.identity())
+        mount(address, &self.export, &self.identity(), self.timeout)
             .with_context(|| format!("cannot mount {} by MOUNT at {}", self.export, self.mount))
     }
 
@@ -94,8 +107,20 @@ impl Client {
     /// If the server cannot be reached.
     pub fn session(&self, pool: &Pool, settings: Settings) -> Result<Session> {
         let address = self.target()?;
-        Session::connect(provider()?, pool, address, settings)
+        Session::connect(self.provider()?, pool, address, settings)
             .with_context(|| format!("cannot connect to NFS over RDMA at {}", self.target))
+    }
+
+    /// The software iWARP provider.
+    ///
+    /// # Errors
+    /// If the system gives no descriptor.
+    pub fn provider(&self) -> Result<Box<dyn Provider>> {
+        Ok(Box::new(Iwarp::new(IwarpConfig {
+            connect_wait: self.timeout,
+            reply_wait: self.timeout,
+            ..IwarpConfig::default()
+        })?))
     }
 }
 
@@ -111,14 +136,6 @@ pub fn resolve(name: &str) -> Result<SocketAddr> {
         Some(address) => Ok(address),
         None => bail!("`{name}` has no address"),
     }
-}
-
-/// The software iWARP provider.
-///
-/// # Errors
-/// If the system gives no descriptor.
-pub fn provider() -> Result<Box<dyn Provider>> {
-    Ok(Box::new(Iwarp::new(IwarpConfig::default())?))
 }
 
 /// Memory for a client, with hugepages if there are any.

@@ -25,9 +25,10 @@ pub struct Roundtrip {
     #[command(flatten)]
     client: Client,
 
-    /// Bytes of one READ or WRITE, at most 1 MiB.
-    #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = crate::units::size)]
-    block: usize,
+    /// Bytes of one READ or WRITE, at most 1 MiB and no more than the server takes; by default what
+    /// the server prefers.
+    #[arg(long, value_name = "BYTES", value_parser = crate::units::size)]
+    block: Option<usize>,
 
     /// Calls in flight.
     #[arg(long, value_name = "CALLS", default_value_t = 16)]
@@ -113,7 +114,10 @@ impl Roundtrip {
     /// # Errors
     /// If the server or a file cannot be reached.
     pub fn run(&self) -> Result<bool> {
-        if self.block == 0 || self.block > 1 << 20 {
+        if self
+            .block
+            .is_some_and(|block| !(1..=1 << 20).contains(&block))
+        {
             bail!("--block takes 1 byte to 1 MiB");
         }
         let root = self.client.root()?;

@@ -89,9 +89,9 @@ impl Slice {
     /// # Panics
     /// If the range is not inside the slice.
     pub fn slice(&self, range: Range<usize>) -> Self {
-        Self {
-            window: self.window.part(range, self.window.keeper().clone()),
-        }
+        let mut part = self.clone();
+        part.window.narrow(range);
+        part
     }
 
     /// The parts before and from `at`.

@@ -69,6 +69,21 @@ impl<K: Keeper> Window<K> {
         }
     }
 
+    /// Leaves a part of this window only.
+    ///
+    /// # Panics
+    /// If the range is not inside this window.
+    #[inline]
+    pub fn narrow(&mut self, range: Range<usize>) {
+        assert!(
+            range.start <= range.end && range.end <= self.len,
+            "inside the memory"
+        );
+        // SAFETY: within the window or one past its end, as just checked.
+        self.start = unsafe { self.start.add(range.start) };
+        self.len = range.len();
+    }
+
     pub fn keeper(&self) -> &K {
         &self.keeper
     }

@@ -2,11 +2,12 @@
 
 use anyhow::{Context as _, Result, ensure};
 use millrace_mempool::{Pool, Slice};
-use millrace_wire::nfs3::{CreateHow, FileHandle, SetAttributes};
+use millrace_wire::nfs3::{CreateHow, FileHandle, FileType, SetAttributes};
 
 use crate::client::{Client, pool};
 use crate::load::Pattern;
-use crate::requester::{Session, Settings};
+use crate::requester::session::Transfer;
+use crate::requester::{Session, Settings, State};
 
 /// A server, a directory of our own on it, and memory.
 pub(crate) struct Context {
@@ -15,6 +16,8 @@ pub(crate) struct Context {
     /// A session with ordinary settings.
     pub session: Session,
     pub directory: FileHandle,
+    /// The server's largest READ and WRITE.
+    pub transfer: Transfer,
     root: FileHandle,
     name: String,
     files: u32,
@@ -34,15 +37,54 @@ impl Context {
             .mkdir(root, name.as_bytes(), attributes)
             .context("cannot make a directory to work in")?;
         let directory = session.lookup(root, name.as_bytes())?.object;
+        let transfer = session.transfer(root)?;
         Ok(Self {
             client,
             pool,
             session,
             directory,
+            transfer,
             root,
             name,
             files: 0,
         })
+    }
+
+    /// Removes what a failed case left behind, over a new connection if the old one is gone.
+    pub fn clear(&mut self) -> Result<()> {
+        if self.session.connection().state() != &State::Ready {
+            self.session = self.session_with(|_| {})?;
+        }
+        let directory = self.directory;
+        self.empty(directory)
+            .context("cannot remove what a failed case left behind")
+    }
+
+    /// Removes all that is in a directory of ours.
+    fn empty(&mut self, directory: FileHandle) -> Result<()> {
+        loop {
+            // From the start each time, as removing may make cookies stale.
+            let part = self.session.readdir(directory, 0, [0; 8], 8192)?;
+            let mut found = false;
+            for entry in part.entries {
+                let name = entry.name.as_slice();
+                if matches!(name, b"." | b"..") {
+                    continue;
+                }
+                found = true;
+                let object = self.session.lookup(directory, name)?.object;
+                if self.session.getattr(object)?.kind == FileType::Directory {
+                    self.empty(object)?;
+                    self.session.rmdir(directory, name)?;
+                } else {
+                    self.session.remove(directory, name)?;
+                }
+            }
+            if part.eof && !found {
+                return Ok(());
+            }
+            ensure!(found, "neither entries nor the end");
+        }
     }
 
     pub fn finish(mut self) -> Result<()> {
@@ -57,7 +99,9 @@ impl Context {
     pub fn session_with(&self, change: impl FnOnce(&mut Settings)) -> Result<Session> {
         let mut settings = self.client.settings(64);
         change(&mut settings);
-        self.client.session(&self.pool, settings)
+        let mut session = self.client.session(&self.pool, settings)?;
+        session.keep_to(self.transfer);
+        Ok(session)
     }
 
     /// A new empty file.

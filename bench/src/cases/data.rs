@@ -85,7 +85,7 @@ pub(super) fn cases(list: &mut Vec<Case>) {
     list.push(Case::new("unused write chunk of a failed READ", stale));
 }
 
-/// Writes and reads back in calls of at most 1 MiB, and compares.
+/// Writes and reads back in the largest calls that the server takes, and compares.
 fn sizes(context: &mut Context, change: fn(&mut Settings)) -> Result<Outcome> {
     let mut session = context.session_with(change)?;
     for (number, &size) in SIZES.iter().enumerate() {
@@ -109,7 +109,7 @@ fn write_all(
 ) -> Result<()> {
     let mut at = 0;
     loop {
-        let length = (size - at).min(MIB);
+        let length = (size - at).min(context.transfer.write_max);
         let data = [context.memory(pattern, at as u64, length)?];
         let done = session.write(file, at as u64, &data, Stability::FileSync)?;
         ensure!(
@@ -132,7 +132,7 @@ fn read_all(
 ) -> Result<()> {
     let mut at = 0;
     while at < size {
-        let length = (size - at).min(MIB);
+        let length = (size - at).min(context.transfer.read_max);
         let room = [context.blank(length)?];
         let done = session.read(file, at as u64, &room)?;
         ensure!(done.count as usize == length, "a short READ: {done:?}");
@@ -253,7 +253,7 @@ fn large(context: &mut Context) -> Result<Outcome> {
     let mut bytes = vec![0; 10 * MIB + 1];
     Pattern::new(104).fill(0, &mut bytes);
     let options = CopyOptions {
-        block: 300_001,
+        block: Some(300_001),
         depth: 16,
     };
     let written = context

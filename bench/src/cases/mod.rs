@@ -2,6 +2,12 @@
 //!
 //! A case passes, fails, or is noted: where a server may answer in more than one way, the other
 //! way is told and not held against it.
+//!
+//! | server | what is noted, or taken into account |
+//! | --- | --- |
+//! | Linux's knfsd | A name of more than 255 bytes is GARBAGE_ARGS already, as it decodes no such name; RFC 1813 would have NFS3ERR_NAMETOOLONG. |
+//! | Linux's knfsd | It moves as much as FSINFO says and no more (256 KiB in a guest of 1 GiB): chunks beyond that are ERR_CHUNK. Cases and copies keep to FSINFO. |
+//! | Linux's siw | As responder it overlooks a message that follows the MPA reply too closely: `--settle`. |
 
 mod calls;
 mod context;
@@ -114,7 +120,10 @@ impl Cases {
             let (verdict, detail) = match (case.run)(&mut context) {
                 Ok(Outcome::Pass) => ("ok", None),
                 Ok(Outcome::Note(note)) => ("note", Some(note)),
-                Err(error) => ("FAIL", Some(format!("{error:#}"))),
+                Err(error) => {
+                    context.clear()?;
+                    ("FAIL", Some(format!("{error:#}")))
+                }
             };
             if !self.json {
                 let detail = detail

@@ -16,8 +16,8 @@ use super::cpu::{ServerCpu, Stopwatch};
 use super::pattern::Pattern;
 use super::report::Measurement;
 use super::workload::{Operation, Until, Workload};
-use crate::client::{Client, pool, provider};
-use crate::requester::session::CopyOptions;
+use crate::client::{Client, pool};
+use crate::requester::session::{CopyOptions, Transfer};
 use crate::requester::{Call, Completion, Connection, Session, State};
 
 const EVENTS: usize = 1024;
@@ -61,6 +61,8 @@ pub struct Engine {
     lanes: Vec<Lane>,
     root: FileHandle,
     file_size: usize,
+    /// The server's largest READ and WRITE, once it was asked.
+    transfer: Option<Transfer>,
     events: Vec<Event>,
     finished: Vec<Finished>,
     scratch: Vec<u8>,
@@ -86,10 +88,11 @@ impl Engine {
         let mut engine = Self {
             client: client.clone(),
             pool,
-            provider: provider()?,
+            provider: client.provider()?,
             lanes: Vec::new(),
             root,
             file_size,
+            transfer: None,
             events: Vec::with_capacity(EVENTS),
             finished: Vec::with_capacity(EVENTS),
             scratch: vec![0; 2 << 20],
@@ -104,6 +107,7 @@ impl Engine {
 
     fn prepare_files(&mut self, connections: usize, depth: usize) -> Result<()> {
         let mut session = self.session()?;
+        self.transfer = Some(session.transfer(self.root)?);
         let address = self.client.target()?;
         for number in 0..connections {
             let name = format!("millrace-bench.{}.{number}", std::process::id());
@@ -144,11 +148,12 @@ impl Engine {
             .iter()
             .any(|lane| lane.connection.state() != &State::Ready)
         {
-            if start.elapsed() > Duration::from_secs(15) {
+            if start.elapsed() > self.client.timeout {
                 bail!("the server does not let {connections} connections in");
             }
             self.turn(Instant::now());
         }
+        std::thread::sleep(self.client.settle);
         Ok(())
     }
 
@@ -217,6 +222,7 @@ impl Engine {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Measurement> {
         workload.check(self.file_size)?;
+        self.check_size(workload)?;
         self.prepare_places(workload)?;
         let mut latencies = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3)?;
         let (mut operations, mut bytes, mut mismatches) = (0_u64, 0_u64, 0_u64);
@@ -297,6 +303,23 @@ impl Engine {
             &latencies,
             cpu,
         ))
+    }
+
+    /// Refuses calls that the server would refuse.
+    fn check_size(&self, workload: &Workload) -> Result<()> {
+        let Some(transfer) = self.transfer else {
+            return Ok(());
+        };
+        let most = match workload.operation {
+            Operation::Getattr => return Ok(()),
+            Operation::Read => transfer.read_max,
+            Operation::Write => transfer.write_max,
+            Operation::Mixed => transfer.read_max.min(transfer.write_max),
+        };
+        if workload.size > most {
+            bail!("--size: the server moves at most {most} bytes in a call");
+        }
+        Ok(())
     }
 
     fn prepare_places(&mut self, workload: &Workload) -> Result<()> {

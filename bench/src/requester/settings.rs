@@ -90,6 +90,16 @@ pub struct Settings {
     pub room_for_pad: bool,
     /// How long a call may take, from being submitted to its reply.
     pub timeout: Duration,
+    /// What a [`Session`](super::Session) waits between its connection standing and the first call
+    /// on it. Linux's siw as responder hands its socket over only after it has sent the MPA reply,
+    /// and a message that comes in between lies there unseen until the next one comes, which no
+    /// requester may send before it has a reply.
+    pub settle: Duration,
+    /// How long a [`Session`](super::Session) with [`keep_calls`](Self::keep_calls) waits for any
+    /// reply while some are owed, before it gives the connection up and sends the calls again on a
+    /// new one (RFC 8166 section 4.5.5). On the same one each call has taken a credit that only a
+    /// reply gives back (RFC 8166 section 3.3.1), so they are not sent again there.
+    pub resend_after: Duration,
     /// Whether calls survive the loss of the connection, to be sent again with the same XID by
     /// [`Connection::reconnect`](super::Connection::reconnect).
     pub keep_calls: bool,
@@ -117,7 +127,9 @@ impl Default for Settings {
             chunk_above: usize::MAX,
             long_calls: false,
             room_for_pad: false,
-            timeout: Duration::from_secs(30),
+            timeout: Duration::from_secs(60),
+            settle: Duration::from_millis(100),
+            resend_after: Duration::from_secs(15),
             keep_calls: false,
             ird: 128,
             identity: Identity::system("millrace-bench", 0, 0, &[]),

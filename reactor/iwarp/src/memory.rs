@@ -11,6 +11,12 @@ pub trait Memory {
     /// Length of the whole range in bytes.
     fn length(local: &Self::Local) -> usize;
 
+    /// Moves the pieces of `from` into `to`, which has none. Memory with much room for few pieces
+    /// does better than to exchange the two.
+    fn hand_over(from: &mut Self::Local, to: &mut Self::Local) {
+        std::mem::swap(from, to);
+    }
+
     /// Copies `bytes` into the range from `offset` on.
     fn place(local: &Self::Local, offset: usize, bytes: &[u8]);
 

@@ -221,36 +221,41 @@ impl Outbound {
             self.put_with_markers(&plain);
             self.plain = Some(plain);
         } else {
-            let start = self.written;
-            self.put(&[high, low]);
-            self.put(header);
+            let crc = self.crc;
+            let begin = LENGTH_BYTES + header.len();
+            let put_head = |room: &mut [u8]| {
+                room[..LENGTH_BYTES].copy_from_slice(&[high, low]);
+                room[LENGTH_BYTES..].copy_from_slice(header);
+            };
             match payload {
-                Some(payload) if self.crc || length <= COPY_MAX => {
-                    self.put_with(length, |bytes| {
-                        M::fetch(payload.local, payload.offset, bytes);
-                    });
-                }
                 Some(Payload {
                     source,
                     offset,
                     length,
                     ..
-                }) => {
+                }) if !crc && length > COPY_MAX => {
+                    self.put_with(begin, put_head);
                     self.part(Part::Memory {
                         source,
                         offset,
                         length,
                     });
+                    self.put_with(pad + CRC_BYTES, |room| room.fill(0));
                 }
-                None => {}
+                payload => self.put_with(begin + length + pad + CRC_BYTES, |room| {
+                    let (head, rest) = room.split_at_mut(begin);
+                    put_head(head);
+                    let (data, end) = rest.split_at_mut(length);
+                    if let Some(payload) = payload {
+                        M::fetch(payload.local, payload.offset, data);
+                    }
+                    end.fill(0);
+                    if crc {
+                        let (checked, check) = room.split_at_mut(begin + length + pad);
+                        check.copy_from_slice(&Crc32c::of(checked));
+                    }
+                }),
             }
-            self.put(&[0; 3][..pad]);
-            let crc = if self.crc {
-                self.crc_from(start)
-            } else {
-                [0; CRC_BYTES]
-            };
-            self.put(&crc);
         }
         if let (Some(finished), Some(staging)) = (finished, &mut self.staging) {
             staging.marks.push_back(Mark {

@@ -114,6 +114,7 @@ impl<L> WorkQueue<L> {
 
     /// Appends a request; the caller has asked for [`Self::room`]. `length` is `None` where the
     /// memory is longer than a message can be.
+    #[inline]
     pub(crate) fn push(&mut self, request: Request<L>, length: Option<u32>) {
         debug_assert!(self.room() > 0);
         let Request {
@@ -153,23 +154,40 @@ impl<L> WorkQueue<L> {
             .get(usize::try_from(id.0.checked_sub(self.first)?).ok()?)
     }
 
+    /// The memory of the request appended last.
+    #[inline]
+    pub(crate) fn last_local(&mut self) -> Option<&mut L> {
+        self.queue.back_mut().map(|work| &mut work.local)
+    }
+
     /// Ends a request, the first time it is said, and drops the reported-by-nobody at the front.
     pub(crate) fn finish(&mut self, id: WorkId, result: Result<(), WorkFault>) {
+        self.mark(id, result);
+        self.reap();
+    }
+
+    /// Ends a request, the first time it is said. [`Self::reap`] has to follow.
+    pub(crate) fn mark(&mut self, id: WorkId, result: Result<(), WorkFault>) {
         let index =
             id.0.checked_sub(self.first)
                 .and_then(|index| usize::try_from(index).ok());
         if let Some(work) = index.and_then(|index| self.queue.get_mut(index)) {
             work.result.get_or_insert(result);
         }
-        self.reap();
     }
 
-    fn reap(&mut self) {
-        while let Some(work) = self.queue.front()
-            && work.result == Some(Ok(()))
-            && !work.signalled
-        {
-            self.pop();
+    /// Drops the reported-by-nobody at the front, where they stand: moving them out costs more
+    /// than all else here.
+    pub(crate) fn reap(&mut self) {
+        let over = self
+            .queue
+            .iter()
+            .take_while(|work| work.result == Some(Ok(())) && !work.signalled)
+            .count();
+        if over > 0 {
+            self.queue.drain(..over);
+            self.first += over as u64;
+            self.cursor = self.cursor.max(self.first);
         }
     }
 

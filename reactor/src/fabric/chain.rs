@@ -43,8 +43,7 @@ pub fn transfer(
     for segment in remote {
         let mut done = 0;
         while done < segment.length {
-            let (local, length) = source.take(segment.length - done);
-            if length == 0 {
+            if source.is_empty() {
                 return moved;
             }
             let address = RemoteAddress {
@@ -55,11 +54,15 @@ pub fn transfer(
                 Direction::FromPeer => Operation::Read(address),
                 Direction::ToPeer => Operation::Write(address),
             };
+            // Filled where it stands, for a work request is long to move.
             chain.push(WorkRequest {
                 token: NOBODY,
                 operation,
-                local,
+                local: Slices::new(),
                 signalled: false,
+            });
+            let length = chain.last_mut().map_or(0, |request| {
+                source.take(segment.length - done, &mut request.local)
             });
             done += length;
             moved += u64::from(length);
@@ -109,27 +112,35 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// The next at most `wanted` bytes, in at most [`SLICES_MAX`] pieces.
-    fn take(&mut self, wanted: u32) -> (Slices, u32) {
-        let mut taken = Slices::new();
+    /// Whether no byte is left; if one is, the first slice has it.
+    fn is_empty(&mut self) -> bool {
+        while let Some((first, others)) = self.slices.split_first() {
+            if first.len() > self.offset {
+                return false;
+            }
+            self.slices = others;
+            self.offset = 0;
+        }
+        true
+    }
+
+    /// Puts the next at most `wanted` bytes into `taken`, in at most [`SLICES_MAX`] pieces, and
+    /// says how many.
+    fn take(&mut self, wanted: u32, taken: &mut Slices) -> u32 {
         let mut length = 0;
-        while let Some(first) = self.slices.first() {
+        while length < wanted
+            && !taken.is_full()
+            && !self.is_empty()
+            && let Some(first) = self.slices.first()
+        {
             let rest = first.len() - self.offset;
-            if rest == 0 {
-                self.slices = &self.slices[1..];
-                self.offset = 0;
-                continue;
-            }
-            if length == wanted || taken.is_full() {
-                break;
-            }
             let piece = rest.min((wanted - length) as usize);
             taken.push(first.slice(self.offset..self.offset + piece));
             self.offset += piece;
             length += piece as u32;
         }
         debug_assert!(taken.len() <= SLICES_MAX);
-        (taken, length)
+        length
     }
 }
 

@@ -18,8 +18,9 @@ use crate::requester::call::{Call, CallError, Completion, SubmitError};
 /// How files are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyOptions {
-    /// Bytes of one call, at most 1 MiB.
-    pub block: usize,
+    /// Most bytes of one call, at most 1 MiB; by default what the server prefers. The server's
+    /// largest READ and WRITE are kept to in any case.
+    pub block: Option<usize>,
     /// Calls in flight.
     pub depth: usize,
 }
@@ -27,7 +28,7 @@ pub struct CopyOptions {
 impl Default for CopyOptions {
     fn default() -> Self {
         Self {
-            block: 1 << 20,
+            block: None,
             depth: 16,
         }
     }
@@ -67,13 +68,16 @@ impl Session {
         source: &mut dyn Read,
         options: CopyOptions,
     ) -> Result<u64, Error> {
+        let transfer = self.transfer(file)?;
+        let most = options.block.unwrap_or(transfer.write_preferred);
+        let most = most.min(transfer.write_max);
         let mut blocks: VecDeque<Block> = VecDeque::new();
         let mut verifier: Option<WriteVerifier> = None;
         let (mut offset, mut end) = (0, false);
         let mut finished: Vec<(u64, Result<WriteOk, Error>)> = Vec::new();
         loop {
             while !end && blocks.len() < options.depth.max(1) {
-                let Some((memory, length)) = self.fill(source, options.block)? else {
+                let Some((memory, length)) = self.fill(source, most)? else {
                     break;
                 };
                 if length == 0 {
@@ -139,6 +143,9 @@ impl Session {
         target: &mut dyn Write,
         options: CopyOptions,
     ) -> Result<u64, Error> {
+        let transfer = self.transfer(file)?;
+        let most = options.block.unwrap_or(transfer.read_preferred);
+        let most = most.min(transfer.read_max);
         let size = self.getattr(file)?.size;
         let mut blocks: VecDeque<Block> = VecDeque::new();
         let (mut asked, mut written) = (0_u64, 0_u64);
@@ -146,7 +153,7 @@ impl Session {
         while written < size {
             while asked < size && blocks.len() < options.depth.max(1) {
                 let left = usize::try_from(size - asked).unwrap_or(usize::MAX);
-                let length = left.min(options.block);
+                let length = left.min(most);
                 let Some(memory) = self.try_memory(length)? else {
                     break;
                 };

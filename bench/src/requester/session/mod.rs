@@ -4,6 +4,7 @@ mod copy;
 mod error;
 mod mount;
 mod procedures;
+mod transfer;
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,11 +24,10 @@ pub use copy::CopyOptions;
 pub use error::Error;
 pub use mount::{mount, unmount};
 pub use procedures::{DirectoryEntry, DirectoryPart, ReadDone};
+pub use transfer::Transfer;
 
 /// Most events taken at a time.
 const EVENTS: usize = 256;
-/// Time for a connection to stand.
-const CONNECT_WAIT: Duration = Duration::from_secs(15);
 /// Shortest and longest pause before connecting again.
 const RECONNECT_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
@@ -43,10 +43,17 @@ pub struct Session {
     tokens: u64,
     pause: Duration,
     retry_at: Option<Instant>,
+    /// When calls may be sent on a new connection.
+    settled_at: Option<Instant>,
+    /// Replies, errors and calls sent when something last happened or no reply was owed, and when
+    /// that was.
+    progress: (u64, u64, u64),
+    progress_at: Instant,
+    transfer: Option<Transfer>,
 }
 
 impl Session {
-    /// Connects, and waits until the connection stands.
+    /// Connects, and waits until the connection stands, at most [`Settings::timeout`].
     ///
     /// # Errors
     /// The provider's; [`Error::Connect`] if the server refuses or does not answer.
@@ -57,6 +64,7 @@ impl Session {
         settings: Settings,
     ) -> Result<Self, Error> {
         let now = Instant::now();
+        let patience = settings.timeout;
         let connection = Connection::connect(provider.as_mut(), pool, address, settings, now)?;
         let mut session = Self {
             provider,
@@ -66,8 +74,12 @@ impl Session {
             tokens: 0,
             pause: RECONNECT_PAUSE.0,
             retry_at: None,
+            settled_at: None,
+            progress: (0, 0, 0),
+            progress_at: now,
+            transfer: None,
         };
-        while session.connection.state() == &State::Connecting && now.elapsed() < CONNECT_WAIT {
+        while session.connection.state() == &State::Connecting && now.elapsed() < patience {
             session.turn(&mut |_| {});
         }
         match session.connection.state() {
@@ -112,12 +124,45 @@ impl Session {
         for event in self.events.drain(..) {
             self.connection.handle(provider, event, now, sink);
         }
-        work += self.connection.pump(provider, sink);
-        work += provider.flush(now);
+        if self.is_settled(now) {
+            work += self.connection.pump(self.provider.as_mut(), sink);
+        }
+        work += self.provider.flush(now);
         self.connection.expire(now, sink);
+        self.watch(now);
         self.keep_up(now);
         if work == 0 {
             thread::yield_now();
+        }
+    }
+
+    /// Whether the connection has stood for long enough to send calls.
+    fn is_settled(&mut self, now: Instant) -> bool {
+        if self.connection.state() != &State::Ready {
+            self.settled_at = None;
+            return false;
+        }
+        let settle = self.connection.settings.settle;
+        now >= *self.settled_at.get_or_insert(now + settle)
+    }
+
+    /// Gives a connection up that owes replies and brings none.
+    fn watch(&mut self, now: Instant) {
+        let counters = self.connection.counters();
+        let progress = (counters.replies, counters.errors, counters.sent);
+        let owed = self.connection.window().in_flight() > 0;
+        if !owed || progress != self.progress {
+            self.progress = progress;
+            self.progress_at = now;
+        }
+        let silence = now - self.progress_at;
+        let settings = &self.connection.settings;
+        if settings.keep_calls
+            && silence >= settings.resend_after
+            && self.connection.state() == &State::Ready
+        {
+            self.progress_at = now;
+            self.provider.abort(self.connection.queue_pair());
         }
     }
 

@@ -13,17 +13,20 @@ use super::Error;
 use crate::requester::call::Reply;
 use crate::requester::settings::Identity;
 
-/// Longest wait for the server.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest reply taken.
 const REPLY_MAX: usize = 64 << 10;
 
-/// Mounts an export: the handle of its root.
+/// Mounts an export: the handle of its root. Each step may take as long as `patience`.
 ///
 /// # Errors
 /// The connection's; [`Error::Mount`] if the server refuses.
-pub fn mount(address: SocketAddr, path: &str, identity: &Identity) -> Result<FileHandle, Error> {
-    let reply = call(address, Procedure::Mount, path, identity)?;
+pub fn mount(
+    address: SocketAddr,
+    path: &str,
+    identity: &Identity,
+    patience: Duration,
+) -> Result<FileHandle, Error> {
+    let reply = call(address, Procedure::Mount, path, identity, patience)?;
     let reply = Reply {
         message: &reply,
         written: &[],
@@ -34,12 +37,17 @@ pub fn mount(address: SocketAddr, path: &str, identity: &Identity) -> Result<Fil
     }
 }
 
-/// Tells the server that a mount is over.
+/// Tells the server that a mount is over. Each step may take as long as `patience`.
 ///
 /// # Errors
 /// The connection's.
-pub fn unmount(address: SocketAddr, path: &str, identity: &Identity) -> Result<(), Error> {
-    let reply = call(address, Procedure::Unmount, path, identity)?;
+pub fn unmount(
+    address: SocketAddr,
+    path: &str,
+    identity: &Identity,
+    patience: Duration,
+) -> Result<(), Error> {
+    let reply = call(address, Procedure::Unmount, path, identity, patience)?;
     let reply = Reply {
         message: &reply,
         written: &[],
@@ -52,6 +60,7 @@ fn call(
     procedure: Procedure,
     path: &str,
     identity: &Identity,
+    patience: Duration,
 ) -> Result<Vec<u8>, Error> {
     let mut message = [0; 4 + 2048];
     let mut out = Encoder::new(&mut message);
@@ -70,9 +79,9 @@ fn call(
     let mark = RecordMark::whole(length - 4).ok_or(Error::Memory)?;
     message[..4].copy_from_slice(&mark.to_bytes());
 
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut stream = TcpStream::connect_timeout(&address, patience)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
     stream.write_all(&message[..length])?;
     let mut reply = Vec::new();
     loop {

@@ -181,13 +181,15 @@ impl Session {
         })
     }
 
-    /// READ: fills the memory from its front, as far as the server gives.
+    /// READ: fills the memory from its front, as far as the server gives. Asks for no more than
+    /// the server's largest READ, if [`transfer`](Self::transfer) has asked for that.
     pub fn read(
         &mut self,
         file: FileHandle,
         offset: u64,
         room: &[Slice],
     ) -> Result<ReadDone, Error> {
+        let room = &*self.readable(room);
         let length: usize = room.iter().map(Slice::len).sum();
         let arguments = ReadArguments {
             file,
@@ -198,7 +200,8 @@ impl Session {
         self.call(call.with_sinks(&[room]), |reply| take_read(reply, room))
     }
 
-    /// WRITE: writes all of the memory, or less if the server takes less.
+    /// WRITE: writes all of the memory, or less if the server takes less. Sends no more than the
+    /// server's largest WRITE, if [`transfer`](Self::transfer) has asked for that.
     pub fn write(
         &mut self,
         file: FileHandle,
@@ -206,6 +209,7 @@ impl Session {
         data: &[Slice],
         stable: Stability,
     ) -> Result<WriteOk, Error> {
+        let data = &*self.writable(data);
         let length: usize = data.iter().map(Slice::len).sum();
         let count = u32::try_from(length).unwrap_or(u32::MAX);
         let arguments = WriteArguments {

@@ -14,7 +14,7 @@ use crate::memory::Memory;
 use crate::mpa::{Negotiated, StartGate};
 use crate::outbound::{Outbound, Staging};
 use crate::terminate::{Fault, Terminate, TerminateHeader};
-use crate::work::{Completion, Request, WorkFault, WorkId, WorkQueue};
+use crate::work::{Completion, Operation, Request, WorkFault, WorkId, WorkQueue};
 
 pub use receive::{Direct, DirectTarget};
 pub use send::Chunk;
@@ -220,6 +220,36 @@ impl<M: Memory> Endpoint<M> {
         let length = u32::try_from(M::length(&request.local)).ok();
         self.works.push(request, length);
         Ok(())
+    }
+
+    /// Posts a work request as [`Self::post`] does, but takes its memory out of `local`, so that
+    /// it is moved only once. `false`, and nothing is taken, if there is no room.
+    #[inline]
+    pub fn post_from(
+        &mut self,
+        token: u64,
+        operation: Operation,
+        local: &mut M::Local,
+        signalled: bool,
+    ) -> bool
+    where
+        M::Local: Default,
+    {
+        if self.works.room() == 0 {
+            return false;
+        }
+        let length = u32::try_from(M::length(local)).ok();
+        let request = Request {
+            token,
+            operation,
+            local: M::Local::default(),
+            signalled,
+        };
+        self.works.push(request, length);
+        if let Some(place) = self.works.last_local() {
+            M::hand_over(local, place);
+        }
+        true
     }
 
     /// Posts a receive.

@@ -135,9 +135,13 @@ impl<M: Memory> Endpoint<M> {
     /// The first `count` bytes of what [`Self::gather`] showed were accepted by the network.
     pub fn accepted(&mut self, count: usize) {
         self.outbound.accept(count);
+        let mut works_ended = false;
         while let Some(finished) = self.outbound.finished() {
             match finished {
-                Finished::Work(work) => self.works.finish(work, Ok(())),
+                Finished::Work(work) => {
+                    self.works.mark(work, Ok(()));
+                    works_ended = true;
+                }
                 Finished::Response => {
                     self.sending.responses_staged -= 1;
                     let response = self.responses.pop_front();
@@ -152,6 +156,9 @@ impl<M: Memory> Endpoint<M> {
                 }
                 Finished::Terminate => self.terminate_sent = true,
             }
+        }
+        if works_ended {
+            self.works.reap();
         }
     }
 

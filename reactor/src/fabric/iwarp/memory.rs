@@ -43,6 +43,10 @@ impl Memory for Registered {
         local.iter().map(Slice::len).sum()
     }
 
+    fn hand_over(from: &mut Slices, to: &mut Slices) {
+        to.extend(from.drain(..));
+    }
+
     fn place(local: &Slices, offset: usize, bytes: &[u8]) {
         let mut rest = bytes;
         for (slice, begin, count) in pieces(local, offset, bytes.len()) {

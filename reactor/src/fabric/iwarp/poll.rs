@@ -60,7 +60,7 @@ impl Iwarp {
             changes.extend(ready.iter().copied());
         }
         let mut work = 0;
-        for change in changes {
+        for &change in &changes {
             let data = change.data.u64();
             let index = u32::try_from(data & !LISTENER).unwrap_or(u32::MAX);
             if data & LISTENER != 0 {

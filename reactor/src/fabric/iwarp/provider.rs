@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use millrace_iwarp::{Access as RemoteAccess, Operation as Work, Request, Revocation};
+use millrace_iwarp::{Access as RemoteAccess, Operation as Work, Revocation};
 use millrace_mempool::Buffer;
 
 use super::config::IwarpConfig;
@@ -282,9 +282,9 @@ impl Provider for Iwarp {
             operation,
             local,
             signalled,
-        } in chain.drain(..)
+        } in &mut *chain
         {
-            let operation = match operation {
+            let operation = match *operation {
                 Operation::Send {
                     invalidate,
                     solicited,
@@ -302,14 +302,11 @@ impl Provider for Iwarp {
                     sink: shared.random(),
                 },
             };
-            let posted = connection.endpoint.post(Request {
-                token,
-                operation,
-                local,
-                signalled,
-            });
-            debug_assert!(posted.is_ok(), "there was room for the whole chain");
+            let endpoint = &mut connection.endpoint;
+            let posted = endpoint.post_from(*token, operation, local, *signalled);
+            debug_assert!(posted, "there was room for the whole chain");
         }
+        chain.clear();
         self.touch(queue_pair.index);
         Ok(())
     }
