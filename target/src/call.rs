@@ -307,4 +307,7 @@ pub trait Serve: Clone + 'static {
     /// and a call that must not be executed twice has to be remembered
     /// ([`crate::replay`]).
     async fn serve<B: Bulk>(&self, call: Call<'_>, bulk: &mut B, reply: &mut Reply) -> Answer;
+
+    /// The reactor has come to the end of a turn: a time to do once what calls would do each.
+    fn turned(&self) {}
 }

@@ -43,17 +43,21 @@ pub struct ProcedureCounters {
     pub calls: Counter,
     /// Of these, with a status other than success.
     pub errors: Counter,
-    /// Time from the arrival of the call to its encoded reply.
+    /// Time from the arrival of the call to the end of the reactor's turn that encoded its reply.
     pub latency: Histogram,
 }
 
 impl ProcedureCounters {
-    /// Counts one call.
-    pub fn record(&self, latency: Duration, success: bool) {
+    /// Counts one call, but for its latency.
+    pub fn record(&self, success: bool) {
         self.calls.add(1);
         if !success {
             self.errors.add(1);
         }
+    }
+
+    /// Counts how long one call took.
+    pub fn observe(&self, latency: Duration) {
         self.latency
             .observe(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
     }

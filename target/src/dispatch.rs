@@ -22,7 +22,9 @@ use crate::exports::Exports;
 use crate::handle::HandleKey;
 use crate::mount3::Clients;
 use crate::replay::{Entered, ReplayCache};
+use latency::Latencies;
 
+mod latency;
 mod mounts;
 mod procedures;
 
@@ -45,6 +47,7 @@ struct Inner<S> {
     replay: ReplayCache,
     clients: Clients,
     counters: Arc<Counters>,
+    latencies: Latencies,
 }
 
 impl<S: Store> Service<S> {
@@ -61,6 +64,7 @@ impl<S: Store> Service<S> {
                 replay,
                 clients,
                 counters,
+                latencies: Latencies::default(),
             }),
         }
     }
@@ -87,21 +91,17 @@ impl<S: Store> Serve for Service<S> {
     async fn serve<B: Bulk>(&self, call: Call<'_>, bulk: &mut B, reply: &mut Reply) -> Answer {
         let counters = &*self.inner.counters;
         let mut input = Decoder::with_taken(call.message, call.bulk).padded(call.padding);
-        let header = match CallHeader::decode(&mut input) {
-            Ok(header) => header,
-            Err(error) => {
-                match error {
-                    CallError::NotACall => counters.not_calls.add(1),
-                    CallError::Version { .. } => counters.rpc_mismatch.add(1),
-                    CallError::Malformed { .. } => counters.auth_errors.add(1),
-                }
-                return match error.answer() {
-                    Some(answer) => encode(reply, &answer, &()),
-                    None => Answer::Silent,
-                };
+        let answer = match self.admit(&mut input, reply) {
+            Ok((xid, Admitted::Nfs(procedure, caller))) => {
+                let caller = caller.as_ref();
+                self.nfs(&call, xid, caller, procedure, &mut input, bulk, reply)
+                    .await
             }
+            Ok((xid, Admitted::Mount(procedure))) => {
+                self.mount(&call, xid, procedure, &mut input, reply).await
+            }
+            Err(answer) => answer,
         };
-        let answer = self.admitted(&call, &header, &mut input, bulk, reply).await;
         counters.bytes_read.add(u64::from(reply.account.read));
         counters.bytes_written.add(u64::from(reply.account.written));
         if answer == Answer::TooLarge {
@@ -109,6 +109,16 @@ impl<S: Store> Serve for Service<S> {
         }
         answer
     }
+
+    fn turned(&self) {
+        self.inner.latencies.settle(&self.inner.counters);
+    }
+}
+
+/// The procedure that a call with a sound header is for.
+enum Admitted {
+    Nfs(nfs3::Procedure, Option<Caller>),
+    Mount(mount::Procedure),
 }
 
 /// The end of a call that a program has served: whether its status was success.
@@ -131,16 +141,24 @@ impl From<Error> for Refused {
 }
 
 impl<S: Store> Service<S> {
-    /// Serves a call whose header is sound.
-    async fn admitted<B: Bulk>(
-        &self,
-        call: &Call<'_>,
-        header: &CallHeader<'_>,
-        input: &mut Decoder<'_>,
-        bulk: &mut B,
-        reply: &mut Reply,
-    ) -> Answer {
+    /// Reads a call's header: its XID and the procedure, or the answer to a call that gets to
+    /// none. Of the header, which is large, no more is kept while the call is served.
+    fn admit(&self, input: &mut Decoder<'_>, reply: &mut Reply) -> Result<(u32, Admitted), Answer> {
         let counters = &*self.inner.counters;
+        let header = match CallHeader::decode(input) {
+            Ok(header) => header,
+            Err(error) => {
+                match error {
+                    CallError::NotACall => counters.not_calls.add(1),
+                    CallError::Version { .. } => counters.rpc_mismatch.add(1),
+                    CallError::Malformed { .. } => counters.auth_errors.add(1),
+                }
+                return Err(match error.answer() {
+                    Some(answer) => encode(reply, &answer, &()),
+                    None => Answer::Silent,
+                });
+            }
+        };
         let xid = header.xid;
         let mismatch = |version| {
             let status = Accepted::ProgramMismatch {
@@ -153,11 +171,7 @@ impl<S: Store> Service<S> {
             (nfs3::PROGRAM, nfs3::VERSION) => {
                 match nfs3::Procedure::from_number(header.procedure) {
                     Some(procedure) => match caller(&header.credential) {
-                        Ok(caller) => {
-                            return self
-                                .nfs(call, xid, caller, procedure, input, bulk, reply)
-                                .await;
-                        }
+                        Ok(caller) => return Ok((xid, Admitted::Nfs(procedure, caller))),
                         Err(denied) => (denied_to(xid, denied), &counters.auth_errors),
                     },
                     None => procedure_unavailable(xid, counters),
@@ -166,7 +180,7 @@ impl<S: Store> Service<S> {
             (mount::PROGRAM, mount::VERSION) => {
                 match mount::Procedure::from_number(header.procedure) {
                     Some(procedure) => match caller(&header.credential) {
-                        Ok(_) => return self.mount(call, xid, procedure, input, reply).await,
+                        Ok(_) => return Ok((xid, Admitted::Mount(procedure))),
                         Err(denied) => (denied_to(xid, denied), &counters.auth_errors),
                     },
                     None => procedure_unavailable(xid, counters),
@@ -180,7 +194,7 @@ impl<S: Store> Service<S> {
             ),
         };
         refusal.1.add(1);
-        encode(reply, &refusal.0, &())
+        Err(encode(reply, &refusal.0, &()))
     }
 
     /// Serves a call of NFS, once only where that matters.
@@ -189,7 +203,7 @@ impl<S: Store> Service<S> {
         &self,
         call: &Call<'_>,
         xid: u32,
-        credential: Option<Caller>,
+        credential: Option<&Caller>,
         procedure: nfs3::Procedure,
         input: &mut Decoder<'_>,
         bulk: &mut B,
@@ -202,7 +216,7 @@ impl<S: Store> Service<S> {
             exports: &exports,
             key: &self.inner.key,
             peer: call.peer,
-            credential: credential.as_ref(),
+            credential,
         };
         let ticket = if must_not_repeat(procedure) {
             let program = (nfs3::PROGRAM, nfs3::VERSION, procedure.number());
@@ -226,8 +240,10 @@ impl<S: Store> Service<S> {
             .await
         {
             Ok(done) => {
-                let slot = &counters.nfs[procedure.number() as usize];
-                slot.record(call.arrived.elapsed(), done.success);
+                let number = procedure.number();
+                counters.nfs[number as usize].record(done.success);
+                let latencies = &self.inner.latencies;
+                latencies.note(counters, latency::Program::Nfs, number, call.arrived);
                 if let Some(ticket) = ticket
                     && done.answer == Answer::Send
                 {
@@ -253,8 +269,11 @@ impl<S: Store> Service<S> {
             .await
         {
             Ok(done) => {
-                let slot = &self.inner.counters.mount[procedure.number() as usize];
-                slot.record(call.arrived.elapsed(), done.success);
+                let counters = &*self.inner.counters;
+                let number = procedure.number();
+                counters.mount[number as usize].record(done.success);
+                let latencies = &self.inner.latencies;
+                latencies.note(counters, latency::Program::Mount, number, call.arrived);
                 done.answer
             }
             Err(refused) => self.refuse(refused, xid, reply),

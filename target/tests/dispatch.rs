@@ -5,7 +5,7 @@ mod support;
 use std::cell::RefCell;
 use std::net::SocketAddr;
 
-use millrace::call::{Answer, Limits, Peer, TransportKind};
+use millrace::call::{Answer, Limits, Peer, Serve, TransportKind};
 use millrace::replay::{ReplayCache, ReplayLimits};
 use millrace_mempool::{HugepagePolicy, Registry};
 use millrace_wire::nfs3::{
@@ -257,6 +257,7 @@ fn calls_are_counted_by_procedure_and_outcome() {
     let counters = bench.service.counters();
     let getattr = &counters.nfs[1];
     assert_eq!((getattr.calls.get(), getattr.errors.get()), (2, 1));
+    bench.service.turned();
     assert_eq!(getattr.latency.snapshot().count(), 2);
 }
 

@@ -117,7 +117,7 @@ families! {
     RPC_IN_FLIGHT = Gauge "millrace_rpc_in_flight" ["core"]
         "Requests that are not answered yet.";
     RPC_DURATION = Histogram "millrace_rpc_duration_seconds" ["program", "procedure"]
-        "Time from a request's arrival to the posting of its reply.";
+        "Time from a request's arrival to the end of the turn that encoded its reply.";
     RPC_DATA = Counter "millrace_rpc_data_bytes_total" ["program", "procedure"]
         "Bytes of file data read or written.";
     RPC_DUPLICATES = Counter "millrace_rpc_duplicates_total" ["outcome"]

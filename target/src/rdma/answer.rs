@@ -170,7 +170,6 @@ impl Prepared {
         credits: u32,
     ) -> Result<(), Broken> {
         self.whole.copy_from(CREDITS_AT, &credits.to_be_bytes());
-        let local: Slices = self.send.drain(..).collect();
         let operation = Operation::Send {
             invalidate: self.invalidate,
             solicited: false,
@@ -178,9 +177,13 @@ impl Prepared {
         self.chain.push(WorkRequest {
             token: NOBODY,
             operation,
-            local,
+            local: Slices::new(),
             signalled: false,
         });
+        if let Some(last) = self.chain.last_mut() {
+            // Filled where it stands: a list of slices is large to move.
+            last.local.extend(self.send.drain(..));
+        }
         for request in &mut self.chain {
             request.token = token_of(self.xid);
         }

@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::Instant;
 
+use millrace_mempool::Buffer;
 use millrace_reactor::Alarm;
 use millrace_reactor::fabric::{
     Event, Incoming, ListenerId, QueuePairId, QueuePairLimits, WorkError,
@@ -120,7 +121,14 @@ where
                 .borrow_mut()
                 .poll(now, &mut events);
             for event in events.drain(..) {
+                // Calls come first and are taken apart here: an event is large to move.
                 match event {
+                    Event::Received {
+                        queue_pair,
+                        buffer,
+                        length,
+                        ..
+                    } => self.received(index, queue_pair, buffer, length as usize, now),
                     Event::Incoming(arrived) => incoming(index, arrived),
                     event => self.event(index, event, now),
                 }
@@ -130,29 +138,31 @@ where
         work
     }
 
+    fn received(
+        &mut self,
+        fabric: usize,
+        queue_pair: QueuePairId,
+        receive: Buffer,
+        length: usize,
+        arrived: Instant,
+    ) {
+        let Some(connection) = self.fabrics[fabric].connection(queue_pair) else {
+            return;
+        };
+        connection.received();
+        if !self.refuses {
+            let connection = Rc::clone(connection);
+            self.start(Arrived {
+                connection,
+                receive,
+                length,
+                arrived,
+            });
+        }
+    }
+
     fn event(&mut self, fabric: usize, event: Event, now: Instant) {
         match event {
-            Event::Received {
-                queue_pair,
-                buffer,
-                length,
-                ..
-            } => {
-                let Some(connection) = self.fabrics[fabric].connection(queue_pair) else {
-                    return;
-                };
-                connection.received();
-                if !self.refuses {
-                    let connection = Rc::clone(connection);
-                    let length = length as usize;
-                    self.start(Arrived {
-                        connection,
-                        receive: buffer,
-                        length,
-                        arrived: now,
-                    });
-                }
-            }
             Event::Completed {
                 queue_pair,
                 token,
@@ -221,8 +231,12 @@ where
                     );
                 }
             }
-            // Arrivals are the owner's to place. A responder never connects, and exposes no memory.
-            Event::Incoming(_) | Event::Rejected { .. } | Event::Revoked { .. } => {}
+            // Receives and arrivals were taken before. A responder never connects, and exposes no
+            // memory.
+            Event::Received { .. }
+            | Event::Incoming(_)
+            | Event::Rejected { .. }
+            | Event::Revoked { .. } => {}
         }
     }
 

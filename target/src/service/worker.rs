@@ -160,26 +160,24 @@ where
     const ACTIVITIES: &'static [&'static str] = &["fabric", "records", "tasks", "flush"];
 
     fn turn(&mut self, turn: &Turn) -> usize {
-        let (counters, activity) = (
-            self.context.counters().clone(),
-            self.context.activity().clone(),
-        );
-        activity.enter(0);
+        self.context.activity().enter(0);
         let mut fabric = self.poll_fabrics(turn.now);
-        activity.enter(1);
+        self.context.activity().enter(1);
         let mut records = self.tcp.poll(turn.now);
         records += self
             .rpcbind
             .as_mut()
             .map_or(0, |rpcbind| rpcbind.poll(turn.now));
         self.hand_out_tcp(turn.now);
-        activity.enter(2);
+        self.context.activity().enter(2);
         let tasks = self.responder.run();
-        activity.enter(3);
+        self.context.activity().enter(3);
         fabric += self.responder.flush(turn.now);
         if self.drain(turn.now) {
             self.stopped = true;
         }
+        self.responder.shared().programs.turned();
+        let counters = self.context.counters();
         counters.add_work(Source::Fabric, fabric);
         counters.add_work(Source::Records, records);
         counters.add_work(Source::Tasks, tasks);

@@ -100,7 +100,18 @@ impl Tree {
         length: u32,
         slices: &mut Vec<Slice>,
     ) -> Result<ReadOutcome> {
-        let inode = self.table.get(handle)?;
+        let read = |inode: &Inode| self.read_inode(caller, inode, offset, length, slices);
+        self.table.look(handle, read)
+    }
+
+    fn read_inode(
+        &self,
+        caller: &Caller,
+        inode: &Inode,
+        offset: u64,
+        length: u32,
+        slices: &mut Vec<Slice>,
+    ) -> Result<ReadOutcome> {
         let file = inode.file()?;
         let mark = slices.len();
         let mut seen = inode.attributes.live()?;

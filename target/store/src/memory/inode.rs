@@ -39,6 +39,11 @@ pub(super) struct File {
 }
 
 impl Inode {
+    /// Whether it is the object that a handle with its number was made for.
+    fn is(&self, handle: Handle) -> bool {
+        self.handle.generation == handle.generation
+    }
+
     pub fn kind(&self) -> Kind {
         match &self.body {
             Body::File(_) => Kind::File,
@@ -132,11 +137,21 @@ impl Table {
         }
     }
 
+    /// Has a short look at the object of a handle, without a share in it: the count of shares is
+    /// one for all reactors, so steady reads of one object had better not change it.
+    pub fn look<T>(&self, handle: Handle, look: impl FnOnce(&Inode) -> Result<T>) -> Result<T> {
+        let guard = self.slot(handle.inode).map(ArcSwapOption::load);
+        match guard.as_ref().and_then(|guard| guard.as_deref()) {
+            Some(inode) if inode.is(handle) => look(inode),
+            _ => Err(StoreError::Stale),
+        }
+    }
+
     /// The object of a handle.
     pub fn get(&self, handle: Handle) -> Result<Arc<Inode>> {
         self.slot(handle.inode)
             .and_then(ArcSwapOption::load_full)
-            .filter(|inode| inode.handle.generation == handle.generation)
+            .filter(|inode| inode.is(handle))
             .ok_or(StoreError::Stale)
     }
 

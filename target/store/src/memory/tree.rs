@@ -86,9 +86,10 @@ impl Tree {
     }
 
     pub fn attributes(&self, object: Handle) -> Result<Attributes> {
-        let inode = self.table.get(object)?;
-        let stored = inode.attributes.live()?;
-        Ok(inode.show(&stored))
+        self.table.look(object, |inode| {
+            let stored = inode.attributes.live()?;
+            Ok(inode.show(&stored))
+        })
     }
 
     /// What an operation that changed nothing shows of an object.
@@ -105,10 +106,11 @@ impl Tree {
         object: Handle,
         wanted: AccessMask,
     ) -> Result<(AccessMask, Attributes)> {
-        let inode = self.table.get(object)?;
-        let stored = inode.attributes.live()?;
-        let granted = permission::access(caller, inode.kind(), &stored, wanted);
-        Ok((granted, inode.show(&stored)))
+        self.table.look(object, |inode| {
+            let stored = inode.attributes.live()?;
+            let granted = permission::access(caller, inode.kind(), &stored, wanted);
+            Ok((granted, inode.show(&stored)))
+        })
     }
 
     /// Any caller who found a link may read it, as in POSIX; its permission bits mean nothing.
