@@ -1,8 +1,8 @@
 //! RPC-over-RDMA version one, the responder's side (RFC 5666, RFC 8166).
 //!
 //! The way of a call: a receive completes ([`Connection`]), a task takes it up ([`work`]), the
-//! message is put together ([`message`]), a program serves it, fetching read chunks as it goes
-//! ([`pull`]), and the reply leaves by RDMA Writes and one Send ([`answer`]).
+//! message is put together (`message`), a program serves it, fetching read chunks as it goes
+//! (`pull`), and the reply leaves by RDMA Writes and one Send (`answer`).
 
 mod answer;
 mod binding;

@@ -87,7 +87,7 @@ impl Registration {
 }
 
 impl Drop for Registration {
-    /// Takes the offers back, which takes a few times [`PATIENCE`] at worst.
+    /// Takes the offers back, which takes a few times five seconds at worst.
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take()
