@@ -64,7 +64,7 @@ fn rr1_chunk_11_length_word_and_chunk_must_agree() {
 }
 
 #[test]
-fn rr1_chunk_12_and_30_chunks_at_several_positions_in_any_order() {
+fn rr1_chunk_12_rr1_chunk_30_chunks_at_several_positions_in_any_order() {
     let script = Script::default();
     let mut world = World::new(script.clone(), Options::default());
     world.connect();
@@ -94,7 +94,7 @@ fn rr1_chunk_12_and_30_chunks_at_several_positions_in_any_order() {
 }
 
 #[test]
-fn rr1_chunk_13_and_14_data_is_used_and_answered_only_after_the_read() {
+fn rr1_chunk_13_rr1_chunk_14_data_is_used_and_answered_only_after_the_read() {
     let mut nfs = Nfs::new();
     let file = nfs.file(b"f", b"before");
     let source = nfs.world.source(0, &pattern(1000));
@@ -199,7 +199,7 @@ fn rr1_chunk_29_positions_never_reached_execute_nothing() {
 }
 
 #[test]
-fn rr1_chunk_31_and_32_other_items_are_put_back_exactly() {
+fn rr1_chunk_31_rr1_chunk_32_other_items_are_put_back_exactly() {
     let mut nfs = Nfs::new();
     let file = nfs.file(b"findme", b"x");
     for name in [&b"findme"[..], b"absent"] {
@@ -243,7 +243,7 @@ fn nfs_call(xid: u32, procedure: Procedure, entry: &Entry<'_>) -> Vec<u8> {
 }
 
 #[test]
-fn rr1_chunk_34_and_42_sixteen_segments_everywhere_and_a_limit() {
+fn rr1_chunk_34_rr1_chunk_42_sixteen_segments_everywhere_and_a_limit() {
     let script = Script::default();
     script.plan(Plan {
         length: 5000,
@@ -403,7 +403,7 @@ fn chunks_without_reads_at_the_client_are_refused_by_an_answer() {
 }
 
 #[test]
-fn rr1_sec_05_and_17_memory_of_another_connection_ends_its_user_only() {
+fn rr1_sec_05_rr1_sec_17_memory_of_another_connection_ends_its_user_only() {
     let mut nfs = Nfs::new();
     let file = nfs.file(b"f", b"before");
     let thief = nfs.world.connect();

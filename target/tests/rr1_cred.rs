@@ -47,7 +47,7 @@ fn posted(world: &World<Script>) -> usize {
 }
 
 #[test]
-fn rr1_cred_01_and_25_the_credit_word_is_a_grant_within_bounds() {
+fn rr1_cred_01_rr1_cred_25_the_credit_word_is_a_grant_within_bounds() {
     let (mut world, _) = scripted(Plan::default(), Options::default());
     for (wish, grant) in [(0, 1), (1, 1), (7, 7), (32, 32), (33, 32), (u32::MAX, 32)] {
         let reply = world.exchange(0, &wishing(1, wish));
@@ -82,7 +82,7 @@ fn rr1_cred_04_an_idle_connection_has_receives_from_the_start() {
 }
 
 #[test]
-fn rr1_cred_05_grants_go_up_and_down_and_no_call_is_lost() {
+fn rr1_cred_05_rr1_cred_08_grants_go_up_and_down_covered_by_receives_and_no_call_is_lost() {
     let (mut world, _) = scripted(Plan::default(), Options::default());
     let settings = |credits| Settings::new(4096, credits, 1 << 20, true);
     for credits in [32, 4, 1, 16, 2, 32] {

@@ -37,7 +37,7 @@ fn rr1_hdr_01_first_words_stand_at_their_places_in_every_message() {
 }
 
 #[test]
-fn rr1_hdr_02_and_04_xid_and_version_of_every_reply() {
+fn rr1_hdr_02_rr1_hdr_04_xid_and_version_of_every_reply() {
     let mut nfs = Nfs::new();
     let file = nfs.file(b"f", &[7; 5000]);
     assert_eq!(nfs.content(file).len(), 5000);
@@ -64,7 +64,7 @@ fn rr1_hdr_03_different_xids_are_refused_with_the_outer_one() {
 }
 
 #[test]
-fn rr1_hdr_05_and_06_other_versions_are_answered_with_ours() {
+fn rr1_hdr_05_rr1_hdr_06_other_versions_are_answered_with_ours() {
     let (mut world, script) = scripted();
     for version in [0, 2, 3, 7, u32::MAX] {
         let mut message = plain(&rpc(9, PROGRAM, &[]));

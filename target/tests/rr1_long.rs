@@ -53,7 +53,7 @@ fn long_call(source: &Memory, rpc: &[u8], cut: &[u32], reply: Option<&Memory>) -
 }
 
 #[test]
-fn rr1_long_02_03_and_19_a_call_at_position_zero_in_any_cut() {
+fn rr1_long_02_rr1_long_03_rr1_long_19_a_call_at_position_zero_in_any_cut() {
     let mut nfs = Nfs::new();
     let file = nfs.create(b"found");
     let entry = Entry {
@@ -135,7 +135,7 @@ fn rr1_long_06_an_inline_call_has_no_position_zero() {
 }
 
 #[test]
-fn rr1_long_07_and_11_a_reply_that_fits_is_inline_and_its_chunk_empty() {
+fn rr1_long_07_rr1_long_11_a_reply_that_fits_is_inline_and_its_chunk_empty() {
     let (mut world, script) = scripted(100);
     let sink = world.sink(0, 8000);
     for (length, inline_reply) in [(100, true), (5000, false)] {

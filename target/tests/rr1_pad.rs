@@ -87,7 +87,7 @@ fn nfs_message(xid: u32, procedure: Procedure, arguments: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn rr1_pad_05_and_06_positions_count_the_pads_left_out() {
+fn rr1_pad_05_rr1_pad_06_positions_count_the_pads_left_out() {
     let script = Script::default();
     let mut world = World::new(script.clone(), Options::default());
     world.connect();
@@ -188,7 +188,7 @@ fn padding_before(rpc: &[u8], align: u32) -> usize {
 }
 
 #[test]
-fn rr1_pad_14_and_15_padded_writes_are_executed() {
+fn rr1_pad_14_rr1_pad_15_padded_writes_are_executed() {
     let mut nfs = Nfs::new();
     for align in [0, 1, 4, 8, 60, 512, 1024] {
         let file = nfs.create(format!("file{align}").as_bytes());

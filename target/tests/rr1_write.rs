@@ -309,7 +309,7 @@ fn rr1_sec_12_invalidation_only_where_the_client_agreed_and_one_key_is_used() {
 }
 
 #[test]
-fn rr1_pad_08_and_11_no_pad_is_written_and_lengths_are_exact() {
+fn rr1_pad_08_rr1_pad_11_no_pad_is_written_and_lengths_are_exact() {
     let mut nfs = Nfs::new();
     let file = nfs.file(b"f", b"01234");
     let sink = nfs.world.sink(0, 16);

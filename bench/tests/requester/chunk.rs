@@ -88,7 +88,7 @@ fn answer_read(raw: &mut Raw, call: &Seen, writes: &[Vec<Segment>], results: &dy
 }
 
 #[test]
-fn rr1_chunk_06_10_position_is_where_the_data_would_stand() {
+fn rr1_chunk_06_rr1_chunk_10_position_is_where_the_data_would_stand() {
     let mut raw = Raw::open(chunky(), Peer::default(), 8);
     let data = [raw.memory(5000)];
     let call = Call::nfs3(1, Procedure::Write, write_arguments(5000), 0);
@@ -114,7 +114,7 @@ fn rr1_chunk_07_all_segments_of_one_argument_have_one_position() {
 }
 
 #[test]
-fn rr1_chunk_09_31_only_eligible_items_are_in_chunks() {
+fn rr1_chunk_09_rr1_chunk_31_only_eligible_items_are_in_chunks() {
     let mut raw = Raw::open(chunky(), Peer::default(), 8);
     let long = [b'n'; 200];
     let entry = Entry {
@@ -246,7 +246,7 @@ fn rr1_chunk_22_what_a_peer_wrote_into_unused_room_is_no_result() {
 }
 
 #[test]
-fn rr1_chunk_23_40_a_read_offers_all_that_was_asked_for() {
+fn rr1_chunk_23_rr1_chunk_40_a_read_offers_all_that_was_asked_for() {
     let mut raw = Raw::open(settings(), Peer::default(), 8);
     for count in [4097, 65536, 1 << 20] {
         let memory = raw.memory(count);
@@ -297,7 +297,7 @@ fn rr1_chunk_25_offers_are_judged_and_revoked_by_our_own_copy() {
 }
 
 #[test]
-fn rr1_chunk_28_35_positions_are_aligned_and_empty_slices_cost_no_segment() {
+fn rr1_chunk_28_rr1_chunk_35_positions_are_aligned_and_empty_slices_cost_no_segment() {
     let mut raw = Raw::open(chunky(), Peer::default(), 8);
     let data = pieces(&raw.memory(100), &[0, 50, 0, 50]);
     let call = Call::nfs3(1, Procedure::Write, write_arguments(100), 0);

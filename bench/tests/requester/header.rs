@@ -13,7 +13,7 @@ fn getattr_reply(call: &Seen) -> Vec<u8> {
 }
 
 #[test]
-fn rr1_hdr_01_02_04_words_are_xid_version_credits_type_and_the_xid_again() {
+fn rr1_hdr_01_rr1_hdr_02_rr1_hdr_04_words_are_xid_version_credits_type_and_the_xid_again() {
     let mut raw = Raw::open(settings(), Peer::default(), 4);
     raw.getattr(1);
     let call = raw.next();

@@ -27,7 +27,7 @@ fn readdir(count: u32) -> Call<'static, ReaddirArguments> {
 }
 
 #[test]
-fn rr1_long_01_05_22_a_call_that_does_not_fit_is_one_chunk_at_position_zero() {
+fn rr1_long_01_rr1_long_05_rr1_long_22_a_call_that_does_not_fit_is_one_chunk_at_position_zero() {
     let mut raw = Raw::open(small(), Peer::default(), 8);
     let name = [b'x'; 1000];
     let entry = Entry {

@@ -8,7 +8,7 @@ use crate::chunk::{chunky, pattern, read_arguments, read_ok, write_arguments};
 use crate::support::{Peer, Raw, bytes, message, settings, stale, success};
 
 #[test]
-fn rr1_pad_01_04_pads_are_neither_in_the_chunk_nor_inline() {
+fn rr1_pad_01_rr1_pad_04_pads_are_neither_in_the_chunk_nor_inline() {
     let mut raw = Raw::open(chunky(), Peer::default(), 8);
     for length in [1, 2, 3, 5, 6, 7, 4097] {
         let data = [raw.memory(length)];
@@ -104,7 +104,7 @@ fn rr1_pad_10_room_for_the_pad_is_offered_if_wanted() {
 }
 
 #[test]
-fn rr1_pad_13_14_long_calls_contain_their_pads_counted_from_the_xid() {
+fn rr1_pad_13_rr1_pad_14_long_calls_contain_their_pads_counted_from_the_xid() {
     // Inline in 4096 bytes, and long in 1024: the same stream.
     let mut streams = Vec::new();
     for private_data in [settings().private_data, None] {

@@ -6,7 +6,7 @@ use millrace_iwarp::{Operation, Request};
 use crate::support::{completions, end, negotiated, peer_to_peer, raw, send_all, shared};
 
 #[test]
-fn mpa_rtr_12_and_13_a_responder_is_silent_until_spoken_to() {
+fn mpa_rtr_12_mpa_rtr_13_a_responder_is_silent_until_spoken_to() {
     let mut responder = end(&negotiated(Role::Responder), 65_000);
     responder.post_receive(vec![0; 100]).unwrap();
     for token in 0..3 {
@@ -37,7 +37,7 @@ fn mpa_rtr_12_and_13_a_responder_is_silent_until_spoken_to() {
 }
 
 #[test]
-fn mpa_rtr_14_16_and_17_indications_cost_nothing_and_may_name_anything() {
+fn mpa_rtr_14_mpa_rtr_16_mpa_rtr_17_indications_cost_nothing_and_may_name_anything() {
     let indications = [
         (RtrKind::Send, raw::send(1, &[])),
         (RtrKind::Write, raw::write(0xdead_beef, u64::MAX, &[])),
@@ -78,7 +78,7 @@ fn mpa_rtr_18_another_kind_of_first_message_is_accepted_and_counted() {
 }
 
 #[test]
-fn mpa_rtr_09_and_15_the_indication_leaves_first_and_takes_no_place() {
+fn mpa_rtr_09_mpa_rtr_15_the_indication_leaves_first_and_takes_no_place() {
     for kind in [RtrKind::Send, RtrKind::Write, RtrKind::Read] {
         let mut initiator = end(&peer_to_peer(Role::Initiator, kind), 65_000);
         for token in 0..64 {
