@@ -309,7 +309,7 @@ fn rr1_sec_12_invalidation_only_where_the_client_agreed_and_one_key_is_used() {
 }
 
 #[test]
-fn rr1_pad_08_rr1_pad_11_no_pad_is_written_and_lengths_are_exact() {
+fn rr1_pad_08_rr1_pad_11_rr1_pad_12_no_pad_is_written_or_inline_and_lengths_are_exact() {
     let mut nfs = Nfs::new();
     let file = nfs.file(b"f", b"01234");
     let sink = nfs.world.sink(0, 16);
@@ -324,7 +324,7 @@ fn rr1_pad_08_rr1_pad_11_no_pad_is_written_and_lengths_are_exact() {
         let reply = nfs.read_into(file, 5, &sink, cut);
         assert_eq!(lengths(&reply.writes[0]), returned);
         let (length, _, rest) = read_results(support::results(&reply.message));
-        // Nor does a pad stand inline (RR1-PAD-12).
+        // Nor does a pad stand inline.
         assert_eq!((length, rest.len()), (5, 0));
         assert_eq!(sink.bytes()[..6], *b"01234\xee");
         let written = writes(&nfs.world.trace(), &sink);
