@@ -55,13 +55,16 @@ pub enum StartError {
     },
     /// The exports contradict each other.
     #[error("exports: {0}")]
-    Exports(#[from] ExportsError),
+    Exports(ExportsError),
     /// The state directory cannot be used.
     #[error("state_directory: {0}")]
     State(io::Error),
-    /// A reactor cannot start.
-    #[error("reactors: {0}")]
-    Reactor(#[from] SpawnError),
+    /// The system has no such core for this process.
+    #[error("reactors.cores: {0}")]
+    Core(SpawnError),
+    /// A reactor cannot start; the text names the key.
+    #[error("{0}")]
+    Reactor(SpawnError),
     /// No core may be used.
     #[error("reactors.cores: this process may use no core at all")]
     NoCore,
@@ -142,7 +145,7 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
         config: Arc::clone(&config),
     };
     // A wrong table is found before any reactor starts.
-    Exports::new(plan.exports.iter().cloned())?;
+    Exports::new(plan.exports.iter().cloned()).map_err(StartError::Exports)?;
 
     let mut reactors: Vec<ReactorHandle<Message>> = Vec::new();
     let mut parts = Vec::new();
@@ -158,7 +161,10 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
             }
             Err(error) => {
                 stop(&reactors);
-                return Err(error.into());
+                return Err(match error {
+                    SpawnError::Core { .. } => StartError::Core(error),
+                    _ => StartError::Reactor(error),
+                });
             }
         }
     }
