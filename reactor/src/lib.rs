@@ -9,6 +9,7 @@
 
 mod activity;
 mod alarm;
+mod clock;
 pub mod completion;
 mod core;
 mod counters;
@@ -22,6 +23,7 @@ mod watchdog;
 pub use self::core::{Context, PollMode, Turn, Worker};
 pub use activity::Activity;
 pub use alarm::Alarm;
+pub use clock::{Clock, Sleep};
 pub use counters::{CoreCounters, Source};
 pub use spawn::{ReactorConfig, ReactorHandle, SendError, SpawnError, allowed_cores, spawn};
 pub use watchdog::{Stall, Watchdog};

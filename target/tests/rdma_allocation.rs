@@ -12,7 +12,7 @@ use std::time::Instant;
 use millrace::handle::HandleKey;
 use millrace::rdma::{FabricSlot, Responder, Settings, Shared, work};
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
-use millrace_reactor::completion::Completions;
+use millrace_reactor::Clock;
 use millrace_reactor::fabric::iwarp::{Iwarp, IwarpConfig};
 use millrace_reactor::fabric::{
     Access, ConnectParameters, Event, Exposure, Operation, Provider, QueuePairId, QueuePairLimits,
@@ -189,7 +189,12 @@ fn steady_calls_over_rdma_allocate_nothing() {
     let root = HandleKey::new(&SECRET).seal(export, store.root());
     let root = FileHandle::new(&root).unwrap();
     let settings = Settings::new(4096, 32, 1 << 20, true);
-    let shared = Rc::new(Shared::new(programs, pool(), Completions::new(), settings));
+    let shared = Rc::new(Shared::new(
+        programs,
+        pool(),
+        Clock::new(Instant::now()),
+        settings,
+    ));
 
     let mut server = Iwarp::new(IwarpConfig::default()).unwrap();
     let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

@@ -110,10 +110,10 @@ where
         &self.shared
     }
 
-    /// Takes in what the providers report. Connections that are to be placed are handed to
+    /// Sets the clock, and takes in what the providers report. Connections that are to be placed are handed to
     /// `incoming`, with the index of their provider. Returns the amount of work done.
     pub fn poll(&mut self, now: Instant, mut incoming: impl FnMut(usize, Incoming)) -> usize {
-        let mut work = 0;
+        let mut work = self.shared.clock.turn(now);
         for index in 0..self.fabrics.len() {
             let mut events = std::mem::take(&mut self.events);
             work += self.fabrics[index]
@@ -361,11 +361,12 @@ where
             .filter_map(|slot| slot.fabric.borrow().wake_descriptor())
     }
 
-    /// When a provider next has a deadline to act on.
+    /// When a provider, or a task that waits for a time, next has something to do.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.fabrics
             .iter()
             .filter_map(|slot| slot.fabric.borrow().next_deadline())
+            .chain(self.shared.clock.next_deadline())
             .min()
     }
 }

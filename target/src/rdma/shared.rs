@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use millrace_mempool::{Buffer, Class, Pool, Slice};
+use millrace_reactor::Clock;
 use millrace_reactor::completion::Completions;
 use millrace_reactor::fabric::{Slices, WorkError, WorkRequest};
 
@@ -19,6 +20,8 @@ pub struct Shared<S> {
     pub programs: S,
     /// The reactor's memory.
     pub pool: Pool,
+    /// The time of the turn, and tasks that wait for a later one.
+    pub clock: Clock,
     /// Tasks that wait for work requests.
     pub completions: Completions<Outcome>,
     /// Settings, replaced as a whole by live changes.
@@ -35,16 +38,12 @@ pub struct Shared<S> {
 
 impl<S> Shared<S> {
     /// Puts the parts together.
-    pub fn new(
-        programs: S,
-        pool: Pool,
-        completions: Completions<Outcome>,
-        settings: Settings,
-    ) -> Self {
+    pub fn new(programs: S, pool: Pool, clock: Clock, settings: Settings) -> Self {
         Self {
             programs,
             pool,
-            completions,
+            clock,
+            completions: Completions::new(),
             settings: Cell::new(settings),
             counters: std::sync::Arc::default(),
             poisoned: PoisonedCalls::new(),

@@ -9,10 +9,11 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use millrace_admin::config::{self, Config};
 use millrace_mempool::{ArenaError, HugepagePolicy, Pool, PoolConfig, Registry};
-use millrace_reactor::completion::Completions;
 use millrace_reactor::fabric::iwarp::{CrcPolicy, Iwarp, IwarpConfig, IwarpCounters};
 use millrace_reactor::fabric::{Provider, QueuePairLimits};
-use millrace_reactor::{Context, PollMode, ReactorConfig, ReactorHandle, SpawnError, Watchdog};
+use millrace_reactor::{
+    Clock, Context, PollMode, ReactorConfig, ReactorHandle, SpawnError, Watchdog,
+};
 use millrace_store::memory::{MemoryConfig, MemoryStore};
 
 use super::control::{ReactorParts, ServiceControl};
@@ -320,7 +321,7 @@ fn shared(plan: &Plan) -> Result<Rc<Shared<Programs>>, BuildError> {
     Ok(Rc::new(Shared::new(
         programs,
         pool,
-        Completions::new(),
+        Clock::new(Instant::now()),
         settings,
     )))
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use millrace::call::Serve;
 use millrace::rdma::{Connection, Desk, FabricSlot, Inline, Responder, Settings, Shared, work};
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
-use millrace_reactor::completion::Completions;
+use millrace_reactor::Clock;
 use millrace_reactor::fabric::loopback::{Loopback, Network};
 use millrace_reactor::fabric::{
     Access, ConnectParameters, Ended, Event, Exposure, Key, Operation, PrivateData, Provider,
@@ -187,7 +187,12 @@ impl<S: Serve> World<S> {
         let bytes = 32 << 20;
         let memory = Pool::new(&registry, PoolConfig { bytes }).unwrap();
         let settings = options.settings;
-        let shared = Rc::new(Shared::new(programs, pool, Completions::new(), settings));
+        let shared = Rc::new(Shared::new(
+            programs,
+            pool,
+            Clock::new(Instant::now()),
+            settings,
+        ));
         let network = Network::new();
         let notes = Rc::new(RefCell::default());
         let mut recorder = Recorder {

@@ -1,0 +1,169 @@
+//! The time of a turn, and waiting for a later one.
+//!
+//! Whoever turns a reactor's loop sets the clock once a turn ([`Clock::turn`]); tasks read that
+//! time and wait for later ones. No task asks the system for the time, so simulations decide it.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use crate::completion::{Completions, Wait};
+use crate::timer::{TimerId, TimerWheel};
+
+/// The clock of one core. Clones share it.
+#[derive(Clone)]
+pub struct Clock {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    now: Cell<Instant>,
+    timers: RefCell<TimerWheel<u64>>,
+    sleepers: Completions<()>,
+    expired: RefCell<Vec<u64>>,
+}
+
+impl Clock {
+    /// A clock that stands at `now`.
+    #[must_use]
+    pub fn new(now: Instant) -> Self {
+        let inner = Inner {
+            now: Cell::new(now),
+            timers: RefCell::new(TimerWheel::new(now)),
+            sleepers: Completions::new(),
+            expired: RefCell::default(),
+        };
+        Self {
+            inner: Rc::new(inner),
+        }
+    }
+
+    /// The time stamp of this turn.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.inner.now.get()
+    }
+
+    /// Moves on to the time stamp of the next turn and wakes those who waited for it. Returns how
+    /// many.
+    pub fn turn(&self, now: Instant) -> usize {
+        self.inner.now.set(now);
+        if self.inner.timers.borrow().is_empty() {
+            return 0;
+        }
+        // Wakers may run into the timers, so these are not borrowed meanwhile.
+        let mut expired = self.inner.expired.take();
+        self.inner.timers.borrow_mut().expired(now, &mut expired);
+        let woken = expired.len();
+        for token in expired.drain(..) {
+            // Whoever has stopped waiting has cancelled its timer.
+            let _ = self.inner.sleepers.complete(token, ());
+        }
+        self.inner.expired.replace(expired);
+        woken
+    }
+
+    /// Waits for a turn at or after `deadline`. Never early; late by a tick of the
+    /// [timer wheel](TimerWheel) at most, and by what the turn takes.
+    #[must_use]
+    pub fn sleep_until(&self, deadline: Instant) -> Sleep {
+        let (token, wait) = self.inner.sleepers.register();
+        let timer = self.inner.timers.borrow_mut().insert(deadline, token);
+        Sleep {
+            inner: Rc::clone(&self.inner),
+            timer,
+            wait,
+        }
+    }
+
+    /// When [`Clock::turn`] has somebody to wake, or something to arrange for it.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.inner.timers.borrow().next_deadline()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Clock").finish_non_exhaustive()
+    }
+}
+
+/// Waits for a time. Dropping it takes its timer back.
+#[must_use = "a sleep does nothing unless awaited"]
+pub struct Sleep {
+    inner: Rc<Inner>,
+    timer: TimerId,
+    wait: Wait<()>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.wait).poll(context)
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.inner.timers.borrow_mut().cancel(self.timer);
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Sleep").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::task::TaskSet;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn sleepers_wake_in_the_turn_of_their_time() {
+        let start = Instant::now();
+        let clock = Clock::new(start);
+        let woken = Rc::new(RefCell::new(Vec::new()));
+        let mut tasks = TaskSet::new(4, None);
+        for seconds in [3_u32, 1, 2] {
+            let (clock, woken) = (clock.clone(), Rc::clone(&woken));
+            let sleeper = async move {
+                clock.sleep_until(clock.now() + SECOND * seconds).await;
+                woken.borrow_mut().push((seconds, clock.now()));
+            };
+            assert!(tasks.spawn(sleeper).is_ok());
+        }
+        let mut ended = Vec::new();
+        tasks.run(&mut ended);
+        for seconds in 1..=3 {
+            let early = start + SECOND * seconds - Duration::from_millis(1);
+            assert_eq!(clock.turn(early), 0, "nobody is woken early");
+            let now = start + SECOND * seconds + Duration::from_millis(1);
+            assert!(clock.next_deadline().is_some_and(|next| next <= now));
+            assert_eq!(clock.turn(now), 1);
+            tasks.run(&mut ended);
+            assert_eq!(woken.borrow().last(), Some(&(seconds, now)));
+        }
+        assert_eq!(clock.next_deadline(), None);
+    }
+
+    #[test]
+    fn a_dropped_sleep_leaves_no_timer() {
+        let start = Instant::now();
+        let clock = Clock::new(start);
+        drop(clock.sleep_until(start + SECOND));
+        assert_eq!(clock.next_deadline(), None);
+        assert_eq!(clock.turn(start + SECOND * 2), 0);
+    }
+}
