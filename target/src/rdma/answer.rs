@@ -29,6 +29,7 @@ pub fn limits(lists: &Lists<'_>, inline: usize) -> Limits {
         headroom,
         message: inline.saturating_sub(headroom).max(reply_chunk),
         apart: apart.map(|chunk| clamp(chunk.total())),
+        tells_shortage: false,
     }
 }
 

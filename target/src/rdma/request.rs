@@ -150,7 +150,7 @@ async fn serve<S: Serve>(
         },
         Answer::Broken if puller.is_refused() => Served::ChunkError,
         Answer::Broken => return Err(Broken),
-        Answer::Silent | Answer::TooLarge => {
+        Answer::Silent | Answer::TooLarge(_) => {
             shared.recycle_slices(parts.slices);
             if answer == Answer::Silent {
                 Served::Nothing
