@@ -10,6 +10,7 @@ use millrace_reactor::fabric::{
     ConnectParameters, PostError, Provider, QueuePairId, QueuePairLimits, Slices, WorkError,
     WorkRequest,
 };
+use millrace_wire::rpcrdma::Version;
 
 use super::line::{Line, Place};
 use super::settings::{Inline, private_data};
@@ -39,6 +40,9 @@ pub struct Connection {
     queue_pair: QueuePairId,
     peer: Peer,
     inline: Inline,
+    /// Whether the provider can invalidate keys of the client's.
+    invalidates: bool,
+    version: Cell<Option<Version>>,
     since: Instant,
     receive_class: Class,
     /// Receives posted.
@@ -78,8 +82,10 @@ impl Connection {
             queue_pair: request.queue_pair,
             peer: Peer::new(request.peer, TransportKind::Rdma),
             inline: Inline::of_peer(request.private_data, &settings),
+            invalidates: fabric.borrow().remote_invalidation(),
+            version: Cell::new(None),
             since: now,
-            receive_class: Class::for_size(settings.inline).unwrap_or(Class::Large),
+            receive_class: Class::for_size(settings.receive_size()).unwrap_or(Class::Large),
             posted: Cell::new(0),
             in_service: Cell::new(0),
             granted: Cell::new(1),
@@ -121,6 +127,23 @@ impl Connection {
     #[must_use]
     pub fn inline(&self) -> Inline {
         self.inline
+    }
+
+    /// The version of the latest call (RFC 8167 section 5.1), once there was one.
+    #[must_use]
+    pub fn version(&self) -> Option<Version> {
+        self.version.get()
+    }
+
+    /// Notes the version of a call.
+    pub(super) fn spoke(&self, version: Version) {
+        self.version.set(Some(version));
+    }
+
+    /// Whether replies can invalidate keys of the client's, where the client agrees.
+    #[must_use]
+    pub fn invalidates(&self) -> bool {
+        self.invalidates
     }
 
     /// When it was accepted.

@@ -8,6 +8,7 @@ use millrace_reactor::Clock;
 use millrace_reactor::completion::Completions;
 use millrace_reactor::fabric::{Slices, WorkError, WorkRequest};
 
+use super::options::Options;
 use super::poison::PoisonedCalls;
 use super::{Connection, ConnectionCounters, Desk, Settings};
 
@@ -28,6 +29,8 @@ pub struct Shared<S> {
     pub settings: Cell<Settings>,
     /// Sums over all connections.
     pub counters: std::sync::Arc<ConnectionCounters>,
+    /// Extensions of version two.
+    pub options: Options,
     pub(super) poisoned: PoisonedCalls,
     /// Tasks without a call.
     pub(super) idle: RefCell<Vec<Rc<Desk>>>,
@@ -46,6 +49,7 @@ impl<S> Shared<S> {
             completions: Completions::new(),
             settings: Cell::new(settings),
             counters: std::sync::Arc::default(),
+            options: Options::default(),
             poisoned: PoisonedCalls::new(),
             idle: RefCell::default(),
             slices: RefCell::default(),
