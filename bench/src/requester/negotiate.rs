@@ -207,18 +207,18 @@ impl Connection {
     /// Sends the first message, and ends the connection if nothing answers it. Returns the
     /// messages sent.
     pub(super) fn negotiate(&mut self, provider: &mut dyn Provider) -> usize {
-        match self.negotiation.step {
-            Step::Lost => provider.abort(self.queue_pair),
-            Step::ToSend if self.receives > 0 && provider.send_room(self.queue_pair) > 0 => {
-                if self.send_null(provider).is_some() {
-                    self.negotiation.step = Step::Sent;
-                    self.window.sent();
-                    return 1;
-                }
-            }
-            _ => {}
+        if self.negotiation.step == Step::Lost {
+            provider.abort(self.queue_pair);
         }
-        0
+        let may_send = self.negotiation.step == Step::ToSend
+            && self.receives > 0
+            && provider.send_room(self.queue_pair) > 0;
+        if !may_send || self.send_null(provider).is_none() {
+            return 0;
+        }
+        self.negotiation.step = Step::Sent;
+        self.window.sent();
+        1
     }
 
     fn send_null(&mut self, provider: &mut dyn Provider) -> Option<()> {
