@@ -48,7 +48,7 @@ fn handles(lists: &Lists<'_>) -> impl Iterator<Item = u32> {
 
 /// The one key that all segments of a call share, if they do. A key that only some share may be
 /// one that the client keeps for longer than this call, like Linux's pad segments.
-fn common_key(lists: &Lists<'_>) -> Option<Key> {
+pub(super) fn common_key(lists: &Lists<'_>) -> Option<Key> {
     let mut handles = handles(lists);
     let first = handles.next()?;
     handles.all(|handle| handle == first).then_some(Key(first))
@@ -72,17 +72,19 @@ fn invalidated(header: &Header<'_>, lists: &Lists<'_>, connection: &Connection) 
 
 /// A reply that is ready to leave, but for the credits it announces.
 pub struct Prepared {
-    xid: u32,
+    pub(super) xid: u32,
     /// The RDMA Writes that go before the Send.
-    chain: Vec<WorkRequest>,
+    pub(super) chain: Vec<WorkRequest>,
     /// The reply's buffer: the header, then the message.
-    whole: Slice,
+    pub(super) whole: Slice,
     /// What the Send carries.
-    send: Vec<Slice>,
+    pub(super) send: Vec<Slice>,
     /// Bytes that the chain writes.
-    written: u64,
-    invalidate: Option<Key>,
-    long: bool,
+    pub(super) written: u64,
+    pub(super) invalidate: Option<Key>,
+    pub(super) long: bool,
+    /// Number of the exposure that the client is to fetch.
+    pub(super) exposed: Option<u64>,
 }
 
 /// Plans a reply: bulk data to the first write chunk, if there is one, else into the message; the
@@ -183,6 +185,7 @@ pub async fn prepare<S>(
         written,
         invalidate,
         long,
+        exposed: None,
     })
 }
 
@@ -211,6 +214,9 @@ impl Prepared {
         }
         for request in &mut self.chain {
             request.token = token_of(self.xid);
+        }
+        if let Some(number) = self.exposed {
+            connection.exposures.sent(shared, connection, number);
         }
         let posted = connection.post(shared, &mut self.chain).await;
         shared.recycle_chain(self.chain);

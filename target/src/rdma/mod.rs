@@ -7,10 +7,13 @@
 
 mod answer;
 mod binding;
+mod budget;
+mod classic;
 mod connection;
 mod counters;
 pub mod credits;
 mod desk;
+mod exposures;
 mod line;
 mod message;
 pub mod options;
@@ -22,9 +25,11 @@ mod settings;
 mod shared;
 mod shortage;
 
+pub use budget::{ExposureBudget, ExposureLimits};
 pub use connection::{Connection, Fabric, Request};
 pub use counters::ConnectionCounters;
 pub use desk::{Arrived, Desk};
+pub use exposures::{Exposing, Exposures};
 pub use request::work;
 pub use responder::{FabricSlot, Responder};
 pub use settings::{Inline, Settings};

@@ -14,7 +14,7 @@ use super::desk::{Arrived, Desk};
 use super::message::{self, Failed};
 use super::options::{Options, Taken};
 use super::pull::Puller;
-use super::{Connection, ConnectionCounters, Shared, answer, shortage};
+use super::{Connection, ConnectionCounters, Shared, answer, classic, shortage};
 use crate::call::{Answer, Broken, Call, Reply, Serve, Shortage};
 
 /// Serves the messages that are put on a desk, one after the other, for ever.
@@ -64,9 +64,18 @@ async fn request<S: Serve>(shared: &Shared<S>, message: Arrived) {
                 Ok(_) => connection.settle_unanswered(receive),
             }
         }
-        // Nothing was asked of the client, so there is nothing that it could answer; no reply has
-        // read chunks, so no RDMA_DONE is awaited; an error is never answered.
-        Body::Message { .. } | Body::NoMessage { .. } | Body::Done | Body::Error(_) => {
+        // In classic mode RDMA_DONE never comes to here; in any other none is awaited, for no reply
+        // has read chunks.
+        Body::Done => {
+            count(shared, connection, |counters| {
+                counters.dones.add(1);
+                counters.dones_stray.add(1);
+            });
+            drop_message(shared, connection, receive);
+        }
+        // Nothing was asked of the client, so there is nothing that it could answer; an error is
+        // never answered.
+        Body::Message { .. } | Body::NoMessage { .. } | Body::Error(_) => {
             drop_message(shared, connection, receive);
         }
     }
@@ -100,7 +109,12 @@ async fn serve<S: Serve>(
     // Before anything else is held, so that calls never wait for each other.
     let buffer = connection.reply_buffer(shared).await;
     let send = connection.inline().limit(header.version);
-    let limits = answer::limits(header.version, &lists, send);
+    let mut limits = answer::limits(header.version, &lists, send);
+    // Version two has no RDMA_DONE.
+    let classic = connection.exposures.is_on() && header.version == Version::One;
+    if classic {
+        limits = classic::limits(limits);
+    }
     if limits.headroom > send.min(buffer.len()) {
         // Not even the chunks that come back fit.
         return Ok(no_room(&lists, Shortage::default()));
@@ -170,6 +184,10 @@ async fn serve<S: Serve>(
     Ok(match answer {
         Answer::Send => match answer::prepare(shared, parts, header, &lists, connection).await {
             Ok(prepared) => Served::Reply(prepared),
+            Err(parts) if classic => {
+                let prepared = classic::prepare(shared, parts, xid, &lists, connection).await;
+                prepared.map_or(UNUSABLE, Served::Reply)
+            }
             Err(parts) => {
                 let shortage = Shortage {
                     processed: true,

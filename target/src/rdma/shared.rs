@@ -8,6 +8,8 @@ use millrace_reactor::Clock;
 use millrace_reactor::completion::Completions;
 use millrace_reactor::fabric::{Slices, WorkError, WorkRequest};
 
+use super::budget::ExposureBudget;
+use super::exposures::Exposing;
 use super::options::Options;
 use super::poison::PoisonedCalls;
 use super::{Connection, ConnectionCounters, Desk, Settings};
@@ -31,6 +33,8 @@ pub struct Shared<S> {
     pub counters: std::sync::Arc<ConnectionCounters>,
     /// Extensions of version two.
     pub options: Options,
+    /// What connections expose.
+    pub exposed: Exposing,
     pub(super) poisoned: PoisonedCalls,
     /// Tasks without a call.
     pub(super) idle: RefCell<Vec<Rc<Desk>>>,
@@ -42,6 +46,7 @@ pub struct Shared<S> {
 impl<S> Shared<S> {
     /// Puts the parts together.
     pub fn new(programs: S, pool: Pool, clock: Clock, settings: Settings) -> Self {
+        let now = clock.now();
         Self {
             programs,
             pool,
@@ -50,12 +55,20 @@ impl<S> Shared<S> {
             settings: Cell::new(settings),
             counters: std::sync::Arc::default(),
             options: Options::default(),
+            exposed: Exposing::new(std::sync::Arc::default(), now),
             poisoned: PoisonedCalls::new(),
             idle: RefCell::default(),
             slices: RefCell::default(),
             chains: RefCell::default(),
             full: RefCell::default(),
         }
+    }
+
+    /// Keeps what is exposed within a budget that other reactors share.
+    #[must_use]
+    pub fn within(mut self, budget: std::sync::Arc<ExposureBudget>) -> Self {
+        self.exposed = Exposing::new(budget, self.clock.now());
+        self
     }
 
     /// A buffer to be kept for long: a receive, or a connection's reserve. It is never the last one
