@@ -15,16 +15,17 @@ use super::plan::{Form, HEADER_MAX, ITEMS_MAX, Merge, Plan, plan};
 use super::slot::{Ending, Offered, Purpose, Slot, Stage};
 
 /// Token of Sends: their success is nobody's news.
-const NOBODY: u64 = u64::MAX;
+pub(super) const NOBODY: u64 = u64::MAX;
 
 /// Why a call stays in the queue for now.
 struct Stalled;
 
 impl Connection {
-    /// Sends queued calls, in order, as far as credits, keys, memory and the send queue allow.
-    /// Returns how many were sent. Calls that fit in no form end here.
+    /// Fetches replies that came as read chunks, answers them by RDMA_DONE, and sends queued calls,
+    /// in order, as far as credits, keys, memory and the send queue allow. Returns how much was
+    /// posted. Calls that fit in no form end here.
     pub fn pump(&mut self, provider: &mut dyn Provider, sink: Sink<'_>) -> usize {
-        let mut sent = 0;
+        let mut sent = self.pump_fetches(provider, sink);
         while self.state == State::Ready && self.window.has_room() {
             let Some(&index) = self.queue.front() else {
                 break;
@@ -337,6 +338,7 @@ fn offered(segment: &Segment, purpose: Purpose) -> Offered {
         key: millrace_reactor::fabric::Key(segment.handle),
         length: segment.length,
         purpose,
+        asked: false,
         revoked: false,
     }
 }
@@ -409,7 +411,7 @@ fn whole_message(slot: &Slot) -> Option<Vec<Slice>> {
 }
 
 /// Fresh memory of so many bytes.
-fn buffers(pool: &Pool, mut length: usize) -> Option<Vec<Slice>> {
+pub(super) fn buffers(pool: &Pool, mut length: usize) -> Option<Vec<Slice>> {
     let mut slices = Vec::new();
     while length > 0 {
         let part = length.min(Class::Large.size());
