@@ -9,8 +9,7 @@ use millrace_mempool::{Buffer, Slice};
 use millrace_reactor::fabric::{
     Operation, Provider, RemoteAddress, Slices, WorkError, WorkRequest,
 };
-use millrace_wire::rpcrdma::version1::{Body, Header};
-use millrace_wire::rpcrdma::{Lists, Segment};
+use millrace_wire::rpcrdma::{Body, Header, Lists, ReadChunk, Segment};
 
 use super::assemble::{self, Arrangement, Base, Insert, Written};
 use super::call::CallError;
@@ -257,7 +256,7 @@ impl Connection {
             Base::Zero(_) => {
                 let ranges = gaps.flat_map(|(from, to)| assemble::range(&memory, from, to));
                 let zero = lists.reads.chunk(0);
-                let segments = zero.iter().flat_map(|chunk| chunk.segments());
+                let segments = zero.iter().flat_map(ReadChunk::segments);
                 queue(&mut self.fetches.reads, index, segments, ranges);
             }
         }

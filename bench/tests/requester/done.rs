@@ -17,7 +17,7 @@ fn read(raw: &mut Raw, count: usize) -> (Seen, Slice) {
     let memory = raw.memory(count);
     memory.fill_zero(0..count);
     let call = Call::nfs3(1, Procedure::Read, read_arguments(count as u32), 0);
-    raw.submit(&call.with_sinks(&[&[memory.clone()]]));
+    raw.submit(&call.with_sinks(&[std::slice::from_ref(&memory)]));
     (raw.next(), memory)
 }
 
@@ -510,7 +510,7 @@ fn old_05_pads_may_be_in_the_chunk_in_a_segment_or_nowhere() {
             let memory = raw.memory(room);
             memory.fill_zero(0..room);
             let call = Call::nfs3(1, Procedure::Read, read_arguments(room as u32), 0);
-            raw.submit(&call.with_sinks(&[&[memory.clone()]]));
+            raw.submit(&call.with_sinks(&[std::slice::from_ref(&memory)]));
             let call = raw.next();
             let rpc = success(call.xid, &read_ok(5001));
             let chunk = raw.reveal_in(bytes, lengths);
