@@ -5,8 +5,8 @@ use std::rc::Rc;
 use millrace_mempool::{Buffer, Slice};
 use millrace_reactor::fabric::chain::{self, Direction, NOBODY};
 use millrace_reactor::fabric::{Key, Operation, SLICES_MAX, Slices, WorkRequest};
-use millrace_wire::rpcrdma::version1::{self, Fault};
-use millrace_wire::rpcrdma::{FIRST_WORDS, Lists, ReplyChunks, WriteChunk};
+use millrace_wire::rpcrdma::version1;
+use millrace_wire::rpcrdma::{FIRST_WORDS, Fault, Lists, ReplyChunks, Versions, WriteChunk};
 use millrace_wire::xdr::{Encoder, pad};
 
 use super::connection::Connection;
@@ -17,9 +17,6 @@ use crate::call::{Broken, BulkResult, Limits, ReplyParts, another};
 /// Where the credit word stands (RFC 5666 section 4.1).
 const CREDITS_AT: usize = 8;
 
-/// Versions of RPC-over-RDMA that are served, lowest and highest.
-const VERSIONS: (u32, u32) = (version1::VERSION, version1::VERSION);
-
 /// What a reply to a call with these lists may take.
 pub fn limits(lists: &Lists<'_>, inline: usize) -> Limits {
     let headroom = FIRST_WORDS + lists.reply_length();
@@ -29,6 +26,7 @@ pub fn limits(lists: &Lists<'_>, inline: usize) -> Limits {
         headroom,
         message: inline.saturating_sub(headroom).max(reply_chunk),
         apart: apart.map(|chunk| clamp(chunk.total())),
+        tells_shortage: false,
     }
 }
 
@@ -246,10 +244,10 @@ pub fn call_of(token: u64) -> Option<u32> {
 
 /// Answers a message whose header cannot be used (RFC 5666 section 4.2), by a plain Send. Returns
 /// whether there was anything to answer.
-pub fn encode_fault(fault: &Fault, buffer: &mut Buffer) -> Option<usize> {
+pub fn encode_fault(fault: &Fault, versions: Versions, buffer: &mut Buffer) -> Option<usize> {
     let mut out = Encoder::new(buffer);
     // The credits are written when they are known.
-    match fault.answer(0, VERSIONS, &mut out) {
+    match fault.answer(0, versions, &mut out) {
         Ok(true) => Some(out.position()),
         Ok(false) | Err(_) => None,
     }

@@ -5,8 +5,7 @@ use std::time::Instant;
 
 use millrace_mempool::Buffer;
 use millrace_wire::rpc;
-use millrace_wire::rpcrdma::version1::{Body, Fault, Header};
-use millrace_wire::rpcrdma::{FirstWords, Reason};
+use millrace_wire::rpcrdma::{Body, Fault, FirstWords, Header, Reason, Refusal};
 use millrace_wire::xdr::Padding;
 
 use super::desk::{Arrived, Desk};
@@ -35,9 +34,10 @@ async fn request<S: Serve>(shared: &Shared<S>, message: Arrived) {
     let connection = &connection;
     let rules = shared.settings.get().rules;
     match Header::parse_call(&receive[..length], &rules) {
-        // No reply has read chunks, so no RDMA_DONE is awaited; an error is never answered.
+        // No reply has read chunks, so no RDMA_DONE is awaited; an error is never answered; version
+        // one has no optional operations.
         Ok(Header {
-            body: Body::Done | Body::Error(_),
+            body: Body::Done | Body::Error(_) | Body::Optional(_),
             ..
         })
         | Err(Fault::Drop) => {
@@ -150,7 +150,7 @@ async fn serve<S: Serve>(
         },
         Answer::Broken if puller.is_refused() => Served::ChunkError,
         Answer::Broken => return Err(Broken),
-        Answer::Silent | Answer::TooLarge => {
+        Answer::Silent | Answer::TooLarge(_) => {
             shared.recycle_slices(parts.slices);
             if answer == Answer::Silent {
                 Served::Nothing
@@ -176,9 +176,9 @@ async fn finish<S: Serve>(
             let _ = prepared.send(shared, connection, credits).await;
         }
         Ok(Served::ChunkError) => {
-            let fault = Fault::Chunk {
+            let fault = Fault::Refuse {
                 words,
-                reason: Reason::TooLarge,
+                refusal: Refusal::Header(Reason::TooLarge),
             };
             refuse(shared, connection, receive, fault).await;
         }
@@ -194,12 +194,16 @@ async fn finish<S: Serve>(
 async fn refuse<S>(shared: &Shared<S>, connection: &Rc<Connection>, receive: Buffer, fault: Fault) {
     let wish = FirstWords::read(&receive).map_or(1, |words| words.credits);
     let mut buffer = connection.reply_buffer(shared).await;
-    let Some(length) = answer::encode_fault(&fault, &mut buffer) else {
+    let versions = shared.settings.get().rules.versions;
+    let Some(length) = answer::encode_fault(&fault, versions, &mut buffer) else {
         return connection.settle_unanswered(receive);
     };
     count(shared, connection, |counters| match fault {
-        Fault::Version(_) => counters.errors_version.add(1),
-        Fault::Chunk { .. } | Fault::Drop => counters.errors_chunk.add(1),
+        Fault::Refuse {
+            refusal: Refusal::Version,
+            ..
+        } => counters.errors_version.add(1),
+        Fault::Refuse { .. } | Fault::Drop => counters.errors_chunk.add(1),
     });
     let credits = connection.settle(shared, receive, wish);
     // If the connection broke there is nobody left to answer.

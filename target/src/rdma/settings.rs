@@ -2,7 +2,7 @@
 
 use millrace_reactor::fabric::PrivateData;
 use millrace_wire::private_data;
-use millrace_wire::rpcrdma::{MIN_INLINE, Rules};
+use millrace_wire::rpcrdma::{MIN_INLINE, Rules, Versions};
 
 /// Settings of the responder, the same for all connections of a reactor.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +21,7 @@ impl Settings {
     #[must_use]
     pub fn new(inline: usize, credits: u32, transfer_max: u32, padding: bool) -> Self {
         let rules = Rules {
+            versions: Versions::ONE,
             padding,
             // One WRITE of the largest size, with its round-up and all that stands around it.
             read_bytes: u64::from(transfer_max) + 64 * 1024,
