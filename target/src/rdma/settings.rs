@@ -4,6 +4,8 @@ use millrace_reactor::fabric::PrivateData;
 use millrace_wire::private_data;
 use millrace_wire::rpcrdma::{MIN_INLINE, Rules, Versions};
 
+use super::budget::ExposureLimits;
+
 /// Settings of the responder, the same for all connections of a reactor.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -13,6 +15,8 @@ pub struct Settings {
     pub credits: u32,
     /// What headers are let in.
     pub rules: Rules,
+    /// Bounds of replies with read chunks, for connections that have them.
+    pub exposures: ExposureLimits,
 }
 
 impl Settings {
@@ -31,6 +35,7 @@ impl Settings {
             inline: inline.max(MIN_INLINE),
             credits: credits.max(1),
             rules,
+            exposures: ExposureLimits::default(),
         }
     }
 }
