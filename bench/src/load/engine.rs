@@ -441,8 +441,9 @@ impl Engine {
                 .expire(self.provider.as_mut(), now, &mut |completion| {
                     finished.push(judge(index, places, &completion));
                 });
-            if let State::Down(_) | State::Rejected = lane.connection.state() {
-                bail!("connection {index} ended: {:?}", lane.connection.state());
+            if let State::Down(_) | State::Rejected | State::NoVersion(_) = lane.connection.state()
+            {
+                bail!("connection {index} ended: {}", lane.connection.state());
             }
         }
         Ok(())

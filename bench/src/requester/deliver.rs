@@ -1,6 +1,7 @@
 //! The end of a call: keys die, then its owner is told.
 
 use millrace_reactor::fabric::{Key, Provider, Revoked, Slices};
+use millrace_wire::rpc::{self, MessageType};
 
 use super::assemble::Gathered;
 use super::call::{CallError, CallId, Completion, Reply};
@@ -82,6 +83,14 @@ impl Connection {
         let Stage::Ending(ending) = std::mem::take(&mut slot.stage) else {
             return;
         };
+        if matches!(ending, Ending::Again) && slot.owner == Owner::Waits {
+            self.counters.retried += 1;
+            slot.requeue();
+            let deadline = slot.deadline;
+            self.queue.push_front(index);
+            self.note_deadline(deadline);
+            return;
+        }
         slot.empty_bounce();
         let reply = slot.reply.take();
         let written = std::mem::take(&mut slot.written);
@@ -103,6 +112,7 @@ impl Connection {
         };
         match ending {
             Ending::Failed(error) => tell(Err(error)),
+            Ending::Again => tell(Err(CallError::Cancelled)),
             Ending::Inline(buffer, start, end) => {
                 self.counters.replies += 1;
                 let message = &buffer[start..end];
@@ -125,14 +135,16 @@ impl Connection {
     }
 
     /// A reply that did not come inline, if it is one to this call: both XIDs are the same
-    /// (RFC 8166 section 4.2.1).
+    /// (RFC 8166 section 4.2.1), and so are direction word and message type (version two draft
+    /// section 5.2.2).
     fn judged<'a>(
         &mut self,
         message: Option<&'a [u8]>,
         xid: u32,
         written: &'a [Option<u32>],
     ) -> Result<Reply<'a>, CallError> {
-        match message.filter(|message| message.starts_with(&xid.to_be_bytes())) {
+        let is_reply = |message: &&[u8]| rpc::peek(message) == Ok((xid, MessageType::Reply));
+        match message.filter(is_reply) {
             Some(message) => {
                 self.counters.replies += 1;
                 Ok(Reply { message, written })

@@ -84,19 +84,13 @@ impl Connection {
             }
             None => {
                 self.repost(provider, buffer);
-                self.refuse(provider, index, CallError::BadReply, sink);
+                self.forgo(provider, index, CallError::BadReply, sink);
             }
         }
     }
 
     /// Ends a call without its reply's chunks, which the server has back at once.
-    fn refuse(
-        &mut self,
-        provider: &mut dyn Provider,
-        index: u32,
-        error: CallError,
-        sink: Sink<'_>,
-    ) {
+    fn forgo(&mut self, provider: &mut dyn Provider, index: u32, error: CallError, sink: Sink<'_>) {
         self.counters.bad_replies += u64::from(error == CallError::BadReply);
         self.finish_fetch(index);
         self.end(provider, index, Ending::Failed(error), sink);
@@ -155,7 +149,7 @@ impl Connection {
         };
         if slot.owner != Owner::Waits {
             self.repost(provider, buffer);
-            self.refuse(provider, index, CallError::Cancelled, sink);
+            self.forgo(provider, index, CallError::Cancelled, sink);
             return true;
         }
         let message = buffer.get(..length).unwrap_or_default();
@@ -170,7 +164,7 @@ impl Connection {
             }
             Err(Refused::Bad) => {
                 self.repost(provider, buffer);
-                self.refuse(provider, index, CallError::BadReply, sink);
+                self.forgo(provider, index, CallError::BadReply, sink);
                 return true;
             }
             Ok(Some(inline)) => {
