@@ -42,7 +42,7 @@ async fn request<S: Serve>(shared: &Shared<S>, message: Arrived) {
         })
         | Err(Fault::Drop) => {
             count(shared, connection, |counters| counters.dropped.add(1));
-            connection.settle_unanswered(receive);
+            connection.settle_unanswered(shared, receive);
         }
         Ok(header) => {
             count(shared, connection, |counters| counters.calls.add(1));
@@ -171,7 +171,7 @@ async fn finish<S: Serve>(
 ) {
     match served {
         Ok(Served::Reply(prepared)) => {
-            let credits = connection.settle(shared, receive, words.credits);
+            let credits = connection.settle(shared, receive, words.credits, 0).await;
             // If the connection broke there is nobody left to answer.
             let _ = prepared.send(shared, connection, credits).await;
         }
@@ -184,9 +184,9 @@ async fn finish<S: Serve>(
         }
         Ok(Served::Nothing) => {
             count(shared, connection, |counters| counters.dropped.add(1));
-            connection.settle_unanswered(receive);
+            connection.settle_unanswered(shared, receive);
         }
-        Err(Broken) => connection.settle_unanswered(receive),
+        Err(Broken) => connection.settle_unanswered(shared, receive),
     }
 }
 
@@ -195,13 +195,13 @@ async fn refuse<S>(shared: &Shared<S>, connection: &Rc<Connection>, receive: Buf
     let wish = FirstWords::read(&receive).map_or(1, |words| words.credits);
     let mut buffer = connection.reply_buffer(shared).await;
     let Some(length) = answer::encode_fault(&fault, &mut buffer) else {
-        return connection.settle_unanswered(receive);
+        return connection.settle_unanswered(shared, receive);
     };
     count(shared, connection, |counters| match fault {
         Fault::Version(_) => counters.errors_version.add(1),
         Fault::Chunk { .. } | Fault::Drop => counters.errors_chunk.add(1),
     });
-    let credits = connection.settle(shared, receive, wish);
+    let credits = connection.settle(shared, receive, wish, 0).await;
     // If the connection broke there is nobody left to answer.
     let _ = answer::send_fault(shared, connection, buffer, length, credits).await;
 }

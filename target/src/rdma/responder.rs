@@ -149,7 +149,7 @@ where
         let Some(connection) = self.fabrics[fabric].connection(queue_pair) else {
             return;
         };
-        connection.received();
+        connection.received(&self.shared);
         if !self.refuses {
             let connection = Rc::clone(connection);
             self.start(Arrived {
@@ -200,7 +200,10 @@ where
                 };
                 match Connection::accept(shared, &slot.fabric, fabric, &request, limits, now) {
                     Some(connection) => slot.insert(connection),
-                    None => tracing::warn!(%peer, "connection rejected: no buffers are free"),
+                    None => tracing::warn!(
+                        %peer,
+                        "connection rejected: no buffers are free for it"
+                    ),
                 }
             }
             Event::Established {

@@ -1,5 +1,6 @@
 //! What the configuration and the peer decide about a connection.
 
+use millrace_mempool::Class;
 use millrace_reactor::fabric::PrivateData;
 use millrace_wire::private_data;
 use millrace_wire::rpcrdma::{MIN_INLINE, Rules};
@@ -31,6 +32,12 @@ impl Settings {
             credits: credits.max(1),
             rules,
         }
+    }
+
+    /// The class of buffers that receives come from.
+    #[must_use]
+    pub fn receive_class(&self) -> Class {
+        Class::for_size(self.inline).unwrap_or(Class::Large)
     }
 }
 

@@ -10,6 +10,7 @@ use millrace_reactor::fabric::{Slices, WorkError, WorkRequest};
 
 use super::poison::PoisonedCalls;
 use super::{Connection, ConnectionCounters, Desk, Settings};
+use crate::flow::{Clients, Flow};
 
 /// How a work request that a task waits for ended.
 pub type Outcome = Result<Slices, WorkError>;
@@ -22,6 +23,8 @@ pub struct Shared<S> {
     pub pool: Pool,
     /// The time of the turn, and tasks that wait for a later one.
     pub clock: Clock,
+    /// Who may have how much.
+    pub flow: Flow,
     /// Tasks that wait for work requests.
     pub completions: Completions<Outcome>,
     /// Settings, replaced as a whole by live changes.
@@ -37,12 +40,25 @@ pub struct Shared<S> {
 }
 
 impl<S> Shared<S> {
-    /// Puts the parts together.
+    /// Puts the parts together, for a process of one reactor.
     pub fn new(programs: S, pool: Pool, clock: Clock, settings: Settings) -> Self {
+        let flow = Flow::new(&Clients::new(1), 0, &pool, settings.receive_class(), &clock);
+        Self::with_flow(programs, pool, clock, settings, flow)
+    }
+
+    /// Puts the parts together.
+    pub fn with_flow(
+        programs: S,
+        pool: Pool,
+        clock: Clock,
+        settings: Settings,
+        flow: Flow,
+    ) -> Self {
         Self {
             programs,
             pool,
             clock,
+            flow,
             completions: Completions::new(),
             settings: Cell::new(settings),
             counters: std::sync::Arc::default(),
