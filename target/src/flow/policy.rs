@@ -76,7 +76,7 @@ pub struct Inputs {
     /// Calls of this connection whose replies are still owed, without the one that is being
     /// answered.
     pub owed: u32,
-    /// Replies of this connection that await RDMA_DONE, without the one that is being answered.
+    /// Replies of this connection that were sent and await RDMA_DONE.
     pub exposures: u32,
 }
 

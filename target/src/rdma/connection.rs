@@ -7,11 +7,12 @@ use std::time::Instant;
 
 use millrace_mempool::{Buffer, Class};
 use millrace_reactor::fabric::{
-    ConnectParameters, PostError, Provider, QueuePairId, QueuePairLimits, Slices, WorkError,
-    WorkRequest,
+    Access, ConnectParameters, ExposeError, Exposure, Key, PostError, Provider, QueuePairId,
+    QueuePairLimits, Revoked, Slices, WorkError, WorkRequest,
 };
 
 use super::ConnectionCounters;
+use super::exposures::{Exposures, Refused};
 use super::line::{Line, Place};
 use super::receives::Account;
 use super::settings::{Inline, private_data};
@@ -52,6 +53,8 @@ pub struct Connection {
     send_depth: usize,
     /// Chains that wait for room in the send queue.
     line: Line,
+    /// Replies that the client fetches; without any but in classic mode.
+    pub exposures: Exposures,
     counters: ConnectionCounters,
 }
 
@@ -86,6 +89,7 @@ impl Connection {
             reply_reserve: RefCell::new(shared.keep(Class::Control)),
             send_depth: limits.send_depth as usize,
             line: Line::default(),
+            exposures: Exposures::new(limits.exposures > 0),
             counters: ConnectionCounters::default(),
         };
         connection.account.open(shared.flow.counters());
@@ -156,6 +160,7 @@ impl Connection {
         self.account.close(shared);
         self.reply_reserve.borrow_mut().take();
         self.line.end(&shared.completions);
+        self.exposures.disconnected(shared, self);
     }
 
     /// Wakes the chain at the head of the queue once there is room for it.
@@ -243,6 +248,21 @@ impl Connection {
             .await
             .map_err(|Broken| WorkError::Flushed)?;
         wait.await
+    }
+
+    /// Makes memory readable for the client.
+    pub(super) fn expose(&self, local: Slices) -> Result<Exposure, Refused> {
+        let mut fabric = self.fabric.borrow_mut();
+        let exposed = fabric.expose(self.queue_pair, local, Access::RemoteRead);
+        exposed.map_err(|(error, _)| match error {
+            ExposeError::Full => Refused::Full,
+            ExposeError::Closed => Refused::Closed,
+        })
+    }
+
+    /// Ends what [`Connection::expose`] began.
+    pub(super) fn revoke(&self, key: Key) -> Revoked {
+        self.fabric.borrow_mut().revoke(self.queue_pair, key)
     }
 
     fn try_post(&self, chain: &mut Vec<WorkRequest>) -> Result<(), PostError> {

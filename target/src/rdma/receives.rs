@@ -1,9 +1,7 @@
 //! A connection's receives and credits, and replies that are held back for want of credits.
 
-use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
+use std::cell::Cell;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
 
 use millrace_mempool::{Buffer, Class};
 
@@ -28,10 +26,6 @@ pub(super) struct Account {
     demand: Cell<u32>,
     /// Where cuts of the grant stand.
     ceiling: Cell<u32>,
-    /// Replies that await RDMA_DONE.
-    exposures: Cell<u32>,
-    /// Wakes the reply that is held back.
-    withheld: RefCell<Option<Waker>>,
 }
 
 impl Account {
@@ -45,8 +39,6 @@ impl Account {
             wish: Cell::new(1),
             demand: Cell::new(0),
             ceiling: Cell::new(u32::MAX),
-            exposures: Cell::new(0),
-            withheld: RefCell::default(),
         }
     }
 
@@ -69,19 +61,12 @@ impl Account {
         self.set_demand(0);
         self.tenant.note_held(self.posted.replace(0), 0);
         shared.flow.leave(&self.tenant);
-        self.reconsider();
     }
 
     fn set_demand(&self, demand: u32) {
         let before = self.demand.replace(demand);
         if before != demand {
             self.tenant.note_demand(before, demand);
-        }
-    }
-
-    fn reconsider(&self) {
-        if let Some(waker) = self.withheld.take() {
-            waker.wake();
         }
     }
 }
@@ -112,32 +97,18 @@ impl Connection {
         shared.flow.called(&account.tenant);
     }
 
-    /// Sets how many replies await RDMA_DONE. A reply that was held back for them leaves when they
-    /// are fewer than the client's credits.
-    pub fn note_exposures(&self, pending: u32) {
-        if pending < self.account.exposures.replace(pending) {
-            self.account.reconsider();
-        }
-    }
-
     /// Gives a served call's receive back, posts more or fewer as the policy says, and returns the
     /// credits to announce: never more than receives now cover. Waits while the reply is to be held
-    /// back (RFC 5666 section 11). `own` of the connection's exposures are this reply's.
-    pub(super) async fn settle<S>(
-        &self,
-        shared: &Shared<S>,
-        receive: Buffer,
-        wish: u32,
-        own: u32,
-    ) -> u32 {
+    /// back (RFC 5666 section 11).
+    pub(super) async fn settle<S>(&self, shared: &Shared<S>, receive: Buffer, wish: u32) -> u32 {
         let account = &self.account;
         self.note_wish(shared, wish);
-        let grant = match self.decide(shared, own) {
+        let grant = match self.decide(shared) {
             Decision::Reply(grant) => grant,
-            Decision::Withhold => self.withhold(shared, own).await,
+            Decision::Withhold => self.withhold(shared).await,
         };
         account.ceiling.set(grant.ceiling);
-        let dones = account.exposures.get();
+        let dones = self.exposures.receives();
         let wanted = policy::receives_for(grant.credits, dones);
         let before = account.granted.get();
         let kept = policy::receives_for(before, dones);
@@ -188,7 +159,7 @@ impl Connection {
         account.set_demand(policy::receives_for(wish.min(most).max(1), 0));
     }
 
-    fn decide<S>(&self, shared: &Shared<S>, own: u32) -> Decision {
+    fn decide<S>(&self, shared: &Shared<S>) -> Decision {
         let account = &self.account;
         policy::decide(&Inputs {
             wish: account.wish.get(),
@@ -198,33 +169,31 @@ impl Connection {
             pressure: shared.flow.pressure(),
             ceiling: account.ceiling.get(),
             owed: account.in_service.get() - 1,
-            exposures: account.exposures.get().saturating_sub(own),
+            exposures: self.exposures.pending(),
         })
     }
 
     /// Holds a reply back until an exposure has ended, or the connection.
     #[cold]
-    async fn withhold<S>(&self, shared: &Shared<S>, own: u32) -> Grant {
+    async fn withhold<S>(&self, shared: &Shared<S>) -> Grant {
         let counters = shared.flow.counters();
         let since = shared.clock.now();
         counters.withheld.add(1);
         counters.withheld_total.add(1);
-        let grant = poll_fn(|context| {
-            let decision = self.decide(shared, own);
-            if let Decision::Reply(grant) = decision {
-                return Poll::Ready(grant);
+        // What is granted where the connection has ended matters to nobody.
+        let mut grant = Grant {
+            credits: 1,
+            ceiling: u32::MAX,
+            cause: None,
+        };
+        let enough = || match self.decide(shared) {
+            Decision::Reply(decided) => {
+                grant = decided;
+                true
             }
-            if self.is_broken() {
-                return Poll::Ready(Grant {
-                    credits: 1,
-                    ceiling: u32::MAX,
-                    cause: None,
-                });
-            }
-            *self.account.withheld.borrow_mut() = Some(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
+            Decision::Withhold => false,
+        };
+        let _ = self.exposures.until(shared, enough).await;
         counters.withheld.sub(1);
         let waited = shared.clock.now().saturating_duration_since(since);
         counters.add_throttled(Cause::Exposures, waited);

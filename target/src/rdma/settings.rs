@@ -3,7 +3,9 @@
 use millrace_mempool::Class;
 use millrace_reactor::fabric::PrivateData;
 use millrace_wire::private_data;
-use millrace_wire::rpcrdma::{MIN_INLINE, Rules};
+use millrace_wire::rpcrdma::{MIN_INLINE, Rules, Versions};
+
+use super::budget::ExposureLimits;
 
 /// Settings of the responder, the same for all connections of a reactor.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +16,8 @@ pub struct Settings {
     pub credits: u32,
     /// What headers are let in.
     pub rules: Rules,
+    /// Bounds of replies with read chunks, for connections that have them.
+    pub exposures: ExposureLimits,
 }
 
 impl Settings {
@@ -22,6 +26,7 @@ impl Settings {
     #[must_use]
     pub fn new(inline: usize, credits: u32, transfer_max: u32, padding: bool) -> Self {
         let rules = Rules {
+            versions: Versions::ONE,
             padding,
             // One WRITE of the largest size, with its round-up and all that stands around it.
             read_bytes: u64::from(transfer_max) + 64 * 1024,
@@ -31,6 +36,7 @@ impl Settings {
             inline: inline.max(MIN_INLINE),
             credits: credits.max(1),
             rules,
+            exposures: ExposureLimits::default(),
         }
     }
 

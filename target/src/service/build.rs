@@ -324,9 +324,8 @@ fn shared(plan: &Plan) -> Result<Rc<Shared<Programs>>, BuildError> {
     let clock = Clock::new(Instant::now());
     let class = settings.receive_class();
     let flow = Flow::new(&plan.flow, plan.index, &pool, class, &clock);
-    Ok(Rc::new(Shared::with_flow(
-        programs, pool, clock, settings, flow,
-    )))
+    let shared = Shared::new(programs, pool, clock, settings).with_flow(flow);
+    Ok(Rc::new(shared))
 }
 
 struct Fabrics {
