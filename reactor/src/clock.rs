@@ -69,7 +69,6 @@ impl Clock {
 
     /// Waits for a turn at or after `deadline`. Never early; late by a tick of the
     /// [timer wheel](TimerWheel) at most, and by what the turn takes.
-    #[must_use]
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
         let (token, wait) = self.inner.sleepers.register();
         let timer = self.inner.timers.borrow_mut().insert(deadline, token);

@@ -5,8 +5,8 @@ mod support;
 use std::time::Duration;
 
 use millrace_wire::nfs3::{Entry, FileHandle, Procedure};
-use millrace_wire::rpcrdma::version1::{Body, Header, Kind};
-use millrace_wire::rpcrdma::{CallChunks, Rules, Segment};
+use millrace_wire::rpcrdma::version1::Kind;
+use millrace_wire::rpcrdma::{Body, CallChunks, Header, Rules, Segment};
 use support::message::{
     GARBAGE_ARGUMENTS, PROGRAM, accepted, check_chunk_error, header, inline, is_chunk_error, long,
     null, parse, plain, reads, rpc, word, words,

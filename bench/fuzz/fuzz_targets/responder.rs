@@ -8,8 +8,7 @@ use std::cell::RefCell;
 
 use libfuzzer_sys::fuzz_target;
 use millrace_wire::nfs3::FileHandle;
-use millrace_wire::rpcrdma::version1::Header;
-use millrace_wire::rpcrdma::{Rules, Segment};
+use millrace_wire::rpcrdma::{Body, Header, Rules, Segment};
 use support::message::{rpc, word};
 use support::raw::{Memory, Stated};
 use support::served::Nfs;
@@ -111,8 +110,7 @@ impl Target {
         let Ok(header) = Header::parse(message, &Rules::default()) else {
             return;
         };
-        let millrace_wire::rpcrdma::version1::Body::Message { message: body, .. } = header.body
-        else {
+        let Body::Message { message: body, .. } = header.body else {
             return;
         };
         let at = message.len() - body.len();

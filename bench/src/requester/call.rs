@@ -2,7 +2,7 @@
 
 use millrace_mempool::Slice;
 use millrace_wire::rpc::{Accepted, Denied, Outcome, ReplyHeader};
-use millrace_wire::rpcrdma::version1::ErrorBody;
+use millrace_wire::rpcrdma::ErrorBody;
 use millrace_wire::xdr::{self, Decode, Decoder, Encode, Taken};
 
 use super::binding;
@@ -158,7 +158,12 @@ impl From<ErrorBody<'_>> for CallError {
         match body {
             ErrorBody::Version { low, high } => Self::Version { low, high },
             ErrorBody::Chunk => Self::Chunk,
-            ErrorBody::Unknown { code, .. } => Self::UnknownError(code),
+            // Codes beyond those of version one have no name yet.
+            ErrorBody::BadXdr
+            | ErrorBody::CannotReply { .. }
+            | ErrorBody::InvalidProcedure
+            | ErrorBody::InvalidOption
+            | ErrorBody::Unknown { .. } => Self::UnknownError(body.code()),
         }
     }
 }

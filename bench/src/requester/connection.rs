@@ -10,7 +10,7 @@ use millrace_mempool::{Class, Pool};
 use millrace_reactor::fabric::{
     ConnectParameters, Ended, Provider, QueuePairId, QueuePairLimits, ReadDepths, WorkRequest,
 };
-use millrace_wire::rpcrdma::{MIN_INLINE, ReadSegment, Rules, Segment};
+use millrace_wire::rpcrdma::{MIN_INLINE, ReadSegment, Rules, Segment, Versions};
 
 use super::call::{CallError, CallId, Completion};
 use super::deliver::Sink;
@@ -122,6 +122,7 @@ impl Connection {
         // A call needs keys for its segments in both directions, but few calls need many.
         let exposures = (calls * 4).max(settings.segments * 4 * ITEMS_MAX) as u32;
         let rules = Rules {
+            versions: Versions::ONE,
             segments_per_chunk: usize::MAX,
             read_chunks: usize::MAX,
             write_chunks: usize::MAX,

@@ -2,8 +2,7 @@
 
 use arrayvec::ArrayVec;
 use millrace_wire::rpc::MessageType;
-use millrace_wire::rpcrdma::version1::{Body, Header};
-use millrace_wire::rpcrdma::{Lists, Rules, WriteChunk};
+use millrace_wire::rpcrdma::{Body, Header, Lists, Rules, WriteChunk};
 use millrace_wire::xdr::pad;
 
 use super::call::CallError;
@@ -45,7 +44,7 @@ impl<'a> Answer<'a> {
             }
             Body::NoMessage { lists } => AnswerBody::Long { lists },
             Body::Error(error) => AnswerBody::Error(error.into()),
-            Body::Done => return None,
+            Body::Done | Body::Optional(_) => return None,
         };
         Some(Self {
             xid: header.words.xid,

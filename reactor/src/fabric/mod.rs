@@ -335,6 +335,12 @@ pub trait Provider {
     /// A short word for logs and metrics: `iwarp`, `verbs`, `loopback`.
     fn name(&self) -> &'static str;
 
+    /// Whether Sends may invalidate a key of the receiver's, in both directions
+    /// ([`Operation::Send`], [`Event::Received`]).
+    fn remote_invalidation(&self) -> bool {
+        true
+    }
+
     /// Starts to listen. With `hand_over` every new connection is reported as
     /// [`Event::Incoming`] for the service to place; without, this provider keeps it.
     fn listen(

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use millrace_mempool::{Buffer, Slice};
 use millrace_reactor::fabric::chain::{self, Direction, NOBODY};
 use millrace_reactor::fabric::{Key, Operation, SLICES_MAX, Slices, WorkRequest};
-use millrace_wire::rpcrdma::version1::{self, Fault};
-use millrace_wire::rpcrdma::{FIRST_WORDS, Lists, ReplyChunks, WriteChunk};
+use millrace_wire::rpcrdma::version1;
+use millrace_wire::rpcrdma::{FIRST_WORDS, Fault, Lists, ReplyChunks, Versions, WriteChunk};
 use millrace_wire::xdr::{Encoder, pad};
 
 use super::connection::Connection;
@@ -17,9 +17,6 @@ use crate::call::{Broken, BulkResult, Limits, ReplyParts, another};
 /// Where the credit word stands (RFC 5666 section 4.1).
 const CREDITS_AT: usize = 8;
 
-/// Versions of RPC-over-RDMA that are served, lowest and highest.
-const VERSIONS: (u32, u32) = (version1::VERSION, version1::VERSION);
-
 /// What a reply to a call with these lists may take.
 pub fn limits(lists: &Lists<'_>, inline: usize) -> Limits {
     let headroom = FIRST_WORDS + lists.reply_length();
@@ -29,6 +26,7 @@ pub fn limits(lists: &Lists<'_>, inline: usize) -> Limits {
         headroom,
         message: inline.saturating_sub(headroom).max(reply_chunk),
         apart: apart.map(|chunk| clamp(chunk.total())),
+        tells_shortage: false,
     }
 }
 
@@ -38,7 +36,7 @@ fn clamp(bytes: u64) -> usize {
 
 /// The one key that all segments of a call share, if they do. A key that only some share may be
 /// one that the client keeps for longer than this call, like Linux's pad segments.
-fn common_key(lists: &Lists<'_>) -> Option<Key> {
+pub(super) fn common_key(lists: &Lists<'_>) -> Option<Key> {
     let reads = lists.reads.iter().map(|entry| entry.segment);
     let writes = lists.writes.iter().flat_map(|chunk| chunk.iter());
     let reply = lists.reply.iter().flat_map(WriteChunk::iter);
@@ -52,17 +50,19 @@ fn common_key(lists: &Lists<'_>) -> Option<Key> {
 
 /// A reply that is ready to leave, but for the credits it announces.
 pub struct Prepared {
-    xid: u32,
+    pub(super) xid: u32,
     /// The RDMA Writes that go before the Send.
-    chain: Vec<WorkRequest>,
+    pub(super) chain: Vec<WorkRequest>,
     /// The reply's buffer: the header, then the message.
-    whole: Slice,
+    pub(super) whole: Slice,
     /// What the Send carries.
-    send: Vec<Slice>,
+    pub(super) send: Vec<Slice>,
     /// Bytes that the chain writes.
-    written: u64,
-    invalidate: Option<Key>,
-    long: bool,
+    pub(super) written: u64,
+    pub(super) invalidate: Option<Key>,
+    pub(super) long: bool,
+    /// Number of the exposure that the client is to fetch.
+    pub(super) exposed: Option<u64>,
 }
 
 /// Plans a reply: bulk data to the first write chunk, if there is one, else into the message; the
@@ -158,6 +158,7 @@ pub async fn prepare<S>(
         written,
         invalidate,
         long,
+        exposed: None,
     })
 }
 
@@ -186,6 +187,9 @@ impl Prepared {
         }
         for request in &mut self.chain {
             request.token = token_of(self.xid);
+        }
+        if let Some(number) = self.exposed {
+            connection.exposures.sent(shared, connection, number);
         }
         let posted = connection.post(shared, &mut self.chain).await;
         shared.recycle_chain(self.chain);
@@ -246,10 +250,10 @@ pub fn call_of(token: u64) -> Option<u32> {
 
 /// Answers a message whose header cannot be used (RFC 5666 section 4.2), by a plain Send. Returns
 /// whether there was anything to answer.
-pub fn encode_fault(fault: &Fault, buffer: &mut Buffer) -> Option<usize> {
+pub fn encode_fault(fault: &Fault, versions: Versions, buffer: &mut Buffer) -> Option<usize> {
     let mut out = Encoder::new(buffer);
     // The credits are written when they are known.
-    match fault.answer(0, VERSIONS, &mut out) {
+    match fault.answer(0, versions, &mut out) {
         Ok(true) => Some(out.position()),
         Ok(false) | Err(_) => None,
     }

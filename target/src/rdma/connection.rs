@@ -7,10 +7,11 @@ use std::time::Instant;
 
 use millrace_mempool::{Buffer, Class};
 use millrace_reactor::fabric::{
-    ConnectParameters, PostError, Provider, QueuePairId, QueuePairLimits, Slices, WorkError,
-    WorkRequest,
+    Access, ConnectParameters, ExposeError, Exposure, Key, PostError, Provider, QueuePairId,
+    QueuePairLimits, Revoked, Slices, WorkError, WorkRequest,
 };
 
+use super::exposures::{Exposures, Refused};
 use super::line::{Line, Place};
 use super::settings::{Inline, private_data};
 use super::shared::{Outcome, Shared};
@@ -57,6 +58,8 @@ pub struct Connection {
     send_depth: usize,
     /// Chains that wait for room in the send queue.
     line: Line,
+    /// Replies that the client fetches; without any but in classic mode.
+    pub exposures: Exposures,
     counters: ConnectionCounters,
 }
 
@@ -88,6 +91,7 @@ impl Connection {
             reply_reserve: RefCell::new(shared.keep(Class::Control)),
             send_depth: limits.send_depth as usize,
             line: Line::default(),
+            exposures: Exposures::new(limits.exposures > 0),
             counters: ConnectionCounters::default(),
         };
         connection.post_receives(shared, credits::FIRST_RECEIVES);
@@ -169,6 +173,7 @@ impl Connection {
         self.posted.set(0);
         self.reply_reserve.borrow_mut().take();
         self.line.end(&shared.completions);
+        self.exposures.disconnected(shared, self);
     }
 
     /// Wakes the chain at the head of the queue once there is room for it.
@@ -203,8 +208,10 @@ impl Connection {
     pub(super) fn settle<S>(&self, shared: &Shared<S>, receive: Buffer, wish: u32) -> u32 {
         let most = shared.settings.get().credits;
         self.wish.set(wish);
-        let wanted = credits::receives_wanted(wish, most);
-        let announced = self.granted.get() + credits::SPARE_RECEIVES;
+        // Beyond the grant there is one for every RDMA_DONE that may come.
+        let dones = self.exposures.receives();
+        let wanted = credits::receives_wanted(wish, most) + dones;
+        let announced = self.granted.get() + credits::SPARE_RECEIVES + dones;
         self.in_service.set(self.in_service.get() - 1);
         // A lower grant frees receives only once it has been announced.
         if self.covered() < wanted.max(announced) {
@@ -212,7 +219,7 @@ impl Connection {
         }
         self.refill_reserve(shared);
         self.post_receives(shared, wanted);
-        let covered = self.covered();
+        let covered = self.covered().saturating_sub(dones);
         let granted = credits::grant(credits::Inputs {
             wish,
             most,
@@ -286,6 +293,21 @@ impl Connection {
             .await
             .map_err(|Broken| WorkError::Flushed)?;
         wait.await
+    }
+
+    /// Makes memory readable for the client.
+    pub(super) fn expose(&self, local: Slices) -> Result<Exposure, Refused> {
+        let mut fabric = self.fabric.borrow_mut();
+        let exposed = fabric.expose(self.queue_pair, local, Access::RemoteRead);
+        exposed.map_err(|(error, _)| match error {
+            ExposeError::Full => Refused::Full,
+            ExposeError::Closed => Refused::Closed,
+        })
+    }
+
+    /// Ends what [`Connection::expose`] began.
+    pub(super) fn revoke(&self, key: Key) -> Revoked {
+        self.fabric.borrow_mut().revoke(self.queue_pair, key)
     }
 
     fn try_post(&self, chain: &mut Vec<WorkRequest>) -> Result<(), PostError> {

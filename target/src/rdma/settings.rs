@@ -2,7 +2,9 @@
 
 use millrace_reactor::fabric::PrivateData;
 use millrace_wire::private_data;
-use millrace_wire::rpcrdma::{MIN_INLINE, Rules};
+use millrace_wire::rpcrdma::{MIN_INLINE, Rules, Versions};
+
+use super::budget::ExposureLimits;
 
 /// Settings of the responder, the same for all connections of a reactor.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +15,8 @@ pub struct Settings {
     pub credits: u32,
     /// What headers are let in.
     pub rules: Rules,
+    /// Bounds of replies with read chunks, for connections that have them.
+    pub exposures: ExposureLimits,
 }
 
 impl Settings {
@@ -21,6 +25,7 @@ impl Settings {
     #[must_use]
     pub fn new(inline: usize, credits: u32, transfer_max: u32, padding: bool) -> Self {
         let rules = Rules {
+            versions: Versions::ONE,
             padding,
             // One WRITE of the largest size, with its round-up and all that stands around it.
             read_bytes: u64::from(transfer_max) + 64 * 1024,
@@ -30,6 +35,7 @@ impl Settings {
             inline: inline.max(MIN_INLINE),
             credits: credits.max(1),
             rules,
+            exposures: ExposureLimits::default(),
         }
     }
 }

@@ -8,6 +8,8 @@ use millrace_reactor::Clock;
 use millrace_reactor::completion::Completions;
 use millrace_reactor::fabric::{Slices, WorkError, WorkRequest};
 
+use super::budget::ExposureBudget;
+use super::exposures::Exposing;
 use super::poison::PoisonedCalls;
 use super::{Connection, ConnectionCounters, Desk, Settings};
 
@@ -28,6 +30,8 @@ pub struct Shared<S> {
     pub settings: Cell<Settings>,
     /// Sums over all connections.
     pub counters: std::sync::Arc<ConnectionCounters>,
+    /// What connections expose.
+    pub exposed: Exposing,
     pub(super) poisoned: PoisonedCalls,
     /// Tasks without a call.
     pub(super) idle: RefCell<Vec<Rc<Desk>>>,
@@ -39,6 +43,7 @@ pub struct Shared<S> {
 impl<S> Shared<S> {
     /// Puts the parts together.
     pub fn new(programs: S, pool: Pool, clock: Clock, settings: Settings) -> Self {
+        let now = clock.now();
         Self {
             programs,
             pool,
@@ -46,12 +51,20 @@ impl<S> Shared<S> {
             completions: Completions::new(),
             settings: Cell::new(settings),
             counters: std::sync::Arc::default(),
+            exposed: Exposing::new(std::sync::Arc::default(), now),
             poisoned: PoisonedCalls::new(),
             idle: RefCell::default(),
             slices: RefCell::default(),
             chains: RefCell::default(),
             full: RefCell::default(),
         }
+    }
+
+    /// Keeps what is exposed within a budget that other reactors share.
+    #[must_use]
+    pub fn within(mut self, budget: std::sync::Arc<ExposureBudget>) -> Self {
+        self.exposed = Exposing::new(budget, self.clock.now());
+        self
     }
 
     /// A buffer to be kept for long: a receive, or a connection's reserve. It is never the last one

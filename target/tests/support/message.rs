@@ -2,8 +2,8 @@
 
 use millrace_wire::nfs3;
 use millrace_wire::rpc::{AuthSys, CallHeader, Credential, Groups, OpaqueAuth};
-use millrace_wire::rpcrdma::version1::{Body, Header, Kind};
-use millrace_wire::rpcrdma::{CallChunks, ReadSegment, Rules, Segment, WriteChunk};
+use millrace_wire::rpcrdma::version1::Kind;
+use millrace_wire::rpcrdma::{Body, CallChunks, Header, ReadSegment, Rules, Segment, WriteChunk};
 use millrace_wire::xdr::{Encode, Encoder};
 
 /// The credits that requests wish for.

@@ -8,7 +8,8 @@
 //! | --- | --- | --- |
 //! | [`xdr`] | the data representation, with items that travel apart from the stream | RFC 4506 |
 //! | [`rpc`] | call and reply headers, record marks | RFC 5531 |
-//! | [`rpcrdma`] | transport headers and chunk lists | RFC 8166, RFC 5666 |
+//! | [`rpcrdma`] | transport headers and chunk lists of both versions | RFC 8166, RFC 5666, version two draft |
+//! | [`ccp`] | the connection configuration protocol | RFC 5666 section 6 |
 //! | [`private_data`] | the message exchanged at connection time | RFC 8797 |
 //! | [`rpcbind`] | port mapper versions 2 to 4, universal addresses | RFC 1833, RFC 5665 |
 //! | [`mount`] | MOUNT version 3 | RFC 1813 appendix I |
@@ -20,6 +21,7 @@
 
 pub mod xdr;
 
+pub mod ccp;
 pub mod mount;
 pub mod nfs3;
 pub mod private_data;

@@ -4,7 +4,7 @@ mod common;
 
 use common::headers::*;
 use common::{Sample, Source, encode, hex, pool};
-use millrace_wire::rpcrdma::version1::{Body, Fault, Header, Kind, encode_header};
+use millrace_wire::rpcrdma::version1::{Kind, encode_header};
 use millrace_wire::rpcrdma::*;
 use millrace_wire::xdr::{Encode, Encoder, Error};
 use proptest::prelude::*;
@@ -331,8 +331,8 @@ fn rr1_chunk_34_limits_are_exact() {
         assert!(
             matches!(
                 fault,
-                Fault::Chunk {
-                    reason: Reason::TooMany,
+                Fault::Refuse {
+                    refusal: Refusal::Header(Reason::TooMany),
                     ..
                 }
             ),

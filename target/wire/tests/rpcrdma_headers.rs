@@ -5,8 +5,7 @@ mod common;
 use common::headers::*;
 use common::hex;
 use millrace_wire::rpcrdma::version1::{
-    Body, ErrorBody, Fault, Header, Kind, VERSION, encode_chunk_error, encode_done, encode_header,
-    encode_padded_header,
+    Kind, VERSION, encode_chunk_error, encode_done, encode_header, encode_padded_header,
 };
 use millrace_wire::rpcrdma::*;
 use millrace_wire::xdr::{Encoder, Padding};
@@ -29,7 +28,7 @@ fn rr1_hdr_01_first_four_words_in_every_version() {
     let fault = parse(&garbage).unwrap_err();
     let answer = written(|out| {
         fault
-            .answer(7, (1, 2), out)
+            .answer(7, Versions::BOTH, out)
             .map(|answered| assert!(answered))
     });
     assert_eq!(
@@ -64,11 +63,15 @@ fn rr1_hdr_03_inner_xid_must_be_the_outer() {
 fn rr1_hdr_05_unsupported_versions() {
     for version in [0, 3, 7, u32::MAX] {
         let fault = parse(&with_word(message(READS, RPC), 4, version)).unwrap_err();
-        let Fault::Version(words) = fault else {
+        let Fault::Refuse {
+            words,
+            refusal: Refusal::Version,
+        } = fault
+        else {
             panic!("{fault:?}")
         };
         assert_eq!(words.version, version);
-        let answer = written(|out| fault.answer(CREDITS, (1, 2), out).map(|_| ()));
+        let answer = written(|out| fault.answer(CREDITS, Versions::BOTH, out).map(|_| ()));
         assert_eq!(answer.len(), 28);
         let header = Header::parse(&answer, &Rules::default()).unwrap();
         assert_eq!(
@@ -102,7 +105,11 @@ fn rr1_hdr_07_errors_of_any_version_are_understood() {
             Body::Error(ErrorBody::Version { low: 1, high: 2 })
         );
         let bytes = with_word(hex(CHUNK_ERROR), 4, version);
-        let header = Header::parse(&bytes, &Rules::default()).unwrap();
+        let rules = Rules {
+            versions: Versions::ONE,
+            ..Rules::default()
+        };
+        let header = Header::parse(&bytes, &rules).unwrap();
         assert_eq!(header.body, Body::Error(ErrorBody::Chunk));
     }
 }
@@ -117,7 +124,7 @@ fn rr1_hdr_08_every_flipped_bit_gets_one_answer() {
             if let Err(fault) = parse(&bytes) {
                 let mut answer = [0; 28];
                 let mut out = Encoder::new(&mut answer);
-                let answered = fault.answer(CREDITS, (1, 1), &mut out).unwrap();
+                let answered = fault.answer(CREDITS, Versions::ONE, &mut out).unwrap();
                 // Long enough to be trusted, unless the type became that of an error.
                 let error = FirstWords::read(&bytes).unwrap().kind == RDMA_ERROR;
                 assert!(answered || error, "bit {bit}: {fault}");
@@ -133,7 +140,7 @@ fn rr1_hdr_09_structure_errors_answer_err_chunk() {
     for end in 28..76 {
         assert_eq!(reason(&bytes[..end]), Reason::Truncated, "{end} bytes");
         let fault = parse(&bytes[..end]).unwrap_err();
-        let answer = written(|out| fault.answer(CREDITS, (1, 1), out).map(|_| ()));
+        let answer = written(|out| fault.answer(CREDITS, Versions::ONE, out).map(|_| ()));
         assert_eq!(answer, hex(CHUNK_ERROR));
     }
 }
@@ -219,10 +226,11 @@ fn rr1_hdr_12_layout_of_each_type() {
 #[test]
 fn rr1_hdr_13_unknown_types_answer_err_chunk() {
     for kind in [5, 0x8000_0000, u32::MAX] {
-        assert_eq!(
-            reason(&with_word(message(NO_CHUNKS, RPC), 12, kind)),
-            Reason::Kind
-        );
+        let bytes = with_word(message(NO_CHUNKS, RPC), 12, kind);
+        assert_eq!(refusal(&bytes), Refusal::Procedure);
+        let fault = parse(&bytes).unwrap_err();
+        let answer = written(|out| fault.answer(CREDITS, Versions::BOTH, out).map(|_| ()));
+        assert_eq!(answer, hex(CHUNK_ERROR));
     }
 }
 
@@ -270,7 +278,7 @@ fn rr1_hdr_18_short_messages_are_dropped() {
             assert_eq!(dropped, length < shortest, "type {kind}, {length} bytes");
             let mut none = [];
             if dropped {
-                let answered = Fault::Drop.answer(1, (1, 1), &mut Encoder::new(&mut none));
+                let answered = Fault::Drop.answer(1, Versions::ONE, &mut Encoder::new(&mut none));
                 assert_eq!(answered, Ok(false));
             }
         }
@@ -329,8 +337,8 @@ fn rr1_pad_21_padded_messages_can_be_refused() {
         .unwrap_err();
     assert!(matches!(
         fault,
-        Fault::Chunk {
-            reason: Reason::Kind,
+        Fault::Refuse {
+            refusal: Refusal::Procedure,
             ..
         }
     ));

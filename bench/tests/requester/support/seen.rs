@@ -1,7 +1,6 @@
 //! A message as the server saw it.
 
-use millrace_wire::rpcrdma::version1::{Body, Header};
-use millrace_wire::rpcrdma::{ReadSegment, Rules, Segment};
+use millrace_wire::rpcrdma::{Body, Header, ReadSegment, Rules, Segment};
 
 #[derive(Clone, Debug)]
 pub struct Seen {

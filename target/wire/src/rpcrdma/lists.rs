@@ -1,11 +1,14 @@
 //! The three lists of a header, checked.
 
+use super::Versions;
 use super::segment::{READ_ENTRY, ReadList, SEGMENT, Segment, WriteChunk, WriteList};
 use crate::xdr::{self, Decode, Decoder};
 
 /// What a receiver lets into its house.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
+    /// Versions that are served; messages of others are refused.
+    pub versions: Versions,
     /// Most segments in one chunk of any kind.
     pub segments_per_chunk: usize,
     /// Most read chunks, that is distinct positions, in one message.
@@ -24,6 +27,7 @@ pub struct Rules {
 impl Default for Rules {
     fn default() -> Self {
         Self {
+            versions: Versions::BOTH,
             segments_per_chunk: 64,
             read_chunks: 4,
             write_chunks: 4,
@@ -43,9 +47,6 @@ pub enum Reason {
     /// A presence word is neither 0 nor 1.
     #[error("a presence word is neither 0 nor 1")]
     Presence,
-    /// The message type does not exist, or is not served.
-    #[error("the message type is not served")]
-    Kind,
     /// More segments or chunks than the receiver allows.
     #[error("too many segments or chunks")]
     TooMany,
@@ -64,6 +65,10 @@ pub enum Reason {
     /// A position zero chunk where the RPC message is inline, or none where it is not.
     #[error("the RPC message is in two places, or in none")]
     PositionZero,
+    /// A direction word that is neither that of calls nor that of replies, or not that of the RPC
+    /// message.
+    #[error("the direction is none, or not that of the RPC message")]
+    Direction,
 }
 
 /// Read list, write list and reply chunk, in this order (RFC 8166 section 4.3).
@@ -94,7 +99,7 @@ impl<'a> Lists<'a> {
         Self::EMPTY_LENGTH + self.writes.bytes.len() + reply
     }
 
-    /// Checks the lists at the front of `input`, which holds nothing before them.
+    /// Checks the lists at the front of what is left of `input`.
     pub(super) fn parse(input: &mut Decoder<'a>, rules: &Rules) -> Result<Self, Reason> {
         let reads = parse_reads(input, rules)?;
         let writes = parse_writes(input, rules)?;

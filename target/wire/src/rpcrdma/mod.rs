@@ -1,24 +1,36 @@
-//! RPC-over-RDMA transport headers (RFC 8166, with what RFC 5666 had beyond it).
+//! RPC-over-RDMA transport headers (RFC 8166, what RFC 5666 had beyond it, and the draft of version
+//! two).
 //!
 //! Every message of every version begins with the [`FirstWords`]. They are read before anything
-//! else is judged and tell which sibling module reads on: [`version1`].
+//! else is judged and tell which sibling module reads on: [`version1`] or [`version2`]. What comes
+//! out is a [`Header`] whatever the version.
+//!
+//! A responder calls [`Header::parse_call`] and answers a [`Fault`] by [`Fault::answer`]; a
+//! requester calls [`Header::parse`] and drops what is faulty (RFC 8166 section 4.5).
 //!
 //! Chunk lists are shared by the versions. They are checked once, when a header is parsed, against
 //! [`Rules`]; afterwards [`Lists`] is walked without errors and without copies.
 
 mod encode;
+mod fault;
+mod header;
 mod lists;
 mod segment;
+mod version;
 pub mod version1;
+pub mod version2;
 
 pub use encode::{CallChunks, ReplyChunks};
+pub use fault::{ERROR_MAX, ErrorBody, Fault, Refusal, encode_error, encode_version_error};
+pub use header::{Body, Header, Optional, Outgoing, encode_header};
 pub use lists::{Lists, Reason, Rules};
 pub use segment::{
     Filled, ReadChunk, ReadChunks, ReadList, ReadSegment, ReadSegments, Segment, Segments,
     WriteChunk, WriteChunks, WriteList,
 };
+pub use version::{Version, Versions};
 
-use crate::xdr::{Encoder, Result, xdr_struct};
+use crate::xdr::xdr_struct;
 
 /// The smallest inline limit: every peer takes Sends of this many bytes (RFC 8166 section 3.3.3).
 pub const MIN_INLINE: usize = 1024;
@@ -54,28 +66,3 @@ pub const RDMA_ERROR: u32 = 4;
 pub const ERR_VERS: u32 = 1;
 /// Error code of version one: header or chunks cannot be used.
 pub const ERR_CHUNK: u32 = 2;
-
-/// Appends an RDMA_ERROR with ERR_VERS (RFC 8166 section 4.5.1): 28 bytes. The version word is
-/// that of the call.
-///
-/// # Errors
-/// No room.
-pub fn encode_version_error(
-    out: &mut Encoder<'_>,
-    call: &FirstWords,
-    credits: u32,
-    low: u32,
-    high: u32,
-) -> Result<()> {
-    error_words(out, call, credits, ERR_VERS)?;
-    out.u32(low)?;
-    out.u32(high)
-}
-
-fn error_words(out: &mut Encoder<'_>, call: &FirstWords, credits: u32, code: u32) -> Result<()> {
-    out.u32(call.xid)?;
-    out.u32(call.version)?;
-    out.u32(credits)?;
-    out.u32(RDMA_ERROR)?;
-    out.u32(code)
-}

@@ -2,8 +2,10 @@
 
 #![allow(dead_code)] // Each test file uses its part.
 
-use millrace_wire::rpcrdma::version1::{Fault, Header, Kind, encode_header};
-use millrace_wire::rpcrdma::{CallChunks, ReadSegment, Reason, Rules, Segment};
+use millrace_wire::rpcrdma::version1::{Kind, encode_header};
+use millrace_wire::rpcrdma::{
+    CallChunks, Fault, Header, ReadSegment, Reason, Refusal, Rules, Segment,
+};
 use millrace_wire::xdr::{Encoder, Error};
 
 use super::hex;
@@ -48,13 +50,20 @@ pub fn parse(bytes: &[u8]) -> Result<Header<'_>, Fault> {
     Header::parse_call(bytes, &Rules::default())
 }
 
-pub fn reason(bytes: &[u8]) -> Reason {
+pub fn refusal(bytes: &[u8]) -> Refusal {
     match parse(bytes) {
-        Err(Fault::Chunk { reason, words }) => {
+        Err(Fault::Refuse { refusal, words }) => {
             assert_eq!(words.xid, XID);
-            reason
+            refusal
         }
-        other => panic!("not a bad header: {other:?}"),
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+pub fn reason(bytes: &[u8]) -> Reason {
+    match refusal(bytes) {
+        Refusal::Header(reason) => reason,
+        other => panic!("not a bad header: {other}"),
     }
 }
 

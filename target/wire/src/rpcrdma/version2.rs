@@ -1,0 +1,202 @@
+//! RPC-over-RDMA version two, as its second draft has it (draft-cel-nfsv4-rpcrdma-version-two-02,
+//! "version two draft" elsewhere).
+//!
+//! Against version one there are two words before the chunk lists, the direction of the RPC
+//! message and the key that a reply may invalidate; errors say more; RDMA_MSGP and RDMA_DONE are
+//! gone; and extensions have a message type of their own. The layouts are written by hand, from the
+//! meaning of the draft's text: nothing in this crate is copied out of it.
+
+use super::{
+    Body, FIRST_WORDS, FirstWords, Header, Lists, Optional, Reason, Refusal, Rules, Version,
+};
+use crate::rpc::{self, MessageType};
+use crate::xdr::{Decode, Decoder, Encode, Encoder, Error, Result, xdr_enum};
+
+/// The version word.
+pub const VERSION: u32 = Version::Two.number();
+
+/// Bytes before the chunk lists: the first words, direction, key.
+pub const BEFORE_LISTS: usize = FIRST_WORDS + 8;
+
+/// Bytes of a header without chunks.
+pub const SHORTEST: usize = BEFORE_LISTS + Lists::EMPTY_LENGTH;
+
+/// Bytes that every receiver takes in one Send, and that a sender may count on (section 2.3).
+pub const MIN_INLINE: usize = 4096;
+
+xdr_enum! {
+    /// Message types (section 5.2). Numbers of version one that do not exist here stay unused.
+    pub enum Kind {
+        Message = 0, "RDMA2_MSG", "an RPC message follows";
+        NoMessage = 1, "RDMA2_NOMSG", "the RPC message is in chunks";
+        Error = 4, "RDMA2_ERROR", "a call could not be used, or not be answered";
+        Optional = 5, "RDMA2_OPTIONAL", "a message of an extension";
+    }
+}
+
+xdr_enum! {
+    /// Error codes (section 5.2.4).
+    pub enum ErrorCode {
+        Version = 1, "RDMA2_ERR_VERS", "the version is not served";
+        BadXdr = 2, "RDMA2_ERR_BAD_XDR", "the header cannot be parsed";
+        CannotReply = 3, "RDMA2_ERR_CANT_REPLY", "there is no room for the reply";
+        InvalidProcedure = 4, "RDMA2_ERR_INVAL_PROC", "the message type does not exist";
+        InvalidOption = 5, "RDMA2_ERR_INVAL_OPTION", "the optional operation is not known";
+    }
+}
+
+/// Parses a message that is no error and has 28 bytes at least.
+pub(super) fn parse<'a>(
+    message: &'a [u8],
+    words: FirstWords,
+    rules: &Rules,
+) -> core::result::Result<Header<'a>, Refusal> {
+    let kind = match Kind::from_number(words.kind) {
+        Some(kind) if kind != Kind::Error => kind,
+        _ => return Err(Refusal::Procedure),
+    };
+    let header = parse_body(message, words, kind, rules);
+    header.map_err(Refusal::Header)
+}
+
+fn parse_body<'a>(
+    message: &'a [u8],
+    words: FirstWords,
+    kind: Kind,
+    rules: &Rules,
+) -> core::result::Result<Header<'a>, Reason> {
+    let mut input = Decoder::new(message.get(FIRST_WORDS..).ok_or(Reason::Truncated)?);
+    let direction = match input.u32().map(MessageType::from_number) {
+        Ok(Some(direction)) => direction,
+        Ok(None) => return Err(Reason::Direction),
+        Err(_) => return Err(Reason::Truncated),
+    };
+    let header = |invalidate, body| Header {
+        words,
+        version: Version::Two,
+        direction: Some(direction),
+        invalidate,
+        body,
+    };
+    if kind == Kind::Optional {
+        let optional = parse_optional(&mut input, words.xid, direction)?;
+        return Ok(header(0, Body::Optional(optional)));
+    }
+    let invalidate = input.u32().map_err(|_| Reason::Truncated)?;
+    let lists = Lists::parse(&mut input, rules)?;
+    if kind == Kind::NoMessage {
+        return Ok(header(invalidate, Body::NoMessage { lists }));
+    }
+    let message = input.rest();
+    match rpc::peek(message) {
+        Ok((_, kind)) if kind == direction => {}
+        // What has no XID and no direction is no message.
+        _ if message.len() < 8 => return Err(Reason::Truncated),
+        _ => return Err(Reason::Direction),
+    }
+    let body = Body::Message {
+        lists,
+        message,
+        padding: None,
+    };
+    Ok(header(invalidate, body))
+}
+
+fn parse_optional<'a>(
+    input: &mut Decoder<'a>,
+    xid: u32,
+    direction: MessageType,
+) -> core::result::Result<Optional<'a>, Reason> {
+    let kind = input.u32().map_err(|_| Reason::Truncated)?;
+    let opaque = input
+        .opaque(input.remaining())
+        .map_err(|_| Reason::Truncated)?;
+    let payload = input.rest();
+    if !agrees(payload, xid, direction) {
+        return Err(Reason::Direction);
+    }
+    Ok(Optional {
+        direction,
+        kind,
+        opaque,
+        payload,
+    })
+}
+
+/// Whether the payload of an optional operation may travel under a direction word (section 5.2.2).
+/// Where in an RPC message a part of one begins is known to the operation alone, so only what
+/// begins with the header's XID is judged.
+fn agrees(payload: &[u8], xid: u32, direction: MessageType) -> bool {
+    let mut input = Decoder::new(payload);
+    match (input.u32(), input.u32()) {
+        (Ok(first), Ok(second)) if first == xid => second == direction.number(),
+        _ => true,
+    }
+}
+
+/// Whether a message that could not be parsed is a reply by its direction word. Errors go from the
+/// responder to the requester only, so a faulty reply has no answer (section 5.2.2).
+pub(super) fn claims_to_reply(message: &[u8], kind: u32) -> bool {
+    let mut input = Decoder::new(message.get(FIRST_WORDS..).unwrap_or_default());
+    let direction = MessageType::decode(&mut input);
+    Kind::from_number(kind).is_some() && direction == Ok(MessageType::Reply)
+}
+
+/// Appends the header of an RDMA2_MSG or RDMA2_NOMSG: the chunks are
+/// [`CallChunks`](super::CallChunks) or [`ReplyChunks`](super::ReplyChunks). `invalidate` is the
+/// key that the reply may invalidate, zero for none; a reply repeats that of its call.
+///
+/// # Errors
+/// No room; as encoding the chunks.
+pub fn encode_header(
+    out: &mut Encoder<'_>,
+    xid: u32,
+    credits: u32,
+    inline: bool,
+    direction: MessageType,
+    invalidate: u32,
+    chunks: &impl Encode,
+) -> Result<()> {
+    let kind = if inline {
+        Kind::Message
+    } else {
+        Kind::NoMessage
+    };
+    encode_words(out, xid, credits, kind)?;
+    direction.encode(out)?;
+    out.u32(invalidate)?;
+    chunks.encode(out)
+}
+
+/// Appends an RDMA2_OPTIONAL with its payload, which may be empty: 28 bytes, the opaque bytes with
+/// their round-up, and the payload (section 5.2). Without payload a requester says that it is a
+/// call, a responder that it is a reply.
+///
+/// # Errors
+/// No room; [`Error::Value`] for a payload that begins with the XID and goes the other way than
+/// the direction says.
+pub fn encode_optional(
+    out: &mut Encoder<'_>,
+    xid: u32,
+    credits: u32,
+    optional: &Optional<'_>,
+) -> Result<()> {
+    if !agrees(optional.payload, xid, optional.direction) {
+        return Err(Error::Value);
+    }
+    encode_words(out, xid, credits, Kind::Optional)?;
+    optional.direction.encode(out)?;
+    out.u32(optional.kind)?;
+    out.opaque(optional.opaque)?;
+    out.raw(optional.payload)
+}
+
+fn encode_words(out: &mut Encoder<'_>, xid: u32, credits: u32, kind: Kind) -> Result<()> {
+    FirstWords {
+        xid,
+        version: VERSION,
+        credits,
+        kind: kind.number(),
+    }
+    .encode(out)
+}
