@@ -107,6 +107,10 @@ pub struct Limits {
     /// Most bytes of a bulk result placed apart from the message: the capacity of the first
     /// write chunk. `None`: a bulk result travels inside the message, padded, and counts there.
     pub apart: Option<usize>,
+    /// Whether the transport can tell the client how much room is missing, so that it may offer
+    /// more. Then a call that asks for more data than it offers room for apart is refused before
+    /// it is executed; else the data is cut where its protocol allows that.
+    pub tells_shortage: bool,
 }
 
 /// Data of a reply that stands apart from its message.
@@ -127,10 +131,25 @@ pub enum Answer {
     /// that is still being executed.
     Silent,
     /// The answer does not fit the limits, and no shorter one is allowed by its protocol. RDMA
-    /// answers `ERR_CHUNK`, TCP closes the connection.
-    TooLarge,
+    /// answers `ERR_CHUNK` or `RDMA2_ERR_CANT_REPLY`, TCP closes the connection.
+    TooLarge(Shortage),
     /// The transport broke meanwhile.
     Broken,
+}
+
+/// What an answer would have needed that does not fit (draft-cel-nfsv4-rpcrdma-version-two-02
+/// section 5.2.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Shortage {
+    /// Whether the procedure had run when the shortage was found. A repetition of the call is
+    /// executed again unless that would do harm; then the answer has been remembered
+    /// ([`crate::replay`]).
+    pub processed: bool,
+    /// Bytes of the RPC reply message without bulk data; zero if that is not known, for example
+    /// because it would have fitted.
+    pub message: usize,
+    /// Bytes of the bulk result, without XDR padding.
+    pub bulk: usize,
 }
 
 /// What a call did, for limits and counters of the transport.
@@ -152,6 +171,8 @@ pub struct Reply {
     limits: Limits,
     length: usize,
     bulk: Option<BulkResult>,
+    /// A message that does not fit, for those who remember it.
+    overlong: Option<Vec<u8>>,
     /// Slices of the bulk argument while the call is served, of the bulk result after it.
     pub(crate) slices: Vec<Slice>,
     pub(crate) account: Account,
@@ -187,6 +208,7 @@ impl Reply {
             limits,
             length: 0,
             bulk: None,
+            overlong: None,
             slices,
             account: Account::default(),
         }
@@ -245,6 +267,17 @@ impl Reply {
         self.length = length;
     }
 
+    /// Keeps a message that does not fit as what this call would have been answered.
+    pub(crate) fn set_overlong(&mut self, message: Vec<u8>) {
+        self.clear();
+        self.overlong = Some(message);
+    }
+
+    /// What the call was or would have been answered.
+    pub(crate) fn remembered(&self) -> &[u8] {
+        self.overlong.as_deref().unwrap_or_else(|| self.message())
+    }
+
     /// Makes the reply's slices its bulk result.
     pub fn set_bulk(&mut self, bulk: BulkResult) {
         debug_assert_eq!(
@@ -258,7 +291,18 @@ impl Reply {
     pub fn clear(&mut self) {
         self.length = 0;
         self.bulk = None;
+        self.overlong = None;
         self.slices.clear();
+    }
+
+    /// Whether a bulk result of `length` bytes fits beside or into the message, whose other bytes
+    /// are `around`.
+    #[must_use]
+    pub fn takes_bulk(&self, around: usize, length: usize) -> bool {
+        match self.limits.apart {
+            Some(room) => length <= room,
+            None => around.saturating_add(length.next_multiple_of(4)) <= self.limits.message,
+        }
     }
 
     /// Most bytes of a bulk result, given the bytes of the message around it.

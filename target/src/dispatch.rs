@@ -16,7 +16,7 @@ use millrace_wire::rpc::{
 use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder, Error};
 use millrace_wire::{mount, nfs3};
 
-use crate::call::{Answer, Bulk, BulkResult, Call, Reply, Serve};
+use crate::call::{Answer, Bulk, BulkResult, Call, Reply, Serve, Shortage};
 use crate::counters::Counters;
 use crate::exports::Exports;
 use crate::handle::HandleKey;
@@ -27,6 +27,11 @@ use latency::Latencies;
 mod latency;
 mod mounts;
 mod procedures;
+
+/// Bytes that the encoding of an answer that does not fit begins with, and gives up at: no answer
+/// without its data is as long.
+const OVERLONG_LEAST: usize = 1024;
+const OVERLONG_MOST: usize = 256 << 10;
 
 /// The programs of one reactor. Clones share everything.
 pub struct Service<S> {
@@ -104,7 +109,7 @@ impl<S: Store> Serve for Service<S> {
         };
         counters.bytes_read.add(u64::from(reply.account.read));
         counters.bytes_written.add(u64::from(reply.account.written));
-        if answer == Answer::TooLarge {
+        if matches!(answer, Answer::TooLarge(_)) {
             counters.too_large.add(1);
         }
         answer
@@ -154,7 +159,7 @@ impl<S: Store> Service<S> {
                     CallError::Malformed { .. } => counters.auth_errors.add(1),
                 }
                 return Err(match error.answer() {
-                    Some(answer) => encode(reply, &answer, &()),
+                    Some(answer) => refusal(reply, &answer),
                     None => Answer::Silent,
                 });
             }
@@ -167,7 +172,7 @@ impl<S: Store> Service<S> {
             };
             (answer_to(xid, status), &counters.program_mismatch)
         };
-        let refusal = match (header.program, header.version) {
+        let refused = match (header.program, header.version) {
             (nfs3::PROGRAM, nfs3::VERSION) => {
                 match nfs3::Procedure::from_number(header.procedure) {
                     Some(procedure) => match caller(&header.credential) {
@@ -193,8 +198,8 @@ impl<S: Store> Service<S> {
                 &counters.program_unavailable,
             ),
         };
-        refusal.1.add(1);
-        Err(encode(reply, &refusal.0, &()))
+        refused.1.add(1);
+        Err(refusal(reply, &refused.0))
     }
 
     /// Serves a call of NFS, once only where that matters.
@@ -244,10 +249,12 @@ impl<S: Store> Service<S> {
                 counters.nfs[number as usize].record(done.success);
                 let latencies = &self.inner.latencies;
                 latencies.note(counters, latency::Program::Nfs, number, call.arrived);
+                // What was executed is remembered although its answer found no room: the client
+                // may offer more and ask again.
                 if let Some(ticket) = ticket
-                    && done.answer == Answer::Send
+                    && executed(done.answer)
                 {
-                    ticket.finish(reply.message(), call.arrived);
+                    ticket.finish(reply.remembered(), call.arrived);
                 }
                 done.answer
             }
@@ -285,7 +292,7 @@ impl<S: Store> Service<S> {
             Refused::Broken => Answer::Broken,
             Refused::Garbage => {
                 self.inner.counters.garbage_arguments.add(1);
-                encode(reply, &answer_to(xid, Accepted::GarbageArguments), &())
+                refusal(reply, &answer_to(xid, Accepted::GarbageArguments))
             }
         }
     }
@@ -299,23 +306,90 @@ fn encode(reply: &mut Reply, header: &impl Encode, results: &impl Encode) -> Ans
         .and_then(|()| results.encode(&mut out))
         .is_err()
     {
-        reply.clear();
-        return Answer::TooLarge;
+        return too_large(reply, header, results);
     }
     let (length, taken) = (out.position(), out.taken());
-    reply.set_length(length);
-    if let Some(taken) = taken.filter(|taken| taken.length > 0) {
+    let bulk = taken.filter(|taken| taken.length > 0).map(|taken| {
         let (position, length) = (taken.position as usize, taken.length as usize);
-        reply.set_bulk(BulkResult { position, length });
+        BulkResult { position, length }
+    });
+    if let Some(bulk) = bulk.filter(|bulk| !reply.takes_bulk(length, bulk.length)) {
+        reply.clear();
+        return Answer::TooLarge(Shortage {
+            processed: true,
+            message: length,
+            bulk: bulk.length,
+        });
+    }
+    reply.set_length(length);
+    if let Some(bulk) = bulk {
+        reply.set_bulk(bulk);
     }
     Answer::Send
+}
+
+/// Encodes an answer that does not fit to its end, to know its length and to remember it.
+#[cold]
+fn too_large(reply: &mut Reply, header: &impl Encode, results: &impl Encode) -> Answer {
+    let bulk = reply.slices.iter().map(millrace_mempool::Slice::len).sum();
+    let mut bytes = vec![0; 2 * reply.room().len().max(OVERLONG_LEAST)];
+    loop {
+        let mut out = Encoder::new(&mut bytes);
+        let encoded = header
+            .encode(&mut out)
+            .and_then(|()| results.encode(&mut out));
+        if encoded.is_ok() {
+            let length = out.position();
+            bytes.truncate(length);
+            reply.set_overlong(bytes);
+            return Answer::TooLarge(Shortage {
+                processed: true,
+                message: length,
+                bulk,
+            });
+        }
+        if bytes.len() >= OVERLONG_MOST {
+            reply.clear();
+            return Answer::TooLarge(Shortage {
+                processed: true,
+                ..Shortage::default()
+            });
+        }
+        bytes = vec![0; 4 * bytes.len()];
+    }
+}
+
+/// Answers a call that no procedure gets to see.
+fn refusal(reply: &mut Reply, header: &impl Encode) -> Answer {
+    match encode(reply, header, &()) {
+        Answer::TooLarge(shortage) => Answer::TooLarge(Shortage {
+            processed: false,
+            ..shortage
+        }),
+        answer => answer,
+    }
+}
+
+/// Whether a procedure ran to its end.
+fn executed(answer: Answer) -> bool {
+    match answer {
+        Answer::Send => true,
+        Answer::TooLarge(shortage) => shortage.processed,
+        Answer::Silent | Answer::Broken => false,
+    }
 }
 
 /// Sends a remembered reply again.
 fn repeat(reply: &mut Reply, message: &[u8]) -> Answer {
     match reply.room().get_mut(..message.len()) {
         Some(room) => room.copy_from_slice(message),
-        None => return Answer::TooLarge,
+        None => {
+            return Answer::TooLarge(Shortage {
+                processed: true,
+                message: message.len(),
+                bulk: 0,
+            });
+        }
     }
     reply.set_length(message.len());
     Answer::Send

@@ -60,6 +60,7 @@ fn serve(
         headroom: 512,
         message: 3500,
         apart: Some(1 << 20),
+        tells_shortage: false,
     };
     let mut reply = Reply::new(&bench.pool, buffer, limits, list);
     let peer = bench.peer.get();

@@ -5,7 +5,7 @@ mod support;
 use std::cell::RefCell;
 use std::net::SocketAddr;
 
-use millrace::call::{Answer, Limits, Peer, Serve, TransportKind};
+use millrace::call::{Answer, Limits, Peer, Serve, Shortage, TransportKind};
 use millrace::replay::{ReplayCache, ReplayLimits};
 use millrace_mempool::{HugepagePolicy, Registry};
 use millrace_wire::nfs3::{
@@ -230,23 +230,104 @@ fn answers_that_do_not_fit_are_not_sent_short() {
             headroom: 64,
             message: room,
             apart: None,
+            tells_shortage: false,
         });
         let replied = bench.send(&message, &[], &mut Chunks::default());
+        let shortage = Shortage {
+            processed: true,
+            message: whole,
+            bulk: 0,
+        };
         assert_eq!(
             (replied.answer, replied.message.len()),
-            (Answer::TooLarge, 0)
+            (Answer::TooLarge(shortage), 0)
         );
     }
     bench.limits.set(Limits {
         headroom: 64,
         message: whole,
         apart: None,
+        tells_shortage: false,
     });
     assert_eq!(
         bench.send(&message, &[], &mut Chunks::default()).answer,
         Answer::Send
     );
     assert_eq!(bench.service.counters().too_large.get(), whole as u64);
+}
+
+#[test]
+fn a_call_executed_without_room_for_its_answer_is_not_executed_again() {
+    let bench = Bench::new();
+    support::nfs::create(&bench, bench.root(), b"gone");
+    let entry = Entry {
+        directory: bench.root(),
+        name: b"gone",
+    };
+    let remove = bench.message((100_003, 3, Procedure::Remove.number()), &entry);
+    let limits = bench.limits.replace(Limits {
+        message: 40,
+        ..bench.limits.get()
+    });
+    let first = bench.send(&remove, &[], &mut Chunks::default());
+    let again = bench.send(&remove, &[], &mut Chunks::default());
+    assert_eq!(first.answer, again.answer);
+    let Answer::TooLarge(shortage) = first.answer else {
+        panic!("{first:?}");
+    };
+    assert!(shortage.processed);
+    // Exactly what was missing is enough, and finds the first answer.
+    bench.limits.set(Limits {
+        message: shortage.message,
+        ..limits
+    });
+    let replied = bench.send(&remove, &[], &mut Chunks::default());
+    assert_eq!(replied.answer, Answer::Send);
+    assert_eq!(replied.message.len(), shortage.message);
+    assert_eq!(
+        support::served::status(support::results(&replied.message)),
+        0
+    );
+    assert_eq!(bench.service.counters().replayed.get(), 2);
+    // A refusal that finds no room was no execution.
+    bench.limits.set(Limits {
+        message: 8,
+        ..limits
+    });
+    let unknown = bench.message((100_003, 3, 99), &());
+    let replied = bench.send(&unknown, &[], &mut Chunks::default());
+    assert!(matches!(replied.answer, Answer::TooLarge(shortage) if !shortage.processed));
+}
+
+#[test]
+fn a_read_beyond_its_chunk_is_short_or_refused_before_it_is_executed() {
+    let bench = Bench::new();
+    let file = support::nfs::create(&bench, bench.root(), b"f");
+    support::nfs::write(&bench, file, 0, &[7; 300]).unwrap();
+    for (tells_shortage, count) in [(false, 200), (true, 200), (true, 100)] {
+        bench.limits.set(Limits {
+            apart: Some(100),
+            tells_shortage,
+            ..support::LIMITS
+        });
+        let arguments = nfs3::ReadArguments {
+            file,
+            offset: 0,
+            count,
+        };
+        let message = bench.message((100_003, 3, Procedure::Read.number()), &arguments);
+        let replied = bench.send(&message, &[], &mut Chunks::default());
+        if tells_shortage && count > 100 {
+            let shortage = Shortage {
+                processed: false,
+                message: 0,
+                bulk: 200,
+            };
+            assert_eq!(replied.answer, Answer::TooLarge(shortage));
+        } else {
+            assert_eq!((replied.answer, replied.data.len()), (Answer::Send, 100));
+        }
+    }
 }
 
 #[test]

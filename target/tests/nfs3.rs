@@ -312,6 +312,7 @@ fn directories_are_listed_in_parts() {
             headroom: 300,
             message: room,
             apart: None,
+            tells_shortage: false,
         });
         let (mut listed, mut cookie, mut verifier) = (Vec::new(), 0, [0; 8]);
         loop {

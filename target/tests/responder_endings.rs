@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use millrace::call::Answer;
+use millrace::call::{Answer, Shortage};
 use millrace_wire::rpcrdma::CallChunks;
 use support::message::{
     PROGRAM, inline, is_chunk_error, long, parse, plain, reads, rpc, word, words,
@@ -146,7 +146,7 @@ fn answers_without_a_message_leave_nothing_behind() {
     let (mut world, script) = scripted(Plan::default(), Options::default());
     for (answer, answers) in [
         (Answer::Silent, 0),
-        (Answer::TooLarge, 1),
+        (Answer::TooLarge(Shortage::default()), 1),
         (Answer::Broken, 0),
     ] {
         script.plan(Plan {

@@ -53,10 +53,13 @@ impl<S: Store> Service<S> {
                 let results = nfs3::readlink(context, &arguments(input)?, reply).await;
                 Ok(done(reply, header, &results))
             }
-            Procedure::Read => {
-                let results = nfs3::read(context, &arguments(input)?, reply).await;
-                Ok(done(reply, header, &results))
-            }
+            Procedure::Read => match nfs3::read(context, &arguments(input)?, reply).await {
+                Ok(results) => Ok(done(reply, header, &results)),
+                Err(shortage) => Ok(Done {
+                    answer: Answer::TooLarge(shortage),
+                    success: false,
+                }),
+            },
             Procedure::Write => self.write(context, call, header, input, bulk, reply).await,
             Procedure::Symlink => {
                 self.symlink(context, call, header, input, bulk, reply)

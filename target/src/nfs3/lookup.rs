@@ -12,9 +12,6 @@ use super::Context;
 use super::context::bare;
 use crate::call::{Reply, another};
 
-/// Reply header, status and attributes around the text of a link.
-const AROUND_TEXT: usize = 24 + 4 + 88 + 4;
-
 pub(crate) async fn lookup<S: Store>(
     context: &Context<'_, S>,
     arguments: &EntryArguments<'_>,
@@ -50,15 +47,14 @@ pub(crate) async fn readlink<S: Store>(
         Ok(attributes) => Some(link.attributes(&attributes)),
         Err(error) => return link.failure(error).await,
     };
-    // A text cannot be cut short, and there is no better error.
-    let too_long = text.len() > reply.bulk_room(AROUND_TEXT);
-    let length = u32::try_from(text.len()).ok().filter(|_| !too_long);
+    let length = u32::try_from(text.len()).ok();
     let Some(length) = length.filter(|_| text.len() <= Class::Large.size()) else {
         return Err(Failure {
             status: Status::ServerFault,
             detail: attributes,
         });
     };
+    // A text cannot be cut short: one that finds no room is too large an answer.
     if length > 0 {
         let mut buffer = another(reply.pool(), text.len()).await;
         buffer[..text.len()].copy_from_slice(&text);

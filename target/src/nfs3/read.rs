@@ -4,20 +4,48 @@ use millrace_store::Store;
 use millrace_wire::nfs3::{Failure, ReadArguments, ReadOk, ReadResults, Status};
 use millrace_wire::xdr::Bulk;
 
-use super::context::bare;
+use super::context::{Object, bare};
 use super::{Context, TRANSFER_MAX};
-use crate::call::Reply;
+use crate::call::{Limits, Reply, Shortage};
 
 /// Reply header, status, attributes, count, end of file and length word around the data.
 const AROUND_DATA: usize = 24 + 4 + 88 + 4 + 4 + 4;
 
+/// What a READ asks for beyond the room that was offered for it, where the client can be told.
+/// Else a short answer is better than none.
+fn shortage(arguments: &ReadArguments, limits: Limits) -> Option<Shortage> {
+    let count = arguments.count.min(TRANSFER_MAX) as usize;
+    let short = limits.apart.is_some_and(|room| room < count);
+    (limits.tells_shortage && short).then_some(Shortage {
+        bulk: count,
+        ..Shortage::default()
+    })
+}
+
 /// The data stands in `reply`'s slices.
+///
+/// # Errors
+/// Room for the data is missing, and the client shall be told instead.
 pub(crate) async fn read<S: Store>(
     context: &Context<'_, S>,
     arguments: &ReadArguments,
     reply: &mut Reply,
+) -> Result<ReadResults<'static>, Shortage> {
+    let file = match context.object(&arguments.file) {
+        Ok(file) => file,
+        Err(status) => return Ok(Err(bare(status))),
+    };
+    match shortage(arguments, reply.limits()) {
+        Some(shortage) => Err(shortage),
+        None => Ok(read_object(&file, arguments, reply).await),
+    }
+}
+
+async fn read_object<S: Store>(
+    file: &Object<'_, S>,
+    arguments: &ReadArguments,
+    reply: &mut Reply,
 ) -> ReadResults<'static> {
-    let file = context.object(&arguments.file).map_err(bare)?;
     // A short answer is always allowed; what the transport cannot carry must not be tried.
     let room = u32::try_from(reply.bulk_room(AROUND_DATA)).unwrap_or(u32::MAX);
     let count = arguments.count.min(TRANSFER_MAX).min(room);

@@ -26,6 +26,7 @@ pub fn limits(lists: &Lists<'_>, inline: usize) -> Limits {
         headroom,
         message: inline.saturating_sub(headroom).max(reply_chunk),
         apart: apart.map(|chunk| clamp(chunk.total())),
+        tells_shortage: false,
     }
 }
 
@@ -35,7 +36,7 @@ fn clamp(bytes: u64) -> usize {
 
 /// The one key that all segments of a call share, if they do. A key that only some share may be
 /// one that the client keeps for longer than this call, like Linux's pad segments.
-fn common_key(lists: &Lists<'_>) -> Option<Key> {
+pub(super) fn common_key(lists: &Lists<'_>) -> Option<Key> {
     let reads = lists.reads.iter().map(|entry| entry.segment);
     let writes = lists.writes.iter().flat_map(|chunk| chunk.iter());
     let reply = lists.reply.iter().flat_map(WriteChunk::iter);
@@ -49,17 +50,19 @@ fn common_key(lists: &Lists<'_>) -> Option<Key> {
 
 /// A reply that is ready to leave, but for the credits it announces.
 pub struct Prepared {
-    xid: u32,
+    pub(super) xid: u32,
     /// The RDMA Writes that go before the Send.
-    chain: Vec<WorkRequest>,
+    pub(super) chain: Vec<WorkRequest>,
     /// The reply's buffer: the header, then the message.
-    whole: Slice,
+    pub(super) whole: Slice,
     /// What the Send carries.
-    send: Vec<Slice>,
+    pub(super) send: Vec<Slice>,
     /// Bytes that the chain writes.
-    written: u64,
-    invalidate: Option<Key>,
-    long: bool,
+    pub(super) written: u64,
+    pub(super) invalidate: Option<Key>,
+    pub(super) long: bool,
+    /// Number of the exposure that the client is to fetch.
+    pub(super) exposed: Option<u64>,
 }
 
 /// Plans a reply: bulk data to the first write chunk, if there is one, else into the message; the
@@ -155,6 +158,7 @@ pub async fn prepare<S>(
         written,
         invalidate,
         long,
+        exposed: None,
     })
 }
 
@@ -183,6 +187,9 @@ impl Prepared {
         }
         for request in &mut self.chain {
             request.token = token_of(self.xid);
+        }
+        if let Some(number) = self.exposed {
+            connection.exposures.sent(shared, connection, number);
         }
         let posted = connection.post(shared, &mut self.chain).await;
         shared.recycle_chain(self.chain);

@@ -37,4 +37,22 @@ counters! {
     send_waits,
     /// Times that a reply waited for a buffer.
     buffer_waits,
+    /// Replies exposed as read chunks.
+    exposures,
+    /// Replies that are not exposed any more.
+    exposures_ended,
+    /// Replies whose window passed without RDMA_DONE.
+    exposures_expired,
+    /// Replies that waited for an exposure.
+    exposure_waits,
+    /// Replies that were to be exposed and were refused for a bound.
+    exposures_refused,
+    /// Bytes held for exposed replies.
+    exposed_bytes,
+    /// Bytes of these that nobody can reach any more.
+    revoked_bytes,
+    /// RDMA_DONE messages received.
+    dones,
+    /// RDMA_DONE messages that nothing awaited.
+    dones_stray,
 }

@@ -6,22 +6,27 @@
 
 mod answer;
 mod binding;
+mod budget;
+mod classic;
 mod connection;
 mod counters;
-pub mod credits;
 mod desk;
+mod exposures;
 mod line;
 mod message;
 mod poison;
 mod pull;
+mod receives;
 mod request;
 mod responder;
 mod settings;
 mod shared;
 
+pub use budget::{ExposureBudget, ExposureLimits};
 pub use connection::{Connection, Fabric, Request};
 pub use counters::ConnectionCounters;
 pub use desk::{Arrived, Desk};
+pub use exposures::{Exposing, Exposures};
 pub use request::work;
 pub use responder::{FabricSlot, Responder};
 pub use settings::{Inline, Settings};

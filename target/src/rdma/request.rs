@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use millrace_mempool::Buffer;
 use millrace_wire::rpc;
-use millrace_wire::rpcrdma::{Body, Fault, FirstWords, Header, Reason, Refusal};
+use millrace_wire::rpcrdma::{Body, Fault, FirstWords, Header, Reason, Refusal, Version};
 use millrace_wire::xdr::Padding;
 
 use super::desk::{Arrived, Desk};
 use super::message::{self, Failed};
 use super::pull::Puller;
-use super::{Connection, ConnectionCounters, Shared, answer};
+use super::{Connection, ConnectionCounters, Shared, answer, classic};
 use crate::call::{Answer, Broken, Call, Reply, Serve};
 
 /// Serves the messages that are put on a desk, one after the other, for ever.
@@ -34,15 +34,26 @@ async fn request<S: Serve>(shared: &Shared<S>, message: Arrived) {
     let connection = &connection;
     let rules = shared.settings.get().rules;
     match Header::parse_call(&receive[..length], &rules) {
-        // No reply has read chunks, so no RDMA_DONE is awaited; an error is never answered; version
-        // one has no optional operations.
+        // In classic mode RDMA_DONE never comes to here; in any other none is awaited, for no reply
+        // has read chunks.
         Ok(Header {
-            body: Body::Done | Body::Error(_) | Body::Optional(_),
+            body: Body::Done, ..
+        }) => {
+            connection.settle_unanswered(shared, receive);
+            count(shared, connection, |counters| {
+                counters.dropped.add(1);
+                counters.dones.add(1);
+                counters.dones_stray.add(1);
+            });
+        }
+        // An error is never answered; version one has no optional operations.
+        Ok(Header {
+            body: Body::Error(_) | Body::Optional(_),
             ..
         })
         | Err(Fault::Drop) => {
             count(shared, connection, |counters| counters.dropped.add(1));
-            connection.settle_unanswered(receive);
+            connection.settle_unanswered(shared, receive);
         }
         Ok(header) => {
             count(shared, connection, |counters| counters.calls.add(1));
@@ -79,7 +90,12 @@ async fn serve<S: Serve>(
     // Before anything else is held, so that calls never wait for each other.
     let buffer = connection.reply_buffer(shared).await;
     let send = connection.inline().send;
-    let limits = answer::limits(&lists, send);
+    let mut limits = answer::limits(&lists, send);
+    // Version two has no RDMA_DONE.
+    let classic = connection.exposures.is_on() && header.version == Version::One;
+    if classic {
+        limits = classic::limits(limits);
+    }
     if limits.headroom > send.min(buffer.len()) {
         return Ok(Served::ChunkError);
     }
@@ -143,6 +159,10 @@ async fn serve<S: Serve>(
     Ok(match answer {
         Answer::Send => match answer::prepare(shared, parts, xid, &lists, connection).await {
             Ok(prepared) => Served::Reply(prepared),
+            Err(parts) if classic => {
+                let prepared = classic::prepare(shared, parts, xid, &lists, connection).await;
+                prepared.map_or(Served::ChunkError, Served::Reply)
+            }
             Err(parts) => {
                 shared.recycle_slices(parts.slices);
                 Served::ChunkError
@@ -150,7 +170,7 @@ async fn serve<S: Serve>(
         },
         Answer::Broken if puller.is_refused() => Served::ChunkError,
         Answer::Broken => return Err(Broken),
-        Answer::Silent | Answer::TooLarge => {
+        Answer::Silent | Answer::TooLarge(_) => {
             shared.recycle_slices(parts.slices);
             if answer == Answer::Silent {
                 Served::Nothing
@@ -171,7 +191,7 @@ async fn finish<S: Serve>(
 ) {
     match served {
         Ok(Served::Reply(prepared)) => {
-            let credits = connection.settle(shared, receive, words.credits);
+            let credits = connection.settle(shared, receive, words.credits).await;
             // If the connection broke there is nobody left to answer.
             let _ = prepared.send(shared, connection, credits).await;
         }
@@ -184,9 +204,9 @@ async fn finish<S: Serve>(
         }
         Ok(Served::Nothing) => {
             count(shared, connection, |counters| counters.dropped.add(1));
-            connection.settle_unanswered(receive);
+            connection.settle_unanswered(shared, receive);
         }
-        Err(Broken) => connection.settle_unanswered(receive),
+        Err(Broken) => connection.settle_unanswered(shared, receive),
     }
 }
 
@@ -196,7 +216,7 @@ async fn refuse<S>(shared: &Shared<S>, connection: &Rc<Connection>, receive: Buf
     let mut buffer = connection.reply_buffer(shared).await;
     let versions = shared.settings.get().rules.versions;
     let Some(length) = answer::encode_fault(&fault, versions, &mut buffer) else {
-        return connection.settle_unanswered(receive);
+        return connection.settle_unanswered(shared, receive);
     };
     count(shared, connection, |counters| match fault {
         Fault::Refuse {
@@ -205,7 +225,7 @@ async fn refuse<S>(shared: &Shared<S>, connection: &Rc<Connection>, receive: Buf
         } => counters.errors_version.add(1),
         Fault::Refuse { .. } | Fault::Drop => counters.errors_chunk.add(1),
     });
-    let credits = connection.settle(shared, receive, wish);
+    let credits = connection.settle(shared, receive, wish).await;
     // If the connection broke there is nobody left to answer.
     let _ = answer::send_fault(shared, connection, buffer, length, credits).await;
 }

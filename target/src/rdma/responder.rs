@@ -13,7 +13,7 @@ use millrace_reactor::fabric::{
 };
 use millrace_reactor::task::{Ended, TaskSet};
 
-use super::{Arrived, Connection, Desk, Fabric, Request, Shared, answer};
+use super::{Arrived, Connection, Desk, Fabric, Request, Shared, answer, exposures};
 
 /// Calls of one reactor that are served side by side; more wait in order of arrival.
 const TASKS: usize = 1024;
@@ -113,7 +113,7 @@ where
     /// Sets the clock, and takes in what the providers report. Connections that are to be placed are handed to
     /// `incoming`, with the index of their provider. Returns the amount of work done.
     pub fn poll(&mut self, now: Instant, mut incoming: impl FnMut(usize, Incoming)) -> usize {
-        let mut work = self.shared.clock.turn(now);
+        let mut work = self.shared.clock.turn(now) + exposures::expire(&self.shared, now);
         for index in 0..self.fabrics.len() {
             let mut events = std::mem::take(&mut self.events);
             work += self.fabrics[index]
@@ -149,7 +149,16 @@ where
         let Some(connection) = self.fabrics[fabric].connection(queue_pair) else {
             return;
         };
-        connection.received();
+        connection.received(&self.shared);
+        // Before all calls that wait, so that its receive is posted again at once (RFC 5666
+        // section 3.8), and its memory comes back whatever they wait for.
+        if connection.exposures.is_on()
+            && let Some(xid) = exposures::done_of(&receive[..length])
+        {
+            connection.settle_unanswered(&self.shared, receive);
+            connection.exposures.done(&self.shared, connection, xid);
+            return;
+        }
         if !self.refuses {
             let connection = Rc::clone(connection);
             self.start(Arrived {
@@ -200,7 +209,10 @@ where
                 };
                 match Connection::accept(shared, &slot.fabric, fabric, &request, limits, now) {
                     Some(connection) => slot.insert(connection),
-                    None => tracing::warn!(%peer, "connection rejected: no buffers are free"),
+                    None => tracing::warn!(
+                        %peer,
+                        "connection rejected: no buffers are free for it"
+                    ),
                 }
             }
             Event::Established {
@@ -231,12 +243,15 @@ where
                     );
                 }
             }
-            // Receives and arrivals were taken before. A responder never connects, and exposes no
-            // memory.
-            Event::Received { .. }
-            | Event::Incoming(_)
-            | Event::Rejected { .. }
-            | Event::Revoked { .. } => {}
+            Event::Revoked {
+                queue_pair, key, ..
+            } => {
+                if let Some(connection) = self.fabrics[fabric].connection(queue_pair) {
+                    connection.exposures.revoked(&self.shared, connection, key);
+                }
+            }
+            // Receives and arrivals were taken before. A responder never connects.
+            Event::Received { .. } | Event::Incoming(_) | Event::Rejected { .. } => {}
         }
     }
 
@@ -367,6 +382,7 @@ where
             .iter()
             .filter_map(|slot| slot.fabric.borrow().next_deadline())
             .chain(self.shared.clock.next_deadline())
+            .chain(self.shared.exposed.next_deadline())
             .min()
     }
 }

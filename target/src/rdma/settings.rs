@@ -1,8 +1,11 @@
 //! What the configuration and the peer decide about a connection.
 
+use millrace_mempool::Class;
 use millrace_reactor::fabric::PrivateData;
 use millrace_wire::private_data;
 use millrace_wire::rpcrdma::{MIN_INLINE, Rules, Versions};
+
+use super::budget::ExposureLimits;
 
 /// Settings of the responder, the same for all connections of a reactor.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +16,8 @@ pub struct Settings {
     pub credits: u32,
     /// What headers are let in.
     pub rules: Rules,
+    /// Bounds of replies with read chunks, for connections that have them.
+    pub exposures: ExposureLimits,
 }
 
 impl Settings {
@@ -31,7 +36,14 @@ impl Settings {
             inline: inline.max(MIN_INLINE),
             credits: credits.max(1),
             rules,
+            exposures: ExposureLimits::default(),
         }
+    }
+
+    /// The class of buffers that receives come from.
+    #[must_use]
+    pub fn receive_class(&self) -> Class {
+        Class::for_size(self.inline).unwrap_or(Class::Large)
     }
 }
 

@@ -8,8 +8,11 @@ use millrace_reactor::Clock;
 use millrace_reactor::completion::Completions;
 use millrace_reactor::fabric::{Slices, WorkError, WorkRequest};
 
+use super::budget::ExposureBudget;
+use super::exposures::Exposing;
 use super::poison::PoisonedCalls;
 use super::{Connection, ConnectionCounters, Desk, Settings};
+use crate::flow::{Clients, Flow};
 
 /// How a work request that a task waits for ended.
 pub type Outcome = Result<Slices, WorkError>;
@@ -22,12 +25,16 @@ pub struct Shared<S> {
     pub pool: Pool,
     /// The time of the turn, and tasks that wait for a later one.
     pub clock: Clock,
+    /// Who may have how much.
+    pub flow: Flow,
     /// Tasks that wait for work requests.
     pub completions: Completions<Outcome>,
     /// Settings, replaced as a whole by live changes.
     pub settings: Cell<Settings>,
     /// Sums over all connections.
     pub counters: std::sync::Arc<ConnectionCounters>,
+    /// What connections expose.
+    pub exposed: Exposing,
     pub(super) poisoned: PoisonedCalls,
     /// Tasks without a call.
     pub(super) idle: RefCell<Vec<Rc<Desk>>>,
@@ -37,21 +44,39 @@ pub struct Shared<S> {
 }
 
 impl<S> Shared<S> {
-    /// Puts the parts together.
+    /// Puts the parts together, for a process of one reactor.
     pub fn new(programs: S, pool: Pool, clock: Clock, settings: Settings) -> Self {
+        let flow = Flow::new(&Clients::new(1), 0, &pool, settings.receive_class(), &clock);
+        let now = clock.now();
         Self {
             programs,
             pool,
             clock,
+            flow,
             completions: Completions::new(),
             settings: Cell::new(settings),
             counters: std::sync::Arc::default(),
+            exposed: Exposing::new(std::sync::Arc::default(), now),
             poisoned: PoisonedCalls::new(),
             idle: RefCell::default(),
             slices: RefCell::default(),
             chains: RefCell::default(),
             full: RefCell::default(),
         }
+    }
+
+    /// Meters clients by `flow`, which knows those of other reactors.
+    #[must_use]
+    pub fn with_flow(mut self, flow: Flow) -> Self {
+        self.flow = flow;
+        self
+    }
+
+    /// Keeps what is exposed within a budget that other reactors share.
+    #[must_use]
+    pub fn within(mut self, budget: std::sync::Arc<ExposureBudget>) -> Self {
+        self.exposed = Exposing::new(budget, self.clock.now());
+        self
     }
 
     /// A buffer to be kept for long: a receive, or a connection's reserve. It is never the last one

@@ -96,6 +96,7 @@ mod tests {
             headroom: HEADROOM,
             message: 1000,
             apart: None,
+            tells_shortage: false,
         };
         for room in 1..30 {
             let buffer = pool.try_acquire(Class::Control).unwrap();

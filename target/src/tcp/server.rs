@@ -358,7 +358,7 @@ impl<S: Serve> TcpServer<S> {
                 None => return self.end(id, &Ended::Unanswerable),
             },
             Answer::Silent => connection.in_flight -= 1,
-            Answer::TooLarge | Answer::Broken => return self.end(id, &Ended::Unanswerable),
+            Answer::TooLarge(_) | Answer::Broken => return self.end(id, &Ended::Unanswerable),
         }
         self.advance(id, now);
     }

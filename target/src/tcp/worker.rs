@@ -140,6 +140,7 @@ pub(super) async fn work<S: Serve>(worker: usize, queue: Rc<Queue>, pool: Pool, 
         headroom: HEADROOM,
         message: MESSAGE_MAX,
         apart: None,
+        tells_shortage: false,
     };
     loop {
         let request = queue.next(worker).await;

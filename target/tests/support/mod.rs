@@ -38,6 +38,7 @@ pub const LIMITS: Limits = Limits {
     headroom: 64,
     message: (1 << 20) + 4096,
     apart: None,
+    tells_shortage: false,
 };
 
 pub fn rules(path: &str) -> Rules {

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use millrace::call::{Answer, Bulk, BulkArgument, Call, Reply, Serve};
+use millrace::call::{Answer, Bulk, BulkArgument, Call, Reply, Serve, Shortage};
 use millrace_mempool::Class;
 use millrace_reactor::completion::Completions;
 
@@ -115,7 +115,11 @@ impl Serve for Script {
         }
         reply.reserve(plan.length).await;
         if reply.room().len() < plan.length {
-            return Answer::TooLarge;
+            return Answer::TooLarge(Shortage {
+                processed: true,
+                message: plan.length,
+                bulk: 0,
+            });
         }
         let xid = u32::from_be_bytes(*call.message.first_chunk().unwrap());
         reply.room()[..plan.length].copy_from_slice(&Self::reply(xid, plan.length));

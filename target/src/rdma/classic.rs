@@ -1,0 +1,370 @@
+//! Classic mode: replies that the client fetches (RFC 5666 sections 3.4, 3.8 and 5.2).
+//!
+//! A reply that fits neither inline nor into the chunks of its call is exposed. Data that stands
+//! apart from the message becomes a read chunk at its position when the rest fits inline, else the
+//! whole message becomes one at position zero (RDMA_NOMSG). The memory is that in which the data
+//! lies already: extents of the store, and the reply's own buffer.
+//!
+//! Where a bound forbids one more exposure, a reply waits in line as long as its own connection
+//! has some whose end it can wait for, but gives up when one ends and the reply has waited for a
+//! window by then. All others are answered ERR_CHUNK at once, as without classic mode: whoever
+//! holds what they lack need not hurry.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::rc::Rc;
+
+use arrayvec::ArrayVec;
+use millrace_mempool::{Buffer, Class, Pool, Slice};
+use millrace_reactor::fabric::SLICES_MAX;
+use millrace_reactor::fabric::chain::{self, Direction};
+use millrace_wire::rpc::MessageType;
+use millrace_wire::rpcrdma::{
+    FIRST_WORDS, Lists, Outgoing, ReadSegment, ReplyChunks, Segment, Version, encode_header,
+};
+use millrace_wire::xdr::{Encode, Encoder, pad};
+
+use super::Connection;
+use super::answer::{Prepared, common_key};
+use super::exposures::{self, Refused, SEGMENTS_MAX, Segments};
+use super::pull::remote;
+use super::shared::Shared;
+use crate::call::{BulkResult, Limits, ReplyParts, another};
+
+/// Longest reply message that is exposed: the largest READ and what stands around its data.
+const MESSAGE_MAX: usize = Class::Large.size() + Class::Control.size();
+
+/// Bytes of an entry of the read list (RFC 5666 section 4.3): presence, position, segment.
+const READ_ENTRY: usize = 24;
+
+/// Most slices of data in one reply: the message before and after it and its round-up may have to
+/// be exposed with it.
+const PIECES_MAX: usize = SEGMENTS_MAX * SLICES_MAX - 3;
+
+/// Buffers of each class that are left to others when one is to be held for long, so that what
+/// goes on without exposures is not slowed down by them.
+const SPARE: [(Class, usize); 3] = [
+    (Class::Control, SPARE_MAX),
+    (Class::Medium, 4),
+    (Class::Large, 1),
+];
+
+/// Most replies of one reactor, and of one connection, that wait for an exposure: each keeps a
+/// task and a buffer meanwhile.
+const WAITING_MAX: usize = 256;
+const WAITING_CONNECTION_MAX: usize = WAITING_MAX / 2;
+
+const SPARE_MAX: usize = 16;
+
+/// What a reply may take that can be exposed.
+pub fn limits(limits: Limits) -> Limits {
+    Limits {
+        message: limits.message.max(MESSAGE_MAX),
+        ..limits
+    }
+}
+
+/// What a client fetches, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    /// Whether it is the whole message, at position zero; else its data alone.
+    whole: bool,
+    /// The data that is not in a write chunk.
+    within: Option<BulkResult>,
+    /// Segments that it is exposed in.
+    segments: usize,
+    /// Bytes of the transport header.
+    header: usize,
+}
+
+impl Plan {
+    /// For `message` bytes around data in `slices` slices; none if there is no room inline even
+    /// for the header.
+    fn new(
+        lists: &Lists<'_>,
+        within: Option<BulkResult>,
+        message: usize,
+        slices: usize,
+        send: usize,
+    ) -> Option<Self> {
+        let header = |segments| FIRST_WORDS + lists.reply_length() + READ_ENTRY * segments;
+        let data = slices.div_ceil(SLICES_MAX);
+        if within.is_some() && header(data) + message <= send {
+            return Some(Self {
+                whole: false,
+                within,
+                segments: data,
+                header: header(data),
+            });
+        }
+        let pieces = within.map_or(1, |bulk| {
+            let behind = usize::from(bulk.position < message);
+            1 + slices + usize::from(pad(bulk.length) > 0) + behind
+        });
+        let segments = pieces.div_ceil(SLICES_MAX);
+        (header(segments) <= send).then_some(Self {
+            whole: true,
+            within,
+            segments,
+            header: header(segments),
+        })
+    }
+
+    /// Where in the stream the chunk belongs.
+    fn position(&self) -> usize {
+        let data = self.within.filter(|_| !self.whole);
+        data.map_or(0, |bulk| bulk.position)
+    }
+
+    /// Zeros that follow the data in a whole message.
+    fn padding(&self) -> usize {
+        let within = self.within.filter(|_| self.whole);
+        within.map_or(0, |bulk| pad(bulk.length))
+    }
+
+    /// Writes the header, with room for keys that are not known yet.
+    fn encode(&self, out: &mut [u8], xid: u32, lists: &Lists<'_>, written: u64) {
+        let unknown = ReadSegment {
+            position: 0,
+            segment: Segment {
+                handle: 0,
+                length: 0,
+                offset: 0,
+            },
+        };
+        let outgoing = Outgoing {
+            version: Version::One,
+            xid,
+            credits: 0,
+            inline: !self.whole,
+            direction: MessageType::Reply,
+            invalidate: 0,
+        };
+        let chunks = ReplyChunks {
+            reads: &[unknown; SEGMENTS_MAX][..self.segments],
+            call: lists,
+            written: &[written][..usize::from(written > 0)],
+            reply_written: 0,
+        };
+        let mut out = Encoder::new(out);
+        let encoded = encode_header(&mut out, &outgoing, &chunks);
+        debug_assert!(
+            encoded.is_ok() && out.position() == self.header,
+            "{self:?} {encoded:?}"
+        );
+    }
+}
+
+/// Plans a reply that [`super::answer::prepare`] had no room for: exposes what the client is to
+/// fetch. `None` if nothing can be exposed: the call's chunks cannot carry its reply then.
+pub async fn prepare<S>(
+    shared: &Shared<S>,
+    mut parts: ReplyParts,
+    xid: u32,
+    lists: &Lists<'_>,
+    connection: &Rc<Connection>,
+) -> Option<Prepared> {
+    let chunk = lists.writes.iter().next().filter(|chunk| !chunk.is_empty());
+    let fits = |bulk: &BulkResult| chunk.is_some_and(|c| bulk.length as u64 <= c.total());
+    let apart = parts.bulk.filter(fits);
+    let within = parts.bulk.filter(|_| apart.is_none());
+    // The class of the largest buffer that is held as long as the exposure.
+    let mut class = parts.buffer.class();
+    if within.is_some() && parts.slices.len() > PIECES_MAX {
+        class = class.max(gather(&shared.pool, &mut parts.slices).await?);
+    }
+    let (message, slices) = (parts.message.clone(), parts.slices.len());
+    let send = connection.inline().send;
+    let plan = Plan::new(lists, within, message.len(), slices, send)?;
+
+    // The header stands in a buffer of its own, so that it is not exposed, nor held for long.
+    let padding = plan.padding();
+    let mut frame = another(&shared.pool, padding + plan.header).await;
+    let written = apart.map_or(0, |bulk| bulk.length as u64);
+    frame[..padding].fill(0);
+    plan.encode(&mut frame[padding..], xid, lists, written);
+    let frame = frame.into_slice(0..padding + plan.header);
+    let (padding, header) = frame.split_at(padding);
+
+    let mut chain = shared.chain();
+    if let (Some(_), Some(chunk)) = (apart, chunk) {
+        let segments = chunk.iter().map(remote);
+        chain::transfer(Direction::ToPeer, &parts.slices, segments, &mut chain);
+        parts.slices.clear();
+    }
+    let capacity = parts.buffer.capacity();
+    let whole = parts.buffer.into_slice(0..message.end);
+    let mut pieces = parts.slices;
+    if plan.whole {
+        around(&mut pieces, &whole, &message, within, padding);
+    }
+    let held = Held {
+        extra: if plan.whole { capacity as u64 } else { 0 },
+        class,
+    };
+    let admitted = admit(shared, connection, xid, &pieces, held).await;
+    shared.recycle_slices(pieces);
+    let Ok((segments, number)) = admitted else {
+        shared.recycle_chain(chain);
+        exposures::count(shared, connection, |counters| {
+            counters.exposures_refused.add(1);
+        });
+        return None;
+    };
+    debug_assert_eq!(segments.len(), plan.segments, "as planned");
+    name(&header, &segments, plan.position());
+
+    let mut send = shared.slices();
+    send.push(header.clone());
+    if !plan.whole {
+        send.push(whole.slice(message));
+    }
+    let invalidate = connection.inline().invalidate;
+    Some(Prepared {
+        xid,
+        chain,
+        whole: header,
+        send,
+        written,
+        invalidate: invalidate.then(|| common_key(lists)).flatten(),
+        long: plan.whole,
+        exposed: Some(number),
+    })
+}
+
+/// Puts the message around its data, which is in `pieces` already.
+fn around(
+    pieces: &mut Vec<Slice>,
+    whole: &Slice,
+    message: &Range<usize>,
+    within: Option<BulkResult>,
+    padding: Slice,
+) {
+    let at = within.map_or(message.end, |bulk| message.start + bulk.position);
+    pieces.insert(0, whole.slice(message.start..at));
+    pieces.push(padding);
+    pieces.push(whole.slice(at..message.end));
+    pieces.retain(|slice| !slice.is_empty());
+}
+
+/// Writes the keys into a header's read list, which follows its first words.
+fn name(header: &Slice, segments: &Segments, position: usize) {
+    let mut entries = [0; READ_ENTRY * SEGMENTS_MAX];
+    let mut out = Encoder::new(&mut entries);
+    for exposure in segments {
+        let entry = ReadSegment {
+            // Shorter than any message.
+            position: position as u32,
+            segment: Segment {
+                handle: exposure.key.0,
+                length: exposure.length,
+                offset: exposure.offset,
+            },
+        };
+        let encoded = out.bool(true).and_then(|()| entry.encode(&mut out));
+        debug_assert!(encoded.is_ok(), "there is room for the most segments");
+    }
+    let length = out.position();
+    header.copy_from(FIRST_WORDS, &entries[..length]);
+}
+
+/// Moves data that lies in very many pieces into one. Gives the class of its buffer; none if there
+/// is none so large.
+async fn gather(pool: &Pool, slices: &mut Vec<Slice>) -> Option<Class> {
+    let length: usize = slices.iter().map(Slice::len).sum();
+    if length > Class::Large.size() {
+        return None;
+    }
+    let buffer: Buffer = another(pool, length).await;
+    let class = buffer.class();
+    let together = buffer.into_slice(0..length);
+    let mut at = 0;
+    for slice in slices.drain(..) {
+        together.copy_from_slice(at, &slice, 0..slice.len());
+        at += slice.len();
+    }
+    slices.push(together);
+    Some(class)
+}
+
+/// What a reply holds beside the bytes that it exposes.
+#[derive(Clone, Copy)]
+struct Held {
+    /// Bytes that come back with the exposure.
+    extra: u64,
+    /// Of the largest buffer that it keeps while it waits or is exposed.
+    class: Class,
+}
+
+/// Exposes a reply, after others of its connection where it has to wait for one to end.
+async fn admit<S>(
+    shared: &Shared<S>,
+    connection: &Rc<Connection>,
+    xid: u32,
+    pieces: &[Slice],
+    held: Held,
+) -> Result<(Segments, u64), Refused> {
+    if !spare(&shared.pool, held.class) {
+        return Err(Refused::Full);
+    }
+    let exposures = &connection.exposures;
+    let open = || exposures.open(shared, connection, xid, pieces, held.extra);
+    if exposures.waiting.is_empty() {
+        match open() {
+            Err(Refused::Full) => {}
+            opened => return opened,
+        }
+    }
+    // Only RDMA_DONE for a reply that was sent, or its window, can make room.
+    if exposures.pending() == 0 {
+        return Err(Refused::Full);
+    }
+    let all = Waiting::enter(&shared.exposed.waiting, WAITING_MAX);
+    let mine = Waiting::enter(&exposures.waiters, WAITING_CONNECTION_MAX);
+    let (Some(_all), Some(_mine)) = (all, mine) else {
+        return Err(Refused::Full);
+    };
+    exposures::count(shared, connection, |counters| {
+        counters.exposure_waits.add(1);
+    });
+    let deadline = shared.clock.now() + shared.settings.get().exposures.window;
+    let mut opened = Err(Refused::Full);
+    let enough = || {
+        opened = open();
+        let hopeless = exposures.pending() == 0 || shared.clock.now() >= deadline;
+        opened != Err(Refused::Full) || hopeless
+    };
+    let waited = exposures.queue(&exposures.waiting, shared, enough).await;
+    waited.map_err(|_| Refused::Closed)?;
+    opened
+}
+
+/// A place among those that wait, given up when dropped.
+struct Waiting<'a>(&'a Cell<usize>);
+
+impl<'a> Waiting<'a> {
+    fn enter(count: &'a Cell<usize>, most: usize) -> Option<Self> {
+        if count.get() >= most {
+            return None;
+        }
+        count.set(count.get() + 1);
+        Some(Self(count))
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// Whether a buffer of this class may be held for long.
+fn spare(pool: &Pool, class: Class) -> bool {
+    // The header's is one of the smallest, whatever the others are.
+    let held = |&&(spared, _): &&(Class, usize)| spared == class || spared == Class::Control;
+    SPARE.iter().filter(held).all(|&(spared, count)| {
+        let one = |_| pool.try_acquire(spared);
+        let free: ArrayVec<Buffer, SPARE_MAX> = (0..count).map_while(one).collect();
+        free.len() == count
+    })
+}
