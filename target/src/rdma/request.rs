@@ -61,7 +61,7 @@ async fn request<S: Serve>(shared: &Shared<S>, message: Arrived) {
                 Ok(Some((kind, opaque))) if !is_reply => {
                     answer_option(shared, connection, receive, words, kind, &opaque).await;
                 }
-                Ok(_) => connection.settle_unanswered(receive),
+                Ok(_) => connection.settle_unanswered(shared, receive),
             }
         }
         // In classic mode RDMA_DONE never comes to here; in any other none is awaited, for no reply
@@ -225,7 +225,7 @@ async fn finish<S: Serve>(
 ) {
     match served {
         Ok(Served::Reply(prepared)) => {
-            let credits = connection.settle(shared, receive, words.credits);
+            let credits = connection.settle(shared, receive, words.credits).await;
             // If the connection broke there is nobody left to answer.
             let _ = prepared.send(shared, connection, credits).await;
         }
@@ -233,7 +233,7 @@ async fn finish<S: Serve>(
             refuse(shared, connection, receive, words, refusal).await;
         }
         Ok(Served::Nothing) => drop_message(shared, connection, receive),
-        Err(Broken) => connection.settle_unanswered(receive),
+        Err(Broken) => connection.settle_unanswered(shared, receive),
     }
 }
 
@@ -277,7 +277,7 @@ async fn answer_option<S>(
         };
         return refuse(shared, connection, receive, words, refusal).await;
     };
-    let credits = connection.settle(shared, receive, words.credits);
+    let credits = connection.settle(shared, receive, words.credits).await;
     // If the connection broke there is nobody left to answer.
     let _ = answer::send_plain(shared, connection, buffer, length, credits).await;
 }
@@ -285,7 +285,7 @@ async fn answer_option<S>(
 /// Drops a message that has no answer.
 fn drop_message<S>(shared: &Shared<S>, connection: &Rc<Connection>, receive: Buffer) {
     count(shared, connection, |counters| counters.dropped.add(1));
-    connection.settle_unanswered(receive);
+    connection.settle_unanswered(shared, receive);
 }
 
 /// Answers with an error of the transport, in the version of the message (RFC 5666 section 4.2,
@@ -300,7 +300,7 @@ async fn refuse<S>(
     let mut buffer = connection.reply_buffer(shared).await;
     let versions = shared.settings.get().rules.versions;
     let Some(length) = answer::encode_refusal(refusal, &words, versions, &mut buffer) else {
-        return connection.settle_unanswered(receive);
+        return connection.settle_unanswered(shared, receive);
     };
     count(shared, connection, |counters| match refusal {
         Refusal::Version => counters.errors_version.add(1),
@@ -308,7 +308,7 @@ async fn refuse<S>(
         Refusal::CannotReply { .. } => counters.errors_reply.add(1),
         Refusal::Procedure | Refusal::Option => counters.errors_kind.add(1),
     });
-    let credits = connection.settle(shared, receive, words.credits);
+    let credits = connection.settle(shared, receive, words.credits).await;
     // If the connection broke there is nobody left to answer.
     let _ = answer::send_plain(shared, connection, buffer, length, credits).await;
 }

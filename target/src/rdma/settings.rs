@@ -1,5 +1,6 @@
 //! What the configuration and the peer decide about a connection.
 
+use millrace_mempool::Class;
 use millrace_reactor::fabric::PrivateData;
 use millrace_wire::private_data;
 use millrace_wire::rpcrdma::{MIN_INLINE, Rules, Version, Versions};
@@ -53,6 +54,12 @@ impl Settings {
     #[must_use]
     pub fn receive_size(&self) -> usize {
         self.inline.max(self.rules.versions.high().min_inline())
+    }
+
+    /// The class of buffers that receives come from.
+    #[must_use]
+    pub fn receive_class(&self) -> Class {
+        Class::for_size(self.receive_size()).unwrap_or(Class::Large)
     }
 }
 
