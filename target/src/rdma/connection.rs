@@ -15,11 +15,12 @@ use millrace_wire::rpcrdma::Version;
 use super::ConnectionCounters;
 use super::exposures::{Exposures, Refused};
 use super::line::{Line, Place};
+use super::reading::Reading;
 use super::receives::Account;
 use super::settings::{Inline, private_data};
 use super::shared::{Outcome, Shared};
 use crate::call::{Broken, Peer, TransportKind};
-use crate::flow::policy;
+use crate::flow::{Cause, policy};
 
 /// A provider, shared by the connections that it carries.
 pub type Fabric = Rc<RefCell<Box<dyn Provider>>>;
@@ -49,6 +50,8 @@ pub struct Connection {
     since: Instant,
     /// Its receives and credits.
     pub(super) account: Account,
+    /// RDMA Reads under way.
+    pub(super) reading: Reading,
     broken: Cell<bool>,
     /// Kept so that a reply can always be sent, however empty the pool (conformance row
     /// RR1-CRED-11).
@@ -91,6 +94,7 @@ impl Connection {
             version: Cell::new(None),
             since: now,
             account: Account::new(tenant, settings.receive_class()),
+            reading: Reading::new(now),
             broken: Cell::new(false),
             reply_reserve: RefCell::new(shared.keep(Class::Control)),
             send_depth: limits.send_depth as usize,
@@ -210,7 +214,12 @@ impl Connection {
         }
         self.counters.buffer_waits.add(1);
         shared.counters.buffer_waits.add(1);
-        shared.pool.acquire(Class::Control).await
+        let since = shared.clock.now();
+        let buffer = shared.pool.acquire(Class::Control).await;
+        let waited = shared.clock.now().saturating_duration_since(since);
+        let counters = shared.flow.counters();
+        counters.add_throttled(Cause::PoolPressure, waited);
+        buffer
     }
 
     /// Posts a chain, waiting in line for room in the send queue. A chain longer than the queue

@@ -12,6 +12,7 @@ use super::budget::ExposureBudget;
 use super::exposures::Exposing;
 use super::options::Options;
 use super::poison::PoisonedCalls;
+use super::reading::ReadingWatch;
 use super::{Connection, ConnectionCounters, Desk, Settings};
 use crate::flow::{Clients, Flow};
 
@@ -39,6 +40,8 @@ pub struct Shared<S> {
     /// What connections expose.
     pub exposed: Exposing,
     pub(super) poisoned: PoisonedCalls,
+    /// RDMA Reads under way, of all connections.
+    pub(super) reading: ReadingWatch,
     /// Tasks without a call.
     pub(super) idle: RefCell<Vec<Rc<Desk>>>,
     slices: RefCell<Vec<Vec<Slice>>>,
@@ -62,6 +65,7 @@ impl<S> Shared<S> {
             options: Options::default(),
             exposed: Exposing::new(std::sync::Arc::default(), now),
             poisoned: PoisonedCalls::new(),
+            reading: ReadingWatch::default(),
             idle: RefCell::default(),
             slices: RefCell::default(),
             chains: RefCell::default(),
