@@ -440,8 +440,9 @@ impl Engine {
             lane.connection.expire(now, &mut |completion| {
                 finished.push(judge(index, places, &completion));
             });
-            if let State::Down(_) | State::Rejected = lane.connection.state() {
-                bail!("connection {index} ended: {:?}", lane.connection.state());
+            if let State::Down(_) | State::Rejected | State::NoVersion(_) = lane.connection.state()
+            {
+                bail!("connection {index} ended: {}", lane.connection.state());
             }
         }
         Ok(())

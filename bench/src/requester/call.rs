@@ -133,7 +133,30 @@ pub enum CallError {
     /// RDMA_ERROR: the server could not use the call's header or chunks.
     #[error("the server refused the header or the chunks (ERR_CHUNK)")]
     Chunk,
-    /// RDMA_ERROR with a code that version one does not have.
+    /// RDMA_ERROR of version two: the server could not parse the call's header.
+    #[error("the server could not parse the header (BAD_XDR)")]
+    BadXdr,
+    /// RDMA_ERROR of version two: the reply has no room, and the connection could make none, or
+    /// made some in vain.
+    #[error(
+        "the server has no room for the reply: {needed} bytes in segment {segment} (CANT_REPLY)"
+    )]
+    CannotReply {
+        /// Whether the procedure has run.
+        processed: bool,
+        /// The first segment that is too short, counted from one at the first segment of the first
+        /// write chunk and on into the reply chunk; zero if the server could not tell.
+        segment: u32,
+        /// Bytes needed in that segment.
+        needed: u32,
+    },
+    /// RDMA_ERROR of version two: the server does not know the message type.
+    #[error("the server does not know the message type (INVAL_PROC)")]
+    InvalidProcedure,
+    /// RDMA_ERROR of version two: the server does not know the optional operation.
+    #[error("the server does not know the optional operation (INVAL_OPTION)")]
+    InvalidOption,
+    /// RDMA_ERROR with a code that its version does not have.
     #[error("the server answered with the unknown RDMA error {0}")]
     UnknownError(u32),
     /// The reply contradicts what was offered.
@@ -158,12 +181,19 @@ impl From<ErrorBody<'_>> for CallError {
         match body {
             ErrorBody::Version { low, high } => Self::Version { low, high },
             ErrorBody::Chunk => Self::Chunk,
-            // Codes beyond those of version one have no name yet.
-            ErrorBody::BadXdr
-            | ErrorBody::CannotReply { .. }
-            | ErrorBody::InvalidProcedure
-            | ErrorBody::InvalidOption
-            | ErrorBody::Unknown { .. } => Self::UnknownError(body.code()),
+            ErrorBody::BadXdr => Self::BadXdr,
+            ErrorBody::CannotReply {
+                processed,
+                segment,
+                needed,
+            } => Self::CannotReply {
+                processed,
+                segment,
+                needed,
+            },
+            ErrorBody::InvalidProcedure => Self::InvalidProcedure,
+            ErrorBody::InvalidOption => Self::InvalidOption,
+            ErrorBody::Unknown { code, .. } => Self::UnknownError(code),
         }
     }
 }

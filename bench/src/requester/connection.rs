@@ -10,11 +10,15 @@ use millrace_mempool::{Class, Pool};
 use millrace_reactor::fabric::{
     ConnectParameters, Ended, Provider, QueuePairId, QueuePairLimits, ReadDepths, WorkRequest,
 };
-use millrace_wire::rpcrdma::{MIN_INLINE, ReadSegment, Rules, Segment, Versions};
+use millrace_wire::private_data::PrivateData;
+use millrace_wire::rpcrdma::{Lists, MIN_INLINE, ReadSegment, Rules, Segment, Version, Versions};
 
 use super::call::{CallError, CallId, Completion};
 use super::deliver::Sink;
+use super::negotiate::Negotiation;
+use super::options::Extensions;
 use super::plan::{HEADER_MAX, ITEMS_MAX, Limits};
+use super::reverse::Reverse;
 use super::settings::Settings;
 use super::slot::{Slot, Stage};
 use super::window::Window;
@@ -23,15 +27,25 @@ use super::window::Window;
 const SPARE_SENDS: u32 = 8;
 
 /// Where a connection stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum State {
     /// The server has not answered yet.
+    #[error("the server has not answered yet")]
     Connecting,
+    /// The connection stands, and the version is being found out.
+    #[error("the server has not answered the first message yet")]
+    Negotiating,
     /// Calls travel.
+    #[error("it stands")]
     Ready,
     /// The server refused the connection.
+    #[error("the server refused it")]
     Rejected,
+    /// The server speaks no version that is offered. The connection is closed.
+    #[error("no common version of RPC-over-RDMA: {0}")]
+    NoVersion(CallError),
     /// It ended, and may be made anew by [`Connection::reconnect`].
+    #[error(transparent)]
     Down(Ended),
 }
 
@@ -48,8 +62,16 @@ pub struct Counters {
     pub dropped: u64,
     /// Replies that contradicted what was offered.
     pub bad_replies: u64,
-    /// Keys that the server invalidated.
+    /// Keys that the server invalidated, as it was allowed to.
     pub invalidated: u64,
+    /// Keys that the server invalidated though it was not allowed to: each ended a connection.
+    pub surprises: u64,
+    /// Calls sent a second time with larger room.
+    pub retried: u64,
+    /// Calls of the server's.
+    pub reverse_calls: u64,
+    /// Messages of the server's answered with an RDMA_ERROR.
+    pub refused: u64,
     /// Keys made.
     pub exposed: u64,
     /// Calls in each form: inline, chunked, long.
@@ -78,6 +100,16 @@ pub struct Connection {
     pub(super) pool: Pool,
     pub(super) address: SocketAddr,
     pub(super) queue_pair: QueuePairId,
+    /// The version of what is sent, and its place in the search for it.
+    pub(super) version: Version,
+    pub(super) negotiation: Negotiation,
+    pub(super) falls_back: bool,
+    /// What the server said of itself.
+    pub(super) peer: Option<PrivateData>,
+    /// The newest XID of a message that is no call of an owner's.
+    pub(super) own_xids: u32,
+    pub(super) reverse: Reverse,
+    pub(super) extensions: Extensions,
     pub(super) state: State,
     pub(super) depths: ReadDepths,
     pub(super) send_limit: usize,
@@ -139,6 +171,13 @@ impl Connection {
                 index: u32::MAX,
                 generation: u32::MAX,
             },
+            version: Version::One,
+            negotiation: Negotiation::KNOWN,
+            falls_back: false,
+            peer: None,
+            own_xids: seed ^ (1 << 31),
+            reverse: Reverse::default(),
+            extensions: Extensions::default(),
             state: State::Connecting,
             depths: ReadDepths::default(),
             send_limit: MIN_INLINE,
@@ -171,16 +210,16 @@ impl Connection {
     /// # Errors
     /// As [`connect`](Self::connect). The calls stay.
     pub fn reconnect(&mut self, provider: &mut dyn Provider, now: Instant) -> io::Result<()> {
-        if matches!(self.state, State::Connecting | State::Ready) {
+        if self.state == State::Connecting || self.is_up() {
             return Ok(());
         }
         self.open(provider, now)
     }
 
     fn open(&mut self, provider: &mut dyn Provider, now: Instant) -> io::Result<()> {
-        let receives = self.window.wish() + self.settings.spare_receives;
+        let receives = self.settings.receives();
         let limits = QueuePairLimits {
-            send_depth: self.window.wish() + SPARE_SENDS,
+            send_depth: self.window.wish() + SPARE_SENDS + self.settings.reverse_credits,
             receive_depth: receives,
             ird: self.settings.ird,
             ord: 0,
@@ -196,6 +235,9 @@ impl Connection {
         let queue_pair = provider.connect(self.address, parameters, now)?;
         self.queue_pair = queue_pair;
         self.state = State::Connecting;
+        self.peer = None;
+        self.extensions.forget();
+        self.choose_version(now);
         self.window = Window::new(self.settings.credits);
         self.exposed = 0;
         self.receives = 0;
@@ -227,6 +269,11 @@ impl Connection {
     #[must_use]
     pub const fn state(&self) -> &State {
         &self.state
+    }
+
+    /// Whether messages can be sent and received.
+    pub(super) const fn is_up(&self) -> bool {
+        matches!(self.state, State::Negotiating | State::Ready)
     }
 
     /// The credit window.
@@ -281,6 +328,7 @@ impl Connection {
             self.send_limit.min(MIN_INLINE)
         };
         Limits {
+            shortest: self.version.before_lists() + Lists::EMPTY_LENGTH,
             send,
             receive: self.receive_limit,
             segments: self.settings.segments,
@@ -317,7 +365,8 @@ impl Connection {
         if self.next_deadline.is_none_or(|deadline| now < deadline) {
             return;
         }
-        let mut next = None;
+        self.negotiation.expire(now);
+        let mut next = self.negotiation.deadline();
         for index in 0..self.slots.len() as u32 {
             let slot = &self.slots[index as usize];
             let waits = matches!(slot.stage, Stage::Queued | Stage::Sent) && !slot.abandoned;
@@ -338,6 +387,12 @@ impl Connection {
     #[must_use]
     pub const fn next_deadline(&self) -> Option<Instant> {
         self.next_deadline
+    }
+
+    /// [`expire`](Self::expire) has something to do by then.
+    pub(super) fn note_deadline(&mut self, deadline: Option<Instant>) {
+        let deadlines = self.next_deadline.into_iter().chain(deadline);
+        self.next_deadline = deadlines.min();
     }
 
     fn give_up(&mut self, index: u32, error: CallError, sink: Sink<'_>) {

@@ -1,6 +1,7 @@
 //! The end of a call: keys die, then its owner is told.
 
 use millrace_reactor::fabric::{Key, Provider, Revoked, Slices};
+use millrace_wire::rpc::{self, MessageType};
 
 use super::call::{CallError, CallId, Completion, Reply};
 use super::connection::Connection;
@@ -72,6 +73,14 @@ impl Connection {
         let Stage::Ending(ending) = std::mem::take(&mut slot.stage) else {
             return;
         };
+        if matches!(ending, Ending::Again) && !slot.abandoned {
+            self.counters.retried += 1;
+            slot.requeue();
+            let deadline = slot.deadline;
+            self.queue.push_front(index);
+            self.note_deadline(deadline);
+            return;
+        }
         slot.empty_bounce();
         let reply = slot.reply.take();
         let written = std::mem::take(&mut slot.written);
@@ -89,6 +98,7 @@ impl Connection {
         };
         match ending {
             Ending::Failed(error) => tell(Err(error)),
+            Ending::Again => tell(Err(CallError::Cancelled)),
             Ending::Inline(buffer, start, end) => {
                 self.counters.replies += 1;
                 let message = &buffer[start..end];
@@ -101,8 +111,11 @@ impl Connection {
             Ending::Long(length) => {
                 let buffer = reply.and_then(|slice| slice.try_into_buffer().ok());
                 let message = buffer.as_ref().and_then(|buffer| buffer.get(..length));
-                // Both XIDs are the same (RFC 8166 section 4.2.1).
-                match message.filter(|message| message.starts_with(&xid.to_be_bytes())) {
+                // Both XIDs are the same (RFC 8166 section 4.2.1), and so are direction word and
+                // message type (version two draft section 5.2.2).
+                let is_reply =
+                    |message: &&[u8]| rpc::peek(message) == Ok((xid, MessageType::Reply));
+                match message.filter(is_reply) {
                     Some(message) => {
                         self.counters.replies += 1;
                         tell(Ok(Reply {

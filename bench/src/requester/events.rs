@@ -3,14 +3,14 @@
 use std::time::Instant;
 
 use millrace_mempool::{Buffer, Class};
-use millrace_reactor::fabric::{Ended, Event, Provider};
+use millrace_reactor::fabric::{Ended, Event, Key, Provider};
 use millrace_wire::private_data::PrivateData;
-use millrace_wire::rpcrdma::MIN_INLINE;
 
+use super::arrival::Arrival;
 use super::call::CallError;
 use super::connection::{Connection, State};
 use super::deliver::Sink;
-use super::reply::{self, Answer, AnswerBody};
+use super::reply::{self, AnswerBody};
 use super::slot::{Ending, Stage};
 
 impl Connection {
@@ -20,7 +20,7 @@ impl Connection {
         &mut self,
         provider: &mut dyn Provider,
         event: Event,
-        _now: Instant,
+        now: Instant,
         sink: Sink<'_>,
     ) {
         match event {
@@ -31,8 +31,7 @@ impl Connection {
                 invalidated,
             } if queue_pair == self.queue_pair => {
                 self.receives -= 1;
-                self.counters.invalidated += u64::from(invalidated.is_some());
-                self.on_message(provider, buffer, length as usize, sink);
+                self.on_message(provider, buffer, length as usize, invalidated, sink);
             }
             Event::Established {
                 queue_pair,
@@ -40,7 +39,8 @@ impl Connection {
                 depths,
             } if queue_pair == self.queue_pair => {
                 self.depths = depths;
-                self.on_established(&private_data);
+                self.peer = PrivateData::find(&private_data);
+                self.stand(now);
             }
             Event::Revoked {
                 queue_pair,
@@ -52,22 +52,10 @@ impl Connection {
                 self.on_lost(provider, sink);
             }
             Event::Disconnected { queue_pair, reason } if queue_pair == self.queue_pair => {
-                self.on_disconnected(provider, reason, sink);
+                self.on_disconnected(provider, reason, now, sink);
             }
             _ => {}
         }
-    }
-
-    /// Sizes as both sides told them; 1024 bytes if one did not (RFC 8797 section 4).
-    fn on_established(&mut self, private_data: &[u8]) {
-        let ours = self.settings.private_data;
-        let (send, receive) = match (ours, PrivateData::find(private_data)) {
-            (Some(ours), Some(peer)) => (ours.inline_to(&peer), peer.inline_to(&ours)),
-            _ => (MIN_INLINE, MIN_INLINE),
-        };
-        self.send_limit = send;
-        self.receive_limit = receive;
-        self.state = State::Ready;
     }
 
     fn on_message(
@@ -75,15 +63,29 @@ impl Connection {
         provider: &mut dyn Provider,
         buffer: Buffer,
         length: usize,
+        invalidated: Option<Key>,
         sink: Sink<'_>,
     ) {
         let message = buffer.get(..length).unwrap_or_default();
-        let found = Answer::read(message, &self.rules)
-            .and_then(|answer| Some((self.find(answer.xid)?, answer)));
-        let Some((index, answer)) = found else {
-            self.counters.dropped += 1;
-            self.repost(provider, buffer);
-            return;
+        let arrival = Arrival::read(message, &self.rules);
+        let answered = match &arrival {
+            Arrival::Answer(answer) => self.find(answer.xid),
+            _ => None,
+        };
+        if let Some(key) = invalidated {
+            if !self.may_invalidate(answered, key) {
+                self.on_surprise(provider);
+                return;
+            }
+            self.counters.invalidated += 1;
+        }
+        let (index, answer) = match (arrival, answered) {
+            (Arrival::Answer(answer), Some(index)) => (index, answer),
+            (arrival, _) => {
+                self.on_other(provider, &arrival, sink);
+                self.repost(provider, buffer);
+                return;
+            }
         };
         let slot = &mut self.slots[index as usize];
         let chunks = if slot.offers_writes() {
@@ -95,8 +97,15 @@ impl Connection {
             AnswerBody::Error(error) => {
                 self.counters.errors += 1;
                 self.window.answered(answer.credits, false);
+                let again = matches!(error, CallError::CannotReply { segment, needed, .. }
+                    if slot.enlarge(segment, needed));
                 self.repost(provider, buffer);
-                self.end(provider, index, Ending::Failed(error), sink);
+                let ending = if again {
+                    Ending::Again
+                } else {
+                    Ending::Failed(error)
+                };
+                self.end(provider, index, ending, sink);
                 return;
             }
             AnswerBody::Inline { lists, length } => (lists, Some(length)),
@@ -111,6 +120,9 @@ impl Connection {
             lists.reads.is_empty().then_some((written, long))
         });
         self.window.answered(answer.credits, judged.is_some());
+        if judged.is_some() {
+            self.negotiation.confirm();
+        }
         match (judged, inline) {
             (Some((written, _)), Some(inline)) => {
                 slot.written = written;
@@ -131,17 +143,50 @@ impl Connection {
         self.refill(provider);
     }
 
+    /// Whatever does not answer a call.
+    fn on_other(&mut self, provider: &mut dyn Provider, arrival: &Arrival<'_>, sink: Sink<'_>) {
+        match arrival {
+            Arrival::Answer(answer) => {
+                let error = match answer.body {
+                    AnswerBody::Error(error) => Some(error),
+                    AnswerBody::Inline { .. } => None,
+                    AnswerBody::Long { .. } if self.is_long_call(&answer.header) => {
+                        self.on_reverse_call(provider, &answer.header);
+                        return;
+                    }
+                    AnswerBody::Long { .. } => {
+                        self.counters.dropped += 1;
+                        return;
+                    }
+                };
+                if self.negotiation.awaits(answer.xid) {
+                    self.on_version(provider, answer.credits, error, sink);
+                } else if !error
+                    .is_some_and(|error| self.on_option_error(answer.xid, answer.credits, error))
+                {
+                    self.counters.dropped += 1;
+                }
+            }
+            Arrival::Call(header) => self.on_reverse_call(provider, header),
+            Arrival::FaultyCall(words, refusal) if self.serves_reverse() => {
+                self.refuse(provider, words, *refusal);
+            }
+            Arrival::Optional(words, message) => self.on_optional(provider, words, message),
+            Arrival::FaultyCall(..) | Arrival::Stray => self.counters.dropped += 1,
+        }
+    }
+
     /// Posts a receive again.
     pub(super) fn repost(&mut self, provider: &mut dyn Provider, buffer: Buffer) {
-        if self.state == State::Ready && provider.post_receive(self.queue_pair, buffer).is_ok() {
+        if self.is_up() && provider.post_receive(self.queue_pair, buffer).is_ok() {
             self.receives += 1;
         }
     }
 
     /// Posts receives in place of those whose buffers wait for keys to die.
     fn refill(&mut self, provider: &mut dyn Provider) {
-        let wanted = self.window.wish() + self.settings.spare_receives;
-        while self.state == State::Ready && self.receives < wanted {
+        let wanted = self.settings.receives();
+        while self.is_up() && self.receives < wanted {
             let class = Class::for_size(self.settings.receive_size());
             let Some(buffer) = class.and_then(|class| self.pool.try_acquire(class)) else {
                 return;
@@ -154,8 +199,17 @@ impl Connection {
         }
     }
 
-    fn on_disconnected(&mut self, provider: &mut dyn Provider, reason: Ended, sink: Sink<'_>) {
-        self.state = State::Down(reason);
+    fn on_disconnected(
+        &mut self,
+        provider: &mut dyn Provider,
+        reason: Ended,
+        now: Instant,
+        sink: Sink<'_>,
+    ) {
+        self.judge_loss(now);
+        if !matches!(self.state, State::NoVersion(_)) {
+            self.state = State::Down(reason);
+        }
         self.on_lost(provider, sink);
     }
 
@@ -170,10 +224,12 @@ impl Connection {
             match &slot.stage {
                 Stage::Free => continue,
                 Stage::Ending(Ending::Inline(..) | Ending::Failed(_)) => {}
-                Stage::Queued | Stage::Sent | Stage::Ending(Ending::Long(_)) => {
+                Stage::Queued | Stage::Sent | Stage::Ending(Ending::Long(_) | Ending::Again) => {
                     if self.settings.keep_calls && !slot.abandoned {
                         slot.requeue();
+                        let deadline = slot.deadline;
                         self.queue.push_back(index);
+                        self.note_deadline(deadline);
                         continue;
                     }
                     slot.stage = Stage::Ending(Ending::Failed(CallError::Disconnected));

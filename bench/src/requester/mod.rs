@@ -1,4 +1,5 @@
-//! RPC-over-RDMA version one, the requester's side (RFC 5666, RFC 8166, RFC 8267).
+//! RPC-over-RDMA, the requester's side: version one (RFC 5666, RFC 8166, RFC 8267) and, where it
+//! is offered, version two (draft-cel-nfsv4-rpcrdma-version-two-02, "version two draft").
 //!
 //! [`Connection`] is the core: it is polled, never blocks, keeps many calls in flight and
 //! allocates nothing per steady call. Its owner polls the provider and hands over the events.
@@ -11,14 +12,20 @@
 //! [`Session`] is the comfort: it connects, mounts, calls the procedures of NFS version 3 one by
 //! one, copies files with many calls in flight, and connects again when the connection is lost.
 
+mod arrival;
 pub mod binding;
 mod call;
 mod connection;
 mod deliver;
 mod encode;
 mod events;
+mod invalidate;
+mod negotiate;
+mod options;
 pub mod plan;
 mod reply;
+mod retry;
+mod reverse;
 mod send;
 pub mod session;
 mod settings;
@@ -27,7 +34,10 @@ mod window;
 
 pub use call::{Call, CallError, CallId, Completion, Data, Part, Reply, RpcError, SubmitError};
 pub use connection::{Connection, Counters, State};
+pub use negotiate::VersionMemory;
+pub use options::{Extension, OptionError};
 pub use plan::plan;
+pub use reverse::{ReverseCall, ReverseService};
 pub use session::Session;
 pub use settings::{Identity, Settings};
 pub use window::Window;

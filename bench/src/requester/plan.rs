@@ -3,7 +3,6 @@
 use arrayvec::ArrayVec;
 use millrace_mempool::Class;
 use millrace_reactor::fabric::SLICES_MAX;
-use millrace_wire::rpcrdma::version1::SHORTEST;
 use millrace_wire::xdr::round_up;
 
 /// Most eligible items in the arguments of one call, and most eligible results.
@@ -41,11 +40,15 @@ pub struct Shape {
     pub sinks: ArrayVec<Extent, ITEMS_MAX>,
     /// Bytes of the largest reply without its eligible results.
     pub largest_reply: usize,
+    /// Bytes of the reply chunk that the server asked for; zero if it has not.
+    pub reply_room: usize,
 }
 
 /// What connection and settings allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
+    /// Bytes of a transport header without chunks, in either direction.
+    pub shortest: usize,
     /// Most bytes of a Send to the server, header and message together.
     pub send: usize,
     /// Most bytes of a Send from the server.
@@ -123,7 +126,7 @@ pub struct Plan {
 #[must_use]
 pub fn plan(shape: &Shape, limits: &Limits) -> Option<Plan> {
     let results: usize = shape.sinks.iter().map(|sink| rounded(sink.length)).sum();
-    let inline_reply = SHORTEST + shape.largest_reply + results;
+    let inline_reply = limits.shortest + shape.largest_reply + results;
     let bulk: usize = shape.sinks.iter().map(|sink| sink.length).sum();
     let offer_writes = bulk > 0 && (inline_reply > limits.receive || bulk > limits.chunk_above);
     let forms = [Form::Inline, Form::Chunked, Form::Long];
@@ -162,7 +165,7 @@ impl Offer {
             let segments = self.merge.segments(*extent);
             (segments <= limits.segments).then_some(segments)
         };
-        let mut header = SHORTEST;
+        let mut header = limits.shortest;
         if self.offer_writes {
             for sink in &shape.sinks {
                 header += WRITE_CHUNK + SEGMENT * segments(sink)?;
@@ -220,6 +223,9 @@ fn reply_chunk(shape: &Shape, limits: &Limits, header: usize, offer_writes: bool
         shape.sinks.iter().map(|sink| rounded(sink.length)).sum()
     };
     let message = shape.largest_reply + results;
+    if shape.reply_room > 0 {
+        return shape.reply_room;
+    }
     if header + message > limits.receive {
         rounded(message)
     } else {

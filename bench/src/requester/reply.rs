@@ -1,8 +1,7 @@
 //! Replies judged by what was offered.
 
 use arrayvec::ArrayVec;
-use millrace_wire::rpc::MessageType;
-use millrace_wire::rpcrdma::{Body, Header, Lists, Rules, WriteChunk};
+use millrace_wire::rpcrdma::{Header, Lists, WriteChunk};
 use millrace_wire::xdr::pad;
 
 use super::call::CallError;
@@ -11,6 +10,7 @@ use super::slot::{Offered, Purpose};
 
 /// A message that claims to answer a call.
 pub(super) struct Answer<'a> {
+    pub header: Header<'a>,
     pub xid: u32,
     pub credits: u32,
     pub body: AnswerBody<'a>,
@@ -23,35 +23,6 @@ pub(super) enum AnswerBody<'a> {
     Long { lists: Lists<'a> },
     /// An RDMA_ERROR.
     Error(CallError),
-}
-
-impl<'a> Answer<'a> {
-    /// Reads a message; `None` for all that is to be dropped: no faulty message is ever answered
-    /// (RFC 8166 section 4.5).
-    pub fn read(message: &'a [u8], rules: &Rules) -> Option<Self> {
-        let header = Header::parse(message, rules).ok()?;
-        let body = match header.body {
-            Body::Message { lists, message, .. } => {
-                // Calls of the other direction have XIDs of their own.
-                if header.direction() != Some(MessageType::Reply) {
-                    return None;
-                }
-                header.check_xid(message, rules).ok()?;
-                AnswerBody::Inline {
-                    lists,
-                    length: message.len(),
-                }
-            }
-            Body::NoMessage { lists } => AnswerBody::Long { lists },
-            Body::Error(error) => AnswerBody::Error(error.into()),
-            Body::Done | Body::Optional(_) => return None,
-        };
-        Some(Self {
-            xid: header.words.xid,
-            credits: header.words.credits,
-            body,
-        })
-    }
 }
 
 /// Bytes that the server says it wrote into each write chunk that was offered.

@@ -2,7 +2,8 @@
 
 use millrace_mempool::{Class, Pool, Slice};
 use millrace_reactor::fabric::{Access, Operation, Provider, Slices, WorkRequest};
-use millrace_wire::rpcrdma::{CallChunks, ReadSegment, Segment, version1};
+use millrace_wire::rpc::MessageType;
+use millrace_wire::rpcrdma::{CallChunks, Outgoing, ReadSegment, Segment, encode_header};
 use millrace_wire::xdr::{Encoder, pad};
 
 use arrayvec::ArrayVec;
@@ -15,7 +16,7 @@ use super::plan::{Form, HEADER_MAX, ITEMS_MAX, Merge, Plan, plan};
 use super::slot::{Ending, Offered, Purpose, Slot, Stage};
 
 /// Token of Sends: their success is nobody's news.
-const NOBODY: u64 = u64::MAX;
+pub(super) const NOBODY: u64 = u64::MAX;
 
 /// Why a call stays in the queue for now.
 struct Stalled;
@@ -24,14 +25,17 @@ impl Connection {
     /// Sends queued calls, in order, as far as credits, keys, memory and the send queue allow.
     /// Returns how many were sent. Calls that fit in no form end here.
     pub fn pump(&mut self, provider: &mut dyn Provider, sink: Sink<'_>) -> usize {
+        if self.state == State::Negotiating {
+            return self.negotiate(provider);
+        }
         let mut sent = 0;
         while self.state == State::Ready && self.window.has_room() {
             let Some(&index) = self.queue.front() else {
                 break;
             };
             // A reply must find a receive, whatever else is on its way.
-            if self.receives <= self.window.in_flight() || provider.send_room(self.queue_pair) == 0
-            {
+            let needed = self.window.in_flight() + self.settings.reverse_credits;
+            if self.receives <= needed || provider.send_room(self.queue_pair) == 0 {
                 break;
             }
             let Some(plan) = plan(&self.slots[index as usize].shape, &self.limits()) else {
@@ -61,7 +65,8 @@ impl Connection {
         plan: &Plan,
     ) -> Result<(), Stalled> {
         let prepared = self.offer(provider, index, plan).and_then(|()| {
-            let length = self.header(index, plan)?;
+            let invalidate = self.nominate(&*provider, index);
+            let length = self.header(index, plan, invalidate)?;
             self.gather(index, plan, length)
         });
         let posted = prepared.and_then(|local| {
@@ -242,7 +247,9 @@ impl Connection {
         let each = length.div_ceil(count).next_multiple_of(4);
         let mut from = 0;
         while from < length {
-            let to = (from + each).min(length);
+            let asked = &self.slots[index as usize].reply_room;
+            let next = asked.get(self.scratch.reply.len());
+            let to = (from + next.map_or(each, |&bytes| bytes as usize)).min(length);
             let local = std::iter::once(whole.slice(from..to)).collect();
             let segment =
                 expose(provider, self.queue_pair, local, Access::RemoteWrite).ok_or(Stalled)?;
@@ -262,7 +269,7 @@ impl Connection {
     }
 
     /// Encodes the transport header and copies it to where it ends at the message.
-    fn header(&mut self, index: u32, plan: &Plan) -> Result<usize, Stalled> {
+    fn header(&mut self, index: u32, plan: &Plan, invalidate: u32) -> Result<usize, Stalled> {
         let Scratch {
             reads,
             writes,
@@ -284,9 +291,15 @@ impl Connection {
             reply: (plan.reply_chunk > 0).then_some(reply.as_slice()),
         };
         let mut out = Encoder::new(header);
-        let inline = plan.form != Form::Long;
-        version1::encode_header(&mut out, slot.xid, self.window.wish(), inline, &chunks)
-            .map_err(|_| Stalled)?;
+        let outgoing = Outgoing {
+            version: self.version,
+            xid: slot.xid,
+            credits: self.window.wish(),
+            inline: plan.form != Form::Long,
+            direction: MessageType::Call,
+            invalidate,
+        };
+        encode_header(&mut out, &outgoing, &chunks).map_err(|_| Stalled)?;
         let length = out.position();
         debug_assert!(length <= plan.header, "{length} bytes, planned {plan:?}");
         if let Some(message) = &slot.message {

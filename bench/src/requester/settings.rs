@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpc::{AUTH_NONE, AUTH_SYS, AuthSys, Groups, OpaqueAuth};
+use millrace_wire::rpcrdma::{Version, Versions};
 use millrace_wire::xdr;
+
+use super::negotiate::VersionMemory;
 
 /// Most bytes of an RPC credential's body (RFC 5531 section 8.2).
 const CREDENTIAL_MAX: usize = 400;
@@ -66,8 +69,23 @@ impl Identity {
 /// Settings of a [`Connection`](super::Connection).
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// Versions of RPC-over-RDMA that are offered. With both, version two is tried first and
+    /// version one taken where the server has no other (version two draft section 6).
+    pub versions: Versions,
+    /// How long the answer to the first message may take if version two is offered, counted from
+    /// the end of [`settle`](Self::settle).
+    pub negotiation: Duration,
+    /// Servers that were lost on trying version two. With both versions offered, connections to
+    /// them begin with version one. Clones of these settings share the memory.
+    pub version_memory: VersionMemory,
+    /// Whether version two nominates a key of each call that the server may invalidate. Version
+    /// one tells the server in [`private_data`](Self::private_data).
+    pub remote_invalidation: bool,
+    /// Calls that the server may make at once on the same connection (RFC 8167); zero to serve
+    /// none. There are so many receives more.
+    pub reverse_credits: u32,
     /// What is told to the server of our sizes (RFC 8797), or nothing: then the inline limit is
-    /// 1024 bytes both ways. The receive size is also the size of posted receives.
+    /// the version's own both ways: 1024 bytes, or 4096 in version two. The receive size is also the size of posted receives.
     pub private_data: Option<PrivateData>,
     /// Credits asked for in every call, at least 1 (RFC 8166 section 3.3.1).
     pub credits: u32,
@@ -114,6 +132,11 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            versions: Versions::ONE,
+            negotiation: Duration::from_secs(10),
+            version_memory: VersionMemory::default(),
+            remote_invalidation: true,
+            reverse_credits: 0,
             private_data: Some(PrivateData {
                 remote_invalidation: true,
                 send_size: 4096,
@@ -139,8 +162,19 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Bytes of a posted receive.
+    /// Bytes of a posted receive, from the first on: whatever version two permits to be sent finds
+    /// room (version two draft section 6.2).
     pub(super) fn receive_size(&self) -> usize {
-        self.private_data.unwrap_or_default().receive_size
+        let told = self.private_data.unwrap_or_default().receive_size;
+        if self.versions.high() == Version::Two {
+            told.max(Version::Two.min_inline())
+        } else {
+            told
+        }
+    }
+
+    /// Receives of a connection.
+    pub(super) fn receives(&self) -> u32 {
+        self.credits.max(1) + self.spare_receives + self.reverse_credits
     }
 }

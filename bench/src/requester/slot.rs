@@ -54,6 +54,8 @@ pub enum Ending {
     Long(usize),
     /// No reply.
     Failed(CallError),
+    /// An error that asks for more room: the call goes out once more.
+    Again,
 }
 
 /// One call.
@@ -77,6 +79,12 @@ pub struct Slot {
     pub room: Vec<Slice>,
     pub shape: Shape,
     pub offers: Vec<Offered>,
+    /// The key that the reply may invalidate, zero for none.
+    pub nominated: u32,
+    /// Lengths of the reply chunk's segments in the second try.
+    pub reply_room: Vec<u32>,
+    /// The second try has been made.
+    pub retried: bool,
     /// Memory that gathers sinks in too many pieces, for each sink.
     pub bounce: Vec<(usize, Slice)>,
     /// Memory of the reply chunk, once its keys are dead.
@@ -99,6 +107,10 @@ impl Slot {
         self.shape.items.clear();
         self.shape.sinks.clear();
         self.offers.clear();
+        self.nominated = 0;
+        self.reply_room.clear();
+        self.shape.reply_room = 0;
+        self.retried = false;
         self.bounce.clear();
         self.reply = None;
         self.written.clear();
@@ -122,6 +134,7 @@ impl Slot {
     /// Forgets what was offered on a connection that is gone, and waits to be sent again.
     pub fn requeue(&mut self) {
         self.offers.clear();
+        self.nominated = 0;
         self.bounce.clear();
         self.reply = None;
         self.written.clear();

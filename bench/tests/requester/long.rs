@@ -225,6 +225,7 @@ fn a_long_reply_that_was_not_offered_or_is_too_long_is_bad() {
 #[test]
 fn rr1_long_24_forms_are_tried_in_order() {
     let limits = Limits {
+        shortest: 28,
         send: 1024,
         receive: 1024,
         segments: 16,

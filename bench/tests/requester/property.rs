@@ -30,12 +30,13 @@ proptest! {
         chunk_above in prop::sample::select(vec![0, 500, usize::MAX]),
     ) {
         let limits =
-            Limits { send, receive, segments, reply_segments: 1, chunk_above, long_calls: false };
+            Limits { shortest: 28, send, receive, segments, reply_segments: 1, chunk_above, long_calls: false };
         let shape = Shape {
             message,
             items: items.iter().copied().collect(),
             sinks: sinks.iter().copied().collect(),
             largest_reply,
+            reply_room: 0,
         };
         let Some(plan) = plan(&shape, &limits) else {
             // Only too many bytes for so few segments, or too many chunks for the header, fail.

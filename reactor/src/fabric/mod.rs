@@ -191,7 +191,7 @@ pub enum Revoked {
 
 /// Which layer of the protocol refused, as an RDMAP Terminate message says it
 /// (RFC 5040 section 4.8), or nearest to it on other fabrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Terminate {
     /// 0 RDMAP, 1 DDP, 2 MPA.
     pub layer: u8,
@@ -202,7 +202,7 @@ pub struct Terminate {
 }
 
 /// Why a connection came to nothing or to its end.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Ended {
     /// We closed it.
     #[error("closed by this side")]

@@ -39,7 +39,7 @@ async fn request<S: Serve>(shared: &Shared<S>, message: Arrived) {
         Ok(Header {
             body: Body::Done, ..
         }) => {
-            connection.settle_unanswered(receive);
+            connection.settle_unanswered(shared, receive);
             count(shared, connection, |counters| {
                 counters.dropped.add(1);
                 counters.dones.add(1);
@@ -53,7 +53,7 @@ async fn request<S: Serve>(shared: &Shared<S>, message: Arrived) {
         })
         | Err(Fault::Drop) => {
             count(shared, connection, |counters| counters.dropped.add(1));
-            connection.settle_unanswered(receive);
+            connection.settle_unanswered(shared, receive);
         }
         Ok(header) => {
             count(shared, connection, |counters| counters.calls.add(1));
@@ -191,7 +191,7 @@ async fn finish<S: Serve>(
 ) {
     match served {
         Ok(Served::Reply(prepared)) => {
-            let credits = connection.settle(shared, receive, words.credits);
+            let credits = connection.settle(shared, receive, words.credits).await;
             // If the connection broke there is nobody left to answer.
             let _ = prepared.send(shared, connection, credits).await;
         }
@@ -204,9 +204,9 @@ async fn finish<S: Serve>(
         }
         Ok(Served::Nothing) => {
             count(shared, connection, |counters| counters.dropped.add(1));
-            connection.settle_unanswered(receive);
+            connection.settle_unanswered(shared, receive);
         }
-        Err(Broken) => connection.settle_unanswered(receive),
+        Err(Broken) => connection.settle_unanswered(shared, receive),
     }
 }
 
@@ -216,7 +216,7 @@ async fn refuse<S>(shared: &Shared<S>, connection: &Rc<Connection>, receive: Buf
     let mut buffer = connection.reply_buffer(shared).await;
     let versions = shared.settings.get().rules.versions;
     let Some(length) = answer::encode_fault(&fault, versions, &mut buffer) else {
-        return connection.settle_unanswered(receive);
+        return connection.settle_unanswered(shared, receive);
     };
     count(shared, connection, |counters| match fault {
         Fault::Refuse {
@@ -225,7 +225,7 @@ async fn refuse<S>(shared: &Shared<S>, connection: &Rc<Connection>, receive: Buf
         } => counters.errors_version.add(1),
         Fault::Refuse { .. } | Fault::Drop => counters.errors_chunk.add(1),
     });
-    let credits = connection.settle(shared, receive, wish);
+    let credits = connection.settle(shared, receive, wish).await;
     // If the connection broke there is nobody left to answer.
     let _ = answer::send_fault(shared, connection, buffer, length, credits).await;
 }

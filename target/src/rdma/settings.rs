@@ -1,5 +1,6 @@
 //! What the configuration and the peer decide about a connection.
 
+use millrace_mempool::Class;
 use millrace_reactor::fabric::PrivateData;
 use millrace_wire::private_data;
 use millrace_wire::rpcrdma::{MIN_INLINE, Rules, Versions};
@@ -37,6 +38,12 @@ impl Settings {
             rules,
             exposures: ExposureLimits::default(),
         }
+    }
+
+    /// The class of buffers that receives come from.
+    #[must_use]
+    pub fn receive_class(&self) -> Class {
+        Class::for_size(self.inline).unwrap_or(Class::Large)
     }
 }
 

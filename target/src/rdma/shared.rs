@@ -12,6 +12,7 @@ use super::budget::ExposureBudget;
 use super::exposures::Exposing;
 use super::poison::PoisonedCalls;
 use super::{Connection, ConnectionCounters, Desk, Settings};
+use crate::flow::{Clients, Flow};
 
 /// How a work request that a task waits for ended.
 pub type Outcome = Result<Slices, WorkError>;
@@ -24,6 +25,8 @@ pub struct Shared<S> {
     pub pool: Pool,
     /// The time of the turn, and tasks that wait for a later one.
     pub clock: Clock,
+    /// Who may have how much.
+    pub flow: Flow,
     /// Tasks that wait for work requests.
     pub completions: Completions<Outcome>,
     /// Settings, replaced as a whole by live changes.
@@ -41,13 +44,15 @@ pub struct Shared<S> {
 }
 
 impl<S> Shared<S> {
-    /// Puts the parts together.
+    /// Puts the parts together, for a process of one reactor.
     pub fn new(programs: S, pool: Pool, clock: Clock, settings: Settings) -> Self {
+        let flow = Flow::new(&Clients::new(1), 0, &pool, settings.receive_class(), &clock);
         let now = clock.now();
         Self {
             programs,
             pool,
             clock,
+            flow,
             completions: Completions::new(),
             settings: Cell::new(settings),
             counters: std::sync::Arc::default(),
@@ -58,6 +63,13 @@ impl<S> Shared<S> {
             chains: RefCell::default(),
             full: RefCell::default(),
         }
+    }
+
+    /// Meters clients by `flow`, which knows those of other reactors.
+    #[must_use]
+    pub fn with_flow(mut self, flow: Flow) -> Self {
+        self.flow = flow;
+        self
     }
 
     /// Keeps what is exposed within a budget that other reactors share.

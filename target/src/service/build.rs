@@ -21,6 +21,7 @@ use super::worker::{Message, Worker};
 use super::{Addresses, Service, secret};
 use crate::dispatch;
 use crate::exports::{Exports, ExportsError, Rules, Squash};
+use crate::flow::{Clients as FlowClients, Flow, policy};
 use crate::handle::HandleKey;
 use crate::mount3::Clients;
 use crate::nfs3::TRANSFER_MAX;
@@ -110,6 +111,7 @@ struct Plan {
     key: [u8; 16],
     replay: ReplayCache,
     clients: Clients,
+    flow: FlowClients,
     /// How many reactors there are, and which of them this is.
     reactors: usize,
     index: usize,
@@ -140,6 +142,7 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
         key: secret::load(config.state_directory.as_deref()).map_err(StartError::State)?,
         replay: ReplayCache::new(ReplayLimits::default()),
         clients: Clients::default(),
+        flow: FlowClients::new(cores.len()),
         reactors: cores.len(),
         index: 0,
         registry,
@@ -318,12 +321,11 @@ fn shared(plan: &Plan) -> Result<Rc<Shared<Programs>>, BuildError> {
     let inline = usize::try_from(config.rpcrdma.inline.bytes()).unwrap_or(usize::MAX);
     let padding = config.rpcrdma.padding.is_on();
     let settings = Settings::new(inline, config.flow.credits, TRANSFER_MAX, padding);
-    Ok(Rc::new(Shared::new(
-        programs,
-        pool,
-        Clock::new(Instant::now()),
-        settings,
-    )))
+    let clock = Clock::new(Instant::now());
+    let class = settings.receive_class();
+    let flow = Flow::new(&plan.flow, plan.index, &pool, class, &clock);
+    let shared = Shared::new(programs, pool, clock, settings).with_flow(flow);
+    Ok(Rc::new(shared))
 }
 
 struct Fabrics {
@@ -341,7 +343,7 @@ fn fabrics(plan: &Plan) -> Result<(Fabrics, Vec<SocketAddr>), BuildError> {
     let receive_size = u32::try_from(plan.config.rpcrdma.inline.bytes()).unwrap_or(u32::MAX);
     let limits = QueuePairLimits {
         send_depth: SEND_DEPTH,
-        receive_depth: rdma::credits::receives_wanted(u32::MAX, plan.config.flow.credits),
+        receive_depth: policy::receives_most(plan.config.flow.credits, 0),
         ird: INBOUND_READS,
         ord: OUTBOUND_READS,
         exposures: 0,

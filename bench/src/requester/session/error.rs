@@ -25,7 +25,7 @@ pub enum Error {
     #[error(transparent)]
     Submit(#[from] SubmitError),
     /// No connection.
-    #[error("no connection: {0:?}")]
+    #[error("no connection: {0}")]
     Connect(State),
     /// The pool has no buffer of that size.
     #[error("no memory")]

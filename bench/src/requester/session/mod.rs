@@ -53,10 +53,13 @@ pub struct Session {
 }
 
 impl Session {
-    /// Connects, and waits until the connection stands, at most [`Settings::timeout`].
+    /// Connects, and waits until the connection stands and its version is known, at most
+    /// [`Settings::timeout`]. A connection lost on trying version two is made again with version
+    /// one, if that is offered.
     ///
     /// # Errors
-    /// The provider's; [`Error::Connect`] if the server refuses or does not answer.
+    /// The provider's; [`Error::Connect`] if the server refuses, does not answer, or speaks no
+    /// version that is offered.
     pub fn connect(
         mut provider: Box<dyn Provider>,
         pool: &Pool,
@@ -79,8 +82,15 @@ impl Session {
             progress_at: now,
             transfer: None,
         };
-        while session.connection.state() == &State::Connecting && now.elapsed() < patience {
-            session.turn(&mut |_| {});
+        while now.elapsed() < patience {
+            match session.connection.state() {
+                State::Connecting | State::Negotiating => session.turn(&mut |_| {}),
+                State::Down(_) if session.connection.falls_back() => {
+                    let (connection, provider) = session.parts();
+                    connection.reconnect(provider, Instant::now())?;
+                }
+                _ => break,
+            }
         }
         match session.connection.state() {
             State::Ready => Ok(session),
@@ -138,7 +148,7 @@ impl Session {
 
     /// Whether the connection has stood for long enough to send calls.
     fn is_settled(&mut self, now: Instant) -> bool {
-        if self.connection.state() != &State::Ready {
+        if !self.connection.is_up() {
             self.settled_at = None;
             return false;
         }
@@ -226,6 +236,7 @@ impl Session {
     /// Calls on a connection that nobody restores would wait for their timeout in vain.
     fn check_alive(&self) -> Result<(), Error> {
         match self.connection.state() {
+            State::NoVersion(_) => Err(Error::Connect(self.connection.state().clone())),
             State::Down(_) | State::Rejected if !self.connection.keeps_calls() => {
                 Err(Error::Connect(self.connection.state().clone()))
             }

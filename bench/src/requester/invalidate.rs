@@ -1,0 +1,64 @@
+//! Keys that the server invalidates with its replies (RFC 8797 section 3 for version one; version
+//! two draft sections 3 and 5.2.3).
+//!
+//! Every key that a call offers is made for this call and dies with it, so each of them may be
+//! nominated; there are no lasting registrations in chunk lists. A nominated key stays with its
+//! call until the reply has come or the connection has ended, whatever becomes of the caller's
+//! interest, and so it cannot turn up in another call before.
+
+use millrace_reactor::fabric::{Key, Provider};
+use millrace_wire::rpcrdma::Version;
+
+use super::connection::Connection;
+use super::slot::Slot;
+
+impl Slot {
+    /// The key that the reply may invalidate, zero for none. Zero is no key that could be named.
+    pub(super) fn nominate(&mut self) -> u32 {
+        let keys = self.offers.iter().map(|offer| offer.key.0);
+        self.nominated = keys.into_iter().find(|&key| key != 0).unwrap_or(0);
+        self.nominated
+    }
+
+    fn offers_key(&self, key: Key) -> bool {
+        self.offers.iter().any(|offer| offer.key == key)
+    }
+}
+
+impl Connection {
+    /// Nominates a key of a call about to be sent, where settings, version and provider allow it.
+    pub(super) fn nominate(&mut self, provider: &dyn Provider, index: u32) -> u32 {
+        let slot = &mut self.slots[index as usize];
+        slot.nominated = 0;
+        if self.version == Version::Two
+            && self.settings.remote_invalidation
+            && provider.remote_invalidation()
+        {
+            slot.nominate()
+        } else {
+            0
+        }
+    }
+
+    /// Whether a message may have invalidated this key: in version two the one nominated in the
+    /// call that it answers; in version one any key of that call, if private data said so.
+    pub(super) fn may_invalidate(&self, answered: Option<u32>, key: Key) -> bool {
+        let Some(slot) = answered.and_then(|index| self.slots.get(index as usize)) else {
+            return false;
+        };
+        match self.version {
+            Version::Two => slot.nominated == key.0 && key.0 != 0,
+            Version::One => {
+                let told = self.settings.private_data;
+                told.is_some_and(|told| told.remote_invalidation) && slot.offers_key(key)
+            }
+        }
+    }
+
+    /// A key died that nobody was allowed to invalidate: memory of another call may be gone from
+    /// under it, so the connection ends.
+    pub(super) fn on_surprise(&mut self, provider: &mut dyn Provider) {
+        self.counters.surprises += 1;
+        provider.abort(self.queue_pair);
+    }
+}
