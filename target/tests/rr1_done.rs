@@ -5,7 +5,7 @@ mod support;
 use millrace_mempool::Class;
 use millrace_reactor::fabric::WorkError;
 use millrace_wire::nfs3::{CreateArguments, CreateHow, Entry, Procedure, SetAttributes};
-use millrace_wire::rpcrdma::{CallChunks, Segment};
+use millrace_wire::rpcrdma::CallChunks;
 use support::fetch::{done, fetch, segments};
 use support::message::{
     PROGRAM, Parsed, check_chunk_error, encoded, inline, is_chunk_error, lengths, long, null,
