@@ -186,6 +186,10 @@ impl Provider for Recorder {
         self.inner.revoke(queue_pair, key)
     }
 
+    fn limit_reads(&mut self, queue_pair: QueuePairId, reads: u16) {
+        self.inner.limit_reads(queue_pair, reads);
+    }
+
     fn close(&mut self, queue_pair: QueuePairId) {
         self.inner.close(queue_pair);
     }
