@@ -205,7 +205,7 @@ impl<S: Serve> World<S> {
             ird: 0,
             ord: options.ord,
             exposures: 0,
-            receive_size: u32::try_from(settings.inline).unwrap(),
+            receive_size: u32::try_from(settings.receive_size()).unwrap(),
         };
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = recorder.listen(anywhere, limits, false).unwrap();
