@@ -2,6 +2,8 @@
 
 mod chunk;
 mod credit;
+mod done;
+mod done_credit;
 mod header;
 mod long;
 mod pad;

@@ -174,7 +174,7 @@ pub async fn prepare<S>(
         class = class.max(gather(&shared.pool, &mut parts.slices).await?);
     }
     let (message, slices) = (parts.message.clone(), parts.slices.len());
-    let send = connection.inline().send;
+    let send = connection.inline().limit(Version::One);
     let plan = Plan::new(lists, within, message.len(), slices, send)?;
 
     // The header stands in a buffer of its own, so that it is not exposed, nor held for long.

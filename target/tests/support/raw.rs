@@ -223,7 +223,7 @@ impl<S: Serve> World<S> {
             ird: if options.exposures > 0 { 16 } else { 0 },
             ord: options.ord,
             exposures: options.exposures,
-            receive_size: u32::try_from(settings.inline).unwrap(),
+            receive_size: u32::try_from(settings.receive_size()).unwrap(),
         };
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = recorder.listen(anywhere, limits, false).unwrap();

@@ -215,6 +215,10 @@ impl Provider for Recorder {
         revoked
     }
 
+    fn limit_reads(&mut self, queue_pair: QueuePairId, reads: u16) {
+        self.inner.limit_reads(queue_pair, reads);
+    }
+
     fn close(&mut self, queue_pair: QueuePairId) {
         self.inner.close(queue_pair);
     }
