@@ -215,10 +215,10 @@ impl Prepared {
         for request in &mut self.chain {
             request.token = token_of(self.xid);
         }
-        if let Some(number) = self.exposed {
+        let posted = connection.post(shared, &mut self.chain).await;
+        if let (Ok(()), Some(number)) = (posted, self.exposed) {
             connection.exposures.sent(shared, connection, number);
         }
-        let posted = connection.post(shared, &mut self.chain).await;
         shared.recycle_chain(self.chain);
         shared.recycle_slices(self.send);
         for counters in [connection.counters(), &*shared.counters] {

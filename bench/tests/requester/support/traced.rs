@@ -105,6 +105,9 @@ impl Provider for Traced {
         self.note(Step::Revoke(key));
         self.inner.revoke(id, key)
     }
+    fn limit_reads(&mut self, id: QueuePairId, reads: u16) {
+        self.inner.limit_reads(id, reads);
+    }
     fn close(&mut self, id: QueuePairId) {
         self.inner.close(id);
     }
