@@ -22,7 +22,7 @@ mod tenant;
 mod tenants;
 
 pub use clients::{Client, ClientLimit, Clients};
-pub use counters::{Cause, FlowCounters};
+pub use counters::{Cause, FlowCounters, VERSIONS};
 pub use tenant::{Held, Tenant};
 pub use tenants::Flow;
 pub(crate) use tenants::TASKS;

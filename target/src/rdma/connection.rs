@@ -17,6 +17,7 @@ use super::exposures::{Exposures, Refused};
 use super::line::{Line, Place};
 use super::reading::Reading;
 use super::receives::Account;
+use super::reverse::Reverse;
 use super::settings::{Inline, private_data};
 use super::shared::{Outcome, Shared};
 use crate::call::{Broken, Peer, TransportKind};
@@ -60,6 +61,8 @@ pub struct Connection {
     send_depth: usize,
     /// Chains that wait for room in the send queue.
     line: Line,
+    /// Calls from here to the client.
+    pub(super) reverse: Reverse,
     /// Replies that the client fetches; without any but in classic mode.
     pub exposures: Exposures,
     counters: ConnectionCounters,
@@ -99,6 +102,7 @@ impl Connection {
             reply_reserve: RefCell::new(shared.keep(Class::Control)),
             send_depth: limits.send_depth as usize,
             line: Line::default(),
+            reverse: Reverse::default(),
             exposures: Exposures::new(limits.exposures > 0),
             counters: ConnectionCounters::default(),
         };
@@ -143,8 +147,11 @@ impl Connection {
     }
 
     /// Notes the version of a call.
-    pub(super) fn spoke(&self, version: Version) {
-        self.version.set(Some(version));
+    pub(super) fn spoke<S>(&self, shared: &Shared<S>, version: Version) {
+        if self.version.get() != Some(version) && !self.is_broken() {
+            let counters = shared.flow.counters();
+            counters.count_version(self.version.replace(Some(version)), Some(version));
+        }
     }
 
     /// Whether replies can invalidate keys of the client's, where the client agrees.
@@ -185,8 +192,11 @@ impl Connection {
     pub fn disconnected<S>(&self, shared: &Shared<S>) {
         self.broken.set(true);
         self.account.close(shared);
+        let counters = shared.flow.counters();
+        counters.count_version(self.version.get(), None);
         self.reply_reserve.borrow_mut().take();
         self.line.end(&shared.completions);
+        self.reverse.end(shared);
         self.exposures.disconnected(shared, self);
     }
 

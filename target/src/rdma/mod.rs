@@ -23,6 +23,7 @@ mod reading;
 mod receives;
 mod request;
 mod responder;
+pub mod reverse;
 mod settings;
 mod shared;
 mod shortage;

@@ -27,6 +27,7 @@ use crate::flow::{ClientLimit, Clients as FlowClients, Flow, policy};
 use crate::handle::HandleKey;
 use crate::mount3::Clients;
 use crate::nfs3::TRANSFER_MAX;
+use crate::rdma::reverse::CALLS_MAX;
 use crate::rdma::{self, FabricSlot, Settings, Shared};
 use crate::replay::{ReplayCache, ReplayLimits};
 use crate::rpcbind::{Offers, Registration, Rendezvous, RpcbindServer};
@@ -384,7 +385,7 @@ fn fabrics(plan: &Plan) -> Result<(Fabrics, Vec<SocketAddr>), BuildError> {
     let receive_size = u32::try_from(receive_size).unwrap_or(u32::MAX);
     let limits = QueuePairLimits {
         send_depth: SEND_DEPTH,
-        receive_depth: policy::receives_most(plan.config.flow.credits, 0),
+        receive_depth: policy::receives_most(plan.config.flow.credits, CALLS_MAX),
         ird: INBOUND_READS,
         ord: OUTBOUND_READS,
         exposures: 0,

@@ -179,11 +179,12 @@ impl Control for ServiceControl {
                 inline_send_bytes: Some(one.inline_send as u64),
                 inline_receive_bytes: Some(self.config.rpcrdma.inline.bytes()),
                 credits_granted: Some(one.granted),
+                credits_requested: Some(one.requested),
                 requests_in_flight: one.in_service,
                 requests: one.calls,
                 bytes_written: one.fetched,
                 bytes_read: one.placed,
-                exposures: 0,
+                exposures: one.exposures,
             }));
         }
         Ok(connections)

@@ -21,6 +21,10 @@ pub struct ConnectionReport {
     pub inline_send: usize,
     /// Credits announced last.
     pub granted: u32,
+    /// Credits the client wishes for.
+    pub requested: u32,
+    /// Replies that await RDMA_DONE.
+    pub exposures: u32,
     /// Calls in service.
     pub in_service: u32,
     /// Calls received.
@@ -46,7 +50,7 @@ pub struct ReactorReport {
 pub fn of(connection: &Connection, now: Instant) -> ConnectionReport {
     let peer = connection.peer();
     let id = connection.queue_pair();
-    let (_, granted, in_service) = connection.credits();
+    let (requested, granted, in_service) = connection.credits();
     let counters = connection.counters();
     ConnectionReport {
         id: u64::from(id.generation) << 32 | u64::from(id.index),
@@ -59,6 +63,8 @@ pub fn of(connection: &Connection, now: Instant) -> ConnectionReport {
             .inline()
             .limit(connection.version().unwrap_or(Version::One)),
         granted,
+        requested,
+        exposures: connection.exposures.pending(),
         in_service,
         calls: counters.calls.get(),
         fetched: counters.read_bytes.get(),

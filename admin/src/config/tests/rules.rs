@@ -301,15 +301,15 @@ fn client_limit_rules() {
     for (entry, column, key, words) in [
         ("{ clients: [], iops: 1 }", 5, ".clients", "no clients"),
         ("{ clients: [10.0.0.1] }", 3, "", "limits nothing"),
-        ("{ clients: [10.0.0.1], iops: 0 }", 30, ".iops", "1 or more"),
+        ("{ clients: [10.0.0.1], iops: 0 }", 32, ".iops", "1 or more"),
         (
             "{ clients: [10.0.0.1], bandwidth: 0/s }",
-            35,
+            37,
             ".bandwidth",
             "1/s or more",
         ),
         ("{ iops: 5 }", 3, "", "`clients`"),
-        ("{ clients: [10.0.0.1], ops: 5 }", 24, ".ops", "`iops`"),
+        ("{ clients: [10.0.0.1], ops: 5 }", 26, ".ops", "`iops`"),
     ] {
         let text = format!("limits:\n- {entry}\n");
         refuse_at(&text, 2, column, &format!("limits[0]{key}"), &[words]);
