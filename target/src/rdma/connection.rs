@@ -10,6 +10,7 @@ use millrace_reactor::fabric::{
     Access, ConnectParameters, ExposeError, Exposure, Key, PostError, Provider, QueuePairId,
     QueuePairLimits, Revoked, Slices, WorkError, WorkRequest,
 };
+use millrace_wire::rpcrdma::Version;
 
 use super::ConnectionCounters;
 use super::exposures::{Exposures, Refused};
@@ -42,6 +43,9 @@ pub struct Connection {
     queue_pair: QueuePairId,
     peer: Peer,
     inline: Inline,
+    /// Whether the provider can invalidate keys of the client's.
+    invalidates: bool,
+    version: Cell<Option<Version>>,
     since: Instant,
     /// Its receives and credits.
     pub(super) account: Account,
@@ -83,6 +87,8 @@ impl Connection {
             queue_pair,
             peer,
             inline: Inline::of_peer(request.private_data, &settings),
+            invalidates: fabric.borrow().remote_invalidation(),
+            version: Cell::new(None),
             since: now,
             account: Account::new(tenant, settings.receive_class()),
             broken: Cell::new(false),
@@ -124,6 +130,23 @@ impl Connection {
     #[must_use]
     pub fn inline(&self) -> Inline {
         self.inline
+    }
+
+    /// The version of the latest call (RFC 8167 section 5.1), once there was one.
+    #[must_use]
+    pub fn version(&self) -> Option<Version> {
+        self.version.get()
+    }
+
+    /// Notes the version of a call.
+    pub(super) fn spoke(&self, version: Version) {
+        self.version.set(Some(version));
+    }
+
+    /// Whether replies can invalidate keys of the client's, where the client agrees.
+    #[must_use]
+    pub fn invalidates(&self) -> bool {
+        self.invalidates
     }
 
     /// When it was accepted.

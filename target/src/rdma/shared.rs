@@ -10,6 +10,7 @@ use millrace_reactor::fabric::{Slices, WorkError, WorkRequest};
 
 use super::budget::ExposureBudget;
 use super::exposures::Exposing;
+use super::options::Options;
 use super::poison::PoisonedCalls;
 use super::{Connection, ConnectionCounters, Desk, Settings};
 use crate::flow::{Clients, Flow};
@@ -33,6 +34,8 @@ pub struct Shared<S> {
     pub settings: Cell<Settings>,
     /// Sums over all connections.
     pub counters: std::sync::Arc<ConnectionCounters>,
+    /// Extensions of version two.
+    pub options: Options,
     /// What connections expose.
     pub exposed: Exposing,
     pub(super) poisoned: PoisonedCalls,
@@ -56,6 +59,7 @@ impl<S> Shared<S> {
             completions: Completions::new(),
             settings: Cell::new(settings),
             counters: std::sync::Arc::default(),
+            options: Options::default(),
             exposed: Exposing::new(std::sync::Arc::default(), now),
             poisoned: PoisonedCalls::new(),
             idle: RefCell::default(),

@@ -111,6 +111,9 @@ impl Provider for Traced {
         }
         self.inner.revoke(id, key)
     }
+    fn limit_reads(&mut self, id: QueuePairId, reads: u16) {
+        self.inner.limit_reads(id, reads);
+    }
     fn close(&mut self, id: QueuePairId) {
         self.note(Step::Close);
         self.inner.close(id);
