@@ -23,10 +23,10 @@ pub struct ConnectionReport {
     pub granted: u32,
     /// Credits the client wishes for.
     pub requested: u32,
-    /// Replies that await RDMA_DONE.
-    pub exposures: u32,
     /// Calls in service.
     pub in_service: u32,
+    /// Replies exposed to it.
+    pub exposures: u32,
     /// Calls received.
     pub calls: u64,
     /// Bytes fetched from it by RDMA Reads.
@@ -64,8 +64,8 @@ pub fn of(connection: &Connection, now: Instant) -> ConnectionReport {
             .limit(connection.version().unwrap_or(Version::One)),
         granted,
         requested,
-        exposures: connection.exposures.pending(),
         in_service,
+        exposures: connection.exposures.open_replies(),
         calls: counters.calls.get(),
         fetched: counters.read_bytes.get(),
         placed: counters.written_bytes.get(),
