@@ -214,6 +214,11 @@ impl Connection {
         }
     }
 
+    /// The class of buffers that its receives come from.
+    pub(super) fn receive_class(&self) -> Class {
+        self.account.class
+    }
+
     /// Receives that are posted.
     #[must_use]
     pub fn posted(&self) -> u32 {
