@@ -31,7 +31,7 @@ pub use ccp::Ccp;
 pub use connection::{Connection, Fabric, Request};
 pub use counters::ConnectionCounters;
 pub use desk::{Arrived, Desk};
-pub use exposures::{Exposing, Exposures};
+pub use exposures::{Exposing, Exposures, dones_most, keys_most};
 pub use request::work;
 pub use responder::{FabricSlot, Responder};
 pub use settings::{Inline, Settings};
