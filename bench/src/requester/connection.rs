@@ -265,6 +265,12 @@ impl Connection {
         self.queue_pair
     }
 
+    /// The server's address.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Where the connection stands.
     #[must_use]
     pub const fn state(&self) -> &State {

@@ -62,3 +62,31 @@ impl Connection {
         provider.abort(self.queue_pair);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::requester::slot::{Offered, Purpose};
+
+    fn nominated(keys: &[u32]) -> u32 {
+        let offers = keys.iter().map(|&key| Offered {
+            key: Key(key),
+            length: 4,
+            purpose: Purpose::Read,
+            revoked: false,
+        });
+        let mut slot = Slot {
+            offers: offers.collect(),
+            ..Slot::default()
+        };
+        slot.nominate()
+    }
+
+    #[test]
+    fn rr2_inv_02_a_key_of_number_zero_is_never_nominated() {
+        assert_eq!(nominated(&[]), 0);
+        assert_eq!(nominated(&[0]), 0, "none, as zero names none");
+        assert_eq!(nominated(&[0, 7]), 7);
+        assert_eq!(nominated(&[9, 0]), 9);
+    }
+}

@@ -20,7 +20,11 @@ pub enum Step {
     Expose(Key, Access, u32),
     Revoke(Key),
     PostReceive,
-    Send { bytes: usize, pieces: usize },
+    Send {
+        bytes: usize,
+        pieces: usize,
+        invalidate: Option<Key>,
+    },
     Other,
 }
 
@@ -29,6 +33,8 @@ pub type Trace = Rc<RefCell<Vec<Step>>>;
 pub struct Traced {
     pub inner: Loopback,
     pub trace: Trace,
+    /// What it says it can do.
+    pub invalidates: bool,
 }
 
 impl Traced {
@@ -40,6 +46,9 @@ impl Traced {
 impl Provider for Traced {
     fn name(&self) -> &'static str {
         self.inner.name()
+    }
+    fn remote_invalidation(&self) -> bool {
+        self.invalidates
     }
     fn listen(
         &mut self,
@@ -79,7 +88,8 @@ impl Provider for Traced {
     fn post(&mut self, id: QueuePairId, chain: &mut Vec<WorkRequest>) -> Result<(), PostError> {
         for request in &*chain {
             self.note(match request.operation {
-                Operation::Send { .. } => Step::Send {
+                Operation::Send { invalidate, .. } => Step::Send {
+                    invalidate,
                     bytes: request.local.iter().map(Slice::len).sum(),
                     pieces: request.local.len(),
                 },

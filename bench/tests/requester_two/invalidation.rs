@@ -1,0 +1,237 @@
+//! Keys that replies invalidate (version two draft sections 3 and 5.2.3).
+
+use std::time::Duration;
+
+use millrace_bench::requester::{Call, CallError, Completion, Settings, State};
+use millrace_reactor::fabric::{Access, Key, Provider};
+use millrace_wire::nfs3::Procedure;
+use millrace_wire::rpcrdma::Segment;
+
+use crate::chunk::{pattern, read_arguments};
+use crate::layout::mixed_run;
+use crate::support::{Peer, Raw, Seen, Step, message, settings, stale, success};
+
+/// The keys in a call's lists.
+fn keys(call: &Seen) -> Vec<u32> {
+    let reads = call.reads.iter().map(|entry| entry.segment.handle);
+    let writes = call.writes.iter().flatten().map(|segment| segment.handle);
+    let reply = call.reply.iter().flatten().map(|segment| segment.handle);
+    reads.chain(writes).chain(reply).collect()
+}
+
+/// A READ into two pieces of memory.
+fn read(raw: &mut Raw, token: u64) -> Seen {
+    let room = [raw.memory(8192), raw.memory(8192)];
+    let call = Call::nfs3(token, Procedure::Read, read_arguments(16384), 0);
+    raw.submit(&call.with_sinks(&[&room]));
+    raw.next()
+}
+
+fn reply_to(call: &Seen) -> Vec<u8> {
+    let rpc = success(call.xid, &stale());
+    message(call.xid, 8, &call.writes, None, Some(&rpc))
+}
+
+#[test]
+fn rr2_inv_01_a_key_of_the_call_is_nominated() {
+    let mut raw = Raw::open(settings(), Peer::default(), 8);
+    for call in mixed_run(&mut raw, 5) {
+        let keys = keys(&call);
+        assert_eq!(keys.is_empty(), call.invalidate == 0);
+        assert!(keys.is_empty() || keys.contains(&call.invalidate));
+    }
+}
+
+#[test]
+fn rr2_inv_02_calls_without_chunks_nominate_nothing() {
+    let mut raw = Raw::open(settings(), Peer::default(), 8);
+    for token in 0..10 {
+        raw.getattr(token);
+        let call = raw.next();
+        assert_eq!(call.invalidate, 0);
+        raw.answer(&call, 8, &stale());
+        // Right after a call that had some, in the same place.
+        let call = read(&mut raw, token);
+        assert_ne!(call.invalidate, 0);
+        raw.send_with(&reply_to(&call), Some(Key(call.invalidate)));
+    }
+    assert_eq!(raw.done.len(), 20);
+}
+
+#[test]
+fn rr2_inv_07_only_keys_made_for_the_call_are_nominated_never_lasting_ones() {
+    let mut raw = Raw::open(settings(), Peer::default(), 8);
+    // Memory that the application itself has registered on the connection, for good.
+    let lasting = raw.memory(4096);
+    let queue_pair = raw.connection.queue_pair();
+    let local = std::iter::once(lasting).collect();
+    let exposed = raw
+        .client
+        .inner
+        .expose(queue_pair, local, Access::RemoteRead);
+    let exposed = exposed.expect("room");
+    let segment = Segment {
+        handle: exposed.key.0,
+        length: exposed.length,
+        offset: exposed.offset,
+    };
+    for round in 0..10 {
+        let before = raw.steps().len();
+        let call = read(&mut raw, round);
+        let made: Vec<Key> = raw.steps()[before..]
+            .iter()
+            .filter_map(|step| match step {
+                Step::Expose(key, ..) => Some(*key),
+                _ => None,
+            })
+            .collect();
+        assert!(made.contains(&Key(call.invalidate)));
+        raw.send_with(&reply_to(&call), Some(Key(call.invalidate)));
+    }
+    assert_eq!(raw.done.len(), 10);
+    assert_eq!(raw.fetch(&segment).expect("alive"), pattern(4096));
+}
+
+#[test]
+fn rr2_inv_08_nothing_is_nominated_if_settings_or_provider_do_not_allow_it() {
+    let mine = Settings {
+        remote_invalidation: false,
+        ..settings()
+    };
+    let mut raw = Raw::open(mine, Peer::default(), 8);
+    assert!(
+        mixed_run(&mut raw, 2)
+            .iter()
+            .all(|call| call.invalidate == 0)
+    );
+
+    let mut raw = Raw::open(settings(), Peer::default(), 8);
+    raw.client.invalidates = false;
+    assert!(
+        mixed_run(&mut raw, 2)
+            .iter()
+            .all(|call| call.invalidate == 0)
+    );
+    raw.client.invalidates = true;
+    assert!(
+        mixed_run(&mut raw, 1)
+            .iter()
+            .any(|call| call.invalidate != 0)
+    );
+}
+
+#[test]
+fn rr2_inv_09_the_right_key_or_none_is_taken_and_the_others_die_before_the_end() {
+    for invalidated in [false, true] {
+        let mut raw = Raw::open(settings(), Peer::default(), 8);
+        raw.network.set_defer_revocations(true);
+        let call = read(&mut raw, 1);
+        let key = Key(call.invalidate);
+        raw.send_with(&reply_to(&call), invalidated.then_some(key));
+        let end = raw.done[0].step;
+        assert!(raw.done[0].result.is_ok());
+        for key in keys(&call) {
+            let steps = raw.steps();
+            let revoked = steps
+                .iter()
+                .position(|step| matches!(step, Step::Revoke(dead) if dead.0 == key));
+            assert!(revoked.expect("fetched or revoked") < end);
+        }
+        assert_eq!(
+            raw.connection.counters().invalidated,
+            u64::from(invalidated)
+        );
+        assert!(raw.place(&call.writes[0][1], &[1]).is_err(), "dead");
+    }
+}
+
+#[test]
+fn rr2_inv_09_a_key_that_was_not_nominated_closes_the_connection() {
+    // Another key of the same call, and the one of another call.
+    for other_call in [false, true] {
+        let mut raw = Raw::open(settings(), Peer::default(), 8);
+        let (first, second) = (read(&mut raw, 1), read(&mut raw, 2));
+        let wrong = if other_call {
+            second.invalidate
+        } else {
+            let mut keys = keys(&first).into_iter();
+            keys.find(|&key| key != first.invalidate)
+                .expect("two segments")
+        };
+        raw.send_with(&reply_to(&first), Some(Key(wrong)));
+        assert!(matches!(raw.connection.state(), State::Down(_)));
+        assert_eq!(raw.connection.counters().surprises, 1);
+        let results: Vec<_> = raw.done.iter().map(|done| done.result.clone()).collect();
+        assert_eq!(results, vec![Err(CallError::Disconnected); 2]);
+    }
+}
+
+#[test]
+fn rr2_inv_09_a_key_invalidated_by_what_is_no_reply_closes_the_connection() {
+    let mut raw = Raw::open(settings(), Peer::default(), 8);
+    let call = read(&mut raw, 1);
+    let stranger = call.xid ^ 0x0100_0000;
+    let rpc = success(stranger, &stale());
+    let reply = message(stranger, 8, &[], None, Some(&rpc));
+    raw.send_with(&reply, Some(Key(call.invalidate)));
+    assert!(matches!(raw.connection.state(), State::Down(_)));
+    assert_eq!(raw.connection.counters().surprises, 1);
+}
+
+#[test]
+fn rr2_inv_12_a_nominated_key_stays_with_its_call_until_the_reply() {
+    // The owner loses interest, by cancelling or by time.
+    for cancelled in [true, false] {
+        let mine = Settings {
+            timeout: Duration::from_secs(10),
+            ..settings()
+        };
+        let mut raw = Raw::open(mine, Peer::default(), 8);
+        let room = [raw.memory(16384)];
+        let call = Call::nfs3(1, Procedure::Read, read_arguments(16384), 0);
+        let id = raw.submit(&call.with_sinks(&[&room]));
+        let slow = raw.next();
+        let mut told = Vec::new();
+        if cancelled {
+            let mut sink = |done: Completion<'_>| told.push(done.result.unwrap_err());
+            assert!(raw.connection.cancel(id, &mut sink));
+            assert_eq!(told, [CallError::Cancelled]);
+        } else {
+            raw.advance(Duration::from_secs(10));
+            assert_eq!(
+                raw.done.pop().expect("told").result,
+                Err(CallError::TimedOut)
+            );
+        }
+        for call in mixed_run(&mut raw, 5) {
+            assert!(!keys(&call).contains(&slow.invalidate));
+        }
+        let dead = |raw: &Raw| {
+            let mut steps = raw.steps().into_iter();
+            steps.any(|step| step == Step::Revoke(Key(slow.invalidate)))
+        };
+        assert!(!dead(&raw), "the server may be at work");
+        // The late reply takes its key along.
+        raw.send_with(&reply_to(&slow), Some(Key(slow.invalidate)));
+        assert!(dead(&raw));
+        assert_eq!(raw.connection.state(), &State::Ready);
+        assert_eq!(raw.connection.pending(), 0);
+        assert!(raw.done.is_empty());
+    }
+}
+
+#[test]
+fn rr2_inv_12_a_call_sent_again_on_a_new_connection_nominates_a_new_key() {
+    let mine = Settings {
+        keep_calls: true,
+        ..settings()
+    };
+    let mut raw = Raw::open(mine, Peer::default(), 8);
+    let before = read(&mut raw, 1);
+    raw.break_off();
+    raw.reconnect();
+    let after = raw.next();
+    assert_eq!(after.xid, before.xid);
+    assert_ne!(after.invalidate, before.invalidate);
+    assert!(keys(&after).contains(&after.invalidate));
+}
