@@ -243,10 +243,10 @@ pub enum Rpcbind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rpcrdma {
-    /// Protocol versions answered.
+    /// Protocol versions answered: one or both of 1 and 2.
     pub versions: Vec<u32>,
     /// Size of a receive buffer, the inline threshold announced to the peer; a whole number of
-    /// KiB from 1 to 256.
+    /// KiB from 1 to 256. Where version 2 is answered, receive buffers have 4 KiB at least.
     pub inline: ByteSize,
     /// Classic mode: replies may use read chunks and await RDMA_DONE (RFC 5666 section 3.8).
     pub read_chunk_replies: Switch,

@@ -236,10 +236,7 @@ impl Problems {
             }
         }
         if rpcrdma.versions.is_empty() {
-            self.add_at_key(&versions, "no version; accepted are [1] and [1, 2]");
-        } else if !rpcrdma.versions.contains(&1) && rpcrdma.versions.contains(&2) {
-            let instead = "write [1], or [1, 2] to have version 2 once it is served";
-            self.not_served(&versions, "version 2 alone", instead);
+            self.add_at_key(&versions, "no version; accepted are [1], [2] and [1, 2]");
         }
         let inline = rpcrdma.inline;
         if inline.bytes() == 0

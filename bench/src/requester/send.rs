@@ -22,13 +22,14 @@ pub(super) const NOBODY: u64 = u64::MAX;
 struct Stalled;
 
 impl Connection {
-    /// Sends queued calls, in order, as far as credits, keys, memory and the send queue allow.
-    /// Returns how many were sent. Calls that fit in no form end here.
+    /// Fetches replies that came as read chunks, answers them by RDMA_DONE, and sends queued calls,
+    /// in order, as far as credits, keys, memory and the send queue allow. Returns how much was
+    /// posted. Calls that fit in no form end here.
     pub fn pump(&mut self, provider: &mut dyn Provider, sink: Sink<'_>) -> usize {
         if self.state == State::Negotiating {
             return self.negotiate(provider);
         }
-        let mut sent = 0;
+        let mut sent = self.pump_fetches(provider, sink);
         while self.state == State::Ready && self.window.has_room() {
             let Some(&index) = self.queue.front() else {
                 break;
@@ -65,6 +66,9 @@ impl Connection {
         plan: &Plan,
     ) -> Result<(), Stalled> {
         let prepared = self.offer(provider, index, plan).and_then(|()| {
+            if self.clashes(index) {
+                return Err(Stalled);
+            }
             let invalidate = self.nominate(&*provider, index);
             let length = self.header(index, plan, invalidate)?;
             self.gather(index, plan, length)
@@ -350,6 +354,7 @@ fn offered(segment: &Segment, purpose: Purpose) -> Offered {
         key: millrace_reactor::fabric::Key(segment.handle),
         length: segment.length,
         purpose,
+        asked: false,
         revoked: false,
     }
 }
@@ -422,7 +427,7 @@ fn whole_message(slot: &Slot) -> Option<Vec<Slice>> {
 }
 
 /// Fresh memory of so many bytes.
-fn buffers(pool: &Pool, mut length: usize) -> Option<Vec<Slice>> {
+pub(super) fn buffers(pool: &Pool, mut length: usize) -> Option<Vec<Slice>> {
     let mut slices = Vec::new();
     while length > 0 {
         let part = length.min(Class::Large.size());

@@ -123,6 +123,13 @@ pub struct Settings {
     pub keep_calls: bool,
     /// RDMA Reads of the server's that are served at once.
     pub ird: u16,
+    /// RDMA Reads of ours that may be open at once, at most as many as the server serves. They
+    /// fetch replies that come as read chunks (RFC 5666 section 3.8).
+    pub ord: u16,
+    /// Whether replies with read chunks are expected, so that a credit for RDMA_DONE is kept back
+    /// from the first call on; else it is from the first such reply on (RFC 5666 section 3.8).
+    /// Such replies are fetched in any case.
+    pub expect_read_chunks: bool,
     /// Who calls.
     pub identity: Identity,
     /// The XID to begin with; taken at random if absent.
@@ -155,6 +162,8 @@ impl Default for Settings {
             resend_after: Duration::from_secs(15),
             keep_calls: false,
             ird: 128,
+            ord: 16,
+            expect_read_chunks: false,
             identity: Identity::system("millrace-bench", 0, 0, &[]),
             first_xid: None,
         }

@@ -3,6 +3,8 @@
 
 mod chunk;
 mod credit;
+mod done;
+mod done_credit;
 mod first;
 mod header;
 mod long;

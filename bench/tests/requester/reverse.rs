@@ -244,10 +244,10 @@ fn rr2_dir_05_both_limits_may_be_used_fully_at_once() {
         for call in &forward {
             let rpc = crate::support::success(call.xid, &stale());
             let reply = crate::support::message(call.xid, 8, &[], None, Some(&rpc));
-            raw.queue(&reply, None);
+            raw.post_send(&reply);
         }
         for call in 0..4 {
-            raw.queue(&reverse_call(4 * round + call, 4, ECHO, b"full"), None);
+            raw.post_send(&reverse_call(4 * round + call, 4, ECHO, b"full"));
         }
         raw.settle();
         assert_eq!(raw.connection.state(), &State::Ready);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millrace_bench::requester::{Call, CallError, Completion, Settings, State};
+use millrace_bench::requester::{Call, CallError, Settings, State};
 use millrace_reactor::fabric::{Access, Key, Provider};
 use millrace_wire::nfs3::Procedure;
 use millrace_wire::rpcrdma::Segment;
@@ -178,46 +178,81 @@ fn rr2_inv_09_a_key_invalidated_by_what_is_no_reply_closes_the_connection() {
     assert_eq!(raw.connection.counters().surprises, 1);
 }
 
+/// A READ that its owner gives up, by cancelling or by time, while its reply is owed.
+fn given_up(raw: &mut Raw, cancelled: bool) -> Seen {
+    let room = [raw.memory(16384)];
+    let call = Call::nfs3(1, Procedure::Read, read_arguments(16384), 0);
+    let id = raw.submit(&call.with_sinks(&[&room]));
+    let slow = raw.next();
+    if cancelled {
+        assert!(raw.cancel(id));
+    } else {
+        raw.advance(Duration::from_secs(10));
+    }
+    let ended = raw.done.pop().expect("told").result;
+    assert!(matches!(
+        ended,
+        Err(CallError::Cancelled | CallError::TimedOut)
+    ));
+    slow
+}
+
+fn hasty() -> Settings {
+    Settings {
+        timeout: Duration::from_secs(10),
+        ..settings()
+    }
+}
+
 #[test]
-fn rr2_inv_12_a_nominated_key_stays_with_its_call_until_the_reply() {
-    // The owner loses interest, by cancelling or by time.
+fn rr2_inv_12_a_nominated_key_is_not_given_out_again_before_the_reply() {
     for cancelled in [true, false] {
-        let mine = Settings {
-            timeout: Duration::from_secs(10),
-            ..settings()
-        };
-        let mut raw = Raw::open(mine, Peer::default(), 8);
-        let room = [raw.memory(16384)];
-        let call = Call::nfs3(1, Procedure::Read, read_arguments(16384), 0);
-        let id = raw.submit(&call.with_sinks(&[&room]));
-        let slow = raw.next();
-        let mut told = Vec::new();
-        if cancelled {
-            let mut sink = |done: Completion<'_>| told.push(done.result.unwrap_err());
-            assert!(raw.connection.cancel(id, &mut sink));
-            assert_eq!(told, [CallError::Cancelled]);
-        } else {
-            raw.advance(Duration::from_secs(10));
-            assert_eq!(
-                raw.done.pop().expect("told").result,
-                Err(CallError::TimedOut)
-            );
-        }
+        let mut raw = Raw::open(hasty(), Peer::default(), 8);
+        let slow = given_up(&mut raw, cancelled);
         for call in mixed_run(&mut raw, 5) {
             assert!(!keys(&call).contains(&slow.invalidate));
         }
-        let dead = |raw: &Raw| {
-            let mut steps = raw.steps().into_iter();
-            steps.any(|step| step == Step::Revoke(Key(slow.invalidate)))
-        };
-        assert!(!dead(&raw), "the server may be at work");
-        // The late reply takes its key along.
-        raw.send_with(&reply_to(&slow), Some(Key(slow.invalidate)));
-        assert!(dead(&raw));
-        assert_eq!(raw.connection.state(), &State::Ready);
+        // Even if the provider comes up with the same number again.
+        raw.client.next_key = Some(Key(slow.invalidate));
+        let room = [raw.memory(16384)];
+        let call = Call::nfs3(2, Procedure::Read, read_arguments(16384), 0);
+        raw.submit(&call.with_sinks(&[&room]));
+        assert_eq!(raw.client.next_key, None, "it was tried");
+        assert!(raw.inbox.is_empty(), "and taken back");
+        raw.settle();
+        let call = raw.next();
+        assert!(!keys(&call).contains(&slow.invalidate));
+        raw.answer(&call, 8, &stale());
+        assert!(raw.done.pop().expect("ended").result.is_ok());
+        // The reply, late and as a plain Send, ends the matter.
+        raw.answer(&slow, 8, &stale());
         assert_eq!(raw.connection.pending(), 0);
-        assert!(raw.done.is_empty());
+        assert_eq!(raw.connection.state(), &State::Ready);
+        raw.client.next_key = Some(Key(slow.invalidate));
+        let call = read(&mut raw, 3);
+        assert!(keys(&call).contains(&slow.invalidate), "free again");
     }
+}
+
+#[test]
+fn rr2_inv_12_a_late_reply_that_invalidates_harms_no_other_call() {
+    let keep = Settings {
+        keep_calls: true,
+        ..hasty()
+    };
+    let mut raw = Raw::open(keep, Peer::default(), 8);
+    let slow = given_up(&mut raw, true);
+    let other = read(&mut raw, 2);
+    raw.send_with(&reply_to(&slow), Some(Key(slow.invalidate)));
+    // The key was dead: the provider ends the connection, and the other call goes out again.
+    assert!(matches!(raw.connection.state(), State::Down(_)));
+    assert!(raw.done.is_empty());
+    raw.reconnect();
+    let again = raw.next();
+    assert_eq!(again.xid, other.xid);
+    raw.send_with(&reply_to(&again), Some(Key(again.invalidate)));
+    assert_eq!(raw.tokens(), [2]);
+    assert!(raw.done[0].result.is_ok());
 }
 
 #[test]

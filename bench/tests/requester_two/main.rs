@@ -15,6 +15,7 @@ mod pad;
 mod property;
 #[path = "../requester/reverse.rs"]
 mod reverse;
+#[allow(unused, reason = "read chunks in replies are of version one only")]
 #[path = "../requester/support/mod.rs"]
 mod support;
 

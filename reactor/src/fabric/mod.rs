@@ -191,7 +191,7 @@ pub enum Revoked {
 
 /// Which layer of the protocol refused, as an RDMAP Terminate message says it
 /// (RFC 5040 section 4.8), or nearest to it on other fabrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Terminate {
     /// 0 RDMAP, 1 DDP, 2 MPA.
     pub layer: u8,
@@ -202,7 +202,7 @@ pub struct Terminate {
 }
 
 /// Why a connection came to nothing or to its end.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Ended {
     /// We closed it.
     #[error("closed by this side")]
@@ -407,6 +407,12 @@ pub trait Provider {
 
     /// Ends an exposure.
     fn revoke(&mut self, queue_pair: QueuePairId, key: Key) -> Revoked;
+
+    /// Keeps RDMA Reads of ours that are open at once at or below `reads`, a number that the peer
+    /// has given outside of the connection's setup (RFC 5666 section 6.2), and at or below the
+    /// depth that the setup gave. Later calls may raise or lower it; Reads that are open already
+    /// stay so. With zero, Reads that are not open end with [`WorkError::NoReads`].
+    fn limit_reads(&mut self, queue_pair: QueuePairId, reads: u16);
 
     /// Closes in order: what is posted is sent, then the connection ends with
     /// [`Event::Disconnected`], at the latest after the provider's own deadline.

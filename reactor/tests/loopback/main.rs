@@ -3,5 +3,6 @@
 mod access;
 mod connect;
 mod end;
+mod faults;
 mod support;
 mod work;

@@ -45,6 +45,8 @@ struct Exposed {
     number: u64,
     /// Whether the client has been told, so that RDMA_DONE may come.
     sent: bool,
+    /// Whether a window passed before that.
+    delayed: bool,
     keys: ArrayVec<Held, SEGMENTS_MAX>,
     window: TimerId,
 }
@@ -220,6 +222,7 @@ impl Exposures {
             xid,
             number,
             sent: false,
+            delayed: false,
             keys,
             window,
         });
@@ -272,6 +275,13 @@ impl Exposures {
 
     /// Ends an exposure whose window has passed.
     fn expire<S>(&self, shared: &Shared<S>, connection: &Rc<Connection>, number: u64) {
+        if self.prolong(shared, connection, number) {
+            return;
+        }
+        let told = {
+            let table = self.table.borrow();
+            table.entries.iter().any(|e| e.number == number && e.sent)
+        };
         if !self.end(shared, connection, number) {
             return;
         }
@@ -281,9 +291,24 @@ impl Exposures {
         let limits = shared.settings.get().exposures;
         self.late
             .set((self.late.get() + 1).min(limits.connection.max(1)));
-        if limits.close {
+        // A reply that could not leave in two windows never will: the client takes nothing.
+        if limits.close || !told {
             connection.close(true);
         }
+    }
+
+    /// Gives a reply that has not left yet one more window: it may have been held back, or have
+    /// waited for room in the send queue, and the client cannot have fetched it.
+    fn prolong<S>(&self, shared: &Shared<S>, connection: &Rc<Connection>, number: u64) -> bool {
+        let table = &mut *self.table.borrow_mut();
+        let unsent = |e: &&mut Exposed| e.number == number && !e.sent && !e.delayed;
+        let Some(entry) = table.entries.iter_mut().find(unsent) else {
+            return false;
+        };
+        entry.delayed = true;
+        let deadline = shared.clock.now() + shared.settings.get().exposures.window;
+        entry.window = shared.exposed.arm(connection, number, deadline);
+        true
     }
 
     /// Ends an exposure and lets those go on that waited for it.

@@ -15,12 +15,14 @@ use millrace_reactor::{
     Clock, Context, PollMode, ReactorConfig, ReactorHandle, SpawnError, Watchdog,
 };
 use millrace_store::memory::{MemoryConfig, MemoryStore};
+use millrace_wire::rpcrdma::{Version, Versions};
 
 use super::control::{ReactorParts, ServiceControl};
 use super::worker::{Message, Worker};
 use super::{Addresses, Service, secret};
 use crate::dispatch;
 use crate::exports::{Exports, ExportsError, Rules, Squash};
+use crate::flow::{Clients as FlowClients, Flow, policy};
 use crate::handle::HandleKey;
 use crate::mount3::Clients;
 use crate::nfs3::TRANSFER_MAX;
@@ -110,6 +112,7 @@ struct Plan {
     key: [u8; 16],
     replay: ReplayCache,
     clients: Clients,
+    flow: FlowClients,
     /// How many reactors there are, and which of them this is.
     reactors: usize,
     index: usize,
@@ -140,6 +143,7 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
         key: secret::load(config.state_directory.as_deref()).map_err(StartError::State)?,
         replay: ReplayCache::new(ReplayLimits::default()),
         clients: Clients::default(),
+        flow: FlowClients::new(cores.len()),
         reactors: cores.len(),
         index: 0,
         registry,
@@ -315,15 +319,27 @@ fn shared(plan: &Plan) -> Result<Rc<Shared<Programs>>, BuildError> {
     let exports = Exports::new(plan.exports.iter().cloned())?;
     let key = HandleKey::new(&plan.key);
     let programs = dispatch::Service::new(exports, key, plan.replay.clone(), plan.clients.clone());
-    let inline = usize::try_from(config.rpcrdma.inline.bytes()).unwrap_or(usize::MAX);
-    let padding = config.rpcrdma.padding.is_on();
+    let settings = settings(config);
+    let clock = Clock::new(Instant::now());
+    let class = settings.receive_class();
+    let flow = Flow::new(&plan.flow, plan.index, &pool, class, &clock);
+    let shared = Shared::new(programs, pool, clock, settings).with_flow(flow);
+    Ok(Rc::new(shared))
+}
+
+/// What the configuration says of RPC-over-RDMA.
+fn settings(config: &Config) -> Settings {
+    let rpcrdma = &config.rpcrdma;
+    let inline = usize::try_from(rpcrdma.inline.bytes()).unwrap_or(usize::MAX);
+    let padding = rpcrdma.padding.is_on();
     let settings = Settings::new(inline, config.flow.credits, TRANSFER_MAX, padding);
-    Ok(Rc::new(Shared::new(
-        programs,
-        pool,
-        Clock::new(Instant::now()),
-        settings,
-    )))
+    let numbers = rpcrdma.versions.iter();
+    let versions = numbers.filter_map(|&number| Version::from_number(number));
+    let (low, high) = (versions.clone().min(), versions.max());
+    match (low, high) {
+        (Some(low), Some(high)) => settings.serving(Versions::new(low, high)),
+        _ => settings,
+    }
 }
 
 struct Fabrics {
@@ -338,10 +354,11 @@ fn fabrics(plan: &Plan) -> Result<(Fabrics, Vec<SocketAddr>), BuildError> {
         counters: Vec::new(),
     };
     let mut addresses = Vec::new();
-    let receive_size = u32::try_from(plan.config.rpcrdma.inline.bytes()).unwrap_or(u32::MAX);
+    let receive_size = settings(&plan.config).receive_size();
+    let receive_size = u32::try_from(receive_size).unwrap_or(u32::MAX);
     let limits = QueuePairLimits {
         send_depth: SEND_DEPTH,
-        receive_depth: rdma::credits::receives_wanted(u32::MAX, plan.config.flow.credits),
+        receive_depth: policy::receives_most(plan.config.flow.credits, 0),
         ird: INBOUND_READS,
         ord: OUTBOUND_READS,
         exposures: 0,

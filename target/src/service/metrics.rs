@@ -82,6 +82,8 @@ fn rdma(out: &mut Families, core: &str, parts: &ReactorParts) {
     for (error, count) in [
         ("version", counters.errors_version.get()),
         ("chunk", counters.errors_chunk.get()),
+        ("reply", counters.errors_reply.get()),
+        ("kind", counters.errors_kind.get()),
         ("dropped", counters.dropped.get()),
     ] {
         out.number(&catalogue::RPCRDMA_ERRORS, &[error], count);

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use millrace_wire::rpcrdma::Version;
+
 use crate::rdma::Connection;
 
 /// One connection.
@@ -53,7 +55,9 @@ pub fn of(connection: &Connection, now: Instant) -> ConnectionReport {
         age: now
             .saturating_duration_since(connection.since())
             .as_secs_f64(),
-        inline_send: connection.inline().send,
+        inline_send: connection
+            .inline()
+            .limit(connection.version().unwrap_or(Version::One)),
         granted,
         in_service,
         calls: counters.calls.get(),

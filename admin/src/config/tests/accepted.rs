@@ -214,13 +214,14 @@ fn notes_name_what_an_operator_may_not_expect() {
         "{notes:?}"
     );
     let notes = accept(
-        "fabric: []\nrpc: { listen: '127.0.0.1:0' }\n\
+        "fabric: []\nrpc: { listen: '127.0.0.1:0' }\nrpcrdma: { versions: [2], inline: 1KiB }\n\
          admin: { listen: 0.0.0.0:9620, token_file: /etc/token }\n",
     )
     .notes()
     .join("\n");
     for key in [
-        "rpcrdma.versions: ",
+        "rpcrdma.versions: version 1 ",
+        "rpcrdma.inline: ",
         "rpcrdma.ccp: ",
         "exports: ",
         "fabric: ",

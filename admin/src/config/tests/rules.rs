@@ -421,12 +421,7 @@ fn rpcrdma_rules() {
         ("versions: []", 3, "versions", "[1, 2]"),
         ("versions: [3]", 14, "versions[0]", "1 and 2"),
         ("versions: [1, 1]", 17, "versions[1]", "twice"),
-        (
-            "versions: [2]",
-            13,
-            "versions",
-            "not served by this version yet",
-        ),
+        ("versions: [2, 0]", 17, "versions[1]", "1 and 2"),
         ("inline: 1000", 11, "inline", "1KiB to 256KiB"),
         ("inline: 0", 11, "inline", "1KiB to 256KiB"),
         ("inline: 257KiB", 11, "inline", "1KiB to 256KiB"),
@@ -441,6 +436,7 @@ fn rpcrdma_rules() {
         let text = format!("rpcrdma:\n  {value}\n");
         refuse_at(&text, 2, column, &format!("rpcrdma.{key}"), &[words]);
     }
+    accept("rpcrdma: { versions: [2] }\n");
     accept(
         "rpcrdma: { versions: [2, 1], inline: 262144, read_chunk_replies: false }\nflow: { credits: 16 }\n",
     );

@@ -35,6 +35,8 @@ pub struct Traced {
     pub trace: Trace,
     /// What it says it can do.
     pub invalidates: bool,
+    /// The key of the next exposure, whatever the provider says.
+    pub next_key: Option<Key>,
 }
 
 impl Traced {
@@ -107,13 +109,17 @@ impl Provider for Traced {
         local: Slices,
         access: Access,
     ) -> Result<Exposure, (ExposeError, Slices)> {
-        let exposure = self.inner.expose(id, local, access)?;
+        let mut exposure = self.inner.expose(id, local, access)?;
+        exposure.key = self.next_key.take().unwrap_or(exposure.key);
         self.note(Step::Expose(exposure.key, access, exposure.length));
         Ok(exposure)
     }
     fn revoke(&mut self, id: QueuePairId, key: Key) -> Revoked {
         self.note(Step::Revoke(key));
         self.inner.revoke(id, key)
+    }
+    fn limit_reads(&mut self, id: QueuePairId, reads: u16) {
+        self.inner.limit_reads(id, reads);
     }
     fn close(&mut self, id: QueuePairId) {
         self.inner.close(id);

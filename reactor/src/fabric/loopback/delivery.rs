@@ -1,11 +1,15 @@
 //! What an end does with a frame that arrives.
 
+use std::ops::Range;
 use std::time::Instant;
 
-use super::end::{End, Fault, Frame, Phase};
+use super::end::{End, Exposed, Fault, Frame, Phase, Source, Transfer};
+use super::log::Record;
 use super::network::{Request, State};
 use super::scatter;
-use crate::fabric::{Access, Ended, Event, Key, Operation, PrivateData, ReadDepths, WorkError};
+use crate::fabric::{
+    Access, Ended, Event, Key, Operation, PrivateData, ReadDepths, RemoteAddress, WorkError,
+};
 
 impl State {
     /// Delivers all that is due to one provider. Returns the number of frames.
@@ -19,14 +23,29 @@ impl State {
             count += 1;
         }
         for index in 0..self.ends.len() {
-            while self.ends[index].provider == provider
-                && let Some((_, frame)) = self.ends[index]
-                    .arrivals
-                    .pop_front_if(|(due, _)| *due <= now)
-            {
+            if self.ends[index].provider != provider {
+                continue;
+            }
+            while let Some(frame) = self.ends[index].next_arrival(now) {
                 self.arrive(index, frame);
                 count += 1;
             }
+            count += self.expire(index, now);
+        }
+        count
+    }
+
+    /// Lets go what was kept for a time. Returns the number of revocations that took effect.
+    fn expire(&mut self, index: usize, now: Instant) -> usize {
+        let end = &mut self.ends[index];
+        end.late_sends.retain(|free| *free > now);
+        end.late_keys.retain(|free| *free > now);
+        let mut count = 0;
+        let dying = |exposed: &Exposed| exposed.dies.is_some_and(|dies| dies <= now);
+        while let Some(at) = self.ends[index].exposures.iter().position(dying) {
+            let exposed = self.ends[index].exposures.swap_remove(at);
+            self.revoked(index, exposed);
+            count += 1;
         }
         count
     }
@@ -62,6 +81,10 @@ impl State {
         let end = &mut self.ends[index];
         end.peer = Some(from);
         end.depths = depths;
+        self.note(Record::Asked {
+            client: from,
+            server: queue_pair,
+        });
         let event = Event::ConnectRequest {
             queue_pair,
             listener,
@@ -108,7 +131,8 @@ impl State {
             Frame::Refused => {
                 self.end(index, Ended::Network(std::io::ErrorKind::ConnectionRefused));
             }
-            Frame::Work { sequence } => self.work(index, sequence),
+            Frame::Work(source) => self.work(index, source),
+            Frame::Piece(transfer) => self.piece(index, transfer),
             Frame::Done { sequence, result } => {
                 let end = &mut self.ends[index];
                 let Some(entry) = end.entry(sequence) else {
@@ -117,6 +141,11 @@ impl State {
                 entry.result = Some(result);
                 if matches!(entry.request.operation, Operation::Read(_)) {
                     end.reads_open -= 1;
+                }
+                if self.happens(self.faults.withheld_completions) {
+                    self.ends[index].withheld = true;
+                    let queue_pair = self.id(index);
+                    self.note(Record::Withheld { queue_pair });
                 }
                 self.complete(index);
             }
@@ -149,65 +178,202 @@ impl State {
         );
     }
 
-    /// Carries out a work request of the peer's.
-    fn work(&mut self, index: usize, sequence: u64) {
-        let queue_pair = self.id(index);
-        let peer = self.ends[index].peer.and_then(|peer| self.locate(peer));
-        let Some(peer) = peer else { return };
-        let [end, peer] = self
-            .ends
-            .get_disjoint_mut([index, peer])
-            .expect("two ends of one connection");
-        let Some(entry) = peer.entry(sequence) else {
+    /// Carries out a work request of the peer's, or begins to.
+    fn work(&mut self, index: usize, source: Source) {
+        let Some((operation, length)) = self.look_at(index, &source) else {
+            // The stream has a gap, and nothing behind it counts.
+            self.ends[index].gap = true;
             return;
         };
-        let local = &entry.request.local;
-        let length = scatter::length(local);
-        let outcome = match entry.request.operation {
+        if self.ends[index].gap {
+            return;
+        }
+        match operation {
             Operation::Send { invalidate, .. } => {
-                receive(end, length, invalidate).map(|mut buffer| {
-                    scatter::gather(local, &mut buffer);
-                    let length = u32::try_from(length).expect("fits a buffer");
-                    Some(Event::Received {
-                        queue_pair,
-                        buffer,
-                        length,
-                        invalidated: invalidate,
-                    })
-                })
+                if self.place_all(index) {
+                    self.message(index, &source, length, invalidate);
+                }
             }
             // Without bytes there is nothing to reach, so the key is not looked at
             // (RFC 5040 section 5.2).
-            Operation::Write(_) | Operation::Read(_) if length == 0 => Ok(None),
-            Operation::Write(to) => end.reach(to, length, Access::RemoteWrite).map(|memory| {
-                scatter::copy((local, 0), (memory.0, memory.1), length);
-                None
-            }),
-            Operation::Read(from) => end.reach(from, length, Access::RemoteRead).map(|memory| {
-                scatter::copy((memory.0, memory.1), (local, 0), length);
-                None
-            }),
-        };
-        match outcome {
-            Ok(event) => {
-                if let Some(event) = event {
-                    self.report(index, event);
-                }
-                self.send(
-                    index,
-                    Frame::Done {
-                        sequence,
-                        result: Ok(()),
-                    },
-                );
+            _ if length == 0 => self.done(index, &source),
+            Operation::Read(_) if self.happens(self.faults.refused_reads) => {
+                self.fail(index, &source, Fault::ReadKey, true);
             }
-            Err(fault) => self.fail(index, sequence, fault),
+            _ if self.faults.reorder => {
+                let pieces = self.pieces(length);
+                self.ends[index].transfers.push(Transfer {
+                    source,
+                    operation,
+                    pieces,
+                });
+            }
+            _ => match self.transfer(index, &source, operation, 0..length) {
+                Ok(true) => self.done(index, &source),
+                Ok(false) => {}
+                Err(fault) => self.fail(index, &source, fault, false),
+            },
         }
     }
 
-    /// Ends the connection for a fault of the peer's.
-    fn fail(&mut self, index: usize, sequence: u64, fault: Fault) {
-        if fault.work_error() != WorkError::Flushed {
+    /// What a work request of the peer's asks for, and its bytes; `None` if the peer has flushed
+    /// it.
+    fn look_at(&mut self, index: usize, source: &Source) -> Option<(Operation, usize)> {
+        match source {
+            Source::Carried(operation, bytes) => Some((*operation, bytes.len())),
+            Source::Queued(sequence) => {
+                let peer = self.ends[index].peer.and_then(|peer| self.locate(peer))?;
+                let request = &self.ends[peer].entry(*sequence)?.request;
+                Some((request.operation, scatter::length(&request.local)))
+            }
+        }
+    }
+
+    /// Moves a piece of a Write or Read.
+    fn piece(&mut self, index: usize, mut transfer: Transfer) {
+        let Some((_, range)) = transfer.pieces.pop() else {
+            return;
+        };
+        match self.transfer(index, &transfer.source, transfer.operation, range) {
+            Ok(true) if transfer.pieces.is_empty() => self.done(index, &transfer.source),
+            Ok(true) => self.ends[index].transfers.push(transfer),
+            Ok(false) => self.ends[index].gap = true,
+            Err(fault) => self.fail(index, &transfer.source, fault, false),
+        }
+    }
+
+    /// Places what is left of all Writes that have arrived. False if that ended the connection, or
+    /// some are lost.
+    fn place_all(&mut self, index: usize) -> bool {
+        let id = self.id(index);
+        let is_write = |transfer: &Transfer| matches!(transfer.operation, Operation::Write(_));
+        while let Some(at) = self.ends[index].transfers.iter().position(is_write) {
+            let transfer = self.ends[index].transfers.remove(at);
+            self.piece(index, transfer);
+            if self.locate(id).is_none() || self.ends[index].gap {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Moves these bytes of a Write or Read. False if the peer has flushed it meanwhile.
+    fn transfer(
+        &mut self,
+        index: usize,
+        source: &Source,
+        operation: Operation,
+        range: Range<usize>,
+    ) -> Result<bool, Fault> {
+        let (Operation::Write(remote) | Operation::Read(remote)) = operation else {
+            return Ok(true);
+        };
+        let to = RemoteAddress {
+            offset: remote.offset.wrapping_add(range.start as u64),
+            ..remote
+        };
+        let (start, length) = (range.start, range.len());
+        let place = match source {
+            Source::Carried(_, bytes) => {
+                let end = &mut self.ends[index];
+                let (memory, place) = end.reach(to, length, Access::RemoteWrite)?;
+                scatter::fill(memory, place, &bytes[range]);
+                place
+            }
+            Source::Queued(sequence) => {
+                let peer = self.ends[index].peer.and_then(|peer| self.locate(peer));
+                let Some(peer) = peer else { return Ok(false) };
+                let [end, peer] = self
+                    .ends
+                    .get_disjoint_mut([index, peer])
+                    .expect("two ends of one connection");
+                let Some(entry) = peer.entry(*sequence) else {
+                    return Ok(false);
+                };
+                let local = &entry.request.local;
+                if matches!(operation, Operation::Write(_)) {
+                    let (memory, place) = end.reach(to, length, Access::RemoteWrite)?;
+                    scatter::copy((local, start), (memory, place), length);
+                    place
+                } else {
+                    let (memory, place) = end.reach(to, length, Access::RemoteRead)?;
+                    scatter::copy((memory, place), (local, start), length);
+                    place
+                }
+            }
+        };
+        let (id, key, place) = (self.id(index), remote.key, place as u64);
+        self.note(if matches!(operation, Operation::Write(_)) {
+            Record::Placed {
+                to: id,
+                key,
+                place,
+                length,
+            }
+        } else {
+            Record::Fetched {
+                from: id,
+                key,
+                place,
+                length,
+            }
+        });
+        Ok(true)
+    }
+
+    /// Takes a message in.
+    fn message(&mut self, index: usize, source: &Source, length: usize, invalidate: Option<Key>) {
+        let queue_pair = self.id(index);
+        if self.happens(self.faults.missing_receives) {
+            return self.fail(index, source, Fault::NoReceive, true);
+        }
+        let mut buffer = match receive(&mut self.ends[index], length, invalidate) {
+            Ok(buffer) => buffer,
+            Err(fault) => return self.fail(index, source, fault, false),
+        };
+        match source {
+            Source::Carried(_, bytes) => buffer[..length].copy_from_slice(bytes),
+            Source::Queued(sequence) => {
+                let peer = self.ends[index].peer.and_then(|peer| self.locate(peer));
+                let entry = peer.and_then(|peer| self.ends[peer].entry(*sequence));
+                let entry = entry.expect("looked at before");
+                scatter::gather(&entry.request.local, &mut buffer);
+            }
+        }
+        self.note(Record::Sent {
+            to: queue_pair,
+            length,
+        });
+        self.report(
+            index,
+            Event::Received {
+                queue_pair,
+                buffer,
+                length: u32::try_from(length).expect("fits a buffer"),
+                invalidated: invalidate,
+            },
+        );
+        self.done(index, source);
+    }
+
+    /// Tells the peer that its work request succeeded, unless it has done with it.
+    fn done(&mut self, index: usize, source: &Source) {
+        if let Source::Queued(sequence) = *source {
+            self.send(
+                index,
+                Frame::Done {
+                    sequence,
+                    result: Ok(()),
+                },
+            );
+        }
+    }
+
+    /// Ends the connection for a fault of the peer's, or one that was `injected`.
+    fn fail(&mut self, index: usize, source: &Source, fault: Fault, injected: bool) {
+        if let Source::Queued(sequence) = *source
+            && fault.work_error() != WorkError::Flushed
+        {
             self.send(
                 index,
                 Frame::Done {
@@ -217,6 +383,11 @@ impl State {
             );
         }
         let terminate = fault.terminate();
+        self.note(Record::Fault {
+            queue_pair: self.id(index),
+            terminate,
+            injected,
+        });
         self.send(index, Frame::End(Ended::TerminateReceived(terminate)));
         self.end(index, Ended::TerminateSent(terminate));
     }

@@ -1,13 +1,14 @@
 //! One end of a connection: a queue pair's queues, exposures and arrivals.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Instant;
 
 use millrace_mempool::Buffer;
 
 use super::scatter;
 use crate::fabric::{
-    Access, Ended, Exposure, Key, PrivateData, QueuePairId, QueuePairLimits, ReadDepths,
+    Access, Ended, Exposure, Key, Operation, PrivateData, QueuePairId, QueuePairLimits, ReadDepths,
     RemoteAddress, Slices, Terminate, WorkError, WorkRequest,
 };
 
@@ -41,8 +42,10 @@ pub(super) enum Frame {
     },
     /// Nobody listens.
     Refused,
-    /// A work request of the peer's, which stays in its send queue meanwhile.
-    Work { sequence: u64 },
+    /// A work request of the peer's.
+    Work(Source),
+    /// The next piece of a work request of the peer's is due; the last one listed.
+    Piece(Transfer),
     /// What became of a work request of this end's.
     Done {
         sequence: u64,
@@ -50,6 +53,24 @@ pub(super) enum Frame {
     },
     /// The peer has ended, and this end ends too.
     End(Ended),
+}
+
+/// Where a work request of the peer's is.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// In its send queue, under this sequence number.
+    Queued(u64),
+    /// On its way, with its bytes: the peer has done with it.
+    Carried(Operation, Box<[u8]>),
+}
+
+/// A Write or Read of the peer's that has arrived and is not carried out wholly.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    pub source: Source,
+    pub operation: Operation,
+    /// What is still to be moved, and when.
+    pub pieces: Vec<(Instant, Range<usize>)>,
 }
 
 /// A work request in the send queue.
@@ -67,6 +88,8 @@ pub(super) struct Exposed {
     pub local: Slices,
     /// Invalidated by the peer, or about to be handed back.
     pub dead: bool,
+    /// When a revocation takes effect.
+    pub dies: Option<Instant>,
 }
 
 /// What an end can find wrong with the peer, and how a Terminate says it (RFC 5040 section 4.8,
@@ -125,7 +148,13 @@ pub(super) struct End {
     pub deadline: Option<Instant>,
     pub receives: VecDeque<Buffer>,
     pub exposures: Vec<Exposed>,
+    /// What arrives in the order of sending.
     pub arrivals: VecDeque<(Instant, Frame)>,
+    /// What arrives in any order.
+    pub loose: Vec<(Instant, Frame)>,
+    pub transfers: Vec<Transfer>,
+    /// Work of the peer's was lost, as the peer has ended.
+    pub gap: bool,
     pub send_queue: VecDeque<Entry>,
     /// Sequence number of the queue's first entry.
     pub first: u64,
@@ -135,6 +164,14 @@ pub(super) struct End {
     pub released: u64,
     /// RDMA Reads that have left and are not done.
     pub reads_open: u16,
+    /// Most of those at once, beside the depth.
+    pub reads_most: u16,
+    /// No completions are reported any more until the end.
+    pub withheld: bool,
+    /// When entries of the send queue are free that were taken by work that is done.
+    pub late_sends: Vec<Instant>,
+    /// The same for exposures.
+    pub late_keys: Vec<Instant>,
 }
 
 impl End {
@@ -150,11 +187,18 @@ impl End {
             receives: VecDeque::new(),
             exposures: Vec::new(),
             arrivals: VecDeque::new(),
+            loose: Vec::new(),
+            transfers: Vec::new(),
+            gap: false,
             send_queue: VecDeque::new(),
             first: 0,
             next: 0,
             released: 0,
             reads_open: 0,
+            reads_most: u16::MAX,
+            withheld: false,
+            late_sends: Vec::new(),
+            late_keys: Vec::new(),
         }
     }
 
@@ -165,10 +209,57 @@ impl End {
     pub fn send_room(&self) -> usize {
         let depth = self.limits.send_depth as usize;
         if self.is_open() {
-            depth.saturating_sub(self.send_queue.len())
+            depth.saturating_sub(self.send_queue.len() + self.late_sends.len())
         } else {
             0
         }
+    }
+
+    /// What arrives next, of all that is due.
+    pub fn next_arrival(&mut self, now: Instant) -> Option<Frame> {
+        let mut first = self.arrivals.front().map(|(due, _)| *due);
+        let loose = self.loose.iter().map(|(due, _)| *due).enumerate();
+        let loose = loose.min_by_key(|(_, due)| *due);
+        let earlier = |due: Instant, first: Option<Instant>| first.is_none_or(|first| due < first);
+        let loose = loose.filter(|(_, due)| earlier(*due, first));
+        first = loose.map(|(_, due)| due).or(first);
+        let pieces = self
+            .transfers
+            .iter()
+            .enumerate()
+            .flat_map(|(at, transfer)| {
+                let pieces = transfer.pieces.iter().enumerate();
+                pieces.map(move |(piece, (due, _))| ((at, piece), *due))
+            });
+        let piece = pieces.min_by_key(|(_, due)| *due);
+        let piece = piece.filter(|(_, due)| earlier(*due, first));
+        if let Some(((at, piece), due)) = piece {
+            if due > now {
+                return None;
+            }
+            let mut transfer = self.transfers.remove(at);
+            let last = transfer.pieces.len() - 1;
+            transfer.pieces.swap(piece, last);
+            return Some(Frame::Piece(transfer));
+        }
+        if first.is_none_or(|first| first > now) {
+            return None;
+        }
+        match loose {
+            Some((at, _)) => Some(self.loose.remove(at).1),
+            None => self.arrivals.pop_front().map(|(_, frame)| frame),
+        }
+    }
+
+    /// When something next falls due.
+    pub fn next_due(&self) -> Option<Instant> {
+        let loose = self.loose.iter().map(|(due, _)| *due);
+        let pieces = self.transfers.iter().flat_map(|transfer| &transfer.pieces);
+        let pieces = pieces.map(|(due, _)| *due);
+        let dying = self.exposures.iter().filter_map(|exposed| exposed.dies);
+        let late = self.late_sends.iter().chain(&self.late_keys).copied();
+        let all = loose.chain(pieces).chain(dying).chain(late);
+        all.chain(self.arrivals.front().map(|(due, _)| *due)).min()
     }
 
     pub fn entry(&mut self, sequence: u64) -> Option<&mut Entry> {

@@ -7,15 +7,23 @@
 //! [`super::Provider::next_deadline`] says when. Nothing else happens by chance: keys come from a
 //! seeded generator.
 //!
+//! With [`Faults`] set, things go wrong, and out of order where they may: what happens follows from
+//! the seed alone, so a run that found something can be had again. [`Network::take_log`] tells what
+//! happened.
+//!
 //! Beyond tests of this crate, it serves those of everything above the fabric.
 
 mod delivery;
 mod end;
+mod faults;
+mod log;
 mod network;
 mod pair;
 mod provider;
 mod scatter;
 
+pub use faults::{CERTAIN, Faults};
+pub use log::Record;
 pub use network::Network;
 pub use pair::Pair;
 pub use provider::Loopback;

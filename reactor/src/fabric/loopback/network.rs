@@ -11,10 +11,13 @@ use std::time::{Duration, Instant};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use super::end::{End, Frame, Phase};
+use super::end::{End, Exposed, Frame, Phase, Source};
+use super::faults::Faults;
+use super::log::Record;
 use super::provider::Loopback;
+use super::scatter;
 use crate::fabric::{
-    Ended, Event, Key, ListenerId, PrivateData, QueuePairId, QueuePairLimits, WorkError,
+    Ended, Event, Key, ListenerId, Operation, PrivateData, QueuePairId, QueuePairLimits, WorkError,
 };
 
 /// Joins the loopback providers of one thread. Clones are the same network.
@@ -29,13 +32,16 @@ impl Network {
         Self::with_seed(0)
     }
 
-    /// A network whose keys and offsets come from `seed`.
+    /// A network whose keys and offsets come from `seed`, and its [`Faults`] too.
     pub fn with_seed(seed: u64) -> Self {
         let state = State {
             clock: None,
             latency: Duration::ZERO,
             defer_revocations: false,
+            faults: Faults::default(),
             random: ChaCha8Rng::seed_from_u64(seed),
+            chaos: ChaCha8Rng::seed_from_u64(!seed),
+            log: None,
             next_port: 49152,
             providers: Vec::new(),
             ends: Vec::new(),
@@ -63,6 +69,35 @@ impl Network {
     pub fn set_defer_revocations(&self, defer: bool) {
         self.state.borrow_mut().defer_revocations = defer;
     }
+
+    /// What goes wrong from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.state.borrow_mut().faults = faults;
+    }
+
+    /// Begins to keep a log.
+    pub fn keep_log(&self) {
+        self.state.borrow_mut().log.get_or_insert_default();
+    }
+
+    /// What happened since the log was taken last, and when.
+    pub fn take_log(&self) -> Vec<(Instant, Record)> {
+        let log = &mut self.state.borrow_mut().log;
+        log.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Exposures alive, over all queue pairs.
+    pub fn exposures(&self) -> usize {
+        let state = self.state.borrow();
+        state.ends.iter().map(|end| end.exposures.len()).sum()
+    }
+
+    /// Queue pairs that have not ended.
+    pub fn queue_pairs(&self) -> usize {
+        let state = self.state.borrow();
+        let alive = |end: &&End| end.phase != Phase::Free;
+        state.ends.iter().filter(alive).count()
+    }
 }
 
 impl Default for Network {
@@ -82,7 +117,11 @@ pub(super) struct State {
     pub clock: Option<Instant>,
     pub latency: Duration,
     pub defer_revocations: bool,
+    pub faults: Faults,
     pub random: ChaCha8Rng,
+    /// Decides on faults.
+    pub chaos: ChaCha8Rng,
+    log: Option<Vec<(Instant, Record)>>,
     next_port: u16,
     pub providers: Vec<Port>,
     /// Of all providers; a queue pair's index is the place here.
@@ -125,6 +164,13 @@ impl State {
             + self.latency
     }
 
+    /// Keeps a log, if somebody wants one.
+    pub fn note(&mut self, record: Record) {
+        if let (Some(log), Some(clock)) = (&mut self.log, self.clock) {
+            log.push((clock, record));
+        }
+    }
+
     /// The place of a queue pair that has not ended, if it is this provider's.
     pub fn find(&self, provider: usize, queue_pair: QueuePairId) -> Option<usize> {
         let index = self.locate(queue_pair)?;
@@ -164,9 +210,20 @@ impl State {
     /// Sends to the other end, unless that has ended.
     pub fn send(&mut self, index: usize, frame: Frame) {
         let peer = self.ends[index].peer.and_then(|peer| self.locate(peer));
-        if let Some(peer) = peer {
-            let due = self.due();
-            self.ends[peer].arrivals.push_back((due, frame));
+        let Some(peer) = peer else { return };
+        let due = self.later();
+        // Outcomes may overtake: they are reported in order all the same. Errors may not, for the
+        // end follows them.
+        let loose = self.faults.reorder && matches!(frame, Frame::Done { result: Ok(()), .. });
+        let end = &mut self.ends[peer];
+        if loose {
+            end.loose.push((due, frame));
+        } else {
+            let due = end.arrivals.back().map_or(due, |(last, _)| due.max(*last));
+            end.arrivals.push_back((due, frame));
+        }
+        if self.happens(self.faults.resets) {
+            self.cut(index);
         }
     }
 
@@ -178,29 +235,49 @@ impl State {
             if sequence == end.released {
                 return;
             }
-            let ord = end.depths.ord;
+            let ord = end.depths.ord.min(end.reads_most);
             let reads_open = end.reads_open;
             let entry = end.entry(sequence).expect("not yet sent, so still queued");
-            if matches!(entry.request.operation, crate::fabric::Operation::Read(_)) {
+            let operation = entry.request.operation;
+            if matches!(operation, Operation::Read(_)) {
                 if ord == 0 {
                     entry.result = Some(Err(WorkError::NoReads));
                     end.next += 1;
                     self.complete(index);
                     continue;
                 }
-                if reads_open == ord {
+                if reads_open >= ord {
                     return;
                 }
                 end.reads_open += 1;
             }
             end.next += 1;
-            self.send(index, Frame::Work { sequence });
+            let is_read = matches!(operation, Operation::Read(_));
+            if !is_read && self.happens(self.faults.early_completions) {
+                self.send_early(index, sequence);
+            } else {
+                self.send(index, Frame::Work(Source::Queued(sequence)));
+            }
         }
+    }
+
+    /// Sends work and has done with it.
+    fn send_early(&mut self, index: usize, sequence: u64) {
+        let entry = self.ends[index].entry(sequence).expect("about to be sent");
+        let mut bytes = vec![0; scatter::length(&entry.request.local)];
+        scatter::gather(&entry.request.local, &mut bytes);
+        entry.result = Some(Ok(()));
+        let work = Source::Carried(entry.request.operation, bytes.into());
+        self.send(index, Frame::Work(work));
+        self.complete(index);
     }
 
     /// Reports work that is done, in the order of posting.
     pub fn complete(&mut self, index: usize) {
         let queue_pair = self.id(index);
+        if self.ends[index].withheld {
+            return;
+        }
         while let Some(&Some(result)) = self.ends[index]
             .send_queue
             .front()
@@ -217,8 +294,32 @@ impl State {
             let result = entry.result.unwrap_or(Err(WorkError::Flushed));
             self.pop(index, queue_pair, result);
         }
+        for exposed in std::mem::take(&mut self.ends[index].exposures) {
+            if exposed.dies.is_some() {
+                self.revoked(index, exposed);
+            }
+        }
+        let record = reason.clone();
         self.report(index, Event::Disconnected { queue_pair, reason });
+        self.note(Record::Ended {
+            queue_pair,
+            reason: record,
+        });
         self.release(index);
+    }
+
+    /// Reports that a revocation has taken effect.
+    pub fn revoked(&mut self, index: usize, exposed: Exposed) {
+        let queue_pair = self.id(index);
+        let (key, local) = (exposed.exposure.key, exposed.local);
+        self.report(
+            index,
+            Event::Revoked {
+                queue_pair,
+                key,
+                local,
+            },
+        );
     }
 
     /// Frees the place of a queue pair without a word.
@@ -239,6 +340,10 @@ impl State {
             return;
         };
         end.first += 1;
+        if self.happens(self.faults.late_slots) {
+            let free = self.later();
+            self.ends[index].late_sends.push(free);
+        }
         let request = entry.request;
         if request.signalled || result.is_err() {
             let (token, local) = (request.token, request.local);

@@ -124,10 +124,13 @@ impl Provider for Loopback {
         let index = state.add(self.index, Phase::Connecting, limits);
         state.ends[index].deadline = Some(now + PATIENCE);
         let from = state.id(index);
-        let due = state.due();
-        match state.listener(address) {
+        let due = state.later();
+        let refused = state.happens(state.faults.refused_connections);
+        match state.listener(address).filter(|_| !refused) {
             Some((provider, listener)) => {
                 let peer = state.ephemeral();
+                let requests = &state.providers[provider].requests;
+                let due = requests.back().map_or(due, |last| due.max(last.due));
                 let request = Request {
                     due,
                     from,
@@ -272,7 +275,7 @@ impl Provider for Loopback {
             return Err((ExposeError::Closed, local));
         };
         let end = &state.ends[index];
-        if end.exposures.len() >= end.limits.exposures as usize {
+        if end.exposures.len() + end.late_keys.len() >= end.limits.exposures as usize {
             return Err((ExposeError::Full, local));
         }
         let length = u32::try_from(scatter::length(&local)).expect("below 4 GiB");
@@ -287,6 +290,7 @@ impl Provider for Loopback {
             access,
             local,
             dead: false,
+            dies: None,
         });
         Ok(exposure)
     }
@@ -303,19 +307,32 @@ impl Provider for Loopback {
         let Some(found) = found else {
             return Revoked::Unknown;
         };
-        let Exposed { local, dead, .. } = exposures.swap_remove(found);
-        if state.defer_revocations && !dead {
-            state.report(
-                index,
-                Event::Revoked {
-                    queue_pair,
-                    key,
-                    local,
-                },
-            );
+        if exposures[found].dies.is_some() {
             return Revoked::Later;
         }
-        Revoked::Now(local)
+        let dead = exposures[found].dead;
+        if !dead && state.happens(state.faults.late_revocations) {
+            state.ends[index].exposures[found].dies = Some(state.later());
+            return Revoked::Later;
+        }
+        let exposed = state.ends[index].exposures.swap_remove(found);
+        if state.happens(state.faults.late_slots) {
+            let free = state.later();
+            state.ends[index].late_keys.push(free);
+        }
+        if state.defer_revocations && !dead {
+            state.revoked(index, exposed);
+            return Revoked::Later;
+        }
+        Revoked::Now(exposed.local)
+    }
+
+    fn limit_reads(&mut self, queue_pair: QueuePairId, reads: u16) {
+        let state = &mut *self.state.borrow_mut();
+        if let Some(index) = state.find(self.index, queue_pair) {
+            state.ends[index].reads_most = reads;
+            state.pump(index);
+        }
     }
 
     fn close(&mut self, queue_pair: QueuePairId) {
@@ -343,9 +360,11 @@ impl Provider for Loopback {
         let now = state.set_clock(now);
         let delivered = state.deliver(self.index, now);
         state.advance(self.index, now);
-        let reported = &mut state.providers[self.index].events;
-        let count = reported.len().min(events.capacity() - events.len());
-        events.extend(reported.drain(..count));
+        let reported = state.providers[self.index].events.len();
+        let count = reported.min(events.capacity() - events.len());
+        for _ in 0..count {
+            events.extend(state.next_event(self.index));
+        }
         delivered + count
     }
 
@@ -380,11 +399,7 @@ impl Provider for Loopback {
         let dues = ends.flat_map(|end| {
             let closable = end.phase == Phase::Closing && end.send_queue.is_empty();
             let close = state.clock.filter(|_| closable);
-            [
-                end.arrivals.front().map(|(due, _)| *due),
-                end.deadline,
-                close,
-            ]
+            [end.next_due(), end.deadline, close]
         });
         dues.chain([requests]).flatten().min()
     }

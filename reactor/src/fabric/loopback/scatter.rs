@@ -16,6 +16,21 @@ pub(super) fn gather(from: &[Slice], to: &mut [u8]) {
     }
 }
 
+/// Copies all of `from` to place `to_at` of a list.
+///
+/// # Panics
+/// If the list ends before.
+pub(super) fn fill(to: &[Slice], mut to_at: usize, mut from: &[u8]) {
+    for slice in to {
+        let skip = to_at.min(slice.len());
+        to_at -= skip;
+        let step = from.len().min(slice.len() - skip);
+        slice.copy_from(skip, &from[..step]);
+        from = &from[step..];
+    }
+    assert!(from.is_empty(), "enough room");
+}
+
 /// Copies `length` bytes from place `from_at` of one list to place `to_at` of another.
 ///
 /// # Panics
@@ -49,7 +64,7 @@ pub(super) fn copy(
 mod tests {
     use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
 
-    use super::{copy, gather, length};
+    use super::{copy, fill, gather, length};
 
     fn cut(pool: &Pool, bytes: &[u8], lengths: &[usize]) -> Vec<Slice> {
         let mut start = 0;
@@ -77,6 +92,9 @@ mod tests {
                 gather(&to, &mut bytes);
                 assert_eq!(&bytes, b"...23456789.");
                 copy((&from, 0), (&to, 0), 0);
+                fill(&to, 4, b"abcdefg");
+                gather(&to, &mut bytes);
+                assert_eq!(&bytes, b"...2abcdefg.");
             }
         }
     }
