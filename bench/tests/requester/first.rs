@@ -1,10 +1,15 @@
 //! What differs in version one alone: a connection begins with a call of its owner's, and private
 //! data lets the server invalidate any key.
 
-use millrace_bench::requester::{Call, Settings, State};
-use millrace_wire::nfs3::{Procedure, ReadArguments};
+use std::collections::HashSet;
 
-use crate::support::{Peer, Raw, handle, message, settings, stale, success};
+use millrace_bench::requester::{Call, Settings};
+use millrace_reactor::fabric::Key;
+use millrace_wire::nfs3::Procedure;
+
+use crate::chunk::chunky;
+use crate::security::{everything, segments};
+use crate::support::{Peer, Raw, Step, message, settings, stale, success};
 
 #[test]
 fn rr1_cred_12_one_call_of_at_most_1024_bytes_until_the_first_reply() {
@@ -57,32 +62,34 @@ fn rr1_cred_28_a_new_connection_begins_with_one_call() {
 }
 
 #[test]
-fn remote_invalidation_of_any_key_or_none_is_coped_with() {
-    let mut raw = Raw::open(settings(), Peer::default(), 8);
-    for invalidate in [None, Some(0), Some(1)] {
-        let room = [raw.memory(8192), raw.memory(8192)];
-        let arguments = ReadArguments {
-            file: handle(),
-            offset: 0,
-            count: 16384,
-        };
-        let call = Call::nfs3(1, Procedure::Read, arguments, 0);
-        raw.submit(&call.with_sinks(&[&room]));
+fn rr1_sec_13_none_or_any_handle_of_the_call_may_be_invalidated() {
+    for which in 0..4_usize {
+        let mut raw = Raw::open(chunky(), Peer::default(), 8);
+        everything(&mut raw, 1);
         let call = raw.next();
-        let segments = call.writes[0].clone();
-        let key = invalidate.map(|at: usize| millrace_reactor::fabric::Key(segments[at].handle));
-        let reply = message(
-            call.xid,
-            8,
-            &call.writes,
-            None,
-            Some(&success(call.xid, &stale())),
-        );
-        raw.send_with(&reply, key);
-        assert_eq!(raw.done.len(), 1);
-        raw.done.clear();
-        drop(room);
+        let offered = segments(&call);
+        assert_eq!(offered.len(), 3);
+        let invalidated = which.checked_sub(1).map(|at| Key(offered[at].handle));
+        let rpc = success(call.xid, &stale());
+        let reply = message(call.xid, 8, &[], None, Some(&rpc));
+        raw.send_with(&reply, invalidated);
+        assert!(raw.done[0].result.is_ok(), "{which}");
+        assert_eq!(raw.connection.counters().invalidated, u64::from(which > 0));
+        // The others were not left to the server.
+        let revoked: HashSet<_> = raw
+            .steps()
+            .iter()
+            .filter_map(|step| match step {
+                Step::Revoke(key) => Some(key.0),
+                _ => None,
+            })
+            .collect();
+        for segment in &offered {
+            assert!(revoked.contains(&segment.handle));
+        }
+        raw.getattr(2);
+        let call = raw.next();
+        raw.answer(&call, 8, &stale());
+        assert_eq!(raw.tokens(), [1, 2]);
     }
-    assert_eq!(raw.connection.counters().invalidated, 2);
-    assert_eq!(raw.connection.state(), &State::Ready);
 }

@@ -15,6 +15,8 @@ mod pad;
 mod property;
 #[path = "../requester/reverse.rs"]
 mod reverse;
+#[path = "../requester/security.rs"]
+mod security;
 #[allow(unused, reason = "read chunks in replies are of version one only")]
 #[path = "../requester/support/mod.rs"]
 mod support;

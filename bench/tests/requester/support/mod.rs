@@ -138,6 +138,7 @@ impl Raw {
             trace: Rc::clone(&trace),
             invalidates: true,
             next_key: None,
+            holds_on: false,
         };
         let now = Instant::now();
         let connection = Connection::connect(&mut client, &client_pool, address, settings, now)

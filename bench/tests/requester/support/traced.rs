@@ -25,6 +25,7 @@ pub enum Step {
         pieces: usize,
         invalidate: Option<Key>,
     },
+    Close,
     Other,
 }
 
@@ -37,6 +38,8 @@ pub struct Traced {
     pub invalidates: bool,
     /// The key of the next exposure, whatever the provider says.
     pub next_key: Option<Key>,
+    /// Keys cannot be revoked.
+    pub holds_on: bool,
 }
 
 impl Traced {
@@ -116,15 +119,20 @@ impl Provider for Traced {
     }
     fn revoke(&mut self, id: QueuePairId, key: Key) -> Revoked {
         self.note(Step::Revoke(key));
+        if self.holds_on {
+            return Revoked::Unknown;
+        }
         self.inner.revoke(id, key)
     }
     fn limit_reads(&mut self, id: QueuePairId, reads: u16) {
         self.inner.limit_reads(id, reads);
     }
     fn close(&mut self, id: QueuePairId) {
+        self.note(Step::Close);
         self.inner.close(id);
     }
     fn abort(&mut self, id: QueuePairId) {
+        self.note(Step::Close);
         self.inner.abort(id);
     }
     fn poll(&mut self, now: Instant, events: &mut Vec<Event>) -> usize {
