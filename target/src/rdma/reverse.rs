@@ -283,7 +283,11 @@ impl<'a, S> Credit<'a, S> {
         };
         if let Some(wait) = wait {
             let given = wait.await.is_ok();
-            credit.held = if given { Holding::Credit } else { Holding::Nothing };
+            credit.held = if given {
+                Holding::Credit
+            } else {
+                Holding::Nothing
+            };
             given.then_some(credit)
         } else {
             Some(credit)
