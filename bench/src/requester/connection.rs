@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use millrace_mempool::{Class, Pool};
+use millrace_mempool::{Class, Pool, Slice};
 use millrace_reactor::fabric::{
     ConnectParameters, Ended, Provider, QueuePairId, QueuePairLimits, ReadDepths, WorkRequest,
 };
@@ -14,6 +14,7 @@ use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpcrdma::{Lists, MIN_INLINE, ReadSegment, Rules, Segment, Version, Versions};
 
 use super::call::{CallError, CallId};
+use super::ccp::Configuration;
 use super::deliver::Sink;
 use super::fetch::Fetches;
 use super::negotiate::Negotiation;
@@ -77,6 +78,8 @@ pub struct Counters {
     pub exposed: u64,
     /// Calls in each form: inline, chunked, long.
     pub forms: [u64; 3],
+    /// Inline calls sent as RDMA_MSGP.
+    pub padded: u64,
     /// Replies with read chunks.
     pub read_chunk_replies: u64,
     /// RDMA Reads of the server's memory.
@@ -117,6 +120,10 @@ pub struct Connection {
     pub(super) own_xids: u32,
     pub(super) reverse: Reverse,
     pub(super) extensions: Extensions,
+    /// The exchange of limits, and what came of it.
+    pub(super) configuration: Configuration,
+    /// Zeros for alignment, if calls may be padded.
+    pub(super) zeros: Option<Slice>,
     pub(super) state: State,
     pub(super) depths: ReadDepths,
     pub(super) send_limit: usize,
@@ -187,6 +194,8 @@ impl Connection {
             own_xids: seed ^ (1 << 31),
             reverse: Reverse::default(),
             extensions: Extensions::default(),
+            configuration: Configuration::default(),
+            zeros: None,
             state: State::Connecting,
             depths: ReadDepths::default(),
             send_limit: MIN_INLINE,
@@ -248,6 +257,8 @@ impl Connection {
         self.peer = None;
         self.extensions.forget();
         self.choose_version(now);
+        self.begin_configuration();
+        self.prepare_padding();
         self.window = Window::new(self.settings.credits);
         if self.settings.expect_read_chunks || self.counters.read_chunk_replies > 0 {
             self.window.keep_room();
@@ -307,6 +318,19 @@ impl Connection {
         self.settings.keep_calls
     }
 
+    /// The server's limits on this connection, if it told them by the connection configuration
+    /// protocol (RFC 5666 section 6).
+    #[must_use]
+    pub const fn configured(&self) -> Option<millrace_wire::ccp::Limits> {
+        self.configuration.limits()
+    }
+
+    /// The channel bindings given in [`Settings::channel_bindings`].
+    #[must_use]
+    pub fn channel_bindings(&self) -> Option<&[u8]> {
+        self.settings.channel_bindings.as_deref()
+    }
+
     /// Read depths in force.
     #[must_use]
     pub const fn depths(&self) -> ReadDepths {
@@ -354,6 +378,8 @@ impl Connection {
             reply_segments: self.settings.reply_segments,
             chunk_above: self.settings.chunk_above,
             long_calls: self.settings.long_calls,
+            whole: self.settings.identity.protects(),
+            read_chunks: self.configuration.allows_read_chunks(),
         }
     }
 
@@ -387,7 +413,9 @@ impl Connection {
             return;
         }
         self.negotiation.expire(now);
-        let mut next = self.negotiation.deadline();
+        self.configuration.expire(now);
+        let deadlines = [self.negotiation.deadline(), self.configuration.deadline()];
+        let mut next = deadlines.into_iter().flatten().min();
         for index in 0..self.slots.len() as u32 {
             let slot = &self.slots[index as usize];
             let waits = slot.may_be_given_up() && slot.owner == Owner::Waits;

@@ -179,6 +179,8 @@ impl Connection {
                 };
                 if self.negotiation.awaits(answer.xid) {
                     self.on_version(provider, answer.credits, error, sink);
+                } else if self.configuration.awaits(answer.xid) {
+                    self.on_configuration(&answer.header);
                 } else if !error
                     .is_some_and(|error| self.on_option_error(answer.xid, answer.credits, error))
                 {

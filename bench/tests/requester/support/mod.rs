@@ -108,6 +108,7 @@ impl Raw {
         let mut client = Traced {
             inner: network.provider(),
             trace: Rc::clone(&trace),
+            holds_on: false,
         };
         let now = Instant::now();
         let connection = Connection::connect(&mut client, &client_pool, address, settings, now)
