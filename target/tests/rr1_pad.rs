@@ -138,7 +138,7 @@ fn rr1_pad_13_a_reply_chunk_holds_the_whole_stream_with_pads() {
     ] {
         let xid = nfs.xid();
         let rpc = nfs_message(xid, procedure, &arguments);
-        let inline_reply = parse(&nfs.world.exchange(0, &support::message::plain(&rpc)));
+        let inline_reply = parse(&nfs.world.exchange(0, &message::plain(&rpc)));
         // The same through a Reply chunk, from a client that takes little inline.
         let mut long_reply = long_reply(&mut nfs, &rpc, inline_reply.message.len());
         // Time of access is the one thing that the first call changed.

@@ -1,6 +1,8 @@
 //! The rules on chunks, long messages, pads, credits and security are those of version one, so its
 //! tests run here with headers of version two (version two draft sections 3, 5.2, 6 and 7).
 
+#![allow(clippy::duplicate_mod)] // Each of them has the support as a module of its own.
+
 mod support;
 
 #[path = "rr1_chunk.rs"]
