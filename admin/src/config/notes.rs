@@ -1,6 +1,6 @@
 //! What a valid configuration means that an operator may not expect.
 
-use super::{ByteSize, Config};
+use super::{ByteSize, Config, Fabric};
 
 /// Bytes that every peer of version 2 takes in one message.
 const TWO_INLINE: u64 = 4096;
@@ -28,6 +28,16 @@ impl Config {
                  that ask keep the sizes of their private data"
                     .to_owned(),
             );
+        }
+        if !self.rpcrdma.versions.contains(&1) {
+            let classic = |fabric: &&Fabric| fabric.is_classic(self.rpcrdma.read_chunk_replies);
+            for fabric in self.fabric.iter().filter(classic) {
+                notes.push(format!(
+                    "rpcrdma.read_chunk_replies: version 1 is not served, and version 2 has no \
+                     such replies; nothing comes of it on {}",
+                    fabric.listen
+                ));
+            }
         }
         if self.exports.is_empty() {
             notes.push("exports: there are none, so clients find nothing to mount".to_owned());

@@ -25,6 +25,19 @@ use crate::call::Broken;
 /// Most segments, each with a key of its own, that one reply is exposed in.
 pub const SEGMENTS_MAX: usize = 8;
 
+/// Most keys of a connection on which `replies` may be exposed.
+#[must_use]
+pub const fn keys_most(replies: u32) -> u32 {
+    replies.saturating_mul(SEGMENTS_MAX as u32)
+}
+
+/// Most receives that such a connection keeps for RDMA_DONE: for the replies that are exposed, and
+/// as many whose window has passed.
+#[must_use]
+pub const fn dones_most(replies: u32) -> u32 {
+    replies.saturating_mul(2)
+}
+
 /// What a reply was exposed as, in order.
 pub type Segments = ArrayVec<Exposure, SEGMENTS_MAX>;
 
@@ -99,6 +112,13 @@ impl Exposures {
         self.on
     }
 
+    /// Replies that are exposed, those that are about to leave included.
+    #[must_use]
+    pub fn open_replies(&self) -> u32 {
+        // Bounded by the configuration's bound on entries.
+        self.table.borrow().entries.len() as u32
+    }
+
     /// Replies that were sent with read chunks and await RDMA_DONE. One that is being prepared is
     /// not among them until it is sent.
     #[must_use]
@@ -114,8 +134,7 @@ impl Exposures {
         if !self.on {
             return 0;
         }
-        // Bounded by the configuration's bound on entries.
-        self.table.borrow().entries.len() as u32 + self.late.get()
+        self.open_replies() + self.late.get()
     }
 
     /// Waits in line, first come first served, until `enough` holds. It is looked at when nobody

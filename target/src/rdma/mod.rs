@@ -30,7 +30,7 @@ pub use budget::{ExposureBudget, ExposureLimits};
 pub use connection::{Connection, Fabric, Request};
 pub use counters::ConnectionCounters;
 pub use desk::{Arrived, Desk};
-pub use exposures::{Exposing, Exposures};
+pub use exposures::{Exposing, Exposures, dones_most, keys_most};
 pub use request::work;
 pub use responder::{FabricSlot, Responder};
 pub use settings::{Inline, Settings};

@@ -23,6 +23,8 @@ pub struct ConnectionReport {
     pub granted: u32,
     /// Calls in service.
     pub in_service: u32,
+    /// Replies exposed to it.
+    pub exposures: u32,
     /// Calls received.
     pub calls: u64,
     /// Bytes fetched from it by RDMA Reads.
@@ -60,6 +62,7 @@ pub fn of(connection: &Connection, now: Instant) -> ConnectionReport {
             .limit(connection.version().unwrap_or(Version::One)),
         granted,
         in_service,
+        exposures: connection.exposures.open_replies(),
         calls: counters.calls.get(),
         fetched: counters.read_bytes.get(),
         placed: counters.written_bytes.get(),

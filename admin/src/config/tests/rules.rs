@@ -382,6 +382,27 @@ fn reactor_pool_and_flow_rules() {
             "1 to 1024",
         ),
         (
+            "flow:\n  max_client_exposures: 0\n",
+            2,
+            25,
+            "flow.max_client_exposures",
+            "1 to 1048576",
+        ),
+        (
+            "flow:\n  max_total_exposures: 1048577\n",
+            2,
+            24,
+            "flow.max_total_exposures",
+            "1 to 1048576",
+        ),
+        (
+            "flow:\n  max_exposed_bytes: 1MiB\n",
+            2,
+            22,
+            "flow.max_exposed_bytes",
+            "2MiB to 1024GiB",
+        ),
+        (
             "flow:\n  done_window: 0s\n",
             2,
             16,
@@ -426,10 +447,10 @@ fn rpcrdma_rules() {
         ("inline: 0", 11, "inline", "1KiB to 256KiB"),
         ("inline: 257KiB", 11, "inline", "1KiB to 256KiB"),
         (
-            "read_chunk_replies: on",
+            "read_chunk_replies: 1",
             23,
             "read_chunk_replies",
-            "not served by this version yet",
+            "expected",
         ),
         ("padding: maybe", 12, "padding", "`on`"),
     ] {
