@@ -388,6 +388,7 @@ impl Connection {
             chunk_above: self.settings.chunk_above,
             long_calls: self.settings.long_calls,
             whole: self.settings.identity.protects(),
+            offer_results: self.settings.offer_results,
             read_chunks: self.configuration.allows_read_chunks(),
         }
     }

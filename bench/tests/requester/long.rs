@@ -235,6 +235,7 @@ fn rr1_long_24_forms_are_tried_in_order() {
         chunk_above: usize::MAX,
         long_calls: false,
         whole: false,
+        offer_results: true,
         read_chunks: true,
     };
     let form = |message, length| {

@@ -32,7 +32,7 @@ proptest! {
         chunk_above in prop::sample::select(vec![0, 500, usize::MAX]),
     ) {
         let limits =
-            Limits { shortest: SHORTEST, send, receive, segments, reply_segments: 1, chunk_above, long_calls: false, whole: false, read_chunks: true };
+            Limits { shortest: SHORTEST, send, receive, segments, reply_segments: 1, chunk_above, long_calls: false, whole: false, offer_results: true, read_chunks: true };
         let shape = Shape {
             message,
             items: items.iter().copied().collect(),
