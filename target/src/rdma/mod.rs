@@ -22,6 +22,7 @@ mod pull;
 mod receives;
 mod request;
 mod responder;
+pub mod reverse;
 mod settings;
 mod shared;
 mod shortage;
