@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -52,10 +52,20 @@ impl Network {
         }
     }
 
-    /// A new provider on this network.
+    /// A new provider on this network, which connects from 127.0.0.1.
     pub fn provider(&self) -> Loopback {
+        self.provider_at(Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// A new provider on this network, which connects from this address.
+    pub fn provider_at(&self, source: IpAddr) -> Loopback {
         let mut state = self.state.borrow_mut();
-        state.providers.push(Port::default());
+        state.providers.push(Port {
+            source,
+            events: VecDeque::new(),
+            requests: VecDeque::new(),
+            listeners: Vec::new(),
+        });
         Loopback::new(Rc::clone(&self.state), state.providers.len() - 1)
     }
 
@@ -130,8 +140,9 @@ pub(super) struct State {
 }
 
 /// What belongs to one provider.
-#[derive(Default)]
 pub(super) struct Port {
+    /// Where it connects from.
+    pub source: IpAddr,
     pub events: VecDeque<Event>,
     pub requests: VecDeque<Request>,
     pub listeners: Vec<Option<Listener>>,
@@ -386,8 +397,8 @@ impl State {
     }
 
     /// An address for the connecting side.
-    pub fn ephemeral(&mut self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.take_port()).into()
+    pub fn ephemeral(&mut self, provider: usize) -> SocketAddr {
+        (self.providers[provider].source, self.take_port()).into()
     }
 
     fn take_port(&mut self) -> u16 {
