@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use millrace_admin::config::{self, Config};
@@ -118,6 +118,8 @@ struct Plan {
     clients: Clients,
     flow: FlowClients,
     exposures: Arc<ExposureBudget>,
+    /// What the port mapper tells over RDMA, once it is known.
+    offers: Option<Arc<OnceLock<Offers>>>,
     /// How many reactors there are, and which of them this is.
     reactors: usize,
     index: usize,
@@ -150,6 +152,7 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
         clients: Clients::default(),
         flow: FlowClients::new(cores.len()),
         exposures: Arc::default(),
+        offers: (config.rpc.rpcbind == config::Rpcbind::Embedded).then(Arc::default),
         reactors: cores.len(),
         index: 0,
         registry,
@@ -289,6 +292,10 @@ fn spawn(
         let programs = shared.programs.clone();
         let (tcp, rpc) = tcp(&plan, context, &shared.pool, programs)?;
         let offers = Offers::of_service(rpc, &fabric);
+        if let (0, Some(everywhere)) = (plan.index, &plan.offers) {
+            // The first reactor, which listens, is built before the others.
+            let _ = everywhere.set(offers.clone());
+        }
         let rpcbind = rpcbind(&plan, context, &shared.pool, offers)?;
         let parts = ReactorParts {
             pool: shared.pool.gauges(),
@@ -325,6 +332,10 @@ fn shared(plan: &Plan) -> Result<Rc<Shared<Programs>>, BuildError> {
     let exports = Exports::new(plan.exports.iter().cloned())?;
     let key = HandleKey::new(&plan.key);
     let programs = dispatch::Service::new(exports, key, plan.replay.clone(), plan.clients.clone());
+    let programs = match &plan.offers {
+        Some(offers) => programs.with_rpcbind(Arc::clone(offers)),
+        None => programs,
+    };
     let settings = settings(config);
     let clock = Clock::new(Instant::now());
     let class = settings.receive_class();
