@@ -115,6 +115,9 @@ impl Provider for Uncounted {
     fn revoke(&mut self, id: QueuePairId, key: Key) -> Revoked {
         counting(false, || self.0.revoke(id, key))
     }
+    fn limit_reads(&mut self, id: QueuePairId, reads: u16) {
+        self.0.limit_reads(id, reads);
+    }
     fn close(&mut self, id: QueuePairId) {
         self.0.close(id);
     }

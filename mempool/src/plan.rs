@@ -59,6 +59,12 @@ impl Extent {
         };
         Some((start, bytes / class.size()))
     }
+
+    /// Buffers of `class` that could be taken, if no other class took any.
+    pub fn room(&self, class: Class) -> usize {
+        let unit = class.size().max(CARVE_UNIT);
+        (self.high - self.low) / unit * (unit / class.size())
+    }
 }
 
 #[cfg(test)]

@@ -75,6 +75,14 @@ impl Pool {
         Arc::clone(&self.inner.gauges)
     }
 
+    /// Buffers of a class that exist, lent or free, and those that could still be cut if no other
+    /// class took the memory first.
+    pub fn attainable(&self, class: Class) -> u64 {
+        let state = self.inner.state.borrow();
+        let room: usize = state.extents.iter().map(|extent| extent.room(class)).sum();
+        self.inner.gauges.class(class).capacity() + room as u64
+    }
+
     /// Bytes of the pages under the memory that the pool began with.
     pub fn page_size(&self) -> usize {
         let state = self.inner.state.borrow();

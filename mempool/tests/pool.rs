@@ -230,3 +230,17 @@ fn debug_builds_notice_writes_to_free_memory() {
     unsafe { stale.write(1) };
     let _ = pool.try_acquire(Class::Control);
 }
+
+#[test]
+fn what_is_attainable_is_what_there_is_and_what_can_be_cut() {
+    let registry = Registry::new(HugepagePolicy::Off);
+    let pool = Pool::new(&registry, PoolConfig { bytes: 4 << 20 }).unwrap();
+    let gauges = pool.gauges();
+    for class in [Class::Control, Class::Large, Class::Medium] {
+        let attainable = pool.attainable(class);
+        assert!(attainable >= gauges.class(class).capacity());
+        let taken: Vec<_> = std::iter::from_fn(|| pool.try_acquire(class)).collect();
+        assert_eq!(taken.len() as u64, attainable);
+        assert_eq!(pool.attainable(class), attainable);
+    }
+}

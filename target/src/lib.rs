@@ -8,6 +8,7 @@ pub mod call;
 pub mod counters;
 pub mod dispatch;
 pub mod exports;
+pub mod flow;
 pub mod handle;
 pub mod mount3;
 pub mod nfs3;

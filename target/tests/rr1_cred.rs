@@ -11,7 +11,7 @@ use millrace_wire::rpcrdma::CallChunks;
 use support::message::{
     PROGRAM, check_chunk_error, inline, is_chunk_error, long, parse, plain, reads, rpc, word, words,
 };
-use support::raw::{Options, Stated, World};
+use support::raw::{Options, World};
 use support::script::{Plan, Script};
 use support::served::Nfs;
 
@@ -137,54 +137,36 @@ fn rr1_cred_05_a_falling_grant_covers_calls_sent_under_the_old_one() {
 
 #[test]
 fn rr1_cred_11_replies_leave_however_empty_the_pool() {
-    // As many connections as come to stand in the smallest pool, all wishing for everything.
     let options = Options {
         pool: 2 << 20,
-        settings: Settings::new(4096, 4096, 1 << 20, true),
         ..Options::default()
     };
     let (mut world, script) = scripted(Plan::default(), options);
     let mut clients = vec![0];
-    loop {
-        let client = world.connect_with(Stated {
-            receives: 100,
-            ..Stated::default()
-        });
-        if !world.is_open(client) {
-            break;
-        }
-        clients.push(client);
-        if clients.len() == 20 {
-            // From here on there is less and less for newcomers.
-            for _ in 0..3 {
-                world.exchange(0, &wishing(1, 10));
-            }
-        }
+    for _ in 0..4 {
+        clients.push(world.connect());
     }
-    let mut xid = 0;
-    for _ in 0..3 {
-        for &client in &clients {
-            xid += 1;
-            let reply = world.exchange(client, &wishing(xid, 4096));
-            assert_eq!(parse(&reply).xid, xid);
-        }
-    }
-    assert!(clients.len() > 10, "{} connections", clients.len());
-    let control = world.shared.pool.gauges();
-    let control = control.class(Class::Control);
-    assert!(control.in_use() + 2 >= control.capacity(), "{control:?}");
-    // Every connection uses its whole grant, of at least one, at the same time.
-    script.plan(held());
-    let mut expected = Vec::new();
-    let connections = world.connections();
     for &client in &clients {
-        let (_, granted, _) = connections[client].credits();
-        assert!(granted >= 1);
-        for _ in 0..granted {
+        assert!(world.is_open(client));
+        world.exchange(client, &wishing(1, 4));
+    }
+    // All that is left but the one buffer that goes from reply to reply.
+    let mut taken: Vec<_> =
+        std::iter::from_fn(|| world.shared.pool.try_acquire(Class::Control)).collect();
+    taken.pop();
+    let mut xid = 0;
+    for &client in &clients {
+        xid += 1;
+        let reply = world.exchange(client, &wishing(xid, 4096));
+        assert_eq!((word(&reply, 0), word(&reply, 2)), (xid, 1));
+    }
+    // Every connection uses all that it was ever granted at the same time.
+    script.plan(held());
+    for &client in &clients {
+        for _ in 0..3 {
             xid += 1;
             world.post(client, &wishing(xid, 4096));
         }
-        expected.push(granted as usize);
     }
     world.settle();
     let gauges = world.shared.pool.gauges();
@@ -193,10 +175,11 @@ fn rr1_cred_11_replies_leave_however_empty_the_pool() {
         script.release(1);
         world.settle();
     }
-    for (&client, &expected) in clients.iter().zip(&expected) {
-        assert_eq!(world.received(client).len(), expected);
+    for &client in &clients {
+        assert_eq!(world.received(client).len(), 3);
         assert!(world.is_open(client));
     }
+    drop(taken);
     world.check_clean();
 }
 

@@ -163,6 +163,17 @@ pub struct Fabric {
     /// The MPA CRC; a matter of `iwarp` alone, `None` for other providers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crc: Option<CrcPolicy>,
+    /// Classic mode of the connections to this listener; that of [`Rpcrdma`] if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_chunk_replies: Option<Switch>,
+}
+
+impl Fabric {
+    /// Whether its connections are in classic mode, where `default` is what
+    /// [`Rpcrdma::read_chunk_replies`] says.
+    pub fn is_classic(&self, default: Switch) -> bool {
+        self.read_chunk_replies.unwrap_or(default).is_on()
+    }
 }
 
 impl Default for Fabric {
@@ -171,6 +182,7 @@ impl Default for Fabric {
             provider: Provider::Iwarp,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 20049)),
             crc: Some(CrcPolicy::Auto),
+            read_chunk_replies: None,
         }
     }
 }
@@ -243,10 +255,10 @@ pub enum Rpcbind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rpcrdma {
-    /// Protocol versions answered.
+    /// Protocol versions answered: one or both of 1 and 2.
     pub versions: Vec<u32>,
     /// Size of a receive buffer, the inline threshold announced to the peer; a whole number of
-    /// KiB from 1 to 256.
+    /// KiB from 1 to 256. Where version 2 is answered, receive buffers have 4 KiB at least.
     pub inline: ByteSize,
     /// Classic mode: replies may use read chunks and await RDMA_DONE (RFC 5666 section 3.8).
     pub read_chunk_replies: Switch,
@@ -302,6 +314,14 @@ pub struct Flow {
     /// The most read-chunk replies outstanding on one connection.
     #[serde(deserialize_with = "scalar::whole")]
     pub max_exposures: u32,
+    /// The most read-chunk replies outstanding on all connections from one address.
+    #[serde(deserialize_with = "scalar::whole")]
+    pub max_client_exposures: u32,
+    /// The most read-chunk replies outstanding in the whole service.
+    #[serde(deserialize_with = "scalar::whole")]
+    pub max_total_exposures: u32,
+    /// The most bytes that read-chunk replies hold in the whole service.
+    pub max_exposed_bytes: ByteSize,
 }
 
 impl Default for Flow {
@@ -311,6 +331,9 @@ impl Default for Flow {
             done_window: Duration::from_secs(10),
             on_window_end: WindowEnd::Free,
             max_exposures: 16,
+            max_client_exposures: 64,
+            max_total_exposures: 1024,
+            max_exposed_bytes: ByteSize::mib(256),
         }
     }
 }

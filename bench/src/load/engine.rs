@@ -437,9 +437,10 @@ impl Engine {
         for (index, lane) in self.lanes.iter_mut().enumerate() {
             let finished = &mut self.finished;
             let places = &lane.places;
-            lane.connection.expire(now, &mut |completion| {
-                finished.push(judge(index, places, &completion));
-            });
+            lane.connection
+                .expire(self.provider.as_mut(), now, &mut |completion| {
+                    finished.push(judge(index, places, &completion));
+                });
             if let State::Down(_) | State::Rejected | State::NoVersion(_) = lane.connection.state()
             {
                 bail!("connection {index} ended: {}", lane.connection.state());

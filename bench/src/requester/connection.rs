@@ -6,21 +6,23 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use millrace_mempool::{Class, Pool};
+use millrace_mempool::{Class, Pool, Slice};
 use millrace_reactor::fabric::{
     ConnectParameters, Ended, Provider, QueuePairId, QueuePairLimits, ReadDepths, WorkRequest,
 };
 use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpcrdma::{Lists, MIN_INLINE, ReadSegment, Rules, Segment, Version, Versions};
 
-use super::call::{CallError, CallId, Completion};
+use super::call::{CallError, CallId};
+use super::ccp::Configuration;
 use super::deliver::Sink;
+use super::fetch::Fetches;
 use super::negotiate::Negotiation;
 use super::options::Extensions;
 use super::plan::{HEADER_MAX, ITEMS_MAX, Limits};
 use super::reverse::Reverse;
 use super::settings::Settings;
-use super::slot::{Slot, Stage};
+use super::slot::{Owner, Slot, Stage};
 use super::window::Window;
 
 /// Send queue entries beyond the credits.
@@ -76,6 +78,14 @@ pub struct Counters {
     pub exposed: u64,
     /// Calls in each form: inline, chunked, long.
     pub forms: [u64; 3],
+    /// Inline calls sent as RDMA_MSGP.
+    pub padded: u64,
+    /// Replies with read chunks.
+    pub read_chunk_replies: u64,
+    /// RDMA Reads of the server's memory.
+    pub reads: u64,
+    /// RDMA_DONEs sent.
+    pub dones: u64,
 }
 
 /// Vectors that are filled anew for each call.
@@ -110,6 +120,10 @@ pub struct Connection {
     pub(super) own_xids: u32,
     pub(super) reverse: Reverse,
     pub(super) extensions: Extensions,
+    /// The exchange of limits, and what came of it.
+    pub(super) configuration: Configuration,
+    /// Zeros for alignment, if calls may be padded.
+    pub(super) zeros: Option<Slice>,
     pub(super) state: State,
     pub(super) depths: ReadDepths,
     pub(super) send_limit: usize,
@@ -124,6 +138,8 @@ pub struct Connection {
     /// Keys alive, and most that may be.
     pub(super) exposed: u32,
     pub(super) exposures: u32,
+    /// Replies to fetch from the server's memory.
+    pub(super) fetches: Fetches,
     /// Receives posted.
     pub(super) receives: u32,
     /// No deadline lies before it.
@@ -178,6 +194,8 @@ impl Connection {
             own_xids: seed ^ (1 << 31),
             reverse: Reverse::default(),
             extensions: Extensions::default(),
+            configuration: Configuration::default(),
+            zeros: None,
             state: State::Connecting,
             depths: ReadDepths::default(),
             send_limit: MIN_INLINE,
@@ -190,6 +208,7 @@ impl Connection {
             sequence: 0,
             exposed: 0,
             exposures,
+            fetches: Fetches::default(),
             receives: 0,
             next_deadline: None,
             scratch: Scratch {
@@ -222,7 +241,7 @@ impl Connection {
             send_depth: self.window.wish() + SPARE_SENDS + self.settings.reverse_credits,
             receive_depth: receives,
             ird: self.settings.ird,
-            ord: 0,
+            ord: self.settings.ord,
             exposures: self.exposures,
             receive_size: self.settings.receive_size() as u32,
         };
@@ -238,7 +257,12 @@ impl Connection {
         self.peer = None;
         self.extensions.forget();
         self.choose_version(now);
+        self.begin_configuration();
+        self.prepare_padding();
         self.window = Window::new(self.settings.credits);
+        if self.settings.expect_read_chunks || self.counters.read_chunk_replies > 0 {
+            self.window.keep_room();
+        }
         self.exposed = 0;
         self.receives = 0;
         let class = Class::for_size(self.settings.receive_size());
@@ -294,6 +318,19 @@ impl Connection {
         self.settings.keep_calls
     }
 
+    /// The server's limits on this connection, if it told them by the connection configuration
+    /// protocol (RFC 5666 section 6).
+    #[must_use]
+    pub const fn configured(&self) -> Option<millrace_wire::ccp::Limits> {
+        self.configuration.limits()
+    }
+
+    /// The channel bindings given in [`Settings::channel_bindings`].
+    #[must_use]
+    pub fn channel_bindings(&self) -> Option<&[u8]> {
+        self.settings.channel_bindings.as_deref()
+    }
+
     /// Read depths in force.
     #[must_use]
     pub const fn depths(&self) -> ReadDepths {
@@ -310,6 +347,12 @@ impl Connection {
     #[must_use]
     pub fn pending(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    /// Whether replies are being fetched, or RDMA_DONEs wait to be sent.
+    #[must_use]
+    pub fn is_fetching(&self) -> bool {
+        !self.fetches.is_idle()
     }
 
     /// Calls that could be submitted now.
@@ -335,6 +378,8 @@ impl Connection {
             reply_segments: self.settings.reply_segments,
             chunk_above: self.settings.chunk_above,
             long_calls: self.settings.long_calls,
+            whole: self.settings.identity.protects(),
+            read_chunks: self.configuration.allows_read_chunks(),
         }
     }
 
@@ -345,34 +390,38 @@ impl Connection {
         provider.close(self.queue_pair);
     }
 
-    /// Ends a call. A queued call leaves the queue. The memory of a call that was sent stays
-    /// exposed until its reply comes, as the server may be at work on it: the call's credit and
-    /// slot are used until then. False if the call has ended already.
-    pub fn cancel(&mut self, id: CallId, sink: Sink<'_>) -> bool {
+    /// Ends a call. A queued call leaves the queue. The memory of a call that was sent is put out
+    /// of the server's reach before its owner is told, which breaks the connection if the server
+    /// is at work on it after all; where RDMA Reads of ours are underway, the owner is told when
+    /// they have ended. The call's credit and slot are used until its reply comes, and a reply
+    /// with read chunks is still answered by RDMA_DONE. False if the call has ended already.
+    pub fn cancel(&mut self, provider: &mut dyn Provider, id: CallId, sink: Sink<'_>) -> bool {
         let Some(slot) = self.slots.get(id.index as usize) else {
             return false;
         };
-        let live = slot.sequence == id.sequence && !slot.abandoned;
-        if !live || !matches!(slot.stage, Stage::Queued | Stage::Sent) {
+        let live = slot.sequence == id.sequence && slot.owner == Owner::Waits;
+        if !live || !slot.may_be_given_up() {
             return false;
         }
-        self.give_up(id.index, CallError::Cancelled, sink);
+        self.give_up(provider, id.index, CallError::Cancelled, sink);
         true
     }
 
     /// Ends the calls whose time is over, as [`cancel`](Self::cancel) does.
-    pub fn expire(&mut self, now: Instant, sink: Sink<'_>) {
+    pub fn expire(&mut self, provider: &mut dyn Provider, now: Instant, sink: Sink<'_>) {
         if self.next_deadline.is_none_or(|deadline| now < deadline) {
             return;
         }
         self.negotiation.expire(now);
-        let mut next = self.negotiation.deadline();
+        self.configuration.expire(now);
+        let deadlines = [self.negotiation.deadline(), self.configuration.deadline()];
+        let mut next = deadlines.into_iter().flatten().min();
         for index in 0..self.slots.len() as u32 {
             let slot = &self.slots[index as usize];
-            let waits = matches!(slot.stage, Stage::Queued | Stage::Sent) && !slot.abandoned;
+            let waits = slot.may_be_given_up() && slot.owner == Owner::Waits;
             match slot.deadline.filter(|_| waits) {
                 Some(deadline) if deadline <= now => {
-                    self.give_up(index, CallError::TimedOut, sink);
+                    self.give_up(provider, index, CallError::TimedOut, sink);
                 }
                 Some(deadline) => {
                     next = Some(next.map_or(deadline, |next: Instant| next.min(deadline)));
@@ -395,25 +444,31 @@ impl Connection {
         self.next_deadline = deadlines.min();
     }
 
-    fn give_up(&mut self, index: u32, error: CallError, sink: Sink<'_>) {
+    fn give_up(
+        &mut self,
+        provider: &mut dyn Provider,
+        index: u32,
+        error: CallError,
+        sink: Sink<'_>,
+    ) {
         let slot = &mut self.slots[index as usize];
-        let completion = Completion {
-            token: slot.token,
-            id: CallId {
-                index,
-                sequence: slot.sequence,
-            },
-            result: Err(error),
-        };
+        slot.owner = Owner::Leaves(error);
         match slot.stage {
             Stage::Queued => {
-                slot.clear();
+                self.let_go(index, sink);
+                self.slots[index as usize].clear();
                 self.queue.retain(|&queued| queued != index);
                 self.free.push(index);
             }
-            _ => slot.abandoned = true,
+            Stage::Sent => {
+                self.fence(provider, index);
+                if self.slots[index as usize].is_revoked() {
+                    self.let_go(index, sink);
+                }
+            }
+            // The reply is here, and its end comes by itself.
+            _ => {}
         }
-        sink(completion);
     }
 
     /// The slot that awaits a reply with this XID.

@@ -3,10 +3,11 @@
 use millrace_reactor::fabric::{Key, Provider, Revoked, Slices};
 use millrace_wire::rpc::{self, MessageType};
 
+use super::assemble::Gathered;
 use super::call::{CallError, CallId, Completion, Reply};
 use super::connection::Connection;
 use super::send::copy_pieces;
-use super::slot::{Ending, Purpose, Slot, Stage};
+use super::slot::{Ending, Offered, Owner, Purpose, Slot, Stage};
 
 /// Who is told of completions. The calls it is told of are over: their memory is free.
 pub type Sink<'a> = &'a mut dyn FnMut(Completion<'_>);
@@ -22,22 +23,30 @@ impl Connection {
     ) {
         let slot = &mut self.slots[index as usize];
         slot.stage = Stage::Ending(ending);
+        self.fence(provider, index);
+        if self.slots[index as usize].is_revoked() {
+            self.deliver(provider, index, sink);
+        }
+    }
+
+    /// Asks for the end of all keys of a call. If a key is not there any more though nobody took
+    /// it away, the memory may still be reachable: then the connection ends, and with it all its
+    /// keys, before the call does (RFC 8166 section 4.5.4).
+    pub(super) fn fence(&mut self, provider: &mut dyn Provider, index: u32) {
+        let slot = &mut self.slots[index as usize];
         for at in 0..slot.offers.len() {
-            let offer = slot.offers[at];
+            let offer = &mut slot.offers[at];
+            if std::mem::replace(&mut offer.asked, true) {
+                continue;
+            }
             match provider.revoke(self.queue_pair, offer.key) {
                 Revoked::Now(local) => {
                     slot.revoked(at, local);
                     self.exposed -= 1;
                 }
-                Revoked::Unknown => {
-                    slot.revoked(at, Slices::new());
-                    self.exposed -= 1;
-                }
                 Revoked::Later => {}
+                Revoked::Unknown => provider.abort(self.queue_pair),
             }
-        }
-        if slot.is_revoked() {
-            self.deliver(provider, index, sink);
         }
     }
 
@@ -51,19 +60,20 @@ impl Connection {
     ) {
         for index in 0..self.slots.len() {
             let slot = &mut self.slots[index];
-            if !matches!(slot.stage, Stage::Ending(_)) {
-                continue;
-            }
             let mut offers = slot.offers.iter();
-            let found = offers.position(|offer| offer.key == key && !offer.revoked);
-            if let Some(at) = found {
-                slot.revoked(at, local);
-                self.exposed -= 1;
-                if slot.is_revoked() {
-                    self.deliver(provider, index as u32, sink);
+            let dying = |offer: &Offered| offer.key == key && offer.asked && !offer.revoked;
+            let Some(at) = offers.position(dying) else {
+                continue;
+            };
+            slot.revoked(at, local);
+            self.exposed -= 1;
+            if slot.is_revoked() {
+                match slot.stage {
+                    Stage::Ending(_) => self.deliver(provider, index as u32, sink),
+                    _ => self.let_go(index as u32, sink),
                 }
-                return;
             }
+            return;
         }
     }
 
@@ -73,7 +83,7 @@ impl Connection {
         let Stage::Ending(ending) = std::mem::take(&mut slot.stage) else {
             return;
         };
-        if matches!(ending, Ending::Again) && !slot.abandoned {
+        if matches!(ending, Ending::Again) && slot.owner == Owner::Waits {
             self.counters.retried += 1;
             slot.requeue();
             let deadline = slot.deadline;
@@ -84,7 +94,8 @@ impl Connection {
         slot.empty_bounce();
         let reply = slot.reply.take();
         let written = std::mem::take(&mut slot.written);
-        let (token, xid, abandoned) = (slot.token, slot.xid, slot.abandoned);
+        let gathered = std::mem::take(&mut slot.gathered);
+        let (token, xid, owner) = (slot.token, slot.xid, slot.owner);
         let id = CallId {
             index,
             sequence: slot.sequence,
@@ -92,9 +103,12 @@ impl Connection {
         slot.clear();
         self.free.push(index);
         let mut tell = |result| {
-            if !abandoned {
-                sink(Completion { token, id, result });
-            }
+            let result = match owner {
+                Owner::Waits => result,
+                Owner::Leaves(error) => Err(error),
+                Owner::Told => return,
+            };
+            sink(Completion { token, id, result });
         };
         match ending {
             Ending::Failed(error) => tell(Err(error)),
@@ -111,24 +125,52 @@ impl Connection {
             Ending::Long(length) => {
                 let buffer = reply.and_then(|slice| slice.try_into_buffer().ok());
                 let message = buffer.as_ref().and_then(|buffer| buffer.get(..length));
-                // Both XIDs are the same (RFC 8166 section 4.2.1), and so are direction word and
-                // message type (version two draft section 5.2.2).
-                let is_reply =
-                    |message: &&[u8]| rpc::peek(message) == Ok((xid, MessageType::Reply));
-                match message.filter(is_reply) {
-                    Some(message) => {
-                        self.counters.replies += 1;
-                        tell(Ok(Reply {
-                            message,
-                            written: &written,
-                        }));
-                    }
-                    None => {
-                        self.counters.bad_replies += 1;
-                        tell(Err(CallError::BadReply));
-                    }
-                }
+                tell(self.judged(message, xid, &written));
             }
+            Ending::Gathered(length) => {
+                let message = Gathered::new(gathered, length);
+                tell(self.judged(message.bytes(), xid, &written));
+            }
+        }
+    }
+
+    /// A reply that did not come inline, if it is one to this call: both XIDs are the same
+    /// (RFC 8166 section 4.2.1), and so are direction word and message type (version two draft
+    /// section 5.2.2).
+    fn judged<'a>(
+        &mut self,
+        message: Option<&'a [u8]>,
+        xid: u32,
+        written: &'a [Option<u32>],
+    ) -> Result<Reply<'a>, CallError> {
+        let is_reply = |message: &&[u8]| rpc::peek(message) == Ok((xid, MessageType::Reply));
+        match message.filter(is_reply) {
+            Some(message) => {
+                self.counters.replies += 1;
+                Ok(Reply { message, written })
+            }
+            None => {
+                self.counters.bad_replies += 1;
+                Err(CallError::BadReply)
+            }
+        }
+    }
+
+    /// Tells an owner that has given up, now that its memory is out of reach. The slot, and the
+    /// call's credit, stay in use until the reply comes.
+    pub(super) fn let_go(&mut self, index: u32, sink: Sink<'_>) {
+        let slot = &mut self.slots[index as usize];
+        if let Owner::Leaves(error) = slot.owner {
+            slot.owner = Owner::Told;
+            let id = CallId {
+                index,
+                sequence: slot.sequence,
+            };
+            sink(Completion {
+                token: slot.token,
+                id,
+                result: Err(error),
+            });
         }
     }
 }

@@ -47,7 +47,7 @@ impl Connection {
         slot.message = Some(message);
         slot.length = length;
         slot.shape.message = length;
-        slot.shape.largest_reply = call.largest_reply;
+        slot.shape.largest_reply = call.largest_reply + self.settings.identity.largest_verifier();
         slot.xid = xid;
         slot.token = call.token;
         self.sequence += 1;

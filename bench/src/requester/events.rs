@@ -5,13 +5,14 @@ use std::time::Instant;
 use millrace_mempool::{Buffer, Class};
 use millrace_reactor::fabric::{Ended, Event, Key, Provider};
 use millrace_wire::private_data::PrivateData;
+use millrace_wire::rpcrdma::Version;
 
 use super::arrival::Arrival;
 use super::call::CallError;
 use super::connection::{Connection, State};
 use super::deliver::Sink;
 use super::reply::{self, AnswerBody};
-use super::slot::{Ending, Stage};
+use super::slot::{Ending, Owner, Stage};
 
 impl Connection {
     /// Takes an event of this connection's queue pair, and tells `sink` of the calls that ended by
@@ -41,6 +42,15 @@ impl Connection {
                 self.depths = depths;
                 self.peer = PrivateData::find(&private_data);
                 self.stand(now);
+            }
+            Event::Completed {
+                queue_pair,
+                token,
+                result,
+                local,
+            } if queue_pair == self.queue_pair => {
+                drop(local);
+                self.on_read(provider, token, result, sink);
             }
             Event::Revoked {
                 queue_pair,
@@ -114,14 +124,22 @@ impl Connection {
         let judged = reply::written(&lists, &slot.offers, chunks).and_then(|written| {
             let long = match inline {
                 Some(_) => 0,
+                // With read chunks the message may be in them (RFC 5666 section 5.2).
+                None if !lists.reads.is_empty() => 0,
                 None => reply::long_length(&lists, &slot.offers)?,
             };
-            // Reads of the server's memory are not part of version one as it is today.
-            lists.reads.is_empty().then_some((written, long))
+            // Version two has no RDMA_DONE, and so no read chunks in replies.
+            (lists.reads.is_empty() || self.version == Version::One).then_some((written, long))
         });
         self.window.answered(answer.credits, judged.is_some());
         if judged.is_some() {
             self.negotiation.confirm();
+        }
+        if !lists.reads.is_empty() && self.version == Version::One {
+            let written = judged.map(|(written, _)| written);
+            self.on_read_chunks(provider, index, written, (buffer, length), sink);
+            self.refill(provider);
+            return;
         }
         match (judged, inline) {
             (Some((written, _)), Some(inline)) => {
@@ -161,6 +179,8 @@ impl Connection {
                 };
                 if self.negotiation.awaits(answer.xid) {
                     self.on_version(provider, answer.credits, error, sink);
+                } else if self.configuration.awaits(answer.xid) {
+                    self.on_configuration(&answer.header);
                 } else if !error
                     .is_some_and(|error| self.on_option_error(answer.xid, answer.credits, error))
                 {
@@ -219,13 +239,18 @@ impl Connection {
         self.receives = 0;
         self.exposed = 0;
         self.queue.clear();
+        self.fetches.clear();
         for index in 0..self.slots.len() as u32 {
             let slot = &mut self.slots[index as usize];
             match &slot.stage {
                 Stage::Free => continue,
-                Stage::Ending(Ending::Inline(..) | Ending::Failed(_)) => {}
-                Stage::Queued | Stage::Sent | Stage::Ending(Ending::Long(_) | Ending::Again) => {
-                    if self.settings.keep_calls && !slot.abandoned {
+                Stage::Ending(Ending::Inline(..) | Ending::Gathered(_) | Ending::Failed(_)) => {}
+                Stage::Queued
+                | Stage::Sent
+                | Stage::Arrived(..)
+                | Stage::Fetching(_)
+                | Stage::Ending(Ending::Long(_) | Ending::Again) => {
+                    if self.settings.keep_calls && slot.owner == Owner::Waits {
                         slot.requeue();
                         let deadline = slot.deadline;
                         self.queue.push_back(index);

@@ -9,19 +9,27 @@
 //! travels ([`plan()`]), exposes memory for the server, and posts one Send. The reply is matched by
 //! its XID, every key of the call is revoked, and only then the caller sees a [`Completion`].
 //!
+//! A reply with read chunks (RFC 5666 section 3.8) is fetched from the server's memory by RDMA
+//! Reads, and answered by RDMA_DONE.
+//!
 //! [`Session`] is the comfort: it connects, mounts, calls the procedures of NFS version 3 one by
 //! one, copies files with many calls in flight, and connects again when the connection is lost.
 
 mod arrival;
+mod assemble;
 pub mod binding;
 mod call;
+mod ccp;
 mod connection;
 mod deliver;
+mod done;
 mod encode;
 mod events;
+mod fetch;
 mod invalidate;
 mod negotiate;
 mod options;
+mod padding;
 pub mod plan;
 mod reply;
 mod retry;
@@ -39,5 +47,5 @@ pub use options::{Extension, OptionError};
 pub use plan::plan;
 pub use reverse::{ReverseCall, ReverseService};
 pub use session::Session;
-pub use settings::{Identity, Settings};
+pub use settings::{Alignment, Ccp, Identity, Settings};
 pub use window::Window;

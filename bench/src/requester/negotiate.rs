@@ -174,6 +174,12 @@ impl Connection {
     /// The connection stands: calls may travel, or the search begins.
     pub(super) fn stand(&mut self, now: Instant) {
         self.measure();
+        let mut wait = self.settings.settle + self.settings.negotiation;
+        if self.negotiation.step == Step::ToSend {
+            wait += self.settings.negotiation;
+        }
+        let deadline = self.configuration.wait_until(now + wait);
+        self.note_deadline(deadline);
         if self.negotiation.step == Step::ToSend {
             let deadline = now + self.settings.settle + self.settings.negotiation;
             self.negotiation.deadline = Some(deadline);

@@ -7,13 +7,13 @@
 
 use millrace_mempool::Class;
 
-use super::slot::{Purpose, Slot};
+use super::slot::{Owner, Purpose, Slot};
 
 impl Slot {
     /// Prepares the second try with larger room at the named segment, counted from one over write
     /// chunks and reply chunk. False if there has been one already, or none would help.
     pub(super) fn enlarge(&mut self, segment: u32, needed: u32) -> bool {
-        if self.retried || self.abandoned || needed == 0 {
+        if self.retried || self.owner != Owner::Waits || needed == 0 {
             return false;
         }
         let lengths = |wanted: fn(Purpose) -> bool| {

@@ -27,8 +27,22 @@ pub struct Offered {
     pub key: Key,
     pub length: u32,
     pub purpose: Purpose,
+    /// The key's end was asked for.
+    pub asked: bool,
     /// The key is dead.
     pub revoked: bool,
+}
+
+/// What the owner of a call knows of its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Owner {
+    /// It waits for the completion.
+    #[default]
+    Waits,
+    /// It has given up, and is told so when its memory is out of reach.
+    Leaves(CallError),
+    /// It has been told, while the reply is still owed.
+    Told,
 }
 
 /// Where a call stands.
@@ -41,6 +55,10 @@ pub enum Stage {
     Queued,
     /// Its reply is awaited.
     Sent,
+    /// A reply with read chunks is here, in a message of so many bytes; no RDMA Read was posted.
+    Arrived(Buffer, usize),
+    /// RDMA Reads of the reply's chunks are underway.
+    Fetching(Ending),
     /// Its reply is here, and keys are still dying.
     Ending(Ending),
 }
@@ -52,6 +70,8 @@ pub enum Ending {
     Inline(Buffer, usize, usize),
     /// A reply of so many bytes in the reply chunk.
     Long(usize),
+    /// A reply of so many bytes that was fetched into memory of ours.
+    Gathered(usize),
     /// No reply.
     Failed(CallError),
     /// An error that asks for more room: the call goes out once more.
@@ -66,8 +86,8 @@ pub struct Slot {
     pub sequence: u64,
     pub deadline: Option<Instant>,
     pub stage: Stage,
-    /// The owner has been told of the end already, while the reply is still owed.
-    pub abandoned: bool,
+    /// What the owner knows of the end.
+    pub owner: Owner,
     /// The buffer with the RPC message, room for a header before it.
     pub message: Option<Slice>,
     /// Bytes of the RPC message without its items.
@@ -91,13 +111,17 @@ pub struct Slot {
     pub reply: Option<Slice>,
     /// What the reply says of the write chunks.
     pub written: ArrayVec<Option<u32>, ITEMS_MAX>,
+    /// Memory in which a fetched reply is put together.
+    pub gathered: Vec<Slice>,
+    /// RDMA Reads of the reply that have not completed.
+    pub reads: usize,
 }
 
 impl Slot {
     /// Makes room for the next call. Allocations stay.
     pub fn clear(&mut self) {
         self.stage = Stage::Free;
-        self.abandoned = false;
+        self.owner = Owner::Waits;
         self.deadline = None;
         self.message = None;
         self.length = 0;
@@ -114,6 +138,8 @@ impl Slot {
         self.bounce.clear();
         self.reply = None;
         self.written.clear();
+        self.gathered.clear();
+        self.reads = 0;
     }
 
     /// The slices of item `index`.
@@ -131,6 +157,14 @@ impl Slot {
         self.offers.iter().all(|offer| offer.revoked)
     }
 
+    /// Whether it has not come to its end yet.
+    pub const fn may_be_given_up(&self) -> bool {
+        matches!(
+            self.stage,
+            Stage::Queued | Stage::Sent | Stage::Arrived(..) | Stage::Fetching(_)
+        )
+    }
+
     /// Forgets what was offered on a connection that is gone, and waits to be sent again.
     pub fn requeue(&mut self) {
         self.offers.clear();
@@ -138,6 +172,8 @@ impl Slot {
         self.bounce.clear();
         self.reply = None;
         self.written.clear();
+        self.gathered.clear();
+        self.reads = 0;
         self.stage = Stage::Queued;
     }
 }

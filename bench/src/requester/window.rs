@@ -1,16 +1,25 @@
-//! The credit window (RFC 5666 section 3.3, RFC 8166 section 3.3.1).
+//! The credit window (RFC 5666 sections 3.3 and 3.8, RFC 8166 section 3.3.1).
 
 /// How many calls may be without a reply.
 ///
 /// One until the first good reply, then the lower of what was granted last and what was asked for.
 /// A grant of zero means to wait while replies are owed, and one otherwise, so that the window
 /// never closes for good.
+///
+/// An RDMA_DONE takes a credit too (RFC 5666 section 3.8), from the reply that it is owed for on.
+/// Nobody answers it, so its credit is back with the next reply, whichever that is, or at once if
+/// no reply is owed any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     wish: u32,
     grant: u32,
     in_flight: u32,
     open: bool,
+    /// RDMA_DONEs that are owed, and that were sent since the last reply.
+    owed: u32,
+    done: u32,
+    /// Replies with read chunks may come.
+    keeps_room: bool,
 }
 
 impl Window {
@@ -22,7 +31,15 @@ impl Window {
             grant: 1,
             in_flight: 0,
             open: false,
+            owed: 0,
+            done: 0,
+            keeps_room: false,
         }
+    }
+
+    /// From now on one credit is kept back for an RDMA_DONE, unless there is only one.
+    pub const fn keep_room(&mut self) {
+        self.keeps_room = true;
     }
 
     /// The number that calls ask for.
@@ -55,7 +72,30 @@ impl Window {
     /// Whether one more call may be sent.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.in_flight < self.limit()
+        let limit = match self.limit() {
+            limit if self.keeps_room && limit > 1 => limit - 1,
+            limit => limit,
+        };
+        self.in_flight + self.owed + self.done < limit
+    }
+
+    /// Whether an RDMA_DONE that is owed may be sent.
+    #[must_use]
+    pub fn has_room_for_done(&self) -> bool {
+        self.owed > 0 && self.in_flight + self.done < self.limit()
+    }
+
+    /// A reply with read chunks came, which an RDMA_DONE will follow.
+    pub const fn owe_done(&mut self) {
+        self.owed += 1;
+    }
+
+    /// An RDMA_DONE was sent.
+    pub const fn sent_done(&mut self) {
+        self.owed = self.owed.saturating_sub(1);
+        if self.in_flight > 0 {
+            self.done += 1;
+        }
     }
 
     /// A call was sent.
@@ -68,6 +108,7 @@ impl Window {
     /// back, but does not open a new connection's window.
     pub fn answered(&mut self, grant: u32, good: bool) {
         self.in_flight = self.in_flight.saturating_sub(1);
+        self.done = 0;
         self.open |= good;
         if self.open {
             self.grant = grant;

@@ -159,7 +159,7 @@ fn rr1_cred_27_a_thousand_calls_complete_in_order_with_two_credits() {
         let mut sink = |completion: millrace_bench::requester::Completion<'_>| {
             cancelled.push((completion.token, completion.result.unwrap_err()));
         };
-        assert!(raw.connection.cancel(*id, &mut sink));
+        assert!(raw.connection.cancel(&mut raw.client, *id, &mut sink));
     }
     let expected: Vec<_> = (500..510)
         .map(|token| (token, CallError::Cancelled))

@@ -2,9 +2,11 @@
 
 use millrace_bench::requester::{CallError, Settings, State};
 use millrace_reactor::fabric::Access;
-use millrace_wire::nfs3::{Procedure, ReadArguments};
+use millrace_wire::nfs3::{Procedure, ReadArguments, ReaddirArguments};
 use millrace_wire::private_data::PrivateData;
 
+use crate::chunk::chunky;
+use crate::security::everything;
 use crate::support::{Peer, Raw, Seen, Step, bytes, handle, message, settings, stale, success};
 use millrace_bench::requester::Call;
 
@@ -391,4 +393,25 @@ fn rr1_chunk_37_memory_is_exposed_before_the_call_with_one_right_each() {
             if key.0 == call.writes[0][0].handle
     ));
     assert!(raw.fetch(&call.writes[0][0]).is_err(), "not for reading");
+}
+
+#[test]
+fn rr1_hdr_04_every_message_of_version_one_says_so() {
+    let mut raw = Raw::open(chunky(), Peer::default(), 8);
+    for token in 0..20 {
+        everything(&mut raw, token);
+        raw.getattr(token);
+        let arguments = ReaddirArguments {
+            directory: handle(),
+            cookie: 0,
+            verifier: [0; 8],
+            count: 8192,
+        };
+        raw.submit(&Call::nfs3(token, Procedure::Readdir, arguments, 8192));
+        while let Some(call) = raw.inbox.pop_front() {
+            assert_eq!(call.bytes[4..8], [0, 0, 0, 1]);
+            raw.answer(&call, 8, &stale());
+        }
+    }
+    assert_eq!(raw.done.len(), 60);
 }

@@ -3,9 +3,11 @@
 use millrace_bench::requester::plan::{Extent, Form, Limits, Shape};
 use millrace_bench::requester::{Call, CallError, Data, Settings, plan};
 use millrace_wire::nfs3::{Entry, Procedure, ReaddirArguments};
+use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpcrdma::Segment;
 
-use crate::chunk::{pattern, read_arguments, write_arguments};
+use crate::chunk::{chunky, pattern, read_arguments, write_arguments};
+use crate::security::protected;
 use crate::support::{Peer, Raw, handle, message, settings, stale, success};
 
 /// Settings of a client that tells no sizes: 1024 bytes inline.
@@ -232,6 +234,8 @@ fn rr1_long_24_forms_are_tried_in_order() {
         reply_segments: 1,
         chunk_above: usize::MAX,
         long_calls: false,
+        whole: false,
+        read_chunks: true,
     };
     let form = |message, length| {
         let mut shape = Shape {
@@ -280,5 +284,43 @@ fn rr1_long_24_the_forms_of_reads_and_writes_around_the_thresholds() {
         let call = raw.next();
         assert_eq!(!call.writes.is_empty(), chunked);
         raw.answer(&call, 8, &stale());
+    }
+}
+
+#[test]
+fn rr1_long_05_no_message_is_in_two_places() {
+    let told = |size| {
+        Some(PrivateData {
+            remote_invalidation: false,
+            send_size: size,
+            receive_size: size,
+        })
+    };
+    for private_data in [None, told(2048), told(4096)] {
+        for mine in [settings(), chunky(), protected()] {
+            let mine = Settings {
+                private_data,
+                ..mine
+            };
+            let mut raw = Raw::open(mine, Peer::default(), 8);
+            for length in (0..6000).step_by(333) {
+                let data = [raw.memory(length)];
+                let call = Call::nfs3(1, Procedure::Write, write_arguments(length as u32), 0);
+                raw.submit(&call.with_data(&data));
+                let name = pattern(length.min(2000));
+                let entry = Entry {
+                    directory: handle(),
+                    name: &name,
+                };
+                raw.submit(&Call::nfs3(2, Procedure::Remove, entry, 0));
+                for _ in 0..2 {
+                    let call = raw.next();
+                    let at_zero = call.positions().contains(&0);
+                    assert_eq!(at_zero, call.kind == 1);
+                    assert_ne!(at_zero, call.rpc.starts_with(&call.xid.to_be_bytes()));
+                    raw.answer(&call, 8, &stale());
+                }
+            }
+        }
     }
 }

@@ -30,7 +30,7 @@ proptest! {
         chunk_above in prop::sample::select(vec![0, 500, usize::MAX]),
     ) {
         let limits =
-            Limits { shortest: 28, send, receive, segments, reply_segments: 1, chunk_above, long_calls: false };
+            Limits { shortest: 28, send, receive, segments, reply_segments: 1, chunk_above, long_calls: false, whole: false, read_chunks: true };
         let shape = Shape {
             message,
             items: items.iter().copied().collect(),

@@ -174,7 +174,7 @@ pub async fn prepare<S>(
         class = class.max(gather(&shared.pool, &mut parts.slices).await?);
     }
     let (message, slices) = (parts.message.clone(), parts.slices.len());
-    let send = connection.inline().send;
+    let send = connection.inline().limit(Version::One);
     let plan = Plan::new(lists, within, message.len(), slices, send)?;
 
     // The header stands in a buffer of its own, so that it is not exposed, nor held for long.
@@ -192,14 +192,14 @@ pub async fn prepare<S>(
         chain::transfer(Direction::ToPeer, &parts.slices, segments, &mut chain);
         parts.slices.clear();
     }
-    let capacity = parts.buffer.capacity();
+    let unused = parts.buffer.capacity() - message.len();
     let whole = parts.buffer.into_slice(0..message.end);
     let mut pieces = parts.slices;
     if plan.whole {
         around(&mut pieces, &whole, &message, within, padding);
     }
     let held = Held {
-        extra: if plan.whole { capacity as u64 } else { 0 },
+        extra: if plan.whole { unused as u64 } else { 0 },
         class,
     };
     let admitted = admit(shared, connection, xid, &pieces, held).await;

@@ -1,4 +1,4 @@
-//! One connection: its receives, its credits and its place in the send queue.
+//! One connection: its beginning, its end and its place in the send queue.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -10,13 +10,16 @@ use millrace_reactor::fabric::{
     Access, ConnectParameters, ExposeError, Exposure, Key, PostError, Provider, QueuePairId,
     QueuePairLimits, Revoked, Slices, WorkError, WorkRequest,
 };
+use millrace_wire::rpcrdma::Version;
 
+use super::ConnectionCounters;
 use super::exposures::{Exposures, Refused};
 use super::line::{Line, Place};
+use super::receives::Account;
 use super::settings::{Inline, private_data};
 use super::shared::{Outcome, Shared};
-use super::{ConnectionCounters, credits};
 use crate::call::{Broken, Peer, TransportKind};
+use crate::flow::policy;
 
 /// A provider, shared by the connections that it carries.
 pub type Fabric = Rc<RefCell<Box<dyn Provider>>>;
@@ -40,16 +43,12 @@ pub struct Connection {
     queue_pair: QueuePairId,
     peer: Peer,
     inline: Inline,
+    /// Whether the provider can invalidate keys of the client's.
+    invalidates: bool,
+    version: Cell<Option<Version>>,
     since: Instant,
-    receive_class: Class,
-    /// Receives posted.
-    posted: Cell<u32>,
-    /// Calls in service: their receives are not posted, but will be before they are answered.
-    in_service: Cell<u32>,
-    /// Credits announced last.
-    granted: Cell<u32>,
-    /// The client's wish.
-    wish: Cell<u32>,
+    /// Its receives and credits.
+    pub(super) account: Account,
     broken: Cell<bool>,
     /// Kept so that a reply can always be sent, however empty the pool (conformance row
     /// RR1-CRED-11).
@@ -65,7 +64,8 @@ pub struct Connection {
 
 impl Connection {
     /// Accepts a connection request: posts the first receives, then answers with our private
-    /// data. `None` if there is no memory for even that; the request is rejected then.
+    /// data. `None` if there is no memory for even that, or the client holds all that it may have
+    /// already; the request is rejected then.
     pub fn accept<S>(
         shared: &Shared<S>,
         fabric: &Fabric,
@@ -75,18 +75,22 @@ impl Connection {
         now: Instant,
     ) -> Option<Rc<Self>> {
         let settings = shared.settings.get();
+        let peer = Peer::new(request.peer, TransportKind::Rdma);
+        let queue_pair = request.queue_pair;
+        let Some(tenant) = shared.flow.join(peer.address) else {
+            fabric.borrow_mut().reject(queue_pair, &[]);
+            return None;
+        };
         let connection = Self {
             fabric: Rc::clone(fabric),
             provider,
-            queue_pair: request.queue_pair,
-            peer: Peer::new(request.peer, TransportKind::Rdma),
+            queue_pair,
+            peer,
             inline: Inline::of_peer(request.private_data, &settings),
+            invalidates: fabric.borrow().remote_invalidation(),
+            version: Cell::new(None),
             since: now,
-            receive_class: Class::for_size(settings.inline).unwrap_or(Class::Large),
-            posted: Cell::new(0),
-            in_service: Cell::new(0),
-            granted: Cell::new(1),
-            wish: Cell::new(1),
+            account: Account::new(tenant, settings.receive_class()),
             broken: Cell::new(false),
             reply_reserve: RefCell::new(shared.keep(Class::Control)),
             send_depth: limits.send_depth as usize,
@@ -94,16 +98,17 @@ impl Connection {
             exposures: Exposures::new(limits.exposures > 0),
             counters: ConnectionCounters::default(),
         };
-        connection.post_receives(shared, credits::FIRST_RECEIVES);
+        connection.account.open(shared.flow.counters());
+        connection.post_receives(shared, policy::FIRST_RECEIVES);
         let parameters = ConnectParameters {
             limits,
             private_data: private_data(&settings),
         };
-        let ready = connection.posted.get() == credits::FIRST_RECEIVES
+        let ready = connection.posted() == policy::FIRST_RECEIVES
             && connection.reply_reserve.borrow().is_some();
-        let queue_pair = request.queue_pair;
         if !ready || fabric.borrow_mut().accept(queue_pair, parameters).is_err() {
             fabric.borrow_mut().reject(queue_pair, &[]);
+            connection.disconnected(shared);
             return None;
         }
         Some(Rc::new(connection))
@@ -127,6 +132,23 @@ impl Connection {
         self.inline
     }
 
+    /// The version of the latest call (RFC 8167 section 5.1), once there was one.
+    #[must_use]
+    pub fn version(&self) -> Option<Version> {
+        self.version.get()
+    }
+
+    /// Notes the version of a call.
+    pub(super) fn spoke(&self, version: Version) {
+        self.version.set(Some(version));
+    }
+
+    /// Whether replies can invalidate keys of the client's, where the client agrees.
+    #[must_use]
+    pub fn invalidates(&self) -> bool {
+        self.invalidates
+    }
+
     /// When it was accepted.
     #[must_use]
     pub fn since(&self) -> Instant {
@@ -139,22 +161,10 @@ impl Connection {
         &self.counters
     }
 
-    /// Credits: wished for, granted, and calls in service.
-    #[must_use]
-    pub fn credits(&self) -> (u32, u32, u32) {
-        (self.wish.get(), self.granted.get(), self.in_service.get())
-    }
-
     /// Whether it has ended.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.broken.get()
-    }
-
-    /// Notes that a posted receive was filled.
-    pub fn received(&self) {
-        self.posted.set(self.posted.get() - 1);
-        self.in_service.set(self.in_service.get() + 1);
     }
 
     /// Ends the connection in order, or at once.
@@ -170,7 +180,7 @@ impl Connection {
     /// Notes that the connection has ended, and wakes all who wait for it.
     pub fn disconnected<S>(&self, shared: &Shared<S>) {
         self.broken.set(true);
-        self.posted.set(0);
+        self.account.close(shared);
         self.reply_reserve.borrow_mut().take();
         self.line.end(&shared.completions);
         self.exposures.disconnected(shared, self);
@@ -201,38 +211,6 @@ impl Connection {
         self.counters.buffer_waits.add(1);
         shared.counters.buffer_waits.add(1);
         shared.pool.acquire(Class::Control).await
-    }
-
-    /// Gives a served call's receive back, posts more or fewer as the client's wish asks, and
-    /// returns the credits to announce: never more than receives now cover.
-    pub(super) fn settle<S>(&self, shared: &Shared<S>, receive: Buffer, wish: u32) -> u32 {
-        let most = shared.settings.get().credits;
-        self.wish.set(wish);
-        // Beyond the grant there is one for every RDMA_DONE that may come.
-        let dones = self.exposures.receives();
-        let wanted = credits::receives_wanted(wish, most) + dones;
-        let announced = self.granted.get() + credits::SPARE_RECEIVES + dones;
-        self.in_service.set(self.in_service.get() - 1);
-        // A lower grant frees receives only once it has been announced.
-        if self.covered() < wanted.max(announced) {
-            self.post_receive(receive);
-        }
-        self.refill_reserve(shared);
-        self.post_receives(shared, wanted);
-        let covered = self.covered().saturating_sub(dones);
-        let granted = credits::grant(credits::Inputs {
-            wish,
-            most,
-            covered,
-        });
-        self.granted.set(granted);
-        granted
-    }
-
-    /// Gives the receive of a message that gets no answer back.
-    pub(super) fn settle_unanswered(&self, receive: Buffer) {
-        self.in_service.set(self.in_service.get() - 1);
-        self.post_receive(receive);
     }
 
     /// Posts a chain, waiting in line for room in the send queue. A chain longer than the queue
@@ -314,34 +292,13 @@ impl Connection {
         self.fabric.borrow_mut().post(self.queue_pair, chain)
     }
 
-    fn covered(&self) -> u32 {
-        self.posted.get() + self.in_service.get()
+    /// Hands a receive to the provider; whether it took it.
+    pub(super) fn push_receive(&self, buffer: Buffer) -> bool {
+        let mut fabric = self.fabric.borrow_mut();
+        fabric.post_receive(self.queue_pair, buffer).is_ok()
     }
 
-    fn post_receives<S>(&self, shared: &Shared<S>, wanted: u32) {
-        while self.covered() < wanted {
-            let Some(buffer) = shared.keep(self.receive_class) else {
-                return;
-            };
-            if !self.post_receive(buffer) {
-                return;
-            }
-        }
-    }
-
-    fn post_receive(&self, buffer: Buffer) -> bool {
-        let posted = self
-            .fabric
-            .borrow_mut()
-            .post_receive(self.queue_pair, buffer)
-            .is_ok();
-        if posted {
-            self.posted.set(self.posted.get() + 1);
-        }
-        posted
-    }
-
-    fn refill_reserve<S>(&self, shared: &Shared<S>) {
+    pub(super) fn refill_reserve<S>(&self, shared: &Shared<S>) {
         let mut reserve = self.reply_reserve.borrow_mut();
         if reserve.is_none() && !self.is_broken() {
             *reserve = shared.keep(Class::Control);

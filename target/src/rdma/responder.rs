@@ -149,13 +149,13 @@ where
         let Some(connection) = self.fabrics[fabric].connection(queue_pair) else {
             return;
         };
-        connection.received();
+        connection.received(&self.shared);
         // Before all calls that wait, so that its receive is posted again at once (RFC 5666
         // section 3.8), and its memory comes back whatever they wait for.
         if connection.exposures.is_on()
             && let Some(xid) = exposures::done_of(&receive[..length])
         {
-            connection.settle_unanswered(receive);
+            connection.settle_unanswered(&self.shared, receive);
             connection.exposures.done(&self.shared, connection, xid);
             return;
         }
@@ -209,7 +209,10 @@ where
                 };
                 match Connection::accept(shared, &slot.fabric, fabric, &request, limits, now) {
                     Some(connection) => slot.insert(connection),
-                    None => tracing::warn!(%peer, "connection rejected: no buffers are free"),
+                    None => tracing::warn!(
+                        %peer,
+                        "connection rejected: no buffers are free for it"
+                    ),
                 }
             }
             Event::Established {

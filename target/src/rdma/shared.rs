@@ -10,8 +10,10 @@ use millrace_reactor::fabric::{Slices, WorkError, WorkRequest};
 
 use super::budget::ExposureBudget;
 use super::exposures::Exposing;
+use super::options::Options;
 use super::poison::PoisonedCalls;
 use super::{Connection, ConnectionCounters, Desk, Settings};
+use crate::flow::{Clients, Flow};
 
 /// How a work request that a task waits for ended.
 pub type Outcome = Result<Slices, WorkError>;
@@ -24,12 +26,16 @@ pub struct Shared<S> {
     pub pool: Pool,
     /// The time of the turn, and tasks that wait for a later one.
     pub clock: Clock,
+    /// Who may have how much.
+    pub flow: Flow,
     /// Tasks that wait for work requests.
     pub completions: Completions<Outcome>,
     /// Settings, replaced as a whole by live changes.
     pub settings: Cell<Settings>,
     /// Sums over all connections.
     pub counters: std::sync::Arc<ConnectionCounters>,
+    /// Extensions of version two.
+    pub options: Options,
     /// What connections expose.
     pub exposed: Exposing,
     pub(super) poisoned: PoisonedCalls,
@@ -41,16 +47,19 @@ pub struct Shared<S> {
 }
 
 impl<S> Shared<S> {
-    /// Puts the parts together.
+    /// Puts the parts together, for a process of one reactor.
     pub fn new(programs: S, pool: Pool, clock: Clock, settings: Settings) -> Self {
+        let flow = Flow::new(&Clients::new(1), 0, &pool, settings.receive_class(), &clock);
         let now = clock.now();
         Self {
             programs,
             pool,
             clock,
+            flow,
             completions: Completions::new(),
             settings: Cell::new(settings),
             counters: std::sync::Arc::default(),
+            options: Options::default(),
             exposed: Exposing::new(std::sync::Arc::default(), now),
             poisoned: PoisonedCalls::new(),
             idle: RefCell::default(),
@@ -58,6 +67,13 @@ impl<S> Shared<S> {
             chains: RefCell::default(),
             full: RefCell::default(),
         }
+    }
+
+    /// Meters clients by `flow`, which knows those of other reactors.
+    #[must_use]
+    pub fn with_flow(mut self, flow: Flow) -> Self {
+        self.flow = flow;
+        self
     }
 
     /// Keeps what is exposed within a budget that other reactors share.

@@ -102,6 +102,8 @@ pub struct Parsed {
     /// RDMA_MSG, else RDMA_NOMSG.
     pub inline: bool,
     pub reads: usize,
+    /// What is to be fetched, with its position.
+    pub chunks: Vec<ReadSegment>,
     pub writes: Vec<Vec<Segment>>,
     pub reply: Option<Vec<Segment>>,
     pub message: Vec<u8>,
@@ -129,6 +131,7 @@ pub fn parse(bytes: &[u8]) -> Parsed {
         credits: header.words.credits,
         inline,
         reads: lists.reads.len(),
+        chunks: lists.reads.iter().collect(),
         writes: lists.writes.iter().map(segments).collect(),
         reply: lists.reply.map(segments),
         message,

@@ -31,6 +31,9 @@ pub enum Trace {
     /// A work request that was waited for ended, well or not.
     Completed(bool),
     Expose,
+    /// Whether the memory came back at once.
+    Revoke(bool),
+    Revoked,
     Disconnected,
 }
 
@@ -38,8 +41,31 @@ pub enum Trace {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Receives {
     pub posted: usize,
+    /// Messages received that have an answer coming.
     pub received: usize,
     pub sent: usize,
+    /// Replies with read chunks whose RDMA_DONE has not come.
+    pub fetched: usize,
+}
+
+/// RDMA_DONE messages that a client may owe before the responder counts on fewer: the usual bound
+/// of a connection's exposures.
+const DONES_MAX: usize = 16;
+
+/// The word of a message at this place, if it is there.
+fn word(message: &[u8], index: usize) -> Option<u32> {
+    let bytes = message.get(4 * index..)?.first_chunk()?;
+    Some(u32::from_be_bytes(*bytes))
+}
+
+/// Whether a message is an RDMA_DONE.
+fn is_done(message: &[u8]) -> bool {
+    (word(message, 1), word(message, 3)) == (Some(1), Some(3))
+}
+
+/// Whether a message has a read list.
+fn has_reads(message: &[u8]) -> bool {
+    matches!(word(message, 3), Some(0 | 1)) && word(message, 4) == Some(1)
 }
 
 /// What was noted.
@@ -71,12 +97,13 @@ impl Recorder {
         let mut notes = self.notes.borrow_mut();
         let receives = notes.receives.entry(queue_pair).or_default();
         receives.sent += 1;
+        receives.fetched += usize::from(has_reads(message));
         let in_service = receives.received - receives.sent;
         let word = message[8..12].first_chunk().unwrap();
         let grant = u32::from_be_bytes(*word) as usize;
         assert!(grant >= 1, "a grant is never zero");
         assert!(
-            receives.posted + in_service > grant,
+            receives.posted + in_service > grant + receives.fetched.min(DONES_MAX),
             "{grant} credits and a spare receive are not covered: {receives:?}"
         );
     }
@@ -183,7 +210,13 @@ impl Provider for Recorder {
     }
 
     fn revoke(&mut self, queue_pair: QueuePairId, key: Key) -> Revoked {
-        self.inner.revoke(queue_pair, key)
+        let revoked = self.inner.revoke(queue_pair, key);
+        self.note(Trace::Revoke(matches!(revoked, Revoked::Now(_))));
+        revoked
+    }
+
+    fn limit_reads(&mut self, queue_pair: QueuePairId, reads: u16) {
+        self.inner.limit_reads(queue_pair, reads);
     }
 
     fn close(&mut self, queue_pair: QueuePairId) {
@@ -200,12 +233,22 @@ impl Provider for Recorder {
         let mut notes = self.notes.borrow_mut();
         for event in &events[before..] {
             match event {
-                Event::Received { queue_pair, .. } => {
+                Event::Received {
+                    queue_pair,
+                    buffer,
+                    length,
+                    ..
+                } => {
                     let receives = notes.receives.entry(*queue_pair).or_default();
                     receives.posted -= 1;
-                    receives.received += 1;
+                    if is_done(&buffer[..*length as usize]) {
+                        receives.fetched = receives.fetched.saturating_sub(1);
+                    } else {
+                        receives.received += 1;
+                    }
                     notes.trace.push(Trace::Received);
                 }
+                Event::Revoked { .. } => notes.trace.push(Trace::Revoked),
                 Event::Completed { result, .. } => {
                     notes.trace.push(Trace::Completed(result.is_ok()));
                 }

@@ -214,13 +214,14 @@ fn notes_name_what_an_operator_may_not_expect() {
         "{notes:?}"
     );
     let notes = accept(
-        "fabric: []\nrpc: { listen: '127.0.0.1:0' }\n\
+        "fabric: []\nrpc: { listen: '127.0.0.1:0' }\nrpcrdma: { versions: [2], inline: 1KiB }\n\
          admin: { listen: 0.0.0.0:9620, token_file: /etc/token }\n",
     )
     .notes()
     .join("\n");
     for key in [
-        "rpcrdma.versions: ",
+        "rpcrdma.versions: version 1 ",
+        "rpcrdma.inline: ",
         "rpcrdma.ccp: ",
         "exports: ",
         "fabric: ",
@@ -321,4 +322,30 @@ proptest! {
         };
         prop_assert_eq!(parse(&to_yaml(&config), FILE), Ok(config));
     }
+}
+
+#[test]
+fn a_listener_overrides_the_classic_mode_of_all() {
+    for (all, one, expected) in [
+        ("off", None, false),
+        ("on", None, true),
+        ("on", Some("off"), false),
+        ("off", Some("on"), true),
+    ] {
+        let one = one.map_or(String::new(), |one| {
+            format!("  read_chunk_replies: {one}\n")
+        });
+        let config = accept(&format!(
+            "rpcrdma: {{ read_chunk_replies: {all} }}\nfabric:\n- provider: iwarp\n  \
+             listen: 127.0.0.1:1\n{one}"
+        ));
+        let classic = config.fabric[0].is_classic(config.rpcrdma.read_chunk_replies);
+        assert_eq!(classic, expected, "{all} {one}");
+        let again = parse(&to_yaml(&config), FILE).expect("its own text");
+        assert_eq!(again, config);
+    }
+    let text = "rpcrdma: { versions: [2], read_chunk_replies: on }\n";
+    let notes = accept(text).notes().join("\n");
+    let note = "nothing comes of it on 127.0.0.1:20049";
+    assert!(notes.contains(note), "{notes}");
 }

@@ -45,7 +45,7 @@ pub struct Session {
     retry_at: Option<Instant>,
     /// When calls may be sent on a new connection.
     settled_at: Option<Instant>,
-    /// Replies, errors and calls sent when something last happened or no reply was owed, and when
+    /// Replies, errors, and calls and RDMA Reads posted when something last happened or no reply was owed, and when
     /// that was.
     progress: (u64, u64, u64),
     progress_at: Instant,
@@ -138,7 +138,7 @@ impl Session {
             work += self.connection.pump(self.provider.as_mut(), sink);
         }
         work += self.provider.flush(now);
-        self.connection.expire(now, sink);
+        self.connection.expire(self.provider.as_mut(), now, sink);
         self.watch(now);
         self.keep_up(now);
         if work == 0 {
@@ -159,8 +159,9 @@ impl Session {
     /// Gives a connection up that owes replies and brings none.
     fn watch(&mut self, now: Instant) {
         let counters = self.connection.counters();
-        let progress = (counters.replies, counters.errors, counters.sent);
-        let owed = self.connection.window().in_flight() > 0;
+        let posted = counters.sent + counters.reads;
+        let progress = (counters.replies, counters.errors, posted);
+        let owed = self.connection.window().in_flight() > 0 || self.connection.is_fetching();
         if !owed || progress != self.progress {
             self.progress = progress;
             self.progress_at = now;

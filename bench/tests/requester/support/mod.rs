@@ -1,6 +1,7 @@
 //! A scripted server on the loopback provider: it sees every byte, says what it is told to, and
 //! can do RDMA Reads and Writes of its own. One thread, and a clock that only tests turn.
 
+mod classic;
 mod seen;
 mod traced;
 
@@ -25,6 +26,7 @@ use millrace_wire::rpc::{Accepted, answer_to};
 use millrace_wire::rpcrdma::{CallChunks, Segment, version1};
 use millrace_wire::xdr::{Encode, Encoder};
 
+pub use classic::{at, classic};
 pub use seen::Seen;
 pub use traced::{Step, Trace, Traced};
 
@@ -74,6 +76,8 @@ pub struct Raw {
     /// Events of the server that are neither messages nor connections.
     pub work: Vec<(u64, Result<(), WorkError>)>,
     pub disconnects: usize,
+    /// The call submitted last.
+    pub last: Option<CallId>,
 }
 
 pub fn settings() -> Settings {
@@ -104,6 +108,7 @@ impl Raw {
         let mut client = Traced {
             inner: network.provider(),
             trace: Rc::clone(&trace),
+            holds_on: false,
         };
         let now = Instant::now();
         let connection = Connection::connect(&mut client, &client_pool, address, settings, now)
@@ -123,6 +128,7 @@ impl Raw {
             now,
             work: Vec::new(),
             disconnects: 0,
+            last: None,
         };
         raw.settle();
         raw
@@ -142,43 +148,63 @@ impl Raw {
         assert_eq!(self.done.pop().map(|done| done.token), Some(u64::MAX));
     }
 
+    /// What the client's side says when a call is cancelled.
+    pub fn cancel(&mut self, id: CallId) -> bool {
+        let done = RefCell::new(&mut self.done);
+        let step = self.trace.borrow().len();
+        let mut sink = |completion: Completion<'_>| {
+            done.borrow_mut().push(Done {
+                token: completion.token,
+                result: completion.result.map(|_| (Vec::new(), Vec::new())),
+                step,
+            });
+        };
+        self.connection.cancel(&mut self.client, id, &mut sink)
+    }
+
     /// Lets everything happen that can happen at this time.
     pub fn settle(&mut self) {
         for _ in 0..10_000 {
-            let mut work = {
-                let done = RefCell::new(&mut self.done);
-                let trace = Rc::clone(&self.trace);
-                let mut sink = |completion: Completion<'_>| {
-                    done.borrow_mut().push(Done {
-                        token: completion.token,
-                        result: completion
-                            .result
-                            .map(|reply| (reply.message.to_vec(), reply.written.to_vec())),
-                        step: trace.borrow().len(),
-                    });
-                };
-                let mut events = Vec::with_capacity(64);
-                let mut work = self.client.poll(self.now, &mut events);
-                for event in events {
-                    self.connection
-                        .handle(&mut self.client, event, self.now, &mut sink);
-                }
-                work += self.connection.pump(&mut self.client, &mut sink);
-                self.connection.expire(self.now, &mut sink);
-                work
-            };
-            work += self.client.flush(self.now);
-            let mut events = Vec::with_capacity(64);
-            work += self.server.poll(self.now, &mut events);
-            for event in events {
-                self.serve(event);
-            }
-            work += self.server.flush(self.now);
-            if work == 0 {
+            if self.client_turn() + self.server_turn() == 0 {
                 return;
             }
         }
         panic!("never comes to rest");
+    }
+
+    /// One pass of the client.
+    pub fn client_turn(&mut self) -> usize {
+        let done = RefCell::new(&mut self.done);
+        let trace = Rc::clone(&self.trace);
+        let mut sink = |completion: Completion<'_>| {
+            done.borrow_mut().push(Done {
+                token: completion.token,
+                result: completion
+                    .result
+                    .map(|reply| (reply.message.to_vec(), reply.written.to_vec())),
+                step: trace.borrow().len(),
+            });
+        };
+        let mut events = Vec::with_capacity(64);
+        let mut work = self.client.poll(self.now, &mut events);
+        for event in events {
+            self.connection
+                .handle(&mut self.client, event, self.now, &mut sink);
+        }
+        work += self.connection.pump(&mut self.client, &mut sink);
+        self.connection
+            .expire(&mut self.client, self.now, &mut sink);
+        work + self.client.flush(self.now)
+    }
+
+    /// One pass of the server.
+    pub fn server_turn(&mut self) -> usize {
+        let mut events = Vec::with_capacity(64);
+        let work = self.server.poll(self.now, &mut events);
+        for event in events {
+            self.serve(event);
+        }
+        work + self.server.flush(self.now)
     }
 
     fn serve(&mut self, event: Event) {
@@ -229,6 +255,7 @@ impl Raw {
     /// Submits and lets things happen.
     pub fn submit<A: Encode>(&mut self, call: &Call<'_, A>) -> CallId {
         let id = self.try_submit(call).expect("taken");
+        self.last = Some(id);
         self.settle();
         id
     }
@@ -258,6 +285,16 @@ impl Raw {
 
     /// Sends bytes to the client.
     pub fn send_with(&mut self, message: &[u8], invalidate: Option<Key>) {
+        self.post_message(message, invalidate);
+        self.settle();
+    }
+
+    /// The same without letting anything happen yet.
+    pub fn post_send(&mut self, message: &[u8]) {
+        self.post_message(message, None);
+    }
+
+    fn post_message(&mut self, message: &[u8], invalidate: Option<Key>) {
         let class = Class::for_size(message.len()).expect("not too long");
         let mut buffer = self.server_pool.try_acquire(class).expect("free");
         buffer[..message.len()].copy_from_slice(message);
@@ -269,7 +306,6 @@ impl Raw {
             },
             local,
         );
-        self.settle();
     }
 
     pub fn send(&mut self, message: &[u8]) {

@@ -20,6 +20,7 @@ pub enum Step {
     Expose(Key, Access, u32),
     Revoke(Key),
     PostReceive,
+    Close,
     Send { bytes: usize, pieces: usize },
     Other,
 }
@@ -29,6 +30,8 @@ pub type Trace = Rc<RefCell<Vec<Step>>>;
 pub struct Traced {
     pub inner: Loopback,
     pub trace: Trace,
+    /// Keys cannot be revoked.
+    pub holds_on: bool,
 }
 
 impl Traced {
@@ -103,12 +106,20 @@ impl Provider for Traced {
     }
     fn revoke(&mut self, id: QueuePairId, key: Key) -> Revoked {
         self.note(Step::Revoke(key));
+        if self.holds_on {
+            return Revoked::Unknown;
+        }
         self.inner.revoke(id, key)
     }
+    fn limit_reads(&mut self, id: QueuePairId, reads: u16) {
+        self.inner.limit_reads(id, reads);
+    }
     fn close(&mut self, id: QueuePairId) {
+        self.note(Step::Close);
         self.inner.close(id);
     }
     fn abort(&mut self, id: QueuePairId) {
+        self.note(Step::Close);
         self.inner.abort(id);
     }
     fn poll(&mut self, now: Instant, events: &mut Vec<Event>) -> usize {

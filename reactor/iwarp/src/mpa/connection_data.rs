@@ -106,6 +106,14 @@ pub struct ConnectionData {
 }
 
 impl ConnectionData {
+    /// Nothing is asked for: both depths are left to the application, no peer-to-peer model.
+    pub const OPEN: Self = Self {
+        peer_to_peer: false,
+        rtr: RtrKinds::NONE,
+        ird: DEPTH_BY_APPLICATION,
+        ord: DEPTH_BY_APPLICATION,
+    };
+
     /// Encodes the four bytes. Depths of more than 14 bits are stated as [`DEPTH_MAX`]; kinds
     /// are left out without `peer_to_peer` (RFC 6581 section 9.2).
     #[must_use]

@@ -11,7 +11,7 @@
 //! enhancements.
 //!
 //! The rules for read depths and ready-to-receive indications stand in [`negotiate`], apart from
-//! the frames, so that a transport with other frames (RFC 6581 section 7) can use them.
+//! the frames; the session control messages of SCTP ([`sctp`], RFC 6581 section 7) use them too.
 //!
 //! Left out: markers are inserted if the peer asks for them, but never asked for.
 
@@ -20,6 +20,7 @@ pub mod connection_data;
 pub mod error;
 pub mod frame;
 pub mod negotiate;
+pub mod sctp;
 
 mod fallback;
 mod initiator;

@@ -84,10 +84,15 @@ fn parse_body<'a>(
     }
     let invalidate = input.u32().map_err(|_| Reason::Truncated)?;
     let lists = Lists::parse(&mut input, rules)?;
-    if kind == Kind::NoMessage {
-        return Ok(header(invalidate, Body::NoMessage { lists }));
-    }
     let message = input.rest();
+    if kind == Kind::NoMessage {
+        // A message behind the header would be in two places.
+        return if message.is_empty() {
+            Ok(header(invalidate, Body::NoMessage { lists }))
+        } else {
+            Err(Reason::PositionZero)
+        };
+    }
     match rpc::peek(message) {
         Ok((_, kind)) if kind == direction => {}
         // What has no XID and no direction is no message.

@@ -84,3 +84,18 @@ pub fn call(kind: Kind, chunks: &CallChunks<'_>) -> Vec<u8> {
         out.raw(&hex(RPC))
     })
 }
+
+/// Reads all that there is to read: nothing may panic.
+pub fn walk(bytes: &[u8]) {
+    let Ok(header) = parse(bytes) else { return };
+    let lists = header.lists();
+    assert_eq!(lists.reads.iter().count(), lists.reads.len());
+    assert_eq!(lists.writes.iter().count(), lists.writes.len());
+    for chunk in lists.writes.iter().chain(lists.reply) {
+        assert_eq!(chunk.filled(chunk.total()).count(), chunk.len());
+    }
+    for chunk in lists.reads.chunks() {
+        assert!(chunk.segments().count() > 0);
+    }
+    let _ = header.direction();
+}

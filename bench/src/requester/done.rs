@@ -1,0 +1,64 @@
+//! RDMA_DONE: the server may take the memory of a reply back (RFC 5666 section 3.8).
+
+use millrace_mempool::Slice;
+use millrace_reactor::fabric::{Operation, Provider, WorkRequest};
+use millrace_wire::rpcrdma::version1;
+use millrace_wire::xdr::Encoder;
+
+use super::connection::Connection;
+use super::send::NOBODY;
+
+/// Bytes of an RDMA_DONE.
+const LENGTH: usize = 16;
+
+impl Connection {
+    /// Puts an RDMA_DONE for a call's reply into the queue. It stands at the front of the buffer
+    /// with the call's own message, whose Send is over.
+    pub(super) fn finish_fetch(&mut self, index: u32) {
+        let slot = &self.slots[index as usize];
+        let mut bytes = [0; LENGTH];
+        let mut out = Encoder::new(&mut bytes);
+        let encoded = version1::encode_done(&mut out, slot.xid, self.window.wish());
+        if let (Some(message), Ok(())) = (&slot.message, encoded) {
+            let memory = message.slice(0..LENGTH);
+            memory.copy_from(0, &bytes);
+            self.fetches.done.push_back(memory);
+        }
+    }
+
+    /// Sends RDMA_DONEs as far as there are credits for them.
+    pub(super) fn pump_dones(&mut self, provider: &mut dyn Provider) -> usize {
+        let mut sent = 0;
+        while self.window.has_room_for_done() && provider.send_room(self.queue_pair) > 0 {
+            let Some(memory) = self.fetches.done.pop_front() else {
+                break;
+            };
+            self.scratch.chain.push(request(memory));
+            if provider
+                .post(self.queue_pair, &mut self.scratch.chain)
+                .is_err()
+            {
+                let back = self.scratch.chain.pop();
+                let memory = back.and_then(|request| request.local.into_iter().next());
+                self.fetches.done.extend(memory);
+                break;
+            }
+            self.window.sent_done();
+            self.counters.dones += 1;
+            sent += 1;
+        }
+        sent
+    }
+}
+
+fn request(memory: Slice) -> WorkRequest {
+    WorkRequest {
+        token: NOBODY,
+        operation: Operation::Send {
+            invalidate: None,
+            solicited: false,
+        },
+        local: std::iter::once(memory).collect(),
+        signalled: false,
+    }
+}

@@ -1,0 +1,92 @@
+//! What flow control has done on one reactor. The reactor writes, any thread may read.
+
+use std::time::Duration;
+
+use millrace_admin::metrics::{Counter, Gauge};
+
+/// Why a client got less than it asked for, or later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The limit of the client.
+    ClientLimit,
+    /// The limit of an export.
+    ExportLimit,
+    /// The client's share of the reactor's memory.
+    Share,
+    /// The reactor's memory is short.
+    PoolPressure,
+    /// Memory is advertised for read-chunk replies that await RDMA_DONE.
+    Exposures,
+}
+
+impl Cause {
+    /// All causes.
+    pub const ALL: [Self; 5] = [
+        Self::ClientLimit,
+        Self::ExportLimit,
+        Self::Share,
+        Self::PoolPressure,
+        Self::Exposures,
+    ];
+
+    /// The word for it in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ClientLimit => "client_limit",
+            Self::ExportLimit => "export_limit",
+            Self::Share => "share",
+            Self::PoolPressure => "pool_pressure",
+            Self::Exposures => "exposures",
+        }
+    }
+}
+
+/// Flow control of one reactor.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct FlowCounters {
+    /// Credits announced last, over all connections.
+    pub granted: Gauge,
+    /// Credits that clients wish for, over all connections.
+    pub requested: Gauge,
+    /// Calls that are not answered yet.
+    pub used: Gauge,
+    /// Replies held back now for want of credits.
+    pub withheld: Gauge,
+    /// Replies that were held back.
+    pub withheld_total: Counter,
+    /// Clients with connections.
+    pub clients: Gauge,
+    /// Connections turned away because their client holds its share already.
+    pub turned_away: Counter,
+    /// Connections ended because RDMA Reads made no progress.
+    pub stuck_reads: Counter,
+    throttled: [Counter; Cause::ALL.len()],
+    cuts: [Counter; Cause::ALL.len()],
+}
+
+impl FlowCounters {
+    /// Counts time that calls or replies had to wait, for a cause.
+    pub fn add_throttled(&self, cause: Cause, time: Duration) {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.throttled[cause as usize].add(nanoseconds);
+    }
+
+    /// Time that calls and replies had to wait, for a cause.
+    #[must_use]
+    pub fn throttled(&self, cause: Cause) -> Duration {
+        Duration::from_nanos(self.throttled[cause as usize].get())
+    }
+
+    /// Counts a grant that was lowered for a cause.
+    pub fn add_cut(&self, cause: Cause) {
+        self.cuts[cause as usize].add(1);
+    }
+
+    /// Grants that were lowered for a cause.
+    #[must_use]
+    pub fn cuts(&self, cause: Cause) -> u64 {
+        self.cuts[cause as usize].get()
+    }
+}

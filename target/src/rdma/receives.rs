@@ -1,0 +1,231 @@
+//! A connection's receives and credits, and replies that are held back for want of credits.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use millrace_mempool::{Buffer, Class};
+
+use super::{Connection, Shared};
+use crate::flow::policy::{self, Decision, Grant, Inputs};
+use crate::flow::{Cause, FlowCounters, Tenant};
+
+/// What a connection's receives and credits are.
+pub(super) struct Account {
+    /// Whose connection it is.
+    pub tenant: Rc<Tenant>,
+    class: Class,
+    /// Receives posted.
+    posted: Cell<u32>,
+    /// Calls in service: their receives are not posted, but will be before they are answered.
+    in_service: Cell<u32>,
+    /// Credits announced last.
+    granted: Cell<u32>,
+    /// The client's wish.
+    wish: Cell<u32>,
+    /// Receives that the wish asks for, as the client's sum has it.
+    demand: Cell<u32>,
+    /// Where cuts of the grant stand.
+    ceiling: Cell<u32>,
+}
+
+impl Account {
+    pub fn new(tenant: Rc<Tenant>, class: Class) -> Self {
+        Self {
+            tenant,
+            class,
+            posted: Cell::new(0),
+            in_service: Cell::new(0),
+            granted: Cell::new(1),
+            wish: Cell::new(1),
+            demand: Cell::new(0),
+            ceiling: Cell::new(u32::MAX),
+        }
+    }
+
+    fn covered(&self) -> u32 {
+        self.posted.get() + self.in_service.get()
+    }
+
+    /// The connection stands.
+    pub fn open(&self, counters: &FlowCounters) {
+        counters.granted.add(u64::from(self.granted.get()));
+        counters.requested.add(u64::from(self.wish.get()));
+        self.set_demand(policy::FIRST_RECEIVES);
+    }
+
+    /// The connection has ended: what is posted comes back.
+    pub fn close<S>(&self, shared: &Shared<S>) {
+        let counters = shared.flow.counters();
+        counters.granted.sub(u64::from(self.granted.get()));
+        counters.requested.sub(u64::from(self.wish.get()));
+        self.set_demand(0);
+        self.tenant.note_held(self.posted.replace(0), 0);
+        shared.flow.leave(&self.tenant);
+    }
+
+    fn set_demand(&self, demand: u32) {
+        let before = self.demand.replace(demand);
+        if before != demand {
+            self.tenant.note_demand(before, demand);
+        }
+    }
+}
+
+impl Connection {
+    /// Credits: wished for, granted, and calls in service.
+    #[must_use]
+    pub fn credits(&self) -> (u32, u32, u32) {
+        let account = &self.account;
+        (
+            account.wish.get(),
+            account.granted.get(),
+            account.in_service.get(),
+        )
+    }
+
+    /// The client whose connection it is.
+    #[must_use]
+    pub fn tenant(&self) -> &Rc<Tenant> {
+        &self.account.tenant
+    }
+
+    /// Notes that a posted receive was filled.
+    pub(super) fn received<S>(&self, shared: &Shared<S>) {
+        let account = &self.account;
+        account.posted.set(account.posted.get() - 1);
+        account.in_service.set(account.in_service.get() + 1);
+        shared.flow.called(&account.tenant);
+    }
+
+    /// Gives a served call's receive back, posts more or fewer as the policy says, and returns the
+    /// credits to announce: never more than receives now cover. Waits while the reply is to be held
+    /// back (RFC 5666 section 11).
+    pub(super) async fn settle<S>(&self, shared: &Shared<S>, receive: Buffer, wish: u32) -> u32 {
+        let account = &self.account;
+        self.note_wish(shared, wish);
+        let grant = match self.decide(shared) {
+            Decision::Reply(grant) => grant,
+            Decision::Withhold => self.withhold(shared).await,
+        };
+        account.ceiling.set(grant.ceiling);
+        let dones = self.exposures.receives();
+        let wanted = policy::receives_for(grant.credits, dones);
+        let before = account.granted.get();
+        let kept = policy::receives_for(before, dones);
+        self.give_back(shared, receive, |covered| covered < wanted.max(kept));
+        self.refill_reserve(shared);
+        self.post_receives(shared, wanted);
+        let granted = policy::announced(grant.credits, account.covered(), dones);
+        if granted != before && !self.is_broken() {
+            account.granted.set(granted);
+            let counters = shared.flow.counters();
+            counters.granted.add(u64::from(granted));
+            counters.granted.sub(u64::from(before));
+            if let (true, Some(cause)) = (granted < before, grant.cause) {
+                counters.add_cut(cause);
+            }
+        }
+        granted
+    }
+
+    /// Gives the receive of a message that gets no answer back.
+    pub(super) fn settle_unanswered<S>(&self, shared: &Shared<S>, receive: Buffer) {
+        self.give_back(shared, receive, |_| true);
+    }
+
+    /// Ends a call's service. Its receive is posted again if `keep` says so of the receives that
+    /// are there without it.
+    fn give_back<S>(&self, shared: &Shared<S>, receive: Buffer, keep: impl FnOnce(u32) -> bool) {
+        let account = &self.account;
+        account.in_service.set(account.in_service.get() - 1);
+        shared.flow.ended(&account.tenant);
+        if self.is_broken() || !keep(account.covered()) || !self.post_receive(receive) {
+            account.tenant.note_held(1, 0);
+        }
+    }
+
+    fn note_wish<S>(&self, shared: &Shared<S>, wish: u32) {
+        let account = &self.account;
+        if self.is_broken() {
+            return;
+        }
+        let before = account.wish.replace(wish);
+        if wish != before {
+            let requested = &shared.flow.counters().requested;
+            requested.add(u64::from(wish));
+            requested.sub(u64::from(before));
+        }
+        let most = shared.settings.get().credits;
+        account.set_demand(policy::receives_for(wish.min(most).max(1), 0));
+    }
+
+    fn decide<S>(&self, shared: &Shared<S>) -> Decision {
+        let account = &self.account;
+        policy::decide(&Inputs {
+            wish: account.wish.get(),
+            most: shared.settings.get().credits,
+            share: shared.flow.share(&account.tenant),
+            window: None,
+            pressure: shared.flow.pressure(),
+            ceiling: account.ceiling.get(),
+            owed: account.in_service.get() - 1,
+            exposures: self.exposures.pending(),
+        })
+    }
+
+    /// Holds a reply back until an exposure has ended, or the connection.
+    #[cold]
+    async fn withhold<S>(&self, shared: &Shared<S>) -> Grant {
+        let counters = shared.flow.counters();
+        let since = shared.clock.now();
+        counters.withheld.add(1);
+        counters.withheld_total.add(1);
+        // What is granted where the connection has ended matters to nobody.
+        let mut grant = Grant {
+            credits: 1,
+            ceiling: u32::MAX,
+            cause: None,
+        };
+        let enough = || match self.decide(shared) {
+            Decision::Reply(decided) => {
+                grant = decided;
+                true
+            }
+            Decision::Withhold => false,
+        };
+        let _ = self.exposures.until(shared, enough).await;
+        counters.withheld.sub(1);
+        let waited = shared.clock.now().saturating_duration_since(since);
+        counters.add_throttled(Cause::Exposures, waited);
+        grant
+    }
+
+    /// Posts receives until `wanted` are posted or in service, as far as there is memory.
+    pub(super) fn post_receives<S>(&self, shared: &Shared<S>, wanted: u32) {
+        let account = &self.account;
+        while account.covered() < wanted {
+            let Some(buffer) = shared.keep(account.class) else {
+                return;
+            };
+            if !self.post_receive(buffer) {
+                return;
+            }
+            account.tenant.note_held(0, 1);
+        }
+    }
+
+    /// Receives that are posted.
+    #[must_use]
+    pub fn posted(&self) -> u32 {
+        self.account.posted.get()
+    }
+
+    fn post_receive(&self, buffer: Buffer) -> bool {
+        let posted = self.push_receive(buffer);
+        if posted {
+            let account = &self.account;
+            account.posted.set(account.posted.get() + 1);
+        }
+        posted
+    }
+}
