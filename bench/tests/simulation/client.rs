@@ -48,6 +48,7 @@ pub struct Open {
     pub memory: Option<Memory>,
     /// Connections that were lost while it was under way.
     pub lost: Vec<QueuePairId>,
+    pub cancelled: bool,
 }
 
 /// A WRITE that was acknowledged while an earlier connection that carried it may still be alive at
@@ -67,6 +68,8 @@ pub struct Client {
     pub dice: Dice,
     pub open: BTreeMap<u64, Open>,
     pub lingering: Vec<Lingering>,
+    /// Connections on which calls were cancelled.
+    pub fenced: HashSet<QueuePairId>,
     /// How calls ended: what the trace is made of.
     pub outcomes: Vec<(u64, u64)>,
     pub left: usize,
@@ -95,6 +98,7 @@ impl Client {
             dice,
             open: BTreeMap::new(),
             lingering: Vec::new(),
+            fenced: HashSet::new(),
             outcomes: Vec::new(),
             left,
             tokens: 0,
@@ -132,7 +136,7 @@ impl Client {
                 connection.handle(&mut self.provider, event, now, &mut sink);
             }
             work += connection.pump(&mut self.provider, &mut sink);
-            connection.expire(now, &mut sink);
+            connection.expire(&mut self.provider, now, &mut sink);
         }
         if let Some(lost) = lost {
             for open in self.open.values_mut() {
@@ -146,7 +150,7 @@ impl Client {
             };
             self.outcomes
                 .push((token, super::operation::digest(&result)));
-            self.judge(context, open, result)?;
+            self.judge(context, &open, result)?;
         }
         work += self.make_calls(context);
         self.break_off();
@@ -251,23 +255,29 @@ impl Client {
             began,
             memory,
             lost: Vec::new(),
+            cancelled: false,
         };
         self.open.insert(token, open);
         true
     }
 
-    /// Cancels a call.
+    /// Cancels a call. Its keys die at once, and a server that still uses them breaks the
+    /// connection.
     fn cancel(&mut self, context: &mut Context<'_>) {
         let Some(connection) = &mut self.connection else {
             return;
         };
-        let Some(token) = self.open.keys().next().copied() else {
+        let mut open = self.open.iter_mut();
+        let Some((&token, open)) = open.find(|(_, open)| !open.cancelled) else {
             return;
         };
         let mut told = 0;
         let mut sink = |_: Completion<'_>| told += 1;
-        let id = self.open[&token].id;
-        if connection.cancel(id, &mut sink) && told == 1 {
+        open.cancelled = connection.cancel(&mut self.provider, open.id, &mut sink);
+        if open.cancelled {
+            self.fenced.insert(connection.queue_pair());
+        }
+        if told == 1 {
             let open = self.open.remove(&token).expect("looked up before");
             self.outcomes.push((token, 0));
             open.operation.unknown(context.model, self.index, true);

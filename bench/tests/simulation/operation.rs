@@ -334,7 +334,7 @@ impl Client {
     pub fn judge(
         &mut self,
         context: &mut Context<'_>,
-        open: Open,
+        open: &Open,
         result: Ended,
     ) -> Result<(), String> {
         let told = format!("{:?} of client {}", open.operation, self.index);
@@ -345,7 +345,7 @@ impl Client {
     fn judge_quietly(
         &mut self,
         context: &mut Context<'_>,
-        open: Open,
+        open: &Open,
         result: Ended,
     ) -> Result<(), String> {
         if let Some(memory) = &open.memory {
@@ -361,10 +361,11 @@ impl Client {
         let (message, written) = match result {
             Ok(reply) => reply,
             Err(error) => {
-                if !self.may_fail(&open, error) {
+                if !self.may_fail(open, error) {
                     return Err(format!("failed with {error:?}, lost {:?}", open.lost));
                 }
-                open.operation.unknown(context.model, self.index, false);
+                open.operation
+                    .unknown(context.model, self.index, open.cancelled);
                 return Ok(());
             }
         };
@@ -372,12 +373,15 @@ impl Client {
             message: &message,
             written: &written,
         };
-        self.reply(context, &open, &reply)
+        self.reply(context, open, &reply)
     }
 
     /// Whether a call may come to no reply: its chunks cannot be read by a server that may read
     /// nothing, or broke an earlier connection.
     fn may_fail(&self, open: &Open, error: CallError) -> bool {
+        if open.cancelled {
+            return true;
+        }
         error == CallError::Chunk && (self.options.settings.ird == 0 || !open.lost.is_empty())
     }
 

@@ -131,7 +131,7 @@ impl Server {
             ird: 0,
             ord: options.ord,
             exposures: 0,
-            receive_size: u32::try_from(options.settings.inline).expect("small"),
+            receive_size: u32::try_from(options.settings.receive_size()).expect("small"),
         };
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = provider

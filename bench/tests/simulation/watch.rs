@@ -270,6 +270,10 @@ impl Provider for Watched {
         self.inner.revoke(id, key)
     }
 
+    fn limit_reads(&mut self, id: QueuePairId, reads: u16) {
+        self.inner.limit_reads(id, reads);
+    }
+
     fn close(&mut self, id: QueuePairId) {
         self.inner.close(id);
     }

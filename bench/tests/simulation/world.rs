@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::Ipv4Addr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -41,9 +42,9 @@ impl Grounds {
         let server = [pool(LEAST), pool(LEAST + (4 << 20))];
         let clients = pool(16 << 20);
         Self {
+            registry,
             server,
             clients,
-            registry,
         }
     }
 }
@@ -80,6 +81,8 @@ struct World {
     in_use: [u64; 2],
     grounds: [Pool; 2],
     healed: bool,
+    /// Tells what happens.
+    talks: bool,
 }
 
 /// Runs a seed to its end.
@@ -131,7 +134,9 @@ impl World {
             .into_iter()
             .enumerate()
             .map(|(index, options)| {
-                let provider = Watched::new(network.provider(), Role::Requester, &complaints);
+                let address = Ipv4Addr::new(192, 0, 2, 1 + index as u8);
+                let provider = network.provider_at(address);
+                let provider = Watched::new(provider, Role::Requester, &complaints);
                 Client::new(
                     index,
                     provider,
@@ -158,6 +163,7 @@ impl World {
             in_use,
             grounds: pools,
             healed: false,
+            talks: std::env::var_os("MILLRACE_SIM_TRACE").is_some(),
         }
     }
 
@@ -203,6 +209,9 @@ impl World {
         }
         for (time, record) in log {
             (time - self.start, &record).hash(&mut self.hasher);
+            if self.talks {
+                println!("{:?} {record:?}", time - self.start);
+            }
             match record {
                 Record::Asked { client, server } => {
                     self.run.connections += 1;
@@ -217,9 +226,18 @@ impl World {
                 Record::Reset { .. } => self.run.resets += 1,
                 Record::Withheld { .. } => self.run.withheld += 1,
                 Record::Fault { injected: true, .. } => self.run.injected += 1,
-                // Revoked keys that are still written to or read are the server's fault, as is
-                // all else.
-                Record::Fault { .. } => return Err(format!("{record:?}")),
+                // Keys of cancelled calls are dead, whatever the server is at. All else is
+                // somebody's fault.
+                Record::Fault {
+                    queue_pair,
+                    terminate,
+                    ..
+                } => {
+                    let fenced = |client: &Client| client.fenced.contains(&queue_pair);
+                    if terminate.kind != 1 || !self.clients.iter().any(fenced) {
+                        return Err(format!("{record:?}"));
+                    }
+                }
                 Record::Sent { .. } | Record::Placed { .. } | Record::Fetched { .. } => {}
             }
         }
@@ -267,7 +285,14 @@ impl World {
                 client.index, client.left
             )
         });
-        Err(format!("calls never end: {:?}", open.collect::<Vec<_>>()))
+        let open: Vec<_> = open.collect();
+        let (responder, gauges) = (&self.server.responder, self.grounds[0].gauges());
+        Err(format!(
+            "calls never end: {open:?}, {} calls in service by {} connections, {gauges:?}, {:?}",
+            responder.calls(),
+            responder.connections(),
+            self.server.shared.settings.get(),
+        ))
     }
 
     /// Until all connections have ended.
