@@ -26,7 +26,8 @@ use crate::flow::{Clients as FlowClients, Flow, policy};
 use crate::handle::HandleKey;
 use crate::mount3::Clients;
 use crate::nfs3::TRANSFER_MAX;
-use crate::rdma::{self, ExposureBudget, ExposureLimits, FabricSlot, Settings, Shared};
+use crate::rdma::reverse::CALLS_MAX;
+use crate::rdma::{self, Ccp, ExposureBudget, ExposureLimits, FabricSlot, Settings, Shared};
 use crate::replay::{ReplayCache, ReplayLimits};
 use crate::rpcbind::{Offers, Registration, Rendezvous, RpcbindServer};
 use crate::tcp::{TcpConfig, TcpServer};
@@ -338,10 +339,15 @@ fn settings(config: &Config) -> Settings {
     let rpcrdma = &config.rpcrdma;
     let inline = usize::try_from(rpcrdma.inline.bytes()).unwrap_or(usize::MAX);
     let padding = rpcrdma.padding.is_on();
-    let settings = Settings {
+    let mut settings = Settings {
         exposures: exposures(&config.flow),
+        ccp: rpcrdma.ccp.is_on().then_some(Ccp {
+            program: rpcrdma.ccp_program,
+            anonymous: rpcrdma.ccp_flavor == config::CcpFlavor::None,
+        }),
         ..Settings::new(inline, config.flow.credits, TRANSFER_MAX, padding)
     };
+    settings.rules.same_xid = rpcrdma.same_xid == config::SameXid::Strict;
     let numbers = rpcrdma.versions.iter();
     let versions = numbers.filter_map(|&number| Version::from_number(number));
     let (low, high) = (versions.clone().min(), versions.max());
@@ -372,9 +378,11 @@ fn limits(config: &Config, fabric: &config::Fabric) -> QueuePairLimits {
     } else {
         0
     };
+    // Receives beyond what credits ask for.
+    let beyond = rdma::dones_most(replies).saturating_add(CALLS_MAX);
     QueuePairLimits {
         send_depth: SEND_DEPTH,
-        receive_depth: policy::receives_most(config.flow.credits, rdma::dones_most(replies)),
+        receive_depth: policy::receives_most(config.flow.credits, beyond),
         ird: if classic {
             CLASSIC_INBOUND_READS
         } else {
