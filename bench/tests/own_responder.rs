@@ -12,7 +12,7 @@ use millrace::mount3::Clients;
 use millrace::rdma::{self, FabricSlot, Responder, Shared};
 use millrace::replay::{ReplayCache, ReplayLimits};
 use millrace_bench::requester::{
-    Alignment, Call, CallError, Completion, Connection, Reply, RpcError, Settings,
+    Alignment, Call, CallError, Ccp, Completion, Connection, Identity, Reply, Settings,
 };
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
 use millrace_reactor::Clock;
@@ -20,12 +20,13 @@ use millrace_reactor::fabric::loopback::{Loopback, Network};
 use millrace_reactor::fabric::{Provider, QueuePairLimits};
 use millrace_store::Store;
 use millrace_store::memory::{MemoryConfig, MemoryStore};
+use millrace_wire::ccp;
 use millrace_wire::nfs3::{
     CreateArguments, CreateHow, CreateResults, Entry, FileHandle, Procedure, ReadArguments,
     ReadResults, ReaddirArguments, ReaddirResults, SetAttributes, Stability, WriteArguments,
     WriteResults,
 };
-use millrace_wire::xdr::{Bulk, Encode};
+use millrace_wire::xdr::{Bulk, Decode, Encode};
 
 const SECRET: [u8; 16] = *b"a secret of test";
 
@@ -87,7 +88,10 @@ impl World {
         let now = Instant::now();
         let network = Network::new();
         let (service, root) = service(&registry);
-        let inner = rdma::Settings::new(4096, 32, 1 << 20, true);
+        let inner = rdma::Settings::new(4096, 32, 1 << 20, true).configuring(rdma::Ccp {
+            program: ccp::PROGRAM,
+            anonymous: false,
+        });
         let shared = Shared::new(service, pool(&registry), Clock::new(now), inner);
         let mut fabric = network.provider();
         let limits = QueuePairLimits {
@@ -176,7 +180,7 @@ impl World {
             how: CreateHow::Guarded(attributes),
         };
         let outcome = self.call(&Call::nfs3(1, Procedure::Create, arguments, 0));
-        let created = results(&outcome, Reply::results::<CreateResults>);
+        let created = results::<CreateResults>(&outcome);
         created.expect("made").object.expect("a handle")
     }
 
@@ -191,7 +195,7 @@ impl World {
         };
         let call = Call::nfs3(1, Procedure::Write, arguments, 0);
         let outcome = self.call(&call.with_data(&data));
-        let written = results(&outcome, Reply::results::<WriteResults>);
+        let written = results::<WriteResults>(&outcome);
         assert_eq!(written.expect("written").count as usize, length);
     }
 
@@ -224,10 +228,11 @@ impl World {
     }
 }
 
-fn results<T>(outcome: &Outcome, read: impl FnOnce(&Reply<'_>) -> Result<T, RpcError>) -> T {
+/// What the reply of a call holds.
+fn results<T: for<'a> Decode<'a>>(outcome: &Outcome) -> T {
     let (message, written) = outcome.as_ref().expect("a reply");
     let reply = Reply { message, written };
-    read(&reply).expect("results")
+    reply.results().expect("results")
 }
 
 fn bare() -> Settings {
@@ -264,10 +269,13 @@ fn rr1_done_03_reads_and_listings_come_by_read_chunks_of_our_own_server() {
     };
     let before = *world.connection.counters();
     let outcome = world.call(&Call::nfs3(1, Procedure::Readdir, arguments, 32_768));
-    let entries = results(&outcome, |reply| {
-        let listed = reply.results::<ReaddirResults<'_>>()?;
-        Ok(listed.expect("listed").entries.iter().count())
-    });
+    let (message, written) = outcome.expect("a reply");
+    let reply = Reply {
+        message: &message,
+        written: &written,
+    };
+    let listed = reply.results::<ReaddirResults<'_>>().expect("decodes");
+    let entries = listed.expect("listed").entries.iter().count();
     // With the directory itself, its parent, and the file.
     assert_eq!(entries, 153);
     let after = *world.connection.counters();
@@ -358,4 +366,44 @@ fn rr1_pad_20_padded_writes_are_executed_by_our_own_server() {
             assert!(world.read(file, length).0 == pattern(length));
         }
     }
+}
+
+#[test]
+fn rr1_ccp_01_limits_and_alignment_are_learnt_from_our_own_server() {
+    let mine = Settings {
+        private_data: None,
+        ccp: Some(Ccp::default()),
+        alignment: Alignment::Learnt { threshold: 512 },
+        offer_results: true,
+        ..bare()
+    };
+    let mut world = World::new(false, mine);
+    let limits = world.connection.configured().expect("told");
+    assert!(limits.call_size > 1024 && limits.call_size <= 4096);
+    assert!(limits.alignment >= 64 && limits.reads > 0);
+    assert_eq!(world.connection.limits().send, limits.call_size as usize);
+    let file = world.create(b"file");
+    for length in [600, 2000, 3001, 10_000] {
+        let before = *world.connection.counters();
+        world.write(file, length);
+        let after = *world.connection.counters();
+        let padded = u64::from(length < 4000);
+        assert_eq!(after.padded - before.padded, padded, "{length} bytes");
+        assert!(world.read(file, length).0 == pattern(length));
+    }
+}
+
+#[test]
+fn rr1_ccp_14_our_own_server_is_not_asked_by_nobody() {
+    let nobody = Settings {
+        private_data: None,
+        ccp: Some(Ccp::default()),
+        identity: Identity::none(),
+        ..bare()
+    };
+    let mut world = World::new(false, nobody);
+    assert_eq!(world.connection.configured(), None);
+    let outcome = world.call(&Call::nfs3(1, Procedure::Null, (), 0));
+    assert!(outcome.is_ok());
+    assert_eq!(world.connection.limits().send, 1024);
 }
