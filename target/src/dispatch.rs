@@ -4,7 +4,7 @@
 //! answered as RFC 5531 section 9 says, and never with silence: a client that waits for an answer
 //! in vain gives up its whole connection.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
@@ -19,6 +19,7 @@ use millrace_wire::{mount, nfs3, rpcbind};
 use crate::call::{Answer, Bulk, BulkResult, Call, Reply, Serve, Shortage, TransportKind};
 use crate::counters::Counters;
 use crate::exports::Exports;
+use crate::flow::Flow;
 use crate::handle::HandleKey;
 use crate::mount3::Clients;
 use crate::replay::{Entered, ReplayCache};
@@ -28,6 +29,7 @@ use latency::Latencies;
 mod latency;
 mod mounts;
 mod procedures;
+mod throttle;
 
 /// Bytes that the encoding of an answer that does not fit begins with, and gives up at: no answer
 /// without its data is as long.
@@ -55,7 +57,9 @@ struct Inner<S> {
     counters: Arc<Counters>,
     latencies: Latencies,
     /// What the port mapper tells over RDMA, where it is served there.
-    offers: Option<Arc<OnceLock<Offers>>>,
+    offers: OnceCell<Arc<OnceLock<Offers>>>,
+    /// What meters clients and exports, where anything does.
+    flow: OnceCell<Flow>,
 }
 
 impl<S: Store> Service<S> {
@@ -73,19 +77,24 @@ impl<S: Store> Service<S> {
                 clients,
                 counters,
                 latencies: Latencies::default(),
-                offers: None,
+                offers: OnceCell::new(),
+                flow: OnceCell::new(),
             }),
         }
     }
 
     /// With the port mapper's programs for calls over RDMA (RFC 5666 section 10). Before `offers`
-    /// is set nothing is told. Not for programs that are cloned already.
+    /// is set nothing is told. The first one given counts.
     #[must_use]
-    pub fn with_rpcbind(mut self, offers: Arc<OnceLock<Offers>>) -> Self {
-        debug_assert_eq!(Rc::strong_count(&self.inner), 1, "the programs are new");
-        if let Some(inner) = Rc::get_mut(&mut self.inner) {
-            inner.offers = Some(offers);
-        }
+    pub fn with_rpcbind(self, offers: &Arc<OnceLock<Offers>>) -> Self {
+        let _ = self.inner.offers.set(Arc::clone(offers));
+        self
+    }
+
+    /// Lets the limits of `flow` hold for all calls from here on. The first one given counts.
+    #[must_use]
+    pub fn with_flow(self, flow: &Flow) -> Self {
+        let _ = self.inner.flow.set(flow.clone());
         self
     }
 
@@ -208,7 +217,7 @@ impl<S: Store> Service<S> {
                     None => procedure_unavailable(xid, counters),
                 }
             }
-            (rpcbind::PROGRAM, _) if self.inner.offers.is_some() => {
+            (rpcbind::PROGRAM, _) if self.inner.offers.get().is_some() => {
                 return Ok((xid, Admitted::Rpcbind));
             }
             (nfs3::PROGRAM, _) => mismatch(nfs3::VERSION),
@@ -260,6 +269,9 @@ impl<S: Store> Service<S> {
         } else {
             None
         };
+        if let Some(flow) = self.limits() {
+            throttle::throttle(flow, &context, input.rest()).await;
+        }
         match self
             .procedure(&context, call, xid, input, bulk, reply)
             .await
@@ -310,7 +322,7 @@ impl<S: Store> Service<S> {
     /// Answers a call of the port mapper over RDMA; over TCP it has sockets of its own.
     #[cold]
     fn rpcbind(&self, call: &Call<'_>, xid: u32, reply: &mut Reply) -> Answer {
-        let offers = self.inner.offers.as_ref().and_then(|offers| offers.get());
+        let offers = self.inner.offers.get().and_then(|offers| offers.get());
         let (TransportKind::Rdma, Some(offers)) = (call.peer.transport, offers) else {
             self.inner.counters.program_unavailable.add(1);
             return refusal(reply, &answer_to(xid, Accepted::ProgramUnavailable));

@@ -46,7 +46,7 @@ fn getaddr(version: u32) -> Vec<u8> {
 #[test]
 fn rr1_bind_06_the_port_mapper_answers_over_rdma() {
     let known = Arc::new(OnceLock::new());
-    let programs = programs().with_rpcbind(Arc::clone(&known));
+    let programs = programs().with_rpcbind(&known);
     let mut world = World::new(programs, Options::default());
     world.connect();
     // Not before it knows.
@@ -83,7 +83,7 @@ fn rr1_bind_06_elsewhere_it_is_no_program_of_ours() {
     let known = Arc::new(OnceLock::from(offers()));
     let registry = Registry::new(HugepagePolicy::Off);
     let store = memory_store(&registry);
-    let programs = service([(rules("/export"), store.clone())]).with_rpcbind(known);
+    let programs = service([(rules("/export"), store.clone())]).with_rpcbind(&known);
     let bench = support::Bench::over(&registry, store, programs);
     let peer = "127.0.0.1:700".parse().unwrap();
     bench.peer.set(Peer::new(peer, TransportKind::Tcp));
