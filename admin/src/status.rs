@@ -99,7 +99,7 @@ pub struct ConnectionStatus {
     pub bytes_written: u64,
     /// Bytes of file data read by the client.
     pub bytes_read: u64,
-    /// Memory regions advertised until RDMA_DONE.
+    /// Replies that the client is to fetch, and that are held until its RDMA_DONE.
     pub exposures: u32,
 }
 

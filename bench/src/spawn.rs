@@ -72,6 +72,7 @@ impl Spawned {
         Client {
             target: self.rdma.to_string(),
             mount: self.rpc.to_string(),
+            rpcbind: None,
             export: EXPORT.to_owned(),
             ..client.clone()
         }

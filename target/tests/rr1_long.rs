@@ -3,10 +3,11 @@
 mod support;
 
 use millrace_wire::nfs3::{Entry, LookupResults, Procedure};
-use millrace_wire::rpcrdma::{CallChunks, ReadSegment};
+use millrace_wire::rpcrdma::{CallChunks, ReadSegment, Version};
 use millrace_wire::xdr::{Bulk, from_bytes};
+use support::fetch::{done, fetch};
 use support::message::{
-    GARBAGE_ARGUMENTS, PROGRAM, SUCCESS, accepted, check_chunk_error, encoded, inline,
+    self, GARBAGE_ARGUMENTS, PROGRAM, SUCCESS, accepted, check_chunk_error, encoded, inline,
     is_chunk_error, lengths, long, null, parse, plain, reads, rpc, word, words,
 };
 use support::raw::{Memory, Options, Stated, World};
@@ -216,7 +217,7 @@ fn rr1_long_09_bulk_goes_to_the_write_list_first() {
     assert_eq!(lengths(&reply.reply.unwrap()), [0]);
     // And where it does not, both are used.
     let narrow = nfs.world.connect_with(Stated {
-        inline: None,
+        inline: Some(1024),
         ..Stated::default()
     });
     let (sink, whole) = (nfs.world.sink(narrow, 4000), nfs.world.sink(narrow, 8000));
@@ -246,12 +247,12 @@ fn rr1_long_13_no_reply_exceeds_what_the_client_receives() {
             inline: stated,
             ..Stated::default()
         });
-        let limit = stated.unwrap_or(1024);
+        let limit = stated.unwrap_or(message::version().min_inline());
         let sink = world.sink(client, 8192);
         for around in (-24..=24).step_by(4) {
             for offered in [false, true] {
                 let reply_chunk = [sink.whole()];
-                let header = if offered { 28 + 20 } else { 28 };
+                let header = message::header_length() as i64 + if offered { 20 } else { 0 };
                 let length = usize::try_from(limit as i64 - header + around).unwrap();
                 script.plan(Plan {
                     length,
@@ -276,6 +277,50 @@ fn rr1_long_13_no_reply_exceeds_what_the_client_receives() {
         }
         world.check_clean();
     }
+}
+
+#[test]
+fn rr1_long_14_a_reply_chunk_that_will_not_do_is_a_read_chunk_where_switched_on() {
+    if message::version() == Version::Two {
+        return; // It has no RDMA_DONE, so there is nothing to switch on.
+    }
+    let script = Script::default();
+    script.plan(Plan {
+        length: 5000,
+        ..Plan::default()
+    });
+    let mut world = World::new(script, Options::classic());
+    world.connect();
+    let sink = world.sink(0, 8000);
+    for cut in [None, Some(&[][..]), Some(&[4999]), Some(&[2000, 2000])] {
+        let segments = cut.map(|cut| sink.cut(cut));
+        let chunks = CallChunks {
+            reply: segments.as_deref(),
+            ..CallChunks::default()
+        };
+        let reply = parse(&world.exchange(0, &inline(&chunks, &rpc_of(3, &[]))));
+        assert!(!reply.inline);
+        // It comes back unused.
+        let unused = cut.map(|cut| vec![0; cut.len()]);
+        assert_eq!(reply.reply.as_deref().map(lengths), unused);
+        assert_eq!(
+            fetch(&mut world, 0, &reply).unwrap(),
+            Script::reply(3, 5000)
+        );
+        world.send(0, &done(3));
+    }
+    assert_eq!(sink.bytes(), [0xee; 8000]);
+    // One that will do is used.
+    let chunks = CallChunks {
+        reply: Some(&sink.cut(&[5000])),
+        ..CallChunks::default()
+    };
+    let reply = parse(&world.exchange(0, &inline(&chunks, &rpc_of(3, &[]))));
+    assert_eq!(
+        (reply.reads, lengths(&reply.reply.unwrap())),
+        (0, vec![5000])
+    );
+    world.check_clean();
 }
 
 #[test]

@@ -163,6 +163,17 @@ pub struct Fabric {
     /// The MPA CRC; a matter of `iwarp` alone, `None` for other providers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crc: Option<CrcPolicy>,
+    /// Classic mode of the connections to this listener; that of [`Rpcrdma`] if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_chunk_replies: Option<Switch>,
+}
+
+impl Fabric {
+    /// Whether its connections are in classic mode, where `default` is what
+    /// [`Rpcrdma::read_chunk_replies`] says.
+    pub fn is_classic(&self, default: Switch) -> bool {
+        self.read_chunk_replies.unwrap_or(default).is_on()
+    }
 }
 
 impl Default for Fabric {
@@ -171,6 +182,7 @@ impl Default for Fabric {
             provider: Provider::Iwarp,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 20049)),
             crc: Some(CrcPolicy::Auto),
+            read_chunk_replies: None,
         }
     }
 }
@@ -243,17 +255,24 @@ pub enum Rpcbind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rpcrdma {
-    /// Protocol versions answered.
+    /// Protocol versions answered: one or both of 1 and 2.
     pub versions: Vec<u32>,
     /// Size of a receive buffer, the inline threshold announced to the peer; a whole number of
-    /// KiB from 1 to 256.
+    /// KiB from 1 to 256. Where version 2 is answered, receive buffers have 4 KiB at least.
     pub inline: ByteSize,
     /// Classic mode: replies may use read chunks and await RDMA_DONE (RFC 5666 section 3.8).
     pub read_chunk_replies: Switch,
     /// RDMA_MSGP is understood.
     pub padding: Switch,
-    /// The connection configuration protocol, program 100417, is served.
+    /// The connection configuration protocol (RFC 5666 section 6) is served.
     pub ccp: Switch,
+    /// The weakest flavor of calls of the configuration protocol that set limits.
+    pub ccp_flavor: CcpFlavor,
+    /// The program number of the configuration protocol: 100417, unless the peers are older than
+    /// that number.
+    pub ccp_program: u32,
+    /// Whether the XID of a call's transport header and that of its RPC message must be the same.
+    pub same_xid: SameXid,
 }
 
 impl Default for Rpcrdma {
@@ -264,8 +283,32 @@ impl Default for Rpcrdma {
             read_chunk_replies: Switch::Off,
             padding: Switch::On,
             ccp: Switch::On,
+            ccp_flavor: CcpFlavor::Sys,
+            ccp_program: 100_417,
+            same_xid: SameXid::Strict,
         }
     }
+}
+
+/// Flavors of calls of the configuration protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CcpFlavor {
+    /// AUTH_SYS at least; calls with AUTH_NONE are refused with AUTH_TOOWEAK.
+    Sys,
+    /// AUTH_NONE will do.
+    None,
+}
+
+/// What becomes of calls with two XIDs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SameXid {
+    /// They are refused (RFC 8166 section 4.2.1).
+    Strict,
+    /// They are served, as peers of the first drafts may send them: the reply's transport header
+    /// has the XID of the call's, and its RPC message that of the call's.
+    Lenient,
 }
 
 /// On or off.
@@ -302,6 +345,14 @@ pub struct Flow {
     /// The most read-chunk replies outstanding on one connection.
     #[serde(deserialize_with = "scalar::whole")]
     pub max_exposures: u32,
+    /// The most read-chunk replies outstanding on all connections from one address.
+    #[serde(deserialize_with = "scalar::whole")]
+    pub max_client_exposures: u32,
+    /// The most read-chunk replies outstanding in the whole service.
+    #[serde(deserialize_with = "scalar::whole")]
+    pub max_total_exposures: u32,
+    /// The most bytes that read-chunk replies hold in the whole service.
+    pub max_exposed_bytes: ByteSize,
 }
 
 impl Default for Flow {
@@ -311,6 +362,9 @@ impl Default for Flow {
             done_window: Duration::from_secs(10),
             on_window_end: WindowEnd::Free,
             max_exposures: 16,
+            max_client_exposures: 64,
+            max_total_exposures: 1024,
+            max_exposed_bytes: ByteSize::mib(256),
         }
     }
 }

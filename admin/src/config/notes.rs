@@ -1,24 +1,43 @@
 //! What a valid configuration means that an operator may not expect.
 
-use super::Config;
+use super::{ByteSize, CcpFlavor, Config, Fabric};
+
+/// Bytes that every peer of version 2 takes in one message.
+const TWO_INLINE: u64 = 4096;
 
 impl Config {
     /// Sentences for the log at start, each naming its key; empty for most configurations.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        if self.rpcrdma.versions.contains(&2) {
+        if !self.rpcrdma.versions.contains(&1) {
             notes.push(
-                "rpcrdma.versions: version 2 is not served by this version yet; peers get \
-                 version 1"
+                "rpcrdma.versions: version 1 is not served, and most clients know no other"
                     .to_owned(),
             );
         }
-        if self.rpcrdma.ccp.is_on() {
+        if self.rpcrdma.versions.contains(&2) && self.rpcrdma.inline.bytes() < TWO_INLINE {
+            notes.push(format!(
+                "rpcrdma.inline: receive buffers are of {} all the same, as version 2 asks for \
+                 them; it is not served with versions: [1]",
+                ByteSize(TWO_INLINE)
+            ));
+        }
+        if self.rpcrdma.ccp.is_on() && self.rpcrdma.ccp_flavor == CcpFlavor::None {
             notes.push(
-                "rpcrdma.ccp: the configuration protocol is not served by this version yet; peers \
-                 that ask keep the sizes of their private data"
+                "rpcrdma.ccp_flavor: none lets anyone on a connection set its limits; RFC 5666 \
+                 section 11 asks for sys or better"
                     .to_owned(),
             );
+        }
+        if !self.rpcrdma.versions.contains(&1) {
+            let classic = |fabric: &&Fabric| fabric.is_classic(self.rpcrdma.read_chunk_replies);
+            for fabric in self.fabric.iter().filter(classic) {
+                notes.push(format!(
+                    "rpcrdma.read_chunk_replies: version 1 is not served, and version 2 has no \
+                     such replies; nothing comes of it on {}",
+                    fabric.listen
+                ));
+            }
         }
         if self.exports.is_empty() {
             notes.push("exports: there are none, so clients find nothing to mount".to_owned());

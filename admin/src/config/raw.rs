@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::de::SeqAccess;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{ByteSize, Cores, CrcPolicy, DirectIo, Fabric, Provider, Store, scalar};
+use super::{ByteSize, Cores, CrcPolicy, DirectIo, Fabric, Provider, Store, Switch, scalar};
 
 /// [`Cores`] as written.
 pub(super) struct CoresRaw(Cores);
@@ -78,6 +78,7 @@ pub(super) struct FabricRaw {
     #[serde(with = "scalar::socket")]
     listen: SocketAddr,
     crc: Option<CrcPolicy>,
+    read_chunk_replies: Option<Switch>,
 }
 
 impl TryFrom<FabricRaw> for Fabric {
@@ -98,6 +99,7 @@ impl TryFrom<FabricRaw> for Fabric {
             provider: raw.provider,
             listen: raw.listen,
             crc,
+            read_chunk_replies: raw.read_chunk_replies,
         })
     }
 }

@@ -11,6 +11,9 @@ use super::{
     format_duration,
 };
 
+/// Programs that are no configuration protocol: rpcbind, NFS and MOUNT.
+const SERVED_PROGRAMS: [u32; 3] = [100_000, 100_003, 100_005];
+
 /// The most cores; numbers from here on are beyond what a CPU set holds.
 const CORES_MAX: usize = 1024;
 const LISTENERS_MAX: usize = 16;
@@ -22,6 +25,9 @@ const EXPORT_PATH_MAX: usize = 1024;
 const EXPORT_NAME_MAX: usize = 255;
 const CREDITS_MAX: u32 = 4096;
 const EXPOSURES_MAX: u32 = 1024;
+const EXPOSURES_TOTAL_MAX: u32 = 1 << 20;
+/// Less would not hold the data of one READ of the largest size and the buffer beside it.
+const EXPOSED_MIN: ByteSize = ByteSize::mib(2);
 const INLINE_STEP: u64 = 1024;
 const INLINE_MAX: u64 = 256 * 1024;
 const POOL_MIN: ByteSize = ByteSize::mib(8);
@@ -236,10 +242,7 @@ impl Problems {
             }
         }
         if rpcrdma.versions.is_empty() {
-            self.add_at_key(&versions, "no version; accepted are [1] and [1, 2]");
-        } else if !rpcrdma.versions.contains(&1) && rpcrdma.versions.contains(&2) {
-            let instead = "write [1], or [1, 2] to have version 2 once it is served";
-            self.not_served(&versions, "version 2 alone", instead);
+            self.add_at_key(&versions, "no version; accepted are [1], [2] and [1, 2]");
         }
         let inline = rpcrdma.inline;
         if inline.bytes() == 0
@@ -251,19 +254,38 @@ impl Problems {
                 format!("{inline} is not accepted; write a whole number of KiB, 1KiB to {most}");
             self.add(&path.key("inline"), message);
         }
-        if rpcrdma.read_chunk_replies.is_on() {
-            let what = "a reply by read chunks";
-            self.not_served(&path.key("read_chunk_replies"), what, "write off");
+        if rpcrdma.ccp.is_on() && SERVED_PROGRAMS.contains(&rpcrdma.ccp_program) {
+            let message = format!(
+                "{} is the number of another program served; the usual one is 100417",
+                rpcrdma.ccp_program
+            );
+            self.add(&path.key("ccp_program"), message);
         }
     }
 
     fn flow(&mut self, path: &KeyPath, flow: &Flow) {
         self.within(&path.key("credits"), flow.credits, CREDITS_MAX);
-        self.within(
-            &path.key("max_exposures"),
-            flow.max_exposures,
-            EXPOSURES_MAX,
-        );
+        for (key, number, most) in [
+            ("max_exposures", flow.max_exposures, EXPOSURES_MAX),
+            (
+                "max_client_exposures",
+                flow.max_client_exposures,
+                EXPOSURES_TOTAL_MAX,
+            ),
+            (
+                "max_total_exposures",
+                flow.max_total_exposures,
+                EXPOSURES_TOTAL_MAX,
+            ),
+        ] {
+            self.within(&path.key(key), number, most);
+        }
+        let bytes = flow.max_exposed_bytes;
+        if !(EXPOSED_MIN..=POOL_MAX).contains(&bytes) {
+            let message =
+                format!("{bytes} is out of range; accepted are {EXPOSED_MIN} to {POOL_MAX}");
+            self.add(&path.key("max_exposed_bytes"), message);
+        }
         let (least, most) = (Duration::from_millis(1), Duration::from_secs(600));
         self.duration_within(&path.key("done_window"), flow.done_window, least, most);
     }

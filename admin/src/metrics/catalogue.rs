@@ -104,7 +104,15 @@ families! {
     FABRIC_TERMINATES = Counter "millrace_fabric_terminates_total" ["provider", "direction"]
         "Terminate messages, each of which ended a connection in error.";
     EXPOSURES = Gauge "millrace_exposures" ["core"]
-        "Memory regions advertised for read-chunk replies until RDMA_DONE.";
+        "Read-chunk replies that are held until RDMA_DONE.";
+    EXPOSURES_OPENED = Counter "millrace_exposures_opened_total" ["core"]
+        "Read-chunk replies.";
+    EXPOSURES_REFUSED = Counter "millrace_exposures_refused_total" ["core"]
+        "Replies answered with an error because a bound forbade one more read-chunk reply.";
+    EXPOSED_BYTES = Gauge "millrace_exposed_bytes" ["core"]
+        "Bytes held for read-chunk replies.";
+    RDMA_DONES = Counter "millrace_rdma_dones_total" ["core", "outcome"]
+        "RDMA_DONE messages: awaited, or stray ones that changed nothing.";
     EXPOSURES_EXPIRED = Counter "millrace_exposures_expired_total" ["core"]
         "Exposures that ended without RDMA_DONE.";
 

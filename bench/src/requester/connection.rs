@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use millrace_mempool::{Class, Pool};
+use millrace_mempool::{Class, Pool, Slice};
 use millrace_reactor::fabric::{
     ConnectParameters, Ended, Provider, QueuePairId, QueuePairLimits, ReadDepths, WorkRequest,
 };
@@ -14,6 +14,7 @@ use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpcrdma::{Lists, MIN_INLINE, ReadSegment, Rules, Segment, Version, Versions};
 
 use super::call::{CallError, CallId};
+use super::ccp::Configuration;
 use super::deliver::Sink;
 use super::fetch::Fetches;
 use super::negotiate::Negotiation;
@@ -77,6 +78,8 @@ pub struct Counters {
     pub exposed: u64,
     /// Calls in each form: inline, chunked, long.
     pub forms: [u64; 3],
+    /// Inline calls sent as RDMA_MSGP.
+    pub padded: u64,
     /// Replies with read chunks.
     pub read_chunk_replies: u64,
     /// RDMA Reads of the server's memory.
@@ -117,6 +120,12 @@ pub struct Connection {
     pub(super) own_xids: u32,
     pub(super) reverse: Reverse,
     pub(super) extensions: Extensions,
+    /// Nominated keys of calls that were given up while their replies are owed.
+    pub(super) forsaken: Vec<u32>,
+    /// The exchange of limits, and what came of it.
+    pub(super) configuration: Configuration,
+    /// Zeros for alignment, if calls may be padded.
+    pub(super) zeros: Option<Slice>,
     pub(super) state: State,
     pub(super) depths: ReadDepths,
     pub(super) send_limit: usize,
@@ -187,6 +196,9 @@ impl Connection {
             own_xids: seed ^ (1 << 31),
             reverse: Reverse::default(),
             extensions: Extensions::default(),
+            forsaken: Vec::new(),
+            configuration: Configuration::default(),
+            zeros: None,
             state: State::Connecting,
             depths: ReadDepths::default(),
             send_limit: MIN_INLINE,
@@ -248,6 +260,8 @@ impl Connection {
         self.peer = None;
         self.extensions.forget();
         self.choose_version(now);
+        self.begin_configuration();
+        self.prepare_padding();
         self.window = Window::new(self.settings.credits);
         if self.settings.expect_read_chunks || self.counters.read_chunk_replies > 0 {
             self.window.keep_room();
@@ -278,6 +292,12 @@ impl Connection {
         self.queue_pair
     }
 
+    /// The server's address.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Where the connection stands.
     #[must_use]
     pub const fn state(&self) -> &State {
@@ -305,6 +325,19 @@ impl Connection {
     #[must_use]
     pub const fn keeps_calls(&self) -> bool {
         self.settings.keep_calls
+    }
+
+    /// The server's limits on this connection, if it told them by the connection configuration
+    /// protocol (RFC 5666 section 6).
+    #[must_use]
+    pub const fn configured(&self) -> Option<millrace_wire::ccp::Limits> {
+        self.configuration.limits()
+    }
+
+    /// The channel bindings given in [`Settings::channel_bindings`].
+    #[must_use]
+    pub fn channel_bindings(&self) -> Option<&[u8]> {
+        self.settings.channel_bindings.as_deref()
     }
 
     /// Read depths in force.
@@ -354,6 +387,9 @@ impl Connection {
             reply_segments: self.settings.reply_segments,
             chunk_above: self.settings.chunk_above,
             long_calls: self.settings.long_calls,
+            whole: self.settings.identity.protects(),
+            offer_results: self.settings.offer_results,
+            read_chunks: self.configuration.allows_read_chunks(),
         }
     }
 
@@ -386,8 +422,12 @@ impl Connection {
         if self.next_deadline.is_none_or(|deadline| now < deadline) {
             return;
         }
-        self.negotiation.expire(now);
-        let mut next = self.negotiation.deadline();
+        if self.negotiation.expire(now) {
+            provider.abort(self.queue_pair);
+        }
+        self.configuration.expire(now);
+        let deadlines = [self.negotiation.deadline(), self.configuration.deadline()];
+        let mut next = deadlines.into_iter().flatten().min();
         for index in 0..self.slots.len() as u32 {
             let slot = &self.slots[index as usize];
             let waits = slot.may_be_given_up() && slot.owner == Owner::Waits;
@@ -433,6 +473,7 @@ impl Connection {
                 self.free.push(index);
             }
             Stage::Sent => {
+                self.forsake(index);
                 self.fence(provider, index);
                 if self.slots[index as usize].is_revoked() {
                     self.let_go(index, sink);

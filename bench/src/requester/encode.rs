@@ -47,7 +47,7 @@ impl Connection {
         slot.message = Some(message);
         slot.length = length;
         slot.shape.message = length;
-        slot.shape.largest_reply = call.largest_reply;
+        slot.shape.largest_reply = call.largest_reply + self.settings.identity.largest_verifier();
         slot.xid = xid;
         slot.token = call.token;
         self.sequence += 1;
@@ -55,7 +55,7 @@ impl Connection {
         slot.stage = Stage::Queued;
         let deadline = now + self.settings.timeout;
         slot.deadline = Some(deadline);
-        self.next_deadline.get_or_insert(deadline);
+        self.note_deadline(Some(deadline));
         self.free.pop();
         self.queue.push_back(index);
         Ok(CallId {

@@ -179,6 +179,8 @@ impl Connection {
                 };
                 if self.negotiation.awaits(answer.xid) {
                     self.on_version(provider, answer.credits, error, sink);
+                } else if self.configuration.awaits(answer.xid) {
+                    self.on_configuration(&answer.header);
                 } else if !error
                     .is_some_and(|error| self.on_option_error(answer.xid, answer.credits, error))
                 {
@@ -238,6 +240,7 @@ impl Connection {
         self.exposed = 0;
         self.queue.clear();
         self.fetches.clear();
+        self.forsaken.clear();
         for index in 0..self.slots.len() as u32 {
             let slot = &mut self.slots[index as usize];
             match &slot.stage {

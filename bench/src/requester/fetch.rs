@@ -137,7 +137,8 @@ impl Connection {
 
     /// RDMA Reads that may be open at once.
     fn read_limit(&self) -> usize {
-        usize::from(self.depths.ord)
+        let served = self.configuration.limits().map(|limits| limits.reads);
+        usize::from(self.depths.ord).min(served.map_or(usize::MAX, |reads| reads as usize))
     }
 
     /// Decides where the parts of a reply go, and queues its RDMA Reads. False if there is no

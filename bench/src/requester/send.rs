@@ -3,8 +3,8 @@
 use millrace_mempool::{Class, Pool, Slice};
 use millrace_reactor::fabric::{Access, Operation, Provider, Slices, WorkRequest};
 use millrace_wire::rpc::MessageType;
-use millrace_wire::rpcrdma::{CallChunks, Outgoing, ReadSegment, Segment, encode_header};
-use millrace_wire::xdr::{Encoder, pad};
+use millrace_wire::rpcrdma::{CallChunks, Outgoing, ReadSegment, Segment, encode_header, version1};
+use millrace_wire::xdr::{Encoder, Padding, pad};
 
 use arrayvec::ArrayVec;
 
@@ -12,6 +12,7 @@ use super::call::CallError;
 use super::connection::{Connection, Scratch, State};
 use super::deliver::Sink;
 use super::encode::START;
+use super::padding::PADDING_WORDS;
 use super::plan::{Form, HEADER_MAX, ITEMS_MAX, Merge, Plan, plan};
 use super::slot::{Ending, Offered, Purpose, Slot, Stage};
 
@@ -30,6 +31,12 @@ impl Connection {
             return self.negotiate(provider);
         }
         let mut sent = self.pump_fetches(provider, sink);
+        if self.configuration.is_underway() {
+            sent += self.configure(provider);
+            if self.configuration.is_underway() {
+                return sent;
+            }
+        }
         while self.state == State::Ready && self.window.has_room() {
             let Some(&index) = self.queue.front() else {
                 break;
@@ -66,9 +73,14 @@ impl Connection {
         plan: &Plan,
     ) -> Result<(), Stalled> {
         let prepared = self.offer(provider, index, plan).and_then(|()| {
+            if self.clashes(index) {
+                return Err(Stalled);
+            }
             let invalidate = self.nominate(&*provider, index);
-            let length = self.header(index, plan, invalidate)?;
-            self.gather(index, plan, length)
+            let padding = self.padding(index, plan);
+            self.counters.padded += u64::from(padding.is_some());
+            let length = self.header(index, plan, invalidate, padding)?;
+            self.gather(index, plan, length, padding)
         });
         let posted = prepared.and_then(|local| {
             self.scratch.chain.push(WorkRequest {
@@ -141,7 +153,7 @@ impl Connection {
             let slot = &self.slots[index as usize];
             let whole;
             let (position, pieces) = if plan.form == Form::Long {
-                whole = whole_message(slot).ok_or(Stalled)?;
+                whole = whole_message(slot, None).ok_or(Stalled)?;
                 (0, whole.as_slice())
             } else {
                 (slot.items[chunk].position, slot.item(chunk))
@@ -270,7 +282,13 @@ impl Connection {
     }
 
     /// Encodes the transport header and copies it to where it ends at the message.
-    fn header(&mut self, index: u32, plan: &Plan, invalidate: u32) -> Result<usize, Stalled> {
+    fn header(
+        &mut self,
+        index: u32,
+        plan: &Plan,
+        invalidate: u32,
+        padding: Option<Padding>,
+    ) -> Result<usize, Stalled> {
         let Scratch {
             reads,
             writes,
@@ -300,9 +318,19 @@ impl Connection {
             direction: MessageType::Call,
             invalidate,
         };
-        encode_header(&mut out, &outgoing, &chunks).map_err(|_| Stalled)?;
+        let Outgoing { xid, credits, .. } = outgoing;
+        match padding {
+            None => encode_header(&mut out, &outgoing, &chunks),
+            Some(padding) => {
+                version1::encode_padded_header(&mut out, xid, credits, padding, &chunks)
+            }
+        }
+        .map_err(|_| Stalled)?;
         let length = out.position();
-        debug_assert!(length <= plan.header, "{length} bytes, planned {plan:?}");
+        debug_assert!(
+            length <= plan.header + PADDING_WORDS,
+            "{length} bytes, planned {plan:?}"
+        );
         if let Some(message) = &slot.message {
             message.copy_from(HEADER_MAX - length, out.written());
         }
@@ -310,7 +338,13 @@ impl Connection {
     }
 
     /// The local memory of the Send, header first.
-    fn gather(&self, index: u32, plan: &Plan, header: usize) -> Result<Slices, Stalled> {
+    fn gather(
+        &self,
+        index: u32,
+        plan: &Plan,
+        header: usize,
+        padding: Option<Padding>,
+    ) -> Result<Slices, Stalled> {
         let slot = &self.slots[index as usize];
         let message = slot.message.as_ref().ok_or(Stalled)?;
         let mut local = Slices::new();
@@ -322,9 +356,11 @@ impl Connection {
             }
             Form::Inline => {
                 let mut fits = true;
-                pieces(slot, &mut |piece| fits &= local.try_push(piece).is_ok()).ok_or(Stalled)?;
+                let aligned = padding.zip(self.zeros.as_ref());
+                let mut push = |piece| fits &= local.try_push(piece).is_ok();
+                pieces(slot, aligned, &mut push).ok_or(Stalled)?;
                 if !fits {
-                    let whole = whole_message(slot).ok_or(Stalled)?;
+                    let whole = whole_message(slot, aligned).ok_or(Stalled)?;
                     local = collect(&self.pool, &whole)
                         .and_then(|copy| copy.into_iter().next())
                         .into_iter()
@@ -390,9 +426,15 @@ impl Iterator for Groups<'_> {
 }
 
 /// Goes through the RPC message with its items and their pads in place; the first piece begins at
-/// the XID. `None` for items that cannot be where they are said to be.
-fn pieces(slot: &Slot, each: &mut dyn FnMut(Slice)) -> Option<()> {
+/// the XID. Zeros align the items if that is wanted. `None` for items that cannot be where they
+/// are said to be.
+fn pieces(
+    slot: &Slot,
+    aligned: Option<(Padding, &Slice)>,
+    each: &mut dyn FnMut(Slice),
+) -> Option<()> {
     let message = slot.message.as_ref()?;
+    let mut shift = 0;
     // Bytes of items and pads before the next part of the message.
     let mut apart = 0;
     let mut at = 0;
@@ -402,6 +444,13 @@ fn pieces(slot: &Slot, each: &mut dyn FnMut(Slice)) -> Option<()> {
             return None;
         }
         each(message.slice(START + at..START + to));
+        if let Some((padding, zeros)) = aligned {
+            let align = padding.before(item.length as usize, item.position as usize + shift);
+            if align > 0 {
+                each(zeros.slice(0..align));
+                shift += align;
+            }
+        }
         slot.item(index).iter().cloned().for_each(&mut *each);
         let pad = pad(item.length as usize);
         if pad > 0 {
@@ -417,9 +466,9 @@ fn pieces(slot: &Slot, each: &mut dyn FnMut(Slice)) -> Option<()> {
 }
 
 /// The same in a vector.
-fn whole_message(slot: &Slot) -> Option<Vec<Slice>> {
-    let mut whole = Vec::with_capacity(slot.data.len() + 3 * slot.items.len() + 1);
-    pieces(slot, &mut |piece| whole.push(piece))?;
+fn whole_message(slot: &Slot, aligned: Option<(Padding, &Slice)>) -> Option<Vec<Slice>> {
+    let mut whole = Vec::with_capacity(slot.data.len() + 4 * slot.items.len() + 1);
+    pieces(slot, aligned, &mut |piece| whole.push(piece))?;
     Some(whole)
 }
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use millrace_wire::ccp;
 use millrace_wire::private_data::PrivateData;
-use millrace_wire::rpc::{AUTH_NONE, AUTH_SYS, AuthSys, Groups, OpaqueAuth};
+use millrace_wire::rpc::{AUTH_NONE, AUTH_SYS, AuthSys, Groups, OpaqueAuth, RPCSEC_GSS};
 use millrace_wire::rpcrdma::{Version, Versions};
 use millrace_wire::xdr;
 
@@ -58,12 +59,78 @@ impl Identity {
         })
     }
 
+    /// Whether calls may be protected as a whole, so that nothing may be taken out of them. What
+    /// a credential of RPCSEC_GSS asks for is not looked at; where it asks for authentication
+    /// alone, chunks would be allowed, and are not needed.
+    pub(super) const fn protects(&self) -> bool {
+        self.flavor == RPCSEC_GSS
+    }
+
+    /// Whether it says who calls.
+    pub(super) const fn is_somebody(&self) -> bool {
+        self.flavor != AUTH_NONE
+    }
+
+    /// Bytes of the largest verifier in a reply (RFC 8166 section 8.2.2.2); AUTH_NONE and AUTH_SYS
+    /// get an empty one.
+    pub(super) const fn largest_verifier(&self) -> usize {
+        match self.flavor {
+            AUTH_NONE | AUTH_SYS => 0,
+            _ => CREDENTIAL_MAX,
+        }
+    }
+
     pub(super) fn auth(&self) -> OpaqueAuth<'_> {
         OpaqueAuth {
             flavor: self.flavor,
             body: &self.body,
         }
     }
+}
+
+/// What is asked for by the connection configuration protocol (RFC 5666 section 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ccp {
+    /// Program number. Early servers had no fixed one.
+    pub program: u32,
+    /// Bytes of the largest inline call that we would like to send. No call is larger, whatever
+    /// the server allows.
+    pub call_size: usize,
+    /// Bytes of the largest inline reply that we take. Posted receives are at least as large.
+    pub reply_size: usize,
+}
+
+impl Default for Ccp {
+    fn default() -> Self {
+        Self {
+            program: ccp::PROGRAM,
+            call_size: 4096,
+            reply_size: 4096,
+        }
+    }
+}
+
+/// Whether the data of calls that fit inline is aligned for the server, by RDMA_MSGP
+/// (RFC 5666 section 3.9). Only servers that do the connection configuration protocol are known
+/// to understand it; others answer ERR_CHUNK (RFC 8166 section 4.6.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Alignment {
+    /// Never.
+    #[default]
+    Off,
+    /// As the server tells by the connection configuration protocol, for data of more than
+    /// `threshold` bytes.
+    Learnt {
+        /// In bytes.
+        threshold: u32,
+    },
+    /// To multiples of `align` for data of more than `threshold` bytes.
+    Fixed {
+        /// In bytes; 0 and 1 mean none.
+        align: u32,
+        /// In bytes.
+        threshold: u32,
+    },
 }
 
 /// Settings of a [`Connection`](super::Connection).
@@ -130,8 +197,21 @@ pub struct Settings {
     /// from the first call on; else it is from the first such reply on (RFC 5666 section 3.8).
     /// Such replies are fetched in any case.
     pub expect_read_chunks: bool,
+    /// Whether memory is offered for results that may not fit inline, as it should be (RFC 5666
+    /// section 3.4). Without it a server has to send them as read chunks, if it does so at all.
+    pub offer_results: bool,
+    /// Whether limits are asked for before the first call (RFC 5666 section 6), in version one
+    /// only, and only if [`identity`](Self::identity) says who asks (RFC 5666 section 11). They
+    /// replace what private data told.
+    pub ccp: Option<Ccp>,
+    /// Whether inline data is aligned for the server.
+    pub alignment: Alignment,
     /// Who calls.
     pub identity: Identity,
+    /// Channel bindings (RFC 5056) of a link that protects the connection, such as IPsec: carried
+    /// for those who bind a security context to the connection, and looked at by nobody else (RFC
+    /// 5666 section 11).
+    pub channel_bindings: Option<Vec<u8>>,
     /// The XID to begin with; taken at random if absent.
     pub first_xid: Option<u32>,
 }
@@ -164,7 +244,11 @@ impl Default for Settings {
             ird: 128,
             ord: 16,
             expect_read_chunks: false,
+            offer_results: true,
+            ccp: None,
+            alignment: Alignment::Off,
             identity: Identity::system("millrace-bench", 0, 0, &[]),
+            channel_bindings: None,
             first_xid: None,
         }
     }
@@ -175,6 +259,7 @@ impl Settings {
     /// room (version two draft section 6.2).
     pub(super) fn receive_size(&self) -> usize {
         let told = self.private_data.unwrap_or_default().receive_size;
+        let told = told.max(self.ccp.map_or(0, |ccp| ccp.reply_size));
         if self.versions.high() == Version::Two {
             told.max(Version::Two.min_inline())
         } else {

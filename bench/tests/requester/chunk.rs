@@ -420,3 +420,21 @@ fn rr1_pad_05_positions_of_later_chunks_count_the_omitted_pad() {
         assert_eq!(whole.rpc[at..at + length], pattern(length));
     }
 }
+
+#[test]
+fn rr1_chunk_40_results_that_may_not_fit_inline_have_a_write_chunk() {
+    let mut raw = Raw::open(settings(), Peer::default(), 8);
+    for count in (0..9000).step_by(250) {
+        for procedure in [Procedure::Read, Procedure::Readlink] {
+            let room = [raw.memory(count)];
+            let call = Call::nfs3(1, procedure, read_arguments(count as u32), 0);
+            let largest = call.largest_reply;
+            raw.submit(&call.with_sinks(&[&room]));
+            let call = raw.next();
+            let fits = 28 + largest + count.next_multiple_of(4) <= 4096;
+            assert_eq!(call.writes.len(), usize::from(!fits), "{count} bytes");
+            assert!(call.reply.is_none(), "not left to other ways");
+            raw.answer(&call, 8, &stale());
+        }
+    }
+}

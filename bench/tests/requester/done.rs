@@ -1,7 +1,5 @@
 //! Replies with read chunks, and RDMA_DONE.
 
-use std::time::Duration;
-
 use millrace_bench::requester::{Call, CallError, Data, Reply, Settings};
 use millrace_mempool::Slice;
 use millrace_wire::nfs3::{Procedure, ReadResults, ReaddirArguments};
@@ -13,7 +11,7 @@ use crate::support::{
 };
 
 /// A READ of so many bytes into one piece of memory that does not hold the pattern.
-fn read(raw: &mut Raw, count: usize) -> (Seen, Slice) {
+pub fn read(raw: &mut Raw, count: usize) -> (Seen, Slice) {
     let memory = raw.memory(count);
     memory.fill_zero(0..count);
     let call = Call::nfs3(1, Procedure::Read, read_arguments(count as u32), 0);
@@ -28,7 +26,7 @@ fn contents(memory: &Slice) -> Vec<u8> {
 }
 
 /// The data of a READ, from the reply or from where it was to go.
-fn data_of(done: &Done, memory: &Slice) -> Vec<u8> {
+pub fn data_of(done: &Done, memory: &Slice) -> Vec<u8> {
     let (message, written) = done.result.as_ref().expect("a reply");
     let reply = Reply { message, written };
     let results = reply.results::<ReadResults<'_>>().expect("decodes");
@@ -39,7 +37,7 @@ fn data_of(done: &Done, memory: &Slice) -> Vec<u8> {
     }
 }
 
-fn readdir(token: u64, count: u32) -> Call<'static, ReaddirArguments> {
+pub fn readdir(token: u64, count: u32) -> Call<'static, ReaddirArguments> {
     let arguments = ReaddirArguments {
         directory: handle(),
         cookie: 0,
@@ -328,22 +326,6 @@ fn rr1_done_09_a_done_that_arrives_is_dropped() {
 }
 
 #[test]
-fn old_01_a_done_for_the_chunks_of_a_call_changes_nothing() {
-    let mut raw = Raw::open(chunky(), Peer::default(), 8);
-    let data = [raw.memory(5000)];
-    let call = Call::nfs3(1, Procedure::Write, write_arguments(5000), 0);
-    raw.submit(&call.with_data(&data));
-    let call = raw.next();
-    assert_eq!(raw.fetch_all(&call.read_segments()), pattern(5000));
-    raw.send(&bytes(&[call.xid, 1, 8, 3]));
-    // The memory stays until the reply.
-    assert_eq!(raw.fetch_all(&call.read_segments()), pattern(5000));
-    raw.answer(&call, 8, &stale());
-    assert_eq!(raw.tokens(), [1]);
-    assert!(raw.fetch(&call.read_segments()[0]).is_err());
-}
-
-#[test]
 fn rr1_done_13_a_window_that_was_missed_means_to_call_again() {
     let keep = Settings {
         keep_calls: true,
@@ -458,85 +440,4 @@ fn rr1_done_16_who_never_saw_a_read_list_never_sends_done() {
         assert!(raw.inbox.is_empty());
         assert!(types.iter().all(|&kind| kind == 0));
     }
-}
-
-#[test]
-fn old_02_data_in_read_chunks_is_fetched_though_no_binding_was_asked() {
-    // The answer of an early server to a READ without a write list.
-    let mut raw = Raw::open(settings(), Peer::default(), 8);
-    let (call, memory) = read(&mut raw, 3000);
-    assert!(call.writes.is_empty());
-    let rpc = success(call.xid, &read_ok(3000));
-    let chunk = raw.reveal(&pattern(3000));
-    let reads = at(rpc.len() as u32, &[chunk]);
-    raw.send(&classic(call.xid, 8, &reads, &[], None, Some(&rpc)));
-    let done = raw.done.pop().expect("ended");
-    assert_eq!(data_of(&done, &memory), pattern(3000));
-    raw.expect_done(call.xid);
-}
-
-#[test]
-fn old_03_a_long_reply_is_fetched_though_a_reply_chunk_was_offered() {
-    let mut raw = Raw::open(settings(), Peer::default(), 8);
-    for returned in 0..3 {
-        raw.submit(&readdir(1, 32_768));
-        let call = raw.next();
-        let offered = call.reply.clone().expect("offered");
-        let rpc = success(call.xid, &pattern(25_000).as_slice());
-        let chunk = raw.reveal_in(&rpc, &[10_000, 15_000, rpc.len() - 25_000]);
-        // The reply chunk may come back emptied, as it was, or not at all.
-        let empty = emptied(&offered);
-        let reply = [Some(empty.as_slice()), Some(offered.as_slice()), None][returned];
-        raw.send(&classic(call.xid, 8, &at(0, &chunk), &[], reply, None));
-        let done = raw.done.pop().expect("ended");
-        assert_eq!(done.result.expect("a reply").0, rpc);
-        raw.expect_done(call.xid);
-    }
-}
-
-#[test]
-fn old_05_pads_may_be_in_the_chunk_in_a_segment_or_nowhere() {
-    let mut raw = Raw::open(settings(), Peer::default(), 8);
-    let data = pattern(5001);
-    let padded = [data.as_slice(), &[0xff; 3]].concat();
-    let forms: [(&[u8], &[usize]); 3] = [
-        (&data, &[5001]),
-        (&padded, &[5004]),
-        (&padded, &[2000, 3001, 3]),
-    ];
-    for (bytes, lengths) in forms {
-        // The memory is as long as the data, and then longer.
-        for room in [5001, 6000] {
-            let memory = raw.memory(room);
-            memory.fill_zero(0..room);
-            let call = Call::nfs3(1, Procedure::Read, read_arguments(room as u32), 0);
-            raw.submit(&call.with_sinks(&[std::slice::from_ref(&memory)]));
-            let call = raw.next();
-            let rpc = success(call.xid, &read_ok(5001));
-            let chunk = raw.reveal_in(bytes, lengths);
-            let reads = at(rpc.len() as u32, &chunk);
-            raw.send(&classic(call.xid, 8, &reads, &[], None, Some(&rpc)));
-            let done = raw.done.pop().expect("ended");
-            assert_eq!(data_of(&done, &memory), data);
-            raw.expect_done(call.xid);
-        }
-    }
-}
-
-#[test]
-fn old_07_a_server_that_answers_no_faulty_call_runs_into_the_timeout() {
-    let hasty = Settings {
-        timeout: Duration::from_secs(5),
-        ..settings()
-    };
-    let mut raw = Raw::open(hasty, Peer::default(), 4);
-    let (call, _memory) = read(&mut raw, 9000);
-    raw.advance(Duration::from_secs(5));
-    assert_eq!(raw.done[0].result, Err(CallError::TimedOut));
-    // Others go on meanwhile, and the memory is out of the server's reach.
-    raw.getattr(2);
-    let other = raw.next();
-    raw.answer(&other, 4, &stale());
-    assert_eq!(raw.tokens(), [1, 2]);
-    assert!(raw.place(&call.writes[0][0], &[1]).is_err());
 }

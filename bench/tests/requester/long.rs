@@ -3,15 +3,17 @@
 use millrace_bench::requester::plan::{Extent, Form, Limits, Shape};
 use millrace_bench::requester::{Call, CallError, Data, Settings, plan};
 use millrace_wire::nfs3::{Entry, Procedure, ReaddirArguments};
+use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpcrdma::Segment;
 
-use crate::chunk::{pattern, read_arguments, write_arguments};
-use crate::support::{Peer, Raw, handle, message, settings, stale, success};
+use crate::chunk::{chunky, pattern, read_arguments, write_arguments};
+use crate::security::protected;
+use crate::support::{Peer, Raw, SHORTEST, handle, message, settings, small_sizes, stale, success};
 
-/// Settings of a client that tells no sizes: 1024 bytes inline.
+/// Settings of a client that takes 1024 bytes inline.
 fn small() -> Settings {
     Settings {
-        private_data: None,
+        private_data: small_sizes(),
         ..settings()
     }
 }
@@ -109,7 +111,7 @@ fn rr1_long_11_an_inline_reply_is_taken_though_a_reply_chunk_was_offered() {
 
 #[test]
 fn rr1_long_12_every_procedure_has_room_for_its_largest_reply() {
-    for private_data in [settings().private_data, None] {
+    for private_data in [settings().private_data, small_sizes()] {
         let mine = Settings {
             private_data,
             ..settings()
@@ -128,7 +130,7 @@ fn rr1_long_12_every_procedure_has_room_for_its_largest_reply() {
                 });
                 match room {
                     Some(room) => assert!(room >= largest, "{procedure}"),
-                    None => assert!(28 + largest <= limit, "{procedure}"),
+                    None => assert!(SHORTEST + largest <= limit, "{procedure}"),
                 }
                 raw.answer(&call, 8, &stale());
             }
@@ -140,7 +142,7 @@ fn rr1_long_12_every_procedure_has_room_for_its_largest_reply() {
 fn rr1_long_17_write_data_may_be_inside_position_zero() {
     // One segment per chunk and two pieces of data: only a copy of the whole fits.
     let mine = Settings {
-        private_data: None,
+        private_data: small_sizes(),
         segments: 1,
         identity: millrace_bench::requester::Identity::opaque(77, &[9; 400]).expect("short"),
         ..settings()
@@ -225,13 +227,16 @@ fn a_long_reply_that_was_not_offered_or_is_too_long_is_bad() {
 #[test]
 fn rr1_long_24_forms_are_tried_in_order() {
     let limits = Limits {
-        shortest: 28,
+        shortest: SHORTEST,
         send: 1024,
         receive: 1024,
         segments: 16,
         reply_segments: 1,
         chunk_above: usize::MAX,
         long_calls: false,
+        whole: false,
+        offer_results: true,
+        read_chunks: true,
     };
     let form = |message, length| {
         let mut shape = Shape {
@@ -245,13 +250,13 @@ fn rr1_long_24_forms_are_tried_in_order() {
         plan(&shape, &limits).map(|plan| plan.form)
     };
     // Without data: all inline up to the limit, then long.
-    assert_eq!(form(1024 - 28, 0), Some(Form::Inline));
-    assert_eq!(form(1024 - 27, 0), Some(Form::Long));
+    assert_eq!(form(1024 - SHORTEST, 0), Some(Form::Inline));
+    assert_eq!(form(1025 - SHORTEST, 0), Some(Form::Long));
     // With data: inline with its pad, then in a chunk, then long.
-    assert_eq!(form(900, 96), Some(Form::Inline));
-    assert_eq!(form(900, 97), Some(Form::Chunked));
-    assert_eq!(form(1024 - 28 - 24, 97), Some(Form::Chunked));
-    assert_eq!(form(1024 - 28 - 23, 97), Some(Form::Long));
+    assert_eq!(form(1024 - SHORTEST - 96, 96), Some(Form::Inline));
+    assert_eq!(form(1024 - SHORTEST - 96, 97), Some(Form::Chunked));
+    assert_eq!(form(1024 - SHORTEST - 24, 97), Some(Form::Chunked));
+    assert_eq!(form(1024 - SHORTEST - 23, 97), Some(Form::Long));
 }
 
 #[test]
@@ -270,8 +275,8 @@ fn rr1_long_24_the_forms_of_reads_and_writes_around_the_thresholds() {
         }
         raw.answer(&call, 8, &stale());
     }
-    // 28 bytes of transport header, 72 of RPC header, 56 of arguments, and data to the limit.
-    assert_eq!(last, Some(4096 - 28 - 72 - 56));
+    // The transport header, 72 of RPC header, 56 of arguments, and data to the limit.
+    assert_eq!(last, Some(4096 - SHORTEST - 72 - 56));
 
     for (count, chunked) in [(3900, false), (4096, true)] {
         let room = [raw.memory(count)];
@@ -280,5 +285,43 @@ fn rr1_long_24_the_forms_of_reads_and_writes_around_the_thresholds() {
         let call = raw.next();
         assert_eq!(!call.writes.is_empty(), chunked);
         raw.answer(&call, 8, &stale());
+    }
+}
+
+#[test]
+fn rr1_long_05_no_message_is_in_two_places() {
+    let told = |size| {
+        Some(PrivateData {
+            remote_invalidation: false,
+            send_size: size,
+            receive_size: size,
+        })
+    };
+    for private_data in [None, told(2048), told(4096)] {
+        for mine in [settings(), chunky(), protected()] {
+            let mine = Settings {
+                private_data,
+                ..mine
+            };
+            let mut raw = Raw::open(mine, Peer::default(), 8);
+            for length in (0..6000).step_by(333) {
+                let data = [raw.memory(length)];
+                let call = Call::nfs3(1, Procedure::Write, write_arguments(length as u32), 0);
+                raw.submit(&call.with_data(&data));
+                let name = pattern(length.min(2000));
+                let entry = Entry {
+                    directory: handle(),
+                    name: &name,
+                };
+                raw.submit(&Call::nfs3(2, Procedure::Remove, entry, 0));
+                for _ in 0..2 {
+                    let call = raw.next();
+                    let at_zero = call.positions().contains(&0);
+                    assert_eq!(at_zero, call.kind == 1);
+                    assert_ne!(at_zero, call.rpc.starts_with(&call.xid.to_be_bytes()));
+                    raw.answer(&call, 8, &stale());
+                }
+            }
+        }
     }
 }

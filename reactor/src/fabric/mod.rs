@@ -408,6 +408,12 @@ pub trait Provider {
     /// Ends an exposure.
     fn revoke(&mut self, queue_pair: QueuePairId, key: Key) -> Revoked;
 
+    /// Keeps RDMA Reads of ours that are open at once at or below `reads`, a number that the peer
+    /// has given outside of the connection's setup (RFC 5666 section 6.2), and at or below the
+    /// depth that the setup gave. Later calls may raise or lower it; Reads that are open already
+    /// stay so. With zero, Reads that are not open end with [`WorkError::NoReads`].
+    fn limit_reads(&mut self, queue_pair: QueuePairId, reads: u16);
+
     /// Closes in order: what is posted is sent, then the connection ends with
     /// [`Event::Disconnected`], at the latest after the provider's own deadline.
     fn close(&mut self, queue_pair: QueuePairId);

@@ -90,6 +90,48 @@ const NO_BUFFER: Ended = Ended::TerminateSent(Terminate {
 });
 
 #[test]
+fn rr1_ccp_08_reads_are_held_to_the_number_that_the_peer_gave() {
+    let mut stand = Stand::new(plain());
+    let (mut peer, here) = stand.dialled(LIMITS, frames::data(0, 4, 0));
+    stand.provider.limit_reads(here, 2);
+    for token in 0..6 {
+        stand.post(here, token, read(token), &[0; 3]);
+    }
+    let mut open = requests(&mut stand, &mut peer);
+    assert_eq!(open.len(), 2);
+    // A larger number lets more go at once, up to what the setup gave.
+    stand.provider.limit_reads(here, 100);
+    open.extend(requests(&mut stand, &mut peer));
+    assert_eq!(open.len(), 4);
+    // A smaller one is kept from the next Read on.
+    stand.provider.limit_reads(here, 1);
+    for token in 0..6 {
+        let request = open.remove(0);
+        answer(&mut peer, &request, &[token as u8; 3]);
+        assert_eq!(stand.until(|s| s.completed(here)), (token, true));
+        open.extend(requests(&mut stand, &mut peer));
+        let wanted = [3, 2, 1, 1, 1, 0];
+        assert_eq!(open.len(), wanted[token as usize]);
+    }
+}
+
+#[test]
+fn rr1_ccp_09_where_the_peer_serves_no_reads_they_end_at_once() {
+    let mut stand = Stand::new(plain());
+    let (mut peer, here) = stand.dialled(LIMITS, frames::data(0, 1, 0));
+    stand.post(here, 1, read(1), &[0; 3]);
+    stand.post(here, 2, read(2), &[0; 3]);
+    let first = requests(&mut stand, &mut peer).remove(0);
+    stand.provider.limit_reads(here, 0);
+    answer(&mut peer, &first, b"abc");
+    assert_eq!(stand.until(|s| s.completed(here)), (1, true));
+    assert_eq!(stand.until(|s| s.completed(here)), (2, false));
+    stand.post(here, 3, SEND, b"on");
+    stand.settle();
+    assert_eq!(peer.take_segment(), Some(Segment::send(1, b"on")));
+}
+
+#[test]
 fn mpa_ird_13_reads_wait_in_the_queue_with_all_behind_them() {
     let mut stand = Stand::new(plain());
     let (mut peer, here) = stand.dialled(LIMITS, frames::data(0, 1, 0));

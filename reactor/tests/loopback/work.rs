@@ -105,6 +105,61 @@ fn writes_are_placed_before_the_send_that_follows() {
 }
 
 #[test]
+fn rr1_ccp_08_reads_are_held_to_the_number_that_the_peer_gave() {
+    let (pool, mut pair) = (pool(), pair());
+    let source = memory(&pool, b"source");
+    let exposure = pair
+        .server
+        .expose(pair.server_queue_pair, source, Access::RemoteRead)
+        .unwrap();
+    pair.client.limit_reads(pair.client_queue_pair, 2);
+    let read = |token| {
+        request(
+            token,
+            Operation::Read(at(&exposure, 0)),
+            memory(&pool, b"......"),
+        )
+    };
+    let mut chain = (0..6).map(read).collect();
+    pair.client
+        .post(pair.client_queue_pair, &mut chain)
+        .unwrap();
+    let mut done = Vec::new();
+    for _ in 0..3 {
+        // One round trip: what is asked for now is answered, and no more.
+        pair.client.flush(pair.now);
+        let mut events = Vec::with_capacity(16);
+        pair.server.poll(pair.now, &mut events);
+        pair.server.flush(pair.now);
+        pair.client.poll(pair.now, &mut events);
+        let ended = tokens(&events);
+        assert!(ended.len() <= 2, "{ended:?}");
+        done.extend(ended);
+    }
+    assert_eq!(
+        done,
+        (0..6).map(|token| (token, Ok(()))).collect::<Vec<_>>()
+    );
+
+    // None at all: what waits ends, and what is posted later.
+    pair.client.limit_reads(pair.client_queue_pair, 0);
+    let mut chain = vec![read(7)];
+    pair.client
+        .post(pair.client_queue_pair, &mut chain)
+        .unwrap();
+    let (client, _) = pair.settle();
+    assert_eq!(tokens(&client), [(7, Err(WorkError::NoReads))]);
+    // And again.
+    pair.client.limit_reads(pair.client_queue_pair, u16::MAX);
+    let mut chain = vec![read(8)];
+    pair.client
+        .post(pair.client_queue_pair, &mut chain)
+        .unwrap();
+    let (client, _) = pair.settle();
+    assert_eq!(tokens(&client), [(8, Ok(()))]);
+}
+
+#[test]
 fn reads_are_held_to_the_read_depth() {
     let limits = QueuePairLimits {
         ord: 2,

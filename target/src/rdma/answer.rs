@@ -5,28 +5,33 @@ use std::rc::Rc;
 use millrace_mempool::{Buffer, Slice};
 use millrace_reactor::fabric::chain::{self, Direction, NOBODY};
 use millrace_reactor::fabric::{Key, Operation, SLICES_MAX, Slices, WorkRequest};
-use millrace_wire::rpcrdma::version1;
-use millrace_wire::rpcrdma::{FIRST_WORDS, Fault, Lists, ReplyChunks, Versions, WriteChunk};
+use millrace_wire::rpc::MessageType;
+use millrace_wire::rpcrdma::{
+    FirstWords, Header, Lists, Optional, Outgoing, Refusal, ReplyChunks, Version, Versions,
+    encode_header, version2,
+};
 use millrace_wire::xdr::{Encoder, pad};
 
+use super::ccp::Agreed;
 use super::connection::Connection;
 use super::pull::remote;
+use super::settings::Inline;
 use super::shared::Shared;
 use crate::call::{Broken, BulkResult, Limits, ReplyParts, another};
 
 /// Where the credit word stands (RFC 5666 section 4.1).
 const CREDITS_AT: usize = 8;
 
-/// What a reply to a call with these lists may take.
-pub fn limits(lists: &Lists<'_>, inline: usize) -> Limits {
-    let headroom = FIRST_WORDS + lists.reply_length();
+/// What a reply to a call of this version and with these lists may take.
+pub fn limits(version: Version, lists: &Lists<'_>, inline: usize) -> Limits {
+    let headroom = version.before_lists() + lists.reply_length();
     let reply_chunk = lists.reply.map_or(0, |chunk| clamp(chunk.total()));
     let apart = lists.writes.iter().next().filter(|chunk| !chunk.is_empty());
     Limits {
         headroom,
         message: inline.saturating_sub(headroom).max(reply_chunk),
         apart: apart.map(|chunk| clamp(chunk.total())),
-        tells_shortage: false,
+        tells_shortage: version == Version::Two,
     }
 }
 
@@ -34,18 +39,37 @@ fn clamp(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
+/// The handles of all segments of a call.
+fn handles(lists: &Lists<'_>) -> impl Iterator<Item = u32> {
+    let reads = lists.reads.iter().map(|entry| entry.segment);
+    let writes = lists.writes.iter().flat_map(|chunk| chunk.iter());
+    let reply = lists.reply.into_iter().flat_map(|chunk| chunk.iter());
+    let segments = reads.chain(writes).chain(reply);
+    segments.map(|segment| segment.handle)
+}
+
 /// The one key that all segments of a call share, if they do. A key that only some share may be
 /// one that the client keeps for longer than this call, like Linux's pad segments.
 pub(super) fn common_key(lists: &Lists<'_>) -> Option<Key> {
-    let reads = lists.reads.iter().map(|entry| entry.segment);
-    let writes = lists.writes.iter().flat_map(|chunk| chunk.iter());
-    let reply = lists.reply.iter().flat_map(WriteChunk::iter);
-    let mut handles = reads
-        .chain(writes)
-        .chain(reply)
-        .map(|segment| segment.handle);
+    let mut handles = handles(lists);
     let first = handles.next()?;
     handles.all(|handle| handle == first).then_some(Key(first))
+}
+
+/// The key that the reply to a call invalidates at the client. In version two the call nominates it
+/// (version two draft section 5.2.3): no other may be taken, and one that is none of the call's is
+/// not. In version one private data allows it for all calls.
+fn invalidated(header: &Header<'_>, lists: &Lists<'_>, connection: &Connection) -> Option<Key> {
+    if !connection.invalidates() {
+        return None;
+    }
+    match header.version {
+        Version::One if connection.inline().invalidate => common_key(lists),
+        Version::One => None,
+        Version::Two => handles(lists)
+            .find(|&handle| handle != 0 && handle == header.invalidate)
+            .map(Key),
+    }
 }
 
 /// A reply that is ready to leave, but for the credits it announces.
@@ -63,20 +87,25 @@ pub struct Prepared {
     pub(super) long: bool,
     /// Number of the exposure that the client is to fetch.
     pub(super) exposed: Option<u64>,
+    /// Limits that hold for all that comes behind it.
+    pub(super) agreed: Option<Agreed>,
 }
 
 /// Plans a reply: bulk data to the first write chunk, if there is one, else into the message; the
-/// message inline if it fits, else into the reply chunk (RFC 5666 section 5.2).
+/// message inline if it fits, else into the reply chunk (RFC 5666 section 5.2). `inline` are the
+/// limits that the call began with.
 ///
 /// # Errors
 /// The parts, when the message fits nowhere.
 pub async fn prepare<S>(
     shared: &Shared<S>,
     mut parts: ReplyParts,
-    xid: u32,
+    header: &Header<'_>,
     lists: &Lists<'_>,
     connection: &Rc<Connection>,
+    inline: Inline,
 ) -> Result<Prepared, ReplyParts> {
+    let xid = header.words.xid;
     let (headroom, end) = (parts.message.start, parts.message.end);
     let chunk = lists.writes.iter().next().filter(|chunk| !chunk.is_empty());
     let (apart, within) = if chunk.is_some() {
@@ -86,7 +115,7 @@ pub async fn prepare<S>(
     };
     let pad = within.map_or(0, |bulk| pad(bulk.length));
     let length = parts.message.len() + within.map_or(0, |bulk| bulk.length + pad);
-    let long = headroom + length > connection.inline().send;
+    let long = headroom + length > inline.limit(header.version);
     let reply_room = lists.reply.map_or(0, |chunk| chunk.total());
     let chunk_room = chunk.map_or(0, |chunk| chunk.total());
     if (long && length as u64 > reply_room)
@@ -117,7 +146,15 @@ pub async fn prepare<S>(
         reply_written: if long { length as u64 } else { 0 },
     };
     let mut out = Encoder::new(&mut parts.buffer[..headroom]);
-    let encoded = version1::encode_header(&mut out, xid, 0, !long, &chunks);
+    let outgoing = Outgoing {
+        version: header.version,
+        xid,
+        credits: 0,
+        inline: !long,
+        direction: MessageType::Reply,
+        invalidate: header.invalidate,
+    };
+    let encoded = encode_header(&mut out, &outgoing, &chunks);
     debug_assert!(
         encoded.is_ok() && out.position() == headroom,
         "`limits` kept this much room"
@@ -145,11 +182,7 @@ pub async fn prepare<S>(
         message.clear();
         message.push(whole.slice(0..headroom));
     }
-    let invalidate = if connection.inline().invalidate {
-        common_key(lists)
-    } else {
-        None
-    };
+    let invalidate = invalidated(header, lists, connection);
     Ok(Prepared {
         xid,
         chain,
@@ -159,6 +192,7 @@ pub async fn prepare<S>(
         invalidate,
         long,
         exposed: None,
+        agreed: None,
     })
 }
 
@@ -188,10 +222,13 @@ impl Prepared {
         for request in &mut self.chain {
             request.token = token_of(self.xid);
         }
-        if let Some(number) = self.exposed {
+        let posted = connection.post(shared, &mut self.chain).await;
+        if let (Ok(()), Some(number)) = (posted, self.exposed) {
             connection.exposures.sent(shared, connection, number);
         }
-        let posted = connection.post(shared, &mut self.chain).await;
+        if let (Ok(()), Some(agreed)) = (posted, &self.agreed) {
+            connection.agree(agreed);
+        }
         shared.recycle_chain(self.chain);
         shared.recycle_slices(self.send);
         for counters in [connection.counters(), &*shared.counters] {
@@ -248,19 +285,30 @@ pub fn call_of(token: u64) -> Option<u32> {
     (token & REPLY == REPLY).then_some(token as u32)
 }
 
-/// Answers a message whose header cannot be used (RFC 5666 section 4.2), by a plain Send. Returns
-/// whether there was anything to answer.
-pub fn encode_fault(fault: &Fault, versions: Versions, buffer: &mut Buffer) -> Option<usize> {
+/// Encodes the error for a message that is refused, and returns its length.
+pub fn encode_refusal(
+    refusal: Refusal,
+    words: &FirstWords,
+    versions: Versions,
+    buffer: &mut [u8],
+) -> Option<usize> {
     let mut out = Encoder::new(buffer);
     // The credits are written when they are known.
-    match fault.answer(0, versions, &mut out) {
-        Ok(true) => Some(out.position()),
-        Ok(false) | Err(_) => None,
-    }
+    refusal.encode(words, 0, versions, &mut out).ok()?;
+    Some(out.position())
 }
 
-/// Sends an error that [`encode_fault`] wrote.
-pub async fn send_fault<S>(
+/// Encodes what an extension answers (version two draft section 4.1), if that may be sent at all.
+pub fn encode_optional(xid: u32, optional: &Optional<'_>, buffer: &mut [u8]) -> Option<usize> {
+    let mut out = Encoder::new(buffer);
+    // The credits are written when they are known.
+    version2::encode_optional(&mut out, xid, 0, optional).ok()?;
+    Some(out.position())
+}
+
+/// Sends an error or an extension's answer. Such messages are plain Sends: only replies invalidate
+/// (version two draft section 5.2.3).
+pub async fn send_plain<S>(
     shared: &Shared<S>,
     connection: &Rc<Connection>,
     buffer: Buffer,

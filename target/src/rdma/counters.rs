@@ -23,8 +23,19 @@ counters! {
     calls_long,
     /// Version errors sent.
     errors_version,
-    /// Chunk errors sent.
+    /// Errors sent for headers and chunks that cannot be used (ERR_CHUNK, RDMA2_ERR_BAD_XDR).
     errors_chunk,
+    /// Errors sent for replies without room (ERR_CHUNK, RDMA2_ERR_CANT_REPLY).
+    errors_reply,
+    /// Errors sent for message types and optional operations that are not known (ERR_CHUNK,
+    /// RDMA2_ERR_INVAL_PROC, RDMA2_ERR_INVAL_OPTION).
+    errors_kind,
+    /// Messages of extensions taken (RDMA2_OPTIONAL).
+    optional,
+    /// Calls sent to clients.
+    reverse_calls,
+    /// Replies and errors received for them.
+    reverse_replies,
     /// Messages dropped unanswered.
     dropped,
     /// Bytes fetched by RDMA Reads.

@@ -25,6 +25,19 @@ use crate::call::Broken;
 /// Most segments, each with a key of its own, that one reply is exposed in.
 pub const SEGMENTS_MAX: usize = 8;
 
+/// Most keys of a connection on which `replies` may be exposed.
+#[must_use]
+pub const fn keys_most(replies: u32) -> u32 {
+    replies.saturating_mul(SEGMENTS_MAX as u32)
+}
+
+/// Most receives that such a connection keeps for RDMA_DONE: for the replies that are exposed, and
+/// as many whose window has passed.
+#[must_use]
+pub const fn dones_most(replies: u32) -> u32 {
+    replies.saturating_mul(2)
+}
+
 /// What a reply was exposed as, in order.
 pub type Segments = ArrayVec<Exposure, SEGMENTS_MAX>;
 
@@ -45,6 +58,8 @@ struct Exposed {
     number: u64,
     /// Whether the client has been told, so that RDMA_DONE may come.
     sent: bool,
+    /// Whether a window passed before that.
+    delayed: bool,
     keys: ArrayVec<Held, SEGMENTS_MAX>,
     window: TimerId,
 }
@@ -97,6 +112,13 @@ impl Exposures {
         self.on
     }
 
+    /// Replies that are exposed, those that are about to leave included.
+    #[must_use]
+    pub fn open_replies(&self) -> u32 {
+        // Bounded by the configuration's bound on entries.
+        self.table.borrow().entries.len() as u32
+    }
+
     /// Replies that were sent with read chunks and await RDMA_DONE. One that is being prepared is
     /// not among them until it is sent.
     #[must_use]
@@ -112,8 +134,7 @@ impl Exposures {
         if !self.on {
             return 0;
         }
-        // Bounded by the configuration's bound on entries.
-        self.table.borrow().entries.len() as u32 + self.late.get()
+        self.open_replies() + self.late.get()
     }
 
     /// Waits in line, first come first served, until `enough` holds. It is looked at when nobody
@@ -220,6 +241,7 @@ impl Exposures {
             xid,
             number,
             sent: false,
+            delayed: false,
             keys,
             window,
         });
@@ -272,6 +294,13 @@ impl Exposures {
 
     /// Ends an exposure whose window has passed.
     fn expire<S>(&self, shared: &Shared<S>, connection: &Rc<Connection>, number: u64) {
+        if self.prolong(shared, connection, number) {
+            return;
+        }
+        let told = {
+            let table = self.table.borrow();
+            table.entries.iter().any(|e| e.number == number && e.sent)
+        };
         if !self.end(shared, connection, number) {
             return;
         }
@@ -281,9 +310,24 @@ impl Exposures {
         let limits = shared.settings.get().exposures;
         self.late
             .set((self.late.get() + 1).min(limits.connection.max(1)));
-        if limits.close {
+        // A reply that could not leave in two windows never will: the client takes nothing.
+        if limits.close || !told {
             connection.close(true);
         }
+    }
+
+    /// Gives a reply that has not left yet one more window: it may have been held back, or have
+    /// waited for room in the send queue, and the client cannot have fetched it.
+    fn prolong<S>(&self, shared: &Shared<S>, connection: &Rc<Connection>, number: u64) -> bool {
+        let table = &mut *self.table.borrow_mut();
+        let unsent = |e: &&mut Exposed| e.number == number && !e.sent && !e.delayed;
+        let Some(entry) = table.entries.iter_mut().find(unsent) else {
+            return false;
+        };
+        entry.delayed = true;
+        let deadline = shared.clock.now() + shared.settings.get().exposures.window;
+        entry.window = shared.exposed.arm(connection, number, deadline);
+        true
     }
 
     /// Ends an exposure and lets those go on that waited for it.

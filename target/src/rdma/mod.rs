@@ -1,4 +1,5 @@
-//! RPC-over-RDMA version one, the responder's side (RFC 5666, RFC 8166).
+//! RPC-over-RDMA versions one and two, the responder's side (RFC 5666, RFC 8166,
+//! draft-cel-nfsv4-rpcrdma-version-two-02).
 //!
 //! The way of a call: a receive completes ([`Connection`]), a task takes it up ([`work`]), the
 //! message is put together (`message`), a program serves it, fetching read chunks as it goes
@@ -7,6 +8,7 @@
 mod answer;
 mod binding;
 mod budget;
+mod ccp;
 mod classic;
 mod connection;
 mod counters;
@@ -14,19 +16,23 @@ mod desk;
 mod exposures;
 mod line;
 mod message;
+pub mod options;
 mod poison;
 mod pull;
 mod receives;
 mod request;
 mod responder;
+pub mod reverse;
 mod settings;
 mod shared;
+mod shortage;
 
 pub use budget::{ExposureBudget, ExposureLimits};
+pub use ccp::Ccp;
 pub use connection::{Connection, Fabric, Request};
 pub use counters::ConnectionCounters;
 pub use desk::{Arrived, Desk};
-pub use exposures::{Exposing, Exposures};
+pub use exposures::{Exposing, Exposures, dones_most, keys_most};
 pub use request::work;
 pub use responder::{FabricSlot, Responder};
 pub use settings::{Inline, Settings};

@@ -4,15 +4,18 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use millrace_mempool::Buffer;
-use millrace_wire::rpc;
-use millrace_wire::rpcrdma::{Body, Fault, FirstWords, Header, Reason, Refusal, Version};
+use millrace_wire::rpc::{self, MessageType};
+use millrace_wire::rpcrdma::{
+    Body, Fault, FirstWords, Header, Lists, Optional, Reason, Refusal, Version,
+};
 use millrace_wire::xdr::Padding;
 
 use super::desk::{Arrived, Desk};
 use super::message::{self, Failed};
+use super::options::{Options, Taken};
 use super::pull::Puller;
-use super::{Connection, ConnectionCounters, Shared, answer, classic};
-use crate::call::{Answer, Broken, Call, Reply, Serve};
+use super::{Connection, ConnectionCounters, Shared, answer, ccp, classic, shortage};
+use crate::call::{Answer, Broken, Call, Reply, Serve, Shortage};
 
 /// Serves the messages that are put on a desk, one after the other, for ever.
 pub async fn work<S: Serve>(shared: Rc<Shared<S>>, desk: Rc<Desk>) {
@@ -33,35 +36,54 @@ async fn request<S: Serve>(shared: &Shared<S>, message: Arrived) {
     } = message;
     let connection = &connection;
     let rules = shared.settings.get().rules;
-    match Header::parse_call(&receive[..length], &rules) {
-        // In classic mode RDMA_DONE never comes to here; in any other none is awaited, for no reply
-        // has read chunks.
-        Ok(Header {
-            body: Body::Done, ..
-        }) => {
-            connection.settle_unanswered(shared, receive);
-            count(shared, connection, |counters| {
-                counters.dropped.add(1);
-                counters.dones.add(1);
-                counters.dones_stray.add(1);
-            });
+    let header = match Header::parse_call(&receive[..length], &rules) {
+        Ok(header) => header,
+        Err(Fault::Drop) => return drop_message(shared, connection, receive),
+        Err(Fault::Refuse { words, refusal }) => {
+            return refuse(shared, connection, receive, words, refusal).await;
         }
-        // An error is never answered; version one has no optional operations.
-        Ok(Header {
-            body: Body::Error(_) | Body::Optional(_),
-            ..
-        })
-        | Err(Fault::Drop) => {
-            count(shared, connection, |counters| counters.dropped.add(1));
-            connection.settle_unanswered(shared, receive);
-        }
-        Ok(header) => {
+    };
+    let (words, reply) = (header.words, Some(MessageType::Reply));
+    match header.body {
+        Body::Message { .. } | Body::NoMessage { .. } if header.direction() != reply => {
             count(shared, connection, |counters| counters.calls.add(1));
-            let words = header.words;
+            connection.spoke(header.version);
             let served = serve(shared, connection, &header, arrived).await;
             finish(shared, connection, receive, words, served).await;
         }
-        Err(fault) => refuse(shared, connection, receive, fault).await,
+        Body::Optional(optional) => {
+            let taken = option(shared, connection, words, &optional);
+            let is_reply = optional.direction == MessageType::Reply;
+            match taken {
+                // Errors and answers go to requesters only (version two draft section 5.2.2).
+                Err(_) if is_reply => drop_message(shared, connection, receive),
+                Err(refusal) => refuse(shared, connection, receive, words, refusal).await,
+                Ok(Some((kind, opaque))) if !is_reply => {
+                    answer_option(shared, connection, receive, words, kind, &opaque).await;
+                }
+                Ok(_) => connection.settle_unanswered(shared, receive),
+            }
+        }
+        // In classic mode RDMA_DONE never comes to here; in any other none is awaited, for no reply
+        // has read chunks.
+        Body::Done => {
+            count(shared, connection, |counters| {
+                counters.dones.add(1);
+                counters.dones_stray.add(1);
+            });
+            drop_message(shared, connection, receive);
+        }
+        // What answers a call from here, or nothing at all: it is never answered.
+        Body::Message { .. } | Body::NoMessage { .. } | Body::Error(_) => {
+            if connection.reverse.take(shared, &header) {
+                count(shared, connection, |counters| {
+                    counters.reverse_replies.add(1);
+                });
+                connection.settle_unanswered(shared, receive);
+            } else {
+                drop_message(shared, connection, receive);
+            }
+        }
     }
 }
 
@@ -71,9 +93,12 @@ enum Served {
     Reply(answer::Prepared),
     /// Nothing is to be sent.
     Nothing,
-    /// The chunks cannot carry the call or its reply.
-    ChunkError,
+    /// The call cannot be taken, or its reply finds no room.
+    Refused(Refusal),
 }
+
+/// The chunks cannot carry the call.
+const UNUSABLE: Served = Served::Refused(Refusal::Header(Reason::TooLarge));
 
 /// Puts the message together, has it served and plans the reply.
 async fn serve<S: Serve>(
@@ -84,20 +109,22 @@ async fn serve<S: Serve>(
 ) -> Result<Served, Broken> {
     let xid = header.words.xid;
     if shared.poisoned.take(connection.peer().address, xid) {
-        return Ok(Served::ChunkError);
+        return Ok(UNUSABLE);
     }
     let lists = header.lists();
     // Before anything else is held, so that calls never wait for each other.
     let buffer = connection.reply_buffer(shared).await;
-    let send = connection.inline().send;
-    let mut limits = answer::limits(&lists, send);
+    let inline = connection.inline();
+    let send = inline.limit(header.version);
+    let mut limits = answer::limits(header.version, &lists, send);
     // Version two has no RDMA_DONE.
     let classic = connection.exposures.is_on() && header.version == Version::One;
     if classic {
         limits = classic::limits(limits);
     }
     if limits.headroom > send.min(buffer.len()) {
-        return Ok(Served::ChunkError);
+        // Not even the chunks that come back fit.
+        return Ok(no_room(&lists, Shortage::default()));
     }
     let padding = match header.body {
         Body::Message { padding, .. } => padding.unwrap_or_default(),
@@ -115,27 +142,32 @@ async fn serve<S: Serve>(
     };
     let assembled = match assembled {
         Ok(assembled) => assembled,
-        Err(Failed::Chunks) => return Ok(Served::ChunkError),
-        Err(Failed::Broken) if puller.is_refused() => return Ok(Served::ChunkError),
+        Err(Failed::Chunks) => return Ok(UNUSABLE),
+        Err(Failed::Broken) if puller.is_refused() => return Ok(UNUSABLE),
         Err(Failed::Broken) => return Err(Broken),
     };
     let message = match (&assembled.buffer, &header.body) {
         (Some(buffer), _) => &buffer[..assembled.length],
         (None, Body::Message { message, .. }) => *message,
-        (None, _) => return Ok(Served::ChunkError),
+        (None, _) => return Ok(UNUSABLE),
     };
     // The XID of a long message is known only now (RFC 5666 section 4.1).
     if header
         .check_xid(message, &shared.settings.get().rules)
         .is_err()
     {
-        return Ok(Served::ChunkError);
+        return Ok(UNUSABLE);
     }
     match rpc::peek(message) {
-        Ok((_, rpc::MessageType::Call)) => {}
-        // Nothing was asked of the client, so there is nothing that it could answer.
-        Ok((_, rpc::MessageType::Reply)) => return Ok(Served::Nothing),
-        Err(_) => return Ok(Served::ChunkError),
+        Ok((_, MessageType::Call)) => {}
+        // In version two the header has said that it is a call.
+        Ok((_, MessageType::Reply)) if header.version == Version::One => {
+            return Ok(Served::Nothing);
+        }
+        Ok((_, MessageType::Reply)) => {
+            return Ok(Served::Refused(Refusal::Header(Reason::Direction)));
+        }
+        Err(_) => return Ok(UNUSABLE),
     }
 
     let mut reply = Reply::new(&shared.pool, buffer, limits, shared.slices());
@@ -154,31 +186,52 @@ async fn serve<S: Serve>(
         bulk,
         padding,
     };
-    let answer = shared.programs.serve(call, &mut puller, &mut reply).await;
+    let (answer, agreed) = match ccp::serve(shared, connection, header.version, &call, &mut reply) {
+        Some(configured) => configured,
+        None => {
+            let answer = shared.programs.serve(call, &mut puller, &mut reply).await;
+            (answer, None)
+        }
+    };
     let parts = reply.into_parts();
     Ok(match answer {
-        Answer::Send => match answer::prepare(shared, parts, xid, &lists, connection).await {
-            Ok(prepared) => Served::Reply(prepared),
-            Err(parts) if classic => {
-                let prepared = classic::prepare(shared, parts, xid, &lists, connection).await;
-                prepared.map_or(Served::ChunkError, Served::Reply)
-            }
-            Err(parts) => {
-                shared.recycle_slices(parts.slices);
-                Served::ChunkError
-            }
-        },
-        Answer::Broken if puller.is_refused() => Served::ChunkError,
-        Answer::Broken => return Err(Broken),
-        Answer::Silent | Answer::TooLarge(_) => {
-            shared.recycle_slices(parts.slices);
-            if answer == Answer::Silent {
-                Served::Nothing
-            } else {
-                Served::ChunkError
+        Answer::Send => {
+            match answer::prepare(shared, parts, header, &lists, connection, inline).await {
+                Ok(mut prepared) => {
+                    prepared.agreed = agreed;
+                    Served::Reply(prepared)
+                }
+                Err(parts) if classic => {
+                    let prepared =
+                        classic::prepare(shared, parts, xid, &lists, connection, inline).await;
+                    prepared.map_or(UNUSABLE, Served::Reply)
+                }
+                Err(parts) => {
+                    let shortage = Shortage {
+                        processed: true,
+                        message: parts.message.len(),
+                        bulk: parts.bulk.map_or(0, |bulk| bulk.length),
+                    };
+                    shared.recycle_slices(parts.slices);
+                    no_room(&lists, shortage)
+                }
             }
         }
+        Answer::Broken if puller.is_refused() => UNUSABLE,
+        Answer::Broken => return Err(Broken),
+        Answer::Silent => {
+            shared.recycle_slices(parts.slices);
+            Served::Nothing
+        }
+        Answer::TooLarge(shortage) => {
+            shared.recycle_slices(parts.slices);
+            no_room(&lists, shortage)
+        }
     })
+}
+
+fn no_room(lists: &Lists<'_>, shortage: Shortage) -> Served {
+    Served::Refused(shortage::refusal(lists, shortage))
 }
 
 /// Posts the receive again, and then what is to be sent.
@@ -195,39 +248,88 @@ async fn finish<S: Serve>(
             // If the connection broke there is nobody left to answer.
             let _ = prepared.send(shared, connection, credits).await;
         }
-        Ok(Served::ChunkError) => {
-            let fault = Fault::Refuse {
-                words,
-                refusal: Refusal::Header(Reason::TooLarge),
-            };
-            refuse(shared, connection, receive, fault).await;
+        Ok(Served::Refused(refusal)) => {
+            refuse(shared, connection, receive, words, refusal).await;
         }
-        Ok(Served::Nothing) => {
-            count(shared, connection, |counters| counters.dropped.add(1));
-            connection.settle_unanswered(shared, receive);
-        }
+        Ok(Served::Nothing) => drop_message(shared, connection, receive),
         Err(Broken) => connection.settle_unanswered(shared, receive),
     }
 }
 
-/// Answers with an error of the transport (RFC 5666 section 4.2).
-async fn refuse<S>(shared: &Shared<S>, connection: &Rc<Connection>, receive: Buffer, fault: Fault) {
-    let wish = FirstWords::read(&receive).map_or(1, |words| words.credits);
+/// Gives a message to the extension that it is of.
+fn option<S>(
+    shared: &Shared<S>,
+    connection: &Rc<Connection>,
+    words: FirstWords,
+    optional: &Optional<'_>,
+) -> Result<Option<(u32, Vec<u8>)>, Refusal> {
+    let Some(extension) = shared.options.find(optional.kind) else {
+        return Err(Refusal::Option);
+    };
+    count(shared, connection, |counters| counters.optional.add(1));
+    let mut answer = Vec::new();
+    match extension.take(connection.peer(), words.xid, optional, &mut answer) {
+        Taken::Unanswered => Ok(None),
+        Taken::Answered(kind) => Ok(Some((kind, answer))),
+        Taken::Malformed => Err(Refusal::Header(Reason::Truncated)),
+    }
+}
+
+/// Sends what an extension answers.
+async fn answer_option<S>(
+    shared: &Shared<S>,
+    connection: &Rc<Connection>,
+    receive: Buffer,
+    words: FirstWords,
+    kind: u32,
+    opaque: &[u8],
+) {
+    let mut buffer = connection.reply_buffer(shared).await;
+    let limit = connection.inline().limit(Version::Two).min(buffer.len());
+    let answer = Options::answer(kind, opaque);
+    let Some(length) = answer::encode_optional(words.xid, &answer, &mut buffer[..limit]) else {
+        drop(buffer);
+        let refusal = Refusal::CannotReply {
+            processed: true,
+            segment: 0,
+            needed: 0,
+        };
+        return refuse(shared, connection, receive, words, refusal).await;
+    };
+    let credits = connection.settle(shared, receive, words.credits).await;
+    // If the connection broke there is nobody left to answer.
+    let _ = answer::send_plain(shared, connection, buffer, length, credits).await;
+}
+
+/// Drops a message that has no answer.
+fn drop_message<S>(shared: &Shared<S>, connection: &Rc<Connection>, receive: Buffer) {
+    count(shared, connection, |counters| counters.dropped.add(1));
+    connection.settle_unanswered(shared, receive);
+}
+
+/// Answers with an error of the transport, in the version of the message (RFC 5666 section 4.2,
+/// version two draft section 5.2.4).
+async fn refuse<S>(
+    shared: &Shared<S>,
+    connection: &Rc<Connection>,
+    receive: Buffer,
+    words: FirstWords,
+    refusal: Refusal,
+) {
     let mut buffer = connection.reply_buffer(shared).await;
     let versions = shared.settings.get().rules.versions;
-    let Some(length) = answer::encode_fault(&fault, versions, &mut buffer) else {
+    let Some(length) = answer::encode_refusal(refusal, &words, versions, &mut buffer) else {
         return connection.settle_unanswered(shared, receive);
     };
-    count(shared, connection, |counters| match fault {
-        Fault::Refuse {
-            refusal: Refusal::Version,
-            ..
-        } => counters.errors_version.add(1),
-        Fault::Refuse { .. } | Fault::Drop => counters.errors_chunk.add(1),
+    count(shared, connection, |counters| match refusal {
+        Refusal::Version => counters.errors_version.add(1),
+        Refusal::Header(_) => counters.errors_chunk.add(1),
+        Refusal::CannotReply { .. } => counters.errors_reply.add(1),
+        Refusal::Procedure | Refusal::Option => counters.errors_kind.add(1),
     });
-    let credits = connection.settle(shared, receive, wish).await;
+    let credits = connection.settle(shared, receive, words.credits).await;
     // If the connection broke there is nobody left to answer.
-    let _ = answer::send_fault(shared, connection, buffer, length, credits).await;
+    let _ = answer::send_plain(shared, connection, buffer, length, credits).await;
 }
 
 fn count<S>(shared: &Shared<S>, connection: &Rc<Connection>, count: impl Fn(&ConnectionCounters)) {

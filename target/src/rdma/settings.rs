@@ -3,14 +3,15 @@
 use millrace_mempool::Class;
 use millrace_reactor::fabric::PrivateData;
 use millrace_wire::private_data;
-use millrace_wire::rpcrdma::{MIN_INLINE, Rules, Versions};
+use millrace_wire::rpcrdma::{MIN_INLINE, Rules, Version, Versions};
 
 use super::budget::ExposureLimits;
+use super::ccp::Ccp;
 
 /// Settings of the responder, the same for all connections of a reactor.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Bytes of a posted receive, and the longest message that is sent inline.
+    /// Longest message that is sent inline, in bytes, and of a receive at least.
     pub inline: usize,
     /// Most credits granted to one connection.
     pub credits: u32,
@@ -18,15 +19,18 @@ pub struct Settings {
     pub rules: Rules,
     /// Bounds of replies with read chunks, for connections that have them.
     pub exposures: ExposureLimits,
+    /// The connection configuration protocol, where it is served.
+    pub ccp: Option<Ccp>,
 }
 
 impl Settings {
     /// Settings for an inline limit in bytes, a bound on credits, and the bytes of the largest
-    /// WRITE; with `padding` RDMA_MSGP is understood, else refused (RFC 8166 section 4.6.1).
+    /// WRITE; with `padding` RDMA_MSGP is understood, else refused (RFC 8166 section 4.6.1). Both
+    /// versions are served; see [`Settings::serving`].
     #[must_use]
     pub fn new(inline: usize, credits: u32, transfer_max: u32, padding: bool) -> Self {
         let rules = Rules {
-            versions: Versions::ONE,
+            versions: Versions::BOTH,
             padding,
             // One WRITE of the largest size, with its round-up and all that stands around it.
             read_bytes: u64::from(transfer_max) + 64 * 1024,
@@ -37,39 +41,77 @@ impl Settings {
             credits: credits.max(1),
             rules,
             exposures: ExposureLimits::default(),
+            ccp: None,
         }
+    }
+
+    /// The same for these versions only.
+    #[must_use]
+    pub fn serving(mut self, versions: Versions) -> Self {
+        self.rules.versions = versions;
+        self
+    }
+
+    /// The same with the connection configuration protocol.
+    #[must_use]
+    pub fn configuring(mut self, ccp: Ccp) -> Self {
+        self.ccp = Some(ccp);
+        self
+    }
+
+    /// Bytes of a posted receive. From the first one on they are as long as any version served
+    /// may ask for, as a client may take up its limit with any message (version two draft
+    /// section 6.2).
+    #[must_use]
+    pub fn receive_size(&self) -> usize {
+        self.inline.max(self.rules.versions.high().min_inline())
     }
 
     /// The class of buffers that receives come from.
     #[must_use]
     pub fn receive_class(&self) -> Class {
-        Class::for_size(self.inline).unwrap_or(Class::Large)
+        Class::for_size(self.receive_size()).unwrap_or(Class::Large)
     }
 }
 
-/// What a connection request's private data settles (RFC 8797).
+/// What a connection request's private data settles (RFC 8797), and later the configuration
+/// protocol, if the client uses it (RFC 5666 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inline {
-    /// Longest message that may be sent to the peer inline, in bytes.
+    /// Longest message of version one that may be sent to the peer inline, in bytes.
     pub send: usize,
+    /// The same of version two.
+    pub send_two: usize,
     /// Whether replies may invalidate a key of the peer's.
     pub invalidate: bool,
 }
 
 impl Inline {
-    /// Reads the peer's private data. Without it the limit is 1024 bytes (RFC 8166
-    /// section 3.3.3) and keys are left alone.
+    /// Reads the peer's private data. Without it the limit is 1024 bytes, 4096 in version two (RFC
+    /// 8166 section 3.3.3, version two draft section 2.3), and keys are left alone in version one.
+    /// A size that the peer states holds whatever the version.
     #[must_use]
     pub fn of_peer(bytes: &[u8], settings: &Settings) -> Self {
         match private_data::PrivateData::find(bytes) {
             Some(peer) => Self {
                 send: peer.receive_size.min(settings.inline),
+                send_two: peer.receive_size.min(settings.receive_size()),
                 invalidate: peer.remote_invalidation,
             },
             None => Self {
-                send: MIN_INLINE,
+                send: Version::One.min_inline(),
+                send_two: Version::Two.min_inline(),
                 invalidate: false,
             },
+        }
+    }
+
+    /// Longest message of a version that may be sent inline, in bytes.
+    #[must_use]
+    pub const fn limit(self, version: Version) -> usize {
+        match version {
+            Version::One => self.send,
+            Version::Two => self.send_two,
         }
     }
 }
@@ -80,8 +122,8 @@ impl Inline {
 pub fn private_data(settings: &Settings) -> PrivateData {
     let message = private_data::PrivateData {
         remote_invalidation: false,
-        send_size: settings.inline,
-        receive_size: settings.inline,
+        send_size: settings.receive_size(),
+        receive_size: settings.receive_size(),
     };
     message.to_bytes().into_iter().collect()
 }

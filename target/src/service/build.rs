@@ -15,6 +15,7 @@ use millrace_reactor::{
     Clock, Context, PollMode, ReactorConfig, ReactorHandle, SpawnError, Watchdog,
 };
 use millrace_store::memory::{MemoryConfig, MemoryStore};
+use millrace_wire::rpcrdma::{Version, Versions};
 
 use super::control::{ReactorParts, ServiceControl};
 use super::worker::{Message, Worker};
@@ -25,7 +26,8 @@ use crate::flow::{Clients as FlowClients, Flow, policy};
 use crate::handle::HandleKey;
 use crate::mount3::Clients;
 use crate::nfs3::TRANSFER_MAX;
-use crate::rdma::{self, FabricSlot, Settings, Shared};
+use crate::rdma::reverse::CALLS_MAX;
+use crate::rdma::{self, Ccp, ExposureBudget, ExposureLimits, FabricSlot, Settings, Shared};
 use crate::replay::{ReplayCache, ReplayLimits};
 use crate::rpcbind::{Offers, Registration, Rendezvous, RpcbindServer};
 use crate::tcp::{TcpConfig, TcpServer};
@@ -34,9 +36,12 @@ use crate::tcp::{TcpConfig, TcpServer};
 /// most pieces that a file's range has, several times over.
 const SEND_DEPTH: u32 = 1024;
 
-/// RDMA Reads that a client may have open towards us: none is needed, as no memory is exposed, but
+/// RDMA Reads that a client may have open towards us: none is needed where no memory is exposed, but
 /// a ready-to-receive indication may be one (RFC 6581 section 9.2).
 const INBOUND_READS: u16 = 1;
+
+/// The same where clients fetch replies (classic mode).
+const CLASSIC_INBOUND_READS: u16 = 32;
 
 /// RDMA Reads that we have open towards a client at once; less where the client serves fewer.
 const OUTBOUND_READS: u16 = 128;
@@ -112,6 +117,7 @@ struct Plan {
     replay: ReplayCache,
     clients: Clients,
     flow: FlowClients,
+    exposures: Arc<ExposureBudget>,
     /// How many reactors there are, and which of them this is.
     reactors: usize,
     index: usize,
@@ -143,6 +149,7 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
         replay: ReplayCache::new(ReplayLimits::default()),
         clients: Clients::default(),
         flow: FlowClients::new(cores.len()),
+        exposures: Arc::default(),
         reactors: cores.len(),
         index: 0,
         registry,
@@ -318,14 +325,73 @@ fn shared(plan: &Plan) -> Result<Rc<Shared<Programs>>, BuildError> {
     let exports = Exports::new(plan.exports.iter().cloned())?;
     let key = HandleKey::new(&plan.key);
     let programs = dispatch::Service::new(exports, key, plan.replay.clone(), plan.clients.clone());
-    let inline = usize::try_from(config.rpcrdma.inline.bytes()).unwrap_or(usize::MAX);
-    let padding = config.rpcrdma.padding.is_on();
-    let settings = Settings::new(inline, config.flow.credits, TRANSFER_MAX, padding);
+    let settings = settings(config);
     let clock = Clock::new(Instant::now());
     let class = settings.receive_class();
     let flow = Flow::new(&plan.flow, plan.index, &pool, class, &clock);
-    let shared = Shared::new(programs, pool, clock, settings).with_flow(flow);
-    Ok(Rc::new(shared))
+    let shared = Shared::new(programs, pool, clock, settings);
+    let budget = Arc::clone(&plan.exposures);
+    Ok(Rc::new(shared.with_flow(flow).within(budget)))
+}
+
+/// What the configuration says of RPC-over-RDMA.
+fn settings(config: &Config) -> Settings {
+    let rpcrdma = &config.rpcrdma;
+    let inline = usize::try_from(rpcrdma.inline.bytes()).unwrap_or(usize::MAX);
+    let padding = rpcrdma.padding.is_on();
+    let mut settings = Settings {
+        exposures: exposures(&config.flow),
+        ccp: rpcrdma.ccp.is_on().then_some(Ccp {
+            program: rpcrdma.ccp_program,
+            anonymous: rpcrdma.ccp_flavor == config::CcpFlavor::None,
+        }),
+        ..Settings::new(inline, config.flow.credits, TRANSFER_MAX, padding)
+    };
+    settings.rules.same_xid = rpcrdma.same_xid == config::SameXid::Strict;
+    let numbers = rpcrdma.versions.iter();
+    let versions = numbers.filter_map(|&number| Version::from_number(number));
+    let (low, high) = (versions.clone().min(), versions.max());
+    match (low, high) {
+        (Some(low), Some(high)) => settings.serving(Versions::new(low, high)),
+        _ => settings,
+    }
+}
+
+/// What the configuration says of replies with read chunks.
+fn exposures(flow: &config::Flow) -> ExposureLimits {
+    ExposureLimits {
+        window: flow.done_window,
+        close: flow.on_window_end == config::WindowEnd::Close,
+        connection: flow.max_exposures,
+        client: flow.max_client_exposures,
+        total: flow.max_total_exposures,
+        bytes: flow.max_exposed_bytes.bytes(),
+    }
+}
+
+/// The limits of a listener's connections.
+fn limits(config: &Config, fabric: &config::Fabric) -> QueuePairLimits {
+    let receive_size = u32::try_from(settings(config).receive_size()).unwrap_or(u32::MAX);
+    let classic = fabric.is_classic(config.rpcrdma.read_chunk_replies);
+    let replies = if classic {
+        config.flow.max_exposures
+    } else {
+        0
+    };
+    // Receives beyond what credits ask for.
+    let beyond = rdma::dones_most(replies).saturating_add(CALLS_MAX);
+    QueuePairLimits {
+        send_depth: SEND_DEPTH,
+        receive_depth: policy::receives_most(config.flow.credits, beyond),
+        ird: if classic {
+            CLASSIC_INBOUND_READS
+        } else {
+            INBOUND_READS
+        },
+        ord: OUTBOUND_READS,
+        exposures: rdma::keys_most(replies),
+        receive_size,
+    }
 }
 
 struct Fabrics {
@@ -340,16 +406,8 @@ fn fabrics(plan: &Plan) -> Result<(Fabrics, Vec<SocketAddr>), BuildError> {
         counters: Vec::new(),
     };
     let mut addresses = Vec::new();
-    let receive_size = u32::try_from(plan.config.rpcrdma.inline.bytes()).unwrap_or(u32::MAX);
-    let limits = QueuePairLimits {
-        send_depth: SEND_DEPTH,
-        receive_depth: policy::receives_most(plan.config.flow.credits, 0),
-        ird: INBOUND_READS,
-        ord: OUTBOUND_READS,
-        exposures: 0,
-        receive_size,
-    };
     for fabric in &plan.config.fabric {
+        let limits = limits(&plan.config, fabric);
         let crc = match fabric.crc.unwrap_or(config::CrcPolicy::Auto) {
             config::CrcPolicy::Auto => CrcPolicy::Auto,
             config::CrcPolicy::Required => CrcPolicy::Required,

@@ -153,7 +153,7 @@ impl Control for ServiceControl {
                 requests: one.calls,
                 bytes_written: one.fetched,
                 bytes_read: one.placed,
-                exposures: 0,
+                exposures: one.exposures,
             }));
         }
         Ok(connections)

@@ -10,6 +10,7 @@ use millrace_reactor::fabric::iwarp::IwarpCounters;
 
 use super::control::{ReactorParts, ServiceControl};
 use crate::counters::{MOUNT_PROCEDURES, NFS_PROCEDURES, ProcedureCounters};
+use crate::rdma::ConnectionCounters;
 
 impl MetricsSource for ServiceControl {
     fn collect(&self, out: &mut Families) {
@@ -74,6 +75,9 @@ fn rdma(out: &mut Families, core: &str, parts: &ReactorParts) {
     for (direction, kind, count) in [
         ("in", "call", counters.calls.get()),
         ("in", "long_call", counters.calls_long.get()),
+        ("in", "optional", counters.optional.get()),
+        ("in", "reverse_reply", counters.reverse_replies.get()),
+        ("out", "reverse_call", counters.reverse_calls.get()),
         ("out", "reply", counters.replies_inline.get()),
         ("out", "long_reply", counters.replies_long.get()),
     ] {
@@ -82,6 +86,8 @@ fn rdma(out: &mut Families, core: &str, parts: &ReactorParts) {
     for (error, count) in [
         ("version", counters.errors_version.get()),
         ("chunk", counters.errors_chunk.get()),
+        ("reply", counters.errors_reply.get()),
+        ("kind", counters.errors_kind.get()),
         ("dropped", counters.dropped.get()),
     ] {
         out.number(&catalogue::RPCRDMA_ERRORS, &[error], count);
@@ -89,9 +95,11 @@ fn rdma(out: &mut Families, core: &str, parts: &ReactorParts) {
     for (resource, count) in [
         ("send_queue", counters.send_waits.get()),
         ("reply_buffer", counters.buffer_waits.get()),
+        ("exposure", counters.exposure_waits.get()),
     ] {
         out.number(&catalogue::SHORTAGE_WAITS, &[core, resource], count);
     }
+    exposures(out, core, counters);
     for (provider, counters) in &parts.providers {
         fabric(out, core, provider, counters);
     }
@@ -111,6 +119,34 @@ fn rdma(out: &mut Families, core: &str, parts: &ReactorParts) {
         &["tcp", "full"],
         tcp.refused.get(),
     );
+}
+
+fn exposures(out: &mut Families, core: &str, counters: &ConnectionCounters) {
+    // What has ended is read first, so that it is never more than what has begun.
+    let ended = counters.exposures_ended.get();
+    let opened = counters.exposures.get();
+    let revoked = counters.revoked_bytes.get();
+    let exposed = counters.exposed_bytes.get();
+    let stray = counters.dones_stray.get();
+    let awaited = counters.dones.get().saturating_sub(stray);
+    for (family, count) in [
+        (&catalogue::EXPOSURES, opened.saturating_sub(ended)),
+        (&catalogue::EXPOSURES_OPENED, opened),
+        (
+            &catalogue::EXPOSURES_EXPIRED,
+            counters.exposures_expired.get(),
+        ),
+        (
+            &catalogue::EXPOSURES_REFUSED,
+            counters.exposures_refused.get(),
+        ),
+        (&catalogue::EXPOSED_BYTES, exposed.saturating_sub(revoked)),
+    ] {
+        out.number(family, &[core], count);
+    }
+    for (outcome, count) in [("awaited", awaited), ("stray", stray)] {
+        out.number(&catalogue::RDMA_DONES, &[core, outcome], count);
+    }
 }
 
 fn fabric(out: &mut Families, core: &str, provider: &str, counters: &IwarpCounters) {

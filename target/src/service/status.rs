@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use millrace_wire::rpcrdma::Version;
+
 use crate::rdma::Connection;
 
 /// One connection.
@@ -21,6 +23,8 @@ pub struct ConnectionReport {
     pub granted: u32,
     /// Calls in service.
     pub in_service: u32,
+    /// Replies exposed to it.
+    pub exposures: u32,
     /// Calls received.
     pub calls: u64,
     /// Bytes fetched from it by RDMA Reads.
@@ -53,9 +57,12 @@ pub fn of(connection: &Connection, now: Instant) -> ConnectionReport {
         age: now
             .saturating_duration_since(connection.since())
             .as_secs_f64(),
-        inline_send: connection.inline().send,
+        inline_send: connection
+            .inline()
+            .limit(connection.version().unwrap_or(Version::One)),
         granted,
         in_service,
+        exposures: connection.exposures.open_replies(),
         calls: counters.calls.get(),
         fetched: counters.read_bytes.get(),
         placed: counters.written_bytes.get(),

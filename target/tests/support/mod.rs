@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // Each test binary uses a part of it.
 
+pub mod fetch;
 pub mod message;
 pub mod nfs;
 pub mod raw;

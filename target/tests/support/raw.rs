@@ -14,12 +14,16 @@ use millrace_reactor::Clock;
 use millrace_reactor::fabric::loopback::{Loopback, Network};
 use millrace_reactor::fabric::{
     Access, ConnectParameters, Ended, Event, Exposure, Key, Operation, PrivateData, Provider,
-    QueuePairId, QueuePairLimits, Slices, WorkRequest,
+    QueuePairId, QueuePairLimits, RemoteAddress, Slices, WorkError, WorkRequest,
 };
 use millrace_wire::private_data;
 use millrace_wire::rpcrdma::Segment;
 
+use super::message;
 use super::trace::{Notes, Recorder, Trace};
+
+/// The token of a requester's RDMA Reads.
+const READ: u64 = 1;
 
 /// Rounds after which two sides that still have something to say to each other never stop.
 const ROUNDS_MAX: usize = 100_000;
@@ -75,6 +79,18 @@ pub struct Options {
     pub send_depth: u32,
     /// RDMA Reads that the responder opens at once.
     pub ord: u16,
+    /// Keys that a connection of the responder's may have; with any it is in classic mode.
+    pub exposures: u32,
+}
+
+impl Options {
+    /// Classic mode: replies may have read chunks.
+    pub fn classic() -> Self {
+        Self {
+            exposures: 1024,
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for Options {
@@ -84,6 +100,7 @@ impl Default for Options {
             settings: Settings::new(4096, 32, 1 << 20, true),
             send_depth: 1024,
             ord: 16,
+            exposures: 0,
         }
     }
 }
@@ -93,6 +110,8 @@ impl Default for Options {
 pub struct Stated {
     /// Its receive size in private data; none: no private data.
     pub inline: Option<usize>,
+    /// Bytes of its receives, where they are not what it states.
+    pub takes: Option<usize>,
     pub invalidation: bool,
     /// Receives it posts.
     pub receives: usize,
@@ -104,6 +123,7 @@ impl Default for Stated {
     fn default() -> Self {
         Self {
             inline: Some(4096),
+            takes: None,
             invalidation: false,
             receives: 256,
             ird: 16,
@@ -124,6 +144,8 @@ pub struct Requester {
     pub private_data: PrivateData,
     pub established: bool,
     pub ended: Option<Ended>,
+    /// What RDMA Reads brought, one by one.
+    fetched: Vec<Result<Vec<u8>, WorkError>>,
 }
 
 /// Memory of a requester's that the responder may reach.
@@ -202,10 +224,10 @@ impl<S: Serve> World<S> {
         let limits = QueuePairLimits {
             send_depth: options.send_depth,
             receive_depth: 4096,
-            ird: 0,
+            ird: if options.exposures > 0 { 16 } else { 0 },
             ord: options.ord,
-            exposures: 0,
-            receive_size: u32::try_from(settings.inline).unwrap(),
+            exposures: options.exposures,
+            receive_size: u32::try_from(settings.receive_size()).unwrap(),
         };
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = recorder.listen(anywhere, limits, false).unwrap();
@@ -233,7 +255,8 @@ impl<S: Serve> World<S> {
     /// A connection, whether it comes to stand or not.
     pub fn connect_with(&mut self, stated: Stated) -> usize {
         let mut provider = self.network.provider();
-        let size = stated.inline.unwrap_or(1024);
+        let least = message::version().min_inline();
+        let size = stated.takes.or(stated.inline).unwrap_or(least);
         let private_data = stated.inline.map(|size| private_data::PrivateData {
             remote_invalidation: stated.invalidation,
             send_size: size,
@@ -243,7 +266,7 @@ impl<S: Serve> World<S> {
             send_depth: 4096,
             receive_depth: 4096,
             ird: stated.ird,
-            ord: 0,
+            ord: 16,
             exposures: 1024,
             receive_size: u32::try_from(size).unwrap(),
         };
@@ -271,6 +294,7 @@ impl<S: Serve> World<S> {
             private_data: PrivateData::new(),
             established: false,
             ended: None,
+            fetched: Vec::new(),
         });
         self.settle();
         self.clients.len() - 1
@@ -343,6 +367,28 @@ impl<S: Serve> World<S> {
         let memory = self.clients[client].expose(length, Access::RemoteWrite);
         memory.slice.copy_from(0, &vec![0xee; length]);
         memory
+    }
+
+    /// Posts an RDMA Read of the responder's memory.
+    pub fn post_read(&mut self, client: usize, segment: Segment) {
+        self.clients[client].read(segment);
+    }
+
+    /// Fetches the responder's memory, segment by segment.
+    pub fn fetch(
+        &mut self,
+        client: usize,
+        segments: impl IntoIterator<Item = Segment>,
+    ) -> Result<Vec<u8>, WorkError> {
+        for segment in segments {
+            self.post_read(client, segment);
+        }
+        self.settle();
+        let fetched = std::mem::take(&mut self.clients[client].fetched);
+        fetched
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()
+            .map(|all| all.concat())
     }
 
     /// Ends a requester's memory.
@@ -427,6 +473,21 @@ impl Requester {
         let _ = self.provider.post(self.queue_pair, &mut chain);
     }
 
+    fn read(&mut self, segment: Segment) {
+        let length = segment.length as usize;
+        let buffer = self.pool.try_acquire(Class::for_size(length).unwrap());
+        let mut chain = vec![WorkRequest {
+            token: READ,
+            operation: Operation::Read(RemoteAddress {
+                key: Key(segment.handle),
+                offset: segment.offset,
+            }),
+            local: std::iter::once(buffer.unwrap().into_slice(0..length)).collect(),
+            signalled: true,
+        }];
+        self.provider.post(self.queue_pair, &mut chain).unwrap();
+    }
+
     fn expose(&mut self, length: usize, access: Access) -> Memory {
         let buffer = self.pool.try_acquire(Class::for_size(length).unwrap());
         let slice = buffer.unwrap().into_slice(0..length);
@@ -458,6 +519,12 @@ impl Requester {
                 }
                 Event::Disconnected { reason, .. } => self.ended = Some(reason),
                 Event::Rejected { .. } => self.ended = Some(Ended::Peer),
+                Event::Completed {
+                    token: READ,
+                    result,
+                    local,
+                    ..
+                } => self.fetched.push(result.map(|()| gather(&local))),
                 Event::Completed { .. } => {}
                 other => panic!("{other:?}"),
             }

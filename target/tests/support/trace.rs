@@ -14,6 +14,8 @@ use millrace_reactor::fabric::{
     Access, ConnectParameters, Event, ExposeError, Exposure, Incoming, Key, ListenerId, Operation,
     PostError, Provider, QueuePairId, QueuePairLimits, RemoteAddress, Revoked, Slices, WorkRequest,
 };
+use millrace_wire::rpc::MessageType;
+use millrace_wire::rpcrdma::{Header, Rules};
 
 use super::raw::gather;
 
@@ -31,6 +33,9 @@ pub enum Trace {
     /// A work request that was waited for ended, well or not.
     Completed(bool),
     Expose,
+    /// Whether the memory came back at once.
+    Revoke(bool),
+    Revoked,
     Disconnected,
 }
 
@@ -38,8 +43,43 @@ pub enum Trace {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Receives {
     pub posted: usize,
+    /// Messages received that have an answer coming.
     pub received: usize,
     pub sent: usize,
+    /// Replies with read chunks whose RDMA_DONE has not come.
+    pub fetched: usize,
+    /// Credits announced last.
+    pub granted: usize,
+    /// Calls sent to the client whose replies have not come.
+    pub reverse: usize,
+}
+
+/// RDMA_DONE messages that a client may owe before the responder counts on fewer: the usual bound
+/// of a connection's exposures.
+const DONES_MAX: usize = 16;
+
+/// The word of a message at this place, if it is there.
+fn word(message: &[u8], index: usize) -> Option<u32> {
+    let bytes = message.get(4 * index..)?.first_chunk()?;
+    Some(u32::from_be_bytes(*bytes))
+}
+
+/// Whether a message is an RDMA_DONE.
+fn is_done(message: &[u8]) -> bool {
+    (word(message, 1), word(message, 3)) == (Some(1), Some(3))
+}
+
+/// Whether a reply has a read list, which only those of version one may.
+fn has_reads(message: &[u8]) -> bool {
+    word(message, 1) == Some(1)
+        && matches!(word(message, 3), Some(0 | 1))
+        && word(message, 4) == Some(1)
+}
+
+/// Whether a message belongs to the client's calls or to those of the responder.
+fn direction(message: &[u8]) -> Option<MessageType> {
+    let header = Header::parse(message, &Rules::default()).ok()?;
+    header.direction()
 }
 
 /// What was noted.
@@ -47,6 +87,10 @@ pub struct Receives {
 pub struct Notes {
     pub trace: Vec<Trace>,
     pub receives: HashMap<QueuePairId, Receives>,
+    /// Where in a page each posted receive begins, and how long it is.
+    pub places: Vec<(usize, usize)>,
+    /// Bounds of RDMA Reads.
+    pub read_limits: Vec<u16>,
 }
 
 impl Notes {
@@ -70,14 +114,20 @@ impl Recorder {
     fn check_grant(&self, queue_pair: QueuePairId, message: &[u8]) {
         let mut notes = self.notes.borrow_mut();
         let receives = notes.receives.entry(queue_pair).or_default();
-        receives.sent += 1;
+        if direction(message) == Some(MessageType::Call) {
+            // Its word is a wish.
+            receives.reverse += 1;
+        } else {
+            receives.sent += 1;
+            receives.fetched += usize::from(has_reads(message));
+            receives.granted = word(message, 2).unwrap() as usize;
+            assert!(receives.granted >= 1, "a grant is never zero");
+        }
         let in_service = receives.received - receives.sent;
-        let word = message[8..12].first_chunk().unwrap();
-        let grant = u32::from_be_bytes(*word) as usize;
-        assert!(grant >= 1, "a grant is never zero");
+        let beyond = receives.fetched.min(DONES_MAX) + receives.reverse;
         assert!(
-            receives.posted + in_service > grant,
-            "{grant} credits and a spare receive are not covered: {receives:?}"
+            receives.posted + in_service > receives.granted + beyond,
+            "credits and a spare receive are not covered: {receives:?}"
         );
     }
 }
@@ -134,9 +184,11 @@ impl Provider for Recorder {
         queue_pair: QueuePairId,
         buffer: Buffer,
     ) -> Result<(), (PostError, Buffer)> {
+        let place = (buffer.as_ptr().addr() % 4096, buffer.capacity());
         self.inner.post_receive(queue_pair, buffer)?;
         self.note(Trace::PostReceive);
         let mut notes = self.notes.borrow_mut();
+        notes.places.push(place);
         notes.receives.entry(queue_pair).or_default().posted += 1;
         Ok(())
     }
@@ -183,7 +235,14 @@ impl Provider for Recorder {
     }
 
     fn revoke(&mut self, queue_pair: QueuePairId, key: Key) -> Revoked {
-        self.inner.revoke(queue_pair, key)
+        let revoked = self.inner.revoke(queue_pair, key);
+        self.note(Trace::Revoke(matches!(revoked, Revoked::Now(_))));
+        revoked
+    }
+
+    fn limit_reads(&mut self, queue_pair: QueuePairId, reads: u16) {
+        self.notes.borrow_mut().read_limits.push(reads);
+        self.inner.limit_reads(queue_pair, reads);
     }
 
     fn close(&mut self, queue_pair: QueuePairId) {
@@ -200,12 +259,26 @@ impl Provider for Recorder {
         let mut notes = self.notes.borrow_mut();
         for event in &events[before..] {
             match event {
-                Event::Received { queue_pair, .. } => {
+                Event::Received {
+                    queue_pair,
+                    buffer,
+                    length,
+                    ..
+                } => {
                     let receives = notes.receives.entry(*queue_pair).or_default();
                     receives.posted -= 1;
-                    receives.received += 1;
+                    let message = &buffer[..*length as usize];
+                    if is_done(message) {
+                        receives.fetched = receives.fetched.saturating_sub(1);
+                    } else if receives.reverse > 0 && direction(message) == Some(MessageType::Reply)
+                    {
+                        receives.reverse -= 1;
+                    } else {
+                        receives.received += 1;
+                    }
                     notes.trace.push(Trace::Received);
                 }
+                Event::Revoked { .. } => notes.trace.push(Trace::Revoked),
                 Event::Completed { result, .. } => {
                     notes.trace.push(Trace::Completed(result.is_ok()));
                 }

@@ -162,7 +162,8 @@ fn every_word_of_every_set_is_known() {
          fabric: [{ provider: iwarp, listen: '[::1]:20049', crc: required },\n  \
                   { provider: iwarp, listen: 0.0.0.0:20050 }]\n\
          rpc: { listen: 0.0.0.0:2049, rpcbind: register }\n\
-         rpcrdma: { versions: [1], inline: 16KiB, padding: off, ccp: false }\n\
+         rpcrdma: { versions: [1], inline: 16KiB, padding: off, ccp: false, ccp_flavor: none,\n  \
+                    ccp_program: 0x20000001, same_xid: lenient }\n\
          flow: { credits: 1, done_window: 500ms, on_window_end: close, max_exposures: 1 }\n\
          exports:\n\
          - { path: /, store: { kind: memory, size: 1MiB }, access: ro, squash: all, anon_uid: 0 }\n\
@@ -176,6 +177,9 @@ fn every_word_of_every_set_is_known() {
     assert_eq!(config.fabric[1].crc, Some(CrcPolicy::Auto));
     assert_eq!(config.rpcrdma.inline.bytes(), 16384);
     assert!(!config.rpcrdma.padding.is_on() && !config.rpcrdma.ccp.is_on());
+    assert_eq!(config.rpcrdma.ccp_flavor, CcpFlavor::None);
+    assert_eq!(config.rpcrdma.ccp_program, 0x2000_0001);
+    assert_eq!(config.rpcrdma.same_xid, SameXid::Lenient);
     assert_eq!(config.flow.on_window_end, WindowEnd::Close);
     assert_eq!(config.exports[0].clients, scratch().clients);
     assert_eq!(
@@ -201,7 +205,7 @@ fn auto_leaves_the_last_core_unless_it_is_the_only_one() {
 #[test]
 fn notes_name_what_an_operator_may_not_expect() {
     let config = accept(
-        "rpcrdma: { versions: [1], ccp: off }\n\
+        "rpcrdma: { versions: [1] }\n\
          exports: [{ path: /s, store: { kind: memory, size: 1GiB } }]\n\
          state_directory: /var/lib/millrace\n",
     );
@@ -214,14 +218,15 @@ fn notes_name_what_an_operator_may_not_expect() {
         "{notes:?}"
     );
     let notes = accept(
-        "fabric: []\nrpc: { listen: '127.0.0.1:0' }\n\
+        "fabric: []\nrpc: { listen: '127.0.0.1:0' }\nrpcrdma: { versions: [2], inline: 1KiB, ccp_flavor: none }\n\
          admin: { listen: 0.0.0.0:9620, token_file: /etc/token }\n",
     )
     .notes()
     .join("\n");
     for key in [
-        "rpcrdma.versions: ",
-        "rpcrdma.ccp: ",
+        "rpcrdma.versions: version 1 ",
+        "rpcrdma.inline: ",
+        "rpcrdma.ccp_flavor: ",
         "exports: ",
         "fabric: ",
         "rpc.listen: ",
@@ -321,4 +326,30 @@ proptest! {
         };
         prop_assert_eq!(parse(&to_yaml(&config), FILE), Ok(config));
     }
+}
+
+#[test]
+fn a_listener_overrides_the_classic_mode_of_all() {
+    for (all, one, expected) in [
+        ("off", None, false),
+        ("on", None, true),
+        ("on", Some("off"), false),
+        ("off", Some("on"), true),
+    ] {
+        let one = one.map_or(String::new(), |one| {
+            format!("  read_chunk_replies: {one}\n")
+        });
+        let config = accept(&format!(
+            "rpcrdma: {{ read_chunk_replies: {all} }}\nfabric:\n- provider: iwarp\n  \
+             listen: 127.0.0.1:1\n{one}"
+        ));
+        let classic = config.fabric[0].is_classic(config.rpcrdma.read_chunk_replies);
+        assert_eq!(classic, expected, "{all} {one}");
+        let again = parse(&to_yaml(&config), FILE).expect("its own text");
+        assert_eq!(again, config);
+    }
+    let text = "rpcrdma: { versions: [2], read_chunk_replies: on }\n";
+    let notes = accept(text).notes().join("\n");
+    let note = "nothing comes of it on 127.0.0.1:20049";
+    assert!(notes.contains(note), "{notes}");
 }

@@ -382,6 +382,27 @@ fn reactor_pool_and_flow_rules() {
             "1 to 1024",
         ),
         (
+            "flow:\n  max_client_exposures: 0\n",
+            2,
+            25,
+            "flow.max_client_exposures",
+            "1 to 1048576",
+        ),
+        (
+            "flow:\n  max_total_exposures: 1048577\n",
+            2,
+            24,
+            "flow.max_total_exposures",
+            "1 to 1048576",
+        ),
+        (
+            "flow:\n  max_exposed_bytes: 1MiB\n",
+            2,
+            22,
+            "flow.max_exposed_bytes",
+            "2MiB to 1024GiB",
+        ),
+        (
             "flow:\n  done_window: 0s\n",
             2,
             16,
@@ -421,26 +442,27 @@ fn rpcrdma_rules() {
         ("versions: []", 3, "versions", "[1, 2]"),
         ("versions: [3]", 14, "versions[0]", "1 and 2"),
         ("versions: [1, 1]", 17, "versions[1]", "twice"),
-        (
-            "versions: [2]",
-            13,
-            "versions",
-            "not served by this version yet",
-        ),
+        ("versions: [2, 0]", 17, "versions[1]", "1 and 2"),
         ("inline: 1000", 11, "inline", "1KiB to 256KiB"),
         ("inline: 0", 11, "inline", "1KiB to 256KiB"),
         ("inline: 257KiB", 11, "inline", "1KiB to 256KiB"),
         (
-            "read_chunk_replies: on",
+            "read_chunk_replies: 1",
             23,
             "read_chunk_replies",
-            "not served by this version yet",
+            "expected",
         ),
         ("padding: maybe", 12, "padding", "`on`"),
+        ("ccp_flavor: gss", 15, "ccp_flavor", "`sys`"),
+        ("ccp_program: 100003", 16, "ccp_program", "100417"),
+        ("same_xid: on", 13, "same_xid", "`lenient`"),
     ] {
         let text = format!("rpcrdma:\n  {value}\n");
         refuse_at(&text, 2, column, &format!("rpcrdma.{key}"), &[words]);
     }
+    accept("rpcrdma: { versions: [2] }\n");
+    accept("rpcrdma: { ccp_flavor: sys, ccp_program: 100417, same_xid: strict }\n");
+    accept("rpcrdma: { ccp: off, ccp_program: 100003 }\n");
     accept(
         "rpcrdma: { versions: [2, 1], inline: 262144, read_chunk_replies: false }\nflow: { credits: 16 }\n",
     );

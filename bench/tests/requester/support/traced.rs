@@ -20,7 +20,12 @@ pub enum Step {
     Expose(Key, Access, u32),
     Revoke(Key),
     PostReceive,
-    Send { bytes: usize, pieces: usize },
+    Send {
+        bytes: usize,
+        pieces: usize,
+        invalidate: Option<Key>,
+    },
+    Close,
     Other,
 }
 
@@ -29,6 +34,12 @@ pub type Trace = Rc<RefCell<Vec<Step>>>;
 pub struct Traced {
     pub inner: Loopback,
     pub trace: Trace,
+    /// What it says it can do.
+    pub invalidates: bool,
+    /// The key of the next exposure, whatever the provider says.
+    pub next_key: Option<Key>,
+    /// Keys cannot be revoked.
+    pub holds_on: bool,
 }
 
 impl Traced {
@@ -40,6 +51,9 @@ impl Traced {
 impl Provider for Traced {
     fn name(&self) -> &'static str {
         self.inner.name()
+    }
+    fn remote_invalidation(&self) -> bool {
+        self.invalidates
     }
     fn listen(
         &mut self,
@@ -79,7 +93,8 @@ impl Provider for Traced {
     fn post(&mut self, id: QueuePairId, chain: &mut Vec<WorkRequest>) -> Result<(), PostError> {
         for request in &*chain {
             self.note(match request.operation {
-                Operation::Send { .. } => Step::Send {
+                Operation::Send { invalidate, .. } => Step::Send {
+                    invalidate,
                     bytes: request.local.iter().map(Slice::len).sum(),
                     pieces: request.local.len(),
                 },
@@ -97,18 +112,27 @@ impl Provider for Traced {
         local: Slices,
         access: Access,
     ) -> Result<Exposure, (ExposeError, Slices)> {
-        let exposure = self.inner.expose(id, local, access)?;
+        let mut exposure = self.inner.expose(id, local, access)?;
+        exposure.key = self.next_key.take().unwrap_or(exposure.key);
         self.note(Step::Expose(exposure.key, access, exposure.length));
         Ok(exposure)
     }
     fn revoke(&mut self, id: QueuePairId, key: Key) -> Revoked {
         self.note(Step::Revoke(key));
+        if self.holds_on {
+            return Revoked::Unknown;
+        }
         self.inner.revoke(id, key)
     }
+    fn limit_reads(&mut self, id: QueuePairId, reads: u16) {
+        self.inner.limit_reads(id, reads);
+    }
     fn close(&mut self, id: QueuePairId) {
+        self.note(Step::Close);
         self.inner.close(id);
     }
     fn abort(&mut self, id: QueuePairId) {
+        self.note(Step::Close);
         self.inner.abort(id);
     }
     fn poll(&mut self, now: Instant, events: &mut Vec<Event>) -> usize {

@@ -148,6 +148,8 @@ pub struct Endpoint<M: Memory> {
     keys: Keys<M::Local>,
     works: WorkQueue<M::Local>,
     reads: VecDeque<OpenRead>,
+    /// Most of them at once, beside what the connection's setup allows.
+    reads_most: u16,
     responses: VecDeque<Response>,
     receives: Receives<M::Receive>,
     inbound: receive::Inbound,
@@ -170,6 +172,7 @@ impl<M: Memory> Endpoint<M> {
             keys: Keys::new(limits.exposures, secret),
             works: WorkQueue::new(limits.send_depth),
             reads: VecDeque::new(),
+            reads_most: u16::MAX,
             responses: VecDeque::new(),
             receives: Receives {
                 posted: VecDeque::with_capacity(limits.receive_depth),
@@ -201,6 +204,12 @@ impl<M: Memory> Endpoint<M> {
         self.inbound.start(parameters.crc);
         self.outbound.start(parameters.crc, parameters.markers);
         self.parameters = Some(parameters);
+    }
+
+    /// Keeps open Reads at or below `reads`, beside what the connection's setup allows. Reads that
+    /// are open already stay so; with zero, the others end at once.
+    pub const fn limit_reads(&mut self, reads: u16) {
+        self.reads_most = reads;
     }
 
     /// Work requests that may be posted.

@@ -224,10 +224,9 @@ impl<M: Memory> Endpoint<M> {
     /// Whether the next work request may go. Reads beyond the outbound depth wait, and all behind
     /// them; where there are to be no Reads at all, they end at once (RFC 6581 section 9.1).
     fn work_is_ready(&mut self) -> bool {
-        let allowed = self
-            .parameters
-            .as_ref()
-            .map_or(0, |parameters| usize::from(parameters.ord));
+        let allowed = self.parameters.as_ref().map_or(0, |parameters| {
+            usize::from(parameters.ord.min(self.reads_most))
+        });
         while let Some((id, work)) = self.works.next() {
             if !matches!(work.operation, Operation::Read { .. }) {
                 return true;

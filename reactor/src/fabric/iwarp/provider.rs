@@ -360,6 +360,15 @@ impl Provider for Iwarp {
         }
     }
 
+    fn limit_reads(&mut self, queue_pair: QueuePairId, reads: u16) {
+        if let Some(connection) = self.slots.get_mut(queue_pair) {
+            connection.endpoint.limit_reads(reads);
+            // Reads that waited may go, or end.
+            self.activate(queue_pair.index);
+            self.touch(queue_pair.index);
+        }
+    }
+
     fn close(&mut self, queue_pair: QueuePairId) {
         if let Some(connection) = self.slots.get_mut(queue_pair) {
             connection.close(Instant::now(), &mut self.shared);

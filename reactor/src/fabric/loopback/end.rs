@@ -164,6 +164,8 @@ pub(super) struct End {
     pub released: u64,
     /// RDMA Reads that have left and are not done.
     pub reads_open: u16,
+    /// Most of those at once, beside the depth.
+    pub reads_most: u16,
     /// No completions are reported any more until the end.
     pub withheld: bool,
     /// When entries of the send queue are free that were taken by work that is done.
@@ -193,6 +195,7 @@ impl End {
             next: 0,
             released: 0,
             reads_open: 0,
+            reads_most: u16::MAX,
             withheld: false,
             late_sends: Vec::new(),
             late_keys: Vec::new(),

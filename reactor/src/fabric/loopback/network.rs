@@ -235,7 +235,7 @@ impl State {
             if sequence == end.released {
                 return;
             }
-            let ord = end.depths.ord;
+            let ord = end.depths.ord.min(end.reads_most);
             let reads_open = end.reads_open;
             let entry = end.entry(sequence).expect("not yet sent, so still queued");
             let operation = entry.request.operation;
@@ -246,7 +246,7 @@ impl State {
                     self.complete(index);
                     continue;
                 }
-                if reads_open == ord {
+                if reads_open >= ord {
                     return;
                 }
                 end.reads_open += 1;

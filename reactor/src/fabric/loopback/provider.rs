@@ -327,6 +327,14 @@ impl Provider for Loopback {
         Revoked::Now(exposed.local)
     }
 
+    fn limit_reads(&mut self, queue_pair: QueuePairId, reads: u16) {
+        let state = &mut *self.state.borrow_mut();
+        if let Some(index) = state.find(self.index, queue_pair) {
+            state.ends[index].reads_most = reads;
+            state.pump(index);
+        }
+    }
+
     fn close(&mut self, queue_pair: QueuePairId) {
         let state = &mut *self.state.borrow_mut();
         let Some(index) = state.find(self.index, queue_pair) else {

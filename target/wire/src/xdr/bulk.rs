@@ -74,7 +74,8 @@ pub struct Padding {
 
 impl Padding {
     /// Pad bytes before the data of an opaque of `length` bytes that would begin at `position`.
-    pub(super) fn before(self, length: usize, position: usize) -> usize {
+    #[must_use]
+    pub const fn before(self, length: usize, position: usize) -> usize {
         let align = self.align as usize;
         if align < 2 || length < self.threshold as usize {
             return 0;
