@@ -23,7 +23,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::client::{pool, resolve};
+use crate::client::pool;
+use crate::lookup::resolve;
 use crate::spawn::Spawned;
 use crate::units::duration;
 
@@ -33,6 +34,9 @@ use peer::Manner;
 use probe::{Place, Probe};
 use report::{Line, Report};
 use verdict::{Done, Stop};
+
+/// NFS over RDMA (RFC 5666 section 12).
+const PORT: u16 = 20049;
 
 /// Ask a server which requirements it keeps, row by row of the conformance matrix.
 #[derive(Args, Clone, Debug)]
@@ -70,6 +74,10 @@ pub struct Conformance {
     /// Port of MOUNT over TCP at the same host.
     #[arg(long, value_name = "PORT", default_value_t = 2049)]
     mount_port: u16,
+
+    /// Port of NFS over TCP at the same host.
+    #[arg(long, value_name = "PORT", default_value_t = 2049)]
+    nfs_port: u16,
 
     /// User number of the calls.
     #[arg(long, value_name = "UID", default_value_t = 0)]
@@ -147,10 +155,14 @@ impl Conformance {
         let mut report = Report::default();
         for case in cases {
             let line = judge(&case, &mut probe);
+            let failed = line.failed();
             if !self.json && !self.markdown {
                 println!("{line}");
             }
             report.lines.push(line);
+            if failed && !probe.recovers() {
+                bail!("the server does not answer any more after {}", case.row);
+            }
         }
         if let Err(Stop::Fail(difference)) = probe.clean() {
             eprintln!("cannot remove the probe's directory: {difference}");
@@ -168,32 +180,21 @@ impl Conformance {
     /// Where the server is.
     fn place(&self, spawned: Option<&Spawned>) -> Result<Place> {
         if let Some(spawned) = spawned {
-            let [rdma, mount] = spawned.addresses();
+            let [rdma, rpc] = spawned.addresses();
             return Ok(Place {
                 rdma,
-                mount,
+                mount: rpc,
+                nfs: rpc,
                 export: spawned.export().to_owned(),
             });
         }
-        let rdma = server_address(self.server.as_deref().unwrap_or_default())?;
+        let rdma = resolve(self.server.as_deref().unwrap_or_default(), PORT)?;
         Ok(Place {
             rdma,
             mount: SocketAddr::new(rdma.ip(), self.mount_port),
+            nfs: SocketAddr::new(rdma.ip(), self.nfs_port),
             export: self.export.clone(),
         })
-    }
-}
-
-/// `HOST`, `HOST:PORT`, or an IPv6 address with or without brackets.
-fn server_address(name: &str) -> Result<SocketAddr> {
-    /// RFC 5666 section 12.
-    const PORT: u16 = 20049;
-    if let Ok(address) = name.trim_matches(['[', ']']).parse() {
-        return Ok(SocketAddr::new(address, PORT));
-    }
-    match name.rsplit_once(':') {
-        Some(_) => resolve(name),
-        None => resolve(&format!("{name}:{PORT}")),
     }
 }
 
@@ -205,23 +206,11 @@ fn judge(case: &Case, probe: &mut Probe) -> Line {
 }
 
 #[cfg(test)]
+mod faulty;
+
+#[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn servers_have_the_usual_port() {
-        for (name, address) in [
-            ("127.0.0.1", "127.0.0.1:20049"),
-            ("127.0.0.1:1", "127.0.0.1:1"),
-            ("::1", "[::1]:20049"),
-            ("[::1]", "[::1]:20049"),
-            ("[::1]:1", "[::1]:1"),
-        ] {
-            let expected: SocketAddr = address.parse().unwrap();
-            assert_eq!(server_address(name).unwrap(), expected, "{name}");
-        }
-        assert!(server_address("127.0.0.1:").is_err());
-    }
 
     #[test]
     fn every_case_has_a_row_of_the_matrix_and_a_title_of_its_own() {

@@ -1,7 +1,7 @@
 //! What cases work with: the server, and a directory of the probe's own on it.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millrace_mempool::Pool;
 use millrace_wire::nfs3::{
@@ -21,11 +21,16 @@ pub(crate) const FILE_BYTES: usize = 16 << 10;
 /// Names in the directory whose listing is longer than a message.
 const NAMES: usize = 60;
 
+/// How long a server may take to be itself again after a case.
+const RECOVERY_MAX: Duration = Duration::from_secs(60);
+
 /// Where the server is.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub rdma: SocketAddr,
     pub mount: SocketAddr,
+    /// NFS over TCP.
+    pub nfs: SocketAddr,
     pub export: String,
 }
 
@@ -117,6 +122,18 @@ impl Probe {
             return Err(stray);
         }
         results(&parsed.message).map(|_| ())
+    }
+
+    /// Waits until the server answers, if the last case was too much for it. Whether it does.
+    pub fn recovers(&mut self) -> bool {
+        let deadline = Instant::now() + RECOVERY_MAX;
+        loop {
+            let answered = self.peer().and_then(|mut peer| self.lives(&mut peer));
+            if answered.is_ok() || Instant::now() >= deadline {
+                return answered.is_ok();
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
     }
 
     /// Makes the first call of a connection, whose reply opens the window.

@@ -38,6 +38,10 @@ impl Line {
         }
     }
 
+    pub fn failed(&self) -> bool {
+        matches!(self.verdict, Verdict::Fail(_))
+    }
+
     fn json(&self) -> Value {
         let milliseconds = u64::try_from(self.time.as_millis()).unwrap_or(u64::MAX);
         let mut value = json!({

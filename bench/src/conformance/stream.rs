@@ -154,7 +154,10 @@ impl Stream {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(fail(format!("no {what} within {:?}", self.patience)));
+                return Err(fail(format!(
+                    "{what} did not come within {:?}",
+                    self.patience
+                )));
             }
             if let Got::End = self.read(left) {
                 return Err(fail(format!("the server closed instead of sending {what}")));

@@ -47,6 +47,7 @@ pub(crate) fn all() -> Vec<Case> {
         error_two::CASES,
         mpa::CASES,
         mpa_depths::CASES,
+        mpa::IDLE,
     ]
     .concat()
 }

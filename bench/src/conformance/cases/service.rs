@@ -60,26 +60,10 @@ fn both_transports(probe: &mut Probe) -> Done {
         let mut peer = probe.peer()?;
         parse(&peer.exchange(&plain(&call))?)?.message
     };
-    // NFS over TCP is where MOUNT is, or at 2049.
-    let mount = probe.place.mount;
-    let mut answered = false;
-    for port in [mount.port(), 2049] {
-        let mut address = mount;
-        address.set_port(port);
-        let Ok(found) = over_tcp(probe, address, &call) else {
-            continue;
-        };
-        if found == expected {
-            answered = true;
-            break;
-        }
-    }
-    if answered {
-        Ok(())
-    } else {
-        Err(skip(format!(
-            "NFS over TCP is neither at {mount} nor at port 2049"
-        )))
+    let address = probe.place.nfs;
+    match over_tcp(probe, address, &call) {
+        Ok(found) => same("the reply over TCP", &expected, &found),
+        Err(error) => Err(skip(format!("no NFS over TCP at {address}: {error}"))),
     }
 }
 
