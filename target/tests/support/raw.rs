@@ -259,7 +259,7 @@ impl<S: Serve> World<S> {
 
     /// A connection, whether it comes to stand or not.
     pub fn connect_with(&mut self, stated: Stated) -> usize {
-        let mut provider = self.network.provider_at(stated.source.into());
+        let mut provider = self.network.provider_at(stated.source);
         let least = message::version().min_inline();
         let size = stated.takes.or(stated.inline).unwrap_or(least);
         let private_data = stated.inline.map(|size| private_data::PrivateData {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -52,20 +52,15 @@ impl Network {
         }
     }
 
-    /// A new provider on this network, which connects from 127.0.0.1.
+    /// A new provider on this network.
     pub fn provider(&self) -> Loopback {
-        self.provider_at(Ipv4Addr::LOCALHOST.into())
+        self.provider_at(Ipv4Addr::LOCALHOST)
     }
 
-    /// A new provider on this network, which connects from this address.
-    pub fn provider_at(&self, source: IpAddr) -> Loopback {
+    /// A new provider on this network, whose peers see its connections come from this address.
+    pub fn provider_at(&self, address: Ipv4Addr) -> Loopback {
         let mut state = self.state.borrow_mut();
-        state.providers.push(Port {
-            source,
-            events: VecDeque::new(),
-            requests: VecDeque::new(),
-            listeners: Vec::new(),
-        });
+        state.providers.push(Port::new(address));
         Loopback::new(Rc::clone(&self.state), state.providers.len() - 1)
     }
 
@@ -141,11 +136,21 @@ pub(super) struct State {
 
 /// What belongs to one provider.
 pub(super) struct Port {
-    /// Where it connects from.
-    pub source: IpAddr,
+    address: Ipv4Addr,
     pub events: VecDeque<Event>,
     pub requests: VecDeque<Request>,
     pub listeners: Vec<Option<Listener>>,
+}
+
+impl Port {
+    fn new(address: Ipv4Addr) -> Self {
+        Self {
+            address,
+            events: VecDeque::new(),
+            requests: VecDeque::new(),
+            listeners: Vec::new(),
+        }
+    }
 }
 
 pub(super) struct Listener {
@@ -398,7 +403,7 @@ impl State {
 
     /// An address for the connecting side.
     pub fn ephemeral(&mut self, provider: usize) -> SocketAddr {
-        (self.providers[provider].source, self.take_port()).into()
+        (self.providers[provider].address, self.take_port()).into()
     }
 
     fn take_port(&mut self) -> u16 {
