@@ -176,6 +176,7 @@ impl Client {
             Some(_) | None => !self.is_done(),
         };
         if !down {
+            self.retry = None;
             return Ok(0);
         }
         let pause = Duration::from_micros(self.dice.below(PAUSE) as u64);
@@ -367,7 +368,9 @@ impl Client {
         );
         let stuck = (ready && busy).then_some(self.progress.1 + PATIENCE);
         let call = self.may_call().then_some(self.next_call);
-        let all = [self.provider.next_deadline(), self.retry, stuck, call];
+        let own = self.connection.as_ref();
+        let own = own.and_then(Connection::next_deadline);
+        let all = [self.provider.next_deadline(), self.retry, stuck, call, own];
         all.into_iter().flatten().min()
     }
 }
