@@ -12,6 +12,7 @@
 pub mod cases;
 pub mod ceiling;
 pub mod client;
+pub mod conformance;
 pub mod load;
 pub mod lookup;
 pub mod requester;
