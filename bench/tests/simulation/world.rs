@@ -10,8 +10,6 @@ use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_reactor::fabric::QueuePairId;
 use millrace_reactor::fabric::loopback::{Faults, Network, Record};
 
-use millrace_wire::rpcrdma::Version;
-
 use super::client::{Client, Context};
 use super::dice::Dice;
 use super::model::Model;
@@ -398,7 +396,7 @@ impl World {
             let counters = connection.counters();
             self.run.fetched += counters.read_chunk_replies;
             self.run.invalidated += counters.invalidated;
-            self.run.two += u64::from(connection.version() == Some(Version::Two));
+            self.run.two += u64::from(client.two);
             for (sum, calls) in self.run.forms.iter_mut().zip(counters.forms) {
                 *sum += calls;
             }
