@@ -480,7 +480,9 @@ impl Requester {
             local: std::iter::once(buffer.unwrap().into_slice(0..length)).collect(),
             signalled: true,
         }];
-        self.provider.post(self.queue_pair, &mut chain).unwrap();
+        if self.provider.post(self.queue_pair, &mut chain).is_err() {
+            self.fetched.push(Err(WorkError::Flushed));
+        }
     }
 
     fn expose(&mut self, length: usize, access: Access) -> Memory {
