@@ -36,7 +36,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    Roundtrip(Roundtrip),
+    Roundtrip(Box<Roundtrip>),
     Run(Box<Run>),
     Ceiling(Box<Ceiling>),
     Cases(Box<Cases>),

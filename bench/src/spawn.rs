@@ -69,6 +69,7 @@ impl Spawned {
         Client {
             target: self.rdma.to_string(),
             mount: self.rpc.to_string(),
+            rpcbind: None,
             export: "/scratch".to_owned(),
             ..client.clone()
         }

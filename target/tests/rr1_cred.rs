@@ -9,7 +9,8 @@ use millrace::rdma::Settings;
 use millrace_mempool::Class;
 use millrace_wire::rpcrdma::CallChunks;
 use support::message::{
-    PROGRAM, check_chunk_error, inline, is_chunk_error, long, parse, plain, reads, rpc, word, words,
+    self, PROGRAM, check_chunk_error, inline, is_chunk_error, long, parse, plain, reads, rpc, word,
+    words,
 };
 use support::raw::{Options, World};
 use support::script::{Plan, Script};
@@ -54,7 +55,7 @@ fn rr1_cred_01_rr1_cred_25_the_credit_word_is_a_grant_within_bounds() {
         assert_eq!(word(&reply, 2), grant, "{wish}");
         // An error is a reply, too.
         let mut bad = wishing(2, wish);
-        bad[15] = 9;
+        bad[message::header_length() - 1] = 2;
         let error = world.exchange(0, &bad);
         check_chunk_error(&error, 2);
         assert_eq!(word(&error, 2), grant, "{wish}");
@@ -267,7 +268,11 @@ fn rr1_cred_22_reads_open_at_once_stay_within_the_depth() {
 #[test]
 fn rr1_cred_26_a_message_of_exactly_the_limit_arrives_and_one_more_byte_ends_it() {
     let (mut world, script) = scripted(Plan::default(), Options::default());
-    let message = plain(&rpc(1, PROGRAM, &vec![1; 4096 - 28 - 68]));
+    let message = plain(&rpc(
+        1,
+        PROGRAM,
+        &vec![1; 4096 - message::header_length() - 68],
+    ));
     assert_eq!(message.len(), 4096);
     assert_eq!(parse(&world.exchange(0, &message)).xid, 1);
     assert_eq!(script.seen().len(), 1);

@@ -16,6 +16,7 @@ use super::ConnectionCounters;
 use super::exposures::{Exposures, Refused};
 use super::line::{Line, Place};
 use super::receives::Account;
+use super::reverse::Reverse;
 use super::settings::{Inline, private_data};
 use super::shared::{Outcome, Shared};
 use crate::call::{Broken, Peer, TransportKind};
@@ -57,6 +58,8 @@ pub struct Connection {
     send_depth: usize,
     /// Chains that wait for room in the send queue.
     line: Line,
+    /// Calls from here to the client.
+    pub(super) reverse: Reverse,
     /// Replies that the client fetches; without any but in classic mode.
     pub exposures: Exposures,
     counters: ConnectionCounters,
@@ -95,6 +98,7 @@ impl Connection {
             reply_reserve: RefCell::new(shared.keep(Class::Control)),
             send_depth: limits.send_depth as usize,
             line: Line::default(),
+            reverse: Reverse::default(),
             exposures: Exposures::new(limits.exposures > 0),
             counters: ConnectionCounters::default(),
         };
@@ -183,6 +187,7 @@ impl Connection {
         self.account.close(shared);
         self.reply_reserve.borrow_mut().take();
         self.line.end(&shared.completions);
+        self.reverse.end(shared);
         self.exposures.disconnected(shared, self);
     }
 

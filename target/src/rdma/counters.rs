@@ -32,6 +32,10 @@ counters! {
     errors_kind,
     /// Messages of extensions taken (RDMA2_OPTIONAL).
     optional,
+    /// Calls sent to clients.
+    reverse_calls,
+    /// Replies and errors received for them.
+    reverse_replies,
     /// Messages dropped unanswered.
     dropped,
     /// Bytes fetched by RDMA Reads.

@@ -21,6 +21,7 @@ mod pull;
 mod receives;
 mod request;
 mod responder;
+pub mod reverse;
 mod settings;
 mod shared;
 mod shortage;

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use millrace_mempool::{Buffer, Class};
 
 use super::{Connection, Shared};
+use crate::call::Broken;
 use crate::flow::policy::{self, Decision, Grant, Inputs};
 use crate::flow::{Cause, FlowCounters, Tenant};
 
@@ -108,7 +109,7 @@ impl Connection {
             Decision::Withhold => self.withhold(shared).await,
         };
         account.ceiling.set(grant.ceiling);
-        let dones = self.exposures.receives();
+        let dones = self.beyond();
         let wanted = policy::receives_for(grant.credits, dones);
         let before = account.granted.get();
         let kept = policy::receives_for(before, dones);
@@ -209,6 +210,35 @@ impl Connection {
             };
             if !self.post_receive(buffer) {
                 return;
+            }
+            account.tenant.note_held(0, 1);
+        }
+    }
+
+    /// Receives kept beyond those that the grant asks for: for RDMA_DONE, and for replies to calls
+    /// from here (RFC 8167 section 4.3.2).
+    fn beyond(&self) -> u32 {
+        self.exposures.receives() + self.reverse.receives()
+    }
+
+    /// Posts the receives that replies to calls from here need, waiting for memory.
+    ///
+    /// # Errors
+    /// The connection ended.
+    pub(super) async fn cover_reverse<S>(&self, shared: &Shared<S>) -> Result<(), Broken> {
+        loop {
+            if self.is_broken() {
+                return Err(Broken);
+            }
+            let account = &self.account;
+            let wanted = policy::receives_for(account.granted.get(), self.beyond());
+            self.post_receives(shared, wanted);
+            if account.covered() >= wanted {
+                return Ok(());
+            }
+            let buffer = shared.pool.acquire(account.class).await;
+            if self.is_broken() || !self.post_receive(buffer) {
+                return Err(Broken);
             }
             account.tenant.note_held(0, 1);
         }

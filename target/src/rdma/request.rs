@@ -73,10 +73,16 @@ async fn request<S: Serve>(shared: &Shared<S>, message: Arrived) {
             });
             drop_message(shared, connection, receive);
         }
-        // Nothing was asked of the client, so there is nothing that it could answer; an error is
-        // never answered.
+        // What answers a call from here, or nothing at all: it is never answered.
         Body::Message { .. } | Body::NoMessage { .. } | Body::Error(_) => {
-            drop_message(shared, connection, receive);
+            if connection.reverse.take(shared, &header) {
+                count(shared, connection, |counters| {
+                    counters.reverse_replies.add(1);
+                });
+                connection.settle_unanswered(shared, receive);
+            } else {
+                drop_message(shared, connection, receive);
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What all connections of one reactor share.
 
 use std::cell::{Cell, RefCell};
+use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 
 use millrace_mempool::{Buffer, Class, Pool, Slice};
@@ -39,6 +40,8 @@ pub struct Shared<S> {
     /// What connections expose.
     pub exposed: Exposing,
     pub(super) poisoned: PoisonedCalls,
+    /// The XID of the next call to a client.
+    reverse_xid: Cell<u32>,
     /// Tasks without a call.
     pub(super) idle: RefCell<Vec<Rc<Desk>>>,
     slices: RefCell<Vec<Vec<Slice>>>,
@@ -62,6 +65,7 @@ impl<S> Shared<S> {
             options: Options::default(),
             exposed: Exposing::new(std::sync::Arc::default(), now),
             poisoned: PoisonedCalls::new(),
+            reverse_xid: Cell::new(first_xid()),
             idle: RefCell::default(),
             slices: RefCell::default(),
             chains: RefCell::default(),
@@ -114,6 +118,13 @@ impl<S> Shared<S> {
         self.chains.borrow_mut().push(chain);
     }
 
+    /// A new XID for a call to a client.
+    pub(super) fn reverse_xid(&self) -> u32 {
+        let xid = self.reverse_xid.get();
+        self.reverse_xid.set(xid.wrapping_add(1));
+        xid
+    }
+
     /// Notes that chains of a connection wait for room in its send queue.
     pub(super) fn note_full(&self, connection: &Rc<Connection>) {
         let mut full = self.full.borrow_mut();
@@ -133,4 +144,12 @@ impl<S> Shared<S> {
         full.append(&mut self.full.borrow_mut());
         self.full.replace(full);
     }
+}
+
+/// Where XIDs begin: another place at each start, as clients may remember those of an earlier
+/// one.
+fn first_xid() -> u32 {
+    let number = RandomState::new().hash_one(());
+    // Any half of a hash is as good as the other.
+    number as u32
 }

@@ -26,6 +26,7 @@ use crate::flow::{Clients as FlowClients, Flow, policy};
 use crate::handle::HandleKey;
 use crate::mount3::Clients;
 use crate::nfs3::TRANSFER_MAX;
+use crate::rdma::reverse::CALLS_MAX;
 use crate::rdma::{self, ExposureBudget, ExposureLimits, FabricSlot, Settings, Shared};
 use crate::replay::{ReplayCache, ReplayLimits};
 use crate::rpcbind::{Offers, Registration, Rendezvous, RpcbindServer};
@@ -372,9 +373,11 @@ fn limits(config: &Config, fabric: &config::Fabric) -> QueuePairLimits {
     } else {
         0
     };
+    // Receives beyond what credits ask for.
+    let beyond = rdma::dones_most(replies).saturating_add(CALLS_MAX);
     QueuePairLimits {
         send_depth: SEND_DEPTH,
-        receive_depth: policy::receives_most(config.flow.credits, rdma::dones_most(replies)),
+        receive_depth: policy::receives_most(config.flow.credits, beyond),
         ird: if classic {
             CLASSIC_INBOUND_READS
         } else {

@@ -75,6 +75,9 @@ fn rdma(out: &mut Families, core: &str, parts: &ReactorParts) {
     for (direction, kind, count) in [
         ("in", "call", counters.calls.get()),
         ("in", "long_call", counters.calls_long.get()),
+        ("in", "optional", counters.optional.get()),
+        ("in", "reverse_reply", counters.reverse_replies.get()),
+        ("out", "reverse_call", counters.reverse_calls.get()),
         ("out", "reply", counters.replies_inline.get()),
         ("out", "long_reply", counters.replies_long.get()),
     ] {

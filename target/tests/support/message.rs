@@ -1,9 +1,13 @@
 //! Messages of a requester, word for word.
 
+use std::cell::Cell;
+
 use millrace_wire::nfs3;
-use millrace_wire::rpc::{AuthSys, CallHeader, Credential, Groups, OpaqueAuth};
+use millrace_wire::rpc::{AuthSys, CallHeader, Credential, Groups, MessageType, OpaqueAuth};
 use millrace_wire::rpcrdma::version1::Kind;
-use millrace_wire::rpcrdma::{Body, CallChunks, Header, ReadSegment, Rules, Segment, WriteChunk};
+use millrace_wire::rpcrdma::{
+    Body, CallChunks, Header, ReadSegment, Rules, Segment, Version, WriteChunk,
+};
 use millrace_wire::xdr::{Encode, Encoder};
 
 /// The credits that requests wish for.
@@ -66,9 +70,43 @@ pub fn null(xid: u32) -> Vec<u8> {
     nfs(xid, nfs3::Procedure::Null, &())
 }
 
-/// A transport header of any type.
+thread_local! {
+    static SPOKEN: Cell<Version> = const { Cell::new(FIRST) };
+}
+
+/// Tests whose file is named for version two speak that.
+const FIRST: Version = match env!("CARGO_CRATE_NAME").as_bytes() {
+    [b'r', b'r', b'2', ..] => Version::Two,
+    _ => Version::One,
+};
+
+/// The version that messages are written and expected in.
+pub fn version() -> Version {
+    SPOKEN.get()
+}
+
+/// Speaks another version from here on.
+pub fn speak(version: Version) {
+    SPOKEN.set(version);
+}
+
+/// Bytes of a header without chunks.
+pub fn header_length() -> usize {
+    version().before_lists() + 12
+}
+
+/// A transport header of any type of message that has lists.
 pub fn header(xid: u32, kind: u32, chunks: &CallChunks<'_>) -> Vec<u8> {
-    [words(&[xid, 1, WISH, kind]), encoded(chunks)].concat()
+    nominating(xid, kind, 0, chunks)
+}
+
+/// The same with a key that the reply may invalidate, which version one has no word for.
+pub fn nominating(xid: u32, kind: u32, key: u32, chunks: &CallChunks<'_>) -> Vec<u8> {
+    let mut header = words(&[xid, version().number(), WISH, kind]);
+    if version() == Version::Two {
+        header.extend(words(&[0, key]));
+    }
+    [header, encoded(chunks)].concat()
 }
 
 /// RDMA_MSG: the transport header's XID is that of the RPC message.
@@ -107,13 +145,17 @@ pub struct Parsed {
     pub writes: Vec<Vec<Segment>>,
     pub reply: Option<Vec<Segment>>,
     pub message: Vec<u8>,
+    /// The key that the call nominated.
+    pub invalidate: u32,
 }
 
 /// Parses a reply that is no error.
 #[track_caller]
 pub fn parse(bytes: &[u8]) -> Parsed {
     let header = Header::parse(bytes, &Rules::default()).expect("a sound header");
-    assert_eq!(header.words.version, 1);
+    assert_eq!(header.words.version, version().number());
+    let direction = (version() == Version::Two).then_some(MessageType::Reply);
+    assert_eq!(header.direction, direction);
     let lists = header.lists();
     let segments = |chunk: WriteChunk<'_>| chunk.iter().collect::<Vec<_>>();
     let (inline, message) = match header.body {
@@ -127,6 +169,7 @@ pub fn parse(bytes: &[u8]) -> Parsed {
         other => panic!("no reply: {other:?}"),
     };
     Parsed {
+        invalidate: header.invalidate,
         xid: header.words.xid,
         credits: header.words.credits,
         inline,
@@ -143,19 +186,20 @@ pub fn lengths(segments: &[Segment]) -> Vec<u32> {
     segments.iter().map(|segment| segment.length).collect()
 }
 
-/// Checks that a message is an ERR_CHUNK for a call.
+/// Checks that a message is an ERR_CHUNK for a call, or what version two has for that: BAD_XDR or
+/// CANT_REPLY.
 #[track_caller]
 pub fn check_chunk_error(bytes: &[u8], xid: u32) {
-    assert_eq!(bytes.len(), 20, "{bytes:02x?}");
-    let (version, credits) = (word(bytes, 1), word(bytes, 2));
-    assert_eq!((word(bytes, 0), version), (xid, 1));
+    assert!(is_chunk_error(bytes), "{bytes:02x?}");
+    let (spoken, credits) = (word(bytes, 1), word(bytes, 2));
+    assert_eq!((word(bytes, 0), spoken), (xid, version().number()));
     assert!(credits >= 1);
-    assert_eq!((word(bytes, 3), word(bytes, 4)), (4, 2));
 }
 
-/// Whether a message is an ERR_CHUNK.
+/// Whether a message is an error as [`check_chunk_error`] expects it.
 pub fn is_chunk_error(bytes: &[u8]) -> bool {
-    bytes.len() == 20 && (word(bytes, 3), word(bytes, 4)) == (4, 2)
+    let is = |length, code| bytes.len() == length && (word(bytes, 3), word(bytes, 4)) == (4, code);
+    is(20, 2) || (version() == Version::Two && is(32, 3))
 }
 
 /// The accept status of an RPC reply message.

@@ -19,6 +19,7 @@ use millrace_reactor::fabric::{
 use millrace_wire::private_data;
 use millrace_wire::rpcrdma::Segment;
 
+use super::message;
 use super::trace::{Notes, Recorder, Trace};
 
 /// The token of a requester's RDMA Reads.
@@ -251,7 +252,7 @@ impl<S: Serve> World<S> {
     /// A connection, whether it comes to stand or not.
     pub fn connect_with(&mut self, stated: Stated) -> usize {
         let mut provider = self.network.provider();
-        let size = stated.inline.unwrap_or(1024);
+        let size = stated.inline.unwrap_or(message::version().min_inline());
         let private_data = stated.inline.map(|size| private_data::PrivateData {
             remote_invalidation: stated.invalidation,
             send_size: size,

@@ -12,7 +12,7 @@ use super::raw::gather;
 /// What the program does with a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Bytes of the reply message, at least its XID.
+    /// Bytes of the reply message, at least its first two words.
     pub length: usize,
     /// Fetch what stands apart.
     pub pull: bool,
@@ -80,10 +80,12 @@ impl Script {
         }
     }
 
-    /// The message that the program answers.
+    /// The message that the program answers: a reply, as far as its first words go.
     pub fn reply(xid: u32, length: usize) -> Vec<u8> {
-        let filler = (0..length - 4).map(|index| (index % 251) as u8);
-        xid.to_be_bytes().into_iter().chain(filler).collect()
+        let reply = 1_u32.to_be_bytes();
+        let filler = (0..length - 8).map(|index| (index % 251) as u8);
+        let words = xid.to_be_bytes().into_iter().chain(reply);
+        words.chain(filler).collect()
     }
 }
 

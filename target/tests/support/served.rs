@@ -157,6 +157,7 @@ impl Nfs {
     }
 
     /// A READ whose data goes to a write chunk of these segments.
+    #[track_caller]
     pub fn read_into(
         &mut self,
         file: FileHandle,
@@ -164,13 +165,25 @@ impl Nfs {
         sink: &Memory,
         cut: &[u32],
     ) -> Parsed {
+        parse(&self.read_raw(file, count, sink, cut))
+    }
+
+    /// What answers such a READ.
+    #[track_caller]
+    pub fn read_raw(
+        &mut self,
+        file: FileHandle,
+        count: u32,
+        sink: &Memory,
+        cut: &[u32],
+    ) -> Vec<u8> {
         let rpc = self.read_message(file, count);
         let segments = sink.cut(cut);
         let chunks = CallChunks {
             writes: &[&segments],
             ..CallChunks::default()
         };
-        parse(&self.world.exchange(0, &message::inline(&chunks, &rpc)))
+        self.world.exchange(0, &message::inline(&chunks, &rpc))
     }
 }
 

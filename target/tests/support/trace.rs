@@ -14,6 +14,8 @@ use millrace_reactor::fabric::{
     Access, ConnectParameters, Event, ExposeError, Exposure, Incoming, Key, ListenerId, Operation,
     PostError, Provider, QueuePairId, QueuePairLimits, RemoteAddress, Revoked, Slices, WorkRequest,
 };
+use millrace_wire::rpc::MessageType;
+use millrace_wire::rpcrdma::{Header, Rules};
 
 use super::raw::gather;
 
@@ -46,6 +48,10 @@ pub struct Receives {
     pub sent: usize,
     /// Replies with read chunks whose RDMA_DONE has not come.
     pub fetched: usize,
+    /// Credits announced last.
+    pub granted: usize,
+    /// Calls sent to the client whose replies have not come.
+    pub reverse: usize,
 }
 
 /// RDMA_DONE messages that a client may owe before the responder counts on fewer: the usual bound
@@ -63,9 +69,17 @@ fn is_done(message: &[u8]) -> bool {
     (word(message, 1), word(message, 3)) == (Some(1), Some(3))
 }
 
-/// Whether a message has a read list.
+/// Whether a reply has a read list, which only those of version one may.
 fn has_reads(message: &[u8]) -> bool {
-    matches!(word(message, 3), Some(0 | 1)) && word(message, 4) == Some(1)
+    word(message, 1) == Some(1)
+        && matches!(word(message, 3), Some(0 | 1))
+        && word(message, 4) == Some(1)
+}
+
+/// Whether a message belongs to the client's calls or to those of the responder.
+fn direction(message: &[u8]) -> Option<MessageType> {
+    let header = Header::parse(message, &Rules::default()).ok()?;
+    header.direction()
 }
 
 /// What was noted.
@@ -96,15 +110,20 @@ impl Recorder {
     fn check_grant(&self, queue_pair: QueuePairId, message: &[u8]) {
         let mut notes = self.notes.borrow_mut();
         let receives = notes.receives.entry(queue_pair).or_default();
-        receives.sent += 1;
-        receives.fetched += usize::from(has_reads(message));
+        if direction(message) == Some(MessageType::Call) {
+            // Its word is a wish.
+            receives.reverse += 1;
+        } else {
+            receives.sent += 1;
+            receives.fetched += usize::from(has_reads(message));
+            receives.granted = word(message, 2).unwrap() as usize;
+            assert!(receives.granted >= 1, "a grant is never zero");
+        }
         let in_service = receives.received - receives.sent;
-        let word = message[8..12].first_chunk().unwrap();
-        let grant = u32::from_be_bytes(*word) as usize;
-        assert!(grant >= 1, "a grant is never zero");
+        let beyond = receives.fetched.min(DONES_MAX) + receives.reverse;
         assert!(
-            receives.posted + in_service > grant + receives.fetched.min(DONES_MAX),
-            "{grant} credits and a spare receive are not covered: {receives:?}"
+            receives.posted + in_service > receives.granted + beyond,
+            "credits and a spare receive are not covered: {receives:?}"
         );
     }
 }
@@ -241,8 +260,12 @@ impl Provider for Recorder {
                 } => {
                     let receives = notes.receives.entry(*queue_pair).or_default();
                     receives.posted -= 1;
-                    if is_done(&buffer[..*length as usize]) {
+                    let message = &buffer[..*length as usize];
+                    if is_done(message) {
                         receives.fetched = receives.fetched.saturating_sub(1);
+                    } else if receives.reverse > 0 && direction(message) == Some(MessageType::Reply)
+                    {
+                        receives.reverse -= 1;
                     } else {
                         receives.received += 1;
                     }
