@@ -412,7 +412,7 @@ fn procedure_unavailable(
     )
 }
 
-fn denied_to(xid: u32, status: AuthStatus) -> ReplyHeader<'static> {
+pub(crate) fn denied_to(xid: u32, status: AuthStatus) -> ReplyHeader<'static> {
     ReplyHeader {
         xid,
         outcome: Outcome::Denied(Denied::Auth(status)),
@@ -420,7 +420,7 @@ fn denied_to(xid: u32, status: AuthStatus) -> ReplyHeader<'static> {
 }
 
 /// Who a credential says is calling; `None` for nobody in particular.
-fn caller(credential: &Credential<'_>) -> Result<Option<Caller>, AuthStatus> {
+pub(crate) fn caller(credential: &Credential<'_>) -> Result<Option<Caller>, AuthStatus> {
     match credential {
         Credential::None => Ok(None),
         Credential::Sys(auth) => Ok(Some(Caller {

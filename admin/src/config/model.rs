@@ -264,8 +264,15 @@ pub struct Rpcrdma {
     pub read_chunk_replies: Switch,
     /// RDMA_MSGP is understood.
     pub padding: Switch,
-    /// The connection configuration protocol, program 100417, is served.
+    /// The connection configuration protocol (RFC 5666 section 6) is served.
     pub ccp: Switch,
+    /// The weakest flavor of calls of the configuration protocol that set limits.
+    pub ccp_flavor: CcpFlavor,
+    /// The program number of the configuration protocol: 100417, unless the peers are older than
+    /// that number.
+    pub ccp_program: u32,
+    /// Whether the XID of a call's transport header and that of its RPC message must be the same.
+    pub same_xid: SameXid,
 }
 
 impl Default for Rpcrdma {
@@ -276,8 +283,32 @@ impl Default for Rpcrdma {
             read_chunk_replies: Switch::Off,
             padding: Switch::On,
             ccp: Switch::On,
+            ccp_flavor: CcpFlavor::Sys,
+            ccp_program: 100_417,
+            same_xid: SameXid::Strict,
         }
     }
+}
+
+/// Flavors of calls of the configuration protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CcpFlavor {
+    /// AUTH_SYS at least; calls with AUTH_NONE are refused with AUTH_TOOWEAK.
+    Sys,
+    /// AUTH_NONE will do.
+    None,
+}
+
+/// What becomes of calls with two XIDs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SameXid {
+    /// They are refused (RFC 8166 section 4.2.1).
+    Strict,
+    /// They are served, as peers of the first drafts may send them: the reply's transport header
+    /// has the XID of the call's, and its RPC message that of the call's.
+    Lenient,
 }
 
 /// On or off.

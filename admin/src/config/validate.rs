@@ -11,6 +11,9 @@ use super::{
     format_duration,
 };
 
+/// Programs that are no configuration protocol: rpcbind, NFS and MOUNT.
+const SERVED_PROGRAMS: [u32; 3] = [100_000, 100_003, 100_005];
+
 /// The most cores; numbers from here on are beyond what a CPU set holds.
 const CORES_MAX: usize = 1024;
 const LISTENERS_MAX: usize = 16;
@@ -250,6 +253,13 @@ impl Problems {
             let message =
                 format!("{inline} is not accepted; write a whole number of KiB, 1KiB to {most}");
             self.add(&path.key("inline"), message);
+        }
+        if rpcrdma.ccp.is_on() && SERVED_PROGRAMS.contains(&rpcrdma.ccp_program) {
+            let message = format!(
+                "{} is the number of another program served; the usual one is 100417",
+                rpcrdma.ccp_program
+            );
+            self.add(&path.key("ccp_program"), message);
         }
     }
 

@@ -8,11 +8,12 @@ use std::time::Instant;
 use millrace_mempool::{Buffer, Class};
 use millrace_reactor::fabric::{
     Access, ConnectParameters, ExposeError, Exposure, Key, PostError, Provider, QueuePairId,
-    QueuePairLimits, Revoked, Slices, WorkError, WorkRequest,
+    QueuePairLimits, ReadDepths, Revoked, Slices, WorkError, WorkRequest,
 };
 use millrace_wire::rpcrdma::Version;
 
 use super::ConnectionCounters;
+use super::ccp::{Agreed, Placement};
 use super::exposures::{Exposures, Refused};
 use super::line::{Line, Place};
 use super::receives::Account;
@@ -43,7 +44,11 @@ pub struct Connection {
     pub provider: usize,
     queue_pair: QueuePairId,
     peer: Peer,
-    inline: Inline,
+    inline: Cell<Inline>,
+    /// RDMA Reads at once, the client's and ours.
+    depths: Cell<ReadDepths>,
+    /// Where receives begin in their buffers.
+    placement: Cell<Placement>,
     /// Whether the provider can invalidate keys of the client's.
     invalidates: bool,
     version: Cell<Option<Version>>,
@@ -89,7 +94,9 @@ impl Connection {
             provider,
             queue_pair,
             peer,
-            inline: Inline::of_peer(request.private_data, &settings),
+            inline: Cell::new(Inline::of_peer(request.private_data, &settings)),
+            depths: Cell::default(),
+            placement: Cell::default(),
             invalidates: fabric.borrow().remote_invalidation(),
             version: Cell::new(None),
             since: now,
@@ -130,10 +137,39 @@ impl Connection {
         self.peer
     }
 
-    /// What private data settled.
+    /// What private data settled, or the configuration protocol later.
     #[must_use]
     pub fn inline(&self) -> Inline {
-        self.inline
+        self.inline.get()
+    }
+
+    /// RDMA Reads at once, the client's and ours.
+    pub(super) fn depths(&self) -> ReadDepths {
+        self.depths.get()
+    }
+
+    /// Notes the read depths of the connection, which now stands.
+    pub(super) fn established(&self, depths: ReadDepths) {
+        self.depths.set(depths);
+    }
+
+    /// Takes up what the configuration protocol agreed on, for all that begins from now on.
+    pub(super) fn agree(&self, agreed: &Agreed) {
+        self.inline.set(Inline {
+            send: agreed.send,
+            ..self.inline.get()
+        });
+        self.placement.set(agreed.placement);
+        let mut fabric = self.fabric.borrow_mut();
+        fabric.limit_reads(self.queue_pair, agreed.reads);
+        drop(fabric);
+        tracing::debug!(
+            client = %self.peer.address,
+            inline_send = agreed.send,
+            alignment = agreed.placement.alignment,
+            reads = agreed.reads,
+            "client has set limits"
+        );
     }
 
     /// The version of the latest call (RFC 8167 section 5.1), once there was one.
@@ -298,7 +334,8 @@ impl Connection {
     }
 
     /// Hands a receive to the provider; whether it took it.
-    pub(super) fn push_receive(&self, buffer: Buffer) -> bool {
+    pub(super) fn push_receive(&self, mut buffer: Buffer) -> bool {
+        buffer.indent(self.placement.get().indent);
         let mut fabric = self.fabric.borrow_mut();
         fabric.post_receive(self.queue_pair, buffer).is_ok()
     }

@@ -8,6 +8,7 @@
 mod answer;
 mod binding;
 mod budget;
+mod ccp;
 mod classic;
 mod connection;
 mod counters;
@@ -27,6 +28,7 @@ mod shared;
 mod shortage;
 
 pub use budget::{ExposureBudget, ExposureLimits};
+pub use ccp::Ccp;
 pub use connection::{Connection, Fabric, Request};
 pub use counters::ConnectionCounters;
 pub use desk::{Arrived, Desk};

@@ -215,6 +215,11 @@ impl Connection {
         }
     }
 
+    /// The class of buffers that its receives come from.
+    pub(super) fn receive_class(&self) -> Class {
+        self.account.class
+    }
+
     /// Receives kept beyond those that the grant asks for: for RDMA_DONE, and for replies to calls
     /// from here (RFC 8167 section 4.3.2).
     fn beyond(&self) -> u32 {

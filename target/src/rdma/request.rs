@@ -14,7 +14,7 @@ use super::desk::{Arrived, Desk};
 use super::message::{self, Failed};
 use super::options::{Options, Taken};
 use super::pull::Puller;
-use super::{Connection, ConnectionCounters, Shared, answer, classic, shortage};
+use super::{Connection, ConnectionCounters, Shared, answer, ccp, classic, shortage};
 use crate::call::{Answer, Broken, Call, Reply, Serve, Shortage};
 
 /// Serves the messages that are put on a desk, one after the other, for ever.
@@ -114,7 +114,8 @@ async fn serve<S: Serve>(
     let lists = header.lists();
     // Before anything else is held, so that calls never wait for each other.
     let buffer = connection.reply_buffer(shared).await;
-    let send = connection.inline().limit(header.version);
+    let inline = connection.inline();
+    let send = inline.limit(header.version);
     let mut limits = answer::limits(header.version, &lists, send);
     // Version two has no RDMA_DONE.
     let classic = connection.exposures.is_on() && header.version == Version::One;
@@ -185,25 +186,37 @@ async fn serve<S: Serve>(
         bulk,
         padding,
     };
-    let answer = shared.programs.serve(call, &mut puller, &mut reply).await;
+    let (answer, agreed) = match ccp::serve(shared, connection, header.version, &call, &mut reply) {
+        Some(configured) => configured,
+        None => {
+            let answer = shared.programs.serve(call, &mut puller, &mut reply).await;
+            (answer, None)
+        }
+    };
     let parts = reply.into_parts();
     Ok(match answer {
-        Answer::Send => match answer::prepare(shared, parts, header, &lists, connection).await {
-            Ok(prepared) => Served::Reply(prepared),
-            Err(parts) if classic => {
-                let prepared = classic::prepare(shared, parts, xid, &lists, connection).await;
-                prepared.map_or(UNUSABLE, Served::Reply)
+        Answer::Send => {
+            match answer::prepare(shared, parts, header, &lists, connection, inline).await {
+                Ok(mut prepared) => {
+                    prepared.agreed = agreed;
+                    Served::Reply(prepared)
+                }
+                Err(parts) if classic => {
+                    let prepared =
+                        classic::prepare(shared, parts, xid, &lists, connection, inline).await;
+                    prepared.map_or(UNUSABLE, Served::Reply)
+                }
+                Err(parts) => {
+                    let shortage = Shortage {
+                        processed: true,
+                        message: parts.message.len(),
+                        bulk: parts.bulk.map_or(0, |bulk| bulk.length),
+                    };
+                    shared.recycle_slices(parts.slices);
+                    no_room(&lists, shortage)
+                }
             }
-            Err(parts) => {
-                let shortage = Shortage {
-                    processed: true,
-                    message: parts.message.len(),
-                    bulk: parts.bulk.map_or(0, |bulk| bulk.length),
-                };
-                shared.recycle_slices(parts.slices);
-                no_room(&lists, shortage)
-            }
-        },
+        }
         Answer::Broken if puller.is_refused() => UNUSABLE,
         Answer::Broken => return Err(Broken),
         Answer::Silent => {

@@ -219,6 +219,7 @@ where
                 queue_pair, depths, ..
             } => {
                 if let Some(connection) = self.fabrics[fabric].connection(queue_pair) {
+                    connection.established(depths);
                     let inline = connection.inline();
                     tracing::info!(
                         client = %connection.peer().address,

@@ -27,7 +27,7 @@ use crate::handle::HandleKey;
 use crate::mount3::Clients;
 use crate::nfs3::TRANSFER_MAX;
 use crate::rdma::reverse::CALLS_MAX;
-use crate::rdma::{self, ExposureBudget, ExposureLimits, FabricSlot, Settings, Shared};
+use crate::rdma::{self, Ccp, ExposureBudget, ExposureLimits, FabricSlot, Settings, Shared};
 use crate::replay::{ReplayCache, ReplayLimits};
 use crate::rpcbind::{Offers, Registration, Rendezvous, RpcbindServer};
 use crate::tcp::{TcpConfig, TcpServer};
@@ -339,10 +339,15 @@ fn settings(config: &Config) -> Settings {
     let rpcrdma = &config.rpcrdma;
     let inline = usize::try_from(rpcrdma.inline.bytes()).unwrap_or(usize::MAX);
     let padding = rpcrdma.padding.is_on();
-    let settings = Settings {
+    let mut settings = Settings {
         exposures: exposures(&config.flow),
+        ccp: rpcrdma.ccp.is_on().then_some(Ccp {
+            program: rpcrdma.ccp_program,
+            anonymous: rpcrdma.ccp_flavor == config::CcpFlavor::None,
+        }),
         ..Settings::new(inline, config.flow.credits, TRANSFER_MAX, padding)
     };
+    settings.rules.same_xid = rpcrdma.same_xid == config::SameXid::Strict;
     let numbers = rpcrdma.versions.iter();
     let versions = numbers.filter_map(|&number| Version::from_number(number));
     let (low, high) = (versions.clone().min(), versions.max());

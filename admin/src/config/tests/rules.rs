@@ -453,11 +453,16 @@ fn rpcrdma_rules() {
             "expected",
         ),
         ("padding: maybe", 12, "padding", "`on`"),
+        ("ccp_flavor: gss", 15, "ccp_flavor", "`sys`"),
+        ("ccp_program: 100003", 16, "ccp_program", "100417"),
+        ("same_xid: on", 13, "same_xid", "`lenient`"),
     ] {
         let text = format!("rpcrdma:\n  {value}\n");
         refuse_at(&text, 2, column, &format!("rpcrdma.{key}"), &[words]);
     }
     accept("rpcrdma: { versions: [2] }\n");
+    accept("rpcrdma: { ccp_flavor: sys, ccp_program: 100417, same_xid: strict }\n");
+    accept("rpcrdma: { ccp: off, ccp_program: 100003 }\n");
     accept(
         "rpcrdma: { versions: [2, 1], inline: 262144, read_chunk_replies: false }\nflow: { credits: 16 }\n",
     );
