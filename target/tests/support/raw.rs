@@ -45,6 +45,7 @@ trait Turned {
     fn calls(&self) -> usize;
     fn connections(&self) -> Vec<Rc<Connection>>;
     fn refuse(&mut self);
+    fn is_idle(&self) -> bool;
 }
 
 impl<S, F, M> Turned for Responder<S, F, M>
@@ -67,6 +68,10 @@ where
 
     fn refuse(&mut self) {
         Self::refuse(self);
+    }
+
+    fn is_idle(&self) -> bool {
+        Self::is_idle(self)
     }
 }
 
@@ -431,6 +436,11 @@ impl<S: Serve> World<S> {
 
     pub fn refuse(&mut self) {
         self.responder.refuse();
+    }
+
+    /// Whether the responder could end without harm to any call.
+    pub fn is_idle(&self) -> bool {
+        self.responder.is_idle()
     }
 
     /// Bytes of the responder's pool in use, receives included.
