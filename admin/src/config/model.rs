@@ -29,6 +29,9 @@ pub struct Config {
     pub flow: Flow,
     /// What is served.
     pub exports: Vec<Export>,
+    /// The most that single clients get; the first entry with a network of a client's counts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<ClientLimits>,
     /// The management plane.
     pub admin: Admin,
     /// A tracing filter, such as `info` or `info,millrace::nfs3=debug`.
@@ -49,6 +52,7 @@ impl Default for Config {
             rpcrdma: Rpcrdma::default(),
             flow: Flow::default(),
             exports: Vec::new(),
+            limits: Vec::new(),
             admin: Admin::default(),
             log: "info".to_owned(),
             state_directory: None,
@@ -478,11 +482,25 @@ pub enum Squash {
     All,
 }
 
+/// The most that each client of some networks gets, over all its connections.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientLimits {
+    /// Whose limits they are.
+    pub clients: Vec<Network>,
+    /// NFS requests per second, NULL excepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops: Option<u64>,
+    /// Bytes of READ and WRITE per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<Bandwidth>,
+}
+
 /// The most an export's clients get together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// READ and WRITE requests per second.
+    /// NFS requests per second, NULL excepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iops: Option<u64>,
     /// Bytes of READ and WRITE per second.

@@ -16,12 +16,13 @@ use super::ConnectionCounters;
 use super::ccp::{Agreed, Placement};
 use super::exposures::{Exposures, Refused};
 use super::line::{Line, Place};
+use super::reading::Reading;
 use super::receives::Account;
 use super::reverse::Reverse;
 use super::settings::{Inline, private_data};
 use super::shared::{Outcome, Shared};
 use crate::call::{Broken, Peer, TransportKind};
-use crate::flow::policy;
+use crate::flow::{Cause, policy};
 
 /// A provider, shared by the connections that it carries.
 pub type Fabric = Rc<RefCell<Box<dyn Provider>>>;
@@ -55,6 +56,8 @@ pub struct Connection {
     since: Instant,
     /// Its receives and credits.
     pub(super) account: Account,
+    /// RDMA Reads under way.
+    pub(super) reading: Reading,
     broken: Cell<bool>,
     /// Kept so that a reply can always be sent, however empty the pool (conformance row
     /// RR1-CRED-11).
@@ -101,6 +104,7 @@ impl Connection {
             version: Cell::new(None),
             since: now,
             account: Account::new(tenant, settings.receive_class()),
+            reading: Reading::new(now),
             broken: Cell::new(false),
             reply_reserve: RefCell::new(shared.keep(Class::Control)),
             send_depth: limits.send_depth as usize,
@@ -179,8 +183,11 @@ impl Connection {
     }
 
     /// Notes the version of a call.
-    pub(super) fn spoke(&self, version: Version) {
-        self.version.set(Some(version));
+    pub(super) fn spoke<S>(&self, shared: &Shared<S>, version: Version) {
+        if self.version.get() != Some(version) && !self.is_broken() {
+            let counters = shared.flow.counters();
+            counters.count_version(self.version.replace(Some(version)), Some(version));
+        }
     }
 
     /// Whether replies can invalidate keys of the client's, where the client agrees.
@@ -221,6 +228,8 @@ impl Connection {
     pub fn disconnected<S>(&self, shared: &Shared<S>) {
         self.broken.set(true);
         self.account.close(shared);
+        let counters = shared.flow.counters();
+        counters.count_version(self.version.get(), None);
         self.reply_reserve.borrow_mut().take();
         self.line.end(&shared.completions);
         self.reverse.end(shared);
@@ -251,7 +260,12 @@ impl Connection {
         }
         self.counters.buffer_waits.add(1);
         shared.counters.buffer_waits.add(1);
-        shared.pool.acquire(Class::Control).await
+        let since = shared.clock.now();
+        let buffer = shared.pool.acquire(Class::Control).await;
+        let waited = shared.clock.now().saturating_duration_since(since);
+        let counters = shared.flow.counters();
+        counters.add_throttled(Cause::PoolPressure, waited);
+        buffer
     }
 
     /// Posts a chain, waiting in line for room in the send queue. A chain longer than the queue

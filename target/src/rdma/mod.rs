@@ -6,6 +6,7 @@
 //! (`pull`), and the reply leaves by RDMA Writes and one Send (`answer`).
 
 mod answer;
+mod backlog;
 mod binding;
 mod budget;
 mod ccp;
@@ -19,6 +20,7 @@ mod message;
 pub mod options;
 mod poison;
 mod pull;
+mod reading;
 mod receives;
 mod request;
 mod responder;

@@ -166,7 +166,7 @@ impl Connection {
             wish: account.wish.get(),
             most: shared.settings.get().credits,
             share: shared.flow.share(&account.tenant),
-            window: None,
+            window: account.tenant.window(),
             pressure: shared.flow.pressure(),
             ceiling: account.ceiling.get(),
             owed: account.in_service.get() - 1,

@@ -47,7 +47,7 @@ async fn request<S: Serve>(shared: &Shared<S>, message: Arrived) {
     match header.body {
         Body::Message { .. } | Body::NoMessage { .. } if header.direction() != reply => {
             count(shared, connection, |counters| counters.calls.add(1));
-            connection.spoke(header.version);
+            connection.spoke(shared, header.version);
             let served = serve(shared, connection, &header, arrived).await;
             finish(shared, connection, receive, words, served).await;
         }
@@ -321,11 +321,8 @@ async fn refuse<S>(
     let Some(length) = answer::encode_refusal(refusal, &words, versions, &mut buffer) else {
         return connection.settle_unanswered(shared, receive);
     };
-    count(shared, connection, |counters| match refusal {
-        Refusal::Version => counters.errors_version.add(1),
-        Refusal::Header(_) => counters.errors_chunk.add(1),
-        Refusal::CannotReply { .. } => counters.errors_reply.add(1),
-        Refusal::Procedure | Refusal::Option => counters.errors_kind.add(1),
+    count(shared, connection, |counters| {
+        counters.count_error(refusal, words.version);
     });
     let credits = connection.settle(shared, receive, words.credits).await;
     // If the connection broke there is nobody left to answer.

@@ -78,10 +78,7 @@ fn the_contract_is_refused_only_for_what_is_not_served_yet() {
         .iter()
         .map(|error| (error.line.unwrap(), error.path.to_string()))
         .collect();
-    let expected = [
-        (36, "exports[1].store.kind".to_owned()),
-        (40, "exports[1].limits".to_owned()),
-    ];
+    let expected = [(36, "exports[1].store.kind".to_owned())];
     assert_eq!(found, expected, "{errors}");
     for error in &errors {
         assert!(error.message.contains("by this version yet"), "{error}");
@@ -326,6 +323,32 @@ proptest! {
         };
         prop_assert_eq!(parse(&to_yaml(&config), FILE), Ok(config));
     }
+}
+
+#[test]
+fn limits_of_exports_and_of_clients_are_taken() {
+    let config = accept(
+        "exports:\n- path: /a\n  store: { kind: memory, size: 1MiB }\n  \
+         limits: { iops: 50000, bandwidth: 2GiB/s }\n\
+         limits:\n- clients: [10.0.0.0/8, 192.0.2.1]\n  iops: 1000\n\
+         - clients: ['::/0']\n  bandwidth: 100MiB/s\n",
+    );
+    let limits = config.exports[0].limits.clone().unwrap();
+    let bandwidth = |bytes| Some(Bandwidth(bytes));
+    assert_eq!(
+        (limits.iops, limits.bandwidth),
+        (Some(50_000), bandwidth(2 << 30))
+    );
+    let [first, second] = &config.limits[..] else {
+        panic!("{:?}", config.limits);
+    };
+    assert_eq!(first.clients.len(), 2);
+    assert_eq!((first.iops, first.bandwidth), (Some(1000), None));
+    assert_eq!(
+        (second.iops, second.bandwidth),
+        (None, bandwidth(100 << 20))
+    );
+    assert_eq!(accept(&to_yaml(&config)), config);
 }
 
 #[test]
