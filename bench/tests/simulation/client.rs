@@ -1,7 +1,7 @@
 //! One client: it makes calls, keeps them over broken connections, and judges what comes back.
 
 use std::collections::{BTreeMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use millrace_bench::requester::{CallError, CallId, Completion, Connection, State};
@@ -62,6 +62,8 @@ pub struct Lingering {
 
 pub struct Client {
     pub index: usize,
+    /// Where its connections come from.
+    pub address: IpAddr,
     pub provider: Watched,
     pub pool: Pool,
     pub connection: Option<Connection>,
@@ -85,6 +87,7 @@ pub struct Client {
 impl Client {
     pub fn new(
         index: usize,
+        address: IpAddr,
         provider: Watched,
         pool: Pool,
         options: ClientOptions,
@@ -94,6 +97,7 @@ impl Client {
         let left = options.operations;
         Self {
             index,
+            address,
             provider,
             pool,
             connection: None,
@@ -335,7 +339,8 @@ impl Client {
         };
         self.two |= connection.version() == Some(Version::Two);
         let counters = connection.counters();
-        if counters.dropped + counters.bad_replies > 0 {
+        // Calls of the server's are dropped when the send queue has no room for a reply.
+        if counters.dropped > counters.reverse_calls || counters.bad_replies > 0 {
             return Err(format!("replies that nobody asked for: {counters:?}"));
         }
         Ok(())
