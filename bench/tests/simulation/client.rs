@@ -19,8 +19,6 @@ use super::watch::Watched;
 
 /// How long a client waits for anything to happen before it gives its connection up.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// Most time between two tries to connect.
-const PAUSE: usize = 20_000;
 
 /// How a call ended: the reply's message, and what it tells of write chunks.
 pub type Ended = Result<(Vec<u8>, Vec<Option<u32>>), CallError>;
@@ -187,7 +185,7 @@ impl Client {
             self.retry = None;
             return Ok(0);
         }
-        let pause = Duration::from_micros(self.dice.below(PAUSE) as u64);
+        let pause = Duration::from_micros(self.dice.below(self.options.pause) as u64);
         if now < *self.retry.get_or_insert(now + pause) {
             return Ok(0);
         }
