@@ -45,6 +45,7 @@ trait Turned {
     fn calls(&self) -> usize;
     fn connections(&self) -> Vec<Rc<Connection>>;
     fn refuse(&mut self);
+    fn is_idle(&self) -> bool;
 }
 
 impl<S, F, M> Turned for Responder<S, F, M>
@@ -67,6 +68,10 @@ where
 
     fn refuse(&mut self) {
         Self::refuse(self);
+    }
+
+    fn is_idle(&self) -> bool {
+        Self::is_idle(self)
     }
 }
 
@@ -113,6 +118,8 @@ pub struct Stated {
     /// Bytes of its receives, where they are not what it states.
     pub takes: Option<usize>,
     pub invalidation: bool,
+    /// Where it connects from.
+    pub source: Ipv4Addr,
     /// Receives it posts.
     pub receives: usize,
     /// RDMA Reads that it serves at once.
@@ -125,6 +132,7 @@ impl Default for Stated {
             inline: Some(4096),
             takes: None,
             invalidation: false,
+            source: Ipv4Addr::LOCALHOST,
             receives: 256,
             ird: 16,
         }
@@ -144,6 +152,8 @@ pub struct Requester {
     pub private_data: PrivateData,
     pub established: bool,
     pub ended: Option<Ended>,
+    /// Sends, but takes no notice of anything: serves no RDMA Reads and takes no replies.
+    pub silent: bool,
     /// What RDMA Reads brought, one by one.
     fetched: Vec<Result<Vec<u8>, WorkError>>,
 }
@@ -254,7 +264,7 @@ impl<S: Serve> World<S> {
 
     /// A connection, whether it comes to stand or not.
     pub fn connect_with(&mut self, stated: Stated) -> usize {
-        let mut provider = self.network.provider();
+        let mut provider = self.network.provider_at(stated.source);
         let least = message::version().min_inline();
         let size = stated.takes.or(stated.inline).unwrap_or(least);
         let private_data = stated.inline.map(|size| private_data::PrivateData {
@@ -294,6 +304,7 @@ impl<S: Serve> World<S> {
             private_data: PrivateData::new(),
             established: false,
             ended: None,
+            silent: false,
             fetched: Vec::new(),
         });
         self.settle();
@@ -308,7 +319,8 @@ impl<S: Serve> World<S> {
             work += client.provider.flush(self.now);
         }
         work += self.responder.turn(self.now);
-        for client in self.clients.iter_mut().filter(alive) {
+        let hears = |client: &&mut Requester| client.ended.is_none() && !client.silent;
+        for client in self.clients.iter_mut().filter(hears) {
             work += client.poll(self.now);
         }
         work
@@ -433,6 +445,11 @@ impl<S: Serve> World<S> {
         self.responder.refuse();
     }
 
+    /// Whether the responder could end without harm to any call.
+    pub fn is_idle(&self) -> bool {
+        self.responder.is_idle()
+    }
+
     /// Bytes of the responder's pool in use, receives included.
     pub fn in_use(&self) -> u64 {
         self.shared.pool.gauges().in_use()
@@ -485,7 +502,9 @@ impl Requester {
             local: std::iter::once(buffer.unwrap().into_slice(0..length)).collect(),
             signalled: true,
         }];
-        self.provider.post(self.queue_pair, &mut chain).unwrap();
+        if self.provider.post(self.queue_pair, &mut chain).is_err() {
+            self.fetched.push(Err(WorkError::Flushed));
+        }
     }
 
     fn expose(&mut self, length: usize, access: Access) -> Memory {
