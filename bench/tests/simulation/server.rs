@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use millrace::dispatch::Service;
-use millrace::exports::{Exports, Rules, Squash};
+use millrace::exports::{Exports, Flavor, Rules, Squash};
 use millrace::handle::HandleKey;
 use millrace::mount3::Clients;
 use millrace::rdma::{Desk, FabricSlot, Responder, Shared, work};
@@ -87,6 +87,7 @@ impl Server {
             path: "/export".to_owned(),
             clients: vec!["0.0.0.0/0".parse().expect("a network")],
             read_only: false,
+            flavor: Flavor::None,
             squash: Squash::None,
             anonymous_uid: 65534,
             anonymous_gid: 65534,
