@@ -99,6 +99,7 @@ impl Notes {
 pub struct Recorder {
     pub inner: Loopback,
     pub notes: Rc<RefCell<Notes>>,
+    pub invalidates: bool,
 }
 
 impl Recorder {
@@ -131,6 +132,10 @@ impl Recorder {
 impl Provider for Recorder {
     fn name(&self) -> &'static str {
         self.inner.name()
+    }
+
+    fn remote_invalidation(&self) -> bool {
+        self.invalidates
     }
 
     fn listen(
