@@ -161,11 +161,11 @@ impl Provider for Recorder {
 
     fn connect(
         &mut self,
-        address: SocketAddr,
-        parameters: ConnectParameters,
-        now: Instant,
+        _: SocketAddr,
+        _: ConnectParameters,
+        _: Instant,
     ) -> io::Result<QueuePairId> {
-        self.inner.connect(address, parameters, now)
+        panic!("a responder never connects")
     }
 
     fn accept(
