@@ -91,6 +91,8 @@ pub struct ConnectionStatus {
     pub inline_receive_bytes: Option<u64>,
     /// Credits granted now; `null` for TCP.
     pub credits_granted: Option<u32>,
+    /// Credits the client wishes for; `null` for TCP.
+    pub credits_requested: Option<u32>,
     /// Requests not answered yet.
     pub requests_in_flight: u32,
     /// Requests answered.

@@ -41,6 +41,7 @@ impl Control for Service {
             inline_send_bytes: Some(4096),
             inline_receive_bytes: Some(4096),
             credits_granted: Some(128),
+            credits_requested: Some(128),
             requests_in_flight: 2,
             requests: 99,
             bytes_written: 3 << 30,

@@ -1,30 +1,63 @@
 //! How all commands reach a server.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_reactor::fabric::Provider;
 use millrace_reactor::fabric::iwarp::{Iwarp, IwarpConfig};
-use millrace_wire::nfs3::FileHandle;
+use millrace_wire::mount;
+use millrace_wire::nfs3::{self, FileHandle};
 use millrace_wire::private_data::PrivateData;
+use millrace_wire::rpcbind::{self, Netid};
+use millrace_wire::rpcrdma::MIN_INLINE;
 
-use crate::requester::session::mount;
-use crate::requester::{Identity, Session, Settings};
-use crate::units::duration;
+use crate::lookup::{Service, ask_rpcbind, rdma_netid, resolve};
+use crate::requester::{Alignment, Ccp, Identity, Session, Settings, session};
+use crate::units::{duration, size};
+
+/// Stands for the port mapper's answer.
+const ASK: &str = "rpcbind";
+
+/// Data of more bytes is aligned, if any is.
+const PADDING_THRESHOLD: u32 = 512;
 
 /// Where the server is, and how to behave towards it.
 #[derive(Args, Clone, Debug)]
 pub struct Client {
-    /// NFS over RDMA: address and port of the server's RDMA listener.
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:20049")]
+    /// NFS over RDMA: address and port of the server's RDMA listener. Port 20049 may be left out;
+    /// the oldest servers listen on 2049.
+    #[arg(long, value_name = "HOST[:PORT]", default_value = "127.0.0.1:20049")]
     pub target: String,
 
-    /// MOUNT over TCP: address and port. Linux's mountd has a port of its own (see rpcinfo).
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:2049")]
+    /// MOUNT over TCP: address and port. Linux's mountd has a port of its own (see rpcinfo, or use
+    /// --rpcbind).
+    #[arg(
+        long,
+        value_name = "HOST[:PORT]",
+        default_value = "127.0.0.1:2049",
+        default_value_if("rpcbind", clap::builder::ArgPredicate::IsPresent, "rpcbind")
+    )]
     pub mount: String,
+
+    /// Ask the port mapper where NFS over RDMA and MOUNT are, instead of going straight to known
+    /// ports: the one of the target's host, or this one. The port given with --target does not
+    /// count then; --mount still does, if given.
+    #[arg(
+        long,
+        value_name = "HOST[:PORT]",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = ""
+    )]
+    pub rpcbind: Option<String>,
+
+    /// Name of the RDMA network to ask the port mapper for; by default `rdma`, or `rdma6` if the
+    /// target has an IPv6 address.
+    #[arg(long, value_name = "NETID", requires = "rpcbind")]
+    pub netid: Option<String>,
 
     /// The export to mount.
     #[arg(long, value_name = "PATH", default_value = "/scratch")]
@@ -34,6 +67,30 @@ pub struct Client {
     /// means 1024.
     #[arg(long, value_name = "BYTES", default_value_t = 4096)]
     pub inline: usize,
+
+    /// Ask the server for its limits before the first call (CCP, RFC 5666 section 6), by this
+    /// program number. They replace what --inline told. Servers without it go on as they are.
+    #[arg(
+        long,
+        value_name = "PROGRAM",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "100417"
+    )]
+    pub ccp: Option<u32>,
+
+    /// Align the data of WRITEs that fit inline, by RDMA_MSGP (RFC 5666 section 3.9): `off`, to
+    /// what the server tells by --ccp (`ccp`), or to multiples of so many bytes. Servers of today
+    /// refuse such calls.
+    #[arg(long, value_name = "off|ccp|BYTES", default_value = "off", value_parser = padding)]
+    pub padding: Alignment,
+
+    /// Offer no memory for large results, so that a server in classic mode (rpcrdma's
+    /// read_chunk_replies of millraced) has to send them as read chunks (RFC 5666 section 3.8);
+    /// other servers fail such calls. Replies that come so are fetched and answered by RDMA_DONE
+    /// without this as well.
+    #[arg(long)]
+    pub classic: bool,
 
     /// User number of the calls.
     #[arg(long, value_name = "UID", default_value_t = 0)]
@@ -79,16 +136,67 @@ impl Client {
             identity: self.identity(),
             timeout: self.timeout,
             settle: self.settle,
+            ccp: self.ccp.map(|program| Ccp {
+                program,
+                call_size: self.inline.max(MIN_INLINE),
+                reply_size: self.inline.max(MIN_INLINE),
+            }),
+            alignment: self.padding,
+            expect_read_chunks: self.classic,
+            offer_results: !self.classic,
             ..Settings::default()
         }
     }
 
-    /// Address of the RDMA listener.
+    /// Address of the RDMA listener: that of the target, or what the port mapper tells.
     ///
     /// # Errors
-    /// If the name has no address.
+    /// If the name has no address, or the port mapper does not know of the service.
     pub fn target(&self) -> Result<SocketAddr> {
-        resolve(&self.target)
+        let target = resolve(&self.target, nfs3::RDMA_PORT)?;
+        let Some(rpcbind) = self.port_mapper()? else {
+            return Ok(target);
+        };
+        let netid = self.netid.as_deref();
+        let service = Service {
+            program: nfs3::PROGRAM,
+            version: nfs3::VERSION,
+            netid: netid.unwrap_or_else(|| rdma_netid(target.ip())),
+        };
+        ask_rpcbind(rpcbind, service, self.timeout)
+    }
+
+    /// Address of MOUNT.
+    fn mount(&self) -> Result<SocketAddr> {
+        match self.port_mapper()? {
+            Some(rpcbind) if self.mount == ASK => {
+                let netid = if rpcbind.is_ipv4() {
+                    Netid::Tcp
+                } else {
+                    Netid::Tcp6
+                };
+                let service = Service {
+                    program: mount::PROGRAM,
+                    version: mount::VERSION,
+                    netid: netid.name(),
+                };
+                ask_rpcbind(rpcbind, service, self.timeout)
+            }
+            _ => resolve(&self.mount, nfs3::PORT),
+        }
+    }
+
+    /// Address of the port mapper, if it is to be asked.
+    fn port_mapper(&self) -> Result<Option<SocketAddr>> {
+        match self.rpcbind.as_deref() {
+            None => Ok(None),
+            Some("") => {
+                let mut host = resolve(&self.target, nfs3::RDMA_PORT)?;
+                host.set_port(rpcbind::PORT);
+                Ok(Some(host))
+            }
+            Some(name) => resolve(name, rpcbind::PORT).map(Some),
+        }
     }
 
     /// The root of the export.
@@ -96,9 +204,9 @@ impl Client {
     /// # Errors
     /// If MOUNT cannot be reached or refuses.
     pub fn root(&self) -> Result<FileHandle> {
-        let address = resolve(&self.mount)?;
-        mount(address, &self.export, &self.identity(), self.timeout)
-            .with_context(|| format!("cannot mount {} by MOUNT at {}", self.export, self.mount))
+        let address = self.mount()?;
+        session::mount(address, &self.export, &self.identity(), self.timeout)
+            .with_context(|| format!("cannot mount {} by MOUNT at {address}", self.export))
     }
 
     /// A session with settings of one's own.
@@ -108,7 +216,7 @@ impl Client {
     pub fn session(&self, pool: &Pool, settings: Settings) -> Result<Session> {
         let address = self.target()?;
         Session::connect(self.provider()?, pool, address, settings)
-            .with_context(|| format!("cannot connect to NFS over RDMA at {}", self.target))
+            .with_context(|| format!("cannot connect to NFS over RDMA at {address}"))
     }
 
     /// The software iWARP provider.
@@ -124,17 +232,21 @@ impl Client {
     }
 }
 
-/// The first address of a name.
-///
-/// # Errors
-/// If there is none.
-pub fn resolve(name: &str) -> Result<SocketAddr> {
-    let mut addresses = name
-        .to_socket_addrs()
-        .with_context(|| format!("`{name}` is no HOST:PORT"))?;
-    match addresses.next() {
-        Some(address) => Ok(address),
-        None => bail!("`{name}` has no address"),
+/// Reads `off`, `ccp` or an alignment in bytes.
+fn padding(text: &str) -> Result<Alignment, String> {
+    match text {
+        "off" => Ok(Alignment::Off),
+        "ccp" => Ok(Alignment::Learnt {
+            threshold: PADDING_THRESHOLD,
+        }),
+        _ => {
+            let align = size(text).ok().and_then(|bytes| u32::try_from(bytes).ok());
+            let align = align.ok_or("expected `off`, `ccp`, or bytes such as 512")?;
+            Ok(Alignment::Fixed {
+                align,
+                threshold: PADDING_THRESHOLD,
+            })
+        }
     }
 }
 

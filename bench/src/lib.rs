@@ -12,7 +12,9 @@
 pub mod cases;
 pub mod ceiling;
 pub mod client;
+pub mod conformance;
 pub mod load;
+pub mod lookup;
 pub mod requester;
 pub mod roundtrip;
 pub mod spawn;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use millrace_bench::cases::Cases;
 use millrace_bench::ceiling::Ceiling;
+use millrace_bench::conformance::Conformance;
 use millrace_bench::load::Run;
 use millrace_bench::roundtrip::Roundtrip;
 
@@ -27,6 +28,8 @@ Examples:
     millrace-bench ceiling --spawn build/release/millraced
   Is every form of call served as it should be?
     millrace-bench cases --spawn build/release/millraced
+  Which requirements of the protocols does that server keep?
+    millrace-bench conformance filer.example --export /scratch
 "
 )]
 struct Arguments {
@@ -36,10 +39,11 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    Roundtrip(Roundtrip),
+    Roundtrip(Box<Roundtrip>),
     Run(Box<Run>),
     Ceiling(Box<Ceiling>),
     Cases(Box<Cases>),
+    Conformance(Box<Conformance>),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
         Command::Run(command) => command.run(),
         Command::Ceiling(command) => command.run(),
         Command::Cases(command) => command.run(),
+        Command::Conformance(command) => command.run(),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -14,6 +14,9 @@ use crate::client::Client;
 /// Time for the target to come up.
 const START_WAIT: Duration = Duration::from_secs(15);
 
+/// The one export.
+const EXPORT: &str = "/scratch";
+
 /// A running `millraced` with one export in memory.
 pub struct Spawned {
     child: Child,
@@ -69,9 +72,22 @@ impl Spawned {
         Client {
             target: self.rdma.to_string(),
             mount: self.rpc.to_string(),
-            export: "/scratch".to_owned(),
+            rpcbind: None,
+            export: EXPORT.to_owned(),
             ..client.clone()
         }
+    }
+
+    /// Its addresses: NFS over RDMA, and MOUNT over TCP.
+    #[must_use]
+    pub fn addresses(&self) -> [SocketAddr; 2] {
+        [self.rdma, self.rpc]
+    }
+
+    /// Its export.
+    #[must_use]
+    pub fn export(&self) -> &'static str {
+        EXPORT
     }
 
     /// Its process.
@@ -126,7 +142,7 @@ rpc:
   listen: {rpc}
   rpcbind: off
 exports:
-  - path: /scratch
+  - path: {EXPORT}
     store: {{ kind: memory, size: 512MiB }}
     clients: [\"127.0.0.0/8\"]
     access: rw

@@ -18,6 +18,7 @@ use millrace_wire::nfs3::{
     FileHandle, Procedure, ReadArguments, ReaddirArguments, Stability, WriteArguments,
 };
 use millrace_wire::private_data;
+use millrace_wire::rpcrdma::{Version, Versions};
 use millrace_wire::xdr::Bulk;
 
 thread_local! {
@@ -158,7 +159,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new() -> Self {
+    fn new(version: Version) -> Self {
         let network = Network::new();
         let mut server = network.provider();
         let registry = Registry::new(HugepagePolicy::Off);
@@ -169,6 +170,7 @@ impl Bench {
         let address = server.listener_address(listener).expect("listening");
         let mut client = Uncounted(network.provider());
         let settings = Settings {
+            versions: Versions::new(version, version),
             credits: 4,
             calls: 4,
             ..Settings::default()
@@ -248,15 +250,25 @@ impl Bench {
     fn answer(&mut self, queue_pair: QueuePairId, mut buffer: Buffer) {
         let xid = u32::from_be_bytes([buffer[0], buffer[1], buffer[2], buffer[3]]);
         // RDMA_MSG without chunks; accepted, NFS3ERR_STALE.
-        let words = [xid, 1, 4, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0, 70];
+        // Version two repeats the key in its reply, and asks for it to be invalidated.
+        let version = u32::from(buffer[7]);
+        let key = u32::from_be_bytes([buffer[20], buffer[21], buffer[22], buffer[23]]);
+        let key = if version == 2 { key } else { 0 };
+        let second = [1, key];
+        let second = if version == 2 { &second[..] } else { &[] };
+        let front = [xid, version, 4, 0];
+        let rest = [0, 0, 0, xid, 1, 0, 0, 0, 0, 70];
+        let words = front.iter().chain(second).chain(&rest);
+        let mut length = 0;
         for (place, word) in buffer.chunks_mut(4).zip(words) {
             place.copy_from_slice(&word.to_be_bytes());
+            length += 4;
         }
-        let local = std::iter::once(buffer.into_slice(0..4 * words.len())).collect();
+        let local = std::iter::once(buffer.into_slice(0..length)).collect();
         let mut chain = vec![WorkRequest {
             token: 0,
             operation: Operation::Send {
-                invalidate: None,
+                invalidate: (key != 0).then_some(Key(key)),
                 solicited: false,
             },
             local,
@@ -274,7 +286,19 @@ impl Bench {
 
 #[test]
 fn steady_calls_allocate_nothing() {
-    let mut bench = Bench::new();
+    let bench = steady(Version::One);
+    assert_eq!(bench.connection.counters().invalidated, 0);
+}
+
+#[test]
+fn steady_calls_of_version_two_allocate_nothing() {
+    let bench = steady(Version::Two);
+    let counters = bench.connection.counters();
+    assert_eq!(counters.invalidated, 300, "a key of each call with chunks");
+}
+
+fn steady(version: Version) -> Bench {
+    let mut bench = Bench::new(version);
     let file = FileHandle::new(&[1; 32]).expect("short");
     let large = [bench.memory(65_536)];
     let small = [bench.memory(1001)];
@@ -320,4 +344,5 @@ fn steady_calls_allocate_nothing() {
     let forms = bench.connection.counters().forms;
     assert_eq!(forms, [300, 100, 0], "each form that is meant to be steady");
     assert_eq!(COUNT.get(), 0, "allocations in 320 calls");
+    bench
 }

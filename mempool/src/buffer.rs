@@ -73,20 +73,31 @@ impl Drop for Lease {
 ///
 /// The content is what the last user left (zeros at first); in debug builds, a poison pattern.
 /// Dropping it returns it to its pool.
+///
+/// Its first bytes may be set aside ([`Buffer::indent`]): everything else then sees a shorter
+/// buffer that begins behind them.
 pub struct Buffer {
     lease: Lease,
+    indent: usize,
 }
 
 impl Buffer {
     /// Wraps the only lease of a slot.
     pub(crate) fn new(lease: Lease) -> Self {
         assert!(lease.is_sole(), "a buffer is exclusive");
-        Self { lease }
+        Self { lease, indent: 0 }
     }
 
-    /// Bytes of the buffer.
+    /// Bytes of the buffer, without those that are set aside.
     pub fn capacity(&self) -> usize {
-        self.lease.window().len()
+        self.lease.window().len() - self.indent
+    }
+
+    /// Sets the first `bytes` bytes aside, whatever was set aside before, so that what is put at
+    /// the front of the buffer lies so far behind a boundary of its class's size. Zero takes them
+    /// back. More than the buffer has is all of it.
+    pub fn indent(&mut self, bytes: usize) {
+        self.indent = bytes.min(self.lease.window().len());
     }
 
     /// The size class.
@@ -104,7 +115,10 @@ impl Buffer {
     /// # Panics
     /// If the range is not inside the buffer.
     pub fn into_slice(self, range: Range<usize>) -> Slice {
-        Slice::of_pool(&self.lease, range)
+        Slice::of_pool(
+            &self.lease,
+            range.start + self.indent..range.end + self.indent,
+        )
     }
 }
 
@@ -116,7 +130,8 @@ impl Deref for Buffer {
         // SAFETY: the window is mapped and was initialised by the kernel. This buffer holds the
         // only lease of the slot, so there is no slice of it, and thus no operation that writes
         // it; pools keep their arenas to themselves, so no shared slice covers it either.
-        unsafe { std::slice::from_raw_parts(window.start().as_ptr(), window.len()) }
+        let whole = unsafe { std::slice::from_raw_parts(window.start().as_ptr(), window.len()) };
+        &whole[self.indent..]
     }
 }
 
@@ -124,7 +139,9 @@ impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         let window = self.lease.window();
         // SAFETY: as in `deref`, and `self` is borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(window.start().as_ptr(), window.len()) }
+        let whole =
+            unsafe { std::slice::from_raw_parts_mut(window.start().as_ptr(), window.len()) };
+        &mut whole[self.indent..]
     }
 }
 

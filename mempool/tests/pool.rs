@@ -54,6 +54,33 @@ fn buffers_are_disjoint_and_come_back() {
 }
 
 #[test]
+fn an_indented_buffer_begins_behind_a_boundary() {
+    let pool = pool();
+    let mut buffer = pool.try_acquire(Class::Control).unwrap();
+    assert!(buffer.as_ptr().addr().is_multiple_of(4096));
+    buffer.fill(1);
+    buffer.indent(28);
+    assert_eq!((buffer.capacity(), buffer.len()), (4068, 4068));
+    assert_eq!(buffer.as_ptr().addr() % 4096, 28);
+    buffer.fill(2);
+    // Not added up.
+    buffer.indent(30);
+    buffer[..2].copy_from_slice(b"ab");
+    let slice = buffer.into_slice(0..4066);
+    let mut head = [0; 2];
+    slice.copy_to(0, &mut head);
+    assert_eq!(&head, b"ab");
+    let buffer = slice.try_into_buffer().unwrap();
+    assert_eq!(buffer.len(), 4096, "a whole one again");
+    assert_eq!((&buffer[27..31], buffer[32]), (&[1, 2, 2, b'a'][..], 2));
+    let mut buffer = buffer;
+    buffer.indent(5000);
+    assert!(buffer.is_empty());
+    drop(buffer);
+    assert_eq!(pool.gauges().in_use(), 0);
+}
+
+#[test]
 fn the_last_slice_returns_the_buffer() {
     let pool = pool();
     let mut buffer = pool.try_acquire(Class::Medium).unwrap();

@@ -4,7 +4,7 @@
 //! answered as RFC 5531 section 9 says, and never with silence: a client that waits for an answer
 //! in vain gives up its whole connection.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -19,6 +19,7 @@ use millrace_wire::{mount, nfs3};
 use crate::call::{Answer, Bulk, BulkResult, Call, Reply, Serve, Shortage};
 use crate::counters::Counters;
 use crate::exports::Exports;
+use crate::flow::Flow;
 use crate::handle::HandleKey;
 use crate::mount3::Clients;
 use crate::replay::{Entered, ReplayCache};
@@ -27,6 +28,7 @@ use latency::Latencies;
 mod latency;
 mod mounts;
 mod procedures;
+mod throttle;
 
 /// Bytes that the encoding of an answer that does not fit begins with, and gives up at: no answer
 /// without its data is as long.
@@ -53,6 +55,8 @@ struct Inner<S> {
     clients: Clients,
     counters: Arc<Counters>,
     latencies: Latencies,
+    /// What meters clients and exports, where anything does.
+    flow: OnceCell<Flow>,
 }
 
 impl<S: Store> Service<S> {
@@ -70,8 +74,16 @@ impl<S: Store> Service<S> {
                 clients,
                 counters,
                 latencies: Latencies::default(),
+                flow: OnceCell::new(),
             }),
         }
+    }
+
+    /// Lets the limits of `flow` hold for all calls from here on. The first one given counts.
+    #[must_use]
+    pub fn with_flow(self, flow: &Flow) -> Self {
+        let _ = self.inner.flow.set(flow.clone());
+        self
     }
 
     /// Puts another table of exports in place. Calls that run finish with the one they began with.
@@ -240,6 +252,9 @@ impl<S: Store> Service<S> {
         } else {
             None
         };
+        if let Some(flow) = self.limits() {
+            throttle::throttle(flow, &context, input.rest()).await;
+        }
         match self
             .procedure(&context, call, xid, input, bulk, reply)
             .await
@@ -412,7 +427,7 @@ fn procedure_unavailable(
     )
 }
 
-fn denied_to(xid: u32, status: AuthStatus) -> ReplyHeader<'static> {
+pub(crate) fn denied_to(xid: u32, status: AuthStatus) -> ReplyHeader<'static> {
     ReplyHeader {
         xid,
         outcome: Outcome::Denied(Denied::Auth(status)),
@@ -420,7 +435,7 @@ fn denied_to(xid: u32, status: AuthStatus) -> ReplyHeader<'static> {
 }
 
 /// Who a credential says is calling; `None` for nobody in particular.
-fn caller(credential: &Credential<'_>) -> Result<Option<Caller>, AuthStatus> {
+pub(crate) fn caller(credential: &Credential<'_>) -> Result<Option<Caller>, AuthStatus> {
     match credential {
         Credential::None => Ok(None),
         Credential::Sys(auth) => Ok(Some(Caller {

@@ -29,6 +29,9 @@ pub struct Config {
     pub flow: Flow,
     /// What is served.
     pub exports: Vec<Export>,
+    /// The most that single clients get; the first entry with a network of a client's counts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<ClientLimits>,
     /// The management plane.
     pub admin: Admin,
     /// A tracing filter, such as `info` or `info,millrace::nfs3=debug`.
@@ -49,6 +52,7 @@ impl Default for Config {
             rpcrdma: Rpcrdma::default(),
             flow: Flow::default(),
             exports: Vec::new(),
+            limits: Vec::new(),
             admin: Admin::default(),
             log: "info".to_owned(),
             state_directory: None,
@@ -264,8 +268,15 @@ pub struct Rpcrdma {
     pub read_chunk_replies: Switch,
     /// RDMA_MSGP is understood.
     pub padding: Switch,
-    /// The connection configuration protocol, program 100417, is served.
+    /// The connection configuration protocol (RFC 5666 section 6) is served.
     pub ccp: Switch,
+    /// The weakest flavor of calls of the configuration protocol that set limits.
+    pub ccp_flavor: CcpFlavor,
+    /// The program number of the configuration protocol: 100417, unless the peers are older than
+    /// that number.
+    pub ccp_program: u32,
+    /// Whether the XID of a call's transport header and that of its RPC message must be the same.
+    pub same_xid: SameXid,
 }
 
 impl Default for Rpcrdma {
@@ -276,8 +287,32 @@ impl Default for Rpcrdma {
             read_chunk_replies: Switch::Off,
             padding: Switch::On,
             ccp: Switch::On,
+            ccp_flavor: CcpFlavor::Sys,
+            ccp_program: 100_417,
+            same_xid: SameXid::Strict,
         }
     }
+}
+
+/// Flavors of calls of the configuration protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CcpFlavor {
+    /// AUTH_SYS at least; calls with AUTH_NONE are refused with AUTH_TOOWEAK.
+    Sys,
+    /// AUTH_NONE will do.
+    None,
+}
+
+/// What becomes of calls with two XIDs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SameXid {
+    /// They are refused (RFC 8166 section 4.2.1).
+    Strict,
+    /// They are served, as peers of the first drafts may send them: the reply's transport header
+    /// has the XID of the call's, and its RPC message that of the call's.
+    Lenient,
 }
 
 /// On or off.
@@ -447,11 +482,25 @@ pub enum Squash {
     All,
 }
 
+/// The most that each client of some networks gets, over all its connections.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientLimits {
+    /// Whose limits they are.
+    pub clients: Vec<Network>,
+    /// NFS requests per second, NULL excepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops: Option<u64>,
+    /// Bytes of READ and WRITE per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<Bandwidth>,
+}
+
 /// The most an export's clients get together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// READ and WRITE requests per second.
+    /// NFS requests per second, NULL excepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iops: Option<u64>,
     /// Bytes of READ and WRITE per second.

@@ -1,6 +1,6 @@
 //! What a valid configuration means that an operator may not expect.
 
-use super::{ByteSize, Config, Fabric};
+use super::{ByteSize, CcpFlavor, Config, Fabric};
 
 /// Bytes that every peer of version 2 takes in one message.
 const TWO_INLINE: u64 = 4096;
@@ -22,10 +22,10 @@ impl Config {
                 ByteSize(TWO_INLINE)
             ));
         }
-        if self.rpcrdma.ccp.is_on() {
+        if self.rpcrdma.ccp.is_on() && self.rpcrdma.ccp_flavor == CcpFlavor::None {
             notes.push(
-                "rpcrdma.ccp: the configuration protocol is not served by this version yet; peers \
-                 that ask keep the sizes of their private data"
+                "rpcrdma.ccp_flavor: none lets anyone on a connection set its limits; RFC 5666 \
+                 section 11 asks for sys or better"
                     .to_owned(),
             );
         }

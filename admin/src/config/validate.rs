@@ -7,15 +7,19 @@ use std::time::Duration;
 
 use super::locate::Point as LocatePoint;
 use super::{
-    ByteSize, Config, Cores, Export, Flow, KeyPath, Limits, Provider, Reactors, Rpcrdma, Store,
-    format_duration,
+    Bandwidth, ByteSize, ClientLimits, Config, Cores, Export, Flow, KeyPath, Provider, Reactors,
+    Rpcrdma, Store, format_duration,
 };
+
+/// Programs that are no configuration protocol: rpcbind, NFS and MOUNT.
+const SERVED_PROGRAMS: [u32; 3] = [100_000, 100_003, 100_005];
 
 /// The most cores; numbers from here on are beyond what a CPU set holds.
 const CORES_MAX: usize = 1024;
 const LISTENERS_MAX: usize = 16;
 const EXPORTS_MAX: usize = 256;
 const CLIENTS_MAX: usize = 1024;
+const LIMITS_MAX: usize = 256;
 /// The longest path of MOUNT (RFC 1813 section 5.1.2, MNTPATHLEN).
 const EXPORT_PATH_MAX: usize = 1024;
 /// The longest name of MOUNT (MNTNAMLEN).
@@ -53,6 +57,7 @@ pub fn validate(config: &Config) -> Vec<Problem> {
     problems.rpcrdma(&root.key("rpcrdma"), &config.rpcrdma);
     problems.flow(&root.key("flow"), &config.flow);
     problems.exports(&root.key("exports"), &config.exports);
+    problems.client_limits(&root.key("limits"), &config.limits);
     if let Some(file) = &config.admin.token_file {
         problems.absolute(&root.key("admin").key("token_file"), file);
     }
@@ -251,6 +256,13 @@ impl Problems {
                 format!("{inline} is not accepted; write a whole number of KiB, 1KiB to {most}");
             self.add(&path.key("inline"), message);
         }
+        if rpcrdma.ccp.is_on() && SERVED_PROGRAMS.contains(&rpcrdma.ccp_program) {
+            let message = format!(
+                "{} is the number of another program served; the usual one is 100417",
+                rpcrdma.ccp_program
+            );
+            self.add(&path.key("ccp_program"), message);
+        }
     }
 
     fn flow(&mut self, path: &KeyPath, flow: &Flow) {
@@ -313,7 +325,8 @@ impl Problems {
                 self.add_at_key(&clients, message);
             }
             if let Some(limits) = &export.limits {
-                self.limits(&path.key("limits"), limits);
+                let path = path.key("limits");
+                self.rates(&path, limits.iops, limits.bandwidth, "export");
             }
         }
     }
@@ -333,20 +346,45 @@ impl Problems {
         }
     }
 
-    fn limits(&mut self, path: &KeyPath, limits: &Limits) {
-        let message = "limits of an export are not enforced by this version yet; leave the key out";
-        self.add_at_key(path, message);
-        if limits.iops == Some(0) {
-            self.add(
-                &path.key("iops"),
-                "0 would stop the export; accepted is 1 or more",
-            );
+    fn client_limits(&mut self, path: &KeyPath, limits: &[ClientLimits]) {
+        if limits.len() > LIMITS_MAX {
+            let count = limits.len();
+            let message = format!("{count} entries; at most {LIMITS_MAX} are accepted");
+            self.add_at_key(path, message);
         }
-        if limits.bandwidth.is_some_and(|bandwidth| bandwidth.0 == 0) {
-            self.add(
-                &path.key("bandwidth"),
-                "0 would stop the export; accepted is 1/s or more",
-            );
+        for (position, entry) in limits.iter().enumerate() {
+            let path = path.index(position);
+            let clients = path.key("clients");
+            if entry.clients.is_empty() {
+                let message = "no clients; write networks such as [\"10.0.0.0/8\"]";
+                self.add_at_key(&clients, message);
+            }
+            if entry.clients.len() > CLIENTS_MAX {
+                let count = entry.clients.len();
+                let message = format!("{count} networks; at most {CLIENTS_MAX} are accepted");
+                self.add_at_key(&clients, message);
+            }
+            self.rates(&path, entry.iops, entry.bandwidth, "client");
+        }
+    }
+
+    fn rates(
+        &mut self,
+        path: &KeyPath,
+        iops: Option<u64>,
+        bandwidth: Option<Bandwidth>,
+        whose: &str,
+    ) {
+        if iops.is_none() && bandwidth.is_none() {
+            self.add(path, "limits nothing; write iops, bandwidth or both");
+        }
+        if iops == Some(0) {
+            let message = format!("0 would stop the {whose}; accepted is 1 or more");
+            self.add(&path.key("iops"), message);
+        }
+        if bandwidth.is_some_and(|bandwidth| bandwidth.0 == 0) {
+            let message = format!("0 would stop the {whose}; accepted is 1/s or more");
+            self.add(&path.key("bandwidth"), message);
         }
     }
 

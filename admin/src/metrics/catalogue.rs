@@ -76,15 +76,28 @@ families! {
         "Credits granted, over all connections.";
     CREDITS_IN_USE = Gauge "millrace_credits_in_use" ["core"]
         "Credits whose requests are not answered yet.";
+    CREDITS_REQUESTED = Gauge "millrace_credits_requested" ["core"]
+        "Credits that clients wish for, over all connections.";
     CREDIT_CUTS = Counter "millrace_credit_cuts_total" ["core", "cause"]
         "Times a grant was lowered, by the shortage that caused it.";
     CREDIT_OVERRUNS = Counter "millrace_credit_overruns_total" ["provider"]
         "Requests beyond a connection's grant.";
 
+    REPLIES_WITHHELD = Gauge "millrace_replies_withheld" ["core"]
+        "Replies held back because exposures hold all of a connection's credits.";
+    REPLIES_WITHHELD_TOTAL = Counter "millrace_replies_withheld_total" ["core"]
+        "Replies that were held back because exposures held all of a connection's credits.";
+    THROTTLED = Counter "millrace_throttled_seconds_total" ["core", "cause"]
+        "Time that calls and replies had to wait, by cause, summed over calls.";
+    CLIENTS = Gauge "millrace_clients" ["core"]
+        "Clients (addresses) with RDMA connections.";
+
+    RPCRDMA_CONNECTIONS = Gauge "millrace_rpcrdma_connections" ["core", "version"]
+        "Connections by the RPC-over-RDMA version of their latest call.";
     RPCRDMA_MESSAGES = Counter "millrace_rpcrdma_messages_total" ["direction", "type"]
         "RPC-over-RDMA messages.";
     RPCRDMA_ERRORS = Counter "millrace_rpcrdma_errors_total" ["error"]
-        "RPC-over-RDMA messages that were answered with an error or dropped.";
+        "RPC-over-RDMA messages that were answered with an error, by its code, or dropped.";
     RDMA_OPERATIONS = Counter "millrace_rdma_operations_total" ["provider", "operation"]
         "RDMA work completed, by operation.";
     RDMA_BYTES = Counter "millrace_rdma_bytes_total" ["provider", "operation"]

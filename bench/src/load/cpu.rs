@@ -10,7 +10,10 @@ use anyhow::{Result, bail};
 use clap::Args;
 use core_affinity::CoreId;
 
-use crate::client::resolve;
+use crate::lookup::resolve;
+
+/// Port of the service's management plane.
+const ADMIN_PORT: u16 = 9620;
 
 /// Runs this thread on one core only.
 ///
@@ -93,7 +96,7 @@ fn process_seconds(pid: u32) -> Option<f64> {
 }
 
 fn metrics_seconds(admin: &str) -> Option<f64> {
-    let mut stream = TcpStream::connect(resolve(admin).ok()?).ok()?;
+    let mut stream = TcpStream::connect(resolve(admin, ADMIN_PORT).ok()?).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
     // Version 1.0, so that the body comes in one piece and the connection ends behind it.
     let request = format!("GET /metrics HTTP/1.0\r\nHost: {admin}\r\n\r\n");

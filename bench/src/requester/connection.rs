@@ -120,6 +120,8 @@ pub struct Connection {
     pub(super) own_xids: u32,
     pub(super) reverse: Reverse,
     pub(super) extensions: Extensions,
+    /// Nominated keys of calls that were given up while their replies are owed.
+    pub(super) forsaken: Vec<u32>,
     /// The exchange of limits, and what came of it.
     pub(super) configuration: Configuration,
     /// Zeros for alignment, if calls may be padded.
@@ -194,6 +196,7 @@ impl Connection {
             own_xids: seed ^ (1 << 31),
             reverse: Reverse::default(),
             extensions: Extensions::default(),
+            forsaken: Vec::new(),
             configuration: Configuration::default(),
             zeros: None,
             state: State::Connecting,
@@ -289,6 +292,12 @@ impl Connection {
         self.queue_pair
     }
 
+    /// The server's address.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Where the connection stands.
     #[must_use]
     pub const fn state(&self) -> &State {
@@ -379,6 +388,7 @@ impl Connection {
             chunk_above: self.settings.chunk_above,
             long_calls: self.settings.long_calls,
             whole: self.settings.identity.protects(),
+            offer_results: self.settings.offer_results,
             read_chunks: self.configuration.allows_read_chunks(),
         }
     }
@@ -412,7 +422,9 @@ impl Connection {
         if self.next_deadline.is_none_or(|deadline| now < deadline) {
             return;
         }
-        self.negotiation.expire(now);
+        if self.negotiation.expire(now) {
+            provider.abort(self.queue_pair);
+        }
         self.configuration.expire(now);
         let deadlines = [self.negotiation.deadline(), self.configuration.deadline()];
         let mut next = deadlines.into_iter().flatten().min();
@@ -461,6 +473,7 @@ impl Connection {
                 self.free.push(index);
             }
             Stage::Sent => {
+                self.forsake(index);
                 self.fence(provider, index);
                 if self.slots[index as usize].is_revoked() {
                     self.let_go(index, sink);

@@ -96,12 +96,16 @@ impl Connection {
         let written = std::mem::take(&mut slot.written);
         let gathered = std::mem::take(&mut slot.gathered);
         let (token, xid, owner) = (slot.token, slot.xid, slot.owner);
+        let nominated = slot.nominated;
         let id = CallId {
             index,
             sequence: slot.sequence,
         };
         slot.clear();
         self.free.push(index);
+        if owner != Owner::Waits {
+            self.forget_key(nominated);
+        }
         let mut tell = |result| {
             let result = match owner {
                 Owner::Waits => result,

@@ -55,7 +55,7 @@ impl Connection {
         slot.stage = Stage::Queued;
         let deadline = now + self.settings.timeout;
         slot.deadline = Some(deadline);
-        self.next_deadline.get_or_insert(deadline);
+        self.note_deadline(Some(deadline));
         self.free.pop();
         self.queue.push_back(index);
         Ok(CallId {

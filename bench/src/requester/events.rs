@@ -240,6 +240,7 @@ impl Connection {
         self.exposed = 0;
         self.queue.clear();
         self.fetches.clear();
+        self.forsaken.clear();
         for index in 0..self.slots.len() as u32 {
             let slot = &mut self.slots[index as usize];
             match &slot.stage {

@@ -2,9 +2,12 @@
 //! two draft sections 3 and 5.2.3).
 //!
 //! Every key that a call offers is made for this call and dies with it, so each of them may be
-//! nominated; there are no lasting registrations in chunk lists. A nominated key stays with its
-//! call until the reply has come or the connection has ended, whatever becomes of the caller's
-//! interest, and so it cannot turn up in another call before.
+//! nominated; there are no lasting registrations in chunk lists.
+//!
+//! The reply to a call that was given up may still name its key, though the key has died with the
+//! caller's interest. The provider then ends the connection, as for any key that is not there; but
+//! had the same number been given out again, the memory of another call would be gone from under
+//! it. So such numbers are kept back until the reply has come or the connection has ended.
 
 use millrace_reactor::fabric::{Key, Provider};
 use millrace_wire::rpcrdma::Version;
@@ -55,10 +58,58 @@ impl Connection {
         }
     }
 
+    /// A call was given up: its nominated key must not be given out again for now.
+    pub(super) fn forsake(&mut self, index: u32) {
+        let key = self.slots[index as usize].nominated;
+        if key != 0 {
+            self.forsaken.push(key);
+        }
+    }
+
+    /// The reply of a call that was given up has come.
+    pub(super) fn forget_key(&mut self, key: u32) {
+        self.forsaken.retain(|&forsaken| forsaken != key);
+    }
+
+    /// Whether a call is about to offer a key that a late reply may still invalidate.
+    pub(super) fn clashes(&self, index: u32) -> bool {
+        let mut offers = self.slots[index as usize].offers.iter();
+        !self.forsaken.is_empty() && offers.any(|offer| self.forsaken.contains(&offer.key.0))
+    }
+
     /// A key died that nobody was allowed to invalidate: memory of another call may be gone from
     /// under it, so the connection ends.
     pub(super) fn on_surprise(&mut self, provider: &mut dyn Provider) {
         self.counters.surprises += 1;
         provider.abort(self.queue_pair);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::requester::slot::{Offered, Purpose};
+
+    fn nominated(keys: &[u32]) -> u32 {
+        let offers = keys.iter().map(|&key| Offered {
+            key: Key(key),
+            length: 4,
+            purpose: Purpose::Read,
+            asked: false,
+            revoked: false,
+        });
+        let mut slot = Slot {
+            offers: offers.collect(),
+            ..Slot::default()
+        };
+        slot.nominate()
+    }
+
+    #[test]
+    fn rr2_inv_02_a_key_of_number_zero_is_never_nominated() {
+        assert_eq!(nominated(&[]), 0);
+        assert_eq!(nominated(&[0]), 0, "none, as zero names none");
+        assert_eq!(nominated(&[0, 7]), 7);
+        assert_eq!(nominated(&[9, 0]), 9);
     }
 }

@@ -84,7 +84,7 @@ enum Step {
     ToSend,
     /// Its answer is awaited.
     Sent,
-    /// No answer in time: the connection is to end.
+    /// No answer in time: the connection is ending.
     Lost,
     /// The answer was an error, and version one has not brought a reply yet.
     FellBack,
@@ -122,12 +122,14 @@ impl Negotiation {
         self.deadline
     }
 
-    /// Gives up waiting, when it is time.
-    pub fn expire(&mut self, now: Instant) {
-        if self.deadline.is_some_and(|deadline| deadline <= now) {
+    /// Gives up waiting when it is time, and says so: the connection is to end.
+    pub fn expire(&mut self, now: Instant) -> bool {
+        let late = self.deadline.is_some_and(|deadline| deadline <= now);
+        if late {
             self.deadline = None;
             self.step = Step::Lost;
         }
+        late
     }
 }
 
@@ -210,12 +212,8 @@ impl Connection {
         self.receive_limit = receive;
     }
 
-    /// Sends the first message, and ends the connection if nothing answers it. Returns the
-    /// messages sent.
+    /// Sends the first message. Returns the messages sent.
     pub(super) fn negotiate(&mut self, provider: &mut dyn Provider) -> usize {
-        if self.negotiation.step == Step::Lost {
-            provider.abort(self.queue_pair);
-        }
         let may_send = self.negotiation.step == Step::ToSend
             && self.receives > 0
             && provider.send_room(self.queue_pair) > 0;

@@ -64,6 +64,8 @@ pub struct Limits {
     /// No item is taken out of the stream, and no result expected apart from it: messages are
     /// protected as a whole (RFC 8166 section 8.2.2.3).
     pub whole: bool,
+    /// Results that may not fit inline have write chunks and a reply chunk.
+    pub offer_results: bool,
     /// The server does RDMA Reads. Without them there are no read chunks, of which long calls are
     /// made as well (RFC 5666 section 6.2).
     pub read_chunks: bool,
@@ -134,8 +136,8 @@ pub fn plan(shape: &Shape, limits: &Limits) -> Option<Plan> {
     let results: usize = shape.sinks.iter().map(|sink| rounded(sink.length)).sum();
     let inline_reply = limits.shortest + shape.largest_reply + results;
     let bulk: usize = shape.sinks.iter().map(|sink| sink.length).sum();
-    let offer_writes =
-        bulk > 0 && !limits.whole && (inline_reply > limits.receive || bulk > limits.chunk_above);
+    let wanted = inline_reply > limits.receive || bulk > limits.chunk_above;
+    let offer_writes = bulk > 0 && wanted && limits.offer_results && !limits.whole;
     let forms = [Form::Inline, Form::Chunked, Form::Long];
     for form in forms
         .into_iter()
@@ -234,7 +236,7 @@ fn reply_chunk(shape: &Shape, limits: &Limits, header: usize, offer_writes: bool
     if shape.reply_room > 0 {
         return shape.reply_room;
     }
-    if header + message > limits.receive {
+    if header + message > limits.receive && limits.offer_results {
         rounded(message)
     } else {
         0

@@ -73,6 +73,9 @@ impl Connection {
         plan: &Plan,
     ) -> Result<(), Stalled> {
         let prepared = self.offer(provider, index, plan).and_then(|()| {
+            if self.clashes(index) {
+                return Err(Stalled);
+            }
             let invalidate = self.nominate(&*provider, index);
             let padding = self.padding(index, plan);
             self.counters.padded += u64::from(padding.is_some());

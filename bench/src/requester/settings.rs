@@ -197,6 +197,9 @@ pub struct Settings {
     /// from the first call on; else it is from the first such reply on (RFC 5666 section 3.8).
     /// Such replies are fetched in any case.
     pub expect_read_chunks: bool,
+    /// Whether memory is offered for results that may not fit inline, as it should be (RFC 5666
+    /// section 3.4). Without it a server has to send them as read chunks, if it does so at all.
+    pub offer_results: bool,
     /// Whether limits are asked for before the first call (RFC 5666 section 6), in version one
     /// only, and only if [`identity`](Self::identity) says who asks (RFC 5666 section 11). They
     /// replace what private data told.
@@ -241,6 +244,7 @@ impl Default for Settings {
             ird: 128,
             ord: 16,
             expect_read_chunks: false,
+            offer_results: true,
             ccp: None,
             alignment: Alignment::Off,
             identity: Identity::system("millrace-bench", 0, 0, &[]),

@@ -98,43 +98,6 @@ fn rr1_cred_10_a_receive_is_posted_before_each_call() {
 }
 
 #[test]
-fn rr1_cred_12_one_call_of_at_most_1024_bytes_until_the_first_reply() {
-    let mut raw = Raw::new(settings(), Peer::default());
-    let data = [raw.memory(1500)];
-    let arguments = crate::chunk::write_arguments(1500);
-    let call = millrace_bench::requester::Call::nfs3(
-        0,
-        millrace_wire::nfs3::Procedure::Write,
-        arguments,
-        0,
-    );
-    raw.submit(&call.with_data(&data));
-    for token in 1..10 {
-        raw.getattr(token);
-    }
-    assert_eq!(raw.inbox.len(), 1);
-    let call = raw.next();
-    assert!(call.bytes.len() <= 1024);
-    assert_eq!(call.reads.len(), 1, "the data went into a chunk");
-    raw.answer(&call, 5, &stale());
-    assert_eq!(raw.inbox.len(), 5);
-}
-
-#[test]
-fn rr1_cred_13_an_error_as_first_answer_opens_nothing() {
-    let mut raw = Raw::new(settings(), Peer::default());
-    for token in 0..5 {
-        raw.getattr(token);
-    }
-    let call = raw.next();
-    raw.answer_error(call.xid, 50, &[2]);
-    assert_eq!(raw.inbox.len(), 1);
-    let call = raw.next();
-    raw.answer(&call, 50, &stale());
-    assert_eq!(raw.inbox.len(), 3);
-}
-
-#[test]
 fn rr1_cred_26_a_message_of_the_full_size_arrives_and_a_longer_one_ends_the_connection() {
     let mut raw = Raw::open(settings(), Peer::default(), 4);
     raw.send(&[0; 4096]);
@@ -171,24 +134,6 @@ fn rr1_cred_27_a_thousand_calls_complete_in_order_with_two_credits() {
     }
     let expected: Vec<_> = (0..500).chain(510..1000).collect();
     assert_eq!(raw.tokens(), expected);
-}
-
-#[test]
-fn rr1_cred_28_a_new_connection_begins_with_one_call() {
-    let keep = Settings {
-        keep_calls: true,
-        ..settings()
-    };
-    let mut raw = Raw::open(keep, Peer::default(), 16);
-    raw.break_off();
-    raw.reconnect();
-    for token in 0..5 {
-        raw.getattr(token);
-    }
-    assert_eq!(raw.inbox.len(), 1);
-    let call = raw.next();
-    raw.answer(&call, 2, &stale());
-    assert_eq!(raw.inbox.len(), 2);
 }
 
 #[test]

@@ -8,12 +8,12 @@ use millrace_wire::rpcrdma::Segment;
 
 use crate::chunk::{chunky, pattern, read_arguments, write_arguments};
 use crate::security::protected;
-use crate::support::{Peer, Raw, handle, message, settings, stale, success};
+use crate::support::{Peer, Raw, SHORTEST, handle, message, settings, small_sizes, stale, success};
 
-/// Settings of a client that tells no sizes: 1024 bytes inline.
+/// Settings of a client that takes 1024 bytes inline.
 fn small() -> Settings {
     Settings {
-        private_data: None,
+        private_data: small_sizes(),
         ..settings()
     }
 }
@@ -111,7 +111,7 @@ fn rr1_long_11_an_inline_reply_is_taken_though_a_reply_chunk_was_offered() {
 
 #[test]
 fn rr1_long_12_every_procedure_has_room_for_its_largest_reply() {
-    for private_data in [settings().private_data, None] {
+    for private_data in [settings().private_data, small_sizes()] {
         let mine = Settings {
             private_data,
             ..settings()
@@ -130,7 +130,7 @@ fn rr1_long_12_every_procedure_has_room_for_its_largest_reply() {
                 });
                 match room {
                     Some(room) => assert!(room >= largest, "{procedure}"),
-                    None => assert!(28 + largest <= limit, "{procedure}"),
+                    None => assert!(SHORTEST + largest <= limit, "{procedure}"),
                 }
                 raw.answer(&call, 8, &stale());
             }
@@ -142,7 +142,7 @@ fn rr1_long_12_every_procedure_has_room_for_its_largest_reply() {
 fn rr1_long_17_write_data_may_be_inside_position_zero() {
     // One segment per chunk and two pieces of data: only a copy of the whole fits.
     let mine = Settings {
-        private_data: None,
+        private_data: small_sizes(),
         segments: 1,
         identity: millrace_bench::requester::Identity::opaque(77, &[9; 400]).expect("short"),
         ..settings()
@@ -227,7 +227,7 @@ fn a_long_reply_that_was_not_offered_or_is_too_long_is_bad() {
 #[test]
 fn rr1_long_24_forms_are_tried_in_order() {
     let limits = Limits {
-        shortest: 28,
+        shortest: SHORTEST,
         send: 1024,
         receive: 1024,
         segments: 16,
@@ -235,6 +235,7 @@ fn rr1_long_24_forms_are_tried_in_order() {
         chunk_above: usize::MAX,
         long_calls: false,
         whole: false,
+        offer_results: true,
         read_chunks: true,
     };
     let form = |message, length| {
@@ -249,13 +250,13 @@ fn rr1_long_24_forms_are_tried_in_order() {
         plan(&shape, &limits).map(|plan| plan.form)
     };
     // Without data: all inline up to the limit, then long.
-    assert_eq!(form(1024 - 28, 0), Some(Form::Inline));
-    assert_eq!(form(1024 - 27, 0), Some(Form::Long));
+    assert_eq!(form(1024 - SHORTEST, 0), Some(Form::Inline));
+    assert_eq!(form(1025 - SHORTEST, 0), Some(Form::Long));
     // With data: inline with its pad, then in a chunk, then long.
-    assert_eq!(form(900, 96), Some(Form::Inline));
-    assert_eq!(form(900, 97), Some(Form::Chunked));
-    assert_eq!(form(1024 - 28 - 24, 97), Some(Form::Chunked));
-    assert_eq!(form(1024 - 28 - 23, 97), Some(Form::Long));
+    assert_eq!(form(1024 - SHORTEST - 96, 96), Some(Form::Inline));
+    assert_eq!(form(1024 - SHORTEST - 96, 97), Some(Form::Chunked));
+    assert_eq!(form(1024 - SHORTEST - 24, 97), Some(Form::Chunked));
+    assert_eq!(form(1024 - SHORTEST - 23, 97), Some(Form::Long));
 }
 
 #[test]
@@ -274,8 +275,8 @@ fn rr1_long_24_the_forms_of_reads_and_writes_around_the_thresholds() {
         }
         raw.answer(&call, 8, &stale());
     }
-    // 28 bytes of transport header, 72 of RPC header, 56 of arguments, and data to the limit.
-    assert_eq!(last, Some(4096 - 28 - 72 - 56));
+    // The transport header, 72 of RPC header, 56 of arguments, and data to the limit.
+    assert_eq!(last, Some(4096 - SHORTEST - 72 - 56));
 
     for (count, chunked) in [(3900, false), (4096, true)] {
         let room = [raw.memory(count)];

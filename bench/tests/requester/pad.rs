@@ -4,8 +4,9 @@ use millrace_bench::requester::{Call, Reply, Settings};
 use millrace_wire::nfs3::{Procedure, ReadResults};
 use millrace_wire::rpcrdma::Segment;
 
+use crate::VERSION;
 use crate::chunk::{chunky, pattern, read_arguments, read_ok, write_arguments};
-use crate::support::{Peer, Raw, bytes, message, settings, stale, success};
+use crate::support::{Peer, Raw, bytes, message, settings, small_sizes, stale, success};
 
 #[test]
 fn rr1_pad_01_rr1_pad_04_pads_are_neither_in_the_chunk_nor_inline() {
@@ -107,7 +108,7 @@ fn rr1_pad_10_room_for_the_pad_is_offered_if_wanted() {
 fn rr1_pad_13_rr1_pad_14_long_calls_contain_their_pads_counted_from_the_xid() {
     // Inline in 4096 bytes, and long in 1024: the same stream.
     let mut streams = Vec::new();
-    for private_data in [settings().private_data, None] {
+    for private_data in [settings().private_data, small_sizes()] {
         let mine = Settings {
             private_data,
             segments: 1,
@@ -143,7 +144,7 @@ fn rr1_pad_21_padded_replies_are_dropped() {
     let mut raw = Raw::open(settings(), Peer::default(), 8);
     raw.getattr(1);
     let call = raw.next();
-    let mut reply = bytes(&[call.xid, 1, 8, 2, 0, 0, 0, 0, 0]);
+    let mut reply = bytes(&[call.xid, VERSION.number(), 8, 2, 0, 0, 0, 0, 0]);
     reply.extend(success(call.xid, &stale()));
     raw.send(&reply);
     assert!(raw.done.is_empty());

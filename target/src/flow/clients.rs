@@ -2,10 +2,16 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
+use millrace_admin::config::Network;
 use millrace_admin::metrics::CoreBlock;
+
+use super::gate::Origin;
+use super::rate::{Limit, Rates};
+use crate::exports::ExportId;
 
 /// The clients of the process. Clones share them.
 #[derive(Clone, Debug)]
@@ -16,6 +22,12 @@ pub struct Clients {
 #[derive(Debug)]
 struct Inner {
     reactors: usize,
+    /// When time began, for rates.
+    origin: Origin,
+    /// Whether there is any limit at all, of a client or an export.
+    limited: AtomicBool,
+    /// Whether there is any limit of an export.
+    exports_limited: AtomicBool,
     /// Changes whenever a client comes to a reactor or leaves it.
     epoch: AtomicU64,
     table: Mutex<Table>,
@@ -26,12 +38,24 @@ struct Table {
     clients: HashMap<IpAddr, Weak<Client>>,
     /// Entries at which those whose clients have gone are swept out.
     sweep_at: usize,
+    limits: Vec<ClientLimit>,
+    exports: HashMap<ExportId, Arc<Limit>>,
+}
+
+/// A limit that each client of some networks has to itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientLimit {
+    /// Whose limit it is.
+    pub networks: Vec<Network>,
+    /// The most that each of them gets.
+    pub rates: Rates,
 }
 
 /// A client: an address, summed over its connections on all reactors.
 #[derive(Debug)]
 pub struct Client {
     address: IpAddr,
+    limit: Arc<Limit>,
     /// Connections on each reactor. Only that reactor writes.
     connections: Box<[CoreBlock<AtomicU32>]>,
 }
@@ -43,6 +67,9 @@ impl Clients {
         Self {
             inner: Arc::new(Inner {
                 reactors: reactors.max(1),
+                origin: Origin(Instant::now()),
+                limited: AtomicBool::new(false),
+                exports_limited: AtomicBool::new(false),
                 epoch: AtomicU64::new(0),
                 table: Mutex::default(),
             }),
@@ -60,12 +87,66 @@ impl Clients {
             table.sweep_at = 2 * table.clients.len() + 16;
         }
         let connections = std::iter::repeat_with(CoreBlock::default);
+        let limit = Arc::<Limit>::default();
+        limit.set(table.rates_of(address), 0);
         let client = Arc::new(Client {
             address,
+            limit,
             connections: connections.take(self.inner.reactors).collect(),
         });
         table.clients.insert(address, Arc::downgrade(&client));
         client
+    }
+
+    /// The limit of an export, over all reactors.
+    pub(super) fn export(&self, export: ExportId) -> Arc<Limit> {
+        Arc::clone(self.lock().exports.entry(export).or_default())
+    }
+
+    /// Puts other limits in place of all there are: for each client that of the first entry with a
+    /// network of its, and for each export its own. In force for calls that come from here on;
+    /// calls that wait see it once their reactor has been told ([`super::Flow::limits_changed`]).
+    pub fn set_limits(
+        &self,
+        clients: &[ClientLimit],
+        exports: impl IntoIterator<Item = (ExportId, Rates)>,
+        now: Instant,
+    ) {
+        let now = self.inner.origin.nanoseconds(now);
+        let mut table = self.lock();
+        clients.clone_into(&mut table.limits);
+        for (address, client) in &table.clients {
+            if let Some(client) = client.upgrade() {
+                client.limit.set(table.rates_of(*address), now);
+            }
+        }
+        let mut new: HashMap<ExportId, Rates> = exports.into_iter().collect();
+        for (export, limit) in &table.exports {
+            limit.set(new.remove(export).unwrap_or_default(), now);
+        }
+        for (export, rates) in new {
+            table.exports.entry(export).or_default().set(rates, now);
+        }
+        let limited = |rates: &Rates| !rates.is_unlimited();
+        let exports = table.exports.values().any(|limit| !limit.is_unlimited());
+        let clients = clients.iter().any(|entry| limited(&entry.rates));
+        let inner = &*self.inner;
+        inner.exports_limited.store(exports, Ordering::Relaxed);
+        inner.limited.store(exports || clients, Ordering::Relaxed);
+    }
+
+    /// Whether there is any limit at all.
+    pub(super) fn is_limited(&self) -> bool {
+        self.inner.limited.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is any limit of an export.
+    pub(super) fn has_limited_exports(&self) -> bool {
+        self.inner.exports_limited.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn origin(&self) -> Origin {
+        self.inner.origin
     }
 
     /// Changes whenever a client comes to a reactor or leaves it.
@@ -81,11 +162,25 @@ impl Clients {
     }
 }
 
+impl Table {
+    fn rates_of(&self, address: IpAddr) -> Rates {
+        let of = |entry: &&ClientLimit| entry.networks.iter().any(|n| n.contains(address));
+        let entry = self.limits.iter().find(of);
+        entry.map_or_else(Rates::default, |entry| entry.rates)
+    }
+}
+
 impl Client {
     /// Its address.
     #[must_use]
     pub fn address(&self) -> IpAddr {
         self.address
+    }
+
+    /// Its limit, over all reactors.
+    #[must_use]
+    pub fn limit(&self) -> &Arc<Limit> {
+        &self.limit
     }
 
     /// Reactors that it has connections on.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use millrace_admin::metrics::{Counter, Gauge};
+use millrace_wire::rpcrdma::Version;
 
 /// Why a client got less than it asked for, or later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,9 @@ impl Cause {
     }
 }
 
+/// Versions of RPC-over-RDMA.
+pub const VERSIONS: [Version; 2] = [Version::One, Version::Two];
+
 /// Flow control of one reactor.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -62,11 +66,27 @@ pub struct FlowCounters {
     pub turned_away: Counter,
     /// Connections ended because RDMA Reads made no progress.
     pub stuck_reads: Counter,
+    /// Connections by the version of their latest call.
+    versions: [Gauge; VERSIONS.len()],
     throttled: [Counter; Cause::ALL.len()],
     cuts: [Counter; Cause::ALL.len()],
 }
 
 impl FlowCounters {
+    /// Moves a connection from one version to another.
+    pub fn count_version(&self, before: Option<Version>, after: Option<Version>) {
+        for (gauge, version) in self.versions.iter().zip(VERSIONS) {
+            gauge.sub(u64::from(before == Some(version)));
+            gauge.add(u64::from(after == Some(version)));
+        }
+    }
+
+    /// Connections whose latest call was of each of [`VERSIONS`].
+    #[must_use]
+    pub fn versions(&self) -> [u64; VERSIONS.len()] {
+        [0, 1].map(|at| self.versions[at].get())
+    }
+
     /// Counts time that calls or replies had to wait, for a cause.
     pub fn add_throttled(&self, cause: Cause, time: Duration) {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

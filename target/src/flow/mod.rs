@@ -6,14 +6,23 @@
 //!   and wherever they are. [`Flow`] is one reactor's: it divides the reactor's memory for receives
 //!   among the clients that are active there ([`Tenant`]).
 //!
-//! A call looks nothing up, takes no lock and allocates nothing here. The table of the process is
+//! * Limits are [`rate::Limit`]s that all reactors share; calls of who is limited wait at a gate before
+//!   they are executed, and the policy grants such a client what its rate can use.
+//!
+//! A call of who is not limited looks nothing up, takes no lock and allocates nothing here. The table of the process is
 //! locked when a connection comes and when limits change.
 
 mod clients;
 mod counters;
+mod gate;
 pub mod policy;
+mod queue;
+pub mod rate;
+mod tenant;
 mod tenants;
 
-pub use clients::{Client, Clients};
-pub use counters::{Cause, FlowCounters};
-pub use tenants::{Flow, Tenant};
+pub use clients::{Client, ClientLimit, Clients};
+pub use counters::{Cause, FlowCounters, VERSIONS};
+pub use tenant::{Held, Tenant};
+pub use tenants::Flow;
+pub(crate) use tenants::TASKS;

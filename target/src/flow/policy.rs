@@ -67,8 +67,8 @@ pub struct Inputs {
     pub most: u32,
     /// Receives that the connection may have of its client's share of the reactor's memory.
     pub share: u32,
-    /// Calls that the client's rate can use, where a limit slows it down.
-    pub window: Option<u32>,
+    /// Calls that the client's rate can use, where a limit slows it down, and whose limit.
+    pub window: Option<(u32, Cause)>,
     /// The reactor's memory.
     pub pressure: Pressure,
     /// What the latest [`Grant`] of this connection left, [`u32::MAX`] at first.
@@ -107,7 +107,7 @@ pub fn decide(inputs: &Inputs) -> Decision {
     let limit = inputs.wish.min(inputs.most).max(1);
     let bounds = [
         (inputs.share.saturating_sub(SPARE_RECEIVES), Cause::Share),
-        (inputs.window.unwrap_or(u32::MAX), Cause::ClientLimit),
+        inputs.window.unwrap_or((u32::MAX, Cause::ClientLimit)),
         (inputs.pressure.most(limit), Cause::PoolPressure),
     ];
     let (mut bound, mut cause) = (u32::MAX, None);

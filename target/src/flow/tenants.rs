@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use millrace_mempool::{Class, Pool, PoolGauges};
 use millrace_reactor::Clock;
 
-use super::policy::{self, Claim, FIRST_RECEIVES, Pressure, WEIGHT};
-use super::{Client, Clients, FlowCounters};
+use super::gate::Gate;
+use super::policy::{self, Claim, FIRST_RECEIVES, Pressure};
+use super::{Cause, Clients, FlowCounters, Held, Tenant};
+use crate::exports::ExportId;
 
 /// Receives may take half of the buffers of their class; replies and newcomers have the other.
 const RECEIVES_PART: u64 = 2;
@@ -21,6 +23,9 @@ const ACTIVE_FOR: Duration = Duration::from_secs(1);
 
 /// Time between two looks at who is active.
 const RECOUNT_AFTER: Duration = Duration::from_millis(100);
+
+/// Calls of one reactor that are served side by side; more wait in order of arrival.
+pub(crate) const TASKS: usize = 1024;
 
 /// A client without connections is remembered for this long, so that coming back is no way around
 /// its limit.
@@ -41,33 +46,20 @@ struct Inner {
     receive_class: Class,
     counters: Arc<FlowCounters>,
     tenants: RefCell<HashMap<IpAddr, Rc<Tenant>>>,
+    exports: RefCell<HashMap<ExportId, Rc<Gate>>>,
     claims: RefCell<Vec<Claim>>,
     /// Clients that are active.
     active: Cell<u32>,
+    /// Buffers that the calls of one client may hold while they wait for it.
+    holds: Cell<u32>,
+    /// Calls of one client that may be served side by side.
+    tasks: Cell<u32>,
     /// Buffers of the receive class that there are and that could be.
     total: Cell<u64>,
     /// Somebody came, left or became active since the last count.
     stale: Cell<bool>,
     epoch: Cell<u64>,
     counted: Cell<Option<Instant>>,
-}
-
-/// A client on one reactor.
-pub struct Tenant {
-    client: Arc<Client>,
-    connections: Cell<u32>,
-    /// Receives that its connections hold.
-    held: Cell<u32>,
-    /// Receives that its connections wish for.
-    demand: Cell<u32>,
-    /// Its calls that are not answered yet.
-    in_service: Cell<u32>,
-    active: Cell<bool>,
-    used: Cell<Instant>,
-    /// Receives that it may hold.
-    share: Cell<u32>,
-    /// Receives that each of its connections may hold.
-    connection_share: Cell<u32>,
 }
 
 impl Flow {
@@ -91,8 +83,11 @@ impl Flow {
                 receive_class,
                 counters: Arc::default(),
                 tenants: RefCell::default(),
+                exports: RefCell::default(),
                 claims: RefCell::default(),
                 active: Cell::new(0),
+                holds: Cell::new(1),
+                tasks: Cell::new(1),
                 total: Cell::new(pool.attainable(receive_class)),
                 stale: Cell::new(true),
                 epoch: Cell::new(0),
@@ -113,17 +108,8 @@ impl Flow {
         let inner = &*self.inner;
         let mut tenants = inner.tenants.borrow_mut();
         let tenant = tenants.entry(address).or_insert_with(|| {
-            Rc::new(Tenant {
-                client: inner.clients.client(address),
-                connections: Cell::new(0),
-                held: Cell::new(0),
-                demand: Cell::new(0),
-                in_service: Cell::new(0),
-                active: Cell::new(false),
-                used: Cell::new(inner.clock.now()),
-                share: Cell::new(FIRST_RECEIVES),
-                connection_share: Cell::new(FIRST_RECEIVES),
-            })
+            let client = inner.clients.client(address);
+            Rc::new(Tenant::new(client, inner.clock.now()))
         });
         Rc::clone(tenant)
     }
@@ -194,6 +180,88 @@ impl Flow {
         }
     }
 
+    /// Whether any call may have to wait at a gate.
+    #[must_use]
+    pub fn has_limits(&self) -> bool {
+        self.inner.clients.is_limited()
+    }
+
+    /// Whether any export has a limit.
+    #[must_use]
+    pub fn has_limited_exports(&self) -> bool {
+        self.inner.clients.has_limited_exports()
+    }
+
+    /// Waits until the limits of a client and of an export let a call begin that moves `bytes`.
+    pub async fn pass(&self, address: IpAddr, export: Option<ExportId>, bytes: u64) {
+        let tenant = self.tenant(address);
+        tenant.used.set(self.inner.clock.now());
+        if !tenant.gate.is_open() {
+            self.through(&tenant, &tenant.gate, bytes, Cause::ClientLimit)
+                .await;
+        }
+        if let Some(export) = export {
+            let gate = self.export(export);
+            if !gate.is_open() {
+                self.through(&tenant, &gate, bytes, Cause::ExportLimit)
+                    .await;
+            }
+        }
+    }
+
+    async fn through(&self, tenant: &Tenant, gate: &Gate, bytes: u64, cause: Cause) {
+        let inner = &*self.inner;
+        let sharers = match cause {
+            // Each of its connections is told of the same calls that wait.
+            Cause::ExportLimit => inner.active.get().max(1),
+            _ => tenant.client.reactors().max(1),
+        };
+        tenant.window.set((gate.window(bytes) / sharers).max(1));
+        tenant.window_cause.set(cause);
+        let since = inner.clock.now();
+        let (clock, origin) = (&inner.clock, inner.clients.origin());
+        gate.pass(clock, origin, bytes, &tenant.waiting).await;
+        let waited = inner.clock.now().saturating_duration_since(since);
+        inner.counters.add_throttled(cause, waited);
+    }
+
+    fn export(&self, export: ExportId) -> Rc<Gate> {
+        let mut exports = self.inner.exports.borrow_mut();
+        let gate = exports
+            .entry(export)
+            .or_insert_with(|| Rc::new(Gate::new(self.inner.clients.export(export))));
+        Rc::clone(gate)
+    }
+
+    /// Lets calls that wait see that limits have changed ([`Clients::set_limits`]).
+    pub fn limits_changed(&self) {
+        for tenant in self.inner.tenants.borrow().values() {
+            tenant.gate.changed();
+        }
+        for gate in self.inner.exports.borrow().values() {
+            gate.changed();
+        }
+    }
+
+    /// Lets a call hold a buffer for data of its client while it waits for it, after others of that
+    /// client that hold all that it may have.
+    pub async fn hold(&self, tenant: &Rc<Tenant>) -> Held {
+        self.recount();
+        if !tenant.may_hold(self.inner.holds.get()) {
+            let since = self.inner.clock.now();
+            tenant.wait_to_hold(&self.inner.holds).await;
+            let waited = self.inner.clock.now().saturating_duration_since(since);
+            self.inner.counters.add_throttled(Cause::Share, waited);
+        }
+        Held::new(tenant)
+    }
+
+    /// Whether one more call of this client may be served beside those that are.
+    #[must_use]
+    pub fn may_serve(&self, tenant: &Tenant) -> bool {
+        tenant.serving.get() < self.inner.tasks.get()
+    }
+
     /// Counts again who is active, if that may have changed.
     fn recount(&self) {
         let inner = &*self.inner;
@@ -235,56 +303,23 @@ impl Flow {
             } else {
                 idle += tenant.held.get();
             }
-            here || tenant.held.get() > 0 || unused < REMEMBERED_FOR
+            here || tenant.held.get() > 0 || tenant.waiting.get() > 0 || unused < REMEMBERED_FOR
         });
         inner.counters.clients.set(present);
         inner
             .active
             .set(u32::try_from(claims.len()).unwrap_or(u32::MAX));
+        // As with receives, one share is left for who comes next.
+        let shares = claims.len() as u64 + 1;
+        let part = |all: u64| u32::try_from(all / shares).unwrap_or(u32::MAX).max(1);
+        inner.holds.set(part(inner.pool.attainable(Class::Medium)));
+        inner.tasks.set(part(TASKS as u64));
         let level = policy::level(budget.saturating_sub(idle), &claims);
         for tenant in tenants.values() {
             let share = tenant.claim().at(level).max(FIRST_RECEIVES);
             tenant.share.set(share);
             let each = share / tenant.connections.get().max(1);
             tenant.connection_share.set(each.max(FIRST_RECEIVES));
-        }
-    }
-}
-
-impl Tenant {
-    /// The client.
-    #[must_use]
-    pub fn client(&self) -> &Arc<Client> {
-        &self.client
-    }
-
-    /// Receives that its connections hold on this reactor.
-    #[must_use]
-    pub fn held(&self) -> u32 {
-        self.held.get()
-    }
-
-    /// Receives that it may hold on this reactor, as counted last.
-    #[must_use]
-    pub fn share(&self) -> u32 {
-        self.share.get()
-    }
-
-    /// Notes receives taken or given back.
-    pub(crate) fn note_held(&self, before: u32, after: u32) {
-        self.held.set(self.held.get() + after - before);
-    }
-
-    /// Notes a change of what one of its connections wishes for.
-    pub(crate) fn note_demand(&self, before: u32, after: u32) {
-        self.demand.set(self.demand.get() + after - before);
-    }
-
-    fn claim(&self) -> Claim {
-        Claim {
-            held: self.held.get(),
-            demand: self.demand.get(),
-            weight: WEIGHT / self.client.reactors().clamp(1, WEIGHT),
         }
     }
 }

@@ -12,8 +12,10 @@ use millrace_wire::rpcrdma::{
 };
 use millrace_wire::xdr::{Encoder, pad};
 
+use super::ccp::Agreed;
 use super::connection::Connection;
 use super::pull::remote;
+use super::settings::Inline;
 use super::shared::Shared;
 use crate::call::{Broken, BulkResult, Limits, ReplyParts, another};
 
@@ -85,10 +87,13 @@ pub struct Prepared {
     pub(super) long: bool,
     /// Number of the exposure that the client is to fetch.
     pub(super) exposed: Option<u64>,
+    /// Limits that hold for all that comes behind it.
+    pub(super) agreed: Option<Agreed>,
 }
 
 /// Plans a reply: bulk data to the first write chunk, if there is one, else into the message; the
-/// message inline if it fits, else into the reply chunk (RFC 5666 section 5.2).
+/// message inline if it fits, else into the reply chunk (RFC 5666 section 5.2). `inline` are the
+/// limits that the call began with.
 ///
 /// # Errors
 /// The parts, when the message fits nowhere.
@@ -98,6 +103,7 @@ pub async fn prepare<S>(
     header: &Header<'_>,
     lists: &Lists<'_>,
     connection: &Rc<Connection>,
+    inline: Inline,
 ) -> Result<Prepared, ReplyParts> {
     let xid = header.words.xid;
     let (headroom, end) = (parts.message.start, parts.message.end);
@@ -109,7 +115,7 @@ pub async fn prepare<S>(
     };
     let pad = within.map_or(0, |bulk| pad(bulk.length));
     let length = parts.message.len() + within.map_or(0, |bulk| bulk.length + pad);
-    let long = headroom + length > connection.inline().limit(header.version);
+    let long = headroom + length > inline.limit(header.version);
     let reply_room = lists.reply.map_or(0, |chunk| chunk.total());
     let chunk_room = chunk.map_or(0, |chunk| chunk.total());
     if (long && length as u64 > reply_room)
@@ -186,6 +192,7 @@ pub async fn prepare<S>(
         invalidate,
         long,
         exposed: None,
+        agreed: None,
     })
 }
 
@@ -218,6 +225,9 @@ impl Prepared {
         let posted = connection.post(shared, &mut self.chain).await;
         if let (Ok(()), Some(number)) = (posted, self.exposed) {
             connection.exposures.sent(shared, connection, number);
+        }
+        if let (Ok(()), Some(agreed)) = (posted, &self.agreed) {
+            connection.agree(agreed);
         }
         shared.recycle_chain(self.chain);
         shared.recycle_slices(self.send);

@@ -28,6 +28,7 @@ use super::Connection;
 use super::answer::{Prepared, common_key};
 use super::exposures::{self, Refused, SEGMENTS_MAX, Segments};
 use super::pull::remote;
+use super::settings::Inline;
 use super::shared::Shared;
 use crate::call::{BulkResult, Limits, ReplyParts, another};
 
@@ -163,6 +164,7 @@ pub async fn prepare<S>(
     xid: u32,
     lists: &Lists<'_>,
     connection: &Rc<Connection>,
+    inline: Inline,
 ) -> Option<Prepared> {
     let chunk = lists.writes.iter().next().filter(|chunk| !chunk.is_empty());
     let fits = |bulk: &BulkResult| chunk.is_some_and(|c| bulk.length as u64 <= c.total());
@@ -174,7 +176,7 @@ pub async fn prepare<S>(
         class = class.max(gather(&shared.pool, &mut parts.slices).await?);
     }
     let (message, slices) = (parts.message.clone(), parts.slices.len());
-    let send = connection.inline().limit(Version::One);
+    let send = inline.limit(Version::One);
     let plan = Plan::new(lists, within, message.len(), slices, send)?;
 
     // The header stands in a buffer of its own, so that it is not exposed, nor held for long.
@@ -229,6 +231,7 @@ pub async fn prepare<S>(
         invalidate: invalidate.then(|| common_key(lists)).flatten(),
         long: plan.whole,
         exposed: Some(number),
+        agreed: None,
     })
 }
 

@@ -8,19 +8,21 @@ use std::time::Instant;
 use millrace_mempool::{Buffer, Class};
 use millrace_reactor::fabric::{
     Access, ConnectParameters, ExposeError, Exposure, Key, PostError, Provider, QueuePairId,
-    QueuePairLimits, Revoked, Slices, WorkError, WorkRequest,
+    QueuePairLimits, ReadDepths, Revoked, Slices, WorkError, WorkRequest,
 };
 use millrace_wire::rpcrdma::Version;
 
 use super::ConnectionCounters;
+use super::ccp::{Agreed, Placement};
 use super::exposures::{Exposures, Refused};
 use super::line::{Line, Place};
+use super::reading::Reading;
 use super::receives::Account;
 use super::reverse::Reverse;
 use super::settings::{Inline, private_data};
 use super::shared::{Outcome, Shared};
 use crate::call::{Broken, Peer, TransportKind};
-use crate::flow::policy;
+use crate::flow::{Cause, policy};
 
 /// A provider, shared by the connections that it carries.
 pub type Fabric = Rc<RefCell<Box<dyn Provider>>>;
@@ -43,13 +45,19 @@ pub struct Connection {
     pub provider: usize,
     queue_pair: QueuePairId,
     peer: Peer,
-    inline: Inline,
+    inline: Cell<Inline>,
+    /// RDMA Reads at once, the client's and ours.
+    depths: Cell<ReadDepths>,
+    /// Where receives begin in their buffers.
+    placement: Cell<Placement>,
     /// Whether the provider can invalidate keys of the client's.
     invalidates: bool,
     version: Cell<Option<Version>>,
     since: Instant,
     /// Its receives and credits.
     pub(super) account: Account,
+    /// RDMA Reads under way.
+    pub(super) reading: Reading,
     broken: Cell<bool>,
     /// Kept so that a reply can always be sent, however empty the pool (conformance row
     /// RR1-CRED-11).
@@ -89,11 +97,14 @@ impl Connection {
             provider,
             queue_pair,
             peer,
-            inline: Inline::of_peer(request.private_data, &settings),
+            inline: Cell::new(Inline::of_peer(request.private_data, &settings)),
+            depths: Cell::default(),
+            placement: Cell::default(),
             invalidates: fabric.borrow().remote_invalidation(),
             version: Cell::new(None),
             since: now,
             account: Account::new(tenant, settings.receive_class()),
+            reading: Reading::new(now),
             broken: Cell::new(false),
             reply_reserve: RefCell::new(shared.keep(Class::Control)),
             send_depth: limits.send_depth as usize,
@@ -130,10 +141,39 @@ impl Connection {
         self.peer
     }
 
-    /// What private data settled.
+    /// What private data settled, or the configuration protocol later.
     #[must_use]
     pub fn inline(&self) -> Inline {
-        self.inline
+        self.inline.get()
+    }
+
+    /// RDMA Reads at once, the client's and ours.
+    pub(super) fn depths(&self) -> ReadDepths {
+        self.depths.get()
+    }
+
+    /// Notes the read depths of the connection, which now stands.
+    pub(super) fn established(&self, depths: ReadDepths) {
+        self.depths.set(depths);
+    }
+
+    /// Takes up what the configuration protocol agreed on, for all that begins from now on.
+    pub(super) fn agree(&self, agreed: &Agreed) {
+        self.inline.set(Inline {
+            send: agreed.send,
+            ..self.inline.get()
+        });
+        self.placement.set(agreed.placement);
+        let mut fabric = self.fabric.borrow_mut();
+        fabric.limit_reads(self.queue_pair, agreed.reads);
+        drop(fabric);
+        tracing::debug!(
+            client = %self.peer.address,
+            inline_send = agreed.send,
+            alignment = agreed.placement.alignment,
+            reads = agreed.reads,
+            "client has set limits"
+        );
     }
 
     /// The version of the latest call (RFC 8167 section 5.1), once there was one.
@@ -143,8 +183,11 @@ impl Connection {
     }
 
     /// Notes the version of a call.
-    pub(super) fn spoke(&self, version: Version) {
-        self.version.set(Some(version));
+    pub(super) fn spoke<S>(&self, shared: &Shared<S>, version: Version) {
+        if self.version.get() != Some(version) && !self.is_broken() {
+            let counters = shared.flow.counters();
+            counters.count_version(self.version.replace(Some(version)), Some(version));
+        }
     }
 
     /// Whether replies can invalidate keys of the client's, where the client agrees.
@@ -185,6 +228,8 @@ impl Connection {
     pub fn disconnected<S>(&self, shared: &Shared<S>) {
         self.broken.set(true);
         self.account.close(shared);
+        let counters = shared.flow.counters();
+        counters.count_version(self.version.get(), None);
         self.reply_reserve.borrow_mut().take();
         self.line.end(&shared.completions);
         self.reverse.end(shared);
@@ -215,7 +260,12 @@ impl Connection {
         }
         self.counters.buffer_waits.add(1);
         shared.counters.buffer_waits.add(1);
-        shared.pool.acquire(Class::Control).await
+        let since = shared.clock.now();
+        let buffer = shared.pool.acquire(Class::Control).await;
+        let waited = shared.clock.now().saturating_duration_since(since);
+        let counters = shared.flow.counters();
+        counters.add_throttled(Cause::PoolPressure, waited);
+        buffer
     }
 
     /// Posts a chain, waiting in line for room in the send queue. A chain longer than the queue
@@ -298,7 +348,8 @@ impl Connection {
     }
 
     /// Hands a receive to the provider; whether it took it.
-    pub(super) fn push_receive(&self, buffer: Buffer) -> bool {
+    pub(super) fn push_receive(&self, mut buffer: Buffer) -> bool {
+        buffer.indent(self.placement.get().indent);
         let mut fabric = self.fabric.borrow_mut();
         fabric.post_receive(self.queue_pair, buffer).is_ok()
     }

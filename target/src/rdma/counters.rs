@@ -1,6 +1,7 @@
 //! What a connection has done, for status and metrics. One reactor writes, others may read.
 
 use millrace_admin::metrics::Counter;
+use millrace_wire::rpcrdma::{Refusal, Version};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
@@ -23,13 +24,16 @@ counters! {
     calls_long,
     /// Version errors sent.
     errors_version,
-    /// Errors sent for headers and chunks that cannot be used (ERR_CHUNK, RDMA2_ERR_BAD_XDR).
+    /// All other errors of version one sent (ERR_CHUNK).
     errors_chunk,
-    /// Errors sent for replies without room (ERR_CHUNK, RDMA2_ERR_CANT_REPLY).
-    errors_reply,
-    /// Errors sent for message types and optional operations that are not known (ERR_CHUNK,
-    /// RDMA2_ERR_INVAL_PROC, RDMA2_ERR_INVAL_OPTION).
-    errors_kind,
+    /// Errors sent for headers and chunks that cannot be used (RDMA2_ERR_BAD_XDR).
+    errors_bad_xdr,
+    /// Errors sent for replies without room (RDMA2_ERR_CANT_REPLY).
+    errors_cannot_reply,
+    /// Errors sent for message types that are not known (RDMA2_ERR_INVAL_PROC).
+    errors_invalid_procedure,
+    /// Errors sent for optional operations that are not known (RDMA2_ERR_INVAL_OPTION).
+    errors_invalid_option,
     /// Messages of extensions taken (RDMA2_OPTIONAL).
     optional,
     /// Calls sent to clients.
@@ -66,4 +70,33 @@ counters! {
     dones,
     /// RDMA_DONE messages that nothing awaited.
     dones_stray,
+}
+
+impl ConnectionCounters {
+    /// Counts an error that is sent in answer to a message of this version.
+    pub fn count_error(&self, refusal: Refusal, version: u32) {
+        let two = version == Version::Two.number();
+        let counter = match refusal {
+            Refusal::Version => &self.errors_version,
+            _ if !two => &self.errors_chunk,
+            Refusal::Header(_) => &self.errors_bad_xdr,
+            Refusal::CannotReply { .. } => &self.errors_cannot_reply,
+            Refusal::Procedure => &self.errors_invalid_procedure,
+            Refusal::Option => &self.errors_invalid_option,
+        };
+        counter.add(1);
+    }
+
+    /// Errors sent, by code.
+    #[must_use]
+    pub fn errors(&self) -> [(&'static str, u64); 6] {
+        [
+            ("version", self.errors_version.get()),
+            ("chunk", self.errors_chunk.get()),
+            ("bad_xdr", self.errors_bad_xdr.get()),
+            ("cannot_reply", self.errors_cannot_reply.get()),
+            ("invalid_procedure", self.errors_invalid_procedure.get()),
+            ("invalid_option", self.errors_invalid_option.get()),
+        ]
+    }
 }

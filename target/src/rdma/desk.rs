@@ -59,7 +59,9 @@ impl Desk {
             }
             if !listed {
                 listed = true;
-                self.serving.take();
+                if let Some(connection) = self.serving.take() {
+                    connection.tenant().end();
+                }
                 shared.idle.borrow_mut().push(Rc::clone(self));
             }
             Poll::Pending

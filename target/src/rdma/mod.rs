@@ -6,8 +6,10 @@
 //! (`pull`), and the reply leaves by RDMA Writes and one Send (`answer`).
 
 mod answer;
+mod backlog;
 mod binding;
 mod budget;
+mod ccp;
 mod classic;
 mod connection;
 mod counters;
@@ -18,6 +20,7 @@ mod message;
 pub mod options;
 mod poison;
 mod pull;
+mod reading;
 mod receives;
 mod request;
 mod responder;
@@ -27,6 +30,7 @@ mod shared;
 mod shortage;
 
 pub use budget::{ExposureBudget, ExposureLimits};
+pub use ccp::Ccp;
 pub use connection::{Connection, Fabric, Request};
 pub use counters::ConnectionCounters;
 pub use desk::{Arrived, Desk};

@@ -8,6 +8,7 @@ use millrace_reactor::fabric::chain::{self, Direction, RemoteSegment};
 use millrace_reactor::fabric::{Key, RemoteAddress, WorkError};
 use millrace_wire::rpcrdma::{ReadChunk, Segment};
 
+use super::reading::Read;
 use super::{Connection, Shared};
 use crate::call::{Broken, Bulk};
 
@@ -55,6 +56,11 @@ impl<'a, S> Puller<'a, S> {
         self.refused.get()
     }
 
+    /// Whom it fetches from.
+    pub fn connection(&self) -> &'a Rc<Connection> {
+        self.connection
+    }
+
     /// Fills `sinks` from a chunk's byte `skip` on.
     pub async fn fetch(
         &self,
@@ -65,7 +71,9 @@ impl<'a, S> Puller<'a, S> {
         let mut chain = self.shared.chain();
         let segments = chain::skip(chunk.segments().map(remote), skip);
         let bytes = chain::transfer(Direction::FromPeer, sinks, segments, &mut chain);
+        let read = Read::begin(self.shared, self.connection);
         let outcome = self.connection.post_and_wait(self.shared, &mut chain).await;
+        drop(read);
         self.shared.recycle_chain(chain);
         match outcome {
             Ok(_) => {

@@ -166,7 +166,7 @@ impl Connection {
             wish: account.wish.get(),
             most: shared.settings.get().credits,
             share: shared.flow.share(&account.tenant),
-            window: None,
+            window: account.tenant.window(),
             pressure: shared.flow.pressure(),
             ceiling: account.ceiling.get(),
             owed: account.in_service.get() - 1,
@@ -213,6 +213,11 @@ impl Connection {
             }
             account.tenant.note_held(0, 1);
         }
+    }
+
+    /// The class of buffers that its receives come from.
+    pub(super) fn receive_class(&self) -> Class {
+        self.account.class
     }
 
     /// Receives kept beyond those that the grant asks for: for RDMA_DONE, and for replies to calls

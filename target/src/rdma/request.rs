@@ -14,7 +14,7 @@ use super::desk::{Arrived, Desk};
 use super::message::{self, Failed};
 use super::options::{Options, Taken};
 use super::pull::Puller;
-use super::{Connection, ConnectionCounters, Shared, answer, classic, shortage};
+use super::{Connection, ConnectionCounters, Shared, answer, ccp, classic, shortage};
 use crate::call::{Answer, Broken, Call, Reply, Serve, Shortage};
 
 /// Serves the messages that are put on a desk, one after the other, for ever.
@@ -47,7 +47,7 @@ async fn request<S: Serve>(shared: &Shared<S>, message: Arrived) {
     match header.body {
         Body::Message { .. } | Body::NoMessage { .. } if header.direction() != reply => {
             count(shared, connection, |counters| counters.calls.add(1));
-            connection.spoke(header.version);
+            connection.spoke(shared, header.version);
             let served = serve(shared, connection, &header, arrived).await;
             finish(shared, connection, receive, words, served).await;
         }
@@ -114,7 +114,8 @@ async fn serve<S: Serve>(
     let lists = header.lists();
     // Before anything else is held, so that calls never wait for each other.
     let buffer = connection.reply_buffer(shared).await;
-    let send = connection.inline().limit(header.version);
+    let inline = connection.inline();
+    let send = inline.limit(header.version);
     let mut limits = answer::limits(header.version, &lists, send);
     // Version two has no RDMA_DONE.
     let classic = connection.exposures.is_on() && header.version == Version::One;
@@ -185,25 +186,37 @@ async fn serve<S: Serve>(
         bulk,
         padding,
     };
-    let answer = shared.programs.serve(call, &mut puller, &mut reply).await;
+    let (answer, agreed) = match ccp::serve(shared, connection, header.version, &call, &mut reply) {
+        Some(configured) => configured,
+        None => {
+            let answer = shared.programs.serve(call, &mut puller, &mut reply).await;
+            (answer, None)
+        }
+    };
     let parts = reply.into_parts();
     Ok(match answer {
-        Answer::Send => match answer::prepare(shared, parts, header, &lists, connection).await {
-            Ok(prepared) => Served::Reply(prepared),
-            Err(parts) if classic => {
-                let prepared = classic::prepare(shared, parts, xid, &lists, connection).await;
-                prepared.map_or(UNUSABLE, Served::Reply)
+        Answer::Send => {
+            match answer::prepare(shared, parts, header, &lists, connection, inline).await {
+                Ok(mut prepared) => {
+                    prepared.agreed = agreed;
+                    Served::Reply(prepared)
+                }
+                Err(parts) if classic => {
+                    let prepared =
+                        classic::prepare(shared, parts, xid, &lists, connection, inline).await;
+                    prepared.map_or(UNUSABLE, Served::Reply)
+                }
+                Err(parts) => {
+                    let shortage = Shortage {
+                        processed: true,
+                        message: parts.message.len(),
+                        bulk: parts.bulk.map_or(0, |bulk| bulk.length),
+                    };
+                    shared.recycle_slices(parts.slices);
+                    no_room(&lists, shortage)
+                }
             }
-            Err(parts) => {
-                let shortage = Shortage {
-                    processed: true,
-                    message: parts.message.len(),
-                    bulk: parts.bulk.map_or(0, |bulk| bulk.length),
-                };
-                shared.recycle_slices(parts.slices);
-                no_room(&lists, shortage)
-            }
-        },
+        }
         Answer::Broken if puller.is_refused() => UNUSABLE,
         Answer::Broken => return Err(Broken),
         Answer::Silent => {
@@ -308,11 +321,8 @@ async fn refuse<S>(
     let Some(length) = answer::encode_refusal(refusal, &words, versions, &mut buffer) else {
         return connection.settle_unanswered(shared, receive);
     };
-    count(shared, connection, |counters| match refusal {
-        Refusal::Version => counters.errors_version.add(1),
-        Refusal::Header(_) => counters.errors_chunk.add(1),
-        Refusal::CannotReply { .. } => counters.errors_reply.add(1),
-        Refusal::Procedure | Refusal::Option => counters.errors_kind.add(1),
+    count(shared, connection, |counters| {
+        counters.count_error(refusal, words.version);
     });
     let credits = connection.settle(shared, receive, words.credits).await;
     // If the connection broke there is nobody left to answer.

@@ -1,6 +1,5 @@
 //! What answers: the providers of one reactor, their connections and the calls in service.
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::os::fd::RawFd;
 use std::rc::Rc;
@@ -13,10 +12,9 @@ use millrace_reactor::fabric::{
 };
 use millrace_reactor::task::{Ended, TaskSet};
 
+use super::backlog::Backlog;
 use super::{Arrived, Connection, Desk, Fabric, Request, Shared, answer, exposures};
-
-/// Calls of one reactor that are served side by side; more wait in order of arrival.
-const TASKS: usize = 1024;
+use crate::flow::{Cause, TASKS};
 
 /// Events taken from a provider in one go.
 const EVENTS: usize = 256;
@@ -72,7 +70,7 @@ pub struct Responder<S, F: Future<Output = ()>, M> {
     tasks: TaskSet<F>,
     /// The desk of each task, by its index.
     desks: Vec<Option<Rc<Desk>>>,
-    backlog: VecDeque<Arrived>,
+    backlog: Backlog,
     events: Vec<Event>,
     ended: Vec<Ended<()>>,
     /// No calls and no connections are taken any more.
@@ -98,7 +96,7 @@ where
             work,
             tasks: TaskSet::new(TASKS, alarm),
             desks: vec![None; TASKS],
-            backlog: VecDeque::new(),
+            backlog: Backlog::default(),
             events: Vec::with_capacity(EVENTS),
             ended: Vec::with_capacity(TASKS),
             refuses: false,
@@ -114,6 +112,7 @@ where
     /// `incoming`, with the index of their provider. Returns the amount of work done.
     pub fn poll(&mut self, now: Instant, mut incoming: impl FnMut(usize, Incoming)) -> usize {
         let mut work = self.shared.clock.turn(now) + exposures::expire(&self.shared, now);
+        work += self.close_stuck(now);
         for index in 0..self.fabrics.len() {
             let mut events = std::mem::take(&mut self.events);
             work += self.fabrics[index]
@@ -136,6 +135,25 @@ where
             self.events = events;
         }
         work
+    }
+
+    /// Ends the connections whose RDMA Reads make no progress. Returns how many.
+    fn close_stuck(&mut self, now: Instant) -> usize {
+        if !self.shared.reading.is_due(now) {
+            return 0;
+        }
+        let mut stuck = 0;
+        for connection in self.connections().filter(|c| c.reading.is_stuck(now)) {
+            tracing::warn!(
+                client = %connection.peer().address,
+                port = connection.peer().port,
+                "connection closed: its RDMA Reads make no progress"
+            );
+            connection.close(true);
+            stuck += 1;
+        }
+        self.shared.flow.counters().stuck_reads.add(stuck as u64);
+        stuck
     }
 
     fn received(
@@ -219,6 +237,7 @@ where
                 queue_pair, depths, ..
             } => {
                 if let Some(connection) = self.fabrics[fabric].connection(queue_pair) {
+                    connection.established(depths);
                     let inline = connection.inline();
                     tracing::info!(
                         client = %connection.peer().address,
@@ -255,10 +274,16 @@ where
         }
     }
 
-    /// Gives a call to a task, or lets it wait in line.
+    /// Gives a call to a task, or lets it wait in its client's line: for a task, or until fewer of
+    /// the client's calls have one.
     fn start(&mut self, call: Arrived) {
-        if let Some(call) = self.give(call) {
-            self.backlog.push_back(call);
+        let tenant = call.connection.tenant();
+        let may = self.shared.flow.may_serve(tenant)
+            && (self.backlog.is_empty() || !self.backlog.holds(tenant));
+        if !may {
+            self.backlog.push(call);
+        } else if let Some(call) = self.give(call) {
+            self.backlog.push(call);
         }
     }
 
@@ -272,6 +297,7 @@ where
             None if self.tasks.len() == self.tasks.capacity() => return Some(call),
             None => self.hire(),
         };
+        call.connection.tenant().begin();
         desk.put(call);
         if let Some(task) = desk.task.get() {
             self.tasks.run_one(task, &mut self.ended);
@@ -300,6 +326,7 @@ where
                     client = %connection.peer().address,
                     "a request panicked; its connection is closed"
                 );
+                connection.tenant().end();
                 connection.close(true);
             }
         }
@@ -309,14 +336,24 @@ where
     pub fn run(&mut self) -> usize {
         let work = self.tasks.run(&mut self.ended);
         self.bury();
-        while let Some(call) = self.backlog.pop_front() {
-            if let Some(call) = self.give(call) {
-                self.backlog.push_front(call);
-                break;
-            }
+        if !self.backlog.is_empty() {
+            self.take_from_backlog();
         }
         self.shared.wake_senders();
         work
+    }
+
+    fn take_from_backlog(&mut self) {
+        let shared = Rc::clone(&self.shared);
+        while let Some(call) = self.backlog.pop(|tenant| shared.flow.may_serve(tenant)) {
+            let waited = shared.clock.now().saturating_duration_since(call.arrived);
+            if let Some(call) = self.give(call) {
+                self.backlog.put_back(call);
+                break;
+            }
+            let counters = shared.flow.counters();
+            counters.add_throttled(Cause::Share, waited);
+        }
     }
 
     /// Sends what was posted. Returns the amount of work done.
@@ -383,6 +420,7 @@ where
             .filter_map(|slot| slot.fabric.borrow().next_deadline())
             .chain(self.shared.clock.next_deadline())
             .chain(self.shared.exposed.next_deadline())
+            .chain(self.shared.reading.next_deadline())
             .min()
     }
 }

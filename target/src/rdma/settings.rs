@@ -6,6 +6,7 @@ use millrace_wire::private_data;
 use millrace_wire::rpcrdma::{MIN_INLINE, Rules, Version, Versions};
 
 use super::budget::ExposureLimits;
+use super::ccp::Ccp;
 
 /// Settings of the responder, the same for all connections of a reactor.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +19,8 @@ pub struct Settings {
     pub rules: Rules,
     /// Bounds of replies with read chunks, for connections that have them.
     pub exposures: ExposureLimits,
+    /// The connection configuration protocol, where it is served.
+    pub ccp: Option<Ccp>,
 }
 
 impl Settings {
@@ -38,6 +41,7 @@ impl Settings {
             credits: credits.max(1),
             rules,
             exposures: ExposureLimits::default(),
+            ccp: None,
         }
     }
 
@@ -45,6 +49,13 @@ impl Settings {
     #[must_use]
     pub fn serving(mut self, versions: Versions) -> Self {
         self.rules.versions = versions;
+        self
+    }
+
+    /// The same with the connection configuration protocol.
+    #[must_use]
+    pub fn configuring(mut self, ccp: Ccp) -> Self {
+        self.ccp = Some(ccp);
         self
     }
 
@@ -63,7 +74,8 @@ impl Settings {
     }
 }
 
-/// What a connection request's private data settles (RFC 8797).
+/// What a connection request's private data settles (RFC 8797), and later the configuration
+/// protocol, if the client uses it (RFC 5666 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inline {
     /// Longest message of version one that may be sent to the peer inline, in bytes.

@@ -13,6 +13,7 @@ use super::budget::ExposureBudget;
 use super::exposures::Exposing;
 use super::options::Options;
 use super::poison::PoisonedCalls;
+use super::reading::ReadingWatch;
 use super::{Connection, ConnectionCounters, Desk, Settings};
 use crate::flow::{Clients, Flow};
 
@@ -40,6 +41,8 @@ pub struct Shared<S> {
     /// What connections expose.
     pub exposed: Exposing,
     pub(super) poisoned: PoisonedCalls,
+    /// RDMA Reads under way, of all connections.
+    pub(super) reading: ReadingWatch,
     /// The XID of the next call to a client.
     reverse_xid: Cell<u32>,
     /// Tasks without a call.
@@ -65,6 +68,7 @@ impl<S> Shared<S> {
             options: Options::default(),
             exposed: Exposing::new(std::sync::Arc::default(), now),
             poisoned: PoisonedCalls::new(),
+            reading: ReadingWatch::default(),
             reverse_xid: Cell::new(first_xid()),
             idle: RefCell::default(),
             slices: RefCell::default(),

@@ -21,13 +21,14 @@ use super::control::{ReactorParts, ServiceControl};
 use super::worker::{Message, Worker};
 use super::{Addresses, Service, secret};
 use crate::dispatch;
-use crate::exports::{Exports, ExportsError, Rules, Squash};
-use crate::flow::{Clients as FlowClients, Flow, policy};
+use crate::exports::{ExportId, Exports, ExportsError, Rules, Squash};
+use crate::flow::rate::Rates;
+use crate::flow::{ClientLimit, Clients as FlowClients, Flow, policy};
 use crate::handle::HandleKey;
 use crate::mount3::Clients;
 use crate::nfs3::TRANSFER_MAX;
 use crate::rdma::reverse::CALLS_MAX;
-use crate::rdma::{self, ExposureBudget, ExposureLimits, FabricSlot, Settings, Shared};
+use crate::rdma::{self, Ccp, ExposureBudget, ExposureLimits, FabricSlot, Settings, Shared};
 use crate::replay::{ReplayCache, ReplayLimits};
 use crate::rpcbind::{Offers, Registration, Rendezvous, RpcbindServer};
 use crate::tcp::{TcpConfig, TcpServer};
@@ -155,6 +156,9 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
         registry,
         config: Arc::clone(&config),
     };
+    let (clients, export_limits) = rates(&config);
+    plan.flow
+        .set_limits(&clients, export_limits, Instant::now());
     // A wrong table is found before any reactor starts.
     Exports::new(plan.exports.iter().cloned()).map_err(StartError::Exports)?;
 
@@ -196,7 +200,7 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
         None
     });
     let handles = reactors.clone();
-    let control = ServiceControl::new(config, handles, parts, plan.exports, watchdog);
+    let control = ServiceControl::new(config, handles, parts, plan.exports, plan.flow, watchdog);
     Ok(Service {
         reactors,
         addresses,
@@ -230,7 +234,7 @@ fn stores(config: &Config, registry: &Registry) -> Result<Vec<(Rules, MemoryStor
         let memory = MemoryConfig {
             size_bytes: size.bytes(),
             inodes: None,
-            file_system: crate::exports::ExportId::of(&rules.path).0,
+            file_system: ExportId::of(&rules.path).0,
             epoch,
             // Usable by everybody from the start, also where clients' root is squashed; a client
             // that is root may tighten it.
@@ -245,6 +249,26 @@ fn stores(config: &Config, registry: &Registry) -> Result<Vec<(Rules, MemoryStor
         stores.push((rules, store));
     }
     Ok(stores)
+}
+
+/// The limits of clients and of exports.
+fn rates(config: &Config) -> (Vec<ClientLimit>, Vec<(ExportId, Rates)>) {
+    let clients = config.limits.iter().map(|entry| ClientLimit {
+        networks: entry.clients.clone(),
+        rates: Rates {
+            iops: entry.iops,
+            bandwidth: entry.bandwidth.map(|bandwidth| bandwidth.0),
+        },
+    });
+    let exports = config.exports.iter().filter_map(|export| {
+        let limits = export.limits.as_ref()?;
+        let rates = Rates {
+            iops: limits.iops,
+            bandwidth: limits.bandwidth.map(|bandwidth| bandwidth.0),
+        };
+        Some((ExportId::of(&export.path), rates))
+    });
+    (clients.collect(), exports.collect())
 }
 
 fn rules(export: &config::Export) -> Rules {
@@ -295,6 +319,7 @@ fn spawn(
             page_size: shared.pool.page_size(),
             programs: shared.programs.counters(),
             rdma: Arc::clone(&shared.counters),
+            flow: Arc::clone(shared.flow.counters()),
             tcp: tcp.counters(),
             providers: fabrics.counters,
         };
@@ -324,11 +349,12 @@ fn shared(plan: &Plan) -> Result<Rc<Shared<Programs>>, BuildError> {
     let pool = Pool::new(&plan.registry, PoolConfig { bytes })?;
     let exports = Exports::new(plan.exports.iter().cloned())?;
     let key = HandleKey::new(&plan.key);
-    let programs = dispatch::Service::new(exports, key, plan.replay.clone(), plan.clients.clone());
     let settings = settings(config);
     let clock = Clock::new(Instant::now());
     let class = settings.receive_class();
     let flow = Flow::new(&plan.flow, plan.index, &pool, class, &clock);
+    let (replay, clients) = (plan.replay.clone(), plan.clients.clone());
+    let programs = dispatch::Service::new(exports, key, replay, clients).with_flow(&flow);
     let shared = Shared::new(programs, pool, clock, settings);
     let budget = Arc::clone(&plan.exposures);
     Ok(Rc::new(shared.with_flow(flow).within(budget)))
@@ -339,10 +365,15 @@ fn settings(config: &Config) -> Settings {
     let rpcrdma = &config.rpcrdma;
     let inline = usize::try_from(rpcrdma.inline.bytes()).unwrap_or(usize::MAX);
     let padding = rpcrdma.padding.is_on();
-    let settings = Settings {
+    let mut settings = Settings {
         exposures: exposures(&config.flow),
+        ccp: rpcrdma.ccp.is_on().then_some(Ccp {
+            program: rpcrdma.ccp_program,
+            anonymous: rpcrdma.ccp_flavor == config::CcpFlavor::None,
+        }),
         ..Settings::new(inline, config.flow.credits, TRANSFER_MAX, padding)
     };
+    settings.rules.same_xid = rpcrdma.same_xid == config::SameXid::Strict;
     let numbers = rpcrdma.versions.iter();
     let versions = numbers.filter_map(|&number| Version::from_number(number));
     let (low, high) = (versions.clone().min(), versions.max());

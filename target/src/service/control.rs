@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use millrace_admin::config::Config;
@@ -18,7 +18,9 @@ use millrace_store::memory::MemoryStore;
 use super::status::ReactorReport;
 use super::worker::Message;
 use crate::counters::Counters;
-use crate::exports::{Rules, Squash};
+use crate::exports::{ExportId, Rules, Squash};
+use crate::flow::rate::Rates;
+use crate::flow::{ClientLimit, Clients, FlowCounters};
 use crate::rdma::ConnectionCounters;
 use crate::tcp::TcpCounters;
 
@@ -35,6 +37,8 @@ pub struct ReactorParts {
     pub programs: Arc<Counters>,
     /// Its RPC-over-RDMA connections.
     pub rdma: Arc<ConnectionCounters>,
+    /// What meters its clients.
+    pub flow: Arc<FlowCounters>,
     /// Its TCP connections.
     pub tcp: Arc<TcpCounters>,
     /// Its providers, in the order of the configuration.
@@ -48,6 +52,7 @@ pub struct ServiceControl {
     pub(super) reactors: Vec<ReactorHandle<Message>>,
     pub(super) parts: Vec<ReactorParts>,
     pub(super) exports: Vec<(Rules, MemoryStore)>,
+    clients: Clients,
     watchdog: Watchdog,
 }
 
@@ -57,6 +62,7 @@ impl ServiceControl {
         reactors: Vec<ReactorHandle<Message>>,
         parts: Vec<ReactorParts>,
         exports: Vec<(Rules, MemoryStore)>,
+        clients: Clients,
         watchdog: Watchdog,
     ) -> Self {
         let readiness = AtomicU8::new(Readiness::Ready as u8);
@@ -66,8 +72,32 @@ impl ServiceControl {
             reactors,
             parts,
             exports,
+            clients,
             watchdog,
         }
+    }
+
+    /// Puts other limits in place of all there are: of each client in some networks, and of
+    /// exports by their paths. In force when this returns, for calls that wait within one turn of
+    /// their reactor.
+    ///
+    /// # Errors
+    /// If a reactor takes no messages: calls that wait there go on by the old limits.
+    pub fn set_limits(
+        &self,
+        clients: &[ClientLimit],
+        exports: &[(String, Rates)],
+    ) -> Result<(), ControlError> {
+        let exports = exports
+            .iter()
+            .map(|(path, rates)| (ExportId::of(path), *rates));
+        self.clients.set_limits(clients, exports, Instant::now());
+        for reactor in &self.reactors {
+            reactor.send(Message::Limits).map_err(|_| {
+                ControlError::Unavailable(format!("{} takes no messages", reactor.name()))
+            })?;
+        }
+        Ok(())
     }
 
     pub(super) fn draining(&self) {
@@ -149,6 +179,7 @@ impl Control for ServiceControl {
                 inline_send_bytes: Some(one.inline_send as u64),
                 inline_receive_bytes: Some(self.config.rpcrdma.inline.bytes()),
                 credits_granted: Some(one.granted),
+                credits_requested: Some(one.requested),
                 requests_in_flight: one.in_service,
                 requests: one.calls,
                 bytes_written: one.fetched,

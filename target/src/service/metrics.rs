@@ -10,6 +10,7 @@ use millrace_reactor::fabric::iwarp::IwarpCounters;
 
 use super::control::{ReactorParts, ServiceControl};
 use crate::counters::{MOUNT_PROCEDURES, NFS_PROCEDURES, ProcedureCounters};
+use crate::flow::{Cause, VERSIONS};
 use crate::rdma::ConnectionCounters;
 
 impl MetricsSource for ServiceControl {
@@ -42,6 +43,7 @@ impl MetricsSource for ServiceControl {
             }
             pool(out, &core, parts);
             rdma(out, &core, parts);
+            flow(out, &core, parts);
             programs(out, parts);
         }
         for (rules, store) in &self.exports {
@@ -70,6 +72,44 @@ fn pool(out: &mut Families, core: &str, parts: &ReactorParts) {
     }
 }
 
+fn flow(out: &mut Families, core: &str, parts: &ReactorParts) {
+    let flow = &parts.flow;
+    for (family, number) in [
+        (&catalogue::CREDITS_GRANTED, flow.granted.get()),
+        (&catalogue::CREDITS_REQUESTED, flow.requested.get()),
+        (&catalogue::CREDITS_IN_USE, flow.used.get()),
+        (&catalogue::REPLIES_WITHHELD, flow.withheld.get()),
+        (
+            &catalogue::REPLIES_WITHHELD_TOTAL,
+            flow.withheld_total.get(),
+        ),
+        (&catalogue::CLIENTS, flow.clients.get()),
+    ] {
+        out.number(family, &[core], number);
+    }
+    for cause in Cause::ALL {
+        let labels = &[core, cause.name()];
+        out.seconds(&catalogue::THROTTLED, labels, flow.throttled(cause));
+        out.number(&catalogue::CREDIT_CUTS, labels, flow.cuts(cause));
+    }
+    for (version, count) in VERSIONS.into_iter().zip(flow.versions()) {
+        let version = version.number().to_string();
+        out.number(&catalogue::RPCRDMA_CONNECTIONS, &[core, &version], count);
+    }
+    let turned_away = flow.turned_away.get();
+    out.number(
+        &catalogue::CONNECTIONS_REFUSED,
+        &["rdma", "client_share"],
+        turned_away,
+    );
+    let stuck = flow.stuck_reads.get();
+    out.number(
+        &catalogue::CONNECTIONS_CLOSED,
+        &["rdma", "stuck_reads"],
+        stuck,
+    );
+}
+
 fn rdma(out: &mut Families, core: &str, parts: &ReactorParts) {
     let counters = &parts.rdma;
     for (direction, kind, count) in [
@@ -83,13 +123,8 @@ fn rdma(out: &mut Families, core: &str, parts: &ReactorParts) {
     ] {
         out.number(&catalogue::RPCRDMA_MESSAGES, &[direction, kind], count);
     }
-    for (error, count) in [
-        ("version", counters.errors_version.get()),
-        ("chunk", counters.errors_chunk.get()),
-        ("reply", counters.errors_reply.get()),
-        ("kind", counters.errors_kind.get()),
-        ("dropped", counters.dropped.get()),
-    ] {
+    let dropped = ("dropped", counters.dropped.get());
+    for (error, count) in counters.errors().into_iter().chain([dropped]) {
         out.number(&catalogue::RPCRDMA_ERRORS, &[error], count);
     }
     for (resource, count) in [

@@ -21,6 +21,8 @@ pub struct ConnectionReport {
     pub inline_send: usize,
     /// Credits announced last.
     pub granted: u32,
+    /// Credits the client wishes for.
+    pub requested: u32,
     /// Calls in service.
     pub in_service: u32,
     /// Replies exposed to it.
@@ -48,7 +50,7 @@ pub struct ReactorReport {
 pub fn of(connection: &Connection, now: Instant) -> ConnectionReport {
     let peer = connection.peer();
     let id = connection.queue_pair();
-    let (_, granted, in_service) = connection.credits();
+    let (requested, granted, in_service) = connection.credits();
     let counters = connection.counters();
     ConnectionReport {
         id: u64::from(id.generation) << 32 | u64::from(id.index),
@@ -61,6 +63,7 @@ pub fn of(connection: &Connection, now: Instant) -> ConnectionReport {
             .inline()
             .limit(connection.version().unwrap_or(Version::One)),
         granted,
+        requested,
         in_service,
         exposures: connection.exposures.open_replies(),
         calls: counters.calls.get(),

@@ -29,6 +29,8 @@ pub enum Message {
     AdoptTcp(TcpStream),
     /// Take no more calls, finish those in service until the deadline, and stop.
     Drain(Instant),
+    /// Limits have changed.
+    Limits,
     /// Report.
     Status(crossbeam_channel::Sender<ReactorReport>),
 }
@@ -196,6 +198,7 @@ where
                     tracing::warn!(%error, "TCP connection could not be taken over");
                 }
             }
+            Message::Limits => self.responder.shared().flow.limits_changed(),
             Message::Drain(deadline) => {
                 self.responder.refuse();
                 self.tcp.stop_listening();

@@ -113,6 +113,8 @@ impl Default for Options {
 pub struct Stated {
     /// Its receive size in private data; none: no private data.
     pub inline: Option<usize>,
+    /// Bytes of its receives, where they are not what it states.
+    pub takes: Option<usize>,
     pub invalidation: bool,
     /// Receives it posts.
     pub receives: usize,
@@ -124,6 +126,7 @@ impl Default for Stated {
     fn default() -> Self {
         Self {
             inline: Some(4096),
+            takes: None,
             invalidation: false,
             receives: 256,
             ird: 16,
@@ -256,7 +259,8 @@ impl<S: Serve> World<S> {
     /// A connection, whether it comes to stand or not.
     pub fn connect_with(&mut self, stated: Stated) -> usize {
         let mut provider = self.network.provider();
-        let size = stated.inline.unwrap_or(message::version().min_inline());
+        let least = message::version().min_inline();
+        let size = stated.takes.or(stated.inline).unwrap_or(least);
         let private_data = stated.inline.map(|size| private_data::PrivateData {
             remote_invalidation: stated.invalidation,
             send_size: size,

@@ -87,6 +87,10 @@ fn direction(message: &[u8]) -> Option<MessageType> {
 pub struct Notes {
     pub trace: Vec<Trace>,
     pub receives: HashMap<QueuePairId, Receives>,
+    /// Where in a page each posted receive begins, and how long it is.
+    pub places: Vec<(usize, usize)>,
+    /// Bounds of RDMA Reads.
+    pub read_limits: Vec<u16>,
 }
 
 impl Notes {
@@ -185,9 +189,11 @@ impl Provider for Recorder {
         queue_pair: QueuePairId,
         buffer: Buffer,
     ) -> Result<(), (PostError, Buffer)> {
+        let place = (buffer.as_ptr().addr() % 4096, buffer.capacity());
         self.inner.post_receive(queue_pair, buffer)?;
         self.note(Trace::PostReceive);
         let mut notes = self.notes.borrow_mut();
+        notes.places.push(place);
         notes.receives.entry(queue_pair).or_default().posted += 1;
         Ok(())
     }
@@ -240,6 +246,7 @@ impl Provider for Recorder {
     }
 
     fn limit_reads(&mut self, queue_pair: QueuePairId, reads: u16) {
+        self.notes.borrow_mut().read_limits.push(reads);
         self.inner.limit_reads(queue_pair, reads);
     }
 

@@ -78,10 +78,7 @@ fn the_contract_is_refused_only_for_what_is_not_served_yet() {
         .iter()
         .map(|error| (error.line.unwrap(), error.path.to_string()))
         .collect();
-    let expected = [
-        (36, "exports[1].store.kind".to_owned()),
-        (40, "exports[1].limits".to_owned()),
-    ];
+    let expected = [(36, "exports[1].store.kind".to_owned())];
     assert_eq!(found, expected, "{errors}");
     for error in &errors {
         assert!(error.message.contains("by this version yet"), "{error}");
@@ -162,7 +159,8 @@ fn every_word_of_every_set_is_known() {
          fabric: [{ provider: iwarp, listen: '[::1]:20049', crc: required },\n  \
                   { provider: iwarp, listen: 0.0.0.0:20050 }]\n\
          rpc: { listen: 0.0.0.0:2049, rpcbind: register }\n\
-         rpcrdma: { versions: [1], inline: 16KiB, padding: off, ccp: false }\n\
+         rpcrdma: { versions: [1], inline: 16KiB, padding: off, ccp: false, ccp_flavor: none,\n  \
+                    ccp_program: 0x20000001, same_xid: lenient }\n\
          flow: { credits: 1, done_window: 500ms, on_window_end: close, max_exposures: 1 }\n\
          exports:\n\
          - { path: /, store: { kind: memory, size: 1MiB }, access: ro, squash: all, anon_uid: 0 }\n\
@@ -176,6 +174,9 @@ fn every_word_of_every_set_is_known() {
     assert_eq!(config.fabric[1].crc, Some(CrcPolicy::Auto));
     assert_eq!(config.rpcrdma.inline.bytes(), 16384);
     assert!(!config.rpcrdma.padding.is_on() && !config.rpcrdma.ccp.is_on());
+    assert_eq!(config.rpcrdma.ccp_flavor, CcpFlavor::None);
+    assert_eq!(config.rpcrdma.ccp_program, 0x2000_0001);
+    assert_eq!(config.rpcrdma.same_xid, SameXid::Lenient);
     assert_eq!(config.flow.on_window_end, WindowEnd::Close);
     assert_eq!(config.exports[0].clients, scratch().clients);
     assert_eq!(
@@ -201,7 +202,7 @@ fn auto_leaves_the_last_core_unless_it_is_the_only_one() {
 #[test]
 fn notes_name_what_an_operator_may_not_expect() {
     let config = accept(
-        "rpcrdma: { versions: [1], ccp: off }\n\
+        "rpcrdma: { versions: [1] }\n\
          exports: [{ path: /s, store: { kind: memory, size: 1GiB } }]\n\
          state_directory: /var/lib/millrace\n",
     );
@@ -214,7 +215,7 @@ fn notes_name_what_an_operator_may_not_expect() {
         "{notes:?}"
     );
     let notes = accept(
-        "fabric: []\nrpc: { listen: '127.0.0.1:0' }\nrpcrdma: { versions: [2], inline: 1KiB }\n\
+        "fabric: []\nrpc: { listen: '127.0.0.1:0' }\nrpcrdma: { versions: [2], inline: 1KiB, ccp_flavor: none }\n\
          admin: { listen: 0.0.0.0:9620, token_file: /etc/token }\n",
     )
     .notes()
@@ -222,7 +223,7 @@ fn notes_name_what_an_operator_may_not_expect() {
     for key in [
         "rpcrdma.versions: version 1 ",
         "rpcrdma.inline: ",
-        "rpcrdma.ccp: ",
+        "rpcrdma.ccp_flavor: ",
         "exports: ",
         "fabric: ",
         "rpc.listen: ",
@@ -322,6 +323,32 @@ proptest! {
         };
         prop_assert_eq!(parse(&to_yaml(&config), FILE), Ok(config));
     }
+}
+
+#[test]
+fn limits_of_exports_and_of_clients_are_taken() {
+    let config = accept(
+        "exports:\n- path: /a\n  store: { kind: memory, size: 1MiB }\n  \
+         limits: { iops: 50000, bandwidth: 2GiB/s }\n\
+         limits:\n- clients: [10.0.0.0/8, 192.0.2.1]\n  iops: 1000\n\
+         - clients: ['::/0']\n  bandwidth: 100MiB/s\n",
+    );
+    let limits = config.exports[0].limits.clone().unwrap();
+    let bandwidth = |bytes| Some(Bandwidth(bytes));
+    assert_eq!(
+        (limits.iops, limits.bandwidth),
+        (Some(50_000), bandwidth(2 << 30))
+    );
+    let [first, second] = &config.limits[..] else {
+        panic!("{:?}", config.limits);
+    };
+    assert_eq!(first.clients.len(), 2);
+    assert_eq!((first.iops, first.bandwidth), (Some(1000), None));
+    assert_eq!(
+        (second.iops, second.bandwidth),
+        (None, bandwidth(100 << 20))
+    );
+    assert_eq!(accept(&to_yaml(&config)), config);
 }
 
 #[test]

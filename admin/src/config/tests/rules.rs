@@ -276,13 +276,15 @@ fn export_rules() {
         ("  access: wo\n", 4, 11, "access", "`rw` or `ro`"),
         ("  squash: yes\n", 4, 11, "squash", "`root`"),
         ("  anon_uid: nobody\n", 4, 13, "anon_uid", "a whole number"),
+        ("  limits: { iops: 0 }\n", 4, 19, "limits.iops", "1 or more"),
         (
-            "  limits: { iops: 5 }\n",
+            "  limits: { bandwidth: 0/s }\n",
             4,
-            3,
-            "limits",
-            "not enforced by this version yet",
+            24,
+            "limits.bandwidth",
+            "1/s or more",
         ),
+        ("  limits: {}\n", 4, 11, "limits", "limits nothing"),
     ] {
         refuse_at(
             &with_export(lines),
@@ -291,6 +293,26 @@ fn export_rules() {
             &format!("exports[0].{key}"),
             &[words],
         );
+    }
+}
+
+#[test]
+fn client_limit_rules() {
+    for (entry, column, key, words) in [
+        ("{ clients: [], iops: 1 }", 5, ".clients", "no clients"),
+        ("{ clients: [10.0.0.1] }", 3, "", "limits nothing"),
+        ("{ clients: [10.0.0.1], iops: 0 }", 32, ".iops", "1 or more"),
+        (
+            "{ clients: [10.0.0.1], bandwidth: 0/s }",
+            37,
+            ".bandwidth",
+            "1/s or more",
+        ),
+        ("{ iops: 5 }", 3, "", "`clients`"),
+        ("{ clients: [10.0.0.1], ops: 5 }", 26, ".ops", "`iops`"),
+    ] {
+        let text = format!("limits:\n- {entry}\n");
+        refuse_at(&text, 2, column, &format!("limits[0]{key}"), &[words]);
     }
 }
 
@@ -453,11 +475,16 @@ fn rpcrdma_rules() {
             "expected",
         ),
         ("padding: maybe", 12, "padding", "`on`"),
+        ("ccp_flavor: gss", 15, "ccp_flavor", "`sys`"),
+        ("ccp_program: 100003", 16, "ccp_program", "100417"),
+        ("same_xid: on", 13, "same_xid", "`lenient`"),
     ] {
         let text = format!("rpcrdma:\n  {value}\n");
         refuse_at(&text, 2, column, &format!("rpcrdma.{key}"), &[words]);
     }
     accept("rpcrdma: { versions: [2] }\n");
+    accept("rpcrdma: { ccp_flavor: sys, ccp_program: 100417, same_xid: strict }\n");
+    accept("rpcrdma: { ccp: off, ccp_program: 100003 }\n");
     accept(
         "rpcrdma: { versions: [2, 1], inline: 262144, read_chunk_replies: false }\nflow: { credits: 16 }\n",
     );

@@ -4,6 +4,7 @@ mod copy;
 mod error;
 mod mount;
 mod procedures;
+mod tcp;
 mod transfer;
 
 use std::io;
@@ -24,6 +25,7 @@ pub use copy::CopyOptions;
 pub use error::Error;
 pub use mount::{mount, unmount};
 pub use procedures::{DirectoryEntry, DirectoryPart, ReadDone};
+pub(crate) use tcp::call_over_tcp;
 pub use transfer::Transfer;
 
 /// Most events taken at a time.

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use millrace_bench::requester::{
-    Call, CallError, CallId, Completion, Connection, Identity, Settings, SubmitError,
+    Call, CallError, CallId, Completion, Connection, Identity, Settings, State, SubmitError,
 };
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
 use millrace_reactor::fabric::loopback::{Loopback, Network};
@@ -22,9 +22,13 @@ use millrace_reactor::fabric::{
 };
 use millrace_wire::nfs3::{FileHandle, GetattrResults, Procedure, Status};
 use millrace_wire::private_data::PrivateData;
-use millrace_wire::rpc::{Accepted, answer_to};
-use millrace_wire::rpcrdma::{CallChunks, Segment, version1};
+use millrace_wire::rpc::{Accepted, MessageType, answer_to};
+use millrace_wire::rpcrdma::{
+    CallChunks, Lists, Outgoing, Segment, Version, Versions, encode_header,
+};
 use millrace_wire::xdr::{Encode, Encoder};
+
+use crate::VERSION;
 
 pub use classic::{at, classic};
 pub use seen::Seen;
@@ -82,6 +86,7 @@ pub struct Raw {
 
 pub fn settings() -> Settings {
     Settings {
+        versions: Versions::new(VERSION, VERSION),
         credits: 16,
         calls: 64,
         first_xid: Some(0x1000_0000),
@@ -95,7 +100,30 @@ pub fn handle() -> FileHandle {
 }
 
 impl Raw {
+    /// As many calls as are in the connection's hands end, each answered with this grant.
+    pub fn answer_all(&mut self, credits: u32) {
+        while let Some(call) = self.inbox.pop_front() {
+            self.answer(&call, credits, &stale());
+        }
+    }
+
+    /// A connection that stands, its version agreed on.
     pub fn new(settings: Settings, peer: Peer) -> Self {
+        let mut raw = Self::bare(settings, peer);
+        raw.agree();
+        raw
+    }
+
+    /// Answers the first message of version two, with a grant of one.
+    fn agree(&mut self) {
+        if VERSION == Version::Two {
+            let call = self.next();
+            self.answer(&call, 1, &());
+        }
+    }
+
+    /// A connection that has begun, on which nothing was answered.
+    pub fn bare(settings: Settings, peer: Peer) -> Self {
         let network = Network::new();
         let mut server = network.provider();
         let registry = Registry::new(HugepagePolicy::Off);
@@ -108,6 +136,8 @@ impl Raw {
         let mut client = Traced {
             inner: network.provider(),
             trace: Rc::clone(&trace),
+            invalidates: true,
+            next_key: None,
             holds_on: false,
         };
         let now = Instant::now();
@@ -191,9 +221,9 @@ impl Raw {
             self.connection
                 .handle(&mut self.client, event, self.now, &mut sink);
         }
-        work += self.connection.pump(&mut self.client, &mut sink);
         self.connection
             .expire(&mut self.client, self.now, &mut sink);
+        work += self.connection.pump(&mut self.client, &mut sink);
         work + self.client.flush(self.now)
     }
 
@@ -383,7 +413,9 @@ impl Raw {
         let rpc = success(call.xid, results);
         let writes: Vec<Vec<Segment>> = call.writes.iter().map(|chunk| emptied(chunk)).collect();
         let reply = call.reply.as_ref().map(|chunk| emptied(chunk));
-        self.send(&message(
+        let version = Version::from_number(call.version).expect("known");
+        self.send(&message_in(
+            version,
             call.xid,
             credits,
             &writes,
@@ -393,7 +425,7 @@ impl Raw {
     }
 
     pub fn answer_error(&mut self, xid: u32, credits: u32, words: &[u32]) {
-        let words = [&[xid, 1, credits, 4], words].concat();
+        let words = [&[xid, VERSION.number(), credits, 4], words].concat();
         self.send(&bytes(&words));
     }
 
@@ -409,6 +441,9 @@ impl Raw {
             .reconnect(&mut self.client, self.now)
             .expect("connects");
         self.settle();
+        if self.connection.state() == &State::Negotiating {
+            self.agree();
+        }
     }
 
     pub fn steps(&self) -> Vec<Step> {
@@ -419,6 +454,15 @@ impl Raw {
         self.done.iter().map(|done| done.token).collect()
     }
 }
+
+/// Bytes of a header without chunks.
+pub const SHORTEST: usize = VERSION.before_lists() + Lists::EMPTY_LENGTH;
+
+/// How a call ends whose header the server cannot use.
+pub const HEADER_ERROR: CallError = match VERSION {
+    Version::One => CallError::Chunk,
+    Version::Two => CallError::BadXdr,
+};
 
 pub const LIMITS: QueuePairLimits = QueuePairLimits {
     send_depth: 256,
@@ -442,6 +486,25 @@ pub fn emptied(chunk: &[Segment]) -> Vec<Segment> {
         ..*segment
     };
     chunk.iter().map(empty).collect()
+}
+
+/// The words of a reply up to its lists, and what stands there.
+pub fn front(xid: u32, credits: u32, kind: u32, lists: &[u32]) -> Vec<u32> {
+    let first = [xid, VERSION.number(), credits, kind];
+    let second: &[u32] = match VERSION {
+        Version::One => &[],
+        Version::Two => &[1, 0],
+    };
+    [&first, second, lists].concat()
+}
+
+/// What a client tells that takes 1024 bytes.
+pub fn small_sizes() -> Option<PrivateData> {
+    Some(PrivateData {
+        remote_invalidation: true,
+        send_size: 1024,
+        receive_size: 1024,
+    })
 }
 
 pub fn bytes(words: &[u32]) -> Vec<u8> {
@@ -469,6 +532,18 @@ pub fn message(
     reply: Option<&[Segment]>,
     rpc: Option<&[u8]>,
 ) -> Vec<u8> {
+    message_in(VERSION, xid, credits, writes, reply, rpc)
+}
+
+/// The same in a version.
+pub fn message_in(
+    version: Version,
+    xid: u32,
+    credits: u32,
+    writes: &[Vec<Segment>],
+    reply: Option<&[Segment]>,
+    rpc: Option<&[u8]>,
+) -> Vec<u8> {
     let writes: Vec<&[Segment]> = writes.iter().map(Vec::as_slice).collect();
     let chunks = CallChunks {
         reads: &[],
@@ -477,7 +552,15 @@ pub fn message(
     };
     let mut message = vec![0; 4096];
     let mut out = Encoder::new(&mut message);
-    version1::encode_header(&mut out, xid, credits, rpc.is_some(), &chunks).expect("room");
+    let header = Outgoing {
+        version,
+        xid,
+        credits,
+        inline: rpc.is_some(),
+        direction: MessageType::Reply,
+        invalidate: 0,
+    };
+    encode_header(&mut out, &header, &chunks).expect("room");
     let length = out.position();
     message.truncate(length);
     message.extend_from_slice(rpc.unwrap_or_default());

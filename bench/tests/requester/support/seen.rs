@@ -1,5 +1,6 @@
 //! A message as the server saw it.
 
+use millrace_wire::rpc::MessageType;
 use millrace_wire::rpcrdma::{Body, Header, ReadSegment, Rules, Segment};
 
 #[derive(Clone, Debug)]
@@ -9,6 +10,10 @@ pub struct Seen {
     pub xid: u32,
     pub credits: u32,
     pub kind: u32,
+    pub version: u32,
+    pub direction: Option<MessageType>,
+    /// The nominated key, or the repetition of one.
+    pub invalidate: u32,
     pub reads: Vec<ReadSegment>,
     pub writes: Vec<Vec<Segment>>,
     pub reply: Option<Vec<Segment>>,
@@ -25,7 +30,7 @@ impl Seen {
             read_bytes: u64::MAX,
             ..Rules::default()
         };
-        let header = Header::parse_call(bytes, &rules).expect("a good call");
+        let header = Header::parse_call(bytes, &rules).expect("a good message");
         let lists = header.lists();
         let rpc = match header.body {
             Body::Message { message, .. } => message.to_vec(),
@@ -36,6 +41,9 @@ impl Seen {
             xid: header.words.xid,
             credits: header.words.credits,
             kind: header.words.kind,
+            version: header.words.version,
+            direction: header.direction(),
+            invalidate: header.invalidate,
             reads: lists.reads.iter().collect(),
             writes: lists
                 .writes
@@ -53,6 +61,14 @@ impl Seen {
 
     pub fn positions(&self) -> Vec<u32> {
         self.reads.iter().map(|entry| entry.position).collect()
+    }
+
+    /// All words of a message without anything but words.
+    pub fn words(&self) -> Vec<u32> {
+        let words = self.bytes.chunks_exact(4);
+        words
+            .map(|word| u32::from_be_bytes(word.try_into().unwrap()))
+            .collect()
     }
 
     /// Bytes of the transport header.

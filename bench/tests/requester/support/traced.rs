@@ -20,8 +20,12 @@ pub enum Step {
     Expose(Key, Access, u32),
     Revoke(Key),
     PostReceive,
+    Send {
+        bytes: usize,
+        pieces: usize,
+        invalidate: Option<Key>,
+    },
     Close,
-    Send { bytes: usize, pieces: usize },
     Other,
 }
 
@@ -30,6 +34,10 @@ pub type Trace = Rc<RefCell<Vec<Step>>>;
 pub struct Traced {
     pub inner: Loopback,
     pub trace: Trace,
+    /// What it says it can do.
+    pub invalidates: bool,
+    /// The key of the next exposure, whatever the provider says.
+    pub next_key: Option<Key>,
     /// Keys cannot be revoked.
     pub holds_on: bool,
 }
@@ -43,6 +51,9 @@ impl Traced {
 impl Provider for Traced {
     fn name(&self) -> &'static str {
         self.inner.name()
+    }
+    fn remote_invalidation(&self) -> bool {
+        self.invalidates
     }
     fn listen(
         &mut self,
@@ -82,7 +93,8 @@ impl Provider for Traced {
     fn post(&mut self, id: QueuePairId, chain: &mut Vec<WorkRequest>) -> Result<(), PostError> {
         for request in &*chain {
             self.note(match request.operation {
-                Operation::Send { .. } => Step::Send {
+                Operation::Send { invalidate, .. } => Step::Send {
+                    invalidate,
                     bytes: request.local.iter().map(Slice::len).sum(),
                     pieces: request.local.len(),
                 },
@@ -100,7 +112,8 @@ impl Provider for Traced {
         local: Slices,
         access: Access,
     ) -> Result<Exposure, (ExposeError, Slices)> {
-        let exposure = self.inner.expose(id, local, access)?;
+        let mut exposure = self.inner.expose(id, local, access)?;
+        exposure.key = self.next_key.take().unwrap_or(exposure.key);
         self.note(Step::Expose(exposure.key, access, exposure.length));
         Ok(exposure)
     }

@@ -54,8 +54,13 @@ impl Network {
 
     /// A new provider on this network.
     pub fn provider(&self) -> Loopback {
+        self.provider_at(Ipv4Addr::LOCALHOST)
+    }
+
+    /// A new provider on this network, whose peers see its connections come from this address.
+    pub fn provider_at(&self, address: Ipv4Addr) -> Loopback {
         let mut state = self.state.borrow_mut();
-        state.providers.push(Port::default());
+        state.providers.push(Port::new(address));
         Loopback::new(Rc::clone(&self.state), state.providers.len() - 1)
     }
 
@@ -130,11 +135,22 @@ pub(super) struct State {
 }
 
 /// What belongs to one provider.
-#[derive(Default)]
 pub(super) struct Port {
+    address: Ipv4Addr,
     pub events: VecDeque<Event>,
     pub requests: VecDeque<Request>,
     pub listeners: Vec<Option<Listener>>,
+}
+
+impl Port {
+    fn new(address: Ipv4Addr) -> Self {
+        Self {
+            address,
+            events: VecDeque::new(),
+            requests: VecDeque::new(),
+            listeners: Vec::new(),
+        }
+    }
 }
 
 pub(super) struct Listener {
@@ -386,8 +402,8 @@ impl State {
     }
 
     /// An address for the connecting side.
-    pub fn ephemeral(&mut self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.take_port()).into()
+    pub fn ephemeral(&mut self, provider: usize) -> SocketAddr {
+        (self.providers[provider].address, self.take_port()).into()
     }
 
     fn take_port(&mut self) -> u16 {

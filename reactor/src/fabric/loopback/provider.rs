@@ -128,7 +128,7 @@ impl Provider for Loopback {
         let refused = state.happens(state.faults.refused_connections);
         match state.listener(address).filter(|_| !refused) {
             Some((provider, listener)) => {
-                let peer = state.ephemeral();
+                let peer = state.ephemeral(self.index);
                 let requests = &state.providers[provider].requests;
                 let due = requests.back().map_or(due, |last| due.max(last.due));
                 let request = Request {

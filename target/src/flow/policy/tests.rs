@@ -42,7 +42,7 @@ fn any_inputs() -> impl Strategy<Value = Inputs> {
                 wish,
                 most,
                 share,
-                window,
+                window: window.map(|calls| (calls, Cause::ExportLimit)),
                 pressure,
                 ceiling,
                 owed,
@@ -134,7 +134,7 @@ proptest! {
     fn a_cut_is_in_force_with_the_next_reply_and_no_share_is_overdrawn(inputs in any_inputs()) {
         if let Decision::Reply(grant) = decide(&inputs) {
             prop_assert!(grant.credits <= inputs.share.saturating_sub(SPARE_RECEIVES).max(1));
-            prop_assert!(grant.credits <= inputs.window.unwrap_or(u32::MAX).max(1));
+            prop_assert!(grant.credits <= inputs.window.map_or(u32::MAX, |(calls, _)| calls).max(1));
             if inputs.pressure.waiters > 0 {
                 prop_assert_eq!(grant.credits, 1);
             }
@@ -145,7 +145,7 @@ proptest! {
     fn grants_rise_in_small_steps_to_the_wish_once_nothing_is_short(
         wish in 1_u32..5000, cut in 1_u32..5000,
     ) {
-        let mut inputs = Inputs { wish, most: 4096, window: Some(cut), ..PLENTY };
+        let mut inputs = Inputs { wish, most: 4096, window: Some((cut, Cause::ClientLimit)), ..PLENTY };
         let mut last = grant(&inputs);
         let limit = wish.min(4096);
         prop_assert_eq!(last.credits, limit.min(cut));

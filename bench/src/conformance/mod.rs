@@ -1,0 +1,227 @@
+//! The requirements that can be seen from outside, asked of any NFS/RDMA server on iWARP.
+//!
+//! Each case is named by its row in the conformance matrix (`target/wire/CONFORMANCE.md`), has a
+//! connection of its own, and speaks bytes of its own making: a server that hangs or closes ends
+//! that case only. Where a rule asks for silence, the case sends an ordinary call behind, whose
+//! reply has to be the first thing that comes.
+//!
+//! Cases change nothing but a directory of their own, which they make in the export and remove.
+
+mod cases;
+mod fpdu;
+mod message;
+mod peer;
+mod probe;
+mod report;
+mod stream;
+mod verdict;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::client::pool;
+use crate::lookup::resolve;
+use crate::spawn::Spawned;
+use crate::units::duration;
+
+use cases::Case;
+use message::Caller;
+use peer::Manner;
+use probe::{Place, Probe};
+use report::{Line, Report};
+use verdict::{Done, Stop};
+
+/// NFS over RDMA (RFC 5666 section 12).
+const PORT: u16 = 20049;
+
+/// Ask a server which requirements it keeps, row by row of the conformance matrix.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Each line is a row of the conformance matrix: pass, FAIL with the field and the bytes that differ, or
+skip with the reason (a feature that is not offered is no fault). The exit status is 0 if nothing
+failed. Rows that ask for the content of files need an export that may be written; without, they are
+skipped. Nothing is changed but a directory that the probe makes and removes.
+
+Examples:
+  A millraced of its own:
+    millrace-bench conformance --spawn build/release/millraced
+  A server at its usual ports (NFS over RDMA 20049, MOUNT 2049):
+    millrace-bench conformance filer.example --export /scratch
+  Linux's knfsd on siw, whose mountd has a port of its own (see rpcinfo -p):
+    millrace-bench conformance 10.0.0.1 --export /srv --mount-port 20048
+  Only chunks; which rows there are; a table for a document:
+    millrace-bench conformance filer.example --only RR1-CHUNK
+    millrace-bench conformance --list
+    millrace-bench conformance --spawn build/release/millraced --markdown
+")]
+pub struct Conformance {
+    /// The server, and the port of NFS over RDMA (default 20049).
+    #[arg(value_name = "HOST[:PORT]", required_unless_present_any = ["spawn", "list"])]
+    server: Option<String>,
+
+    /// Start this `millraced` on free ports instead, and end it afterwards.
+    #[arg(long, value_name = "PATH", conflicts_with = "server")]
+    spawn: Option<PathBuf>,
+
+    /// The export to work in.
+    #[arg(long, value_name = "PATH", default_value = "/scratch")]
+    export: String,
+
+    /// Port of MOUNT over TCP at the same host.
+    #[arg(long, value_name = "PORT", default_value_t = 2049)]
+    mount_port: u16,
+
+    /// Port of NFS over TCP at the same host.
+    #[arg(long, value_name = "PORT", default_value_t = 2049)]
+    nfs_port: u16,
+
+    /// User number of the calls.
+    #[arg(long, value_name = "UID", default_value_t = 0)]
+    uid: u32,
+
+    /// Group number of the calls.
+    #[arg(long, value_name = "GID", default_value_t = 0)]
+    gid: u32,
+
+    /// Run only rows whose name begins with this.
+    #[arg(long, value_name = "ROW")]
+    only: Option<String>,
+
+    /// Show which rows there are, and ask nobody.
+    #[arg(long)]
+    list: bool,
+
+    /// Print one JSON object instead of lines.
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+
+    /// Print a table for a document instead of lines.
+    #[arg(long)]
+    markdown: bool,
+
+    /// How long the server may take to connect, and for each answer.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    timeout: Duration,
+
+    /// How long to wait on a new connection before the first message: Linux's siw as responder
+    /// overlooks a message that follows too closely.
+    #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = duration)]
+    settle: Duration,
+}
+
+impl Conformance {
+    /// Runs and prints. False if a row failed.
+    ///
+    /// # Errors
+    /// If the server cannot be reached at all.
+    pub fn run(&self) -> Result<bool> {
+        let only = self.only.as_deref().unwrap_or_default();
+        let mut cases = cases::all();
+        cases.retain(|case| case.row.starts_with(only));
+        if cases.is_empty() {
+            bail!("no row begins with `{only}`: see --list");
+        }
+        if self.list {
+            for case in cases {
+                println!("{:<16}{}", case.row, case.title);
+            }
+            return Ok(true);
+        }
+        let spawned = match &self.spawn {
+            Some(path) => Some(Spawned::start(path, 0)?),
+            None => None,
+        };
+        let manner = Manner {
+            patience: self.timeout,
+            settle: self.settle,
+        };
+        let caller = Caller {
+            uid: self.uid,
+            gid: self.gid,
+        };
+        let place = self.place(spawned.as_ref())?;
+        let mut probe = Probe::new(place, manner, caller, pool(64 << 20)?);
+        probe
+            .peer()
+            .map_err(|stop| match stop {
+                Stop::Fail(difference) => anyhow::anyhow!("{difference}"),
+                Stop::Skip(why) => anyhow::anyhow!("{why}"),
+            })
+            .with_context(|| format!("no NFS over RDMA at {}", probe.place.rdma))?;
+        let mut report = Report::default();
+        for case in cases {
+            let line = judge(&case, &mut probe);
+            let failed = line.failed();
+            if !self.json && !self.markdown {
+                println!("{line}");
+            }
+            report.lines.push(line);
+            if failed && !probe.recovers() {
+                bail!("the server does not answer any more after {}", case.row);
+            }
+        }
+        if let Err(Stop::Fail(difference)) = probe.clean() {
+            eprintln!("cannot remove the probe's directory: {difference}");
+        }
+        if self.json {
+            println!("{}", report.json());
+        } else if self.markdown {
+            print!("{}", report.markdown());
+        } else {
+            println!("{}", report.sum());
+        }
+        Ok(report.failed() == 0)
+    }
+
+    /// Where the server is.
+    fn place(&self, spawned: Option<&Spawned>) -> Result<Place> {
+        if let Some(spawned) = spawned {
+            let [rdma, rpc] = spawned.addresses();
+            return Ok(Place {
+                rdma,
+                mount: rpc,
+                nfs: rpc,
+                export: spawned.export().to_owned(),
+            });
+        }
+        let rdma = resolve(self.server.as_deref().unwrap_or_default(), PORT)?;
+        Ok(Place {
+            rdma,
+            mount: SocketAddr::new(rdma.ip(), self.mount_port),
+            nfs: SocketAddr::new(rdma.ip(), self.nfs_port),
+            export: self.export.clone(),
+        })
+    }
+}
+
+/// Runs one case.
+fn judge(case: &Case, probe: &mut Probe) -> Line {
+    let start = Instant::now();
+    let done: Done = (case.run)(probe);
+    Line::new(case.row, case.title, done, start.elapsed())
+}
+
+#[cfg(test)]
+mod faulty;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_has_a_row_of_the_matrix_and_a_title_of_its_own() {
+        let matrix = include_str!("../../../target/wire/CONFORMANCE.md");
+        let cases = cases::all();
+        assert!(cases.len() >= 60);
+        let mut titles = std::collections::HashSet::new();
+        for case in &cases {
+            let row = format!("| {} |", case.row);
+            assert!(matrix.contains(&row), "{} is no row", case.row);
+            assert!(titles.insert(case.title), "{} twice", case.title);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! A deterministic simulation: requesters against the responder, over a network that goes wrong,
+//! in virtual time. Everything follows from a seed.
+//!
+//! `MILLRACE_SIM_SEEDS=20000` runs that many seeds instead of the default number,
+//! `MILLRACE_SIM_SEED=17` runs one, and `MILLRACE_SIM_FIRST=5000` begins there.
+
+mod client;
+mod dice;
+mod memory;
+mod model;
+mod mutant;
+mod operation;
+mod options;
+mod panics;
+mod server;
+mod watch;
+mod world;
+
+use std::collections::HashSet;
+
+use mutant::Mutant;
+use world::{Grounds, Run, run};
+
+/// Seeds of an ordinary test run.
+const SEEDS: u64 = 1500;
+
+fn environment(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} is no number: {text}")),
+    )
+}
+
+/// Fails with what was found, and how to have it again.
+fn fail(seed: u64, what: &str) -> ! {
+    panic!(
+        "seed {seed}: {what}\nreplay it with: MILLRACE_SIM_SEED={seed} cargo test -p millrace-bench \
+         --test simulation seeds -- --nocapture"
+    )
+}
+
+#[test]
+fn seeds() {
+    let seeds = match environment("MILLRACE_SIM_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => {
+            let first = environment("MILLRACE_SIM_FIRST").unwrap_or(0);
+            first..first + environment("MILLRACE_SIM_SEEDS").unwrap_or(SEEDS)
+        }
+    };
+    let grounds = Grounds::new();
+    let mut sum = Run::default();
+    for seed in seeds.clone() {
+        let run = run(seed, None, &grounds).unwrap_or_else(|what| fail(seed, &what));
+        sum.calls += run.calls;
+        sum.resets += run.resets;
+        sum.connections += run.connections;
+        sum.replayed += run.replayed;
+        sum.injected += run.injected;
+        sum.withheld += run.withheld;
+        sum.time += run.time;
+    }
+    println!("{} seeds: {sum:?}", seeds.end - seeds.start);
+    if seeds.end - seeds.start >= 100 {
+        assert!(sum.resets > 0 && sum.replayed > 0 && sum.injected > 0 && sum.withheld > 0);
+    }
+}
+
+#[test]
+fn a_seed_always_runs_the_same() {
+    let (first, second) = (Grounds::new(), Grounds::new());
+    let mut digests = HashSet::new();
+    for seed in 0..40 {
+        let runs = [&first, &second].map(|grounds| run(seed, None, grounds));
+        assert_eq!(runs[0], runs[1], "seed {seed}");
+        digests.extend(runs[0].as_ref().ok().map(|run| run.digest));
+    }
+    assert_eq!(digests.len(), 40, "seeds differ");
+}
+
+#[test]
+fn every_mutant_is_found() {
+    for mutant in Mutant::ALL {
+        let found = (0..SEEDS).find_map(|seed| {
+            // Memory that a mutant keeps stays in use, so each has its own.
+            run(seed, Some(mutant), &Grounds::new())
+                .err()
+                .map(|what| (seed, what))
+        });
+        let (seed, what) = found.unwrap_or_else(|| panic!("{mutant:?} is never found"));
+        println!("{mutant:?}: seed {seed}: {what}");
+    }
+}

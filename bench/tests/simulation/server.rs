@@ -1,0 +1,164 @@
+//! The project's own responder and programs over a memory store.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use millrace::dispatch::Service;
+use millrace::exports::{Exports, Rules, Squash};
+use millrace::handle::HandleKey;
+use millrace::mount3::Clients;
+use millrace::rdma::{Desk, FabricSlot, Responder, Shared, work};
+use millrace::replay::{ReplayCache, ReplayLimits};
+use millrace_mempool::{Pool, Registry};
+use millrace_reactor::Clock;
+use millrace_reactor::fabric::{Provider, QueuePairLimits};
+use millrace_store::memory::{MemoryConfig, MemoryStore};
+use millrace_store::{Caller, CreateHow, SetAttributes, Store};
+use millrace_wire::nfs3::FileHandle;
+
+use super::mutant::{Mutant, Programs};
+use super::options::ServerOptions;
+use super::watch::Watched;
+
+const SECRET: [u8; 16] = *b"a secret of test";
+
+/// A responder whatever its futures are.
+pub trait Turned {
+    fn turn(&mut self, now: Instant) -> usize;
+    fn calls(&self) -> usize;
+    fn connections(&self) -> usize;
+    fn next_deadline(&self) -> Option<Instant>;
+}
+
+impl<F, M> Turned for Responder<Programs, F, M>
+where
+    F: Future<Output = ()>,
+    M: Fn(Rc<Shared<Programs>>, Rc<Desk>) -> F,
+{
+    fn turn(&mut self, now: Instant) -> usize {
+        let work = self.poll(now, |_, incoming| panic!("handed over: {incoming:?}"));
+        work + self.run() + self.flush(now)
+    }
+
+    fn calls(&self) -> usize {
+        Self::calls(self)
+    }
+
+    fn connections(&self) -> usize {
+        Self::connections(self).count()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        Self::next_deadline(self)
+    }
+}
+
+pub struct Server {
+    pub responder: Box<dyn Turned>,
+    pub shared: Rc<Shared<Programs>>,
+    pub address: SocketAddr,
+    pub root: FileHandle,
+    pub files: Vec<FileHandle>,
+}
+
+impl Server {
+    pub fn new(
+        registry: &Registry,
+        pool: Pool,
+        mut provider: Watched,
+        options: &ServerOptions,
+        mutant: Option<Mutant>,
+        now: Instant,
+    ) -> Self {
+        let config = MemoryConfig {
+            size_bytes: 2 << 20,
+            inodes: Some(256),
+            file_system: 1,
+            epoch: 1,
+            root_mode: 0o755,
+            root_uid: 0,
+            root_gid: 0,
+        };
+        let store = MemoryStore::new(registry, config).expect("memory");
+        let rules = Rules {
+            path: "/export".to_owned(),
+            clients: vec!["0.0.0.0/0".parse().expect("a network")],
+            read_only: false,
+            squash: Squash::None,
+            anonymous_uid: 65534,
+            anonymous_gid: 65534,
+        };
+        let exports = Exports::new([(rules, store.clone())]).expect("one export");
+        let export = exports.iter().next().expect("one export").id.0;
+        let key = HandleKey::new(&SECRET);
+        let seal = |handle| FileHandle::new(&key.seal(export, handle)).expect("short");
+        let files = (0..FILES).map(|number| {
+            let name = format!("file{number}");
+            let how = CreateHow::Guarded(SetAttributes::default());
+            let caller = Caller {
+                uid: 0,
+                gid: 0,
+                groups: Default::default(),
+            };
+            let made = store.create(&caller, store.root(), name.as_bytes(), &how);
+            seal(ready(made).result.expect("made").0)
+        });
+        let (root, files) = (seal(store.root()), files.collect());
+        let replay = ReplayLimits {
+            age: match mutant {
+                Some(Mutant::ForgetsReplies) => Duration::ZERO,
+                _ => ReplayLimits::default().age,
+            },
+            ..ReplayLimits::default()
+        };
+        let service = Service::new(exports, key, ReplayCache::new(replay), Clients::default());
+        let programs = Programs {
+            service,
+            early: mutant == Some(Mutant::AcknowledgesEarly),
+        };
+        let shared = Rc::new(Shared::new(
+            programs,
+            pool,
+            Clock::new(now),
+            options.settings,
+        ));
+        let limits = QueuePairLimits {
+            send_depth: options.send_depth,
+            receive_depth: 4096,
+            ird: 0,
+            ord: options.ord,
+            exposures: 0,
+            receive_size: u32::try_from(options.settings.receive_size()).expect("small"),
+        };
+        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let listener = provider
+            .listen(anywhere, limits, false)
+            .expect("a free port");
+        let address = provider.listener_address(listener).expect("listening");
+        let fabric: Box<dyn Provider> = Box::new(provider);
+        let slot = FabricSlot::new(Rc::new(RefCell::new(fabric)), limits, Some(listener));
+        let responder = Responder::new(Rc::clone(&shared), vec![slot], work, None);
+        Self {
+            responder: Box::new(responder),
+            shared,
+            address,
+            root,
+            files,
+        }
+    }
+}
+
+/// Files that all clients read and write.
+pub const FILES: usize = 3;
+
+/// A future that never waits.
+fn ready<T>(future: impl Future<Output = T>) -> T {
+    use std::task::{Context, Poll, Waker};
+    match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("the store waits"),
+    }
+}

@@ -1,0 +1,371 @@
+//! A server, its clients, the network between them, and time.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::Ipv4Addr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
+use millrace_reactor::fabric::QueuePairId;
+use millrace_reactor::fabric::loopback::{Faults, Network, Record};
+
+use super::client::{Client, Context};
+use super::dice::Dice;
+use super::model::Model;
+use super::mutant::Mutant;
+use super::options::Options;
+use super::panics;
+use super::server::{FILES, Server};
+use super::watch::{Complaints, Role, Watched};
+
+/// Names of each client.
+const NAMES: usize = 5;
+/// When everything becomes well, so that every call must come to its end.
+const HEALED: Duration = Duration::from_secs(10);
+/// Turns after which two sides that still have something to say to each other never stop.
+const TURNS: usize = 200_000;
+/// What every pool has.
+const LEAST: usize = 2 << 20;
+
+/// Memory that worlds use one after the other.
+pub struct Grounds {
+    registry: Registry,
+    server: [Pool; 2],
+    clients: Pool,
+}
+
+impl Grounds {
+    pub fn new() -> Self {
+        let registry = Registry::new(HugepagePolicy::Off);
+        let pool = |bytes| Pool::new(&registry, PoolConfig { bytes }).expect("memory");
+        let server = [pool(LEAST), pool(LEAST + (4 << 20))];
+        let clients = pool(16 << 20);
+        Self {
+            registry,
+            server,
+            clients,
+        }
+    }
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// Of everything that happened.
+    pub digest: u64,
+    pub calls: u64,
+    pub resets: u64,
+    pub connections: u64,
+    pub replayed: u64,
+    /// Faults of the network's own.
+    pub injected: u64,
+    pub withheld: u64,
+    pub time: Duration,
+}
+
+struct World {
+    network: Network,
+    server: Server,
+    clients: Vec<Client>,
+    model: Model,
+    dice: Dice,
+    start: Instant,
+    now: Instant,
+    complaints: Complaints,
+    /// The client's end of each connection, by the server's; and those that live at the server.
+    ends: HashMap<QueuePairId, QueuePairId>,
+    alive: HashSet<QueuePairId>,
+    hasher: DefaultHasher,
+    run: Run,
+    in_use: [u64; 2],
+    grounds: [Pool; 2],
+    healed: bool,
+    /// Tells what happens.
+    talks: bool,
+}
+
+/// Runs a seed to its end.
+///
+/// # Errors
+/// What is wrong.
+pub fn run(seed: u64, mutant: Option<Mutant>, grounds: &Grounds) -> Result<Run, String> {
+    panics::clear();
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        let mut world = World::new(seed, mutant, grounds);
+        let ran = world.live().and_then(|()| world.part());
+        ran.map_err(|what| format!("at {:?}: {what}", world.now - world.start))?;
+        world.finish()
+    }));
+    // A panic in a task of the responder's only ends a connection.
+    if let Some(panic) = panics::first() {
+        return Err(panic);
+    }
+    ran.unwrap_or_else(|_| Err("a panic".to_owned()))
+}
+
+impl World {
+    fn new(seed: u64, mutant: Option<Mutant>, grounds: &Grounds) -> Self {
+        let mut dice = Dice::new(seed);
+        let options = Options::new(&mut dice);
+        let network = Network::with_seed(seed);
+        network.keep_log();
+        network.set_faults(options.faults);
+        let now = Instant::now();
+        let complaints = Complaints::default();
+        let mut provider = Watched::new(network.provider(), Role::Responder, &complaints);
+        if let Some(mutant) = mutant {
+            provider.infect(mutant, dice.fork());
+        }
+        let pool = grounds.server[usize::from(options.server.grow > 0)].clone();
+        let pools = [pool.clone(), grounds.clients.clone()];
+        let in_use = [&pools[0], &pools[1]].map(|pool| pool.gauges().in_use());
+        let server = Server::new(
+            &grounds.registry,
+            pool,
+            provider,
+            &options.server,
+            mutant,
+            now,
+        );
+        let count = options.clients.len();
+        let clients = options
+            .clients
+            .into_iter()
+            .enumerate()
+            .map(|(index, options)| {
+                let address = Ipv4Addr::new(192, 0, 2, 1 + index as u8);
+                let provider = network.provider_at(address);
+                let provider = Watched::new(provider, Role::Requester, &complaints);
+                Client::new(
+                    index,
+                    provider,
+                    grounds.clients.clone(),
+                    options,
+                    dice.fork(),
+                    now,
+                )
+            });
+        let clients = clients.collect();
+        Self {
+            network,
+            server,
+            clients,
+            model: Model::new(FILES, count, NAMES),
+            dice,
+            start: now,
+            now,
+            complaints,
+            ends: HashMap::new(),
+            alive: HashSet::new(),
+            hasher: DefaultHasher::new(),
+            run: Run::default(),
+            in_use,
+            grounds: pools,
+            healed: false,
+            talks: std::env::var_os("MILLRACE_SIM_TRACE").is_some(),
+        }
+    }
+
+    /// Lets everybody do what there is to do at this time, in any order.
+    fn settle(&mut self) -> Result<(), String> {
+        let mut parties: Vec<usize> = (0..=self.clients.len()).collect();
+        for _ in 0..TURNS {
+            let mut work = 0;
+            self.dice.shuffle(&mut parties);
+            for &party in &parties {
+                work += self.turn(party)?;
+                self.look()?;
+            }
+            if work == 0 {
+                return Ok(());
+            }
+        }
+        Err("no rest".to_owned())
+    }
+
+    fn turn(&mut self, party: usize) -> Result<usize, String> {
+        match self.clients.get_mut(party) {
+            None => Ok(self.server.responder.turn(self.now)),
+            Some(client) => client.turn(&mut Context {
+                now: self.now,
+                model: &mut self.model,
+                root: self.server.root,
+                files: &self.server.files,
+                address: self.server.address,
+                alive: &self.alive,
+            }),
+        }
+    }
+
+    /// Reads what happened.
+    fn look(&mut self) -> Result<(), String> {
+        if let Some(complaint) = self.complaints.borrow().first() {
+            return Err(complaint.clone());
+        }
+        let log = self.network.take_log();
+        if log.is_empty() {
+            return Ok(());
+        }
+        for (time, record) in log {
+            (time - self.start, &record).hash(&mut self.hasher);
+            if self.talks {
+                println!("{:?} {record:?}", time - self.start);
+            }
+            match record {
+                Record::Asked { client, server } => {
+                    self.run.connections += 1;
+                    self.ends.insert(server, client);
+                    self.alive.insert(client);
+                }
+                Record::Ended { queue_pair, .. } => {
+                    if let Some(client) = self.ends.remove(&queue_pair) {
+                        self.alive.remove(&client);
+                    }
+                }
+                Record::Reset { .. } => self.run.resets += 1,
+                Record::Withheld { .. } => self.run.withheld += 1,
+                Record::Fault { injected: true, .. } => self.run.injected += 1,
+                // Keys of cancelled calls are dead, whatever the server is at. All else is
+                // somebody's fault.
+                Record::Fault {
+                    queue_pair,
+                    terminate,
+                    ..
+                } => {
+                    let fenced = |client: &Client| client.fenced.contains(&queue_pair);
+                    if terminate.kind != 1 || !self.clients.iter().any(fenced) {
+                        return Err(format!("{record:?}"));
+                    }
+                }
+                Record::Sent { .. } | Record::Placed { .. } | Record::Fetched { .. } => {}
+            }
+        }
+        for client in &mut self.clients {
+            client.settle(&mut self.model, &self.alive);
+        }
+        Ok(())
+    }
+
+    /// Goes on to when something happens next. False if nothing ever will.
+    fn pass(&mut self) -> bool {
+        let clients = self.clients.iter().filter_map(Client::next_deadline);
+        let next = clients.chain(self.server.responder.next_deadline()).min();
+        if let Some(next) = next {
+            // Timers have a coarser grain than the network.
+            self.now = next.max(self.now + Duration::from_micros(1));
+        }
+        if !self.healed && self.now > self.start + HEALED {
+            self.healed = true;
+            self.network.set_faults(Faults::default());
+            for client in &mut self.clients {
+                client.options.breaks = usize::MAX;
+            }
+        }
+        next.is_some()
+    }
+
+    /// Until all calls have been made and have ended.
+    fn live(&mut self) -> Result<(), String> {
+        for _ in 0..TURNS {
+            self.settle()?;
+            if self.clients.iter().all(Client::is_done) {
+                return Ok(());
+            }
+            if !self.pass() {
+                break;
+            }
+        }
+        let open = self.clients.iter().map(|client| {
+            let open: Vec<_> = client.open.values().map(|open| &open.operation).collect();
+            let connection = client.connection.as_ref();
+            let state = connection.map(|connection| (connection.state(), connection.window()));
+            format!(
+                "client {}: {} to make, {open:?}, {state:?}",
+                client.index, client.left
+            )
+        });
+        let open: Vec<_> = open.collect();
+        let (responder, gauges) = (&self.server.responder, self.grounds[0].gauges());
+        Err(format!(
+            "calls never end: {open:?}, {} calls in service by {} connections, {gauges:?}, {:?}",
+            responder.calls(),
+            responder.connections(),
+            self.server.shared.settings.get(),
+        ))
+    }
+
+    /// Until all connections have ended.
+    fn part(&mut self) -> Result<(), String> {
+        for client in &mut self.clients {
+            client.part();
+        }
+        for _ in 0..TURNS {
+            self.settle()?;
+            if self.network.queue_pairs() == 0 {
+                return Ok(());
+            }
+            if !self.pass() {
+                break;
+            }
+        }
+        Err("connections never end".to_owned())
+    }
+
+    /// Nothing is left.
+    fn finish(mut self) -> Result<Run, String> {
+        let Server {
+            responder, shared, ..
+        } = &self.server;
+        let left = [
+            ("calls", responder.calls()),
+            ("connections", responder.connections()),
+            ("completions awaited", shared.completions.pending()),
+            ("exposures", self.network.exposures()),
+        ];
+        for (what, count) in left {
+            if count != 0 {
+                return Err(format!("{what} left: {count}"));
+            }
+        }
+        for (pool, before) in self.grounds.iter().zip(self.in_use) {
+            let in_use = pool.gauges().in_use();
+            if in_use != before {
+                return Err(format!("{in_use} buffers in use, {before} before"));
+            }
+        }
+        for client in &self.clients {
+            client.outcomes.hash(&mut self.hasher);
+            if client
+                .connection
+                .as_ref()
+                .is_some_and(|connection| connection.pending() > 0)
+            {
+                return Err(format!("client {} keeps calls", client.index));
+            }
+            self.run.calls += client.outcomes.len() as u64;
+        }
+        self.check_executions()?;
+        self.run.replayed = shared.programs.service.counters().replayed.get();
+        self.run.time = self.now - self.start;
+        self.run.digest = self.hasher.finish();
+        Ok(self.run)
+    }
+
+    /// Nothing was executed more than once.
+    fn check_executions(&self) -> Result<(), String> {
+        let counters = self.server.shared.programs.service.counters();
+        let procedures = [8, 12, 14];
+        for (procedure, (known, open)) in procedures.into_iter().zip(self.model.changes) {
+            let counters = &counters.nfs[procedure];
+            let done = counters.calls.get() - counters.errors.get();
+            if done < known || done > known + open {
+                return Err(format!(
+                    "procedure {procedure} succeeded {done} times, known are {known} and perhaps \
+                     {open}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+//! Where calls of limited clients and exports wait for their time.
+//!
+//! A call reserves its time when it is at the head of its line, so a rate that is changed meanwhile
+//! holds for all who wait. Calls without data have a line of their own: they wait for the rate of
+//! calls, but never behind bulk data.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use millrace_reactor::Clock;
+
+use super::queue::Queue;
+use super::rate::Limit;
+
+/// Calls that wait for so long a time at the limit's rate are enough to use it: while they wait,
+/// others can come.
+const WINDOW: u64 = super::rate::BURST;
+
+/// The lines before one limit, on one reactor.
+pub struct Gate {
+    limit: Arc<Limit>,
+    bulk: Queue,
+    control: Queue,
+}
+
+/// The time of rates: nanoseconds since an origin that all reactors share.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin(pub Instant);
+
+impl Origin {
+    /// Nanoseconds until `now`.
+    pub fn nanoseconds(self, now: Instant) -> u64 {
+        let since = now.saturating_duration_since(self.0);
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn instant(self, nanoseconds: u64) -> Instant {
+        self.0 + Duration::from_nanos(nanoseconds)
+    }
+}
+
+impl Gate {
+    /// Before a limit, with nobody in line.
+    pub fn new(limit: Arc<Limit>) -> Self {
+        Self {
+            limit,
+            bulk: Queue::default(),
+            control: Queue::default(),
+        }
+    }
+
+    /// Whether nobody has to wait here.
+    pub fn is_open(&self) -> bool {
+        self.limit.is_unlimited() && self.is_empty()
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.bulk.is_empty() && self.control.is_empty()
+    }
+
+    /// Calls that use the whole rate when so many wait, if all are like one that moves `bytes`.
+    pub fn window(&self, bytes: u64) -> u32 {
+        let calls = WINDOW / self.limit.cost(bytes).max(1);
+        u32::try_from(calls).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Lets those who wait see that the limit has changed.
+    pub fn changed(&self) {
+        self.bulk.wake();
+        self.control.wake();
+    }
+
+    /// Waits for the time of a call that moves `bytes`; counted in `waiting` if it has to.
+    pub async fn pass(&self, clock: &Clock, origin: Origin, bytes: u64, waiting: &Cell<u32>) {
+        let line = if bytes > 0 { &self.bulk } else { &self.control };
+        let mut reserved = None;
+        if line.is_empty() {
+            let now = origin.nanoseconds(clock.now());
+            let begins = self.limit.reserve(bytes, now);
+            if begins <= now {
+                return;
+            }
+            reserved = Some((begins, self.limit.version()));
+        }
+        let _counted = Counted::new(waiting);
+        let place = line.join();
+        loop {
+            let version = self.limit.version();
+            let begins = match reserved.take() {
+                Some((begins, at)) if at == version => begins,
+                _ => {
+                    place.until(|_| Poll::Ready(())).await;
+                    self.limit.reserve(bytes, origin.nanoseconds(clock.now()))
+                }
+            };
+            let deadline = origin.instant(begins);
+            if deadline <= clock.now() {
+                return;
+            }
+            let mut sleep = pin!(clock.sleep_until(deadline));
+            let over = place.until(|context| {
+                if self.limit.version() != version {
+                    return Poll::Ready(false);
+                }
+                Pin::as_mut(&mut sleep).poll(context).map(|()| true)
+            });
+            if over.await {
+                return;
+            }
+        }
+    }
+}
+
+/// One of those that are counted in a cell, until dropped.
+pub struct Counted<'a>(&'a Cell<u32>);
+
+impl<'a> Counted<'a> {
+    /// One more.
+    pub fn new(count: &'a Cell<u32>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}

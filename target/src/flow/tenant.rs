@@ -1,0 +1,176 @@
+//! One client on one reactor.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use super::gate::Gate;
+use super::policy::{Claim, FIRST_RECEIVES, WEIGHT};
+use super::queue::Queue;
+use super::{Cause, Client};
+
+/// A client on one reactor.
+pub struct Tenant {
+    pub(super) client: Arc<Client>,
+    pub(super) connections: Cell<u32>,
+    /// Receives that its connections hold.
+    pub(super) held: Cell<u32>,
+    /// Receives that its connections wish for.
+    demand: Cell<u32>,
+    /// Its calls that are not answered yet.
+    pub(super) in_service: Cell<u32>,
+    /// Its calls that have a task.
+    pub(super) serving: Cell<u32>,
+    pub(super) active: Cell<bool>,
+    /// When it was last heard of.
+    pub(super) used: Cell<Instant>,
+    /// Receives that it may hold.
+    pub(super) share: Cell<u32>,
+    /// Receives that each of its connections may hold.
+    pub(super) connection_share: Cell<u32>,
+    /// Before its own limit.
+    pub(super) gate: Gate,
+    /// Its calls that wait at a gate.
+    pub(super) waiting: Cell<u32>,
+    /// Its calls that should wait at the latest gate to use the rate there.
+    pub(super) window: Cell<u32>,
+    pub(super) window_cause: Cell<Cause>,
+    /// Its calls that hold a buffer for data while they wait for it.
+    holding: Cell<u32>,
+    /// Its calls that wait for others of its calls to give such buffers back.
+    to_hold: Queue,
+}
+
+impl Tenant {
+    pub(super) fn new(client: Arc<Client>, now: Instant) -> Self {
+        let gate = Gate::new(Arc::clone(client.limit()));
+        Self {
+            client,
+            connections: Cell::new(0),
+            held: Cell::new(0),
+            demand: Cell::new(0),
+            in_service: Cell::new(0),
+            serving: Cell::new(0),
+            active: Cell::new(false),
+            used: Cell::new(now),
+            share: Cell::new(FIRST_RECEIVES),
+            connection_share: Cell::new(FIRST_RECEIVES),
+            gate,
+            waiting: Cell::new(0),
+            window: Cell::new(1),
+            window_cause: Cell::new(Cause::ClientLimit),
+            holding: Cell::new(0),
+            to_hold: Queue::default(),
+        }
+    }
+
+    /// The client.
+    #[must_use]
+    pub fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
+    /// Receives that its connections hold on this reactor.
+    #[must_use]
+    pub fn held(&self) -> u32 {
+        self.held.get()
+    }
+
+    /// Receives that it may hold on this reactor, as counted last.
+    #[must_use]
+    pub fn share(&self) -> u32 {
+        self.share.get()
+    }
+
+    /// Calls that wait for their time at a limit.
+    #[must_use]
+    pub fn waiting(&self) -> u32 {
+        self.waiting.get()
+    }
+
+    /// Calls that each of its connections needs to use the rate of the limit that holds it up, if
+    /// one does: those that do not wait, and enough that do.
+    #[must_use]
+    pub fn window(&self) -> Option<(u32, Cause)> {
+        let waiting = self.waiting.get();
+        if waiting == 0 {
+            return None;
+        }
+        let moving = self.in_service.get().saturating_sub(waiting);
+        let calls = moving.saturating_add(self.window.get());
+        let each = calls.div_ceil(self.connections.get().max(1));
+        Some((each, self.window_cause.get()))
+    }
+
+    /// Notes receives taken or given back.
+    pub(crate) fn note_held(&self, before: u32, after: u32) {
+        self.held.set(self.held.get() + after - before);
+    }
+
+    /// Notes a change of what one of its connections wishes for.
+    pub(crate) fn note_demand(&self, before: u32, after: u32) {
+        self.demand.set(self.demand.get() + after - before);
+    }
+
+    /// Notes that a call has got a task.
+    pub(crate) fn begin(&self) {
+        self.serving.set(self.serving.get() + 1);
+    }
+
+    /// Notes that a call has left its task.
+    pub(crate) fn end(&self) {
+        self.serving.set(self.serving.get() - 1);
+    }
+
+    pub(super) fn claim(&self) -> Claim {
+        Claim {
+            held: self.held.get(),
+            demand: self.demand.get(),
+            weight: WEIGHT / self.client.reactors().clamp(1, WEIGHT),
+        }
+    }
+
+    /// Whether one more call may hold a buffer at once.
+    pub(super) fn may_hold(&self, most: u32) -> bool {
+        self.to_hold.is_empty() && self.holding.get() < most
+    }
+
+    /// Waits in line until fewer than `most` calls hold a buffer.
+    pub(super) async fn wait_to_hold(&self, most: &Cell<u32>) {
+        let place = self.to_hold.join();
+        let ready = || self.holding.get() < most.get();
+        place
+            .until(|_| {
+                if ready() {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending
+                }
+            })
+            .await;
+    }
+}
+
+/// A call that may hold a buffer for data, until dropped.
+pub struct Held {
+    tenant: Rc<Tenant>,
+}
+
+impl Held {
+    pub(super) fn new(tenant: &Rc<Tenant>) -> Self {
+        tenant.holding.set(tenant.holding.get() + 1);
+        Self {
+            tenant: Rc::clone(tenant),
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let tenant = &self.tenant;
+        tenant.holding.set(tenant.holding.get() - 1);
+        tenant.to_hold.wake();
+    }
+}
