@@ -130,7 +130,7 @@ fn rr2_err_05_a_reply_without_room_is_told() {
         cannot_reply(&world.exchange(0, &message), 5),
         (true, 1, 5000)
     );
-    assert_eq!(world.shared.counters.errors_reply.get(), 2);
+    assert_eq!(world.shared.counters.errors_cannot_reply.get(), 2);
     // In version one it is a chunk error.
     speak(Version::One);
     let error = world.exchange(0, &plain(&rpc(5, PROGRAM, &[])));

@@ -48,7 +48,7 @@ fn rr2_hdr_02_types_that_do_not_exist_are_told() {
         check_error(&world.exchange(0, &message), 8, INVALID_PROCEDURE);
     }
     assert!(script.seen().is_empty());
-    assert_eq!(world.shared.counters.errors_kind.get(), 6);
+    assert_eq!(world.shared.counters.errors_invalid_procedure.get(), 6);
     world.check_clean();
 }
 
