@@ -1,6 +1,8 @@
 //! Any messages to the whole responder: transport header of either version, chunks over memory that
-//! is there or is not, RPC, NFS over a memory store, replies to calls of the responder's own. It
-//! answers, or drops, or ends that one connection, and keeps nothing.
+//! is there or is not, RPC, NFS over a memory store. It answers, or drops, or ends that one
+//! connection, and keeps nothing. Each input meets a responder that exposes nothing, which also
+//! calls the client and has those calls answered as the input says; and one in classic mode, whose
+//! replies are fetched, acknowledged or left alone as the input says.
 
 #![no_main]
 
@@ -16,8 +18,9 @@ use millrace::rdma::reverse::ReverseCall;
 use millrace_wire::nfs3::FileHandle;
 use millrace_wire::rpc::MessageType;
 use millrace_wire::rpcrdma::{Body, Header, Rules, Segment, Version};
+use support::fetch::done;
 use support::message::{PROGRAM, rpc, word};
-use support::raw::{Memory, Stated};
+use support::raw::{Memory, Options, Stated};
 use support::served::Nfs;
 
 #[path = "../../../target/tests/support/mod.rs"]
@@ -35,41 +38,50 @@ const MEMORY: usize = 8192;
 const ARGUMENTS: usize = 40;
 
 type Callback = Pin<Box<dyn Future<Output = ()>>>;
+/// More than half of the window in which RDMA_DONE is awaited.
+const WHILE: Duration = Duration::from_secs(6);
 
 struct Target {
     nfs: Nfs,
     file: FileHandle,
+    /// Its replies may have read chunks; else it calls the client.
+    classic: bool,
     in_use: u64,
     inputs: usize,
 }
 
 thread_local! {
-    static TARGET: RefCell<Option<Target>> = const { RefCell::new(None) };
+    static TARGETS: RefCell<[Option<Target>; 2]> = const { RefCell::new([None, None]) };
 }
 
 fuzz_target!(|input: &[u8]| {
-    TARGET.with_borrow_mut(|target| {
-        if target
-            .as_ref()
-            .is_none_or(|target| target.inputs == LIFETIME)
-        {
-            *target = Some(Target::new());
-        }
-        if let Some(target) = target {
-            target.run(input);
+    TARGETS.with_borrow_mut(|targets| {
+        let options = [Options::default(), Options::classic()];
+        for (target, options) in targets.iter_mut().zip(options) {
+            if target
+                .as_ref()
+                .is_none_or(|target| target.inputs == LIFETIME)
+            {
+                *target = Some(Target::new(options));
+            }
+            if let Some(target) = target {
+                target.run(input);
+            }
         }
     });
 });
 
 impl Target {
-    fn new() -> Self {
-        let mut nfs = Nfs::new();
+    fn new(options: Options) -> Self {
+        let classic = options.exposures > 0;
+        let mut nfs = Nfs::with(options);
         let file = nfs.file(b"file", &[5; 5000]);
         nfs.link(b"link", &[6; 100]);
         let in_use = nfs.world.in_use();
         Self {
             nfs,
             file,
+            classic,
             in_use,
             inputs: 0,
         }
@@ -100,13 +112,13 @@ impl Target {
             if choices & 2 != 0 {
                 point(&mut message, &source, &sink);
             }
-            if choices & 32 != 0 {
+            if !self.classic && choices & 32 != 0 {
                 nominate(&mut message, &sink);
             }
-            if choices & 64 != 0 {
+            if !self.classic && choices & 64 != 0 {
                 callbacks.extend(self.call_back());
             }
-            if choices & 128 != 0 {
+            if !self.classic && choices & 128 != 0 {
                 self.answer(client, &mut message);
             }
             message.truncate(4096);
@@ -118,11 +130,14 @@ impl Target {
             } else if choices & 8 != 0 {
                 self.nfs.world.turn();
             }
+            if self.classic {
+                sent += self.follow(client, *choices);
+            }
         }
         self.nfs.world.settle();
         poll(&mut callbacks);
         self.nfs.world.settle();
-        let received = self.nfs.world.received(client);
+        let received = &self.nfs.world.clients[client].received;
         let calls =
             |message: &&Vec<u8>| Header::parse(message, &Rules::default()).is_ok_and(is_call);
         let called = received.iter().filter(calls).count();
@@ -138,6 +153,34 @@ impl Target {
         assert_eq!(self.nfs.world.calls(), 0);
         assert_eq!(self.nfs.world.shared.completions.pending(), 0);
         assert_eq!(self.nfs.world.in_use(), self.in_use, "buffers are left");
+        let exposed = self.nfs.world.shared.exposed.budget().now();
+        assert_eq!(exposed, (0, 0, 0), "memory is exposed to nobody");
+    }
+
+    /// Fetches what the latest answer exposes, sends RDMA_DONE for it, lets time pass. Returns how
+    /// many messages were sent.
+    fn follow(&mut self, client: usize, choices: u8) -> usize {
+        let world = &mut self.nfs.world;
+        let latest = world.clients[client].received.last().cloned();
+        let header = latest
+            .as_ref()
+            .map(|message| Header::parse(message, &Rules::default()));
+        let mut sent = 0;
+        if let Some(Ok(header)) = header {
+            if choices & 32 != 0 {
+                let reads = header.lists().reads;
+                // What fails ends that connection: it was revoked, or the window has passed.
+                let _ = world.fetch(client, reads.iter().map(|entry| entry.segment));
+            }
+            if choices & 64 != 0 {
+                world.post(client, &done(header.words.xid));
+                sent = 1;
+            }
+        }
+        if choices & 128 != 0 {
+            world.pass(WHILE);
+        }
+        sent
     }
 
     /// Has the responder call the client, if that is still there.
