@@ -172,7 +172,10 @@ fn rr1_chunk_41_a_program_without_a_binding_has_long_messages_only() {
         writes: &[&chunk],
         ..CallChunks::default()
     };
-    let reply = parse(&nfs.world.exchange(0, &inline(&chunks, &rpc(2, PROGRAM, &[]))));
+    let reply = parse(
+        &nfs.world
+            .exchange(0, &inline(&chunks, &rpc(2, PROGRAM, &[]))),
+    );
     assert_eq!(accepted(&reply.message), 1, "PROG_UNAVAIL");
     let lengths: Vec<u32> = reply.writes[0].iter().map(|s| s.length).collect();
     assert_eq!(lengths, [0]);
