@@ -12,10 +12,12 @@ use millrace_wire::mount;
 use millrace_wire::nfs3::{self, FileHandle};
 use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpcbind::{self, Netid};
-use millrace_wire::rpcrdma::MIN_INLINE;
+use millrace_wire::rpcrdma::{MIN_INLINE, Version, Versions};
 
 use crate::lookup::{Service, ask_rpcbind, rdma_netid, resolve};
-use crate::requester::{Alignment, Ccp, Identity, Session, Settings, session};
+use crate::requester::{
+    Alignment, Ccp, Connection, Identity, Session, Settings, VersionMemory, session,
+};
 use crate::units::{duration, size};
 
 /// Stands for the port mapper's answer.
@@ -63,13 +65,29 @@ pub struct Client {
     #[arg(long, value_name = "PATH", default_value = "/scratch")]
     pub export: String,
 
+    /// Versions of RPC-over-RDMA to offer: `1`, `2`, or `1,2`. With both, version two is tried
+    /// first, by a NULL call alone on the new connection, and version one is spoken to servers
+    /// that have no other. Version two has longer inline messages, errors that say more, and keys
+    /// that replies may take back. Most servers know version one only; millraced has both, unless
+    /// its rpcrdma.versions says otherwise.
+    #[arg(long, value_name = "1|2|1,2", default_value = "1", value_parser = versions)]
+    pub versions: Versions,
+
+    /// Speak version two or nothing: short for --versions 2.
+    #[arg(long, conflicts_with = "versions")]
+    pub version_two: bool,
+
+    /// Servers that were lost on being asked for version two. All connections share it.
+    #[arg(skip)]
+    pub version_memory: VersionMemory,
+
     /// Inline limit in bytes that is told to the server in both directions; 0 tells nothing, which
-    /// means 1024.
+    /// means 1024, or 4096 in version two.
     #[arg(long, value_name = "BYTES", default_value_t = 4096)]
     pub inline: usize,
 
-    /// Ask the server for its limits before the first call (CCP, RFC 5666 section 6), by this
-    /// program number. They replace what --inline told. Servers without it go on as they are.
+    /// In version one, ask the server for its limits before the first call (CCP, RFC 5666 section
+    /// 6), by this program number. They replace what --inline told. Servers without it go on as they are.
     #[arg(
         long,
         value_name = "PROGRAM",
@@ -129,7 +147,15 @@ impl Client {
             send_size: self.inline,
             receive_size: self.inline,
         });
+        let versions = if self.version_two {
+            Versions::TWO
+        } else {
+            self.versions
+        };
         Settings {
+            versions,
+            version_memory: self.version_memory.clone(),
+            remote_invalidation: self.remote_invalidation,
             private_data,
             credits: u32::try_from(depth).unwrap_or(u32::MAX).max(1),
             calls: depth.max(1),
@@ -257,4 +283,45 @@ fn padding(text: &str) -> Result<Alignment, String> {
 pub fn pool(bytes: usize) -> Result<Pool> {
     let registry = Registry::new(HugepagePolicy::Auto);
     Pool::new(&registry, PoolConfig { bytes }).context("no memory for buffers")
+}
+
+/// Reads `--versions`.
+fn versions(text: &str) -> Result<Versions, String> {
+    let mut found = Vec::new();
+    for word in text.split(',') {
+        let number = word.trim().parse().ok();
+        match number.and_then(Version::from_number) {
+            Some(version) if !found.contains(&version) => found.push(version),
+            Some(_) => return Err(format!("`{word}` stands there twice")),
+            None => return Err(format!("`{word}` is no version; there are 1 and 2")),
+        }
+    }
+    match found[..] {
+        [one] => Ok(Versions::new(one, one)),
+        [one, other] => Ok(Versions::new(one, other)),
+        _ => Err("no version; there are 1 and 2".to_owned()),
+    }
+}
+
+/// The number of the version that a connection speaks, zero if it speaks none.
+#[must_use]
+pub fn spoken(connection: &Connection) -> u32 {
+    connection.version().map_or(0, Version::number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read() {
+        assert_eq!(versions("1"), Ok(Versions::ONE));
+        assert_eq!(versions("2"), Ok(Versions::TWO));
+        for both in ["1,2", "2,1", "1, 2"] {
+            assert_eq!(versions(both), Ok(Versions::BOTH));
+        }
+        for wrong in ["", "0", "3", "1,", "1,1", "1,2,2", "two", "1-2"] {
+            assert!(versions(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -13,8 +13,9 @@ use millrace_bench::roundtrip::Roundtrip;
 
 /// NFS version 3 over RDMA from user space: copy files, make load, compare with raw TCP.
 ///
-/// The client speaks RPC-over-RDMA version one over software iWARP, so it needs no RDMA hardware
-/// and no kernel module, and works against any NFS/RDMA server on iWARP.
+/// The client speaks RPC-over-RDMA version one, and version two where it is told to (--versions),
+/// over software iWARP, so it needs no RDMA hardware and no kernel module, and works against any
+/// NFS/RDMA server on iWARP.
 #[derive(Parser)]
 #[command(
     version,

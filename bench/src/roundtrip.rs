@@ -12,7 +12,7 @@ use indicatif::HumanBytes;
 use millrace_wire::nfs3::{CreateHow, FileHandle, SetAttributes};
 use sha2::{Digest, Sha256};
 
-use crate::client::{Client, pool};
+use crate::client::{Client, pool, spoken};
 use crate::requester::Session;
 use crate::requester::session::CopyOptions;
 use crate::table::Table;
@@ -125,6 +125,7 @@ impl Roundtrip {
         let mut settings = self.client.settings(self.depth.max(16));
         settings.keep_calls = true;
         let mut session = self.client.session(&pool, settings)?;
+        let version = spoken(session.connection());
         let mut reports = Vec::new();
         for path in &self.files {
             let report = self
@@ -135,8 +136,14 @@ impl Roundtrip {
         session.close();
         let ok = reports.iter().all(|report| report.ok);
         if self.json {
-            println!("{}", serde_json::json!({ "ok": ok, "files": reports }));
+            let report = serde_json::json!({
+                "ok": ok,
+                "rpcrdma_version": version,
+                "files": reports,
+            });
+            println!("{report}");
         } else {
+            println!("RPC-over-RDMA version {version}");
             println!("{}", table(&reports));
         }
         Ok(ok)

@@ -6,7 +6,7 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use millrace_store::{Caller, Store};
 use millrace_wire::rpc::{
@@ -14,15 +14,16 @@ use millrace_wire::rpc::{
     ReplyHeader, answer_to,
 };
 use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder, Error};
-use millrace_wire::{mount, nfs3};
+use millrace_wire::{mount, nfs3, rpcbind};
 
-use crate::call::{Answer, Bulk, BulkResult, Call, Reply, Serve, Shortage};
+use crate::call::{Answer, Bulk, BulkResult, Call, Reply, Serve, Shortage, TransportKind};
 use crate::counters::Counters;
 use crate::exports::Exports;
 use crate::flow::Flow;
 use crate::handle::HandleKey;
 use crate::mount3::Clients;
 use crate::replay::{Entered, ReplayCache};
+use crate::rpcbind::Offers;
 use latency::Latencies;
 
 mod latency;
@@ -55,6 +56,8 @@ struct Inner<S> {
     clients: Clients,
     counters: Arc<Counters>,
     latencies: Latencies,
+    /// What the port mapper tells over RDMA, where it is served there.
+    offers: OnceCell<Arc<OnceLock<Offers>>>,
     /// What meters clients and exports, where anything does.
     flow: OnceCell<Flow>,
 }
@@ -74,9 +77,18 @@ impl<S: Store> Service<S> {
                 clients,
                 counters,
                 latencies: Latencies::default(),
+                offers: OnceCell::new(),
                 flow: OnceCell::new(),
             }),
         }
+    }
+
+    /// With the port mapper's programs for calls over RDMA (RFC 5666 section 10). Before `offers`
+    /// is set nothing is told. The first one given counts.
+    #[must_use]
+    pub fn with_rpcbind(self, offers: &Arc<OnceLock<Offers>>) -> Self {
+        let _ = self.inner.offers.set(Arc::clone(offers));
+        self
     }
 
     /// Lets the limits of `flow` hold for all calls from here on. The first one given counts.
@@ -117,6 +129,7 @@ impl<S: Store> Serve for Service<S> {
             Ok((xid, Admitted::Mount(procedure))) => {
                 self.mount(&call, xid, procedure, &mut input, reply).await
             }
+            Ok((xid, Admitted::Rpcbind)) => self.rpcbind(&call, xid, reply),
             Err(answer) => answer,
         };
         counters.bytes_read.add(u64::from(reply.account.read));
@@ -136,6 +149,7 @@ impl<S: Store> Serve for Service<S> {
 enum Admitted {
     Nfs(nfs3::Procedure, Option<Caller>),
     Mount(mount::Procedure),
+    Rpcbind,
 }
 
 /// The end of a call that a program has served: whether its status was success.
@@ -202,6 +216,9 @@ impl<S: Store> Service<S> {
                     },
                     None => procedure_unavailable(xid, counters),
                 }
+            }
+            (rpcbind::PROGRAM, _) if self.inner.offers.get().is_some() => {
+                return Ok((xid, Admitted::Rpcbind));
             }
             (nfs3::PROGRAM, _) => mismatch(nfs3::VERSION),
             (mount::PROGRAM, _) => mismatch(mount::VERSION),
@@ -299,6 +316,24 @@ impl<S: Store> Service<S> {
                 done.answer
             }
             Err(refused) => self.refuse(refused, xid, reply),
+        }
+    }
+
+    /// Answers a call of the port mapper over RDMA; over TCP it has sockets of its own.
+    #[cold]
+    fn rpcbind(&self, call: &Call<'_>, xid: u32, reply: &mut Reply) -> Answer {
+        let offers = self.inner.offers.get().and_then(|offers| offers.get());
+        let (TransportKind::Rdma, Some(offers)) = (call.peer.transport, offers) else {
+            self.inner.counters.program_unavailable.add(1);
+            return refusal(reply, &answer_to(xid, Accepted::ProgramUnavailable));
+        };
+        let address = call.peer.address;
+        match crate::rpcbind::answer(offers, address, call.message, reply.room()) {
+            Some(length) => {
+                reply.set_length(length);
+                Answer::Send
+            }
+            None => Answer::Silent,
         }
     }
 

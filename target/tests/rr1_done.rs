@@ -429,3 +429,18 @@ fn a_connection_serves_ordinary_calls_as_ever_in_classic_mode() {
     assert_eq!(exposures(&mut nfs.world), 0);
     nfs.world.check_clean();
 }
+
+#[test]
+fn a_responder_that_takes_no_more_calls_lets_replies_be_fetched() {
+    let (mut world, _) = scripted(5000, Options::classic());
+    let (first, second) = (exposed(&mut world, 0, 1), exposed(&mut world, 0, 2));
+    world.refuse();
+    for (reply, left) in [(first, true), (second, false)] {
+        assert!(!world.is_idle());
+        let fetched = fetch(&mut world, 0, &reply);
+        assert_eq!(fetched, Ok(Script::reply(reply.xid, 5000)));
+        world.send(0, &done(reply.xid));
+        assert_eq!(world.is_idle(), !left);
+    }
+    world.check_clean();
+}

@@ -409,3 +409,66 @@ fn old_11_a_client_that_counts_done_differently_by_one_is_borne() {
     assert_eq!(world.received(0).len(), granted as usize + 1);
     world.check_clean();
 }
+
+/// Two replies over a network this slow, on a send queue that holds one of them.
+fn two_over(latency: Duration) -> World<Script> {
+    let mut options = Options::classic();
+    options.send_depth = 1;
+    let (mut world, script) = scripted(options);
+    world.connect();
+    script.plan(Plan::default());
+    parse(&world.exchange(0, &call(1)));
+    script.plan(Plan {
+        length: LONG,
+        hold: true,
+        ..Plan::default()
+    });
+    for xid in [2, 3] {
+        world.send(0, &call(xid));
+    }
+    world.network.set_latency(latency);
+    script.release(2);
+    world.settle();
+    let exposures = &world.connections()[0].exposures;
+    assert_eq!((exposures.open_replies(), exposures.pending()), (2, 1));
+    world
+}
+
+#[test]
+fn rr1_done_10_the_window_begins_when_the_reply_can_leave() {
+    let mut world = two_over(WINDOW * 6 / 10);
+    world.pass(WINDOW * 6 / 10);
+    world.pass(WINDOW * 5 / 10);
+    let state = |world: &World<Script>| {
+        let exposures = &world.connections()[0].exposures;
+        (exposures.open_replies(), exposures.pending())
+    };
+    assert_eq!(
+        state(&world),
+        (1, 0),
+        "the first is over, the second has not left"
+    );
+    world.pass(WINDOW * 2 / 10);
+    assert_eq!(state(&world), (1, 1), "sent");
+    world.pass(WINDOW * 8 / 10);
+    assert_eq!(state(&world), (1, 1), "its window is not over");
+    world.pass(WINDOW * 3 / 10);
+    assert_eq!(state(&world), (0, 0));
+    assert!(world.is_open(0));
+    world.network.set_latency(Duration::ZERO);
+    world.pass(WINDOW);
+    world.check_clean();
+}
+
+#[test]
+fn rr1_done_10_a_client_that_takes_no_replies_holds_no_memory_for_ever() {
+    let mut world = two_over(WINDOW * 100);
+    world.pass(WINDOW + Duration::from_millis(1));
+    assert_eq!(world.connections().len(), 1);
+    world.pass(WINDOW + Duration::from_millis(1));
+    assert_eq!(world.connections().len(), 0);
+    assert_eq!(world.shared.exposed.budget().now(), (0, 0, 0));
+    world.network.set_latency(Duration::ZERO);
+    world.pass(WINDOW * 100);
+    world.check_clean();
+}

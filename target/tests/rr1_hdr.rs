@@ -69,6 +69,27 @@ fn rr1_hdr_02_rr1_hdr_04_xid_and_version_of_every_reply() {
 }
 
 #[test]
+fn rr1_hdr_04_replies_and_errors_of_version_one_say_so() {
+    let mut nfs = Nfs::new();
+    let file = nfs.file(b"f", &[7; 500]);
+    assert_eq!(nfs.content(file).len(), 500);
+    nfs.world.exchange(0, &header(5, 9, &CallChunks::default()));
+    let sink = nfs.world.sink(0, 500);
+    nfs.read_into(file, 500, &sink, &[500]);
+    let sent = nfs
+        .world
+        .trace()
+        .into_iter()
+        .filter_map(|trace| match trace {
+            Trace::Send { bytes, .. } => Some(word(&bytes, 1)),
+            _ => None,
+        });
+    let versions: Vec<u32> = sent.collect();
+    assert!(versions.len() >= 5);
+    assert!(versions.iter().all(|&version| version == 1), "{versions:?}");
+}
+
+#[test]
 fn rr1_hdr_03_different_xids_are_refused_with_the_outer_one() {
     let (mut world, script) = scripted();
     let mut message = header(5, Kind::Message.number(), &CallChunks::default());

@@ -85,6 +85,32 @@ fn rr1_long_02_rr1_long_03_rr1_long_19_a_call_at_position_zero_in_any_cut() {
 }
 
 #[test]
+fn rr1_long_03_sixteen_entries_cut_inside_words_are_joined() {
+    let (mut world, script) = scripted(24);
+    let call = rpc(7, PROGRAM, &pattern(300));
+    let source = world.source(0, &call);
+    for count in [1, 2, 16] {
+        let mut cut = vec![13; count - 1];
+        cut.push(call.len() as u32 - 13 * (count as u32 - 1));
+        world.exchange(0, &long_call(&source, &call, &cut, None));
+        assert_eq!(script.seen().remove(0).message, call, "{count} entries");
+    }
+    world.check_clean();
+}
+
+#[test]
+fn rr1_long_19_a_call_that_would_fit_inline_may_be_long() {
+    let (mut world, script) = scripted(24);
+    let call = rpc(8, PROGRAM, &[]);
+    let source = world.source(0, &call);
+    let length = source.exposure.length;
+    let reply = parse(&world.exchange(0, &long_call(&source, &call, &[length], None)));
+    assert!(reply.inline);
+    assert_eq!(script.seen().remove(0).message, call);
+    world.check_clean();
+}
+
+#[test]
 fn rr1_long_04_positions_beside_a_long_call_are_in_its_stream() {
     let mut nfs = Nfs::new();
     let file = nfs.create(b"f");

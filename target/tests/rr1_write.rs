@@ -347,6 +347,29 @@ fn rr1_pad_08_rr1_pad_11_rr1_pad_12_no_pad_is_written_or_inline_and_lengths_are_
 }
 
 #[test]
+fn rr1_pad_11_a_segment_for_the_pad_comes_back_unused() {
+    let mut nfs = Nfs::new();
+    let file = nfs.file(b"f", b"01234");
+    let sink = nfs.world.sink(0, 16);
+    let reply = nfs.read_into(file, 5, &sink, &[5, 3]);
+    assert_eq!(lengths(&reply.writes[0]), [5, 0]);
+    let reply = nfs.read_into(file, 5, &sink, &[5]);
+    assert_eq!(lengths(&reply.writes[0]), [5]);
+    assert_eq!(sink.bytes()[5..], [0xee; 11]);
+}
+
+#[test]
+fn rr1_pad_12_no_pad_stands_inline_behind_a_result_in_a_chunk() {
+    let mut nfs = Nfs::new();
+    let file = nfs.file(b"f", b"01234");
+    let sink = nfs.world.sink(0, 16);
+    let reply = nfs.read_into(file, 5, &sink, &[5]);
+    // The length word is the last of the message, which stays a multiple of four.
+    let (length, _, rest) = read_results(support::results(&reply.message));
+    assert_eq!((length, rest.len(), reply.message.len() % 4), (5, 0, 0));
+}
+
+#[test]
 fn a_read_of_one_mebibyte_goes_to_its_segments() {
     let mut nfs = Nfs::with(Options::default());
     let content = pattern(1 << 20);

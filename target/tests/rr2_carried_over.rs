@@ -13,5 +13,7 @@ mod rr1_cred;
 mod rr1_long;
 #[path = "rr1_pad.rs"]
 mod rr1_pad;
+#[path = "rr1_sec.rs"]
+mod rr1_sec;
 #[path = "rr1_write.rs"]
 mod rr1_write;

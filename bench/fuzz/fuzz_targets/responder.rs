@@ -1,16 +1,19 @@
 //! Any messages to the whole responder: transport header, chunks over memory that is there or is
 //! not, RPC, NFS over a memory store. It answers, or drops, or ends that one connection, and keeps
-//! nothing.
+//! nothing. Each input meets a responder that exposes nothing, and one in classic mode, whose
+//! replies are fetched, acknowledged or left alone as the input says.
 
 #![no_main]
 
 use std::cell::RefCell;
+use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use millrace_wire::nfs3::FileHandle;
 use millrace_wire::rpcrdma::{Body, Header, Rules, Segment};
+use support::fetch::done;
 use support::message::{rpc, word};
-use support::raw::{Memory, Stated};
+use support::raw::{Memory, Options, Stated};
 use support::served::Nfs;
 
 #[path = "../../../target/tests/support/mod.rs"]
@@ -24,6 +27,9 @@ const LIFETIME: usize = 10_000;
 /// Bytes of memory that can be read, and that can be written.
 const MEMORY: usize = 8192;
 
+/// More than half of the window in which RDMA_DONE is awaited.
+const WHILE: Duration = Duration::from_secs(6);
+
 struct Target {
     nfs: Nfs,
     file: FileHandle,
@@ -32,23 +38,29 @@ struct Target {
 }
 
 thread_local! {
-    static TARGET: RefCell<Option<Target>> = const { RefCell::new(None) };
+    static TARGETS: RefCell<[Option<Target>; 2]> = const { RefCell::new([None, None]) };
 }
 
 fuzz_target!(|input: &[u8]| {
-    TARGET.with_borrow_mut(|target| {
-        if target.as_ref().is_none_or(|target| target.inputs == LIFETIME) {
-            *target = Some(Target::new());
-        }
-        if let Some(target) = target {
-            target.run(input);
+    TARGETS.with_borrow_mut(|targets| {
+        let options = [Options::default(), Options::classic()];
+        for (target, options) in targets.iter_mut().zip(options) {
+            if target
+                .as_ref()
+                .is_none_or(|target| target.inputs == LIFETIME)
+            {
+                *target = Some(Target::new(options));
+            }
+            if let Some(target) = target {
+                target.run(input);
+            }
         }
     });
 });
 
 impl Target {
-    fn new() -> Self {
-        let mut nfs = Nfs::new();
+    fn new(options: Options) -> Self {
+        let mut nfs = Nfs::with(options);
         let file = nfs.file(b"file", &[5; 5000]);
         nfs.link(b"link", &[6; 100]);
         let in_use = nfs.world.in_use();
@@ -92,9 +104,10 @@ impl Target {
             } else if choices & 8 != 0 {
                 self.nfs.world.turn();
             }
+            sent += self.follow(client, *choices);
         }
         self.nfs.world.settle();
-        assert!(self.nfs.world.received(client).len() <= sent);
+        assert!(self.nfs.world.clients[client].received.len() <= sent);
         self.nfs.world.abort(client);
         self.nfs.world.settle();
         self.nfs.world.clients.truncate(1);
@@ -103,6 +116,34 @@ impl Target {
         assert_eq!(self.nfs.world.calls(), 0);
         assert_eq!(self.nfs.world.shared.completions.pending(), 0);
         assert_eq!(self.nfs.world.in_use(), self.in_use, "buffers are left");
+        let exposed = self.nfs.world.shared.exposed.budget().now();
+        assert_eq!(exposed, (0, 0, 0), "memory is exposed to nobody");
+    }
+
+    /// Fetches what the latest answer exposes, sends RDMA_DONE for it, lets time pass. Returns how
+    /// many messages were sent.
+    fn follow(&mut self, client: usize, choices: u8) -> usize {
+        let world = &mut self.nfs.world;
+        let latest = world.clients[client].received.last().cloned();
+        let header = latest
+            .as_ref()
+            .map(|message| Header::parse(message, &Rules::default()));
+        let mut sent = 0;
+        if let Some(Ok(header)) = header {
+            if choices & 32 != 0 {
+                let reads = header.lists().reads;
+                // What fails ends that connection: it was revoked, or the window has passed.
+                let _ = world.fetch(client, reads.iter().map(|entry| entry.segment));
+            }
+            if choices & 64 != 0 {
+                world.post(client, &done(header.words.xid));
+                sent = 1;
+            }
+        }
+        if choices & 128 != 0 {
+            world.pass(WHILE);
+        }
+        sent
     }
 
     /// Makes what follows a header a call of NFS whose first argument is a handle that is known.

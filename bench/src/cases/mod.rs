@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 
-use crate::client::Client;
+use crate::client::{Client, spoken};
 use crate::spawn::Spawned;
 
 use context::Context;
@@ -30,6 +30,8 @@ use context::Context;
 Examples:
   Against a target of its own:
     millrace-bench cases --spawn build/release/millraced
+  The same in RPC-over-RDMA version two:
+    millrace-bench cases --spawn build/release/millraced --version-two
   Against Linux's knfsd on siw, whose mountd listens on port 20048:
     millrace-bench cases --target 10.0.0.1:20049 --mount 10.0.0.1:20048 --export /srv
 ")]
@@ -104,6 +106,10 @@ impl Cases {
             |spawned| spawned.client(&self.client),
         );
         let mut context = Context::new(client)?;
+        let version = spoken(context.session.connection());
+        if !self.json {
+            println!("RPC-over-RDMA version {version}");
+        }
         let mut cases = Vec::new();
         data::cases(&mut cases);
         names::cases(&mut cases);
@@ -141,7 +147,12 @@ impl Cases {
         let failed = lines.iter().filter(|line| line.verdict == "FAIL").count();
         let passed = lines.len() - failed;
         if self.json {
-            let report = serde_json::json!({ "passed": passed, "failed": failed, "cases": lines });
+            let report = serde_json::json!({
+                "rpcrdma_version": version,
+                "passed": passed,
+                "failed": failed,
+                "cases": lines,
+            });
             println!("{report}");
         } else {
             println!("{passed} passed, {failed} failed");

@@ -16,7 +16,7 @@ use super::cpu::{ServerCpu, Stopwatch};
 use super::pattern::Pattern;
 use super::report::Measurement;
 use super::workload::{Operation, Until, Workload};
-use crate::client::{Client, pool};
+use crate::client::{Client, pool, spoken};
 use crate::requester::session::{CopyOptions, Transfer};
 use crate::requester::{Call, Completion, Connection, Session, State};
 
@@ -66,6 +66,8 @@ pub struct Engine {
     events: Vec<Event>,
     finished: Vec<Finished>,
     scratch: Vec<u8>,
+    /// Connections have stood for long enough to send their first messages.
+    settled: bool,
 }
 
 impl Engine {
@@ -96,6 +98,7 @@ impl Engine {
             events: Vec::with_capacity(EVENTS),
             finished: Vec::with_capacity(EVENTS),
             scratch: vec![0; 2 << 20],
+            settled: false,
         };
         engine.prepare_files(connections, depth)?;
         Ok(engine)
@@ -142,19 +145,35 @@ impl Engine {
             });
         }
         session.close();
+        self.wait(|state| state != &State::Connecting)?;
+        std::thread::sleep(self.client.settle);
+        self.settled = true;
+        self.wait(|state| state == &State::Ready)
+    }
+
+    /// Waits until all connections stand so, at most for the client's timeout.
+    fn wait(&mut self, wanted: fn(&State) -> bool) -> Result<()> {
         let start = Instant::now();
-        while self
+        while let Some(lane) = self
             .lanes
             .iter()
-            .any(|lane| lane.connection.state() != &State::Ready)
+            .find(|lane| !wanted(lane.connection.state()))
         {
             if start.elapsed() > self.client.timeout {
-                bail!("the server does not let {connections} connections in");
+                bail!("no connection: {}", lane.connection.state());
             }
-            self.turn(Instant::now());
+            let now = Instant::now();
+            self.turn(now);
+            self.check_alive(now)?;
         }
-        std::thread::sleep(self.client.settle);
         Ok(())
+    }
+
+    /// The number of the version of RPC-over-RDMA that the connections speak.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        let first = self.lanes.first();
+        first.map_or(0, |lane| spoken(&lane.connection))
     }
 
     /// Removes the files and closes.
@@ -203,6 +222,9 @@ impl Engine {
                 });
         }
         for (index, lane) in self.lanes.iter_mut().enumerate() {
+            if !self.settled {
+                continue;
+            }
             let places = &lane.places;
             work += lane.connection.pump(provider, &mut |completion| {
                 finished.push(judge(index, places, &completion));

@@ -38,6 +38,8 @@ Examples:
     millrace-bench run --op read --size 4KiB --depth 32 --random --time 10s --core 1
   Writes whose data is checked by reading everything back:
     millrace-bench run --op write --size 1MiB --depth 16 --verify
+  In RPC-over-RDMA version two where the server has it, else in version one:
+    millrace-bench run --preset tour --versions 1,2
   With the server's processor time per operation, from its metrics:
     millrace-bench run --op getattr --admin 127.0.0.1:9620
 ")]
@@ -147,6 +149,7 @@ impl Run {
             depth.unwrap_or(1),
             self.file_size,
         )?;
+        let version = engine.version();
         let mut measurements = Vec::new();
         for workload in &workloads {
             let bar = progress(workload, self.json);
@@ -156,8 +159,13 @@ impl Run {
         }
         engine.finish()?;
         if self.json {
-            println!("{}", serde_json::json!({ "measurements": measurements }));
+            let report = serde_json::json!({
+                "rpcrdma_version": version,
+                "measurements": measurements,
+            });
+            println!("{report}");
         } else {
+            println!("RPC-over-RDMA version {version}");
             println!("{}", table(&measurements));
         }
         Ok(measurements.iter().all(|measured| measured.mismatches == 0))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millrace_bench::requester::{Call, CallError, Ccp, Data, Identity, Settings};
+use millrace_bench::requester::{Alignment, Call, CallError, Ccp, Data, Identity, Settings};
 use millrace_wire::ccp::{self, Limits, Wish};
 use millrace_wire::nfs3::{Procedure, ReaddirArguments};
 use millrace_wire::private_data::PrivateData;
@@ -186,6 +186,26 @@ fn rr1_ccp_09_nothing_that_needs_a_read_goes_to_a_server_without_reads() {
     raw.submit(&call.with_sinks(&[&room]));
     let call = raw.next();
     assert_eq!((call.reads.len(), call.writes.len()), (0, 1));
+}
+
+#[test]
+fn rr1_ccp_10_the_alignment_told_is_that_of_padded_calls_and_zero_is_none() {
+    let learn = Settings {
+        alignment: Alignment::Learnt { threshold: 512 },
+        ..asking()
+    };
+    for alignment in [0, 1, 4, 64, 1000, 1024, 100_000] {
+        let mut raw = Raw::new(learn.clone(), quiet());
+        configure(&mut raw, 4096, alignment, 16);
+        write(&mut raw, 1, 2000);
+        let call = raw.next();
+        // Where pads would take more than there is, the call goes as it is.
+        let padded = (2..=1024).contains(&alignment);
+        assert_eq!(call.kind, if padded { 2 } else { 0 }, "{alignment}");
+        if padded {
+            assert_eq!(call.bytes[16..20], alignment.to_be_bytes());
+        }
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod ccp;
 mod chunk;
 mod credit;
 mod done;
+mod done_any;
 mod done_credit;
 mod first;
 mod header;

@@ -8,6 +8,7 @@ use millrace_bench::requester::{CallError, CallId, Completion, Connection, State
 use millrace_mempool::Pool;
 use millrace_reactor::fabric::{Event, Provider, QueuePairId};
 use millrace_wire::nfs3::FileHandle;
+use millrace_wire::rpcrdma::Version;
 
 use super::dice::Dice;
 use super::memory::Memory;
@@ -72,6 +73,8 @@ pub struct Client {
     pub fenced: HashSet<QueuePairId>,
     /// How calls ended: what the trace is made of.
     pub outcomes: Vec<(u64, u64)>,
+    /// Whether it has spoken version two.
+    pub two: bool,
     pub left: usize,
     tokens: u64,
     next_call: Instant,
@@ -100,6 +103,7 @@ impl Client {
             lingering: Vec::new(),
             fenced: HashSet::new(),
             outcomes: Vec::new(),
+            two: false,
             left,
             tokens: 0,
             next_call: now,
@@ -176,6 +180,7 @@ impl Client {
             Some(_) | None => !self.is_done(),
         };
         if !down {
+            self.retry = None;
             return Ok(0);
         }
         let pause = Duration::from_micros(self.dice.below(PAUSE) as u64);
@@ -324,10 +329,11 @@ impl Client {
     }
 
     /// What must always hold.
-    fn check(&self) -> Result<(), String> {
+    fn check(&mut self) -> Result<(), String> {
         let Some(connection) = &self.connection else {
             return Ok(());
         };
+        self.two |= connection.version() == Some(Version::Two);
         let counters = connection.counters();
         if counters.dropped + counters.bad_replies > 0 {
             return Err(format!("replies that nobody asked for: {counters:?}"));
@@ -367,7 +373,9 @@ impl Client {
         );
         let stuck = (ready && busy).then_some(self.progress.1 + PATIENCE);
         let call = self.may_call().then_some(self.next_call);
-        let all = [self.provider.next_deadline(), self.retry, stuck, call];
+        let own = self.connection.as_ref();
+        let own = own.and_then(Connection::next_deadline);
+        let all = [self.provider.next_deadline(), self.retry, stuck, call, own];
         all.into_iter().flatten().min()
     }
 }

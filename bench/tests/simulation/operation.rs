@@ -382,7 +382,8 @@ impl Client {
         if open.cancelled {
             return true;
         }
-        error == CallError::Chunk && (self.options.settings.ird == 0 || !open.lost.is_empty())
+        let refused = matches!(error, CallError::Chunk | CallError::BadXdr);
+        refused && (self.options.settings.ird == 0 || !open.lost.is_empty())
     }
 
     fn reply(

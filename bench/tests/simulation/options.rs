@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use millrace::rdma::Settings as ServerSettings;
-use millrace_bench::requester::{Identity, Settings};
+use millrace_bench::requester::{Alignment, Ccp, Identity, Settings};
 use millrace_reactor::fabric::loopback::Faults;
 use millrace_wire::private_data::PrivateData;
+use millrace_wire::rpcrdma::Versions;
 
 use super::dice::Dice;
 
@@ -20,6 +21,8 @@ pub struct ClientOptions {
     pub breaks: usize,
     /// Once in so many calls it cancels one.
     pub cancels: usize,
+    /// It sends no RDMA_DONE.
+    pub forgets_dones: bool,
 }
 
 /// The server.
@@ -30,6 +33,8 @@ pub struct ServerOptions {
     pub send_depth: u32,
     /// RDMA Reads that it opens at once.
     pub ord: u16,
+    /// Whether replies may have read chunks.
+    pub classic: bool,
 }
 
 /// A whole world.
@@ -43,11 +48,12 @@ impl Options {
     pub fn new(dice: &mut Dice) -> Self {
         let faults = faults(dice);
         let server = server(dice);
-        let clients = (0..1 + dice.below(3)).map(|index| client(dice, index));
+        let clients = (0..1 + dice.below(3)).map(|index| client(dice, index, &server));
+        let clients = clients.collect();
         Self {
             faults,
             server,
-            clients: clients.collect(),
+            clients,
         }
     }
 }
@@ -76,8 +82,13 @@ fn server(dice: &mut Dice) -> ServerOptions {
     let inline = dice.pick(&[1024, 2048, 4096, 4096, 8192]);
     let credits = dice.pick(&[1, 2, 4, 16, 32]);
     let padding = dice.once_in(2);
+    let versions = dice.pick(&[Versions::ONE, Versions::BOTH, Versions::BOTH]);
+    let mut settings = ServerSettings::new(inline, credits, 1 << 20, padding).serving(versions);
+    settings.exposures.window = Duration::from_millis(dice.pick(&[2, 50, 10_000]));
+    settings.exposures.close = dice.once_in(2);
+    settings.exposures.connection = dice.pick(&[1, 3, 16]);
     ServerOptions {
-        settings: ServerSettings::new(inline, credits, 1 << 20, padding),
+        settings,
         // Receives of more than 4 KiB take a lot.
         grow: if inline > 4096 {
             4 << 20
@@ -86,17 +97,43 @@ fn server(dice: &mut Dice) -> ServerOptions {
         },
         send_depth: dice.pick(&[4, 8, 64, 256]),
         ord: dice.pick(&[1, 2, 16]),
+        classic: dice.once_in(2),
     }
 }
 
-fn client(dice: &mut Dice, index: usize) -> ClientOptions {
+fn client(dice: &mut Dice, index: usize, server: &ServerOptions) -> ClientOptions {
     let size = dice.pick(&[1024, 2048, 4096, 4096, 8192]);
     let private_data = (!dice.once_in(4)).then_some(PrivateData {
         remote_invalidation: dice.once_in(2),
         send_size: size,
         receive_size: size,
     });
+    let versions = match server.settings.rules.versions {
+        Versions::ONE => dice.pick(&[Versions::ONE, Versions::BOTH]),
+        _ => dice.pick(&[Versions::ONE, Versions::TWO, Versions::BOTH]),
+    };
+    let ccp = dice.once_in(3).then(|| Ccp {
+        call_size: dice.pick(&[1024, 3000, 4096]),
+        reply_size: dice.pick(&[1024, 3000, 4096]),
+        ..Ccp::default()
+    });
+    let alignment = match dice.below(4) {
+        0 => Alignment::Learnt { threshold: 100 },
+        1 if server.settings.rules.padding => Alignment::Fixed {
+            align: dice.pick(&[0, 4, 64, 512]),
+            threshold: 100,
+        },
+        _ => Alignment::Off,
+    };
     let settings = Settings {
+        versions,
+        ccp,
+        alignment,
+        remote_invalidation: dice.once_in(2),
+        reverse_credits: dice.pick(&[0, 0, 2]),
+        ord: dice.pick(&[1, 16]),
+        expect_read_chunks: server.classic && dice.once_in(2),
+        offer_results: !server.classic || !dice.once_in(3),
         private_data,
         credits: dice.pick(&[1, 2, 5, 16]),
         calls: dice.pick(&[4, 16]),
@@ -119,5 +156,6 @@ fn client(dice: &mut Dice, index: usize) -> ClientOptions {
         depth: dice.pick(&[1, 3, 8, 16]),
         breaks: dice.pick(&[20, 100, 1_000_000]),
         cancels: dice.pick(&[30, 1_000_000, 1_000_000]),
+        forgets_dones: dice.once_in(5),
     }
 }

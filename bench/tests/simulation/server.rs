@@ -128,9 +128,9 @@ impl Server {
         let limits = QueuePairLimits {
             send_depth: options.send_depth,
             receive_depth: 4096,
-            ird: 0,
+            ird: if options.classic { 16 } else { 0 },
             ord: options.ord,
-            exposures: 0,
+            exposures: if options.classic { 64 } else { 0 },
             receive_size: u32::try_from(options.settings.receive_size()).expect("small"),
         };
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

@@ -16,6 +16,9 @@ use millrace_reactor::fabric::{
     PostError, Provider, QueuePairId, QueuePairLimits, Revoked, Slices, WorkRequest,
 };
 
+use millrace_wire::rpc::MessageType;
+use millrace_wire::rpcrdma::{Body, Header, Rules, Versions};
+
 use super::dice::Dice;
 use super::mutant::Mutant;
 
@@ -47,36 +50,60 @@ pub struct Watched {
     accounts: HashMap<QueuePairId, Account>,
     complaints: Complaints,
     mutant: Option<(Mutant, Dice)>,
+    /// Sends no RDMA_DONE.
+    pub forgets_dones: bool,
 }
 
-/// The first words of a message: the credits and the kind.
-fn words(message: &[u8]) -> Option<(u32, u32)> {
-    let word = |at: usize| {
-        let bytes = message.get(at..at + 4)?.first_chunk()?;
-        Some(u32::from_be_bytes(*bytes))
+/// What a message is to whom it concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sort {
+    Call,
+    /// Whether it is a good one.
+    Answer(bool),
+    Done,
+    /// Of the other direction, or of none.
+    Other,
+}
+
+/// Nothing that either side sends breaks these.
+const RULES: Rules = Rules {
+    versions: Versions::BOTH,
+    segments_per_chunk: usize::MAX,
+    read_chunks: usize::MAX,
+    write_chunks: usize::MAX,
+    read_bytes: u64::MAX,
+    padding: true,
+    same_xid: false,
+};
+
+/// The credits of a message of a requester or responder, and what it is.
+fn sort(message: &[u8], from: Role) -> Option<(u32, Sort)> {
+    let header = Header::parse(message, &RULES).ok()?;
+    let forward = match header.direction() {
+        None => true,
+        Some(MessageType::Call) => from == Role::Requester,
+        Some(MessageType::Reply) => from == Role::Responder,
     };
-    Some((word(8)?, word(12)?))
+    let sort = match (&header.body, from) {
+        (Body::Done, _) => Sort::Done,
+        _ if !forward => Sort::Other,
+        (Body::Message { .. } | Body::NoMessage { .. }, Role::Requester) => Sort::Call,
+        (Body::Message { .. } | Body::NoMessage { .. }, Role::Responder) => Sort::Answer(true),
+        (Body::Error(_), Role::Responder) => Sort::Answer(false),
+        (Body::Error(_) | Body::Optional(_), _) => Sort::Other,
+    };
+    Some((header.words.credits, sort))
 }
 
-fn first_bytes(slices: &[Slice]) -> Vec<u8> {
+fn gather(slices: &[Slice]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for slice in slices {
         let start = bytes.len();
-        bytes.resize(start + slice.len().min(16), 0);
+        bytes.resize(start + slice.len(), 0);
         slice.copy_to(0, &mut bytes[start..]);
-        if bytes.len() >= 16 {
-            break;
-        }
     }
     bytes
 }
-
-/// RDMA_MSG, RDMA_NOMSG, RDMA_MSGP; RDMA_ERROR.
-fn is_message(kind: u32) -> bool {
-    kind <= 2
-}
-
-const ERROR: u32 = 4;
 
 impl Watched {
     pub fn new(inner: Loopback, role: Role, complaints: &Complaints) -> Self {
@@ -86,6 +113,7 @@ impl Watched {
             accounts: HashMap::new(),
             complaints: Rc::clone(complaints),
             mutant: None,
+            forgets_dones: false,
         }
     }
 
@@ -106,16 +134,13 @@ impl Watched {
     }
 
     fn sent(&mut self, queue_pair: QueuePairId, bytes: &[u8]) {
-        let Some((credits, kind)) = words(bytes) else {
-            return self.complain(format!("a message of {} bytes", bytes.len()));
+        let Some((credits, sort)) = sort(bytes, self.role) else {
+            return self.complain(format!("a message that does not parse: {bytes:x?}"));
         };
-        if !is_message(kind) && kind != ERROR {
-            return;
-        }
         let account = self.accounts.entry(queue_pair).or_default();
         let before = *account;
-        match self.role {
-            Role::Responder => {
+        match sort {
+            Sort::Answer(_) => {
                 account.answers += 1;
                 let in_service = account.calls.saturating_sub(account.answers);
                 if account.answers > account.calls {
@@ -124,7 +149,7 @@ impl Watched {
                     self.complain(format!("{credits} credits are not covered: {before:?}"));
                 }
             }
-            Role::Requester => {
+            Sort::Call => {
                 account.calls += 1;
                 let out = before.calls - before.answers;
                 let limit = before.grant.unwrap_or(1).min(credits).max(1);
@@ -132,24 +157,24 @@ impl Watched {
                     self.complain(format!("a call beyond {limit} credits: {before:?}"));
                 }
             }
+            Sort::Done | Sort::Other => {}
         }
     }
 
     fn received(&mut self, queue_pair: QueuePairId, bytes: &[u8]) {
+        let peer = match self.role {
+            Role::Requester => Role::Responder,
+            Role::Responder => Role::Requester,
+        };
         let account = self.accounts.entry(queue_pair).or_default();
         account.posted -= 1;
-        let Some((credits, kind)) = words(bytes) else {
-            return;
-        };
-        match self.role {
-            Role::Responder if is_message(kind) => account.calls += 1,
-            Role::Requester if is_message(kind) => {
+        match sort(bytes, peer) {
+            Some((_, Sort::Call)) => account.calls += 1,
+            Some((credits, Sort::Answer(good))) => {
                 account.answers += 1;
-                account.grant = Some(credits);
-            }
-            Role::Requester if kind == ERROR => {
-                account.answers += 1;
-                account.grant = account.grant.map(|_| credits);
+                if good || account.grant.is_some() {
+                    account.grant = Some(credits);
+                }
             }
             _ => {}
         }
@@ -157,6 +182,15 @@ impl Watched {
             let what = format!("an answer to nothing: {account:?}");
             self.complain(what);
         }
+    }
+
+    /// Leaves RDMA_DONEs out, as clients do that never send any.
+    fn forget_dones(&mut self, chain: &mut Vec<WorkRequest>) {
+        let (role, forgets) = (self.role, self.forgets_dones);
+        chain.retain(|request| {
+            let bytes = gather(&request.local);
+            !forgets || !matches!(sort(&bytes, role), Some((_, Sort::Done)))
+        });
     }
 
     /// Spoils a chain.
@@ -240,9 +274,12 @@ impl Provider for Watched {
     }
 
     fn post(&mut self, id: QueuePairId, chain: &mut Vec<WorkRequest>) -> Result<(), PostError> {
+        if self.forgets_dones {
+            self.forget_dones(chain);
+        }
         let is_send = |request: &&WorkRequest| matches!(request.operation, Operation::Send { .. });
         let sends = chain.iter().filter(is_send);
-        let sends: Vec<Vec<u8>> = sends.map(|request| first_bytes(&request.local)).collect();
+        let sends: Vec<Vec<u8>> = sends.map(|request| gather(&request.local)).collect();
         if self.inner.send_room(id) >= chain.len() {
             self.mutate(chain);
         }

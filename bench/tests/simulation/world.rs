@@ -61,7 +61,46 @@ pub struct Run {
     /// Faults of the network's own.
     pub injected: u64,
     pub withheld: u64,
+    /// Replies that were fetched by their clients, calls in each form, keys invalidated, and
+    /// clients that spoke version two.
+    pub fetched: u64,
+    pub forms: [u64; 3],
+    pub invalidated: u64,
+    pub two: u64,
     pub time: Duration,
+}
+
+impl Run {
+    /// Counts another run in.
+    pub fn add(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.resets += other.resets;
+        self.connections += other.connections;
+        self.replayed += other.replayed;
+        self.injected += other.injected;
+        self.withheld += other.withheld;
+        self.fetched += other.fetched;
+        for (sum, calls) in self.forms.iter_mut().zip(other.forms) {
+            *sum += calls;
+        }
+        self.invalidated += other.invalidated;
+        self.two += other.two;
+        self.time += other.time;
+    }
+
+    /// Whether everything has happened that is to happen.
+    pub fn is_varied(&self) -> bool {
+        let rare = [
+            self.resets,
+            self.replayed,
+            self.injected,
+            self.withheld,
+            self.fetched,
+            self.invalidated,
+            self.two,
+        ];
+        rare.into_iter().chain(self.forms).all(|count| count > 0)
+    }
 }
 
 struct World {
@@ -81,6 +120,8 @@ struct World {
     in_use: [u64; 2],
     grounds: [Pool; 2],
     healed: bool,
+    /// Replies may have read chunks.
+    classic: bool,
     /// Tells what happens.
     talks: bool,
 }
@@ -136,7 +177,8 @@ impl World {
             .map(|(index, options)| {
                 let address = Ipv4Addr::new(192, 0, 2, 1 + index as u8);
                 let provider = network.provider_at(address);
-                let provider = Watched::new(provider, Role::Requester, &complaints);
+                let mut provider = Watched::new(provider, Role::Requester, &complaints);
+                provider.forgets_dones = options.forgets_dones;
                 Client::new(
                     index,
                     provider,
@@ -163,6 +205,7 @@ impl World {
             in_use,
             grounds: pools,
             healed: false,
+            classic: options.server.classic,
             talks: std::env::var_os("MILLRACE_SIM_TRACE").is_some(),
         }
     }
@@ -226,15 +269,16 @@ impl World {
                 Record::Reset { .. } => self.run.resets += 1,
                 Record::Withheld { .. } => self.run.withheld += 1,
                 Record::Fault { injected: true, .. } => self.run.injected += 1,
-                // Keys of cancelled calls are dead, whatever the server is at. All else is
-                // somebody's fault.
+                // Keys of cancelled calls are dead, whatever the server is at, and so are those of
+                // replies that were not fetched in time. All else is somebody's fault.
                 Record::Fault {
                     queue_pair,
                     terminate,
                     ..
                 } => {
                     let fenced = |client: &Client| client.fenced.contains(&queue_pair);
-                    if terminate.kind != 1 || !self.clients.iter().any(fenced) {
+                    let late = self.classic && self.ends.contains_key(&queue_pair);
+                    if terminate.kind != 1 || !(late || self.clients.iter().any(fenced)) {
                         return Err(format!("{record:?}"));
                     }
                 }
@@ -317,6 +361,7 @@ impl World {
         let Server {
             responder, shared, ..
         } = &self.server;
+        let counters = shared.programs.service.counters();
         let left = [
             ("calls", responder.calls()),
             ("connections", responder.connections()),
@@ -326,12 +371,6 @@ impl World {
         for (what, count) in left {
             if count != 0 {
                 return Err(format!("{what} left: {count}"));
-            }
-        }
-        for (pool, before) in self.grounds.iter().zip(self.in_use) {
-            let in_use = pool.gauges().in_use();
-            if in_use != before {
-                return Err(format!("{in_use} buffers in use, {before} before"));
             }
         }
         for client in &self.clients {
@@ -345,8 +384,34 @@ impl World {
             }
             self.run.calls += client.outcomes.len() as u64;
         }
+        // A requester may keep a buffer of zeros for pads.
+        let kept = self.grounds[1].gauges().in_use() - self.in_use[1];
+        if kept > self.clients.len() as u64 {
+            return Err(format!("{kept} buffers in use by requesters without calls"));
+        }
+        for client in &mut self.clients {
+            let Some(connection) = client.connection.take() else {
+                continue;
+            };
+            let counters = connection.counters();
+            self.run.fetched += counters.read_chunk_replies;
+            self.run.invalidated += counters.invalidated;
+            self.run.two += u64::from(client.two);
+            for (sum, calls) in self.run.forms.iter_mut().zip(counters.forms) {
+                *sum += calls;
+            }
+        }
+        for (pool, before) in self.grounds.iter().zip(self.in_use) {
+            let in_use = pool.gauges().in_use();
+            if in_use != before {
+                return Err(format!(
+                    "{in_use} buffers in use, {before} before: {:?}",
+                    pool.gauges()
+                ));
+            }
+        }
         self.check_executions()?;
-        self.run.replayed = shared.programs.service.counters().replayed.get();
+        self.run.replayed = counters.replayed.get();
         self.run.time = self.now - self.start;
         self.run.digest = self.hasher.finish();
         Ok(self.run)

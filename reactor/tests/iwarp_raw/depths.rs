@@ -90,6 +90,35 @@ const NO_BUFFER: Ended = Ended::TerminateSent(Terminate {
 });
 
 #[test]
+fn old_13_local_memory_needs_no_key() {
+    let mut stand = Stand::new(plain());
+    let limits = QueuePairLimits {
+        exposures: 0,
+        ..LIMITS
+    };
+    let (mut peer, here) = stand.dialled(limits, frames::data(0, 4, 0));
+    let remote = RemoteAddress {
+        key: Key(0x77),
+        offset: 5,
+    };
+    stand.post(here, 1, Operation::Write(remote), b"placed");
+    stand.post(here, 2, read(9), &[0; 6]);
+    stand.post(here, 3, SEND, b"sent");
+    stand.settle();
+    assert_eq!(
+        peer.take_segment(),
+        Some(Segment::write(0x77, 5, b"placed"))
+    );
+    let request = peer.take_segment().unwrap();
+    // The tag of the sink, which RDMAP asks for, is the provider's own affair.
+    answer(&mut peer, &request, b"theirs");
+    assert_eq!(peer.take_segment(), Some(Segment::send(1, b"sent")));
+    for token in 1..=3 {
+        assert_eq!(stand.until(|s| s.completed(here)), (token, true));
+    }
+}
+
+#[test]
 fn rr1_ccp_08_reads_are_held_to_the_number_that_the_peer_gave() {
     let mut stand = Stand::new(plain());
     let (mut peer, here) = stand.dialled(LIMITS, frames::data(0, 4, 0));

@@ -105,6 +105,54 @@ fn writes_are_placed_before_the_send_that_follows() {
 }
 
 #[test]
+fn old_13_local_memory_needs_no_key() {
+    // The first drafts had both ends register memory; here a side that can have no key at all is
+    // the source and the sink of everything.
+    let keyless = QueuePairLimits {
+        exposures: 0,
+        ..Pair::LIMITS
+    };
+    let (pool, mut pair) = (pool(), Pair::connect(keyless, Pair::LIMITS));
+    let none = pair.client.expose(
+        pair.client_queue_pair,
+        memory(&pool, b"mine"),
+        Access::RemoteRead,
+    );
+    assert!(none.is_err());
+    pair.server
+        .post_receive(pair.server_queue_pair, buffer(&pool))
+        .unwrap();
+    let mut expose = |access| {
+        let theirs = memory(&pool, b"theirs");
+        let exposed = pair.server.expose(pair.server_queue_pair, theirs, access);
+        exposed.unwrap()
+    };
+    let (sink, source) = (expose(Access::RemoteWrite), expose(Access::RemoteRead));
+    let mut chain = vec![
+        request(1, Operation::Write(at(&sink, 0)), memory(&pool, b"placed")),
+        request(2, Operation::Read(at(&source, 0)), memory(&pool, b"......")),
+        request(3, SEND, memory(&pool, b"sent")),
+    ];
+    pair.client
+        .post(pair.client_queue_pair, &mut chain)
+        .unwrap();
+    let (client, server) = pair.settle();
+    assert_eq!(tokens(&client), [(1, Ok(())), (2, Ok(())), (3, Ok(()))]);
+    let fetched = client.iter().find_map(|event| match event {
+        Event::Completed {
+            token: 2, local, ..
+        } => Some(bytes(local)),
+        _ => None,
+    });
+    assert_eq!(fetched.unwrap(), b"theirs");
+    assert!(matches!(server[..], [Event::Received { length: 4, .. }]));
+    let Revoked::Now(placed) = pair.server.revoke(pair.server_queue_pair, sink.key) else {
+        panic!("nothing is under way");
+    };
+    assert_eq!(bytes(&placed), b"placed");
+}
+
+#[test]
 fn rr1_ccp_08_reads_are_held_to_the_number_that_the_peer_gave() {
     let (pool, mut pair) = (pool(), pair());
     let source = memory(&pool, b"source");

@@ -185,6 +185,12 @@ pub async fn prepare<S>(
     let written = apart.map_or(0, |bulk| bulk.length as u64);
     frame[..padding].fill(0);
     plan.encode(&mut frame[padding..], xid, lists, written);
+    // Held for long only where there is padding in it.
+    let beside = if padding > 0 {
+        frame.capacity() - padding
+    } else {
+        0
+    };
     let frame = frame.into_slice(0..padding + plan.header);
     let (padding, header) = frame.split_at(padding);
 
@@ -201,7 +207,11 @@ pub async fn prepare<S>(
         around(&mut pieces, &whole, &message, within, padding);
     }
     let held = Held {
-        extra: if plan.whole { unused as u64 } else { 0 },
+        extra: if plan.whole {
+            (unused + beside) as u64
+        } else {
+            0
+        },
         class,
     };
     let admitted = admit(shared, connection, xid, &pieces, held).await;
@@ -318,8 +328,8 @@ async fn admit<S>(
             opened => return opened,
         }
     }
-    // Only RDMA_DONE for a reply that was sent, or its window, can make room.
-    if exposures.pending() == 0 {
+    // Only another reply of this connection can make room, when it has been fetched or left.
+    if exposures.open_replies() == 0 {
         return Err(Refused::Full);
     }
     let all = Waiting::enter(&shared.exposed.waiting, WAITING_MAX);
@@ -334,7 +344,7 @@ async fn admit<S>(
     let mut opened = Err(Refused::Full);
     let enough = || {
         opened = open();
-        let hopeless = exposures.pending() == 0 || shared.clock.now() >= deadline;
+        let hopeless = exposures.open_replies() == 0 || shared.clock.now() >= deadline;
         opened != Err(Refused::Full) || hopeless
     };
     let waited = exposures.queue(&exposures.waiting, shared, enough).await;
@@ -370,4 +380,86 @@ fn spare(pool: &Pool, class: Class) -> bool {
         let free: ArrayVec<Buffer, SPARE_MAX> = (0..count).map_while(one).collect();
         free.len() == count
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_mempool::{HugepagePolicy, PoolConfig, Registry};
+    use proptest::prelude::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    fn pool() -> Pool {
+        let registry = Registry::new(HugepagePolicy::Off);
+        Pool::new(&registry, PoolConfig { bytes: 16 << 20 }).expect("ordinary pages")
+    }
+
+    fn ready<T>(future: impl Future<Output = T>) -> T {
+        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => value,
+            Poll::Pending => panic!("nothing to wait for"),
+        }
+    }
+
+    #[test]
+    fn data_in_very_many_pieces_is_moved_into_one() {
+        let pool = pool();
+        let mut buffer = pool.try_acquire(Class::Medium).expect("free");
+        for (byte, index) in buffer.iter_mut().zip(0_u32..) {
+            *byte = index as u8;
+        }
+        let expected = buffer[..60_000].to_vec();
+        let whole = buffer.into_slice(0..60_000);
+        let mut slices: Vec<Slice> = (0..60)
+            .map(|n| whole.slice(n * 1000..n * 1000 + 1000))
+            .collect();
+        assert_eq!(ready(gather(&pool, &mut slices)), Some(Class::Medium));
+        let mut copied = vec![0; 60_000];
+        slices[0].copy_to(0, &mut copied);
+        assert_eq!((slices.len(), copied), (1, expected));
+        // More than any buffer holds.
+        let mut slices = vec![whole; 20];
+        assert_eq!(ready(gather(&pool, &mut slices)), None);
+    }
+
+    #[test]
+    fn a_class_that_is_nearly_used_up_is_not_held_for_long() {
+        let pool = pool();
+        assert!(spare(&pool, Class::Large));
+        let mut taken: Vec<Buffer> = Vec::new();
+        while let Some(buffer) = pool.try_acquire(Class::Large) {
+            taken.push(buffer);
+        }
+        assert!(!spare(&pool, Class::Large) && spare(&pool, Class::Control));
+        taken.pop();
+        assert!(spare(&pool, Class::Large));
+    }
+
+    proptest! {
+        /// A header never exceeds the inline limit, its message with it where that is inline, and
+        /// there is a segment for every few pieces.
+        #[test]
+        fn rr1_done_02_a_plan_keeps_to_the_inline_limit(
+            position in 1_usize..500, behind in 0_usize..500, length in 1_usize..100_000,
+            slices in 1_usize..=PIECES_MAX, send in 100_usize..5000, apart: bool,
+        ) {
+            let (position, behind) = (position * 4, behind * 4);
+            let within = (!apart).then_some(BulkResult { position, length });
+            let message = position + behind;
+            let lists = Lists::default();
+            let plan = Plan::new(&lists, within, message, slices, send);
+            let least = FIRST_WORDS + lists.reply_length() + READ_ENTRY;
+            prop_assert!(plan.is_some() || send < least + SEGMENTS_MAX * READ_ENTRY);
+            if let Some(plan) = plan {
+                prop_assert!(plan.segments >= 1 && plan.segments <= SEGMENTS_MAX);
+                let inline = if plan.whole { 0 } else { message };
+                prop_assert!(plan.header + inline <= send);
+                prop_assert_eq!(plan.position() == 0, plan.whole);
+                let mut header = vec![0; plan.header];
+                plan.encode(&mut header, 1, &lists, 0);
+            }
+        }
+    }
 }

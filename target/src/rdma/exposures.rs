@@ -445,6 +445,11 @@ impl Exposing {
         self.timers.borrow_mut().insert(deadline, due)
     }
 
+    /// Whether nothing is exposed, on any connection.
+    pub(super) fn is_idle(&self) -> bool {
+        self.timers.borrow().is_empty()
+    }
+
     /// When the next window passes.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.timers.borrow().next_deadline()

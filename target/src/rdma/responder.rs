@@ -400,10 +400,10 @@ where
         self.tasks.len() - self.shared.idle.borrow().len()
     }
 
-    /// Whether no call is being served or waits.
+    /// Whether no call is being served or waits, and no reply is yet to be fetched.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.calls() == 0 && self.backlog.is_empty()
+        self.calls() == 0 && self.backlog.is_empty() && self.shared.exposed.is_idle()
     }
 
     /// Descriptors that become readable when there is work.

@@ -12,4 +12,5 @@ mod server;
 
 pub use offers::{Offer, Offers};
 pub use register::{Registration, Rendezvous};
+pub(crate) use responder::answer;
 pub use server::RpcbindServer;

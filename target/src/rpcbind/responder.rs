@@ -19,8 +19,20 @@ use super::offers::{Offer, Offers, towards};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker {
     pub address: IpAddr,
-    /// Over TCP.
+    /// Over a connection.
     pub stream: bool,
+}
+
+/// Encodes the answer to a message that came by a connection, of whatever kind, and returns its
+/// length; `None` for silence.
+pub(crate) fn answer(
+    offers: &Offers,
+    address: IpAddr,
+    message: &[u8],
+    out: &mut [u8],
+) -> Option<usize> {
+    let stream = true;
+    respond(offers, Asker { address, stream }, message, out)
 }
 
 /// Encodes the answer to a message and returns its length; `None` for silence.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use millrace_admin::config::{self, Config};
@@ -119,6 +119,8 @@ struct Plan {
     clients: Clients,
     flow: FlowClients,
     exposures: Arc<ExposureBudget>,
+    /// What the port mapper tells over RDMA, once it is known.
+    offers: Option<Arc<OnceLock<Offers>>>,
     /// How many reactors there are, and which of them this is.
     reactors: usize,
     index: usize,
@@ -151,6 +153,7 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
         clients: Clients::default(),
         flow: FlowClients::new(cores.len()),
         exposures: Arc::default(),
+        offers: (config.rpc.rpcbind == config::Rpcbind::Embedded).then(Arc::default),
         reactors: cores.len(),
         index: 0,
         registry,
@@ -313,6 +316,10 @@ fn spawn(
         let programs = shared.programs.clone();
         let (tcp, rpc) = tcp(&plan, context, &shared.pool, programs)?;
         let offers = Offers::of_service(rpc, &fabric);
+        if let (0, Some(everywhere)) = (plan.index, &plan.offers) {
+            // The first reactor, which listens, is built before the others.
+            let _ = everywhere.set(offers.clone());
+        }
         let rpcbind = rpcbind(&plan, context, &shared.pool, offers)?;
         let parts = ReactorParts {
             pool: shared.pool.gauges(),
@@ -355,6 +362,10 @@ fn shared(plan: &Plan) -> Result<Rc<Shared<Programs>>, BuildError> {
     let flow = Flow::new(&plan.flow, plan.index, &pool, class, &clock);
     let (replay, clients) = (plan.replay.clone(), plan.clients.clone());
     let programs = dispatch::Service::new(exports, key, replay, clients).with_flow(&flow);
+    let programs = match &plan.offers {
+        Some(offers) => programs.with_rpcbind(offers),
+        None => programs,
+    };
     let shared = Shared::new(programs, pool, clock, settings);
     let budget = Arc::clone(&plan.exposures);
     Ok(Rc::new(shared.with_flow(flow).within(budget)))

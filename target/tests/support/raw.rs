@@ -45,6 +45,7 @@ trait Turned {
     fn calls(&self) -> usize;
     fn connections(&self) -> Vec<Rc<Connection>>;
     fn refuse(&mut self);
+    fn is_idle(&self) -> bool;
 }
 
 impl<S, F, M> Turned for Responder<S, F, M>
@@ -67,6 +68,10 @@ where
 
     fn refuse(&mut self) {
         Self::refuse(self);
+    }
+
+    fn is_idle(&self) -> bool {
+        Self::is_idle(self)
     }
 }
 
@@ -433,6 +438,11 @@ impl<S: Serve> World<S> {
         self.responder.refuse();
     }
 
+    /// Whether the responder could end without harm to any call.
+    pub fn is_idle(&self) -> bool {
+        self.responder.is_idle()
+    }
+
     /// Bytes of the responder's pool in use, receives included.
     pub fn in_use(&self) -> u64 {
         self.shared.pool.gauges().in_use()
@@ -485,7 +495,9 @@ impl Requester {
             local: std::iter::once(buffer.unwrap().into_slice(0..length)).collect(),
             signalled: true,
         }];
-        self.provider.post(self.queue_pair, &mut chain).unwrap();
+        if self.provider.post(self.queue_pair, &mut chain).is_err() {
+            self.fetched.push(Err(WorkError::Flushed));
+        }
     }
 
     fn expose(&mut self, length: usize, access: Access) -> Memory {

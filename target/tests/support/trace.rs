@@ -48,6 +48,8 @@ pub struct Receives {
     pub sent: usize,
     /// Replies with read chunks whose RDMA_DONE has not come.
     pub fetched: usize,
+    /// RDMA_DONE messages of this turn, whose receives are about to be posted again.
+    pub dones: usize,
     /// Credits announced last.
     pub granted: usize,
     /// Calls sent to the client whose replies have not come.
@@ -123,7 +125,7 @@ impl Recorder {
             receives.granted = word(message, 2).unwrap() as usize;
             assert!(receives.granted >= 1, "a grant is never zero");
         }
-        let in_service = receives.received - receives.sent;
+        let in_service = receives.received - receives.sent + receives.dones;
         let beyond = receives.fetched.min(DONES_MAX) + receives.reverse;
         assert!(
             receives.posted + in_service > receives.granted + beyond,
@@ -257,6 +259,9 @@ impl Provider for Recorder {
         let before = events.len();
         let work = self.inner.poll(now, events);
         let mut notes = self.notes.borrow_mut();
+        for receives in notes.receives.values_mut() {
+            receives.dones = 0;
+        }
         for event in &events[before..] {
             match event {
                 Event::Received {
@@ -270,6 +275,7 @@ impl Provider for Recorder {
                     let message = &buffer[..*length as usize];
                     if is_done(message) {
                         receives.fetched = receives.fetched.saturating_sub(1);
+                        receives.dones += 1;
                     } else if receives.reverse > 0 && direction(message) == Some(MessageType::Reply)
                     {
                         receives.reverse -= 1;

@@ -1,0 +1,205 @@
+//! The requester and the project's own responder on one loopback network.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use millrace::dispatch::Service;
+use millrace::exports::{Exports, Rules, Squash};
+use millrace::handle::HandleKey;
+use millrace::mount3::Clients;
+use millrace::rdma::{self, FabricSlot, Responder, Shared, work};
+use millrace::replay::{ReplayCache, ReplayLimits};
+use millrace_bench::requester::{Call, CallError, Connection, Reply, Settings};
+use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use millrace_reactor::Clock;
+use millrace_reactor::fabric::loopback::{Loopback, Network};
+use millrace_reactor::fabric::{Provider, QueuePairLimits};
+use millrace_store::Store;
+use millrace_store::memory::{MemoryConfig, MemoryStore};
+use millrace_wire::nfs3::FileHandle;
+use millrace_wire::rpcrdma::Versions;
+use millrace_wire::xdr::Encode;
+
+const SECRET: [u8; 16] = *b"a secret of test";
+/// Turns after which nothing more is to be expected.
+const TURNS: usize = 10_000;
+
+pub type Programs = Service<MemoryStore>;
+
+/// A responder whatever its futures are.
+trait Turned {
+    fn turn(&mut self, now: Instant) -> usize;
+    fn connection(&self) -> Option<Rc<rdma::Connection>>;
+}
+
+impl<F, M> Turned for Responder<Programs, F, M>
+where
+    F: Future<Output = ()>,
+    M: Fn(Rc<Shared<Programs>>, Rc<rdma::Desk>) -> F,
+{
+    fn turn(&mut self, now: Instant) -> usize {
+        let work = self.poll(now, |_, incoming| panic!("handed over: {incoming:?}"));
+        work + self.run() + self.flush(now)
+    }
+
+    fn connection(&self) -> Option<Rc<rdma::Connection>> {
+        self.connections().next().cloned()
+    }
+}
+
+pub struct World {
+    responder: Box<dyn Turned>,
+    pub shared: Rc<Shared<Programs>>,
+    pub client: Loopback,
+    pub connection: Connection,
+    pub pool: Pool,
+    pub root: FileHandle,
+    pub now: Instant,
+}
+
+impl World {
+    /// A server of these versions and a client with these settings, connected.
+    pub fn new(versions: Versions, settings: Settings) -> Self {
+        let network = Network::new();
+        let registry = Registry::new(HugepagePolicy::Off);
+        let pool = || Pool::new(&registry, PoolConfig { bytes: 16 << 20 }).expect("memory");
+        let (server_pool, pool) = (pool(), pool());
+        let config = MemoryConfig {
+            size_bytes: 16 << 20,
+            inodes: None,
+            file_system: 1,
+            epoch: 1,
+            root_mode: 0o755,
+            root_uid: 0,
+            root_gid: 0,
+        };
+        let store = MemoryStore::new(&registry, config).expect("memory");
+        let rules = Rules {
+            path: "/export".to_owned(),
+            clients: vec!["0.0.0.0/0".parse().expect("a network")],
+            read_only: false,
+            squash: Squash::None,
+            anonymous_uid: 65534,
+            anonymous_gid: 65534,
+        };
+        let exports = Exports::new([(rules, store.clone())]).expect("one export");
+        let export = exports.iter().next().expect("one export").id.0;
+        let key = HandleKey::new(&SECRET);
+        let root = FileHandle::new(&key.seal(export, store.root())).expect("short");
+        let replay = ReplayCache::new(ReplayLimits::default());
+        let service = Service::new(exports, key, replay, Clients::default());
+        let now = Instant::now();
+        let mine = rdma::Settings::new(4096, 32, 1 << 20, true).serving(versions);
+        let shared = Rc::new(Shared::new(service, server_pool, Clock::new(now), mine));
+
+        let mut provider = network.provider();
+        let limits = QueuePairLimits {
+            send_depth: 256,
+            receive_depth: 256,
+            ird: 0,
+            ord: 16,
+            exposures: 0,
+            receive_size: 4096,
+        };
+        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let listener = provider.listen(anywhere, limits, false).expect("a port");
+        let address = provider.listener_address(listener).expect("listening");
+        let fabric: Box<dyn Provider> = Box::new(provider);
+        let slot = FabricSlot::new(Rc::new(RefCell::new(fabric)), limits, Some(listener));
+        let responder = Responder::new(Rc::clone(&shared), vec![slot], work, None);
+
+        let mut client = network.provider();
+        let connection =
+            Connection::connect(&mut client, &pool, address, settings, now).expect("connects");
+        let mut world = Self {
+            responder: Box::new(responder),
+            shared,
+            client,
+            connection,
+            pool,
+            root,
+            now,
+        };
+        world.settle();
+        world
+    }
+
+    /// Lets everything happen that can happen at this time.
+    pub fn settle(&mut self) {
+        for _ in 0..TURNS {
+            if self.turn(&mut |token, _| panic!("call {token} is nobody's")) == 0 {
+                return;
+            }
+        }
+        panic!("never comes to rest");
+    }
+
+    fn turn(&mut self, told: &mut dyn FnMut(u64, Result<Reply<'_>, CallError>)) -> usize {
+        let mut work = self.responder.turn(self.now);
+        let mut events = Vec::with_capacity(64);
+        work += self.client.poll(self.now, &mut events);
+        let connection = &mut self.connection;
+        let mut sink =
+            |done: millrace_bench::requester::Completion<'_>| told(done.token, done.result);
+        for event in events {
+            connection.handle(&mut self.client, event, self.now, &mut sink);
+        }
+        connection.expire(&mut self.client, self.now, &mut sink);
+        work += connection.pump(&mut self.client, &mut sink);
+        work + self.client.flush(self.now)
+    }
+
+    /// Makes a call and takes what is needed out of its reply.
+    pub fn call<A: Encode, T>(
+        &mut self,
+        call: &Call<'_, A>,
+        read: impl FnOnce(&Reply<'_>) -> T,
+    ) -> Result<T, CallError> {
+        self.connection.submit(call, self.now).expect("taken");
+        let (mut read, mut outcome) = (Some(read), None);
+        for _ in 0..TURNS {
+            self.turn(&mut |_, result| {
+                let read = read.take().expect("one call, one end");
+                outcome = Some(result.map(|reply| read(&reply)));
+            });
+            if let Some(outcome) = outcome.take() {
+                return outcome;
+            }
+        }
+        panic!("no end of the call");
+    }
+
+    /// The server's end of the connection.
+    pub fn server_end(&self) -> Rc<rdma::Connection> {
+        self.responder.connection().expect("connected")
+    }
+
+    /// Turns the world until a future of the server's is ready.
+    pub fn wait<T>(&mut self, mut future: Pin<&mut dyn Future<Output = T>>) -> T {
+        for _ in 0..TURNS {
+            let mut context = Context::from_waker(Waker::noop());
+            if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+                return value;
+            }
+            self.turn(&mut |token, _| panic!("call {token} is nobody's"));
+        }
+        panic!("never ready");
+    }
+
+    /// Memory with a pattern in it.
+    pub fn memory(&self, length: usize) -> Slice {
+        let class = Class::for_size(length).expect("not too large");
+        let mut buffer = self.pool.try_acquire(class).expect("free");
+        buffer[..length].copy_from_slice(&pattern(length));
+        buffer.into_slice(0..length)
+    }
+}
+
+pub fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|index| (index % 251) as u8).collect()
+}
