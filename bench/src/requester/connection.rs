@@ -13,16 +13,15 @@ use millrace_reactor::fabric::{
 use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpcrdma::{Lists, MIN_INLINE, ReadSegment, Rules, Segment, Version, Versions};
 
-use super::call::{CallError, CallId};
+use super::call::CallError;
 use super::ccp::Configuration;
-use super::deliver::Sink;
 use super::fetch::Fetches;
 use super::negotiate::Negotiation;
 use super::options::Extensions;
 use super::plan::{HEADER_MAX, ITEMS_MAX, Limits};
 use super::reverse::Reverse;
 use super::settings::Settings;
-use super::slot::{Owner, Slot, Stage};
+use super::slot::{Slot, Stage};
 use super::window::Window;
 
 /// Send queue entries beyond the credits.
@@ -398,90 +397,6 @@ impl Connection {
     /// [`Event::Disconnected`]: millrace_reactor::fabric::Event::Disconnected
     pub fn close(&mut self, provider: &mut dyn Provider) {
         provider.close(self.queue_pair);
-    }
-
-    /// Ends a call. A queued call leaves the queue. The memory of a call that was sent is put out
-    /// of the server's reach before its owner is told, which breaks the connection if the server
-    /// is at work on it after all; where RDMA Reads of ours are underway, the owner is told when
-    /// they have ended. The call's credit and slot are used until its reply comes, and a reply
-    /// with read chunks is still answered by RDMA_DONE. False if the call has ended already.
-    pub fn cancel(&mut self, provider: &mut dyn Provider, id: CallId, sink: Sink<'_>) -> bool {
-        let Some(slot) = self.slots.get(id.index as usize) else {
-            return false;
-        };
-        let live = slot.sequence == id.sequence && slot.owner == Owner::Waits;
-        if !live || !slot.may_be_given_up() {
-            return false;
-        }
-        self.give_up(provider, id.index, CallError::Cancelled, sink);
-        true
-    }
-
-    /// Ends the calls whose time is over, as [`cancel`](Self::cancel) does.
-    pub fn expire(&mut self, provider: &mut dyn Provider, now: Instant, sink: Sink<'_>) {
-        if self.next_deadline.is_none_or(|deadline| now < deadline) {
-            return;
-        }
-        if self.negotiation.expire(now) {
-            provider.abort(self.queue_pair);
-        }
-        self.configuration.expire(now);
-        let deadlines = [self.negotiation.deadline(), self.configuration.deadline()];
-        let mut next = deadlines.into_iter().flatten().min();
-        for index in 0..self.slots.len() as u32 {
-            let slot = &self.slots[index as usize];
-            let waits = slot.may_be_given_up() && slot.owner == Owner::Waits;
-            match slot.deadline.filter(|_| waits) {
-                Some(deadline) if deadline <= now => {
-                    self.give_up(provider, index, CallError::TimedOut, sink);
-                }
-                Some(deadline) => {
-                    next = Some(next.map_or(deadline, |next: Instant| next.min(deadline)));
-                }
-                None => {}
-            }
-        }
-        self.next_deadline = next;
-    }
-
-    /// The instant by which [`expire`](Self::expire) has something to do.
-    #[must_use]
-    pub const fn next_deadline(&self) -> Option<Instant> {
-        self.next_deadline
-    }
-
-    /// [`expire`](Self::expire) has something to do by then.
-    pub(super) fn note_deadline(&mut self, deadline: Option<Instant>) {
-        let deadlines = self.next_deadline.into_iter().chain(deadline);
-        self.next_deadline = deadlines.min();
-    }
-
-    fn give_up(
-        &mut self,
-        provider: &mut dyn Provider,
-        index: u32,
-        error: CallError,
-        sink: Sink<'_>,
-    ) {
-        let slot = &mut self.slots[index as usize];
-        slot.owner = Owner::Leaves(error);
-        match slot.stage {
-            Stage::Queued => {
-                self.let_go(index, sink);
-                self.slots[index as usize].clear();
-                self.queue.retain(|&queued| queued != index);
-                self.free.push(index);
-            }
-            Stage::Sent => {
-                self.forsake(index);
-                self.fence(provider, index);
-                if self.slots[index as usize].is_revoked() {
-                    self.let_go(index, sink);
-                }
-            }
-            // The reply is here, and its end comes by itself.
-            _ => {}
-        }
     }
 
     /// The slot that awaits a reply with this XID.

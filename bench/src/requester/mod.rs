@@ -26,6 +26,7 @@ mod done;
 mod encode;
 mod events;
 mod fetch;
+mod give_up;
 mod invalidate;
 mod negotiate;
 mod options;

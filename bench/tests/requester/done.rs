@@ -1,7 +1,7 @@
 //! Replies with read chunks, and RDMA_DONE.
 
 use millrace_bench::requester::{Call, CallError, Data, Reply, Settings};
-use millrace_mempool::Slice;
+use millrace_mempool::{Class, Slice};
 use millrace_wire::nfs3::{Procedure, ReadResults, ReaddirArguments};
 use millrace_wire::rpcrdma::Segment;
 
@@ -278,6 +278,65 @@ fn rr1_done_04_done_is_sent_when_the_reply_cannot_be_decoded() {
         let call = raw.next();
         raw.answer(&call, 8, &stale());
         assert_eq!(raw.tokens(), [2]);
+    }
+}
+
+#[test]
+fn rr1_done_04_a_read_that_is_never_answered_ends_with_the_time_of_its_call() {
+    for cancelled in [false, true] {
+        let mut raw = Raw::open(settings(), Peer::default(), 8);
+        let (call, _memory) = read(&mut raw, 5000);
+        let rpc = success(call.xid, &read_ok(5000));
+        let chunk = raw.reveal(&pattern(5000));
+        let reads = at(rpc.len() as u32, &[chunk]);
+        raw.post_send(&classic(call.xid, 8, &reads, &[], None, Some(&rpc)));
+        raw.server_turn();
+        while raw.connection.counters().reads == 0 {
+            raw.client_turn();
+        }
+        // From here on the server does nothing.
+        if cancelled {
+            let id = raw.last.expect("submitted");
+            assert!(raw.cancel(id));
+        }
+        raw.client_turn();
+        assert!(raw.done.is_empty());
+        raw.now += settings().timeout;
+        raw.client_turn();
+        raw.client_turn();
+        let error = match cancelled {
+            false => CallError::TimedOut,
+            true => CallError::Cancelled,
+        };
+        assert_eq!(raw.done[0].result, Err(error));
+        assert_eq!(raw.connection.pending(), 0);
+    }
+}
+
+#[test]
+fn a_fetch_waits_for_memory() {
+    for cancelled in [false, true] {
+        let mut raw = Raw::open(settings(), Peer::default(), 8);
+        let id = raw.submit(&readdir(1, 32_768));
+        let call = raw.next();
+        let rpc = success(call.xid, &pattern(20_000).as_slice());
+        let chunk = raw.reveal(&rpc);
+        let taken: Vec<_> = std::iter::from_fn(|| raw.pool.try_acquire(Class::Medium)).collect();
+        raw.send(&classic(call.xid, 8, &at(0, &[chunk]), &[], None, None));
+        assert!(raw.done.is_empty() && raw.connection.is_fetching());
+        assert_eq!(raw.connection.counters().reads, 0);
+        if cancelled {
+            assert!(raw.cancel(id));
+        } else {
+            drop(taken);
+        }
+        raw.settle();
+        let done = raw.done.pop().expect("ended");
+        match cancelled {
+            false => assert!(done.result.expect("a reply").0 == rpc),
+            true => assert_eq!(done.result, Err(CallError::Cancelled)),
+        }
+        raw.expect_done(call.xid);
     }
 }
 

@@ -522,3 +522,26 @@ fn rpcbind(
         .map(Some)
         .map_err(|error| BuildError::Rpcbind { address, error })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rr1_done_01_only_listeners_in_classic_mode_can_expose() {
+        let mut config = Config::default();
+        let plain = limits(&config, &config.fabric[0]);
+        assert_eq!((plain.exposures, plain.ird), (0, INBOUND_READS));
+        config.fabric[0].read_chunk_replies = Some(config::Switch::On);
+        let classic = limits(&config, &config.fabric[0]);
+        // Room for every reply's keys, and for every RDMA_DONE that may come for them.
+        assert_eq!(classic.exposures, 16 * 8);
+        assert_eq!(classic.ird, CLASSIC_INBOUND_READS);
+        assert_eq!(classic.receive_depth, plain.receive_depth + 2 * 16);
+        assert_eq!(
+            settings(&config).exposures,
+            ExposureLimits::default(),
+            "the defaults of the configuration"
+        );
+    }
+}
