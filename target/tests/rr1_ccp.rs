@@ -35,6 +35,7 @@ const SERVED: Ccp = Ccp {
 
 /// A client without private data, whose receives are longer than it says.
 const MODEST: Stated = Stated {
+    source: std::net::Ipv4Addr::LOCALHOST,
     inline: None,
     takes: Some(4096),
     invalidation: false,

@@ -23,6 +23,8 @@ pub struct ClientOptions {
     pub cancels: usize,
     /// It sends no RDMA_DONE.
     pub forgets_dones: bool,
+    /// Longest pause before it connects again, in microseconds.
+    pub pause: usize,
 }
 
 /// The server.
@@ -67,6 +69,7 @@ fn faults(dice: &mut Dice) -> Faults {
     Faults {
         delay: Duration::from_micros(u64::from(dice.maybe(3000))),
         reorder: !dice.once_in(4),
+        stalls: dice.maybe(20_000),
         early_completions: dice.maybe(1_000_000),
         resets: harsh * dice.maybe(4000),
         refused_connections: harsh * dice.maybe(100_000),
@@ -157,5 +160,6 @@ fn client(dice: &mut Dice, index: usize, server: &ServerOptions) -> ClientOption
         breaks: dice.pick(&[20, 100, 1_000_000]),
         cancels: dice.pick(&[30, 1_000_000, 1_000_000]),
         forgets_dones: dice.once_in(5),
+        pause: dice.pick(&[50, 5000, 20_000]),
     }
 }

@@ -2,15 +2,15 @@
 
 use std::cell::RefCell;
 use std::future::Future;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use millrace::dispatch::Service;
-use millrace::exports::{Exports, Rules, Squash};
+use millrace::exports::{Exports, Flavor, Rules, Squash};
 use millrace::handle::HandleKey;
 use millrace::mount3::Clients;
-use millrace::rdma::{Desk, FabricSlot, Responder, Shared, work};
+use millrace::rdma::{Connection, Desk, FabricSlot, Responder, Shared, work};
 use millrace::replay::{ReplayCache, ReplayLimits};
 use millrace_mempool::{Pool, Registry};
 use millrace_reactor::Clock;
@@ -19,8 +19,10 @@ use millrace_store::memory::{MemoryConfig, MemoryStore};
 use millrace_store::{Caller, CreateHow, SetAttributes, Store};
 use millrace_wire::nfs3::FileHandle;
 
+use super::dice::Dice;
 use super::mutant::{Mutant, Programs};
 use super::options::ServerOptions;
+use super::reverse::Calls;
 use super::watch::Watched;
 
 const SECRET: [u8; 16] = *b"a secret of test";
@@ -29,7 +31,7 @@ const SECRET: [u8; 16] = *b"a secret of test";
 pub trait Turned {
     fn turn(&mut self, now: Instant) -> usize;
     fn calls(&self) -> usize;
-    fn connections(&self) -> usize;
+    fn connections(&self) -> Vec<Rc<Connection>>;
     fn next_deadline(&self) -> Option<Instant>;
 }
 
@@ -47,8 +49,8 @@ where
         Self::calls(self)
     }
 
-    fn connections(&self) -> usize {
-        Self::connections(self).count()
+    fn connections(&self) -> Vec<Rc<Connection>> {
+        Self::connections(self).cloned().collect()
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -62,15 +64,20 @@ pub struct Server {
     pub address: SocketAddr,
     pub root: FileHandle,
     pub files: Vec<FileHandle>,
+    /// Calls to clients.
+    pub calls: Calls,
+    dice: Dice,
 }
 
 impl Server {
+    #[allow(clippy::too_many_arguments)] // The parts of one server.
     pub fn new(
         registry: &Registry,
         pool: Pool,
         mut provider: Watched,
         options: &ServerOptions,
         mutant: Option<Mutant>,
+        dice: Dice,
         now: Instant,
     ) -> Self {
         let config = MemoryConfig {
@@ -87,6 +94,7 @@ impl Server {
             path: "/export".to_owned(),
             clients: vec!["0.0.0.0/0".parse().expect("a network")],
             read_only: false,
+            flavor: Flavor::None,
             squash: Squash::None,
             anonymous_uid: 65534,
             anonymous_gid: 65534,
@@ -147,7 +155,33 @@ impl Server {
             address,
             root,
             files,
+            calls: Calls::default(),
+            dice,
         }
+    }
+
+    /// One turn; some connections are called that `may` be.
+    ///
+    /// # Errors
+    /// What is wrong with an answer to such a call.
+    pub fn turn(&mut self, now: Instant, may: &dyn Fn(IpAddr) -> bool) -> Result<usize, String> {
+        let work = self.responder.turn(now) + self.calls.run(&mut self.dice)?;
+        if work > 0 && self.calls.len() < 4 && self.dice.once_in(20) {
+            let mut connections = self.responder.connections();
+            connections.retain(|connection| may(connection.peer().address));
+            if !connections.is_empty() {
+                let connection = connections.swap_remove(self.dice.below(connections.len()));
+                let Self {
+                    calls,
+                    shared,
+                    dice,
+                    ..
+                } = self;
+                calls.make(shared, connection, dice, now);
+                return Ok(work + 1);
+            }
+        }
+        Ok(work)
     }
 }
 

@@ -67,6 +67,8 @@ pub struct Run {
     pub forms: [u64; 3],
     pub invalidated: u64,
     pub two: u64,
+    /// Calls of the server's that clients answered.
+    pub reversed: u64,
     pub time: Duration,
 }
 
@@ -85,6 +87,7 @@ impl Run {
         }
         self.invalidated += other.invalidated;
         self.two += other.two;
+        self.reversed += other.reversed;
         self.time += other.time;
     }
 
@@ -98,6 +101,7 @@ impl Run {
             self.fetched,
             self.invalidated,
             self.two,
+            self.reversed,
         ];
         rare.into_iter().chain(self.forms).all(|count| count > 0)
     }
@@ -167,6 +171,7 @@ impl World {
             provider,
             &options.server,
             mutant,
+            dice.fork(),
             now,
         );
         let count = options.clients.len();
@@ -181,6 +186,7 @@ impl World {
                 provider.forgets_dones = options.forgets_dones;
                 Client::new(
                     index,
+                    address.into(),
                     provider,
                     grounds.clients.clone(),
                     options,
@@ -229,7 +235,16 @@ impl World {
 
     fn turn(&mut self, party: usize) -> Result<usize, String> {
         match self.clients.get_mut(party) {
-            None => Ok(self.server.responder.turn(self.now)),
+            None => {
+                let takes = |client: &Client| client.options.settings.reverse_credits > 0;
+                let clients = &self.clients;
+                let may = |address| {
+                    clients
+                        .iter()
+                        .any(|client| client.address == address && takes(client))
+                };
+                self.server.turn(self.now, &may)
+            }
             Some(client) => client.turn(&mut Context {
                 now: self.now,
                 model: &mut self.model,
@@ -334,7 +349,7 @@ impl World {
         Err(format!(
             "calls never end: {open:?}, {} calls in service by {} connections, {gauges:?}, {:?}",
             responder.calls(),
-            responder.connections(),
+            responder.connections().len(),
             self.server.shared.settings.get(),
         ))
     }
@@ -346,7 +361,7 @@ impl World {
         }
         for _ in 0..TURNS {
             self.settle()?;
-            if self.network.queue_pairs() == 0 {
+            if self.network.queue_pairs() == 0 && self.server.calls.len() == 0 {
                 return Ok(());
             }
             if !self.pass() {
@@ -364,7 +379,8 @@ impl World {
         let counters = shared.programs.service.counters();
         let left = [
             ("calls", responder.calls()),
-            ("connections", responder.connections()),
+            ("connections", responder.connections().len()),
+            ("calls to clients", self.server.calls.len()),
             ("completions awaited", shared.completions.pending()),
             ("exposures", self.network.exposures()),
         ];
@@ -412,6 +428,7 @@ impl World {
         }
         self.check_executions()?;
         self.run.replayed = counters.replayed.get();
+        self.run.reversed = self.server.calls.answered;
         self.run.time = self.now - self.start;
         self.run.digest = self.hasher.finish();
         Ok(self.run)

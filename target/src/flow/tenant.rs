@@ -110,7 +110,7 @@ impl Tenant {
     }
 
     /// Notes a change of what one of its connections wishes for.
-    pub(crate) fn note_demand(&self, before: u32, after: u32) {
+    pub(super) fn note_demand(&self, before: u32, after: u32) {
         self.demand.set(self.demand.get() + after - before);
     }
 

@@ -96,6 +96,12 @@ impl Flow {
         }
     }
 
+    /// The clients of the process.
+    #[must_use]
+    pub fn clients(&self) -> &Clients {
+        &self.inner.clients
+    }
+
     /// What it has done.
     #[must_use]
     pub fn counters(&self) -> &Arc<FlowCounters> {
@@ -143,6 +149,14 @@ impl Flow {
             .client
             .set_connections(&inner.clients, inner.reactor, count);
         inner.stale.set(true);
+    }
+
+    /// Notes a change of the receives that one of a client's connections wishes for. Shares are
+    /// counted again before the next one is asked for, so nobody takes what it did not wish for
+    /// when they were counted.
+    pub fn note_demand(&self, tenant: &Tenant, before: u32, after: u32) {
+        tenant.note_demand(before, after);
+        self.inner.stale.set(true);
     }
 
     /// Notes a call of a client.

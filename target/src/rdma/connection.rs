@@ -113,7 +113,7 @@ impl Connection {
             exposures: Exposures::new(limits.exposures > 0),
             counters: ConnectionCounters::default(),
         };
-        connection.account.open(shared.flow.counters());
+        connection.account.open(&shared.flow);
         connection.post_receives(shared, policy::FIRST_RECEIVES);
         let parameters = ConnectParameters {
             limits,

@@ -8,7 +8,7 @@ use millrace_mempool::{Buffer, Class};
 use super::{Connection, Shared};
 use crate::call::Broken;
 use crate::flow::policy::{self, Decision, Grant, Inputs};
-use crate::flow::{Cause, FlowCounters, Tenant};
+use crate::flow::{Cause, Flow, Tenant};
 
 /// What a connection's receives and credits are.
 pub(super) struct Account {
@@ -48,10 +48,11 @@ impl Account {
     }
 
     /// The connection stands.
-    pub fn open(&self, counters: &FlowCounters) {
+    pub fn open(&self, flow: &Flow) {
+        let counters = flow.counters();
         counters.granted.add(u64::from(self.granted.get()));
         counters.requested.add(u64::from(self.wish.get()));
-        self.set_demand(policy::FIRST_RECEIVES);
+        self.set_demand(flow, policy::FIRST_RECEIVES);
     }
 
     /// The connection has ended: what is posted comes back.
@@ -59,15 +60,15 @@ impl Account {
         let counters = shared.flow.counters();
         counters.granted.sub(u64::from(self.granted.get()));
         counters.requested.sub(u64::from(self.wish.get()));
-        self.set_demand(0);
+        self.set_demand(&shared.flow, 0);
         self.tenant.note_held(self.posted.replace(0), 0);
         shared.flow.leave(&self.tenant);
     }
 
-    fn set_demand(&self, demand: u32) {
+    fn set_demand(&self, flow: &Flow, demand: u32) {
         let before = self.demand.replace(demand);
         if before != demand {
-            self.tenant.note_demand(before, demand);
+            flow.note_demand(&self.tenant, before, demand);
         }
     }
 }
@@ -157,7 +158,7 @@ impl Connection {
             requested.sub(u64::from(before));
         }
         let most = shared.settings.get().credits;
-        account.set_demand(policy::receives_for(wish.min(most).max(1), 0));
+        account.set_demand(&shared.flow, policy::receives_for(wish.min(most).max(1), 0));
     }
 
     fn decide<S>(&self, shared: &Shared<S>) -> Decision {

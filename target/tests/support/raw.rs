@@ -86,6 +86,8 @@ pub struct Options {
     pub ord: u16,
     /// Keys that a connection of the responder's may have; with any it is in classic mode.
     pub exposures: u32,
+    /// Whether the responder's provider can invalidate keys of the requester's.
+    pub invalidates: bool,
 }
 
 impl Options {
@@ -106,6 +108,7 @@ impl Default for Options {
             send_depth: 1024,
             ord: 16,
             exposures: 0,
+            invalidates: true,
         }
     }
 }
@@ -118,6 +121,8 @@ pub struct Stated {
     /// Bytes of its receives, where they are not what it states.
     pub takes: Option<usize>,
     pub invalidation: bool,
+    /// Where it connects from.
+    pub source: Ipv4Addr,
     /// Receives it posts.
     pub receives: usize,
     /// RDMA Reads that it serves at once.
@@ -130,6 +135,7 @@ impl Default for Stated {
             inline: Some(4096),
             takes: None,
             invalidation: false,
+            source: Ipv4Addr::LOCALHOST,
             receives: 256,
             ird: 16,
         }
@@ -149,6 +155,8 @@ pub struct Requester {
     pub private_data: PrivateData,
     pub established: bool,
     pub ended: Option<Ended>,
+    /// Sends, but takes no notice of anything: serves no RDMA Reads and takes no replies.
+    pub silent: bool,
     /// What RDMA Reads brought, one by one.
     fetched: Vec<Result<Vec<u8>, WorkError>>,
 }
@@ -225,6 +233,7 @@ impl<S: Serve> World<S> {
         let mut recorder = Recorder {
             inner: network.provider(),
             notes: Rc::clone(&notes),
+            invalidates: options.invalidates,
         };
         let limits = QueuePairLimits {
             send_depth: options.send_depth,
@@ -259,7 +268,7 @@ impl<S: Serve> World<S> {
 
     /// A connection, whether it comes to stand or not.
     pub fn connect_with(&mut self, stated: Stated) -> usize {
-        let mut provider = self.network.provider();
+        let mut provider = self.network.provider_at(stated.source);
         let least = message::version().min_inline();
         let size = stated.takes.or(stated.inline).unwrap_or(least);
         let private_data = stated.inline.map(|size| private_data::PrivateData {
@@ -299,6 +308,7 @@ impl<S: Serve> World<S> {
             private_data: PrivateData::new(),
             established: false,
             ended: None,
+            silent: false,
             fetched: Vec::new(),
         });
         self.settle();
@@ -313,7 +323,8 @@ impl<S: Serve> World<S> {
             work += client.provider.flush(self.now);
         }
         work += self.responder.turn(self.now);
-        for client in self.clients.iter_mut().filter(alive) {
+        let hears = |client: &&mut Requester| client.ended.is_none() && !client.silent;
+        for client in self.clients.iter_mut().filter(hears) {
             work += client.poll(self.now);
         }
         work

@@ -1,5 +1,6 @@
 //! Settings of the provider.
 
+use std::net::IpAddr;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub struct IwarpConfig {
     pub connections_max: usize,
     /// Most connections at once that have not sent their request; one more ends the oldest.
     pub half_open_max: usize,
+    /// Connecting: the address to connect from; `None` leaves it to the kernel.
+    pub source: Option<IpAddr>,
     /// Time for TCP to connect.
     pub connect_wait: Duration,
     /// Time for the whole reply.
@@ -86,6 +89,7 @@ impl Default for IwarpConfig {
             ird_limit: 128,
             connections_max: 65_536,
             half_open_max: 512,
+            source: None,
             connect_wait: Duration::from_secs(10),
             reply_wait: Duration::from_secs(10),
             request_wait: Duration::from_secs(5),

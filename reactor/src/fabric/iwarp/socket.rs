@@ -63,6 +63,9 @@ fn mapped(address: SocketAddr) -> Option<SocketAddr> {
 pub(super) fn connect(address: SocketAddr, config: &IwarpConfig) -> io::Result<OwnedFd> {
     let socket = stream_socket(address)?;
     tune(socket.as_fd(), config)?;
+    if let Some(source) = config.source {
+        rustix::net::bind(&socket, &SocketAddr::new(source, 0))?;
+    }
     match rustix::net::connect(&socket, &address) {
         Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket),
         Err(error) => Err(error.into()),
