@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use millrace::dispatch::Service;
-use millrace::exports::{Exports, Rules, Squash};
+use millrace::exports::{Exports, Flavor, Rules, Squash};
 use millrace::handle::HandleKey;
 use millrace::mount3::Clients;
 use millrace::rdma::{self, FabricSlot, Responder, Shared};
@@ -69,6 +69,7 @@ fn service(registry: &Registry) -> (Service<MemoryStore>, FileHandle) {
             .map(|network| network.parse().expect("a network"))
             .to_vec(),
         read_only: false,
+        flavor: Flavor::None,
         squash: Squash::None,
         anonymous_uid: 65534,
         anonymous_gid: 65534,

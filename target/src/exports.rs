@@ -41,6 +41,19 @@ pub enum Squash {
     All,
 }
 
+/// The weakest flavor of calls that may use an export.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Flavor {
+    /// AUTH_NONE: callers without credentials are the anonymous user.
+    #[default]
+    None,
+    /// AUTH_SYS.
+    Sys,
+    /// One that proves who is calling, RPCSEC_GSS. Without a mechanism to check it by, which this
+    /// server has none of, no call is strong enough.
+    Gss,
+}
+
 /// What is served and to whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -48,6 +61,8 @@ pub struct Rules {
     pub path: String,
     /// Clients that may use it.
     pub clients: Vec<Network>,
+    /// The weakest flavor of calls that may use it.
+    pub flavor: Flavor,
     /// Refuse every change.
     pub read_only: bool,
     /// Which users lose their identity.
@@ -63,6 +78,16 @@ impl Rules {
     #[must_use]
     pub fn admits(&self, client: IpAddr) -> bool {
         self.clients.iter().any(|network| network.contains(client))
+    }
+
+    /// Whether a call with these credentials, none for AUTH_NONE, is strong enough.
+    #[must_use]
+    pub const fn takes(&self, credential: Option<&Caller>) -> bool {
+        match self.flavor {
+            Flavor::None => true,
+            Flavor::Sys => credential.is_some(),
+            Flavor::Gss => false,
+        }
     }
 
     /// Who a caller is to the store: `None` came without credentials.

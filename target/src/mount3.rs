@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use millrace_store::{Caller, Handle, Kind, Store, StoreError};
 use millrace_wire::mount::Status;
 
-use crate::exports::{Export, Exports};
+use crate::exports::{Export, Exports, Flavor};
 
 /// Most mounts remembered; beyond it the oldest is forgotten.
 const MOUNTS_MAX: usize = 1024;
@@ -76,7 +76,7 @@ pub(crate) async fn resolve<S: Store>(
         path => path,
     };
     let (export, below) = exports.by_path(path).ok_or(Status::NoEntry)?;
-    if !export.rules.admits(client) {
+    if !export.rules.admits(client) || export.rules.flavor == Flavor::Gss {
         return Err(Status::AccessDenied);
     }
     let mut directory = export.store.root();

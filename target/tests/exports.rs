@@ -5,16 +5,17 @@ mod support;
 use std::net::SocketAddr;
 
 use millrace::call::{Peer, TransportKind};
-use millrace::exports::{Exports, ExportsError, Squash};
+use millrace::exports::{Exports, ExportsError, Flavor, Squash};
 use millrace_mempool::{HugepagePolicy, Registry};
 use millrace_wire::mount::{self, DumpResults, ExportResults, MountResults, Path};
 use millrace_wire::nfs3::{
     self, AccessArguments, AccessResults, CreateArguments, CreateHow, Entry, FileHandle,
     GetattrResults, Procedure, RemoveResults, SetAttributes, Status, access,
 };
-use millrace_wire::xdr::{Encode, from_bytes};
+use millrace_wire::rpc::{AuthSys, CallHeader, Credential, Groups, OpaqueAuth};
+use millrace_wire::xdr::{Encode, Encoder, from_bytes};
 use support::nfs::mkdir;
-use support::{Bench, rules};
+use support::{Bench, Chunks, rules};
 
 fn from(bench: &Bench, address: &str, transport: TransportKind) {
     let address: SocketAddr = address.parse().unwrap();
@@ -136,6 +137,74 @@ fn clients_outside_the_list_get_nothing() {
     from(&bench, "[::ffff:10.1.2.3]:9", TransportKind::Rdma);
     assert!(matches!(mnt(&bench, "/export"), MountResults::Ok(_)));
     lookup(&bench).unwrap();
+}
+
+#[test]
+fn rr1_sec_19_exports_are_for_their_clients_and_for_flavors_strong_enough() {
+    let with = |flavor, clients: &str| {
+        let mut rules = rules("/export");
+        rules.flavor = flavor;
+        rules.clients = vec![clients.parse().unwrap()];
+        Bench::with(rules)
+    };
+    let use_it = |bench: &Bench, credential| {
+        let header = CallHeader {
+            xid: 7,
+            program: nfs3::PROGRAM,
+            version: nfs3::VERSION,
+            procedure: Procedure::Lookup.number(),
+            credential,
+            verifier: OpaqueAuth::NONE,
+        };
+        let arguments = Entry {
+            directory: bench.root(),
+            name: b".",
+        };
+        let mut call = vec![0; 512];
+        let mut out = Encoder::new(&mut call);
+        header.encode(&mut out).unwrap();
+        arguments.encode(&mut out).unwrap();
+        let length = out.position();
+        let replied = bench.send(&call[..length], &[], &mut Chunks::default());
+        from_bytes::<nfs3::LookupResults>(support::results(&replied.message))
+            .unwrap()
+            .map(|_| ())
+            .map_err(|failure| failure.status)
+    };
+    let sys = || {
+        Credential::Sys(AuthSys {
+            stamp: 0,
+            machine: b"client",
+            uid: 0,
+            gid: 0,
+            gids: Groups::new(),
+        })
+    };
+    let denied = Err(Status::AccessDenied);
+    let everyone = "0.0.0.0/0";
+    let weak = with(Flavor::None, everyone);
+    assert_eq!(use_it(&weak, Credential::None), Ok(()));
+    assert_eq!(use_it(&weak, sys()), Ok(()));
+    let strong = with(Flavor::Sys, everyone);
+    assert_eq!(use_it(&strong, Credential::None), denied);
+    assert_eq!(use_it(&strong, sys()), Ok(()));
+    // Stronger than AUTH_SYS: AUTH_SYS will not do.
+    let stronger = with(Flavor::Gss, everyone);
+    assert_eq!(use_it(&stronger, Credential::None), denied);
+    assert_eq!(use_it(&stronger, sys()), denied);
+    assert_eq!(
+        mnt(&stronger, "/export"),
+        MountResults::Err(mount::Status::AccessDenied)
+    );
+    // Whatever the flavor, from elsewhere nobody gets in.
+    let elsewhere = with(Flavor::Sys, "10.9.9.9/32");
+    assert_eq!(use_it(&elsewhere, sys()), denied);
+    // Clients are told which flavors will do.
+    let flavors = |bench: &Bench| match mnt(bench, "/export") {
+        MountResults::Ok(ok) => ok.flavors.to_vec(),
+        MountResults::Err(status) => panic!("{status}"),
+    };
+    assert_eq!((flavors(&weak), flavors(&strong)), (vec![1, 0], vec![1]));
 }
 
 #[test]

@@ -21,9 +21,9 @@ mod validate;
 
 pub use error::{ConfigError, ConfigErrors};
 pub use model::{
-    Access, Admin, CcpFlavor, ClientLimits, Config, Cores, CrcPolicy, DirectIo, Export, Fabric,
-    Flow, Hugepages, Limits, Mempool, PollMode, Provider, Reactors, Rpc, Rpcbind, Rpcrdma, SameXid,
-    Squash, Store, Switch, WindowEnd,
+    Access, Admin, CcpFlavor, ClientLimits, Config, Cores, CrcPolicy, DirectIo, Export,
+    ExportFlavor, Fabric, Flow, Hugepages, Limits, Mempool, PollMode, Provider, Reactors, Rpc,
+    Rpcbind, Rpcrdma, SameXid, Squash, Store, Switch, WindowEnd,
 };
 pub use network::Network;
 pub use parse::{TEXT_MAX, load, parse, to_yaml};

@@ -394,6 +394,9 @@ pub struct Export {
     /// Who may mount; loopback alone if not said.
     #[serde(default = "loopback")]
     pub clients: Vec<Network>,
+    /// The weakest flavor of calls that may use it.
+    #[serde(default)]
+    pub flavor: ExportFlavor,
     /// Whether they may change anything.
     #[serde(default)]
     pub access: Access,
@@ -409,6 +412,19 @@ pub struct Export {
     /// The most the export's clients get together, enforced through credits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
+}
+
+/// Flavors of calls that may use an export.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExportFlavor {
+    /// AUTH_NONE will do; its callers are the anonymous user.
+    #[default]
+    None,
+    /// AUTH_SYS at least.
+    Sys,
+    /// A flavor that proves who is calling. This server checks none, so nobody gets in yet.
+    Gss,
 }
 
 /// Where an export's files live.

@@ -1,6 +1,6 @@
 //! What a valid configuration means that an operator may not expect.
 
-use super::{ByteSize, CcpFlavor, Config, Fabric};
+use super::{ByteSize, CcpFlavor, Config, ExportFlavor, Fabric};
 
 /// Bytes that every peer of version 2 takes in one message.
 const TWO_INLINE: u64 = 4096;
@@ -36,6 +36,15 @@ impl Config {
                     "rpcrdma.read_chunk_replies: version 1 is not served, and version 2 has no \
                      such replies; nothing comes of it on {}",
                     fabric.listen
+                ));
+            }
+        }
+        for (index, export) in self.exports.iter().enumerate() {
+            if export.flavor == ExportFlavor::Gss {
+                notes.push(format!(
+                    "exports[{index}].flavor: no call is strong enough for gss, as this server \
+                     checks no such flavor; nobody can use {}",
+                    export.path
                 ));
             }
         }

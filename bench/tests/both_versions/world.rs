@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use millrace::dispatch::Service;
-use millrace::exports::{Exports, Rules, Squash};
+use millrace::exports::{Exports, Flavor, Rules, Squash};
 use millrace::handle::HandleKey;
 use millrace::mount3::Clients;
 use millrace::rdma::{self, FabricSlot, Responder, Shared, work};
@@ -83,6 +83,7 @@ impl World {
             path: "/export".to_owned(),
             clients: vec!["0.0.0.0/0".parse().expect("a network")],
             read_only: false,
+            flavor: Flavor::None,
             squash: Squash::None,
             anonymous_uid: 65534,
             anonymous_gid: 65534,

@@ -26,6 +26,8 @@ mod invalidation;
 mod layout;
 mod negotiation;
 mod options;
+mod random;
+mod session;
 
 /// The version that both sides speak.
 const VERSION: millrace_wire::rpcrdma::Version = millrace_wire::rpcrdma::Version::Two;

@@ -10,6 +10,7 @@ use millrace_wire::xdr::{Decoder, Encode, Encoder, Result as XdrResult, encode_l
 
 use super::{Done, Refused, Service, arguments, encode};
 use crate::call::{Answer, Call, Reply};
+use crate::exports::Flavor;
 use crate::mount3::resolve;
 
 /// Most bytes of a list of mounts or exports.
@@ -64,7 +65,9 @@ impl<S: Store> Service<S> {
                 let handle = FileHandle::new(&handle).expect("handles are short enough");
                 let mut flavors = Flavors::new();
                 flavors.push(AUTH_SYS);
-                flavors.push(AUTH_NONE);
+                if export.rules.flavor == Flavor::None {
+                    flavors.push(AUTH_NONE);
+                }
                 MountResults::Ok(MountOk { handle, flavors })
             }
             Err(status) => {

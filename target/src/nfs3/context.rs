@@ -42,7 +42,7 @@ impl<'c, S: Store> Context<'c, S> {
             })?;
         // An export that is gone took its objects with it.
         let export = self.exports.by_id(ExportId(export)).ok_or(Status::Stale)?;
-        if !export.rules.admits(self.peer.address) {
+        if !export.rules.admits(self.peer.address) || !export.rules.takes(self.credential) {
             // Not `NFS3ERR_ACCES`, which few procedures may answer, GETATTR not among them.
             return Err(status::legal(self.procedure, Status::AccessDenied));
         }

@@ -21,7 +21,7 @@ use super::control::{ReactorParts, ServiceControl};
 use super::worker::{Message, Worker};
 use super::{Addresses, Service, secret};
 use crate::dispatch;
-use crate::exports::{ExportId, Exports, ExportsError, Rules, Squash};
+use crate::exports::{ExportId, Exports, ExportsError, Flavor, Rules, Squash};
 use crate::flow::rate::Rates;
 use crate::flow::{ClientLimit, Clients as FlowClients, Flow, policy};
 use crate::handle::HandleKey;
@@ -279,6 +279,11 @@ fn rules(export: &config::Export) -> Rules {
         path: export.path.clone(),
         clients: export.clients.clone(),
         read_only: export.access == config::Access::Ro,
+        flavor: match export.flavor {
+            config::ExportFlavor::None => Flavor::None,
+            config::ExportFlavor::Sys => Flavor::Sys,
+            config::ExportFlavor::Gss => Flavor::Gss,
+        },
         squash: match export.squash {
             config::Squash::None => Squash::None,
             config::Squash::Root => Squash::Root,

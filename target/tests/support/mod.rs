@@ -21,7 +21,7 @@ use millrace::call::{
     Answer, Broken, Bulk, BulkArgument, Call, Limits, Peer, Reply, Serve, TransportKind,
 };
 use millrace::dispatch::Service;
-use millrace::exports::{Exports, Rules, Squash};
+use millrace::exports::{Exports, Flavor, Rules, Squash};
 use millrace::handle::HandleKey;
 use millrace::mount3::Clients;
 use millrace::replay::{ReplayCache, ReplayLimits};
@@ -49,6 +49,7 @@ pub fn rules(path: &str) -> Rules {
             .map(|network| network.parse().expect("a network"))
             .to_vec(),
         read_only: false,
+        flavor: Flavor::None,
         squash: Squash::None,
         anonymous_uid: 65534,
         anonymous_gid: 65534,

@@ -63,6 +63,7 @@ fn scratch() -> Export {
             size: ByteSize::gib(1),
         },
         clients: vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()],
+        flavor: ExportFlavor::None,
         access: Access::Rw,
         squash: Squash::None,
         anon_uid: 65534,
@@ -164,7 +165,7 @@ fn every_word_of_every_set_is_known() {
          flow: { credits: 1, done_window: 500ms, on_window_end: close, max_exposures: 1 }\n\
          exports:\n\
          - { path: /, store: { kind: memory, size: 1MiB }, access: ro, squash: all, anon_uid: 0 }\n\
-         - { path: /a/b, store: { kind: memory, size: 3000000 }, squash: root }\n\
+         - { path: /a/b, store: { kind: memory, size: 3000000 }, squash: root, flavor: gss }\n\
          state_directory: /var/lib/millrace\n",
     );
     assert_eq!(config.reactors.cores, Cores::Auto);
@@ -179,6 +180,8 @@ fn every_word_of_every_set_is_known() {
     assert_eq!(config.rpcrdma.same_xid, SameXid::Lenient);
     assert_eq!(config.flow.on_window_end, WindowEnd::Close);
     assert_eq!(config.exports[0].clients, scratch().clients);
+    assert_eq!(config.exports[0].flavor, ExportFlavor::None);
+    assert_eq!(config.exports[1].flavor, ExportFlavor::Gss);
     assert_eq!(
         config.exports[1].store,
         Store::Memory {

@@ -275,6 +275,7 @@ fn export_rules() {
         ),
         ("  access: wo\n", 4, 11, "access", "`rw` or `ro`"),
         ("  squash: yes\n", 4, 11, "squash", "`root`"),
+        ("  flavor: krb5\n", 4, 11, "flavor", "`gss`"),
         ("  anon_uid: nobody\n", 4, 13, "anon_uid", "a whole number"),
         ("  limits: { iops: 0 }\n", 4, 19, "limits.iops", "1 or more"),
         (

@@ -138,6 +138,7 @@ impl Raw {
             trace: Rc::clone(&trace),
             invalidates: true,
             next_key: None,
+            meanwhile: None,
             holds_on: false,
         };
         let now = Instant::now();

@@ -38,6 +38,8 @@ pub struct Traced {
     pub invalidates: bool,
     /// The key of the next exposure, whatever the provider says.
     pub next_key: Option<Key>,
+    /// What happens elsewhere before the client looks.
+    pub meanwhile: Option<Box<dyn FnMut()>>,
     /// Keys cannot be revoked.
     pub holds_on: bool,
 }
@@ -136,6 +138,9 @@ impl Provider for Traced {
         self.inner.abort(id);
     }
     fn poll(&mut self, now: Instant, events: &mut Vec<Event>) -> usize {
+        if let Some(meanwhile) = &mut self.meanwhile {
+            meanwhile();
+        }
         self.inner.poll(now, events)
     }
     fn flush(&mut self, now: Instant) -> usize {
