@@ -9,6 +9,8 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
+use millrace::rdma::Ccp;
+use millrace_wire::ccp;
 use millrace_wire::nfs3::FileHandle;
 use millrace_wire::rpcrdma::{Body, Header, Rules, Segment};
 use support::fetch::done;
@@ -59,7 +61,12 @@ fuzz_target!(|input: &[u8]| {
 });
 
 impl Target {
-    fn new(options: Options) -> Self {
+    fn new(mut options: Options) -> Self {
+        // Whoever calls may set limits, so that any bytes can.
+        options.settings = options.settings.configuring(Ccp {
+            program: ccp::PROGRAM,
+            anonymous: true,
+        });
         let mut nfs = Nfs::with(options);
         let file = nfs.file(b"file", &[5; 5000]);
         nfs.link(b"link", &[6; 100]);
