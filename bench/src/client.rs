@@ -1,6 +1,6 @@
 //! How all commands reach a server.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -80,6 +80,10 @@ pub struct Client {
     /// Servers that were lost on being asked for version two. All connections share it.
     #[arg(skip)]
     pub version_memory: VersionMemory,
+
+    /// Connect from this address of ours.
+    #[arg(long, value_name = "ADDRESS")]
+    pub source: Option<IpAddr>,
 
     /// Inline limit in bytes that is told to the server in both directions; 0 tells nothing, which
     /// means 1024, or 4096 in version two.
@@ -251,6 +255,7 @@ impl Client {
     /// If the system gives no descriptor.
     pub fn provider(&self) -> Result<Box<dyn Provider>> {
         Ok(Box::new(Iwarp::new(IwarpConfig {
+            source: self.source,
             connect_wait: self.timeout,
             reply_wait: self.timeout,
             ..IwarpConfig::default()

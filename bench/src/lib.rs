@@ -13,6 +13,7 @@ pub mod cases;
 pub mod ceiling;
 pub mod client;
 pub mod conformance;
+pub mod limits;
 pub mod load;
 pub mod lookup;
 pub mod requester;

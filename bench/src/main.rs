@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 use millrace_bench::cases::Cases;
 use millrace_bench::ceiling::Ceiling;
 use millrace_bench::conformance::Conformance;
+use millrace_bench::limits::Limits;
 use millrace_bench::load::Run;
 use millrace_bench::roundtrip::Roundtrip;
 
@@ -29,6 +30,8 @@ Examples:
     millrace-bench ceiling --spawn build/release/millraced
   Is every form of call served as it should be?
     millrace-bench cases --spawn build/release/millraced
+  How soon does a changed limit hold?
+    millrace-bench limits
   Which requirements of the protocols does that server keep?
     millrace-bench conformance filer.example --export /scratch
 "
@@ -45,6 +48,7 @@ enum Command {
     Ceiling(Box<Ceiling>),
     Cases(Box<Cases>),
     Conformance(Box<Conformance>),
+    Limits(Box<Limits>),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         Command::Ceiling(command) => command.run(),
         Command::Cases(command) => command.run(),
         Command::Conformance(command) => command.run(),
+        Command::Limits(command) => command.run(),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

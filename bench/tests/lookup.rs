@@ -1,7 +1,7 @@
 //! How the server is found, before the transport is asked to connect.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -195,6 +195,12 @@ fn rr1_bind_05_without_being_told_no_port_mapper_is_asked() {
     assert_eq!(client.target().expect("found"), here);
     let nobody = listener.accept().expect_err("nobody came");
     assert_eq!(nobody.kind(), io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn rr1_bind_01_the_netid_follows_the_family_of_the_address() {
+    assert_eq!(rdma_netid(IpAddr::V4(Ipv4Addr::LOCALHOST)), "rdma");
+    assert_eq!(rdma_netid(IpAddr::V6(Ipv6Addr::LOCALHOST)), "rdma6");
 }
 
 #[test]

@@ -24,9 +24,9 @@ use millrace_wire::nfs3::{
     SetAttributes,
 };
 use millrace_wire::private_data::PrivateData;
-use millrace_wire::rpcrdma::{CallChunks, Segment};
+use millrace_wire::rpcrdma::{CallChunks, Segment, Version};
 use millrace_wire::xdr::{Bulk, from_bytes};
-use support::message::{inline, nfs, parse, plain, reads};
+use support::message::{inline, nfs, parse, plain, reads, speak};
 use support::served::{status, write};
 use support::{SECRET, memory_store, results, rules, service};
 
@@ -254,29 +254,36 @@ fn steady_calls_over_rdma_allocate_nothing() {
 
     let quarter: &[u32] = &[1 << 18; 4];
     let small = write(file, 0, Bulk::inline(&data[..1000]));
-    let calls = [
-        write_call(file, &source_exposure, quarter),
-        write_call(file, &source_exposure, &[4096]),
-        plain(&nfs(4, Procedure::Write, &small)),
-        read_call(file, 1 << 20, Some((&sink_exposure, quarter))),
-        read_call(file, 4096, Some((&sink_exposure, &[4096]))),
-        read_call(file, 3000, None),
-        plain(&nfs(5, Procedure::Getattr, &file)),
-    ];
-    // The loop grows its lists while it warms up.
-    for _ in 0..20 {
-        for call in &calls {
-            let reply = parse(&both.exchange(call));
-            assert_eq!(status(results(&reply.message)), 0);
+    let calls = || {
+        [
+            write_call(file, &source_exposure, quarter),
+            write_call(file, &source_exposure, &[4096]),
+            plain(&nfs(4, Procedure::Write, &small)),
+            read_call(file, 1 << 20, Some((&sink_exposure, quarter))),
+            read_call(file, 4096, Some((&sink_exposure, &[4096]))),
+            read_call(file, 3000, None),
+            plain(&nfs(5, Procedure::Getattr, &file)),
+        ]
+    };
+    for version in [Version::One, Version::Two] {
+        speak(version);
+        let calls = calls();
+        // The loop grows its lists while it warms up.
+        for _ in 0..20 {
+            for call in &calls {
+                let reply = parse(&both.exchange(call));
+                assert_eq!(status(results(&reply.message)), 0);
+            }
         }
-    }
-    assert!(ALLOCATIONS.get() > 0, "what warms up is counted");
-    for (number, call) in calls.iter().enumerate() {
-        let before = ALLOCATIONS.get();
-        for _ in 0..50 {
-            both.exchange(call);
+        assert!(ALLOCATIONS.get() > 0, "what warms up is counted");
+        for (number, call) in calls.iter().enumerate() {
+            let before = ALLOCATIONS.get();
+            for _ in 0..50 {
+                both.exchange(call);
+            }
+            let allocations = ALLOCATIONS.get() - before;
+            assert_eq!(allocations, 0, "call {number} of version {version:?}");
         }
-        assert_eq!(ALLOCATIONS.get() - before, 0, "call {number}");
     }
     let mut arrived = vec![0; data.len()];
     sink.copy_to(0, &mut arrived);

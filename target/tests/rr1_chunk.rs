@@ -158,6 +158,32 @@ fn nfs_lookup(xid: u32) -> Vec<u8> {
 }
 
 #[test]
+fn rr1_chunk_41_a_program_without_a_binding_has_long_messages_only() {
+    let mut nfs = Nfs::new();
+    let call = rpc(1, PROGRAM, &pattern(100_000));
+    let source = nfs.world.source(0, &call);
+    let entries = reads(0, &[source.whole()]);
+    let reply = nfs.world.exchange(0, &long(1, &with_reads(&entries)));
+    assert_eq!(accepted(&parse(&reply).message), 1, "PROG_UNAVAIL");
+    // A write chunk is for nothing that such a program could answer.
+    let sink = nfs.world.sink(0, 64);
+    let chunk = [sink.whole()];
+    let chunks = CallChunks {
+        writes: &[&chunk],
+        ..CallChunks::default()
+    };
+    let reply = parse(
+        &nfs.world
+            .exchange(0, &inline(&chunks, &rpc(2, PROGRAM, &[]))),
+    );
+    assert_eq!(accepted(&reply.message), 1, "PROG_UNAVAIL");
+    let lengths: Vec<u32> = reply.writes[0].iter().map(|s| s.length).collect();
+    assert_eq!(lengths, [0]);
+    assert_eq!(sink.bytes(), [0xee; 64]);
+    nfs.world.check_clean();
+}
+
+#[test]
 fn rr1_chunk_28_positions_are_multiples_of_four() {
     let mut nfs = Nfs::new();
     let file = nfs.create(b"f");

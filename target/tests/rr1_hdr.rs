@@ -37,6 +37,21 @@ fn rr1_hdr_01_first_words_stand_at_their_places_in_every_message() {
 }
 
 #[test]
+fn rr1_hdr_22_no_record_mark_stands_before_a_message() {
+    let mut nfs = Nfs::new();
+    let call = plain(&null(0x8000_0028));
+    let reply = nfs.world.exchange(0, &call);
+    assert_eq!(word(&reply, 0), 0x8000_0028, "byte 0 is the XID");
+    // A mark before a message is taken for its XID, and the XID for a version.
+    let mark = 0x8000_0000 | call.len() as u32;
+    let marked = [words(&[mark]), call].concat();
+    let error = nfs.world.exchange(0, &marked);
+    let expected = [mark, 0x8000_0028, 4, 1];
+    assert_eq!([0, 1, 3, 4].map(|at| word(&error, at)), expected);
+    nfs.world.check_clean();
+}
+
+#[test]
 fn rr1_hdr_02_rr1_hdr_04_xid_and_version_of_every_reply() {
     let mut nfs = Nfs::new();
     let file = nfs.file(b"f", &[7; 5000]);
@@ -82,6 +97,18 @@ fn rr1_hdr_03_different_xids_are_refused_with_the_outer_one() {
     check_chunk_error(&world.exchange(0, &message), 5);
     assert!(script.seen().is_empty());
     assert!(world.is_open(0));
+}
+
+#[test]
+fn rr1_hdr_03_a_reply_with_different_xids_is_dropped() {
+    let (mut world, script) = scripted();
+    let mut message = header(5, Kind::Message.number(), &CallChunks::default());
+    message.extend(Script::reply(6, 24));
+    world.send(0, &message);
+    assert!(world.received(0).is_empty());
+    assert!(script.seen().is_empty());
+    assert_eq!(world.shared.counters.dropped.get(), 1);
+    world.check_clean();
 }
 
 #[test]

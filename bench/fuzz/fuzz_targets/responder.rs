@@ -1,20 +1,27 @@
-//! Any messages to the whole responder: transport header, chunks over memory that is there or is
-//! not, RPC, NFS over a memory store. It answers, or drops, or ends that one connection, and keeps
-//! nothing. Each input meets a responder that exposes nothing, and one in classic mode, whose
+//! Any messages to the whole responder: transport header of either version, chunks over memory that
+//! is there or is not, RPC, NFS over a memory store. It answers, or drops, or ends that one
+//! connection, and keeps nothing. Each input meets a responder that exposes nothing, which also
+//! calls the client and has those calls answered as the input says; and one in classic mode, whose
 //! replies are fetched, acknowledged or left alone as the input says.
 
 #![no_main]
 
 use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use millrace::rdma::Ccp;
+use millrace::rdma::reverse::ReverseCall;
 use millrace_wire::ccp;
 use millrace_wire::nfs3::FileHandle;
-use millrace_wire::rpcrdma::{Body, Header, Rules, Segment};
+use millrace_wire::rpc::MessageType;
+use millrace_wire::rpcrdma::{Body, Header, Rules, Segment, Version};
 use support::fetch::done;
-use support::message::{rpc, word};
+use support::message::{PROGRAM, rpc, word};
 use support::raw::{Memory, Options, Stated};
 use support::served::Nfs;
 
@@ -29,12 +36,18 @@ const LIFETIME: usize = 10_000;
 /// Bytes of memory that can be read, and that can be written.
 const MEMORY: usize = 8192;
 
+/// Bytes that a call of the responder's own has for its arguments.
+const ARGUMENTS: usize = 40;
+
+type Callback = Pin<Box<dyn Future<Output = ()>>>;
 /// More than half of the window in which RDMA_DONE is awaited.
 const WHILE: Duration = Duration::from_secs(6);
 
 struct Target {
     nfs: Nfs,
     file: FileHandle,
+    /// Its replies may have read chunks; else it calls the client.
+    classic: bool,
     in_use: u64,
     inputs: usize,
 }
@@ -67,6 +80,7 @@ impl Target {
             program: ccp::PROGRAM,
             anonymous: true,
         });
+        let classic = options.exposures > 0;
         let mut nfs = Nfs::with(options);
         let file = nfs.file(b"file", &[5; 5000]);
         nfs.link(b"link", &[6; 100]);
@@ -74,6 +88,7 @@ impl Target {
         Self {
             nfs,
             file,
+            classic,
             in_use,
             inputs: 0,
         }
@@ -83,6 +98,7 @@ impl Target {
     fn run(&mut self, mut input: &[u8]) {
         self.inputs += 1;
         let (stated, mut sent) = (Stated::default(), 0);
+        let mut callbacks: Vec<Callback> = Vec::new();
         let client = self.nfs.world.connect_with(Stated {
             inline: [None, Some(1024), Some(4096), Some(65_536)][input.len() % 4],
             invalidation: input.len() % 3 == 0,
@@ -103,20 +119,41 @@ impl Target {
             if choices & 2 != 0 {
                 point(&mut message, &source, &sink);
             }
+            if !self.classic && choices & 32 != 0 {
+                nominate(&mut message, &sink);
+            }
+            if !self.classic && choices & 64 != 0 {
+                callbacks.extend(self.call_back());
+            }
+            if !self.classic && choices & 128 != 0 {
+                self.answer(client, &mut message);
+            }
             message.truncate(4096);
             self.nfs.world.post(client, &message);
             sent += 1;
+            poll(&mut callbacks);
             if choices & 4 != 0 {
                 self.nfs.world.settle();
             } else if choices & 8 != 0 {
                 self.nfs.world.turn();
             }
-            sent += self.follow(client, *choices);
+            if self.classic {
+                sent += self.follow(client, *choices);
+            }
         }
         self.nfs.world.settle();
-        assert!(self.nfs.world.clients[client].received.len() <= sent);
+        poll(&mut callbacks);
+        self.nfs.world.settle();
+        let received = &self.nfs.world.clients[client].received;
+        let calls =
+            |message: &&Vec<u8>| Header::parse(message, &Rules::default()).is_ok_and(is_call);
+        let called = received.iter().filter(calls).count();
+        assert!(received.len() - called <= sent);
         self.nfs.world.abort(client);
         self.nfs.world.settle();
+        // The connection is gone, so all calls by it are over.
+        poll(&mut callbacks);
+        assert!(callbacks.is_empty(), "a call waits for nobody");
         self.nfs.world.clients.truncate(1);
         self.nfs.world.trace();
         assert!(self.nfs.world.is_open(0), "another connection suffered");
@@ -153,6 +190,40 @@ impl Target {
         sent
     }
 
+    /// Has the responder call the client, if that is still there.
+    fn call_back(&self) -> Option<Callback> {
+        let connection = self.nfs.world.connections().into_iter().nth(1)?;
+        let shared = Rc::clone(&self.nfs.world.shared);
+        let deadline = self.nfs.world.now + Duration::from_secs(1);
+        connection.allow_reverse();
+        Some(Box::pin(async move {
+            let call = ReverseCall {
+                message: &rpc(0, PROGRAM, &[7; ARGUMENTS]),
+                repeats: None,
+                deadline,
+            };
+            // Whatever comes of it, it ends.
+            let _ = connection.call_client(&shared, call).await;
+        }))
+    }
+
+    /// Gives a message the XID of what the client received last.
+    fn answer(&self, client: usize, message: &mut [u8]) {
+        let Some(last) = self.nfs.world.clients[client].received.last() else {
+            return;
+        };
+        let xid = last[..4].to_vec();
+        let at = match Header::parse(message, &Rules::default()).map(|header| header.body) {
+            Ok(Body::Message { message: body, .. }) => message.len() - body.len(),
+            _ => 0,
+        };
+        for at in [0, at] {
+            if let Some(place) = message.get_mut(at..at + 4) {
+                place.copy_from_slice(&xid);
+            }
+        }
+    }
+
     /// Makes what follows a header a call of NFS whose first argument is a handle that is known.
     fn name_file(&self, message: &mut Vec<u8>, choices: u8) {
         let Ok(header) = Header::parse(message, &Rules::default()) else {
@@ -177,6 +248,25 @@ impl Target {
         let call = rpc(word(message, 0), (100_003, 3, procedure), &arguments);
         message.truncate(at);
         message.extend(call);
+    }
+}
+
+/// Goes on with calls of the responder's own as far as they get.
+fn poll(callbacks: &mut Vec<Callback>) {
+    let mut context = Context::from_waker(Waker::noop());
+    callbacks.retain_mut(|callback| callback.as_mut().poll(&mut context).is_pending());
+}
+
+/// Whether a message is a call.
+fn is_call(header: Header<'_>) -> bool {
+    header.direction() == Some(MessageType::Call)
+}
+
+/// Makes the key that a call of version two nominates one that is there.
+fn nominate(message: &mut [u8], memory: &Memory) {
+    let header = Header::parse(message, &Rules::default());
+    if header.is_ok_and(|header| header.version == Version::Two) {
+        message[20..24].copy_from_slice(&memory.exposure.key.0.to_be_bytes());
     }
 }
 

@@ -153,18 +153,23 @@ impl Conformance {
             })
             .with_context(|| format!("no NFS over RDMA at {}", probe.place.rdma))?;
         let mut report = Report::default();
+        let mut lost = None;
         for case in cases {
-            let line = judge(&case, &mut probe);
-            let failed = line.failed();
+            let line = match lost {
+                Some(row) => Line::new(case.row, case.title, Err(lost_after(row)), Duration::ZERO),
+                None => judge(&case, &mut probe),
+            };
             if !self.json && !self.markdown {
                 println!("{line}");
             }
-            report.lines.push(line);
-            if failed && !probe.recovers() {
-                bail!("the server does not answer any more after {}", case.row);
+            if line.failed() && !probe.recovers() {
+                lost = Some(case.row);
             }
+            report.lines.push(line);
         }
-        if let Err(Stop::Fail(difference)) = probe.clean() {
+        if lost.is_none()
+            && let Err(Stop::Fail(difference)) = probe.clean()
+        {
             eprintln!("cannot remove the probe's directory: {difference}");
         }
         if self.json {
@@ -196,6 +201,11 @@ impl Conformance {
             export: self.export.clone(),
         })
     }
+}
+
+/// Why nothing more is asked of a server.
+fn lost_after(row: &str) -> Stop {
+    Stop::Skip(format!("the server has not answered any more since {row}"))
 }
 
 /// Runs one case.

@@ -120,12 +120,12 @@ impl Report {
                 Verdict::Pass => "pass".to_owned(),
                 Verdict::Fail(difference) => {
                     let words = difference.to_string();
-                    let words: Vec<&str> = words.lines().map(str::trim).collect();
-                    format!("**fail**: {}", words.join("; "))
+                    let lines: Vec<String> = words.lines().map(one_line).collect();
+                    format!("**fail**: {}", lines.join("; "))
                 }
                 Verdict::Skip(why) => {
-                    let words: Vec<&str> = why.lines().map(str::trim).collect();
-                    format!("skip: {}", words.join("; "))
+                    let lines: Vec<String> = why.lines().map(one_line).collect();
+                    format!("skip: {}", lines.join("; "))
                 }
             };
             let result = result.replace('|', "\\|");
@@ -135,6 +135,11 @@ impl Report {
         let _ = writeln!(text, "\n{}.", self.sum());
         text
     }
+}
+
+/// A line with single blanks.
+fn one_line(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -96,6 +96,14 @@ pub(crate) struct Stream {
     crc: bool,
 }
 
+impl Drop for Stream {
+    /// A connection that is closed the moment it stands can confuse a server for good: Linux's
+    /// knfsd on siw then accepts no other. This is about what servers say, not about their races.
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
 impl Stream {
     pub fn connect(probe: &Probe) -> Result<Self, Stop> {
         let manner = probe.manner;

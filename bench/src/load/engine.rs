@@ -1,5 +1,7 @@
 //! Drives connections as fast as the server answers, from one thread.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -51,6 +53,24 @@ struct Finished {
     lane: usize,
     place: usize,
     outcome: Result<(u32, bool), &'static str>,
+}
+
+/// Bytes moved so far, for other threads to look at while a load runs. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    bytes: Arc<AtomicU64>,
+}
+
+impl Progress {
+    /// Bytes moved so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
 }
 
 /// Connections, their files, and the provider that carries them.
@@ -243,6 +263,21 @@ impl Engine {
         server: &ServerCpu,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Measurement> {
+        self.run_counted(workload, server, progress, &Progress::default())
+    }
+
+    /// The same, counting what is done while it is done.
+    ///
+    /// # Errors
+    /// If a call fails or a connection ends.
+    pub fn run_counted(
+        &mut self,
+        workload: &Workload,
+        server: &ServerCpu,
+        progress: &mut dyn FnMut(u64),
+        counted: &Progress,
+    ) -> Result<Measurement> {
+        let counted_before = counted.bytes();
         workload.check(self.file_size)?;
         self.check_size(workload)?;
         self.prepare_places(workload)?;
@@ -301,6 +336,7 @@ impl Engine {
                 }
             }
             self.finished = finished;
+            counted.set(counted_before + bytes);
             turns += 1;
             if turns.is_multiple_of(PROGRESS_TURNS) {
                 progress(match workload.until {

@@ -7,7 +7,7 @@ mod report;
 mod workload;
 
 pub use cpu::{ServerCpu, Stopwatch, pin};
-pub use engine::Engine;
+pub use engine::{Engine, Progress};
 pub use pattern::Pattern;
 pub use report::{Measurement, table};
 pub use workload::{Operation, Until, Workload};

@@ -183,7 +183,9 @@ impl Connection {
         let deadline = self.configuration.wait_until(now + wait);
         self.note_deadline(deadline);
         if self.negotiation.step == Step::ToSend {
-            let deadline = now + self.settings.settle + self.settings.negotiation;
+            // Time is left for another connection.
+            let patience = self.settings.negotiation.min(self.settings.timeout / 2);
+            let deadline = now + self.settings.settle + patience;
             self.negotiation.deadline = Some(deadline);
             self.note_deadline(Some(deadline));
             self.state = State::Negotiating;

@@ -140,7 +140,7 @@ pub struct Settings {
     /// version one taken where the server has no other (version two draft section 6).
     pub versions: Versions,
     /// How long the answer to the first message may take if version two is offered, counted from
-    /// the end of [`settle`](Self::settle).
+    /// the end of [`settle`](Self::settle); at most half of [`timeout`](Self::timeout).
     pub negotiation: Duration,
     /// Servers that were lost on trying version two. With both versions offered, connections to
     /// them begin with version one. Clones of these settings share the memory.

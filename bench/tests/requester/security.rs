@@ -168,6 +168,55 @@ fn rr1_sec_04_reply_estimates_include_the_largest_verifier() {
 }
 
 #[test]
+fn rr1_sec_07_memory_is_fenced_before_the_owner_sees_the_result() {
+    let mut raw = Raw::open(chunky(), Peer::default(), 4);
+    everything(&mut raw, 1);
+    let call = raw.next();
+    let named = segments(&call);
+    assert!(named.len() >= 3);
+    raw.answer(&call, 4, &stale());
+    let done = raw.done.first().expect("ended").clone();
+    for segment in &named {
+        let fenced = raw
+            .steps()
+            .iter()
+            .position(|step| matches!(step, Step::Revoke(key) if key.0 == segment.handle));
+        assert!(fenced.expect("revoked") < done.step);
+    }
+    // What the server writes now reaches nothing, and is the end of the connection.
+    assert!(raw.place(&call.writes[0][0], &[1]).is_err());
+}
+
+#[test]
+fn rr1_sec_08_handles_are_for_their_chunk_alone_and_end_with_it() {
+    let mut raw = Raw::open(chunky(), Peer::default(), 4);
+    let exposed = |raw: &Raw| -> Vec<(u32, u32)> {
+        let step = |step: &Step| match step {
+            Step::Expose(key, _, length) => Some((key.0, *length)),
+            _ => None,
+        };
+        raw.steps().iter().filter_map(step).collect()
+    };
+    assert_eq!(exposed(&raw), [], "nothing is reachable before a call");
+    everything(&mut raw, 1);
+    let call = raw.next();
+    let mut named: Vec<_> = segments(&call)
+        .iter()
+        .map(|segment| (segment.handle, segment.length))
+        .collect();
+    let mut reachable = exposed(&raw);
+    named.sort_unstable();
+    reachable.sort_unstable();
+    assert_eq!(reachable, named, "as large as its chunk");
+    let beyond = Segment {
+        length: call.writes[0][0].length + 1,
+        ..call.writes[0][0]
+    };
+    let bytes = vec![1; beyond.length as usize];
+    assert!(raw.place(&beyond, &bytes).is_err());
+}
+
+#[test]
 fn rr1_sec_09_what_can_be_read_is_the_payload_of_the_call_and_nothing_else() {
     // Data in many odd pieces, in chunks as they are, merged, copied, and at position zero.
     for (segments, long_calls) in [(64, false), (3, false), (1, false), (1, true)] {

@@ -1,7 +1,7 @@
 //! One client: it makes calls, keeps them over broken connections, and judges what comes back.
 
 use std::collections::{BTreeMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use millrace_bench::requester::{CallError, CallId, Completion, Connection, State};
@@ -19,8 +19,6 @@ use super::watch::Watched;
 
 /// How long a client waits for anything to happen before it gives its connection up.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// Most time between two tries to connect.
-const PAUSE: usize = 20_000;
 
 /// How a call ended: the reply's message, and what it tells of write chunks.
 pub type Ended = Result<(Vec<u8>, Vec<Option<u32>>), CallError>;
@@ -62,6 +60,8 @@ pub struct Lingering {
 
 pub struct Client {
     pub index: usize,
+    /// Where its connections come from.
+    pub address: IpAddr,
     pub provider: Watched,
     pub pool: Pool,
     pub connection: Option<Connection>,
@@ -85,6 +85,7 @@ pub struct Client {
 impl Client {
     pub fn new(
         index: usize,
+        address: IpAddr,
         provider: Watched,
         pool: Pool,
         options: ClientOptions,
@@ -94,6 +95,7 @@ impl Client {
         let left = options.operations;
         Self {
             index,
+            address,
             provider,
             pool,
             connection: None,
@@ -183,7 +185,7 @@ impl Client {
             self.retry = None;
             return Ok(0);
         }
-        let pause = Duration::from_micros(self.dice.below(PAUSE) as u64);
+        let pause = Duration::from_micros(self.dice.below(self.options.pause) as u64);
         if now < *self.retry.get_or_insert(now + pause) {
             return Ok(0);
         }
@@ -335,7 +337,8 @@ impl Client {
         };
         self.two |= connection.version() == Some(Version::Two);
         let counters = connection.counters();
-        if counters.dropped + counters.bad_replies > 0 {
+        // Calls of the server's are dropped when the send queue has no room for a reply.
+        if counters.dropped > counters.reverse_calls || counters.bad_replies > 0 {
             return Err(format!("replies that nobody asked for: {counters:?}"));
         }
         Ok(())

@@ -12,6 +12,7 @@ mod mutant;
 mod operation;
 mod options;
 mod panics;
+mod reverse;
 mod server;
 mod watch;
 mod world;

@@ -23,6 +23,8 @@ pub struct ClientOptions {
     pub cancels: usize,
     /// It sends no RDMA_DONE.
     pub forgets_dones: bool,
+    /// Longest pause before it connects again, in microseconds.
+    pub pause: usize,
 }
 
 /// The server.
@@ -35,6 +37,8 @@ pub struct ServerOptions {
     pub ord: u16,
     /// Whether replies may have read chunks.
     pub classic: bool,
+    /// Whether there are limits, which change.
+    pub limits: bool,
 }
 
 /// A whole world.
@@ -67,6 +71,7 @@ fn faults(dice: &mut Dice) -> Faults {
     Faults {
         delay: Duration::from_micros(u64::from(dice.maybe(3000))),
         reorder: !dice.once_in(4),
+        stalls: dice.maybe(20_000),
         early_completions: dice.maybe(1_000_000),
         resets: harsh * dice.maybe(4000),
         refused_connections: harsh * dice.maybe(100_000),
@@ -98,6 +103,7 @@ fn server(dice: &mut Dice) -> ServerOptions {
         send_depth: dice.pick(&[4, 8, 64, 256]),
         ord: dice.pick(&[1, 2, 16]),
         classic: dice.once_in(2),
+        limits: dice.once_in(3),
     }
 }
 
@@ -157,5 +163,6 @@ fn client(dice: &mut Dice, index: usize, server: &ServerOptions) -> ClientOption
         breaks: dice.pick(&[20, 100, 1_000_000]),
         cancels: dice.pick(&[30, 1_000_000, 1_000_000]),
         forgets_dones: dice.once_in(5),
+        pause: dice.pick(&[50, 5000, 20_000]),
     }
 }

@@ -2,15 +2,17 @@
 
 use std::cell::RefCell;
 use std::future::Future;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use millrace::dispatch::Service;
-use millrace::exports::{Exports, Flavor, Rules, Squash};
+use millrace::exports::{ExportId, Exports, Flavor, Rules, Squash};
+use millrace::flow::rate::Rates;
+use millrace::flow::{self, ClientLimit, Flow};
 use millrace::handle::HandleKey;
 use millrace::mount3::Clients;
-use millrace::rdma::{Desk, FabricSlot, Responder, Shared, work};
+use millrace::rdma::{Connection, Desk, FabricSlot, Responder, Shared, work};
 use millrace::replay::{ReplayCache, ReplayLimits};
 use millrace_mempool::{Pool, Registry};
 use millrace_reactor::Clock;
@@ -19,8 +21,10 @@ use millrace_store::memory::{MemoryConfig, MemoryStore};
 use millrace_store::{Caller, CreateHow, SetAttributes, Store};
 use millrace_wire::nfs3::FileHandle;
 
+use super::dice::Dice;
 use super::mutant::{Mutant, Programs};
 use super::options::ServerOptions;
+use super::reverse::Calls;
 use super::watch::Watched;
 
 const SECRET: [u8; 16] = *b"a secret of test";
@@ -29,7 +33,7 @@ const SECRET: [u8; 16] = *b"a secret of test";
 pub trait Turned {
     fn turn(&mut self, now: Instant) -> usize;
     fn calls(&self) -> usize;
-    fn connections(&self) -> usize;
+    fn connections(&self) -> Vec<Rc<Connection>>;
     fn next_deadline(&self) -> Option<Instant>;
 }
 
@@ -47,8 +51,8 @@ where
         Self::calls(self)
     }
 
-    fn connections(&self) -> usize {
-        Self::connections(self).count()
+    fn connections(&self) -> Vec<Rc<Connection>> {
+        Self::connections(self).cloned().collect()
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -62,15 +66,21 @@ pub struct Server {
     pub address: SocketAddr,
     pub root: FileHandle,
     pub files: Vec<FileHandle>,
+    /// Calls to clients.
+    pub calls: Calls,
+    clients: flow::Clients,
+    dice: Dice,
 }
 
 impl Server {
+    #[allow(clippy::too_many_arguments)] // The parts of one server.
     pub fn new(
         registry: &Registry,
         pool: Pool,
         mut provider: Watched,
         options: &ServerOptions,
         mutant: Option<Mutant>,
+        dice: Dice,
         now: Instant,
     ) -> Self {
         let config = MemoryConfig {
@@ -120,12 +130,12 @@ impl Server {
             service,
             early: mutant == Some(Mutant::AcknowledgesEarly),
         };
-        let shared = Rc::new(Shared::new(
-            programs,
-            pool,
-            Clock::new(now),
-            options.settings,
-        ));
+        let clock = Clock::new(now);
+        let class = options.settings.receive_class();
+        let clients = flow::Clients::new(1);
+        let flow = Flow::new(&clients, 0, &pool, class, &clock);
+        let shared = Shared::new(programs, pool, clock, options.settings).with_flow(flow);
+        let shared = Rc::new(shared);
         let limits = QueuePairLimits {
             send_depth: options.send_depth,
             receive_depth: 4096,
@@ -148,7 +158,51 @@ impl Server {
             address,
             root,
             files,
+            calls: Calls::default(),
+            clients,
+            dice,
         }
+    }
+
+    /// Puts other limits in place, as a live change does; all are far from stopping anybody.
+    pub fn limit(&mut self, limited: bool, now: Instant) {
+        let mut rates = || Rates {
+            iops: self.dice.pick(&[None, Some(1000), Some(5000)]),
+            bandwidth: self.dice.pick(&[None, Some(20_000_000)]),
+        };
+        let client = ClientLimit {
+            networks: vec!["192.0.2.0/31".parse().expect("a network")],
+            rates: rates(),
+        };
+        let export = (ExportId::of("/export"), rates());
+        let clients = limited.then_some(client);
+        let exports = limited.then_some(export);
+        self.clients.set_limits(clients.as_slice(), exports, now);
+        self.shared.flow.limits_changed();
+    }
+
+    /// One turn; some connections are called that `may` be.
+    ///
+    /// # Errors
+    /// What is wrong with an answer to such a call.
+    pub fn turn(&mut self, now: Instant, may: &dyn Fn(IpAddr) -> bool) -> Result<usize, String> {
+        let work = self.responder.turn(now) + self.calls.run(&mut self.dice)?;
+        if work > 0 && self.calls.len() < 4 && self.dice.once_in(20) {
+            let mut connections = self.responder.connections();
+            connections.retain(|connection| may(connection.peer().address));
+            if !connections.is_empty() {
+                let connection = connections.swap_remove(self.dice.below(connections.len()));
+                let Self {
+                    calls,
+                    shared,
+                    dice,
+                    ..
+                } = self;
+                calls.make(shared, connection, dice, now);
+                return Ok(work + 1);
+            }
+        }
+        Ok(work)
     }
 }
 

@@ -67,6 +67,8 @@ pub struct Run {
     pub forms: [u64; 3],
     pub invalidated: u64,
     pub two: u64,
+    /// Calls of the server's that clients answered.
+    pub reversed: u64,
     pub time: Duration,
 }
 
@@ -85,6 +87,7 @@ impl Run {
         }
         self.invalidated += other.invalidated;
         self.two += other.two;
+        self.reversed += other.reversed;
         self.time += other.time;
     }
 
@@ -98,6 +101,7 @@ impl Run {
             self.fetched,
             self.invalidated,
             self.two,
+            self.reversed,
         ];
         rare.into_iter().chain(self.forms).all(|count| count > 0)
     }
@@ -120,6 +124,8 @@ struct World {
     in_use: [u64; 2],
     grounds: [Pool; 2],
     healed: bool,
+    /// Limits come and go.
+    limits: bool,
     /// Replies may have read chunks.
     classic: bool,
     /// Tells what happens.
@@ -152,7 +158,8 @@ impl World {
         let network = Network::with_seed(seed);
         network.keep_log();
         network.set_faults(options.faults);
-        let now = Instant::now();
+        // What measures time from its own making is made before anything happens.
+        let now = Instant::now() + Duration::from_secs(1);
         let complaints = Complaints::default();
         let mut provider = Watched::new(network.provider(), Role::Responder, &complaints);
         if let Some(mutant) = mutant {
@@ -167,6 +174,7 @@ impl World {
             provider,
             &options.server,
             mutant,
+            dice.fork(),
             now,
         );
         let count = options.clients.len();
@@ -181,6 +189,7 @@ impl World {
                 provider.forgets_dones = options.forgets_dones;
                 Client::new(
                     index,
+                    address.into(),
                     provider,
                     grounds.clients.clone(),
                     options,
@@ -205,6 +214,7 @@ impl World {
             in_use,
             grounds: pools,
             healed: false,
+            limits: options.server.limits,
             classic: options.server.classic,
             talks: std::env::var_os("MILLRACE_SIM_TRACE").is_some(),
         }
@@ -229,7 +239,16 @@ impl World {
 
     fn turn(&mut self, party: usize) -> Result<usize, String> {
         match self.clients.get_mut(party) {
-            None => Ok(self.server.responder.turn(self.now)),
+            None => {
+                let takes = |client: &Client| client.options.settings.reverse_credits > 0;
+                let clients = &self.clients;
+                let may = |address| {
+                    clients
+                        .iter()
+                        .any(|client| client.address == address && takes(client))
+                };
+                self.server.turn(self.now, &may)
+            }
             Some(client) => client.turn(&mut Context {
                 now: self.now,
                 model: &mut self.model,
@@ -296,8 +315,12 @@ impl World {
         let clients = self.clients.iter().filter_map(Client::next_deadline);
         let next = clients.chain(self.server.responder.next_deadline()).min();
         if let Some(next) = next {
-            // Timers have a coarser grain than the network.
-            self.now = next.max(self.now + Duration::from_micros(1));
+            // Timers have a coarser grain than the network, and name a time before their own.
+            self.now = next.max(self.now + Duration::from_micros(20));
+        }
+        if self.limits && self.dice.once_in(40) {
+            let limited = !self.healed && !self.dice.once_in(3);
+            self.server.limit(limited, self.now);
         }
         if !self.healed && self.now > self.start + HEALED {
             self.healed = true;
@@ -334,7 +357,7 @@ impl World {
         Err(format!(
             "calls never end: {open:?}, {} calls in service by {} connections, {gauges:?}, {:?}",
             responder.calls(),
-            responder.connections(),
+            responder.connections().len(),
             self.server.shared.settings.get(),
         ))
     }
@@ -346,7 +369,7 @@ impl World {
         }
         for _ in 0..TURNS {
             self.settle()?;
-            if self.network.queue_pairs() == 0 {
+            if self.network.queue_pairs() == 0 && self.server.calls.len() == 0 {
                 return Ok(());
             }
             if !self.pass() {
@@ -364,7 +387,8 @@ impl World {
         let counters = shared.programs.service.counters();
         let left = [
             ("calls", responder.calls()),
-            ("connections", responder.connections()),
+            ("connections", responder.connections().len()),
+            ("calls to clients", self.server.calls.len()),
             ("completions awaited", shared.completions.pending()),
             ("exposures", self.network.exposures()),
         ];
@@ -412,6 +436,7 @@ impl World {
         }
         self.check_executions()?;
         self.run.replayed = counters.replayed.get();
+        self.run.reversed = self.server.calls.answered;
         self.run.time = self.now - self.start;
         self.run.digest = self.hasher.finish();
         Ok(self.run)

@@ -41,6 +41,7 @@ fn faults(dice: &mut Dice) -> Faults {
     Faults {
         delay: Duration::from_micros(u64::from(chance(3000))),
         reorder: chance(2) == 1 || chance(2) == 1,
+        stalls: chance(50_000),
         early_completions: chance(CERTAIN),
         resets: chance(20_000),
         refused_connections: chance(200_000),

@@ -18,7 +18,9 @@ pub struct Tenant {
     /// Receives that its connections hold.
     pub(super) held: Cell<u32>,
     /// Receives that its connections wish for.
-    demand: Cell<u32>,
+    pub(super) demand: Cell<u32>,
+    /// The same when shares were counted last.
+    pub(super) counted: Cell<u32>,
     /// Its calls that are not answered yet.
     pub(super) in_service: Cell<u32>,
     /// Its calls that have a task.
@@ -51,6 +53,7 @@ impl Tenant {
             connections: Cell::new(0),
             held: Cell::new(0),
             demand: Cell::new(0),
+            counted: Cell::new(0),
             in_service: Cell::new(0),
             serving: Cell::new(0),
             active: Cell::new(false),
@@ -109,9 +112,12 @@ impl Tenant {
         self.held.set(self.held.get() + after - before);
     }
 
-    /// Notes a change of what one of its connections wishes for.
-    pub(super) fn note_demand(&self, before: u32, after: u32) {
-        self.demand.set(self.demand.get() + after - before);
+    /// Notes a change of what one of its connections wishes for. Returns whether that is more in
+    /// all than when shares were counted last: a wish that goes up and down changes nothing.
+    pub(super) fn note_demand(&self, before: u32, after: u32) -> bool {
+        let demand = self.demand.get() + after - before;
+        self.demand.set(demand);
+        demand > self.counted.get()
     }
 
     /// Notes that a call has got a task.

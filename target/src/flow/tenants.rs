@@ -155,8 +155,9 @@ impl Flow {
     /// counted again before the next one is asked for, so nobody takes what it did not wish for
     /// when they were counted.
     pub fn note_demand(&self, tenant: &Tenant, before: u32, after: u32) {
-        tenant.note_demand(before, after);
-        self.inner.stale.set(true);
+        if tenant.note_demand(before, after) {
+            self.inner.stale.set(true);
+        }
     }
 
     /// Notes a call of a client.
@@ -314,6 +315,7 @@ impl Flow {
             }
             if tenant.active.get() && here {
                 claims.push(tenant.claim());
+                tenant.counted.set(tenant.demand.get());
             } else {
                 idle += tenant.held.get();
             }

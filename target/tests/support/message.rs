@@ -115,6 +115,37 @@ pub fn inline(chunks: &CallChunks<'_>, rpc: &[u8]) -> Vec<u8> {
     [header(xid, Kind::Message.number(), chunks), rpc.to_vec()].concat()
 }
 
+/// RDMA2_MSG that nominates a key.
+pub fn nominate(key: u32, chunks: &CallChunks<'_>, rpc: &[u8]) -> Vec<u8> {
+    let kind = Kind::Message.number();
+    [nominating(word(rpc, 0), kind, key, chunks), rpc.to_vec()].concat()
+}
+
+/// RDMA2_OPTIONAL.
+pub fn optional(xid: u32, reply: bool, kind: u32, opaque: &[u8], payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(opaque.len()).unwrap();
+    let words = words(&[xid, 2, WISH, 5, u32::from(reply), kind, length]);
+    let pad = &[0; 3][..opaque.len().wrapping_neg() % 4];
+    [&words, opaque, pad, payload].concat()
+}
+
+/// Checks that a message is an error of version two: its code and what follows that.
+#[track_caller]
+pub fn check_error(bytes: &[u8], xid: u32, expected: &[u32]) {
+    let (credits, length) = (word(bytes, 2), bytes.len() / 4);
+    assert!(credits >= 1);
+    let found: Vec<u32> = (4..length).map(|at| word(bytes, at)).collect();
+    let words = [0, 1, 3].map(|at| word(bytes, at));
+    assert_eq!((words, &found[..]), ([xid, 2, 4], expected), "{bytes:02x?}");
+}
+
+/// RDMA2_ERR_BAD_XDR.
+pub const BAD_XDR: &[u32] = &[2];
+/// RDMA2_ERR_INVAL_PROC.
+pub const INVALID_PROCEDURE: &[u32] = &[4];
+/// RDMA2_ERR_INVAL_OPTION.
+pub const INVALID_OPTION: &[u32] = &[5];
+
 /// RDMA_MSG without chunks.
 pub fn plain(rpc: &[u8]) -> Vec<u8> {
     inline(&CallChunks::default(), rpc)

@@ -86,6 +86,8 @@ pub struct Options {
     pub ord: u16,
     /// Keys that a connection of the responder's may have; with any it is in classic mode.
     pub exposures: u32,
+    /// Whether the responder's provider can invalidate keys of the requester's.
+    pub invalidates: bool,
 }
 
 impl Options {
@@ -106,6 +108,7 @@ impl Default for Options {
             send_depth: 1024,
             ord: 16,
             exposures: 0,
+            invalidates: true,
         }
     }
 }
@@ -230,6 +233,7 @@ impl<S: Serve> World<S> {
         let mut recorder = Recorder {
             inner: network.provider(),
             notes: Rc::clone(&notes),
+            invalidates: options.invalidates,
         };
         let limits = QueuePairLimits {
             send_depth: options.send_depth,

@@ -105,6 +105,7 @@ impl Notes {
 pub struct Recorder {
     pub inner: Loopback,
     pub notes: Rc<RefCell<Notes>>,
+    pub invalidates: bool,
 }
 
 impl Recorder {
@@ -139,6 +140,10 @@ impl Provider for Recorder {
         self.inner.name()
     }
 
+    fn remote_invalidation(&self) -> bool {
+        self.invalidates
+    }
+
     fn listen(
         &mut self,
         address: SocketAddr,
@@ -162,11 +167,11 @@ impl Provider for Recorder {
 
     fn connect(
         &mut self,
-        address: SocketAddr,
-        parameters: ConnectParameters,
-        now: Instant,
+        _: SocketAddr,
+        _: ConnectParameters,
+        _: Instant,
     ) -> io::Result<QueuePairId> {
-        self.inner.connect(address, parameters, now)
+        panic!("a responder never connects")
     }
 
     fn accept(

@@ -153,6 +153,26 @@ fn every_example_in_deploy_parses() {
 }
 
 #[test]
+fn rr1_bind_02_listeners_are_at_port_20049_and_may_be_elsewhere() {
+    assert_eq!(Fabric::default().listen.port(), 20049);
+    let config = accept(
+        "fabric: [{ provider: iwarp, listen: 0.0.0.0:20051 }]\n\
+         exports: [{ path: /, store: { kind: memory, size: 1MiB } }]\n",
+    );
+    assert_eq!(config.fabric[0].listen.port(), 20051);
+}
+
+#[test]
+fn old_10_early_clients_find_the_listener_at_port_2049_by_setting() {
+    let config = accept(
+        "fabric: [{ provider: iwarp, listen: 127.0.0.2:2049 }]\n\
+         rpc: { listen: 127.0.0.1:2049 }\n\
+         exports: [{ path: /, store: { kind: memory, size: 1MiB } }]\n",
+    );
+    assert_eq!(config.fabric[0].listen.to_string(), "127.0.0.2:2049");
+}
+
+#[test]
 fn every_word_of_every_set_is_known() {
     let config = accept(
         "reactors: { cores: auto, poll: adaptive, idle_after: 5ms }\n\

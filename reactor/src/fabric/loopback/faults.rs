@@ -23,6 +23,9 @@ pub struct Faults {
     /// Longest time by which anything that travels is late, in virtual time; each thing by its own.
     /// Zero keeps everything in step.
     pub delay: Duration,
+    /// That such a thing is late by fifty times as much, and with it all that must come after it:
+    /// an end may not learn for long that its connection is gone.
+    pub stalls: u32,
     /// Whether what has no order is put out of order: the bytes of Writes come in pieces, any of
     /// them first, before the next Send; Reads are served after later Sends and Writes have
     /// arrived, also in pieces; completions and arrivals of one queue pair, and the events of
@@ -66,7 +69,10 @@ impl State {
         let longest = self.faults.delay.as_nanos() as u64;
         let delay = match longest {
             0 => 0,
-            longest => self.chaos.next_u64() % (longest + 1),
+            longest => {
+                let stalled = self.happens(self.faults.stalls);
+                self.chaos.next_u64() % (longest + 1) * if stalled { 50 } else { 1 }
+            }
         };
         self.due() + Duration::from_nanos(delay)
     }

@@ -112,8 +112,8 @@ impl<'a> Header<'a> {
 
     /// Parses a message that is a call, with the rules that hold for calls only: an RPC message is
     /// inline or at position zero and not in both places, and an inline one has the XID of its
-    /// header. A message of version two that calls itself a reply is not held to them, and if it
-    /// is faulty nothing answers it (RFC 8166 section 4.5).
+    /// header. A message that is a reply ([`Header::direction`]) is not held to them, and if one
+    /// of version two is faulty nothing answers it (RFC 8166 section 4.5).
     ///
     /// # Errors
     /// A [`Fault`], to be answered by [`Fault::answer`].
@@ -130,7 +130,7 @@ impl<'a> Header<'a> {
             }
             Err(fault) => return Err(fault),
         };
-        if header.direction == Some(rpc::MessageType::Reply) {
+        if header.direction() == Some(rpc::MessageType::Reply) {
             return Ok(header);
         }
         let refuse = |reason| Fault::Refuse {

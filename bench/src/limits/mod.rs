@@ -1,0 +1,272 @@
+//! `limits`: how soon a changed limit holds.
+
+mod series;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use millrace::flow::ClientLimit;
+use millrace::flow::rate::Rates;
+use millrace::service::Service;
+use millrace_admin::config::{Bandwidth, Network};
+
+use crate::client::Client;
+use crate::load::{Engine, Operation, Progress, ServerCpu, Workload, pin};
+use crate::table::Table;
+use crate::units;
+pub use series::{SLOT, Series};
+
+/// Bytes of the file that each client works on.
+const FILE: usize = 8 << 20;
+
+/// A change is to be in force by then.
+const BAR: Duration = Duration::from_millis(100);
+
+/// Change a client's limit while it works, and see how soon the new one holds.
+///
+/// A target with one reactor is started inside this process. Two clients, of the addresses
+/// 127.0.0.1 and 127.0.0.2, work on it as hard as they can; the second has limits. Its rate is
+/// taken every 10 ms.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  Reads of 4 KiB under limits of bandwidth:
+    millrace-bench limits
+  Writes of 64 KiB, one limit after the other, with every slot:
+    millrace-bench limits --op write --size 64KiB --steps 100MiB/s,400MiB/s,50MiB/s --slots
+")]
+pub struct Limits {
+    #[command(flatten)]
+    client: Client,
+
+    /// What the clients do.
+    #[arg(long, value_enum, default_value = "read")]
+    op: Operation,
+
+    /// Bytes of one READ or WRITE.
+    #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = units::size)]
+    size: usize,
+
+    /// Calls in flight of each client.
+    #[arg(long, value_name = "CALLS", default_value_t = 32)]
+    depth: usize,
+
+    /// The limits of the second client, one after the other.
+    #[arg(
+        long,
+        value_name = "RATES",
+        value_delimiter = ',',
+        default_value = "40MiB/s,10MiB/s,80MiB/s,20MiB/s"
+    )]
+    steps: Vec<Bandwidth>,
+
+    /// How long each limit stays.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = units::duration)]
+    time: Duration,
+
+    /// The core of the target's reactor.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    server_core: usize,
+
+    /// The core of the clients.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    client_core: usize,
+
+    /// Print the rate in every slot.
+    #[arg(long)]
+    slots: bool,
+
+    /// End with status 1 if a limit did not hold within 100 ms.
+    #[arg(long)]
+    strict: bool,
+
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What came of one limit.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Step {
+    /// Bytes per second that were allowed.
+    pub limit: u64,
+    /// Milliseconds until the rate was within a tenth of that, and stayed there.
+    pub settled_ms: Option<u64>,
+    /// Mean bytes per second of the second half.
+    pub rate: f64,
+    /// The same of the other client, which has no limit.
+    pub other_rate: f64,
+    /// Bytes per second in each slot since the change.
+    pub slots: Vec<f64>,
+}
+
+impl Limits {
+    /// Runs and prints.
+    ///
+    /// # Errors
+    /// If the target does not start, or there are no such cores.
+    pub fn run(&self) -> Result<bool> {
+        if self.steps.is_empty() || self.time < SLOT * 20 {
+            bail!("--steps takes at least one rate, --time at least 200 ms");
+        }
+        let service = self.start()?;
+        let measured = self.measure(&service);
+        service.drain(Duration::from_secs(2));
+        let steps = measured?;
+        let reached = |step: &Step| {
+            let settled = step.settled_ms.map(Duration::from_millis);
+            settled.is_some_and(|settled| settled <= BAR)
+        };
+        let all = steps.iter().all(reached);
+        if self.json {
+            println!("{}", serde_json::json!({ "reached": all, "steps": steps }));
+        } else {
+            println!("{}", self.table(&steps));
+        }
+        Ok(all || !self.strict)
+    }
+
+    fn start(&self) -> Result<Service> {
+        let text = format!(
+            "reactors: {{ cores: [{}], poll: busy }}\n\
+             mempool: {{ size: 256MiB }}\n\
+             fabric: [{{ provider: iwarp, listen: \"127.0.0.1:0\" }}]\n\
+             rpc: {{ listen: \"127.0.0.1:0\" }}\n\
+             exports: [{{ path: /scratch, store: {{ kind: memory, size: 128MiB }} }}]\n\
+             admin: {{ listen: \"127.0.0.1:0\" }}\n\
+             log: error\n",
+            self.server_core
+        );
+        let config = millrace_admin::config::parse(&text, "limits")?;
+        Ok(Service::start(Arc::new(config))?)
+    }
+
+    /// One client's engine, at the host of this number.
+    fn engine(&self, service: &Service, host: u8) -> Result<Engine> {
+        let addresses = service.addresses();
+        let fabric = addresses.fabric.first().context("no listener")?;
+        let rpc = addresses.rpc.context("no listener for MOUNT")?;
+        let client = Client {
+            target: fabric.to_string(),
+            mount: rpc.to_string(),
+            rpcbind: None,
+            export: "/scratch".to_owned(),
+            source: Some(source(host)),
+            ..self.client.clone()
+        };
+        Engine::new(&client, 1, self.depth, FILE)
+    }
+
+    fn measure(&self, service: &Service) -> Result<Vec<Step>> {
+        let stop = AtomicBool::new(false);
+        let progress = [Progress::default(), Progress::default()];
+        std::thread::scope(|scope| {
+            let mut running = Vec::new();
+            for (host, progress) in (1..).zip(&progress) {
+                let (begun, began) = std::sync::mpsc::channel();
+                let progress = progress.clone();
+                let stop = &stop;
+                running.push(scope.spawn(move || {
+                    pin(self.client_core)?;
+                    let mut engine = self.engine(service, host)?;
+                    let _ = begun.send(());
+                    let mut workload = Workload::new(self.op, self.size, self.depth, self.time / 4);
+                    workload.random = true;
+                    while !stop.load(Ordering::Relaxed) {
+                        engine.run_counted(
+                            &workload,
+                            &ServerCpu::default(),
+                            &mut |_| {},
+                            &progress,
+                        )?;
+                    }
+                    engine.finish()
+                }));
+                // One after the other, so that both find the server idle.
+                let _ = began.recv();
+            }
+            let steps = self.watch(service, &progress);
+            // Without limits, so that what is in flight ends soon.
+            let ended = service.control().set_limits(&[], &[]);
+            stop.store(true, Ordering::Relaxed);
+            for client in running {
+                client
+                    .join()
+                    .map_err(|_| anyhow::anyhow!("a client panicked"))??;
+            }
+            ended.context("cannot take the limits away")?;
+            steps
+        })
+    }
+
+    /// Sets one limit after the other and takes the rates.
+    fn watch(&self, service: &Service, progress: &[Progress; 2]) -> Result<Vec<Step>> {
+        std::thread::sleep(self.time / 2);
+        let mut steps = Vec::new();
+        for &Bandwidth(limit) in &self.steps {
+            let entry = ClientLimit {
+                networks: vec![Network::around(source(2), 32)?],
+                rates: Rates {
+                    iops: None,
+                    bandwidth: Some(limit),
+                },
+            };
+            let start = Instant::now();
+            service
+                .control()
+                .set_limits(&[entry], &[])
+                .context("cannot set the limit")?;
+            let mut samples = [Vec::new(), Vec::new()];
+            let mut next = start;
+            while start.elapsed() < self.time {
+                let at = start.elapsed().as_secs_f64();
+                for (samples, progress) in samples.iter_mut().zip(progress) {
+                    samples.push((at, progress.bytes()));
+                }
+                next += SLOT;
+                std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            }
+            let [other, mine] = samples.map(|samples| Series::of(&samples));
+            let half = mine.rates().len() / 2;
+            steps.push(Step {
+                limit,
+                settled_ms: mine
+                    .settled(limit as f64)
+                    .map(|slots| slots as u64 * SLOT.as_millis() as u64),
+                rate: mine.mean_from(half),
+                other_rate: other.mean_from(half),
+                slots: mine.rates().to_vec(),
+            });
+        }
+        Ok(steps)
+    }
+
+    fn table(&self, steps: &[Step]) -> Table {
+        let mut table = Table::new(&["limit", "within 10% after", "rate MiB/s", "other MiB/s"]);
+        let mebibytes = |rate: f64| format!("{:.1}", rate / f64::from(1 << 20));
+        for step in steps {
+            let settled = step.settled_ms;
+            table.row(&[
+                Bandwidth(step.limit).to_string(),
+                settled.map_or("never".to_owned(), |settled| format!("{settled} ms")),
+                mebibytes(step.rate),
+                mebibytes(step.other_rate),
+            ]);
+            if self.slots {
+                for (slot, &rate) in step.slots.iter().enumerate() {
+                    let at = slot as u128 * SLOT.as_millis();
+                    table.row(&[format!("  {at} ms"), String::new(), mebibytes(rate)]);
+                }
+            }
+        }
+        table
+    }
+}
+
+fn source(host: u8) -> IpAddr {
+    IpAddr::from(Ipv4Addr::new(127, 0, 0, host))
+}
