@@ -100,6 +100,18 @@ fn rr1_hdr_03_different_xids_are_refused_with_the_outer_one() {
 }
 
 #[test]
+fn rr1_hdr_03_a_reply_with_different_xids_is_dropped() {
+    let (mut world, script) = scripted();
+    let mut message = header(5, Kind::Message.number(), &CallChunks::default());
+    message.extend(Script::reply(6, 24));
+    world.send(0, &message);
+    assert!(world.received(0).is_empty());
+    assert!(script.seen().is_empty());
+    assert_eq!(world.shared.counters.dropped.get(), 1);
+    world.check_clean();
+}
+
+#[test]
 fn rr1_hdr_05_rr1_hdr_06_other_versions_are_answered_with_ours() {
     let (mut world, script) = scripted();
     for version in [0, 3, 7, u32::MAX] {

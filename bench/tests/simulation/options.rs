@@ -37,6 +37,8 @@ pub struct ServerOptions {
     pub ord: u16,
     /// Whether replies may have read chunks.
     pub classic: bool,
+    /// Whether there are limits, which change.
+    pub limits: bool,
 }
 
 /// A whole world.
@@ -101,6 +103,7 @@ fn server(dice: &mut Dice) -> ServerOptions {
         send_depth: dice.pick(&[4, 8, 64, 256]),
         ord: dice.pick(&[1, 2, 16]),
         classic: dice.once_in(2),
+        limits: dice.once_in(3),
     }
 }
 

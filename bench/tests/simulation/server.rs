@@ -7,7 +7,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use millrace::dispatch::Service;
-use millrace::exports::{Exports, Flavor, Rules, Squash};
+use millrace::exports::{ExportId, Exports, Flavor, Rules, Squash};
+use millrace::flow::rate::Rates;
+use millrace::flow::{self, ClientLimit, Flow};
 use millrace::handle::HandleKey;
 use millrace::mount3::Clients;
 use millrace::rdma::{Connection, Desk, FabricSlot, Responder, Shared, work};
@@ -66,6 +68,7 @@ pub struct Server {
     pub files: Vec<FileHandle>,
     /// Calls to clients.
     pub calls: Calls,
+    clients: flow::Clients,
     dice: Dice,
 }
 
@@ -127,12 +130,12 @@ impl Server {
             service,
             early: mutant == Some(Mutant::AcknowledgesEarly),
         };
-        let shared = Rc::new(Shared::new(
-            programs,
-            pool,
-            Clock::new(now),
-            options.settings,
-        ));
+        let clock = Clock::new(now);
+        let class = options.settings.receive_class();
+        let clients = flow::Clients::new(1);
+        let flow = Flow::new(&clients, 0, &pool, class, &clock);
+        let shared = Shared::new(programs, pool, clock, options.settings).with_flow(flow);
+        let shared = Rc::new(shared);
         let limits = QueuePairLimits {
             send_depth: options.send_depth,
             receive_depth: 4096,
@@ -156,8 +159,26 @@ impl Server {
             root,
             files,
             calls: Calls::default(),
+            clients,
             dice,
         }
+    }
+
+    /// Puts other limits in place, as a live change does; all are far from stopping anybody.
+    pub fn limit(&mut self, limited: bool, now: Instant) {
+        let mut rates = || Rates {
+            iops: self.dice.pick(&[None, Some(1000), Some(5000)]),
+            bandwidth: self.dice.pick(&[None, Some(20_000_000)]),
+        };
+        let client = ClientLimit {
+            networks: vec!["192.0.2.0/31".parse().expect("a network")],
+            rates: rates(),
+        };
+        let export = (ExportId::of("/export"), rates());
+        let clients = limited.then_some(client);
+        let exports = limited.then_some(export);
+        self.clients.set_limits(clients.as_slice(), exports, now);
+        self.shared.flow.limits_changed();
     }
 
     /// One turn; some connections are called that `may` be.

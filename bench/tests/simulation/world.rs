@@ -124,6 +124,8 @@ struct World {
     in_use: [u64; 2],
     grounds: [Pool; 2],
     healed: bool,
+    /// Limits come and go.
+    limits: bool,
     /// Replies may have read chunks.
     classic: bool,
     /// Tells what happens.
@@ -156,7 +158,8 @@ impl World {
         let network = Network::with_seed(seed);
         network.keep_log();
         network.set_faults(options.faults);
-        let now = Instant::now();
+        // What measures time from its own making is made before anything happens.
+        let now = Instant::now() + Duration::from_secs(1);
         let complaints = Complaints::default();
         let mut provider = Watched::new(network.provider(), Role::Responder, &complaints);
         if let Some(mutant) = mutant {
@@ -211,6 +214,7 @@ impl World {
             in_use,
             grounds: pools,
             healed: false,
+            limits: options.server.limits,
             classic: options.server.classic,
             talks: std::env::var_os("MILLRACE_SIM_TRACE").is_some(),
         }
@@ -311,8 +315,12 @@ impl World {
         let clients = self.clients.iter().filter_map(Client::next_deadline);
         let next = clients.chain(self.server.responder.next_deadline()).min();
         if let Some(next) = next {
-            // Timers have a coarser grain than the network.
-            self.now = next.max(self.now + Duration::from_micros(1));
+            // Timers have a coarser grain than the network, and name a time before their own.
+            self.now = next.max(self.now + Duration::from_micros(20));
+        }
+        if self.limits && self.dice.once_in(40) {
+            let limited = !self.healed && !self.dice.once_in(3);
+            self.server.limit(limited, self.now);
         }
         if !self.healed && self.now > self.start + HEALED {
             self.healed = true;
