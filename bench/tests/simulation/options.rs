@@ -150,6 +150,8 @@ fn client(dice: &mut Dice, index: usize, server: &ServerOptions) -> ClientOption
         long_calls: dice.once_in(6),
         room_for_pad: dice.once_in(2),
         timeout: Duration::from_secs(3600),
+        negotiation: Duration::from_millis(dice.pick(&[20, 10_000])),
+        settle: Duration::from_millis(dice.pick(&[0, 100])),
         keep_calls: true,
         ird: dice.pick(&[0, 1, 1, 2, 16, 16, 16, 16]),
         identity: Identity::system("simulated", 0, 0, &[]),
