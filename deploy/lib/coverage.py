@@ -227,24 +227,21 @@ def table(matrix, tests):
         "Written by `deploy/coverage` from [CONFORMANCE.md](CONFORMANCE.md) and the names of the tests.",
         "Do not edit: `deploy/coverage --check` fails where this file is stale.",
         "",
-        "| group | rows | with a test | without | tests |",
-        "| --- | --- | --- | --- | --- |",
+        "Of the rows that bind a side, so many have a test there. Rows of the MPA groups bind no side alone.",
+        "",
+        "| group | rows | with a test | without | responder | requester | tests |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     groups = {}
     for row in matrix.rows.values():
         groups.setdefault(row.group, []).append(row)
-    total = [0, 0, 0]
-    for group, rows in groups.items():
+    groups_and_all = {**groups, "**all**": list(matrix.rows.values())}
+    for group, rows in groups_and_all.items():
         tested = sum(1 for row in rows if row.name in by_row)
         names = {(t.path, t.name) for row in rows for t in by_row.get(row.name, [])}
-        lines.append(
-            f"| {group} | {len(rows)} | {tested} | {len(rows) - tested} | {len(names)} |"
-        )
-        total = [total[0] + len(rows), total[1] + tested, total[2] + len(names)]
-    every = {(t.path, t.name) for t in tests}
-    lines.append(
-        f"| **all** | **{total[0]}** | **{total[1]}** | **{total[0] - total[1]}** | **{len(every)}** |"
-    )
+        sides = [of_side(rows, by_row, side) for side in SIDES]
+        cells = [group, len(rows), tested, len(rows) - tested, *sides, len(names)]
+        lines.append(f"| {' | '.join(str(cell) for cell in cells)} |")
     for group, rows in groups.items():
         lines += ["", f"## {group}", "", "| row | role | tests |", "| --- | --- | --- |"]
         for row in rows:
@@ -255,6 +252,13 @@ def table(matrix, tests):
                     cells.append(f"*no test{whose}: {exception.reason}*")
             lines.append(f"| {row.name} | {row.role} | {'<br>'.join(cells) or '**none**'} |")
     return "\n".join(lines) + "\n"
+
+
+def of_side(rows, by_row, side):
+    """How many of the rows that bind a side have a test there."""
+    bound = [row for row in rows if side in row.sides]
+    tested = sum(1 for row in bound if any(t.side == side for t in by_row.get(row.name, [])))
+    return f"{tested} of {len(bound)}" if bound else ""
 
 
 def place(path):

@@ -185,8 +185,8 @@ class Table(unittest.TestCase):
         listed = ROWS + "| RR1-HDR-02 | responder | not built |\n"
         tests = [t for t in COMPLETE if "RR1-HDR-02" not in t.rows]
         text = coverage.table(coverage.read_matrix(listed), tests)
-        self.assertIn("| RR1-HDR | 3 | 2 | 1 | 3 |", text)
-        self.assertIn("| **all** | **4** | **3** | **1** | **4** |", text)
+        self.assertIn("| RR1-HDR | 3 | 2 | 1 | 1 of 2 | 2 of 2 | 3 |", text)
+        self.assertIn("| **all** | 4 | 3 | 1 | 1 of 2 | 2 of 2 | 4 |", text)
         self.assertIn("| RR1-HDR-01 | both | `rr1_hdr_01_a` (target)<br>`rr1_hdr_01_b` (bench) |", text)
         self.assertIn("| RR1-HDR-02 | responder | *no test, responder: not built* |", text)
         self.assertIn("`mpa_req_01_e` (reactor/iwarp)", text)

@@ -163,6 +163,22 @@ fn clients_that_are_idle_leave_their_shares_to_others_until_they_call_again() {
     world.check_clean();
 }
 
+/// A client whose connection broke without the server noticing holds its whole share, for all that
+/// the server knows.
+#[test]
+fn a_client_that_holds_its_share_can_connect_again() {
+    let (mut world, _) = world(greedy());
+    let first = world.connect_with(at(1, 4));
+    let alone = settled(&mut world, &[first], MOST)[0];
+    assert!(alone < MOST, "the share is held, {alone} credits");
+    let second = world.connect_with(at(1, 4));
+    assert!(world.is_open(second));
+    assert!(credits(&mut world, second, 8) >= 1);
+    let both = settled(&mut world, &[first, second], MOST);
+    assert!(near(both[0] + both[1], alone), "{both:?} of {alone}");
+    world.check_clean();
+}
+
 /// One client does its worst: it wishes for everything on as many connections as it gets, sends
 /// long calls on all its credits, and answers none of the RDMA Reads for them.
 #[test]

@@ -14,7 +14,9 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
+use millrace::rdma::Ccp;
 use millrace::rdma::reverse::ReverseCall;
+use millrace_wire::ccp;
 use millrace_wire::nfs3::FileHandle;
 use millrace_wire::rpc::MessageType;
 use millrace_wire::rpcrdma::{Body, Header, Rules, Segment, Version};
@@ -72,7 +74,12 @@ fuzz_target!(|input: &[u8]| {
 });
 
 impl Target {
-    fn new(options: Options) -> Self {
+    fn new(mut options: Options) -> Self {
+        // Whoever calls may set limits, so that any bytes can.
+        options.settings = options.settings.configuring(Ccp {
+            program: ccp::PROGRAM,
+            anonymous: true,
+        });
         let classic = options.exposures > 0;
         let mut nfs = Nfs::with(options);
         let file = nfs.file(b"file", &[5; 5000]);

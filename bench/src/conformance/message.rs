@@ -2,7 +2,7 @@
 
 use millrace_wire::nfs3;
 use millrace_wire::rpc::{AuthSys, CallHeader, Credential, Groups, OpaqueAuth};
-use millrace_wire::rpcrdma::{Body, CallChunks, Header, Rules, Segment, WriteChunk};
+use millrace_wire::rpcrdma::{Body, CallChunks, Header, ReadSegment, Rules, Segment, WriteChunk};
 use millrace_wire::xdr::{Encode, Encoder};
 
 use super::verdict::{Done, Stop, Want, consists_of, fail, fail_by, word};
@@ -127,7 +127,7 @@ pub(crate) struct Parsed {
     pub inline: bool,
     /// The word of version two.
     pub invalidate: u32,
-    pub reads: usize,
+    pub reads: Vec<ReadSegment>,
     pub writes: Vec<Vec<Segment>>,
     pub reply: Option<Vec<Segment>>,
     pub message: Vec<u8>,
@@ -150,7 +150,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed, Stop> {
         credits: header.words.credits,
         inline,
         invalidate: header.invalidate,
-        reads: lists.reads.len(),
+        reads: lists.reads.iter().collect(),
         writes: lists.writes.iter().map(segments).collect(),
         reply: lists.reply.map(segments),
         message,

@@ -9,12 +9,15 @@ use millrace_mempool::{Class, Pool, Slice};
 use millrace_reactor::fabric::iwarp::{Iwarp, IwarpConfig};
 use millrace_reactor::fabric::{
     Access, ConnectParameters, Ended, Event, Exposure, Key, Operation, PrivateData, Provider,
-    QueuePairId, QueuePairLimits, ReadDepths, Slices, WorkRequest,
+    QueuePairId, QueuePairLimits, ReadDepths, RemoteAddress, Slices, WorkError, WorkRequest,
 };
 use millrace_wire::private_data;
 use millrace_wire::rpcrdma::{ReadSegment, Segment};
 
 use super::verdict::{Stop, fail};
+
+/// Token of the RDMA Read under way.
+const FETCH: u64 = 1;
 
 /// How the probe behaves towards a server.
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +108,8 @@ pub(crate) struct Peer {
     received: VecDeque<Vec<u8>>,
     /// Keys that the server invalidated.
     pub invalidated: Vec<Key>,
+    /// What the last RDMA Read brought.
+    fetched: Option<Result<Vec<u8>, WorkError>>,
     /// The server's private data.
     pub private_data: PrivateData,
     pub depths: ReadDepths,
@@ -161,7 +166,7 @@ impl Peer {
             send_depth: 512,
             receive_depth: 512,
             ird: stated.ird,
-            ord: 0,
+            ord: 16,
             exposures: 256,
             receive_size: u32::try_from(size)?,
         };
@@ -185,6 +190,7 @@ impl Peer {
             pool: pool.clone(),
             received: VecDeque::new(),
             invalidated: Vec::new(),
+            fetched: None,
             private_data: PrivateData::new(),
             depths: ReadDepths::default(),
             established: false,
@@ -229,6 +235,19 @@ impl Peer {
                 // The connection may have ended meanwhile.
                 let _ = self.provider.post_receive(self.queue_pair, buffer);
             }
+            Event::Completed {
+                token: FETCH,
+                result,
+                local,
+                ..
+            } => {
+                let bytes = local.iter().flat_map(|slice| {
+                    let mut bytes = vec![0; slice.len()];
+                    slice.copy_to(0, &mut bytes);
+                    bytes
+                });
+                self.fetched = Some(result.map(|()| bytes.collect()));
+            }
             Event::Disconnected { reason, .. } => self.ended = Some(ending(&reason)),
             Event::Rejected { .. } => self.ended = Some("rejected by the peer".to_owned()),
             _ => {}
@@ -249,16 +268,44 @@ impl Peer {
         let mut buffer = self.pool.try_acquire(class).context("no memory")?;
         buffer[..bytes.len()].copy_from_slice(bytes);
         let local = (!bytes.is_empty()).then(|| buffer.into_slice(0..bytes.len()));
+        let send = Operation::Send {
+            invalidate: None,
+            solicited: false,
+        };
+        self.post_one(0, send, local.into_iter().collect())
+    }
+
+    fn post_one(&mut self, token: u64, operation: Operation, local: Slices) -> anyhow::Result<()> {
         let mut chain = vec![WorkRequest {
-            token: 0,
-            operation: Operation::Send {
-                invalidate: None,
-                solicited: false,
-            },
-            local: local.into_iter().collect(),
-            signalled: false,
+            token,
+            operation,
+            local,
+            signalled: token == FETCH,
         }];
         Ok(self.provider.post(self.queue_pair, &mut chain)?)
+    }
+
+    /// Reads memory of the server's. The inner error is the server's refusal.
+    pub fn fetch(&mut self, segment: &Segment) -> Result<Result<Vec<u8>, WorkError>, Stop> {
+        let length = segment.length as usize;
+        let buffer = Class::for_size(length).and_then(|class| self.pool.try_acquire(class));
+        let buffer = buffer.ok_or_else(|| fail("the probe has no memory"))?;
+        let read = Operation::Read(RemoteAddress {
+            key: Key(segment.handle),
+            offset: segment.offset,
+        });
+        self.fetched = None;
+        let local = std::iter::once(buffer.into_slice(0..length)).collect();
+        self.post_one(FETCH, read, local).map_err(trouble)?;
+        let deadline = Instant::now() + self.manner.patience;
+        loop {
+            if let Some(fetched) = self.fetched.take() {
+                return Ok(fetched);
+            }
+            if !self.turn() && Instant::now() >= deadline {
+                return Err(fail("an RDMA Read of the server's memory brought nothing"));
+            }
+        }
     }
 
     /// The next message of the server.

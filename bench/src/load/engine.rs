@@ -28,6 +28,9 @@ const PROGRESS_TURNS: u32 = 1024;
 /// Idle turns before the processor is offered to others.
 const PATIENCE: u32 = 64;
 
+/// Files named so far.
+static FILES: AtomicU64 = AtomicU64::new(0);
+
 /// One call's place: it is used for one call after the other.
 struct Place {
     memory: Slice,
@@ -133,7 +136,9 @@ impl Engine {
         self.transfer = Some(session.transfer(self.root)?);
         let address = self.client.target()?;
         for number in 0..connections {
-            let name = format!("millrace-bench.{}.{number}", std::process::id());
+            // No two engines share a file, in whatever process they are.
+            let file = FILES.fetch_add(1, Ordering::Relaxed);
+            let name = format!("millrace-bench.{}.{file}", std::process::id());
             let attributes = SetAttributes {
                 mode: Some(0o600),
                 size: Some(0),

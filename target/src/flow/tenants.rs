@@ -120,8 +120,9 @@ impl Flow {
         Rc::clone(tenant)
     }
 
-    /// Takes a connection of a client in, unless the client's connections hold all that it may have
-    /// already.
+    /// Takes a connection of a client in, unless its share has no room for the first receives of so
+    /// many. What its other connections hold beyond that does not matter: one of them may be dead
+    /// without anybody having noticed, and its client comes back by the new one.
     #[must_use]
     pub fn join(&self, address: IpAddr) -> Option<Rc<Tenant>> {
         let tenant = self.tenant(address);
@@ -129,7 +130,8 @@ impl Flow {
         tenant.active.set(true);
         self.count();
         let connections = tenant.connections.get();
-        if connections > 0 && tenant.held.get() + FIRST_RECEIVES > tenant.share.get() {
+        let first = (connections + 1).saturating_mul(FIRST_RECEIVES);
+        if connections > 0 && first > tenant.share.get() {
             self.inner.counters.turned_away.add(1);
             return None;
         }

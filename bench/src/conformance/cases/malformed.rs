@@ -141,7 +141,7 @@ fn no_read_list(probe: &mut Probe) -> Done {
         probe.call(Procedure::Fsinfo, &fixture.root),
     ] {
         let parsed = parse(&peer.exchange(&plain(&call))?)?;
-        ensure(parsed.reads == 0, "a reply has a read list")?;
+        ensure(parsed.reads.is_empty(), "a reply has a read list")?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ mod bulk;
 mod chunk;
 mod configuration;
 mod credit;
+mod done;
 mod error_two;
 mod header;
 mod long;
@@ -40,6 +41,7 @@ pub(crate) fn all() -> Vec<Case> {
         bulk::CASES,
         pad::CASES,
         long::CASES,
+        done::CASES,
         credit::CASES,
         configuration::CASES,
         service::CASES,
