@@ -242,6 +242,7 @@ impl Connection {
         self.fetches.clear();
         self.forsaken.clear();
         self.reverse.forget();
+        self.configuration.stop_waiting();
         for index in 0..self.slots.len() as u32 {
             let slot = &mut self.slots[index as usize];
             match &slot.stage {
