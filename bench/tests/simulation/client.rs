@@ -44,6 +44,7 @@ pub struct Open {
     pub id: CallId,
     pub operation: Operation,
     pub began: Moment,
+    pub made: Instant,
     pub memory: Option<Memory>,
     /// Connections that were lost while it was under way.
     pub lost: Vec<QueuePairId>,
@@ -263,6 +264,7 @@ impl Client {
             id,
             operation,
             began,
+            made: context.now,
             memory,
             lost: Vec::new(),
             cancelled: false,
