@@ -152,11 +152,9 @@ pub struct Shortage {
     pub bulk: usize,
 }
 
-/// What a call did, for limits and counters of the transport.
+/// What a call moved, for counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Account {
-    /// The export that was used ([`crate::exports::ExportId`]); `None` for calls outside of any.
-    pub export: Option<u64>,
+pub(crate) struct Account {
     /// Bytes of file data read.
     pub read: u32,
     /// Bytes of file data written.
@@ -191,8 +189,6 @@ pub struct ReplyParts {
     /// The slices that hold the data (none without `bulk`). Give the emptied list to the next
     /// reply.
     pub slices: Vec<Slice>,
-    /// What the call did.
-    pub account: Account,
 }
 
 impl Reply {
@@ -223,7 +219,6 @@ impl Reply {
             message: start..start + self.length,
             bulk: self.bulk,
             slices: self.slices,
-            account: self.account,
         }
     }
 

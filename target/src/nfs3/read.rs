@@ -63,7 +63,6 @@ async fn read_object<S: Store>(
     {
         Ok(outcome) => {
             reply.account.read = outcome.length;
-            reply.account.export = Some(file.export.id.0);
             Ok(ReadOk {
                 attributes: Some(file.attributes(&outcome.attributes)),
                 count: outcome.length,

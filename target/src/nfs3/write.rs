@@ -72,7 +72,6 @@ pub(crate) async fn write<S: Store, B: Bulk>(
         Err(failure) => return Ok(Err(failure)),
     };
     reply.account.written = written.length;
-    reply.account.export = Some(file.export.id.0);
     Ok(Ok(WriteOk {
         file: data,
         count: written.length,

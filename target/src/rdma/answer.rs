@@ -72,14 +72,13 @@ fn invalidated(header: &Header<'_>, lists: &Lists<'_>, connection: &Connection) 
     }
 }
 
-/// A reply that is ready to leave, but for the credits it announces.
+/// A reply that is ready to leave, but for the credits it announces. It is handed on several times
+/// for each call, so it is kept small.
 pub struct Prepared {
     pub(super) xid: u32,
     /// The RDMA Writes that go before the Send.
     pub(super) chain: Vec<WorkRequest>,
-    /// The reply's buffer: the header, then the message.
-    pub(super) whole: Slice,
-    /// What the Send carries.
+    /// What the Send carries. The header begins the first slice.
     pub(super) send: Vec<Slice>,
     /// Bytes that the chain writes.
     pub(super) written: u64,
@@ -88,8 +87,11 @@ pub struct Prepared {
     /// Number of the exposure that the client is to fetch.
     pub(super) exposed: Option<u64>,
     /// Limits that hold for all that comes behind it.
-    pub(super) agreed: Option<Agreed>,
+    pub(super) agreed: Option<Box<Agreed>>,
 }
+
+// What is longer is moved by calls of memcpy.
+const _: () = assert!(size_of::<Prepared>() <= 128);
 
 /// Plans a reply: bulk data to the first write chunk, if there is one, else into the message; the
 /// message inline if it fits, else into the reply chunk (RFC 5666 section 5.2). `inline` are the
@@ -186,7 +188,6 @@ pub async fn prepare<S>(
     Ok(Prepared {
         xid,
         chain,
-        whole,
         send: message,
         written,
         invalidate,
@@ -204,7 +205,9 @@ impl Prepared {
         connection: &Rc<Connection>,
         credits: u32,
     ) -> Result<(), Broken> {
-        self.whole.copy_from(CREDITS_AT, &credits.to_be_bytes());
+        if let Some(first) = self.send.first() {
+            first.copy_from(CREDITS_AT, &credits.to_be_bytes());
+        }
         let operation = Operation::Send {
             invalidate: self.invalidate,
             solicited: false,

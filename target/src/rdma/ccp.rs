@@ -91,7 +91,7 @@ pub(super) fn serve<S>(
     version: Version,
     call: &Call<'_>,
     reply: &mut Reply,
-) -> Option<(Answer, Option<Agreed>)> {
+) -> Option<(Answer, Option<Box<Agreed>>)> {
     let ccp = shared.settings.get().ccp?;
     // The program stands behind XID, direction and RPC version (RFC 5531 section 9).
     let program = call.message.get(12..)?.first_chunk()?;
@@ -108,7 +108,7 @@ fn configure<S>(
     ccp: Ccp,
     call: &Call<'_>,
     reply: &mut Reply,
-) -> Option<(Answer, Option<Agreed>)> {
+) -> Option<(Answer, Option<Box<Agreed>>)> {
     let mut input = Decoder::new(call.message).padded(call.padding);
     // What is no call at all, or of another version of RPC, is answered as for any program.
     let header = CallHeader::decode(&mut input).ok()?;
@@ -133,7 +133,7 @@ fn configure<S>(
             },
         },
     };
-    let agreed = limits.map(|(_, agreed)| agreed);
+    let agreed = limits.map(|(_, agreed)| Box::new(agreed));
     Some((
         encode(reply, &header, limits.map(|(limits, _)| limits)),
         agreed,

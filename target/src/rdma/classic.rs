@@ -227,7 +227,7 @@ pub async fn prepare<S>(
     name(&header, &segments, plan.position());
 
     let mut send = shared.slices();
-    send.push(header.clone());
+    send.push(header);
     if !plan.whole {
         send.push(whole.slice(message));
     }
@@ -235,7 +235,6 @@ pub async fn prepare<S>(
     Some(Prepared {
         xid,
         chain,
-        whole: header,
         send,
         written,
         invalidate: invalidate.then(|| common_key(lists)).flatten(),
