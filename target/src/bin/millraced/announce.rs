@@ -1,15 +1,23 @@
-//! What the log says at start: what is served where, and how to mount it.
+//! What the log says at start: what is served where, with which features and limits, and how to
+//! mount it.
 
 use std::net::SocketAddr;
 
 use millrace::service::Addresses;
-use millrace_admin::config::{Config, Rpcbind};
+use millrace_admin::config::{Bandwidth, Config, ExportFlavor, Limits, Rpcbind, Rpcrdma, Switch};
 
 /// Says it.
 pub fn served(config: &Config, addresses: &Addresses, admin: SocketAddr) {
     for (fabric, address) in config.fabric.iter().zip(&addresses.fabric) {
-        tracing::info!(provider = fabric.provider.name(), %address, "NFS over RDMA");
+        let classic = fabric.is_classic(config.rpcrdma.read_chunk_replies);
+        tracing::info!(
+            provider = fabric.provider.name(),
+            %address,
+            read_chunk_replies = on_or_off(classic),
+            "NFS over RDMA"
+        );
     }
+    features(&config.rpcrdma);
     if let Some(address) = addresses.rpc {
         tracing::info!(%address, "NFS and MOUNT over TCP");
     }
@@ -18,10 +26,18 @@ pub fn served(config: &Config, addresses: &Addresses, admin: SocketAddr) {
         tracing::info!(
             path = export.path,
             store = export.store.kind(),
-            access = ?export.access,
-            squash = ?export.squash,
+            access = export.access.name(),
+            squash = export.squash.name(),
             "export"
         );
+        if let Some(Limits { iops, bandwidth }) = export.limits {
+            let limits = limits(iops, bandwidth);
+            tracing::info!(path = export.path, %limits, "limits of all its clients together");
+        }
+        // Nobody can mount it.
+        if export.flavor == ExportFlavor::Gss {
+            continue;
+        }
         for address in &addresses.fabric {
             tracing::info!(
                 "mount it: {}",
@@ -29,6 +45,35 @@ pub fn served(config: &Config, addresses: &Addresses, admin: SocketAddr) {
             );
         }
     }
+    for entry in &config.limits {
+        let networks: Vec<_> = entry.clients.iter().map(ToString::to_string).collect();
+        let (clients, limits) = (networks.join(" "), limits(entry.iops, entry.bandwidth));
+        tracing::info!(%clients, %limits, "limits of each client");
+    }
+}
+
+/// What clients may use of RPC-over-RDMA.
+fn features(rpcrdma: &Rpcrdma) {
+    let versions: Vec<_> = rpcrdma.versions.iter().map(ToString::to_string).collect();
+    tracing::info!(
+        versions = versions.join(","),
+        inline = %rpcrdma.inline,
+        padding = rpcrdma.padding.name(),
+        ccp = rpcrdma.ccp.name(),
+        "RPC-over-RDMA"
+    );
+}
+
+fn on_or_off(on: bool) -> &'static str {
+    if on { Switch::On } else { Switch::Off }.name()
+}
+
+/// In words.
+fn limits(iops: Option<u64>, bandwidth: Option<Bandwidth>) -> String {
+    let iops = iops.map(|iops| format!("{iops} requests/s"));
+    let bandwidth = bandwidth.map(|bandwidth| bandwidth.to_string());
+    let both: Vec<_> = iops.into_iter().chain(bandwidth).collect();
+    both.join(", ")
 }
 
 /// The command that mounts an export through one fabric address.
