@@ -253,6 +253,10 @@ where
             Event::Disconnected { queue_pair, reason } => {
                 if let Some(connection) = self.fabrics[fabric].remove(queue_pair) {
                     connection.disconnected(&self.shared);
+                    let shared = &self.shared;
+                    self.backlog.leave(&connection, |call| {
+                        connection.settle_unanswered(shared, call.receive);
+                    });
                     tracing::info!(
                         client = %connection.peer().address,
                         port = connection.peer().port,
