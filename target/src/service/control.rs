@@ -175,7 +175,7 @@ impl Control for ServiceControl {
                 provider: self.config.fabric[one.provider].provider.name().to_owned(),
                 core: reactor.core(),
                 age_seconds: one.age,
-                rpcrdma_version: (one.calls > 0).then_some(1),
+                rpcrdma_version: one.version,
                 inline_send_bytes: Some(one.inline_send as u64),
                 inline_receive_bytes: Some(self.config.rpcrdma.inline.bytes()),
                 credits_granted: Some(one.granted),

@@ -17,6 +17,8 @@ pub struct ConnectionReport {
     pub provider: usize,
     /// Seconds since it was accepted.
     pub age: f64,
+    /// The version of its latest call.
+    pub version: Option<u32>,
     /// Longest message sent to it inline, in bytes.
     pub inline_send: usize,
     /// Credits announced last.
@@ -59,6 +61,7 @@ pub fn of(connection: &Connection, now: Instant) -> ConnectionReport {
         age: now
             .saturating_duration_since(connection.since())
             .as_secs_f64(),
+        version: connection.version().map(Version::number),
         inline_send: connection
             .inline()
             .limit(connection.version().unwrap_or(Version::One)),
