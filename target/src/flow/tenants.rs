@@ -28,6 +28,14 @@ const RECOUNT_AFTER: Duration = Duration::from_millis(100);
 /// Calls of one reactor that are served side by side; more wait in order of arrival.
 pub(crate) const TASKS: usize = 1024;
 
+/// Tasks that are kept for clients of whose calls only a few are served. Calls may wait long for a
+/// limit, and those of several clients would have all tasks otherwise: shares grow smaller as
+/// clients come, but not what the first ones have by then.
+const TASKS_KEPT: usize = TASKS / 8;
+
+/// How many those are.
+const FEW: u32 = 2;
+
 /// A client without connections is remembered for this long, so that coming back is no way around
 /// its limit.
 const REMEMBERED_FOR: Duration = Duration::from_secs(60);
@@ -301,10 +309,15 @@ impl Flow {
         Held::new(tenant)
     }
 
-    /// Whether one more call of this client may be served beside those that are.
+    /// Whether one more call of this client may be served beside `served` calls of all clients.
     #[must_use]
-    pub fn may_serve(&self, tenant: &Tenant) -> bool {
-        tenant.serving.get() < self.inner.tasks.get()
+    pub fn may_serve(&self, tenant: &Tenant, served: usize) -> bool {
+        let most = if served < TASKS - TASKS_KEPT {
+            self.inner.tasks.get()
+        } else {
+            FEW.min(self.inner.tasks.get())
+        };
+        tenant.serving.get() < most
     }
 
     /// Counts again who is active, if that may have changed.

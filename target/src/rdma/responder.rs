@@ -14,7 +14,7 @@ use millrace_reactor::task::{Ended, TaskSet};
 
 use super::backlog::Backlog;
 use super::{Arrived, Connection, Desk, Fabric, Request, Shared, answer, exposures};
-use crate::flow::{Cause, TASKS};
+use crate::flow::{Cause, TASKS, Tenant};
 
 /// Events taken from a provider in one go.
 const EVENTS: usize = 256;
@@ -282,7 +282,7 @@ where
     /// the client's calls have one.
     fn start(&mut self, call: Arrived) {
         let tenant = call.connection.tenant();
-        let may = self.shared.flow.may_serve(tenant)
+        let may = self.shared.flow.may_serve(tenant, self.calls())
             && (self.backlog.is_empty() || !self.backlog.holds(tenant));
         if !may {
             self.backlog.push(call);
@@ -349,7 +349,12 @@ where
 
     fn take_from_backlog(&mut self) {
         let shared = Rc::clone(&self.shared);
-        while let Some(call) = self.backlog.pop(|tenant| shared.flow.may_serve(tenant)) {
+        loop {
+            let served = self.calls();
+            let may = |tenant: &Tenant| shared.flow.may_serve(tenant, served);
+            let Some(call) = self.backlog.pop(may) else {
+                break;
+            };
             let waited = shared.clock.now().saturating_duration_since(call.arrived);
             if let Some(call) = self.give(call) {
                 self.backlog.put_back(call);
