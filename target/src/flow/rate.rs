@@ -133,7 +133,6 @@ impl Limit {
 
     /// Reserves a call that moves `bytes`, for a caller who may have to wait and may not want the
     /// call any more then.
-    #[must_use]
     pub fn book(&self, bytes: u64, now: u64) -> Booking<'_> {
         // Before the rates are looked at: a change between the two is seen as one.
         let version = self.version();

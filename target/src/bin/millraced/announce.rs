@@ -8,18 +8,41 @@ use millrace_admin::config::{Config, Rpcbind};
 /// Says it.
 pub fn served(config: &Config, addresses: &Addresses, admin: SocketAddr) {
     for (fabric, address) in config.fabric.iter().zip(&addresses.fabric) {
-        tracing::info!(provider = fabric.provider.name(), %address, "NFS over RDMA");
+        let classic = fabric.is_classic(config.rpcrdma.read_chunk_replies);
+        tracing::info!(
+            provider = fabric.provider.name(),
+            %address,
+            read_chunk_replies = classic,
+            "NFS over RDMA"
+        );
+    }
+    let rpcrdma = &config.rpcrdma;
+    tracing::info!(
+        versions = ?rpcrdma.versions,
+        inline = %rpcrdma.inline,
+        credits = config.flow.credits,
+        padding = rpcrdma.padding.is_on(),
+        ccp = rpcrdma.ccp.is_on(),
+        "RPC-over-RDMA"
+    );
+    for entry in &config.limits {
+        let networks: Vec<String> = entry.clients.iter().map(ToString::to_string).collect();
+        let bandwidth = entry.bandwidth.map(tracing::field::display);
+        tracing::info!(clients = ?networks, iops = entry.iops, bandwidth, "limit of each client");
     }
     if let Some(address) = addresses.rpc {
         tracing::info!(%address, "NFS and MOUNT over TCP");
     }
     tracing::info!("admin plane at http://{admin}/ (metrics at /metrics)");
     for export in &config.exports {
+        let bandwidth = export.limits.as_ref().and_then(|limits| limits.bandwidth);
         tracing::info!(
             path = export.path,
             store = export.store.kind(),
             access = ?export.access,
             squash = ?export.squash,
+            iops = export.limits.as_ref().and_then(|limits| limits.iops),
+            bandwidth = bandwidth.map(tracing::field::display),
             "export"
         );
         for address in &addresses.fabric {
