@@ -71,7 +71,11 @@ impl Clock {
     /// [timer wheel](TimerWheel) at most, and by what the turn takes.
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
         let (token, wait) = self.inner.sleepers.register();
-        let timer = self.inner.timers.borrow_mut().insert(deadline, token);
+        let timer = {
+            let mut timers = self.inner.timers.borrow_mut();
+            timers.catch_up(self.now());
+            timers.insert(deadline, token)
+        };
         Sleep {
             inner: Rc::clone(&self.inner),
             timer,
@@ -155,6 +159,20 @@ mod tests {
             assert_eq!(woken.borrow().last(), Some(&(seconds, now)));
         }
         assert_eq!(clock.next_deadline(), None);
+    }
+
+    #[test]
+    fn the_first_deadline_after_a_rest_lies_ahead() {
+        let start = Instant::now();
+        let clock = Clock::new(start);
+        for milliseconds in 1..500 {
+            let now = start + Duration::from_millis(milliseconds);
+            assert_eq!(clock.turn(now), 0);
+            let sleep = clock.sleep_until(now + Duration::from_micros(200));
+            let next = clock.next_deadline();
+            assert!(next.is_some_and(|next| next > now), "at {milliseconds} ms");
+            drop(sleep);
+        }
     }
 
     #[test]

@@ -91,6 +91,15 @@ impl<K> TimerWheel<K> {
         self.len == 0
     }
 
+    /// Moves on to `now` if no timer is set; does nothing else. Whoever leaves an empty wheel alone
+    /// does this before the next timer is set: else [`TimerWheel::next_deadline`] may lie in the
+    /// past, as timers move closer that have been close from the first.
+    pub fn catch_up(&mut self, now: Instant) {
+        if self.len == 0 {
+            self.present = self.present.max(self.tick_before(now));
+        }
+    }
+
     /// Sets a timer. One whose deadline has passed expires with the next tick.
     pub fn insert(&mut self, deadline: Instant, key: K) -> TimerId {
         let tick = self.tick_after(deadline).max(self.present + 1);

@@ -262,6 +262,25 @@ fn replies_beyond_the_bound_wait_in_order_and_not_for_ever() {
 }
 
 #[test]
+fn a_reply_that_comes_with_the_done_of_the_last_one_gets_in_line() {
+    let (mut world, _) = scripted(bounded(ExposureLimits {
+        connection: 1,
+        ..ExposureLimits::default()
+    }));
+    world.connect();
+    exposed(&mut world, 0, 1);
+    world.send(0, &call(2));
+    assert_eq!(world.calls(), 1, "it waits");
+    // The one in line has not taken its place yet when the next reply is ready.
+    world.post(0, &done(1));
+    world.post(0, &call(3));
+    world.settle();
+    assert_eq!(answers(&mut world, 0), (vec![2], vec![]));
+    world.send(0, &done(2));
+    assert_eq!(answers(&mut world, 0), (vec![3], vec![]));
+}
+
+#[test]
 fn replies_that_wait_end_with_their_connection() {
     let (mut world, _) = scripted(bounded(ExposureLimits {
         connection: 1,

@@ -73,14 +73,22 @@ impl Configuration {
         self.deadline
     }
 
-    /// Gives up waiting, when it is time.
-    pub fn expire(&mut self, now: Instant) {
-        if self.deadline.is_some_and(|deadline| deadline <= now) {
+    /// Gives up waiting when it is time, and says so: the connection is to end.
+    pub fn expire(&mut self, now: Instant) -> bool {
+        let late = self.deadline.is_some_and(|deadline| deadline <= now);
+        let lost = late && self.is_underway();
+        if late {
             self.deadline = None;
-            if self.is_underway() {
-                self.step = Step::Lost;
-            }
         }
+        if lost {
+            self.step = Step::Lost;
+        }
+        lost
+    }
+
+    /// The connection has ended: there is nothing to wait for.
+    pub const fn stop_waiting(&mut self) {
+        self.deadline = None;
     }
 }
 
@@ -96,8 +104,7 @@ impl Connection {
         }
     }
 
-    /// Sends the call when it may be sent, or ends the connection if nothing answers it. Returns
-    /// the messages sent.
+    /// Sends the call when it may be sent. Returns the messages sent.
     pub(super) fn configure(&mut self, provider: &mut dyn Provider) -> usize {
         if self.state != State::Ready {
             return 0;
@@ -105,9 +112,6 @@ impl Connection {
         if self.version != Version::One {
             self.configuration.step = Step::Over;
             return 0;
-        }
-        if self.configuration.step == Step::Lost {
-            provider.abort(self.queue_pair);
         }
         let may_send = self.configuration.step == Step::ToSend
             && self.window.has_room()

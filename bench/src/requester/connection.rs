@@ -258,6 +258,7 @@ impl Connection {
         self.state = State::Connecting;
         self.peer = None;
         self.extensions.forget();
+        self.reverse.forget();
         self.choose_version(now);
         self.begin_configuration();
         self.prepare_padding();

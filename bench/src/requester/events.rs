@@ -241,6 +241,8 @@ impl Connection {
         self.queue.clear();
         self.fetches.clear();
         self.forsaken.clear();
+        self.reverse.forget();
+        self.configuration.stop_waiting();
         for index in 0..self.slots.len() as u32 {
             let slot = &mut self.slots[index as usize];
             match &slot.stage {

@@ -28,15 +28,15 @@ impl Connection {
     }
 
     /// Ends the calls whose time is over, as [`cancel`](Self::cancel) does; and the connection, if
-    /// the server leaves RDMA Reads for such a call unanswered.
+    /// the server leaves RDMA Reads for such a call unanswered, or the first messages.
     pub fn expire(&mut self, provider: &mut dyn Provider, now: Instant, sink: Sink<'_>) {
         if self.next_deadline.is_none_or(|deadline| now < deadline) {
             return;
         }
-        if self.negotiation.expire(now) {
+        let unanswered = [self.negotiation.expire(now), self.configuration.expire(now)];
+        if unanswered.contains(&true) {
             provider.abort(self.queue_pair);
         }
-        self.configuration.expire(now);
         let deadlines = [self.negotiation.deadline(), self.configuration.deadline()];
         let mut next = deadlines.into_iter().flatten().min();
         for index in 0..self.slots.len() as u32 {

@@ -215,11 +215,15 @@ impl Connection {
             payload: &[],
         };
         let credits = self.reverse_grant(words.credits);
-        if self
-            .send_optional(provider, words.xid, credits, &optional)
-            .is_none()
-        {
-            self.counters.dropped += 1;
+        let most = self.limits().send.min(FRAME + space.len());
+        let mut message = [0; FRAME + 1024];
+        let mut out = Encoder::new(&mut message[..most]);
+        match version2::encode_optional(&mut out, words.xid, credits, &optional) {
+            Ok(()) => {
+                let length = out.position();
+                self.send_answer(provider, &message[..length]);
+            }
+            Err(_) => self.counters.dropped += 1,
         }
     }
 

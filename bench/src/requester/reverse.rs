@@ -3,7 +3,12 @@
 //! They have credits, XIDs and receives of their own, come and are answered inline, and use the
 //! version that forward calls use. Chunks are not taken in this direction, which the peer is told
 //! by BAD_XDR, or ERR_CHUNK in version one (RFC 8167 section 5.3).
+//!
+//! Calls are served as they come. An answer that cannot be sent at once, as there is no memory or
+//! no room in the send queue, waits for [`Connection::pump`]; of those there are at most as many as
+//! the server has credits, for it has to have the answers before it may call again.
 
+use std::collections::VecDeque;
 use std::fmt;
 
 use millrace_mempool::Class;
@@ -15,6 +20,9 @@ use millrace_wire::rpcrdma::{
 use millrace_wire::xdr::{self, Decoder, Encode, Encoder};
 
 use super::connection::Connection;
+
+/// Bytes of the longest RDMA_ERROR, and more.
+const REFUSAL_MAX: usize = 64;
 
 /// A call of the server's.
 #[derive(Clone, Copy, Debug)]
@@ -45,10 +53,21 @@ pub trait ReverseService {
     -> xdr::Result<Accepted>;
 }
 
-/// The service, if there is one.
+/// The service, if there is one, and answers on their way.
 #[derive(Default)]
 pub(super) struct Reverse {
     service: Option<Box<dyn ReverseService>>,
+    /// Where answers are made.
+    space: Vec<u8>,
+    /// Answers that could not be sent yet, in order.
+    waiting: VecDeque<Box<[u8]>>,
+}
+
+impl Reverse {
+    /// A new connection owes no answers.
+    pub(super) fn forget(&mut self) {
+        self.waiting.clear();
+    }
 }
 
 impl fmt::Debug for Reverse {
@@ -56,6 +75,7 @@ impl fmt::Debug for Reverse {
         formatter
             .debug_struct("Reverse")
             .field("service", &self.service.is_some())
+            .field("waiting", &self.waiting.len())
             .finish()
     }
 }
@@ -100,21 +120,33 @@ impl Connection {
             self.refuse(provider, &header.words, Refusal::Header(reason));
             return;
         }
-        if self.answer_reverse(provider, header, message).is_none() {
-            self.counters.dropped += 1;
+        let mut space = std::mem::take(&mut self.reverse.space);
+        space.resize(self.limits().send, 0);
+        match self.answer_reverse(header, message, &mut space) {
+            Ok(Some(length)) => self.send_answer(provider, &space[..length]),
+            Ok(None) => self.counters.dropped += 1,
+            Err(refusal) => self.refuse(provider, &header.words, refusal),
         }
+        self.reverse.space = space;
     }
 
-    /// `None` if there is no memory, no room in the send queue, or no answer to such a message.
+    /// Serves a call and makes its answer; returns the bytes of that. `None` if such a message has
+    /// no answer.
+    ///
+    /// # Errors
+    /// What is wrong if the answer has no room.
     fn answer_reverse(
         &mut self,
-        provider: &mut dyn Provider,
         header: &Header<'_>,
         message: &[u8],
-    ) -> Option<()> {
-        let most = self.limits().send;
-        let mut buffer = self.pool.try_acquire(Class::for_size(most)?)?;
-        let mut out = Encoder::new(&mut buffer[..most]);
+        space: &mut [u8],
+    ) -> Result<Option<usize>, Refusal> {
+        let no_room = Refusal::CannotReply {
+            processed: true,
+            segment: 0,
+            needed: 0,
+        };
+        let mut out = Encoder::new(space);
         let outgoing = Outgoing {
             version: self.version,
             xid: header.words.xid,
@@ -123,32 +155,72 @@ impl Connection {
             direction: MessageType::Reply,
             invalidate: header.invalidate,
         };
-        encode_header(&mut out, &outgoing, &CallChunks::default()).ok()?;
+        encode_header(&mut out, &outgoing, &CallChunks::default()).map_err(|_| no_room)?;
         let start = out.position();
         let mut input = Decoder::new(message);
         let served = match CallHeader::decode(&mut input) {
-            Err(error) => error.answer()?.encode(&mut out).map(|()| None),
+            Err(error) => {
+                let Some(answer) = error.answer() else {
+                    return Ok(None);
+                };
+                answer.encode(&mut out).map(|()| None)
+            }
             Ok(call) => self.serve(&call, input.rest(), &mut out),
         };
-        let end = match served {
-            Ok(None) => out.position(),
+        match served.map_err(|_| no_room)? {
+            None => Ok(Some(out.position())),
             // No results: the header alone, again.
-            Ok(Some(status)) => {
-                let mut out = Encoder::new(&mut buffer[start..most]);
-                answer_to(header.words.xid, status).encode(&mut out).ok()?;
-                start + out.position()
+            Some(status) => {
+                let mut out = Encoder::new(&mut space[start..]);
+                let answer = answer_to(header.words.xid, status);
+                answer.encode(&mut out).map_err(|_| no_room)?;
+                Ok(Some(start + out.position()))
             }
-            Err(_) => {
-                let refusal = Refusal::CannotReply {
-                    processed: true,
-                    segment: 0,
-                    needed: 0,
-                };
-                self.refuse(provider, &header.words, refusal);
-                return Some(());
+        }
+    }
+
+    /// Sends an answer to a message of the server's, as soon as that can be. False if more of them
+    /// wait than the server has credits: what does not keep to those has no claim to an answer.
+    pub(super) fn try_send_answer(&mut self, provider: &mut dyn Provider, answer: &[u8]) -> bool {
+        let waiting = self.reverse.waiting.len();
+        if waiting == 0 && self.post_answer(provider, answer).is_some() {
+            return true;
+        }
+        let most = self.settings.reverse_credits.max(1) as usize;
+        if waiting < most {
+            self.reverse.waiting.push_back(answer.into());
+        }
+        waiting < most
+    }
+
+    /// The same; those that are too many are counted.
+    pub(super) fn send_answer(&mut self, provider: &mut dyn Provider, answer: &[u8]) {
+        if !self.try_send_answer(provider, answer) {
+            self.counters.dropped += 1;
+        }
+    }
+
+    /// Sends answers that wait, as far as memory and the send queue allow. Returns how many.
+    pub(super) fn pump_answers(&mut self, provider: &mut dyn Provider) -> usize {
+        let mut sent = 0;
+        while let Some(answer) = self.reverse.waiting.pop_front() {
+            if self.post_answer(provider, &answer).is_none() {
+                self.reverse.waiting.push_front(answer);
+                break;
             }
-        };
-        self.post_message(provider, buffer.into_slice(0..end))
+            sent += 1;
+        }
+        sent
+    }
+
+    fn post_answer(&mut self, provider: &mut dyn Provider, answer: &[u8]) -> Option<()> {
+        if provider.send_room(self.queue_pair) == 0 {
+            return None;
+        }
+        let class = Class::for_size(answer.len())?;
+        let mut buffer = self.pool.try_acquire(class)?;
+        buffer[..answer.len()].copy_from_slice(answer);
+        self.post_message(provider, buffer.into_slice(0..answer.len()))
     }
 
     /// Appends header and results; returns the status if the call failed.
@@ -178,8 +250,7 @@ impl Connection {
         }
     }
 
-    /// Answers a message of the server's with an error. Where that cannot be sent, the message is
-    /// dropped: what does not keep to its credits has no claim to an answer.
+    /// Answers a message of the server's with an error.
     pub(super) fn refuse(
         &mut self,
         provider: &mut dyn Provider,
@@ -188,16 +259,14 @@ impl Connection {
     ) {
         let credits = self.reverse_grant(words.credits);
         let versions = self.rules.versions;
-        let buffer = self.pool.try_acquire(Class::Control);
-        let sent = buffer.and_then(|mut buffer| {
-            let mut out = Encoder::new(&mut buffer);
-            refusal.encode(words, credits, versions, &mut out).ok()?;
-            let length = out.position();
-            self.post_message(provider, buffer.into_slice(0..length))
-        });
-        match sent {
-            Some(()) => self.counters.refused += 1,
-            None => self.counters.dropped += 1,
+        let mut space = [0; REFUSAL_MAX];
+        let mut out = Encoder::new(&mut space);
+        let encoded = refusal.encode(words, credits, versions, &mut out).is_ok();
+        let length = out.position();
+        if encoded && self.try_send_answer(provider, &space[..length]) {
+            self.counters.refused += 1;
+        } else {
+            self.counters.dropped += 1;
         }
     }
 

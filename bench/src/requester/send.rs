@@ -23,14 +23,15 @@ pub(super) const NOBODY: u64 = u64::MAX;
 struct Stalled;
 
 impl Connection {
-    /// Fetches replies that came as read chunks, answers them by RDMA_DONE, and sends queued calls,
-    /// in order, as far as credits, keys, memory and the send queue allow. Returns how much was
-    /// posted. Calls that fit in no form end here.
+    /// Sends answers to the server's calls that wait, fetches replies that came as read chunks,
+    /// answers them by RDMA_DONE, and sends queued calls, in order, as far as credits, keys, memory
+    /// and the send queue allow. Returns how much was posted. Calls that fit in no form end here.
     pub fn pump(&mut self, provider: &mut dyn Provider, sink: Sink<'_>) -> usize {
+        let mut sent = self.pump_answers(provider);
         if self.state == State::Negotiating {
-            return self.negotiate(provider);
+            return sent + self.negotiate(provider);
         }
-        let mut sent = self.pump_fetches(provider, sink);
+        sent += self.pump_fetches(provider, sink);
         if self.configuration.is_underway() {
             sent += self.configure(provider);
             if self.configuration.is_underway() {

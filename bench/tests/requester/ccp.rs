@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use millrace_bench::requester::{Alignment, Call, CallError, Ccp, Data, Identity, Settings};
+use millrace_bench::requester::{
+    Alignment, Call, CallError, Ccp, Completion, Data, Identity, Settings,
+};
 use millrace_wire::ccp::{self, Limits, Wish};
 use millrace_wire::nfs3::{Procedure, ReaddirArguments};
 use millrace_wire::private_data::PrivateData;
@@ -411,4 +413,36 @@ fn old_08_the_program_number_is_a_setting() {
     let mut raw = Raw::new(mine, quiet());
     assert!(wish(&raw.next(), 0x2000_0417).is_some());
     assert_eq!(Ccp::default().program, 100_417);
+}
+
+#[test]
+fn limits_that_never_come_end_the_connection_at_their_deadline() {
+    let mut raw = Raw::bare(asking(), quiet());
+    assert_eq!(raw.inbox.len(), 1);
+    raw.now = raw.connection.next_deadline().expect("waits");
+    // Whoever has slept until now has nothing to handle.
+    let mut sink = |_: Completion<'_>| panic!("there are no calls");
+    raw.connection.expire(&mut raw.client, raw.now, &mut sink);
+    raw.server_turn();
+    assert_eq!(raw.disconnects, 1);
+}
+
+#[test]
+fn limits_that_could_not_be_asked_for_are_asked_for_on_the_next_connection() {
+    let mut raw = Raw::bare(asking(), quiet());
+    assert_eq!(raw.inbox.len(), 1);
+    raw.client.full = true;
+    configure(&mut raw, 2000, 0, 0);
+    raw.break_off();
+    raw.reconnect();
+    assert!(raw.inbox.is_empty(), "the send queue is full");
+    raw.break_off();
+    raw.client.full = false;
+    raw.advance(Duration::from_secs(3600));
+    raw.reconnect();
+    configure(&mut raw, 1500, 0, 0);
+    assert_eq!(
+        raw.connection.configured().map(|limits| limits.call_size),
+        Some(1500)
+    );
 }

@@ -4,6 +4,7 @@
 mod ccp;
 mod chunk;
 mod credit;
+mod deadline;
 mod done;
 mod done_any;
 mod done_credit;

@@ -444,6 +444,64 @@ fn rr2_dir_11_only_the_version_used_forward_is_served_in_reverse() {
 }
 
 #[test]
+fn answers_in_reverse_wait_for_room_in_the_send_queue() {
+    let (mut raw, served) = serving(willing(), Peer::default());
+    let receives = raw.connection.receives();
+    raw.client.full = true;
+    raw.send(&reverse_call(1, 4, ECHO, b"word"));
+    raw.send(&chunky_calls(2)[0]);
+    raw.send(&reverse_call(3, 4, 99, &[]));
+    raw.send(&reverse_call(4, 4, FILL, &8_u32.to_be_bytes()));
+    assert!(raw.inbox.is_empty(), "nothing can be sent");
+    assert_eq!(*served.borrow(), [1, 3, 4], "but all are served");
+    assert_eq!(raw.connection.receives(), receives);
+    assert_eq!(raw.connection.counters().dropped, 0);
+    // A server that has not got its answers has no credit for another call.
+    raw.send(&reverse_call(5, 4, ECHO, b"word"));
+    assert_eq!(raw.connection.counters().dropped, 1);
+    raw.client.full = false;
+    raw.settle();
+    let xids: Vec<_> = raw.inbox.iter().map(|answer| answer.xid).collect();
+    assert_eq!(xids, [1, 2, 3, 4], "in the order of the calls");
+    assert_eq!(results(&raw.next()), b"word");
+    assert_eq!(error(&raw.next())[3], BAD_HEADER);
+    assert!(raw.next().rpc.ends_with(&3_u32.to_be_bytes()));
+    assert_eq!(results(&raw.next()).len(), 8);
+    // Its credits are its own again.
+    raw.send(&reverse_call(6, 4, ECHO, b"more"));
+    assert_eq!(results(&raw.next()), b"more");
+    assert_eq!(*served.borrow(), [1, 3, 4, 5, 6], "none is served twice");
+}
+
+#[test]
+fn answers_in_reverse_wait_for_memory() {
+    let (mut raw, served) = serving(willing(), Peer::default());
+    let hoard = raw.hoard();
+    raw.send(&reverse_call(1, 4, ECHO, b"word"));
+    raw.send(&chunky_calls(2)[0]);
+    assert!(raw.inbox.is_empty());
+    assert_eq!(*served.borrow(), [1]);
+    drop(hoard);
+    raw.settle();
+    assert_eq!(results(&raw.next()), b"word");
+    assert_eq!(error(&raw.next())[3], BAD_HEADER);
+    assert_eq!(raw.connection.counters().dropped, 0);
+    assert_eq!(*served.borrow(), [1]);
+}
+
+#[test]
+fn answers_in_reverse_do_not_outlive_their_connection() {
+    let (mut raw, _) = serving(willing(), Peer::default());
+    raw.client.full = true;
+    raw.send(&reverse_call(1, 4, ECHO, b"word"));
+    raw.break_off();
+    raw.client.full = false;
+    raw.reconnect();
+    let strays = raw.inbox.iter().filter(|message| message.xid == 1);
+    assert_eq!(strays.count(), 0, "nobody on the new connection has asked");
+}
+
+#[test]
 fn reverse_calls_that_are_no_sound_rpc_are_answered_or_dropped() {
     let (mut raw, served) = serving(willing(), Peer::default());
     // Another XID inside.

@@ -5,6 +5,8 @@
 mod chunk;
 #[path = "../requester/credit.rs"]
 mod credit;
+#[path = "../requester/deadline.rs"]
+mod deadline;
 #[path = "../requester/header.rs"]
 mod header;
 #[path = "../requester/long.rs"]

@@ -257,3 +257,18 @@ fn messages_that_do_not_fit_the_connection_are_not_sent() {
     let sent = raw.connection.send_option(&mut raw.client, ASK, &[]);
     assert_eq!(sent, Err(OptionError::Version));
 }
+
+#[test]
+fn answers_of_extensions_wait_until_they_can_be_sent() {
+    let mut raw = Raw::open(settings(), Peer::default(), 8);
+    let (extension, told) = mirror(&[ASK]);
+    raw.connection.register(extension).expect("free types");
+    raw.client.full = true;
+    raw.send(&optional(5, 1, 0, ASK, b"1234"));
+    assert!(raw.inbox.is_empty() && told.borrow().len() == 1);
+    raw.client.full = false;
+    raw.settle();
+    assert_eq!(raw.next().bytes, optional(5, 1, 1, TELL, b"4321"));
+    assert_eq!(told.borrow().len(), 1, "asked once");
+    assert_eq!(raw.connection.counters().dropped, 0);
+}

@@ -104,6 +104,7 @@ fn session(habit: Habit, versions: Versions) -> (Result<Session, Error>, Vec<u32
         inner: network.provider(),
         trace: Trace::default(),
         holds_on: false,
+        full: false,
         invalidates: true,
         next_key: None,
         meanwhile: Some(Box::new(move || server.turn(Instant::now()))),

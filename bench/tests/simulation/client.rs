@@ -44,6 +44,7 @@ pub struct Open {
     pub id: CallId,
     pub operation: Operation,
     pub began: Moment,
+    pub made: Instant,
     pub memory: Option<Memory>,
     /// Connections that were lost while it was under way.
     pub lost: Vec<QueuePairId>,
@@ -159,7 +160,7 @@ impl Client {
             self.judge(context, &open, result)?;
         }
         work += self.make_calls(context);
-        self.break_off();
+        work += self.break_off();
         if let Some(connection) = &mut self.connection {
             let mut misfits = 0;
             let mut sink = |_: Completion<'_>| misfits += 1;
@@ -169,7 +170,7 @@ impl Client {
             }
         }
         work += self.provider.flush(now);
-        self.watch(now);
+        work += self.watch(now);
         self.check()?;
         Ok(work)
     }
@@ -178,7 +179,7 @@ impl Client {
     fn connect(&mut self, context: &Context<'_>) -> Result<usize, String> {
         let now = context.now;
         let down = match self.connection.as_ref().map(Connection::state) {
-            Some(State::Connecting | State::Ready) => false,
+            Some(State::Connecting | State::Negotiating | State::Ready) => false,
             Some(_) | None => !self.is_done(),
         };
         if !down {
@@ -201,7 +202,10 @@ impl Client {
             }
         };
         made.map_err(|error| format!("cannot connect: {error}"))?;
-        Ok(1)
+        match self.connection.as_ref().map(Connection::state) {
+            Some(State::Connecting) => Ok(1),
+            state => Err(format!("connects, and is {state:?}")),
+        }
     }
 
     fn make_calls(&mut self, context: &mut Context<'_>) -> usize {
@@ -260,6 +264,7 @@ impl Client {
             id,
             operation,
             began,
+            made: context.now,
             memory,
             lost: Vec::new(),
             cancelled: false,
@@ -291,21 +296,23 @@ impl Client {
         }
     }
 
-    /// Breaks the connection for no reason.
-    fn break_off(&mut self) {
+    /// Breaks the connection for no reason. Returns whether it did.
+    fn break_off(&mut self) -> usize {
         let Some(connection) = &mut self.connection else {
-            return;
+            return 0;
         };
         if self.open.is_empty() || !self.dice.once_in(self.options.breaks) {
-            return;
+            return 0;
         }
-        if connection.state() == &State::Ready {
-            if self.dice.once_in(2) {
-                self.provider.abort(connection.queue_pair());
-            } else {
-                connection.close(&mut self.provider);
-            }
+        if !matches!(connection.state(), State::Negotiating | State::Ready) {
+            return 0;
         }
+        if self.dice.once_in(2) {
+            self.provider.abort(connection.queue_pair());
+        } else {
+            connection.close(&mut self.provider);
+        }
+        1
     }
 
     fn activity(&self) -> u64 {
@@ -315,8 +322,8 @@ impl Client {
         })
     }
 
-    /// Gives a connection up on which nothing happens.
-    fn watch(&mut self, now: Instant) {
+    /// Gives a connection up on which nothing happens. Returns whether it did.
+    fn watch(&mut self, now: Instant) -> usize {
         let activity = self.activity();
         if activity != self.progress.0 || self.open.is_empty() {
             self.progress = (activity, now);
@@ -327,7 +334,9 @@ impl Client {
         {
             self.progress.1 = now;
             self.provider.abort(connection.queue_pair());
+            return 1;
         }
+        0
     }
 
     /// What must always hold.
@@ -337,9 +346,9 @@ impl Client {
         };
         self.two |= connection.version() == Some(Version::Two);
         let counters = connection.counters();
-        // Calls of the server's are dropped when the send queue has no room for a reply.
-        if counters.dropped > counters.reverse_calls || counters.bad_replies > 0 {
-            return Err(format!("replies that nobody asked for: {counters:?}"));
+        // Every message of the server's is a reply that is awaited, or a call that is answered.
+        if counters.dropped > 0 || counters.bad_replies > 0 {
+            return Err(format!("messages that nobody asked for: {counters:?}"));
         }
         Ok(())
     }

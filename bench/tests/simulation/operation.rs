@@ -1,6 +1,7 @@
 //! The calls that clients make, and what their replies must say.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{Duration, Instant};
 
 use millrace_bench::requester::{Call, CallError, CallId, Connection, Reply, SubmitError};
 use millrace_mempool::Slice;
@@ -361,7 +362,7 @@ impl Client {
         let (message, written) = match result {
             Ok(reply) => reply,
             Err(error) => {
-                if !self.may_fail(open, error) {
+                if !self.may_fail(open, error, context.now) {
                     return Err(format!("failed with {error:?}, lost {:?}", open.lost));
                 }
                 open.operation
@@ -378,8 +379,13 @@ impl Client {
 
     /// Whether a call may come to no reply: its chunks cannot be read by a server that may read
     /// nothing, or broke an earlier connection.
-    fn may_fail(&self, open: &Open, error: CallError) -> bool {
+    fn may_fail(&self, open: &Open, error: CallError, now: Instant) -> bool {
         if open.cancelled {
+            return true;
+        }
+        // A reply that had to wait for whole windows of others, which no RDMA_DONE ended.
+        let waited = |window: Duration| now >= open.made + window;
+        if error == CallError::Chunk && self.options.window.is_some_and(waited) {
             return true;
         }
         let refused = matches!(error, CallError::Chunk | CallError::BadXdr);

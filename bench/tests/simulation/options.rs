@@ -23,6 +23,8 @@ pub struct ClientOptions {
     pub cancels: usize,
     /// It sends no RDMA_DONE.
     pub forgets_dones: bool,
+    /// The window of exposures, where those of earlier replies may keep later ones waiting.
+    pub window: Option<Duration>,
     /// Longest pause before it connects again, in microseconds.
     pub pause: usize,
 }
@@ -150,19 +152,26 @@ fn client(dice: &mut Dice, index: usize, server: &ServerOptions) -> ClientOption
         long_calls: dice.once_in(6),
         room_for_pad: dice.once_in(2),
         timeout: Duration::from_secs(3600),
+        negotiation: Duration::from_millis(dice.pick(&[20, 10_000])),
+        settle: Duration::from_millis(dice.pick(&[0, 100])),
         keep_calls: true,
         ird: dice.pick(&[0, 1, 1, 2, 16, 16, 16, 16]),
         identity: Identity::system("simulated", 0, 0, &[]),
         first_xid: Some((index as u32 + 1) << 24),
         ..Settings::default()
     };
-    ClientOptions {
+    let mut options = ClientOptions {
         settings,
         operations: 12 + dice.below(28),
         depth: dice.pick(&[1, 3, 8, 16]),
         breaks: dice.pick(&[20, 100, 1_000_000]),
         cancels: dice.pick(&[30, 1_000_000, 1_000_000]),
         forgets_dones: dice.once_in(5),
+        window: None,
         pause: dice.pick(&[50, 5000, 20_000]),
+    };
+    if server.classic && options.forgets_dones && !options.settings.offer_results {
+        options.window = Some(server.settings.exposures.window);
     }
+    options
 }

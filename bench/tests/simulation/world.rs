@@ -220,9 +220,11 @@ impl World {
         }
     }
 
-    /// Lets everybody do what there is to do at this time, in any order.
+    /// Lets everybody do what there is to do at this time, in any order. Whoever names a deadline
+    /// has something to do by then; an idle core would else be awake for nothing.
     fn settle(&mut self) -> Result<(), String> {
         let mut parties: Vec<usize> = (0..=self.clients.len()).collect();
+        let mut idle = false;
         for _ in 0..TURNS {
             let mut work = 0;
             self.dice.shuffle(&mut parties);
@@ -230,11 +232,33 @@ impl World {
                 work += self.turn(party)?;
                 self.look()?;
             }
-            if work == 0 {
-                return Ok(());
+            if work > 0 {
+                idle = false;
+                continue;
             }
+            let named = |&party: &usize| self.deadline(party).map(|due| (due, party));
+            let first = parties.iter().filter_map(named).min();
+            let Some((due, party)) = first.filter(|(due, _)| *due <= self.now) else {
+                return Ok(());
+            };
+            // What a turn leaves for the next one is due at once.
+            if idle || due < self.now {
+                let since = self.now - due;
+                return Err(format!(
+                    "party {party} does nothing at its deadline, {since:?} ago"
+                ));
+            }
+            idle = true;
         }
         Err("no rest".to_owned())
+    }
+
+    /// When a party next has something to do.
+    fn deadline(&self, party: usize) -> Option<Instant> {
+        match self.clients.get(party) {
+            None => self.server.responder.next_deadline(),
+            Some(client) => client.next_deadline(),
+        }
     }
 
     fn turn(&mut self, party: usize) -> Result<usize, String> {
@@ -312,11 +336,10 @@ impl World {
 
     /// Goes on to when something happens next. False if nothing ever will.
     fn pass(&mut self) -> bool {
-        let clients = self.clients.iter().filter_map(Client::next_deadline);
-        let next = clients.chain(self.server.responder.next_deadline()).min();
+        let parties = 0..=self.clients.len();
+        let next = parties.filter_map(|party| self.deadline(party)).min();
         if let Some(next) = next {
-            // Timers have a coarser grain than the network, and name a time before their own.
-            self.now = next.max(self.now + Duration::from_micros(20));
+            self.now = next;
         }
         if self.limits && self.dice.once_in(40) {
             let limited = !self.healed && !self.dice.once_in(3);

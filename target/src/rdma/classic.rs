@@ -328,8 +328,9 @@ async fn admit<S>(
             opened => return opened,
         }
     }
-    // Only another reply of this connection can make room, when it has been fetched or left.
-    if exposures.open_replies() == 0 {
+    // Only another reply of this connection can make room, when it has been fetched or left; or
+    // has made it, if somebody in line is about to be exposed in its place.
+    if exposures.waiting.is_empty() && exposures.open_replies() == 0 {
         return Err(Refused::Full);
     }
     let all = Waiting::enter(&shared.exposed.waiting, WAITING_MAX);

@@ -8,7 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
 use millrace_mempool::Slice;
@@ -236,7 +236,7 @@ impl Exposures {
         }
         let number = table.next;
         table.next += 1;
-        let window = exposed.arm(connection, number, shared.clock.now() + limits.window);
+        let window = exposed.arm(connection, number, shared.clock.now(), limits.window);
         table.entries.push(Exposed {
             xid,
             number,
@@ -261,9 +261,11 @@ impl Exposures {
         {
             entry.sent = true;
             self.pending.set(self.pending.get() + 1);
-            let deadline = shared.clock.now() + shared.settings.get().exposures.window;
+            let length = shared.settings.get().exposures.window;
             shared.exposed.timers.borrow_mut().cancel(entry.window);
-            entry.window = shared.exposed.arm(connection, number, deadline);
+            entry.window = shared
+                .exposed
+                .arm(connection, number, shared.clock.now(), length);
         }
     }
 
@@ -325,8 +327,10 @@ impl Exposures {
             return false;
         };
         entry.delayed = true;
-        let deadline = shared.clock.now() + shared.settings.get().exposures.window;
-        entry.window = shared.exposed.arm(connection, number, deadline);
+        let length = shared.settings.get().exposures.window;
+        entry.window = shared
+            .exposed
+            .arm(connection, number, shared.clock.now(), length);
         true
     }
 
@@ -440,9 +444,18 @@ impl Exposing {
         &self.budget
     }
 
-    fn arm(&self, connection: &Rc<Connection>, number: u64, deadline: Instant) -> TimerId {
+    /// Begins a window of this length now.
+    fn arm(
+        &self,
+        connection: &Rc<Connection>,
+        number: u64,
+        now: Instant,
+        length: Duration,
+    ) -> TimerId {
         let due = (Rc::downgrade(connection), number);
-        self.timers.borrow_mut().insert(deadline, due)
+        let mut timers = self.timers.borrow_mut();
+        timers.catch_up(now);
+        timers.insert(now + length, due)
     }
 
     /// Whether nothing is exposed, on any connection.

@@ -42,6 +42,23 @@ struct Drain {
     closed: bool,
 }
 
+impl Drain {
+    /// When there is something to do: connections are to be closed, or, once they are, their ends
+    /// are not waited for any longer.
+    fn next_deadline(&self) -> Instant {
+        if self.closed {
+            self.last()
+        } else {
+            self.deadline
+        }
+    }
+
+    /// When it is over, whatever is left.
+    fn last(&self) -> Instant {
+        self.deadline + LAST_FLUSH
+    }
+}
+
 /// What one reactor runs. `F` is the future of a task that serves calls.
 pub struct Worker<S: Serve, F: Future<Output = ()>, M> {
     context: Context,
@@ -147,7 +164,7 @@ where
             self.drain = Some(drain);
         }
         let gone = self.responder.connections().next().is_none();
-        (drain.closed && gone) || now >= drain.deadline + LAST_FLUSH
+        (drain.closed && gone) || now >= drain.last()
     }
 }
 
@@ -233,7 +250,7 @@ where
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let drain = self.drain.map(|drain| drain.deadline);
+        let drain = self.drain.map(|drain| drain.next_deadline());
         let rpcbind = self.rpcbind.as_ref().and_then(RpcbindServer::next_deadline);
         let fabrics = self.responder.next_deadline();
         fabrics
@@ -246,5 +263,23 @@ where
 
     fn stopped(&self) -> bool {
         self.stopped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drain_does_not_name_a_deadline_that_it_has_acted_on() {
+        let deadline = Instant::now();
+        let mut drain = Drain {
+            deadline,
+            closed: false,
+        };
+        assert_eq!(drain.next_deadline(), deadline);
+        drain.closed = true;
+        assert!(drain.next_deadline() > deadline);
+        assert_eq!(drain.next_deadline(), drain.last());
     }
 }

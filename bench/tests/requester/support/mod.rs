@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use millrace_bench::requester::{
     Call, CallError, CallId, Completion, Connection, Identity, Settings, State, SubmitError,
 };
-use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use millrace_mempool::{Buffer, Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
 use millrace_reactor::fabric::loopback::{Loopback, Network};
 use millrace_reactor::fabric::{
     ConnectParameters, Event, Key, Operation, Provider, QueuePairId, QueuePairLimits,
@@ -140,6 +140,7 @@ impl Raw {
             next_key: None,
             meanwhile: None,
             holds_on: false,
+            full: false,
         };
         let now = Instant::now();
         let connection = Connection::connect(&mut client, &client_pool, address, settings, now)
@@ -312,6 +313,16 @@ impl Raw {
             *byte = (index % 251) as u8;
         }
         buffer.into_slice(0..length)
+    }
+
+    /// Takes all memory that the client has left.
+    pub fn hoard(&self) -> Vec<Buffer> {
+        let take = || {
+            Class::ALL
+                .iter()
+                .find_map(|&class| self.pool.try_acquire(class))
+        };
+        std::iter::from_fn(take).collect()
     }
 
     /// Sends bytes to the client.

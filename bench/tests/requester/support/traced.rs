@@ -42,6 +42,8 @@ pub struct Traced {
     pub meanwhile: Option<Box<dyn FnMut()>>,
     /// Keys cannot be revoked.
     pub holds_on: bool,
+    /// The send queue has no room.
+    pub full: bool,
 }
 
 impl Traced {
@@ -93,6 +95,9 @@ impl Provider for Traced {
         self.inner.post_receive(id, buffer)
     }
     fn post(&mut self, id: QueuePairId, chain: &mut Vec<WorkRequest>) -> Result<(), PostError> {
+        if self.full {
+            return Err(PostError::Full);
+        }
         for request in &*chain {
             self.note(match request.operation {
                 Operation::Send { invalidate, .. } => Step::Send {
@@ -106,6 +111,9 @@ impl Provider for Traced {
         self.inner.post(id, chain)
     }
     fn send_room(&self, id: QueuePairId) -> usize {
+        if self.full {
+            return 0;
+        }
         self.inner.send_room(id)
     }
     fn expose(
