@@ -83,7 +83,7 @@ pub struct ConnectionStatus {
     pub core: Option<usize>,
     /// Since when it is open, in seconds.
     pub age_seconds: f64,
-    /// The RPC-over-RDMA version in use; `null` before the first message, and for TCP.
+    /// The RPC-over-RDMA version of the latest call; `null` before the first, and for TCP.
     pub rpcrdma_version: Option<u32>,
     /// The largest message the client takes inline; `null` for TCP.
     pub inline_send_bytes: Option<u64>,
@@ -97,9 +97,9 @@ pub struct ConnectionStatus {
     pub requests_in_flight: u32,
     /// Requests answered.
     pub requests: u64,
-    /// Bytes of file data written by the client.
+    /// Bytes moved out of the client's memory by RDMA: data of WRITEs and long calls.
     pub bytes_written: u64,
-    /// Bytes of file data read by the client.
+    /// Bytes moved to the client by RDMA: data of READs and long replies.
     pub bytes_read: u64,
     /// Replies that the client is to fetch, and that are held until its RDMA_DONE.
     pub exposures: u32,

@@ -37,16 +37,16 @@ impl Control for Service {
             provider: "iwarp".to_owned(),
             core: Some(3),
             age_seconds: 90.0,
-            rpcrdma_version: Some(1),
+            rpcrdma_version: Some(2),
             inline_send_bytes: Some(4096),
             inline_receive_bytes: Some(4096),
-            credits_granted: Some(128),
+            credits_granted: Some(96),
             credits_requested: Some(128),
             requests_in_flight: 2,
             requests: 99,
             bytes_written: 3 << 30,
             bytes_read: 0,
-            exposures: 0,
+            exposures: 13,
         }])
     }
 
@@ -119,7 +119,15 @@ fn tables_show_what_the_server_says() {
     for (command, words) in [
         (
             "connections",
-            &["PEER", "192.0.2.1:800", "iwarp", "3.0GiB", "90.0s", "128"][..],
+            &[
+                "PEER",
+                "VERSION  CREDITS  WANTED  IN FLIGHT  EXPOSURES",
+                "      2       96     128          2         13",
+                "192.0.2.1:800",
+                "iwarp",
+                "3.0GiB",
+                "90.0s",
+            ][..],
         ),
         (
             "reactors",

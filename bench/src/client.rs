@@ -8,11 +8,11 @@ use clap::Args;
 use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_reactor::fabric::Provider;
 use millrace_reactor::fabric::iwarp::{Iwarp, IwarpConfig};
-use millrace_wire::mount;
 use millrace_wire::nfs3::{self, FileHandle};
 use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpcbind::{self, Netid};
 use millrace_wire::rpcrdma::{MIN_INLINE, Version, Versions};
+use millrace_wire::{ccp, mount};
 
 use crate::lookup::{Service, ask_rpcbind, rdma_netid, resolve};
 use crate::requester::{
@@ -26,9 +26,23 @@ const ASK: &str = "rpcbind";
 /// Data of more bytes is aligned, if any is.
 const PADDING_THRESHOLD: u32 = 512;
 
+/// The longest inline limit that a client can tell (RFC 8797 section 4.2).
+const MAX_INLINE: usize = 256 << 10;
+
 /// Where the server is, and how to behave towards it.
 #[derive(Args, Clone, Debug)]
 pub struct Client {
+    /// Where the server is.
+    #[command(flatten)]
+    pub place: Place,
+    /// How to behave towards it.
+    #[command(flatten)]
+    pub manner: Manner,
+}
+
+/// Where the server is, and from where it is reached.
+#[derive(Args, Clone, Debug)]
+pub struct Place {
     /// NFS over RDMA: address and port of the server's RDMA listener. Port 20049 may be left out;
     /// the oldest servers listen on 2049.
     #[arg(long, value_name = "HOST[:PORT]", default_value = "127.0.0.1:20049")]
@@ -65,6 +79,14 @@ pub struct Client {
     #[arg(long, value_name = "PATH", default_value = "/scratch")]
     pub export: String,
 
+    /// Connect from this address of ours.
+    #[arg(long, value_name = "ADDRESS")]
+    pub source: Option<IpAddr>,
+}
+
+/// How to behave towards a server.
+#[derive(Args, Clone, Debug)]
+pub struct Manner {
     /// Versions of RPC-over-RDMA to offer: `1`, `2`, or `1,2`. With both, version two is tried
     /// first, by a NULL call alone on the new connection, and version one is spoken to servers
     /// that have no other. Version two has longer inline messages, errors that say more, and keys
@@ -81,17 +103,14 @@ pub struct Client {
     #[arg(skip)]
     pub version_memory: VersionMemory,
 
-    /// Connect from this address of ours.
-    #[arg(long, value_name = "ADDRESS")]
-    pub source: Option<IpAddr>,
-
-    /// Inline limit in bytes that is told to the server in both directions; 0 tells nothing, which
-    /// means 1024, or 4096 in version two.
-    #[arg(long, value_name = "BYTES", default_value_t = 4096)]
+    /// Inline limit in bytes that is told to the server in both directions, 1KiB to 256KiB; 0 tells
+    /// nothing, which means 1KiB, or 4KiB in version two.
+    #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = inline)]
     pub inline: usize,
 
     /// In version one, ask the server for its limits before the first call (CCP, RFC 5666 section
-    /// 6), by this program number. They replace what --inline told. Servers without it go on as they are.
+    /// 6), by this program number (100417 if none is given). They replace what --inline told. A server
+    /// without it is spoken to as if it had not been asked.
     #[arg(
         long,
         value_name = "PROGRAM",
@@ -101,16 +120,17 @@ pub struct Client {
     )]
     pub ccp: Option<u32>,
 
-    /// Align the data of WRITEs that fit inline, by RDMA_MSGP (RFC 5666 section 3.9): `off`, to
-    /// what the server tells by --ccp (`ccp`), or to multiples of so many bytes. Servers of today
-    /// refuse such calls.
+    /// In version one, align the data of WRITEs that fit inline, by RDMA_MSGP (RFC 5666 section
+    /// 3.9): `off`, to what the server tells when it is asked as with --ccp (`ccp`), or to
+    /// multiples of so many bytes. millraced takes such calls unless its rpcrdma.padding is off;
+    /// Linux refuses them.
     #[arg(long, value_name = "off|ccp|BYTES", default_value = "off", value_parser = padding)]
     pub padding: Alignment,
 
-    /// Offer no memory for large results, so that a server in classic mode (rpcrdma's
-    /// read_chunk_replies of millraced) has to send them as read chunks (RFC 5666 section 3.8);
-    /// other servers fail such calls. Replies that come so are fetched and answered by RDMA_DONE
-    /// without this as well.
+    /// Offer no memory for large results, so that a server in classic mode (millraced with
+    /// `read_chunk_replies: on`) has to send them as read chunks (RFC 5666 section 3.8), in version
+    /// one. Other servers answer READ with no more than fits inline, or fail the call. Replies
+    /// that come as read chunks are fetched, and answered by RDMA_DONE, without this as well.
     #[arg(long)]
     pub classic: bool,
 
@@ -136,44 +156,67 @@ pub struct Client {
     pub settle: Duration,
 }
 
+impl Place {
+    /// Listeners at known addresses, reached from whatever address the system takes.
+    #[must_use]
+    pub fn of(target: SocketAddr, mount: SocketAddr, export: &str) -> Self {
+        Self {
+            target: target.to_string(),
+            mount: mount.to_string(),
+            rpcbind: None,
+            netid: None,
+            export: export.to_owned(),
+            source: None,
+        }
+    }
+}
+
+impl Manner {
+    /// The program to ask for limits, if it is to be asked.
+    fn ccp_program(&self) -> Option<u32> {
+        let learns = matches!(self.padding, Alignment::Learnt { .. });
+        self.ccp.or(learns.then_some(ccp::PROGRAM))
+    }
+}
+
 impl Client {
     /// Who calls.
     #[must_use]
     pub fn identity(&self) -> Identity {
-        Identity::system("millrace-bench", self.uid, self.gid, &[])
+        Identity::system("millrace-bench", self.manner.uid, self.manner.gid, &[])
     }
 
     /// Settings for connections with so many calls at once.
     #[must_use]
     pub fn settings(&self, depth: usize) -> Settings {
-        let private_data = (self.inline > 0).then_some(PrivateData {
-            remote_invalidation: self.remote_invalidation,
-            send_size: self.inline,
-            receive_size: self.inline,
+        let private_data = (self.manner.inline > 0).then_some(PrivateData {
+            remote_invalidation: self.manner.remote_invalidation,
+            send_size: self.manner.inline,
+            receive_size: self.manner.inline,
         });
-        let versions = if self.version_two {
+        let versions = if self.manner.version_two {
             Versions::TWO
         } else {
-            self.versions
+            self.manner.versions
         };
         Settings {
             versions,
-            version_memory: self.version_memory.clone(),
-            remote_invalidation: self.remote_invalidation,
+            version_memory: self.manner.version_memory.clone(),
+            remote_invalidation: self.manner.remote_invalidation,
             private_data,
             credits: u32::try_from(depth).unwrap_or(u32::MAX).max(1),
             calls: depth.max(1),
             identity: self.identity(),
-            timeout: self.timeout,
-            settle: self.settle,
-            ccp: self.ccp.map(|program| Ccp {
+            timeout: self.manner.timeout,
+            settle: self.manner.settle,
+            ccp: self.manner.ccp_program().map(|program| Ccp {
                 program,
-                call_size: self.inline.max(MIN_INLINE),
-                reply_size: self.inline.max(MIN_INLINE),
+                call_size: self.manner.inline.max(MIN_INLINE),
+                reply_size: self.manner.inline.max(MIN_INLINE),
             }),
-            alignment: self.padding,
-            expect_read_chunks: self.classic,
-            offer_results: !self.classic,
+            alignment: self.manner.padding,
+            expect_read_chunks: self.manner.classic,
+            offer_results: !self.manner.classic,
             ..Settings::default()
         }
     }
@@ -183,23 +226,23 @@ impl Client {
     /// # Errors
     /// If the name has no address, or the port mapper does not know of the service.
     pub fn target(&self) -> Result<SocketAddr> {
-        let target = resolve(&self.target, nfs3::RDMA_PORT)?;
+        let target = resolve(&self.place.target, nfs3::RDMA_PORT)?;
         let Some(rpcbind) = self.port_mapper()? else {
             return Ok(target);
         };
-        let netid = self.netid.as_deref();
+        let netid = self.place.netid.as_deref();
         let service = Service {
             program: nfs3::PROGRAM,
             version: nfs3::VERSION,
             netid: netid.unwrap_or_else(|| rdma_netid(target.ip())),
         };
-        ask_rpcbind(rpcbind, service, self.timeout)
+        ask_rpcbind(rpcbind, service, self.manner.timeout)
     }
 
     /// Address of MOUNT.
     fn mount(&self) -> Result<SocketAddr> {
         match self.port_mapper()? {
-            Some(rpcbind) if self.mount == ASK => {
+            Some(rpcbind) if self.place.mount == ASK => {
                 let netid = if rpcbind.is_ipv4() {
                     Netid::Tcp
                 } else {
@@ -210,18 +253,18 @@ impl Client {
                     version: mount::VERSION,
                     netid: netid.name(),
                 };
-                ask_rpcbind(rpcbind, service, self.timeout)
+                ask_rpcbind(rpcbind, service, self.manner.timeout)
             }
-            _ => resolve(&self.mount, nfs3::PORT),
+            _ => resolve(&self.place.mount, nfs3::PORT),
         }
     }
 
     /// Address of the port mapper, if it is to be asked.
     fn port_mapper(&self) -> Result<Option<SocketAddr>> {
-        match self.rpcbind.as_deref() {
+        match self.place.rpcbind.as_deref() {
             None => Ok(None),
             Some("") => {
-                let mut host = resolve(&self.target, nfs3::RDMA_PORT)?;
+                let mut host = resolve(&self.place.target, nfs3::RDMA_PORT)?;
                 host.set_port(rpcbind::PORT);
                 Ok(Some(host))
             }
@@ -235,8 +278,13 @@ impl Client {
     /// If MOUNT cannot be reached or refuses.
     pub fn root(&self) -> Result<FileHandle> {
         let address = self.mount()?;
-        session::mount(address, &self.export, &self.identity(), self.timeout)
-            .with_context(|| format!("cannot mount {} by MOUNT at {address}", self.export))
+        session::mount(
+            address,
+            &self.place.export,
+            &self.identity(),
+            self.manner.timeout,
+        )
+        .with_context(|| format!("cannot mount {} by MOUNT at {address}", self.place.export))
     }
 
     /// A session with settings of one's own.
@@ -245,8 +293,14 @@ impl Client {
     /// If the server cannot be reached.
     pub fn session(&self, pool: &Pool, settings: Settings) -> Result<Session> {
         let address = self.target()?;
-        Session::connect(self.provider()?, pool, address, settings)
-            .with_context(|| format!("cannot connect to NFS over RDMA at {address}"))
+        Session::connect(self.provider()?, pool, address, settings).with_context(|| {
+            match self.place.source {
+                Some(source) => {
+                    format!("cannot connect to NFS over RDMA at {address} from {source}")
+                }
+                None => format!("cannot connect to NFS over RDMA at {address}"),
+            }
+        })
     }
 
     /// The software iWARP provider.
@@ -255,11 +309,19 @@ impl Client {
     /// If the system gives no descriptor.
     pub fn provider(&self) -> Result<Box<dyn Provider>> {
         Ok(Box::new(Iwarp::new(IwarpConfig {
-            source: self.source,
-            connect_wait: self.timeout,
-            reply_wait: self.timeout,
+            source: self.place.source,
+            connect_wait: self.manner.timeout,
+            reply_wait: self.manner.timeout,
             ..IwarpConfig::default()
         })?))
+    }
+}
+
+/// Reads an inline limit: none, or one that the private data can tell (RFC 8797 section 4.2).
+fn inline(text: &str) -> Result<usize, String> {
+    match size(text) {
+        Ok(bytes) if bytes == 0 || (MIN_INLINE..=MAX_INLINE).contains(&bytes) => Ok(bytes),
+        _ => Err("expected 0, or a size from 1KiB to 256KiB".to_owned()),
     }
 }
 
@@ -317,6 +379,48 @@ pub fn spoken(connection: &Connection) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        client: Client,
+    }
+
+    fn client(arguments: &[&str]) -> Result<Client, clap::Error> {
+        let line = [&["millrace-bench"], arguments].concat();
+        <Line as clap::Parser>::try_parse_from(line).map(|line| line.client)
+    }
+
+    #[test]
+    fn inline_limits_are_those_that_can_be_told() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("1024", 1024),
+            ("4KiB", 4096),
+            ("256KiB", 262_144),
+        ] {
+            let client = client(&["--inline", text]).expect(text);
+            assert_eq!(client.manner.inline, bytes);
+        }
+        for wrong in ["1", "1023", "262145", "1GiB", "-1", "little"] {
+            assert!(client(&["--inline", wrong]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn alignment_that_is_to_be_learnt_is_asked_for() {
+        for (arguments, program) in [
+            (&[][..], None),
+            (&["--padding", "512"], None),
+            (&["--padding", "ccp"], Some(ccp::PROGRAM)),
+            (&["--ccp"], Some(ccp::PROGRAM)),
+            (&["--padding", "ccp", "--ccp=7"], Some(7)),
+        ] {
+            let settings = client(arguments).expect("parses").settings(1);
+            let asked = settings.ccp.map(|ccp| ccp.program);
+            assert_eq!(asked, program, "{arguments:?}");
+        }
+    }
 
     #[test]
     fn versions_are_read() {

@@ -13,7 +13,7 @@ use millrace_wire::rpcbind::{
 };
 use millrace_wire::xdr::{self, Decode, Decoder};
 
-use crate::requester::session::{Error, call_over_tcp};
+use crate::requester::session::call_over_tcp;
 use crate::requester::{Reply, RpcError};
 
 /// A program and how it is to be reached.
@@ -112,7 +112,9 @@ pub fn ask_rpcbind(
             Err(error @ RpcError::Failed(Accepted::ProgramMismatch { .. })) => {
                 refusal = Some(error);
             }
-            Err(error) => return Err(Error::from(error).into()),
+            Err(error) => {
+                return Err(error).context(format!("no answer from a port mapper at {address}"));
+            }
         }
     }
     let refusal = refusal.map_or_else(String::new, |error| format!(": {error}"));

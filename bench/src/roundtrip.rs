@@ -21,6 +21,19 @@ const MIB: f64 = 1024.0 * 1024.0;
 
 /// Copy files in over RDMA, read them back, and compare their SHA-256.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  Against a millraced with its usual ports, here:
+    millrace-bench roundtrip *.iso
+  Against one elsewhere, whose ports its port mapper tells:
+    millrace-bench roundtrip --target filer.example --rpcbind --export /scratch *.iso
+  From the address that has limits, in blocks of 64 KiB, and leave the copies there:
+    millrace-bench roundtrip --source 127.0.0.2 --block 64KiB --keep *.iso
+  In version two; in classic mode; with limits and aligned data by CCP:
+    millrace-bench roundtrip --version-two *.iso
+    millrace-bench roundtrip --classic *.iso
+    millrace-bench roundtrip --padding ccp *.iso
+")]
 pub struct Roundtrip {
     #[command(flatten)]
     client: Client,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::client::Client;
+use crate::client::{Client, Place};
 
 /// Time for the target to come up.
 const START_WAIT: Duration = Duration::from_secs(15);
@@ -26,14 +26,15 @@ pub struct Spawned {
 }
 
 impl Spawned {
-    /// Starts the program at `path` with one busy reactor on `core`, and waits until it listens.
+    /// Starts the program at `path` with one busy reactor on `core`, in classic mode or not, and
+    /// waits until it listens.
     ///
     /// # Errors
     /// If it cannot be started or does not come up.
-    pub fn start(path: &Path, core: usize) -> Result<Self> {
+    pub fn start(path: &Path, core: usize, classic: bool) -> Result<Self> {
         let (rdma, rpc) = (free_address()?, free_address()?);
         let config = std::env::temp_dir().join(format!("millrace-bench-{}.yaml", rdma.port()));
-        fs::write(&config, configuration(core, rdma, rpc))?;
+        fs::write(&config, configuration(core, classic, rdma, rpc))?;
         let child = Command::new(path)
             .arg("--config")
             .arg(&config)
@@ -69,12 +70,11 @@ impl Spawned {
     /// The same client, sent to this target.
     #[must_use]
     pub fn client(&self, client: &Client) -> Client {
+        let mut place = Place::of(self.rdma, self.rpc, EXPORT);
+        place.source = client.place.source;
         Client {
-            target: self.rdma.to_string(),
-            mount: self.rpc.to_string(),
-            rpcbind: None,
-            export: EXPORT.to_owned(),
-            ..client.clone()
+            place,
+            manner: client.manner.clone(),
         }
     }
 
@@ -125,7 +125,8 @@ fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-fn configuration(core: usize, rdma: SocketAddr, rpc: SocketAddr) -> String {
+fn configuration(core: usize, classic: bool, rdma: SocketAddr, rpc: SocketAddr) -> String {
+    let classic = if classic { "on" } else { "off" };
     format!(
         "\
 reactors:
@@ -141,6 +142,8 @@ fabric:
 rpc:
   listen: {rpc}
   rpcbind: off
+rpcrdma:
+  read_chunk_replies: {classic}
 exports:
   - path: {EXPORT}
     store: {{ kind: memory, size: 512MiB }}

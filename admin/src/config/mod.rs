@@ -8,6 +8,7 @@
 //! The YAML library and the search for a key's line stay in this module.
 
 mod error;
+mod exports;
 mod locate;
 mod model;
 mod network;
@@ -20,10 +21,10 @@ mod units;
 mod validate;
 
 pub use error::{ConfigError, ConfigErrors};
+pub use exports::{Access, ClientLimits, DirectIo, Export, ExportFlavor, Limits, Squash, Store};
 pub use model::{
-    Access, Admin, CcpFlavor, ClientLimits, Config, Cores, CrcPolicy, DirectIo, Export,
-    ExportFlavor, Fabric, Flow, Hugepages, Limits, Mempool, PollMode, Provider, Reactors, Rpc,
-    Rpcbind, Rpcrdma, SameXid, Squash, Store, Switch, WindowEnd,
+    Admin, CcpFlavor, Config, Cores, CrcPolicy, Fabric, Flow, Hugepages, Mempool, PollMode,
+    Provider, Reactors, Rpc, Rpcbind, Rpcrdma, SameXid, Switch, WindowEnd,
 };
 pub use network::Network;
 pub use parse::{TEXT_MAX, load, parse, to_yaml};

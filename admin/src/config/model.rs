@@ -2,14 +2,14 @@
 //! struct, a word of a fixed set is an enum. Defaults are those of the complete example,
 //! `deploy/millraced.yaml`.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::units::duration;
-use super::{Bandwidth, ByteSize, Network, scalar};
+use super::{ByteSize, ClientLimits, Export, scalar};
 
 /// Everything `millraced` is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -274,6 +274,7 @@ pub struct Rpcrdma {
     pub ccp_flavor: CcpFlavor,
     /// The program number of the configuration protocol: 100417, unless the peers are older than
     /// that number.
+    #[serde(deserialize_with = "scalar::whole")]
     pub ccp_program: u32,
     /// Whether the XID of a call's transport header and that of its RPC message must be the same.
     pub same_xid: SameXid,
@@ -332,6 +333,11 @@ impl Switch {
     pub fn is_on(self) -> bool {
         self == Self::On
     }
+
+    /// The word for it in configuration and log.
+    pub fn name(self) -> &'static str {
+        if self.is_on() { "on" } else { "off" }
+    }
 }
 
 /// Bounds of a connection.
@@ -383,147 +389,6 @@ pub enum WindowEnd {
     Close,
 }
 
-/// One exported tree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Export {
-    /// The name clients mount.
-    pub path: String,
-    /// Where the files live.
-    pub store: Store,
-    /// Who may mount; loopback alone if not said.
-    #[serde(default = "loopback")]
-    pub clients: Vec<Network>,
-    /// The weakest flavor of calls that may use it.
-    #[serde(default)]
-    pub flavor: ExportFlavor,
-    /// Whether they may change anything.
-    #[serde(default)]
-    pub access: Access,
-    /// Which users become the anonymous one.
-    #[serde(default)]
-    pub squash: Squash,
-    /// The anonymous user.
-    #[serde(default = "nobody", deserialize_with = "scalar::whole")]
-    pub anon_uid: u32,
-    /// The anonymous group.
-    #[serde(default = "nobody", deserialize_with = "scalar::whole")]
-    pub anon_gid: u32,
-    /// The most the export's clients get together, enforced through credits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limits: Option<Limits>,
-}
-
-/// Flavors of calls that may use an export.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ExportFlavor {
-    /// AUTH_NONE will do; its callers are the anonymous user.
-    #[default]
-    None,
-    /// AUTH_SYS at least.
-    Sys,
-    /// A flavor that proves who is calling. This server checks none, so nobody gets in yet.
-    Gss,
-}
-
-/// Where an export's files live.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    rename_all = "lowercase",
-    tag = "kind",
-    try_from = "super::raw::StoreRaw"
-)]
-pub enum Store {
-    /// In memory, gone when the server ends.
-    Memory {
-        /// Bytes for data and names together.
-        size: ByteSize,
-    },
-    /// In a folder of a POSIX file system.
-    Posix {
-        /// The folder.
-        root: PathBuf,
-        /// Whether the page cache is passed by.
-        direct: DirectIo,
-    },
-}
-
-impl Store {
-    /// The kind's name in configuration and status.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Memory { .. } => "memory",
-            Self::Posix { .. } => "posix",
-        }
-    }
-}
-
-/// Whether a `posix` store passes the page cache by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DirectIo {
-    /// Where range and file system allow.
-    #[default]
-    Auto,
-    /// Always, by read-modify-write where unaligned.
-    #[serde(alias = "true")]
-    On,
-    /// Never.
-    #[serde(alias = "false")]
-    Off,
-}
-
-/// Whether an export may be changed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Access {
-    /// Read and write.
-    #[default]
-    Rw,
-    /// Read only.
-    Ro,
-}
-
-/// Which users become the anonymous one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Squash {
-    /// Nobody.
-    #[default]
-    None,
-    /// User 0 and group 0.
-    Root,
-    /// Everybody.
-    All,
-}
-
-/// The most that each client of some networks gets, over all its connections.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ClientLimits {
-    /// Whose limits they are.
-    pub clients: Vec<Network>,
-    /// NFS requests per second, NULL excepted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub iops: Option<u64>,
-    /// Bytes of READ and WRITE per second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bandwidth: Option<Bandwidth>,
-}
-
-/// The most an export's clients get together.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Limits {
-    /// NFS requests per second, NULL excepted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub iops: Option<u64>,
-    /// Bytes of READ and WRITE per second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bandwidth: Option<Bandwidth>,
-}
-
 /// The management plane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -543,18 +408,4 @@ impl Default for Admin {
             token_file: None,
         }
     }
-}
-
-fn loopback() -> Vec<Network> {
-    [
-        (Ipv4Addr::new(127, 0, 0, 0).into(), 8),
-        (Ipv6Addr::LOCALHOST.into(), 128),
-    ]
-    .into_iter()
-    .filter_map(|(address, prefix)| Network::around(address, prefix).ok())
-    .collect()
-}
-
-fn nobody() -> u32 {
-    65534
 }

@@ -48,6 +48,28 @@ impl Config {
                 ));
             }
         }
+        let flow = &self.flow;
+        let classic = |fabric: &Fabric| fabric.is_classic(self.rpcrdma.read_chunk_replies);
+        if self.fabric.iter().any(classic) && flow.max_exposures > flow.max_client_exposures {
+            notes.push(format!(
+                "flow.max_exposures: more than flow.max_client_exposures, so {} is the most on one \
+                 connection, too",
+                flow.max_client_exposures
+            ));
+        }
+        for (index, entry) in self.limits.iter().enumerate() {
+            for network in &entry.clients {
+                let earlier = self.limits[..index]
+                    .iter()
+                    .position(|earlier| earlier.clients.contains(network));
+                if let Some(earlier) = earlier {
+                    notes.push(format!(
+                        "limits[{index}].clients: {network} is in limits[{earlier}], which counts; \
+                         nothing comes of it here"
+                    ));
+                }
+            }
+        }
         if self.exports.is_empty() {
             notes.push("exports: there are none, so clients find nothing to mount".to_owned());
         }

@@ -56,6 +56,23 @@ pub(super) fn whole<'de, D: serde::Deserializer<'de>>(input: D) -> Result<u32, D
     input.deserialize_any(Visitor)
 }
 
+/// The same for a number that may be left out, and need not be small.
+pub(super) fn count<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<u64>, D::Error> {
+    struct Visitor;
+    impl serde::de::Visitor<'_> for Visitor {
+        type Value = u64;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a whole number, such as 50000")
+        }
+
+        fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<u64, E> {
+            Ok(number)
+        }
+    }
+    input.deserialize_any(Visitor).map(Some)
+}
+
 /// An address and port as a field attribute: `#[serde(with = "scalar::socket")]`.
 pub(super) mod socket {
     use std::fmt;

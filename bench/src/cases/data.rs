@@ -135,7 +135,11 @@ fn read_all(
         let length = (size - at).min(context.transfer.read_max);
         let room = [context.blank(length)?];
         let done = session.read(file, at as u64, &room)?;
-        ensure!(done.count as usize == length, "a short READ: {done:?}");
+        ensure!(
+            done.count as usize == length,
+            "a short READ of {} bytes",
+            done.count
+        );
         expect(pattern, at as u64, &room[0])?;
         at += length;
         ensure!(done.eof == (at == size), "end of file told wrongly at {at}");

@@ -39,8 +39,13 @@ pub struct Cases {
     #[command(flatten)]
     client: Client,
 
-    /// Start this `millraced` on free ports, and end it afterwards.
-    #[arg(long, value_name = "PATH")]
+    /// Start this `millraced` on free ports, and end it afterwards. With --classic it is in
+    /// classic mode.
+    #[arg(
+        long,
+        value_name = "PATH",
+        conflicts_with_all = ["target", "mount", "rpcbind", "export"]
+    )]
     spawn: Option<PathBuf>,
 
     /// Run only cases whose name contains this.
@@ -98,7 +103,7 @@ impl Cases {
     /// If the server cannot be reached at all.
     pub fn run(&self) -> Result<bool> {
         let spawned = match &self.spawn {
-            Some(path) => Some(Spawned::start(path, 0)?),
+            Some(path) => Some(Spawned::start(path, 0, self.client.manner.classic)?),
             None => None,
         };
         let client = spawned.as_ref().map_or_else(

@@ -41,8 +41,13 @@ pub struct Ceiling {
     #[command(flatten)]
     client: Client,
 
-    /// Start this `millraced` on free ports, and end it afterwards.
-    #[arg(long, value_name = "PATH")]
+    /// Start this `millraced` on free ports, and end it afterwards. With --classic it is in
+    /// classic mode.
+    #[arg(
+        long,
+        value_name = "PATH",
+        conflicts_with_all = ["target", "mount", "rpcbind", "export"]
+    )]
     spawn: Option<PathBuf>,
 
     /// The running target's process.
@@ -188,7 +193,11 @@ impl Ceiling {
             bail!("--rounds and --bulk-depth are at least 1");
         }
         let spawned = match &self.spawn {
-            Some(path) => Some(Spawned::start(path, self.server_core)?),
+            Some(path) => Some(Spawned::start(
+                path,
+                self.server_core,
+                self.client.manner.classic,
+            )?),
             None => None,
         };
         let client = spawned.as_ref().map_or_else(

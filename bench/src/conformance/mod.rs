@@ -132,7 +132,7 @@ impl Conformance {
             return Ok(true);
         }
         let spawned = match &self.spawn {
-            Some(path) => Some(Spawned::start(path, 0)?),
+            Some(path) => Some(Spawned::start(path, 0, false)?),
             None => None,
         };
         let manner = Manner {

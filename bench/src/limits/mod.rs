@@ -14,7 +14,7 @@ use millrace::flow::rate::Rates;
 use millrace::service::Service;
 use millrace_admin::config::{Bandwidth, Network};
 
-use crate::client::Client;
+use crate::client::{Client, Manner, Place};
 use crate::load::{Engine, Operation, Progress, ServerCpu, Workload, pin};
 use crate::table::Table;
 use crate::units;
@@ -41,7 +41,7 @@ Examples:
 ")]
 pub struct Limits {
     #[command(flatten)]
-    client: Client,
+    manner: Manner,
 
     /// What the clients do.
     #[arg(long, value_enum, default_value = "read")]
@@ -150,13 +150,11 @@ impl Limits {
         let addresses = service.addresses();
         let fabric = addresses.fabric.first().context("no listener")?;
         let rpc = addresses.rpc.context("no listener for MOUNT")?;
+        let mut place = Place::of(*fabric, rpc, "/scratch");
+        place.source = Some(source(host));
         let client = Client {
-            target: fabric.to_string(),
-            mount: rpc.to_string(),
-            rpcbind: None,
-            export: "/scratch".to_owned(),
-            source: Some(source(host)),
-            ..self.client.clone()
+            place,
+            manner: self.manner.clone(),
         };
         Engine::new(&client, 1, self.depth, FILE)
     }

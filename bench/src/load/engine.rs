@@ -171,7 +171,7 @@ impl Engine {
         }
         session.close();
         self.wait(|state| state != &State::Connecting)?;
-        std::thread::sleep(self.client.settle);
+        std::thread::sleep(self.client.manner.settle);
         self.settled = true;
         self.wait(|state| state == &State::Ready)
     }
@@ -184,7 +184,7 @@ impl Engine {
             .iter()
             .find(|lane| !wanted(lane.connection.state()))
         {
-            if start.elapsed() > self.client.timeout {
+            if start.elapsed() > self.client.manner.timeout {
                 bail!("no connection: {}", lane.connection.state());
             }
             let now = Instant::now();

@@ -40,6 +40,8 @@ Examples:
     millrace-bench run --op write --size 1MiB --depth 16 --verify
   In RPC-over-RDMA version two where the server has it, else in version one:
     millrace-bench run --preset tour --versions 1,2
+  Large reads as read-chunk replies, from a server in classic mode:
+    millrace-bench run --op read --size 1MiB --depth 8 --classic
   With the server's processor time per operation, from its metrics:
     millrace-bench run --op getattr --admin 127.0.0.1:9620
 ")]

@@ -274,7 +274,10 @@ impl Connection {
             let Some(buffer) = buffer else {
                 provider.abort(queue_pair);
                 self.state = State::Down(Ended::Local);
-                return Err(io::Error::other("no memory for receives"));
+                let bytes = self.settings.receive_size();
+                return Err(io::Error::other(format!(
+                    "no memory for {receives} receives of {bytes} bytes"
+                )));
             };
             if let Err((error, _)) = provider.post_receive(queue_pair, buffer) {
                 provider.abort(queue_pair);

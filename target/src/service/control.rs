@@ -177,7 +177,7 @@ impl Control for ServiceControl {
                 age_seconds: one.age,
                 rpcrdma_version: one.version,
                 inline_send_bytes: Some(one.inline_send as u64),
-                inline_receive_bytes: Some(self.config.rpcrdma.inline.bytes()),
+                inline_receive_bytes: Some(one.inline_receive as u64),
                 credits_granted: Some(one.granted),
                 credits_requested: Some(one.requested),
                 requests_in_flight: one.in_service,

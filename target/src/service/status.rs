@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use millrace_wire::rpcrdma::Version;
 
-use crate::rdma::Connection;
+use crate::rdma::{Connection, Settings};
 
 /// One connection.
 #[derive(Clone, Debug)]
@@ -17,10 +17,12 @@ pub struct ConnectionReport {
     pub provider: usize,
     /// Seconds since it was accepted.
     pub age: f64,
-    /// The version of its latest call.
+    /// RPC-over-RDMA version of its latest call; none before the first.
     pub version: Option<u32>,
     /// Longest message sent to it inline, in bytes.
     pub inline_send: usize,
+    /// Longest message taken from it inline, in bytes.
+    pub inline_receive: usize,
     /// Credits announced last.
     pub granted: u32,
     /// Credits the client wishes for.
@@ -33,7 +35,7 @@ pub struct ConnectionReport {
     pub calls: u64,
     /// Bytes fetched from it by RDMA Reads.
     pub fetched: u64,
-    /// Bytes placed in its memory by RDMA Writes.
+    /// Bytes placed in its memory by RDMA Writes, or exposed to it as read chunks.
     pub placed: u64,
 }
 
@@ -48,8 +50,8 @@ pub struct ReactorReport {
     pub tasks: usize,
 }
 
-/// Reports on a connection.
-pub fn of(connection: &Connection, now: Instant) -> ConnectionReport {
+/// Reports on a connection of a reactor with these settings.
+pub fn of(connection: &Connection, settings: &Settings, now: Instant) -> ConnectionReport {
     let peer = connection.peer();
     let id = connection.queue_pair();
     let (requested, granted, in_service) = connection.credits();
@@ -65,12 +67,13 @@ pub fn of(connection: &Connection, now: Instant) -> ConnectionReport {
         inline_send: connection
             .inline()
             .limit(connection.version().unwrap_or(Version::One)),
+        inline_receive: settings.receive_size(),
         granted,
         requested,
         in_service,
         exposures: connection.exposures.open_replies(),
         calls: counters.calls.get(),
         fetched: counters.read_bytes.get(),
-        placed: counters.written_bytes.get(),
+        placed: counters.written_bytes.get() + counters.exposed_bytes.get(),
     }
 }

@@ -226,10 +226,11 @@ where
                 });
             }
             Message::Status(answer) => {
+                let settings = self.responder.shared().settings.get();
                 let connections = self
                     .responder
                     .connections()
-                    .map(|one| status::of(one, turn.now))
+                    .map(|one| status::of(one, &settings, turn.now))
                     .collect();
                 // Whoever asked may have gone.
                 let _ = answer.try_send(ReactorReport {

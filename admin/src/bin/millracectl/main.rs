@@ -53,6 +53,15 @@ enum Command {
     /// The configuration in force, as YAML (or JSON with --json).
     Config,
     /// Connections of clients.
+    #[command(after_help = "\
+VERSION    version of RPC-over-RDMA of the latest call; - before the first
+CREDITS    requests that the client may have in flight: granted to it
+WANTED     the same, as it asks for
+IN FLIGHT  requests that are not answered yet
+EXPOSURES  replies in the server's memory that the client is to fetch (classic mode)
+READ       bytes that went to the client by RDMA, apart from inline messages
+WRITTEN    bytes that came from it by RDMA
+")]
     Connections,
     /// The pinned loops: how busy, how long their longest turn.
     Reactors,

@@ -258,6 +258,27 @@ fn notes_name_what_an_operator_may_not_expect() {
 }
 
 #[test]
+fn notes_name_bounds_that_another_one_overrules() {
+    let notes = accept(
+        "rpcrdma: { read_chunk_replies: on }\n\
+         flow: { max_exposures: 17, max_client_exposures: 4 }\n\
+         limits:\n- { clients: [10.0.0.0/8], iops: 5 }\n\
+         - { clients: [10.1.0.0/16, 10.0.0.0/8], iops: 6 }\n",
+    )
+    .notes()
+    .join("\n");
+    for note in [
+        "flow.max_exposures: more than flow.max_client_exposures, so 4 ",
+        "limits[1].clients: 10.0.0.0/8 is in limits[0]",
+    ] {
+        assert!(notes.contains(note), "no {note} in {notes}");
+    }
+    assert!(!notes.contains("10.1.0.0"), "{notes}");
+    let notes = accept("flow: { max_exposures: 17, max_client_exposures: 4 }\n").notes();
+    assert!(!notes.join("\n").contains("max_exposures"), "{notes:?}");
+}
+
+#[test]
 fn a_file_that_cannot_be_read_says_why() {
     let folder = std::env::temp_dir().join(format!("millrace-config-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();

@@ -304,6 +304,12 @@ fn client_limit_rules() {
         ("{ clients: [10.0.0.1] }", 3, "", "limits nothing"),
         ("{ clients: [10.0.0.1], iops: 0 }", 32, ".iops", "1 or more"),
         (
+            "{ clients: [10.0.0.1], iops: 5k }",
+            32,
+            ".iops",
+            "a whole number",
+        ),
+        (
             "{ clients: [10.0.0.1], bandwidth: 0/s }",
             37,
             ".bandwidth",
@@ -478,6 +484,7 @@ fn rpcrdma_rules() {
         ("padding: maybe", 12, "padding", "`on`"),
         ("ccp_flavor: gss", 15, "ccp_flavor", "`sys`"),
         ("ccp_program: 100003", 16, "ccp_program", "100417"),
+        ("ccp_program: -1", 16, "ccp_program", "a whole number"),
         ("same_xid: on", 13, "same_xid", "`lenient`"),
     ] {
         let text = format!("rpcrdma:\n  {value}\n");

@@ -1,9 +1,10 @@
-//! What the log says at start: what is served where, and how to mount it.
+//! What the log says at start: what is served where, with which features and limits, and how to
+//! mount it.
 
 use std::net::SocketAddr;
 
 use millrace::service::Addresses;
-use millrace_admin::config::{Config, Rpcbind};
+use millrace_admin::config::{Bandwidth, Config, ExportFlavor, Limits, Rpcbind, Rpcrdma, Switch};
 
 /// Says it.
 pub fn served(config: &Config, addresses: &Addresses, admin: SocketAddr) {
@@ -12,39 +13,31 @@ pub fn served(config: &Config, addresses: &Addresses, admin: SocketAddr) {
         tracing::info!(
             provider = fabric.provider.name(),
             %address,
-            read_chunk_replies = classic,
+            read_chunk_replies = on_or_off(classic),
             "NFS over RDMA"
         );
     }
-    let rpcrdma = &config.rpcrdma;
-    tracing::info!(
-        versions = ?rpcrdma.versions,
-        inline = %rpcrdma.inline,
-        credits = config.flow.credits,
-        padding = rpcrdma.padding.is_on(),
-        ccp = rpcrdma.ccp.is_on(),
-        "RPC-over-RDMA"
-    );
-    for entry in &config.limits {
-        let networks: Vec<String> = entry.clients.iter().map(ToString::to_string).collect();
-        let bandwidth = entry.bandwidth.map(tracing::field::display);
-        tracing::info!(clients = ?networks, iops = entry.iops, bandwidth, "limit of each client");
-    }
+    features(&config.rpcrdma);
     if let Some(address) = addresses.rpc {
         tracing::info!(%address, "NFS and MOUNT over TCP");
     }
     tracing::info!("admin plane at http://{admin}/ (metrics at /metrics)");
     for export in &config.exports {
-        let bandwidth = export.limits.as_ref().and_then(|limits| limits.bandwidth);
         tracing::info!(
             path = export.path,
             store = export.store.kind(),
-            access = ?export.access,
-            squash = ?export.squash,
-            iops = export.limits.as_ref().and_then(|limits| limits.iops),
-            bandwidth = bandwidth.map(tracing::field::display),
+            access = export.access.name(),
+            squash = export.squash.name(),
             "export"
         );
+        if let Some(Limits { iops, bandwidth }) = export.limits {
+            let limits = limits(iops, bandwidth);
+            tracing::info!(path = export.path, %limits, "limits of all its clients together");
+        }
+        // Nobody can mount it.
+        if export.flavor == ExportFlavor::Gss {
+            continue;
+        }
         for address in &addresses.fabric {
             tracing::info!(
                 "mount it: {}",
@@ -52,6 +45,35 @@ pub fn served(config: &Config, addresses: &Addresses, admin: SocketAddr) {
             );
         }
     }
+    for entry in &config.limits {
+        let networks: Vec<_> = entry.clients.iter().map(ToString::to_string).collect();
+        let (clients, limits) = (networks.join(" "), limits(entry.iops, entry.bandwidth));
+        tracing::info!(%clients, %limits, "limits of each client");
+    }
+}
+
+/// What clients may use of RPC-over-RDMA.
+fn features(rpcrdma: &Rpcrdma) {
+    let versions: Vec<_> = rpcrdma.versions.iter().map(ToString::to_string).collect();
+    tracing::info!(
+        versions = versions.join(","),
+        inline = %rpcrdma.inline,
+        padding = rpcrdma.padding.name(),
+        ccp = rpcrdma.ccp.name(),
+        "RPC-over-RDMA"
+    );
+}
+
+fn on_or_off(on: bool) -> &'static str {
+    if on { Switch::On } else { Switch::Off }.name()
+}
+
+/// In words.
+fn limits(iops: Option<u64>, bandwidth: Option<Bandwidth>) -> String {
+    let iops = iops.map(|iops| format!("{iops} requests/s"));
+    let bandwidth = bandwidth.map(|bandwidth| bandwidth.to_string());
+    let both: Vec<_> = iops.into_iter().chain(bandwidth).collect();
+    both.join(", ")
 }
 
 /// The command that mounts an export through one fabric address.

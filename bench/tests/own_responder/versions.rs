@@ -1,6 +1,4 @@
-//! The requester against the project's own responder: each version, and each way between them.
-
-mod world;
+//! Each version, and each way between them.
 
 use std::cell::RefCell;
 use std::pin::pin;
@@ -11,18 +9,15 @@ use millrace::rdma::reverse::{ReverseCall as ServersCall, ReverseError};
 use millrace_bench::requester::{
     Call, CallError, Extension, ReverseCall, ReverseService, Settings, State,
 };
-use millrace_mempool::Slice;
 use millrace_wire::nfs3::{
-    CreateArguments, CreateHow, CreateResults, Entry, FileHandle, Procedure, ReadArguments,
-    ReadResults, ReadlinkResults, SetAttributes, Stability, SymlinkArguments, WriteArguments,
-    WriteResults,
+    CreateResults, Entry, Procedure, ReadlinkResults, SetAttributes, SymlinkArguments,
 };
 use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpc::{Accepted, CallHeader, Credential, OpaqueAuth};
 use millrace_wire::rpcrdma::{Optional, Version, Versions};
 use millrace_wire::xdr::{self, Bulk, Encode, Encoder};
 
-use world::{World, pattern};
+use crate::world::{World, pattern};
 
 fn offering(versions: Versions) -> Settings {
     Settings {
@@ -33,73 +28,19 @@ fn offering(versions: Versions) -> Settings {
     }
 }
 
-fn create(world: &mut World, name: &[u8]) -> FileHandle {
-    let entry = Entry {
-        directory: world.root,
-        name,
-    };
-    let how = CreateHow::Guarded(SetAttributes::default());
-    let arguments = CreateArguments { entry, how };
-    let call = Call::nfs3(1, Procedure::Create, arguments, 0);
-    let created = world.call(&call, |reply| {
-        let results = reply.results::<CreateResults>().expect("results");
-        results.expect("created").object
-    });
-    created.expect("a reply").expect("a handle")
-}
-
-fn write(world: &mut World, file: FileHandle, data: &[Slice]) {
-    let count = data.iter().map(Slice::len).sum::<usize>() as u32;
-    let arguments = WriteArguments {
-        file,
-        offset: 0,
-        count,
-        stable: Stability::FileSync,
-        data: Bulk::apart(count),
-    };
-    let call = Call::nfs3(1, Procedure::Write, arguments, 0);
-    let written = world.call(&call.with_data(data), |reply| {
-        let results = reply.results::<WriteResults>().expect("results");
-        results.expect("written").count
-    });
-    assert_eq!(written, Ok(count));
-}
-
-fn read(world: &mut World, file: FileHandle, count: usize) -> Vec<u8> {
-    let room = world.memory(count);
-    room.fill_zero(0..count);
-    let arguments = ReadArguments {
-        file,
-        offset: 0,
-        count: count as u32,
-    };
-    let call = Call::nfs3(1, Procedure::Read, arguments, 0);
-    let inline = world.call(&call.with_sinks(&[std::slice::from_ref(&room)]), |reply| {
-        let results = reply.results::<ReadResults<'_>>().expect("results");
-        results.expect("read").data.as_inline().map(<[u8]>::to_vec)
-    });
-    inline.expect("a reply").unwrap_or_else(|| {
-        let mut bytes = vec![0; count];
-        room.copy_to(0, &mut bytes);
-        bytes
-    })
-}
-
 /// Files of all sizes in and out again.
 fn exercise(world: &mut World) {
     for (number, length) in [1, 700, 3000, 4096, 65_537, 1 << 20]
         .into_iter()
         .enumerate()
     {
-        let file = create(world, format!("file {number}").as_bytes());
+        let file = world.create(format!("file {number}").as_bytes());
         let data = world.memory(length);
         let cut = length / 3;
         let data = [data.slice(0..cut), data.slice(cut..length)];
-        write(world, file, &data);
-        assert!(
-            read(world, file, length) == pattern(length),
-            "{length} bytes"
-        );
+        world.write(file, &data);
+        let (bytes, _) = world.read(file, length);
+        assert!(bytes == pattern(length), "{length} bytes");
     }
 }
 

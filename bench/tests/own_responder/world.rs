@@ -1,4 +1,4 @@
-//! The requester and the project's own responder on one loopback network.
+//! A client and a server with one export, on one thread and one network.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -62,9 +62,19 @@ pub struct World {
     pub now: Instant,
 }
 
+/// A server's settings: every version, and padded messages.
+pub fn server() -> rdma::Settings {
+    rdma::Settings::new(4096, 32, 1 << 20, true)
+}
+
 impl World {
     /// A server of these versions and a client with these settings, connected.
     pub fn new(versions: Versions, settings: Settings) -> Self {
+        Self::with(server().serving(versions), false, settings)
+    }
+
+    /// A server with these settings, in classic mode or not, and a client, connected.
+    pub fn with(server: rdma::Settings, classic: bool, settings: Settings) -> Self {
         let network = Network::new();
         let registry = Registry::new(HugepagePolicy::Off);
         let pool = || Pool::new(&registry, PoolConfig { bytes: 16 << 20 }).expect("memory");
@@ -74,7 +84,7 @@ impl World {
             inodes: None,
             file_system: 1,
             epoch: 1,
-            root_mode: 0o755,
+            root_mode: 0o777,
             root_uid: 0,
             root_gid: 0,
         };
@@ -95,17 +105,16 @@ impl World {
         let replay = ReplayCache::new(ReplayLimits::default());
         let service = Service::new(exports, key, replay, Clients::default());
         let now = Instant::now();
-        let mine = rdma::Settings::new(4096, 32, 1 << 20, true).serving(versions);
-        let shared = Rc::new(Shared::new(service, server_pool, Clock::new(now), mine));
+        let shared = Rc::new(Shared::new(service, server_pool, Clock::new(now), server));
 
         let mut provider = network.provider();
         let limits = QueuePairLimits {
-            send_depth: 256,
-            receive_depth: 256,
-            ird: 0,
+            send_depth: 1024,
+            receive_depth: 4096,
+            ird: if classic { 16 } else { 0 },
             ord: 16,
-            exposures: 0,
-            receive_size: 4096,
+            exposures: if classic { 1024 } else { 0 },
+            receive_size: u32::try_from(server.receive_size()).expect("small"),
         };
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = provider.listen(anywhere, limits, false).expect("a port");
@@ -132,8 +141,13 @@ impl World {
 
     /// Lets everything happen that can happen at this time.
     pub fn settle(&mut self) {
+        self.settle_with(&mut |token, _| panic!("call {token} is nobody's"));
+    }
+
+    /// The same while calls are underway, whose ends are told.
+    pub fn settle_with(&mut self, told: &mut dyn FnMut(u64, Result<Reply<'_>, CallError>)) {
         for _ in 0..TURNS {
-            if self.turn(&mut |token, _| panic!("call {token} is nobody's")) == 0 {
+            if self.turn(told) == 0 {
                 return;
             }
         }
@@ -155,7 +169,8 @@ impl World {
         work + self.client.flush(self.now)
     }
 
-    /// Makes a call and takes what is needed out of its reply.
+    /// Makes a call, takes what is needed out of its reply, and lets everything happen that comes of
+    /// it.
     pub fn call<A: Encode, T>(
         &mut self,
         call: &Call<'_, A>,
@@ -169,6 +184,7 @@ impl World {
                 outcome = Some(result.map(|reply| read(&reply)));
             });
             if let Some(outcome) = outcome.take() {
+                self.settle();
                 return outcome;
             }
         }

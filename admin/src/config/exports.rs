@@ -1,0 +1,192 @@
+//! What is served to whom: exports, and the limits of their clients.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Bandwidth, ByteSize, Network, scalar};
+
+/// One exported tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Export {
+    /// The name clients mount.
+    pub path: String,
+    /// Where the files live.
+    pub store: Store,
+    /// Who may mount; loopback alone if not said.
+    #[serde(default = "loopback")]
+    pub clients: Vec<Network>,
+    /// The weakest flavor of calls that may use it.
+    #[serde(default)]
+    pub flavor: ExportFlavor,
+    /// Whether they may change anything.
+    #[serde(default)]
+    pub access: Access,
+    /// Which users become the anonymous one.
+    #[serde(default)]
+    pub squash: Squash,
+    /// The anonymous user.
+    #[serde(default = "nobody", deserialize_with = "scalar::whole")]
+    pub anon_uid: u32,
+    /// The anonymous group.
+    #[serde(default = "nobody", deserialize_with = "scalar::whole")]
+    pub anon_gid: u32,
+    /// The most the export's clients get together, enforced through credits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
+}
+
+/// Flavors of calls that may use an export.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExportFlavor {
+    /// AUTH_NONE will do; its callers are the anonymous user.
+    #[default]
+    None,
+    /// AUTH_SYS at least.
+    Sys,
+    /// A flavor that proves who is calling. This server checks none, so nobody gets in yet.
+    Gss,
+}
+
+/// Where an export's files live.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    rename_all = "lowercase",
+    tag = "kind",
+    try_from = "super::raw::StoreRaw"
+)]
+pub enum Store {
+    /// In memory, gone when the server ends.
+    Memory {
+        /// Bytes for data and names together.
+        size: ByteSize,
+    },
+    /// In a folder of a POSIX file system.
+    Posix {
+        /// The folder.
+        root: PathBuf,
+        /// Whether the page cache is passed by.
+        direct: DirectIo,
+    },
+}
+
+impl Store {
+    /// The kind's name in configuration and status.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Memory { .. } => "memory",
+            Self::Posix { .. } => "posix",
+        }
+    }
+}
+
+/// Whether a `posix` store passes the page cache by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DirectIo {
+    /// Where range and file system allow.
+    #[default]
+    Auto,
+    /// Always, by read-modify-write where unaligned.
+    #[serde(alias = "true")]
+    On,
+    /// Never.
+    #[serde(alias = "false")]
+    Off,
+}
+
+/// Whether an export may be changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Access {
+    /// Read and write.
+    #[default]
+    Rw,
+    /// Read only.
+    Ro,
+}
+
+impl Access {
+    /// The word for it in configuration and log.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rw => "rw",
+            Self::Ro => "ro",
+        }
+    }
+}
+
+/// Which users become the anonymous one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Squash {
+    /// Nobody.
+    #[default]
+    None,
+    /// User 0 and group 0.
+    Root,
+    /// Everybody.
+    All,
+}
+
+impl Squash {
+    /// The word for it in configuration and log.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Root => "root",
+            Self::All => "all",
+        }
+    }
+}
+
+/// The most that each client of some networks gets, over all its connections.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientLimits {
+    /// Whose limits they are.
+    pub clients: Vec<Network>,
+    /// NFS requests per second, NULL excepted.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "scalar::count"
+    )]
+    pub iops: Option<u64>,
+    /// Bytes of READ and WRITE per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<Bandwidth>,
+}
+
+/// The most an export's clients get together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// NFS requests per second, NULL excepted.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "scalar::count"
+    )]
+    pub iops: Option<u64>,
+    /// Bytes of READ and WRITE per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<Bandwidth>,
+}
+
+fn loopback() -> Vec<Network> {
+    [
+        (Ipv4Addr::new(127, 0, 0, 0).into(), 8),
+        (Ipv6Addr::LOCALHOST.into(), 128),
+    ]
+    .into_iter()
+    .filter_map(|(address, prefix)| Network::around(address, prefix).ok())
+    .collect()
+}
+
+fn nobody() -> u32 {
+    65534
+}
