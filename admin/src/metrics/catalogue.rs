@@ -85,8 +85,8 @@ families! {
 
     REPLIES_WITHHELD = Gauge "millrace_replies_withheld" ["core"]
         "Replies held back because exposures hold all of a connection's credits.";
-    REPLIES_WITHHELD_TOTAL = Counter "millrace_replies_withheld_total" ["core"]
-        "Replies that were held back because exposures held all of a connection's credits.";
+    REPLY_WITHHOLDS = Counter "millrace_reply_withholds_total" ["core"]
+        "Times a reply was held back because exposures held all of a connection's credits.";
     THROTTLED = Counter "millrace_throttled_seconds_total" ["core", "cause"]
         "Time that calls and replies had to wait, by cause, summed over calls.";
     CLIENTS = Gauge "millrace_clients" ["core"]

@@ -158,6 +158,12 @@ fn the_catalogue_keeps_its_rules() {
             family.labels.iter().collect::<HashSet<_>>().len()
         );
         assert!(!family.labels.contains(&"le"), "{name}");
+        // OpenMetrics calls a counter's family by its name without the end.
+        let plain = name.strip_suffix("_total");
+        assert!(
+            !catalogue::ALL.iter().any(|other| Some(other.name) == plain),
+            "{name} and {plain:?} are one name in OpenMetrics"
+        );
         for wrong in [
             "_ms",
             "_us",

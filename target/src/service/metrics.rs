@@ -79,10 +79,7 @@ fn flow(out: &mut Families, core: &str, parts: &ReactorParts) {
         (&catalogue::CREDITS_REQUESTED, flow.requested.get()),
         (&catalogue::CREDITS_IN_USE, flow.used.get()),
         (&catalogue::REPLIES_WITHHELD, flow.withheld.get()),
-        (
-            &catalogue::REPLIES_WITHHELD_TOTAL,
-            flow.withheld_total.get(),
-        ),
+        (&catalogue::REPLY_WITHHOLDS, flow.withheld_total.get()),
         (&catalogue::CLIENTS, flow.clients.get()),
     ] {
         out.number(family, &[core], number);
