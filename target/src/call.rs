@@ -84,6 +84,12 @@ pub trait Bulk {
     /// [`Call::bulk`]. The sinks together are never longer than that chunk. The transport holds
     /// clones of the slices until the fabric has let go of them, also if this future is dropped.
     async fn pull(&mut self, index: usize, sinks: &[Slice]) -> Result<(), Broken>;
+
+    /// Whether the call's connection has ended, for those who wait before they begin: nobody would
+    /// get the answer, and the client sends the call again.
+    fn is_broken(&self) -> bool {
+        false
+    }
 }
 
 /// For calls whose transport never takes data out of a message.
@@ -344,7 +350,7 @@ pub trait Serve: Clone + 'static {
     /// When its connection ends meanwhile, the transport lets the call run to its end all the
     /// same ([`Bulk::pull`] then fails at once): the client will repeat it on another connection,
     /// and a call that must not be executed twice has to be remembered
-    /// ([`crate::replay`]).
+    /// ([`crate::replay`]). One that has not begun yet need not ([`Bulk::is_broken`]).
     async fn serve<B: Bulk>(&self, call: Call<'_>, bulk: &mut B, reply: &mut Reply) -> Answer;
 
     /// The reactor has come to the end of a turn: a time to do once what calls would do each.

@@ -270,7 +270,10 @@ impl<S: Store> Service<S> {
             None
         };
         if let Some(flow) = self.limits() {
-            throttle::throttle(flow, &context, input.rest()).await;
+            let passed = throttle::throttle(flow, &context, input.rest(), bulk).await;
+            if passed.is_err() {
+                return Answer::Broken;
+            }
         }
         match self
             .procedure(&context, call, xid, input, bulk, reply)

@@ -5,6 +5,7 @@ mod support;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -230,6 +231,61 @@ fn a_change_holds_for_calls_that_wait_already() {
 }
 
 #[test]
+fn a_change_costs_nobody_who_waits_a_second_share_of_the_rate() {
+    let mut metered = Metered::new();
+    metered.limit(Some(1), None);
+    for xid in 0..30 {
+        metered.read(metered.client, xid, 4096);
+    }
+    metered.nfs.world.settle();
+    metered.answered(metered.client);
+    metered.limit(Some(10), None);
+    let second = metered.pass(SECOND).len();
+    assert!((10..=11).contains(&second), "{second} in a second");
+    metered.limit(None, None);
+    metered.nfs.world.settle();
+    metered.nfs.world.check_clean();
+}
+
+#[test]
+fn calls_leave_their_line_with_their_connection_and_take_nothing_of_the_rate() {
+    for (iops, bandwidth) in [(Some(1), None), (None, Some(4096)), (Some(1), Some(1))] {
+        for of_export in [false, true] {
+            let mut metered = Metered::new();
+            if of_export {
+                metered.limit_export(iops, bandwidth);
+            } else {
+                metered.limit(iops, bandwidth);
+            }
+            metered.pass(SECOND);
+            for xid in 0..10 {
+                metered.read(metered.client, xid, 4096);
+            }
+            metered.nfs.world.settle();
+            // What a second of rest is worth, and the one whose time it is.
+            let begun = metered.answered(metered.client).len();
+            assert!((1..=2).contains(&begun), "{begun}");
+            metered.nfs.world.abort(metered.client);
+            metered.nfs.world.settle();
+            assert_eq!(metered.nfs.world.calls(), 0, "nobody waits for them");
+            metered.nfs.world.check_accounts(LIMITED);
+            metered.client = metered.nfs.world.connect_with(Stated {
+                source: LIMITED,
+                ..Stated::default()
+            });
+            metered.sink = metered.nfs.world.sink(metered.client, 4096);
+            if bandwidth != Some(1) {
+                metered.read(metered.client, 20, 4096);
+                metered.nfs.world.settle();
+                let next = metered.pass(Duration::from_millis(1100));
+                assert_eq!(next, [20], "as if the others had never come");
+            }
+            metered.nfs.world.check_clean();
+        }
+    }
+}
+
+#[test]
 fn an_export_is_limited_for_all_its_clients_together() {
     let mut metered = Metered::new();
     metered.limit_export(Some(100), None);
@@ -429,4 +485,27 @@ fn callers_over_tcp_have_the_same_limits() {
     assert!(!serve(tenths(3)));
     assert!(serve(tenths(3)), "the time of this one has come meanwhile");
     assert!(!serve(tenths(5)));
+}
+
+#[test]
+fn clients_that_came_by_tcp_only_are_forgotten_in_time() {
+    let bench = Bench::new();
+    let clock = Clock::new(Instant::now());
+    let clients = Clients::new(1);
+    let flow = Flow::new(&clients, 0, &bench.pool, Class::Control, &clock);
+    let pass = |last: u8| {
+        let address = IpAddr::from([10, 1, 0, last]);
+        let passed = pin!(flow.pass(address, None, 0, || false));
+        assert!(
+            passed
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_ready()
+        );
+        Arc::downgrade(flow.tenant(address).client())
+    };
+    let first = pass(1);
+    assert!(first.upgrade().is_some());
+    clock.turn(clock.now() + 61 * SECOND);
+    pass(2);
+    assert!(first.upgrade().is_none(), "no client comes by RDMA");
 }

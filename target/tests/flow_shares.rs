@@ -319,3 +319,47 @@ fn a_connection_whose_reads_go_on_is_not_closed_however_long_that_takes() {
     world.network.set_latency(Duration::ZERO);
     world.check_clean();
 }
+
+#[test]
+fn calls_of_many_clients_that_wait_leave_tasks_to_who_comes_next() {
+    let options = Options {
+        pool: 64 << 20,
+        ..Options::default()
+    };
+    let (mut world, script) = world(options);
+    let hold = Plan {
+        hold: true,
+        ..Plan::default()
+    };
+    // Each takes its share before the next one comes.
+    for host in 1..=3 {
+        script.plan(Plan::default());
+        let slow: Vec<usize> = (0..17).map(|_| world.connect_with(at(host, 33))).collect();
+        for &client in &slow {
+            credits(&mut world, client, 32);
+        }
+        script.plan(hold);
+        for &client in &slow {
+            let granted = world.connections()[client].credits().1;
+            for xid in 0..granted {
+                world.post(client, &wishing(xid, 32));
+            }
+            world.settle();
+        }
+    }
+    let used = world.shared.flow.counters().used.get();
+    assert!(world.calls() > 850 && used > 1024, "{used} calls");
+    script.plan(Plan::default());
+    for host in [101, 102] {
+        let other = world.connect_with(at(host, 40));
+        for _ in 0..50 {
+            credits(&mut world, other, 32);
+        }
+    }
+    script.release(script.held());
+    while script.held() > 0 || !world.is_idle() {
+        script.release(script.held());
+        world.settle();
+    }
+    world.check_clean();
+}

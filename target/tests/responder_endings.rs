@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use millrace::call::{Answer, Shortage};
@@ -139,6 +140,49 @@ fn a_panic_in_a_program_ends_its_connection_only() {
     world.settle();
     assert_eq!(parse(&world.received(other)[0]).xid, 1);
     world.check_clean();
+    world.check_accounts(Ipv4Addr::LOCALHOST);
+}
+
+#[test]
+fn calls_that_wait_for_a_task_go_with_their_connection() {
+    let options = Options {
+        pool: 64 << 20,
+        ..Options::default()
+    };
+    let (mut world, script) = scripted(Plan::default(), options);
+    let few = Stated {
+        receives: 40,
+        ..Stated::default()
+    };
+    let clients: Vec<usize> = (0..40).map(|_| world.connect_with(few)).collect();
+    let mut all = 0;
+    for &client in &clients {
+        let granted = word(&world.exchange(client, &wishing(1, 32)), 2);
+        all += granted as usize;
+    }
+    script.seen();
+    script.plan(held());
+    for &client in &clients {
+        let granted = world.connections()[client].credits().1;
+        for xid in 0..granted {
+            world.post(client, &wishing(xid, 32));
+        }
+    }
+    world.settle();
+    let begun = script.held();
+    assert!(begun < all, "some wait");
+    let used = |world: &World<Script>| world.shared.flow.counters().used.get() as usize;
+    assert_eq!(used(&world), all);
+    for &client in &clients {
+        world.abort(client);
+    }
+    world.settle();
+    assert_eq!(used(&world), begun, "only those that have begun are left");
+    script.release(begun);
+    world.settle();
+    assert_eq!(script.seen().len(), begun);
+    world.check_clean();
+    world.check_accounts(Ipv4Addr::LOCALHOST);
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod support;
 
 use std::future::Future;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -12,8 +12,11 @@ use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use millrace::flow::rate::Rates;
+use millrace::flow::{ClientLimit, Clients, Flow};
 use millrace::tcp::{TcpConfig, TcpServer};
-use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
+use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry};
+use millrace_reactor::Clock;
 use nfs3_client::Nfs3ConnectionBuilder;
 use nfs3_types::nfs3 as n;
 use nfs3_types::rpc::{auth_unix, opaque_auth};
@@ -33,6 +36,16 @@ impl Server {
 
     /// `clock` makes time, for deadlines.
     fn start_with(config: TcpConfig, clock: impl Fn(Instant) -> Instant + Send + 'static) -> Self {
+        Self::start_limited(config, clock, &[])
+    }
+
+    fn start_limited(
+        config: TcpConfig,
+        clock: impl Fn(Instant) -> Instant + Send + 'static,
+        limits: &[ClientLimit],
+    ) -> Self {
+        let clients = Clients::new(1);
+        clients.set_limits(limits, [], Instant::now());
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = mpsc::channel();
         let stopped = stop.clone();
@@ -40,13 +53,17 @@ impl Server {
             let registry = Registry::new(HugepagePolicy::Off);
             let pool = Pool::new(&registry, PoolConfig { bytes: 16 << 20 }).unwrap();
             let store = support::memory_store(&registry);
-            let service = support::service([(support::rules("/export"), store)]);
+            let time = Clock::new(Instant::now());
+            let flow = Flow::new(&clients, 0, &pool, Class::Control, &time);
+            let service = support::service([(support::rules("/export"), store)]).with_flow(&flow);
             let mut server = TcpServer::new(config, &pool, service, None).unwrap();
             sender
                 .send(server.listen("127.0.0.1:0".parse().unwrap()).unwrap())
                 .unwrap();
             while !stopped.load(Ordering::Relaxed) {
-                if server.poll(clock(Instant::now())) == 0 {
+                let now = clock(Instant::now());
+                time.turn(now);
+                if server.poll(now) == 0 {
                     std::thread::yield_now();
                 }
             }
@@ -60,7 +77,15 @@ impl Server {
     }
 
     fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).unwrap();
+        self.connect_from(Ipv4Addr::LOCALHOST)
+    }
+
+    fn connect_from(&self, source: Ipv4Addr) -> TcpStream {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &SocketAddr::from((source, 0))).unwrap();
+        connect(&socket, &self.address).unwrap();
+        let stream = TcpStream::from(socket);
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
             .unwrap();
@@ -344,6 +369,41 @@ fn calls_are_pipelined_beyond_what_is_served_at_once() {
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(read_reply(&mut stream)[..4], [0, 0, 0, 5]);
     assert!(is_closed(&mut stream));
+}
+
+#[test]
+fn calls_that_wait_for_a_limit_hold_up_no_other_client() {
+    let rates = Rates {
+        iops: Some(1),
+        bandwidth: Some(1),
+    };
+    let limits = ["127.0.0.2", "127.0.0.3", "127.0.0.4"].map(|network| ClientLimit {
+        networks: vec![network.parse().unwrap()],
+        rates,
+    });
+    let server = Server::start_limited(TcpConfig::default(), |now| now, &limits);
+    let file = n::nfs_fh3 {
+        data: Opaque::owned(vec![0; 32]),
+    };
+    let mut slow = Vec::new();
+    for last in [2, 3, 4] {
+        let mut stream = server.connect_from(Ipv4Addr::new(127, 0, 0, last));
+        stream.write_all(&read_call(&file)).unwrap();
+        // The only one whose time comes in this test.
+        read_reply(&mut stream);
+        for _ in 0..4 {
+            let mut stream = server.connect_from(Ipv4Addr::new(127, 0, 0, last));
+            for _ in 0..32 {
+                stream.write_all(&read_call(&file)).unwrap();
+            }
+            slow.push(stream);
+        }
+    }
+    let mut other = server.connect();
+    for xid in 0..100 {
+        other.write_all(&null_call(xid, &[40])).unwrap();
+        assert_eq!(read_reply(&mut other)[..4], xid.to_be_bytes());
+    }
 }
 
 #[test]

@@ -44,6 +44,16 @@ impl Network {
         })
     }
 
+    /// The same as IPv4 if it is one in IPv6 clothes, as its clients are known by that.
+    fn canonical(self) -> Self {
+        match (self.address.to_canonical(), self.prefix.checked_sub(96)) {
+            (address @ IpAddr::V4(_), Some(prefix)) if self.address.is_ipv6() => {
+                Self { address, prefix }
+            }
+            _ => self,
+        }
+    }
+
     /// Whether `address` is in the network; an IPv4 address in IPv6 clothes (`::ffff:10.0.0.1`)
     /// counts as the IPv4 address it is.
     pub fn contains(&self, address: IpAddr) -> bool {
@@ -86,7 +96,7 @@ impl FromStr for Network {
         if network.address != address {
             return Err(ParseNetworkError::HostBits(network));
         }
-        Ok(network)
+        Ok(network.canonical())
     }
 }
 

@@ -5,6 +5,7 @@ use millrace_wire::nfs3::Procedure;
 use millrace_wire::xdr::Decoder;
 
 use super::Service;
+use crate::call::{Broken, Bulk};
 use crate::exports::ExportId;
 use crate::flow::Flow;
 use crate::nfs3::{Context, TRANSFER_MAX};
@@ -18,9 +19,17 @@ impl<S: Store> Service<S> {
 
 /// Waits until the limits of the client and of the export let a call begin. READ and WRITE count
 /// with the bytes that they ask for.
-pub(super) async fn throttle<S: Store>(flow: &Flow, context: &Context<'_, S>, arguments: &[u8]) {
+///
+/// # Errors
+/// The transport broke meanwhile: the call is not to be executed.
+pub(super) async fn throttle<S: Store>(
+    flow: &Flow,
+    context: &Context<'_, S>,
+    arguments: &[u8],
+    bulk: &impl Bulk,
+) -> Result<(), Broken> {
     if context.procedure == Procedure::Null {
-        return;
+        return Ok(());
     }
     let (handle, bytes) = asked(context.procedure, arguments).unwrap_or_default();
     let export = if flow.has_limited_exports() {
@@ -28,7 +37,9 @@ pub(super) async fn throttle<S: Store>(flow: &Flow, context: &Context<'_, S>, ar
     } else {
         None
     };
-    flow.pass(context.peer.address, export, bytes).await;
+    let is_over = || bulk.is_broken();
+    flow.pass(context.peer.address, export, bytes, is_over)
+        .await
 }
 
 /// The handle that arguments begin with, and the bytes of data that they ask for (RFC 1813

@@ -2,7 +2,8 @@
 //!
 //! A call reserves its time when it is at the head of its line, so a rate that is changed meanwhile
 //! holds for all who wait. Calls without data have a line of their own: they wait for the rate of
-//! calls, but never behind bulk data.
+//! calls, but never behind bulk data. Calls whose connection has ended leave their line without a
+//! share of the rate: their client sends them again, and would wait behind them.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -15,6 +16,7 @@ use millrace_reactor::Clock;
 
 use super::queue::Queue;
 use super::rate::Limit;
+use crate::call::Broken;
 
 /// Calls that wait for so long a time at the limit's rate are enough to use it: while they wait,
 /// others can come.
@@ -69,48 +71,60 @@ impl Gate {
         u32::try_from(calls).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Lets those who wait see that the limit has changed.
+    /// Lets those who wait see that the limit has changed, or that their calls are over.
     pub fn changed(&self) {
         self.bulk.wake();
         self.control.wake();
     }
 
-    /// Waits for the time of a call that moves `bytes`; counted in `waiting` if it has to.
-    pub async fn pass(&self, clock: &Clock, origin: Origin, bytes: u64, waiting: &Cell<u32>) {
+    /// Waits for the time of a call that moves `bytes`; counted in `waiting` if it has to. Whether
+    /// it `is_over` is asked after [`Gate::changed`], and before it takes time of others.
+    ///
+    /// # Errors
+    /// It is over: nobody waits for the call any more. It has used nothing of the limit.
+    pub async fn pass(
+        &self,
+        clock: &Clock,
+        origin: Origin,
+        bytes: u64,
+        waiting: &Cell<u32>,
+        is_over: impl Fn() -> bool,
+    ) -> Result<(), Broken> {
         let line = if bytes > 0 { &self.bulk } else { &self.control };
-        let mut reserved = None;
+        let now = || origin.nanoseconds(clock.now());
+        let book = || self.limit.book(bytes, now());
+        let mut booked = None;
         if line.is_empty() {
-            let now = origin.nanoseconds(clock.now());
-            let begins = self.limit.reserve(bytes, now);
-            if begins <= now {
-                return;
+            let booking = book();
+            if booking.begins() <= now() {
+                booking.begin();
+                return Ok(());
             }
-            reserved = Some((begins, self.limit.version()));
+            booked = Some(booking);
         }
         let _counted = Counted::new(waiting);
         let place = line.join();
         loop {
-            let version = self.limit.version();
-            let begins = match reserved.take() {
-                Some((begins, at)) if at == version => begins,
-                _ => {
-                    place.until(|_| Poll::Ready(())).await;
-                    self.limit.reserve(bytes, origin.nanoseconds(clock.now()))
-                }
-            };
-            let deadline = origin.instant(begins);
-            if deadline <= clock.now() {
-                return;
+            place.until(|_| Poll::Ready(())).await;
+            if is_over() {
+                return Err(Broken);
             }
-            let mut sleep = pin!(clock.sleep_until(deadline));
-            let over = place.until(|context| {
-                if self.limit.version() != version {
-                    return Poll::Ready(false);
-                }
-                Pin::as_mut(&mut sleep).poll(context).map(|()| true)
-            });
-            if over.await {
-                return;
+            let booking = booked.take().unwrap_or_else(book);
+            let mut comes = booking.begins() <= now();
+            if !comes {
+                let begins = origin.instant(booking.begins());
+                let mut sleep = pin!(clock.sleep_until(begins));
+                let slept = place.until(|context| {
+                    if !booking.holds() || is_over() {
+                        return Poll::Ready(false);
+                    }
+                    Pin::as_mut(&mut sleep).poll(context).map(|()| true)
+                });
+                comes = slept.await;
+            }
+            if comes {
+                booking.begin();
+                return Ok(());
             }
         }
     }

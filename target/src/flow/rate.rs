@@ -4,7 +4,10 @@
 //! begin. Calls reserve their time in the order in which they come, on whatever core; a call that
 //! comes after a pause finds [`BURST`] worth of the rate unused and begins at once.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 /// What a pause leaves for later, in nanoseconds of the rate: short enough that no interval that
 /// people look at sees more than the rate, and much longer than a turn of a reactor, so that waking
@@ -60,6 +63,14 @@ impl Rate {
         let next = self.next.fetch_update(Relaxed, Relaxed, reserve);
         next.unwrap_or_default().max(now)
     }
+
+    /// Gives back what was reserved for `amount` and is not used.
+    fn give_back(&self, amount: u64) {
+        let cost = self.cost(amount);
+        let less = |next: u64| Some(next.saturating_sub(cost));
+        // The closure gives a value always.
+        let _ = self.next.fetch_update(Relaxed, Relaxed, less);
+    }
 }
 
 /// A limit in calls and in bytes.
@@ -96,7 +107,8 @@ impl Limit {
         if before != after {
             self.operations.set(after.0, now);
             self.bytes.set(after.1, now);
-            self.version.fetch_add(1, Relaxed);
+            // Whoever sees this version sees the rates that came with it.
+            self.version.fetch_add(1, Release);
         }
     }
 
@@ -109,7 +121,7 @@ impl Limit {
     /// Changes with the rates.
     #[must_use]
     pub fn version(&self) -> u32 {
-        self.version.load(Relaxed)
+        self.version.load(Acquire)
     }
 
     /// Reserves a call that moves `bytes`, and tells when it may begin, in nanoseconds.
@@ -119,10 +131,63 @@ impl Limit {
         operation.max(self.bytes.reserve(bytes, now))
     }
 
+    /// Reserves a call that moves `bytes`, for a caller who may have to wait and may not want the
+    /// call any more then.
+    pub fn book(&self, bytes: u64, now: u64) -> Booking<'_> {
+        // Before the rates are looked at: a change between the two is seen as one.
+        let version = self.version();
+        Booking {
+            limit: self,
+            bytes,
+            version,
+            begins: self.reserve(bytes, now),
+            used: false,
+        }
+    }
+
     /// How long such a call takes at the rates, in nanoseconds.
     #[must_use]
     pub fn cost(&self, bytes: u64) -> u64 {
         self.operations.cost(1).max(self.bytes.cost(bytes))
+    }
+}
+
+/// The time of a call. Dropped without [`Booking::begin`], it goes to those who come later.
+#[derive(Debug)]
+#[must_use = "what is not begun is given back"]
+pub struct Booking<'a> {
+    limit: &'a Limit,
+    bytes: u64,
+    version: u32,
+    begins: u64,
+    used: bool,
+}
+
+impl Booking<'_> {
+    /// When the call may begin, in nanoseconds.
+    #[must_use]
+    pub fn begins(&self) -> u64 {
+        self.begins
+    }
+
+    /// Whether the rates are those that it was made at: else it counts no more.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.limit.version() == self.version
+    }
+
+    /// The call begins.
+    pub fn begin(mut self) {
+        self.used = true;
+    }
+}
+
+impl Drop for Booking<'_> {
+    fn drop(&mut self) {
+        if !self.used && self.holds() {
+            self.limit.operations.give_back(1);
+            self.limit.bytes.give_back(self.bytes);
+        }
     }
 }
 

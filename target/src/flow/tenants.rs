@@ -13,6 +13,7 @@ use millrace_reactor::Clock;
 use super::gate::Gate;
 use super::policy::{self, Claim, FIRST_RECEIVES, Pressure};
 use super::{Cause, Clients, FlowCounters, Held, Tenant};
+use crate::call::Broken;
 use crate::exports::ExportId;
 
 /// Receives may take half of the buffers of their class; replies and newcomers have the other.
@@ -26,6 +27,14 @@ const RECOUNT_AFTER: Duration = Duration::from_millis(100);
 
 /// Calls of one reactor that are served side by side; more wait in order of arrival.
 pub(crate) const TASKS: usize = 1024;
+
+/// Tasks that are kept for clients of whose calls only a few are served. Calls may wait long for a
+/// limit, and those of several clients would have all tasks otherwise: shares grow smaller as
+/// clients come, but not what the first ones have by then.
+const TASKS_KEPT: usize = TASKS / 8;
+
+/// How many those are.
+const FEW: u32 = 2;
 
 /// A client without connections is remembered for this long, so that coming back is no way around
 /// its limit.
@@ -139,9 +148,13 @@ impl Flow {
         Some(tenant)
     }
 
-    /// Lets a connection of a client go.
+    /// Lets a connection of a client go, and its calls that wait at a gate.
     pub fn leave(&self, tenant: &Tenant) {
         self.set_connections(tenant, tenant.connections.get() - 1);
+        tenant.gate.changed();
+        for gate in self.inner.exports.borrow().values() {
+            gate.changed();
+        }
     }
 
     fn set_connections(&self, tenant: &Tenant, count: u32) {
@@ -210,23 +223,43 @@ impl Flow {
     }
 
     /// Waits until the limits of a client and of an export let a call begin that moves `bytes`.
-    pub async fn pass(&self, address: IpAddr, export: Option<ExportId>, bytes: u64) {
+    ///
+    /// # Errors
+    /// The call `is_over` before its time has come.
+    pub async fn pass(
+        &self,
+        address: IpAddr,
+        export: Option<ExportId>,
+        bytes: u64,
+        is_over: impl Fn() -> bool,
+    ) -> Result<(), Broken> {
         let tenant = self.tenant(address);
         tenant.used.set(self.inner.clock.now());
+        // Where clients come by TCP only, nobody else looks for those that have gone.
+        self.recount();
         if !tenant.gate.is_open() {
-            self.through(&tenant, &tenant.gate, bytes, Cause::ClientLimit)
-                .await;
+            let cause = Cause::ClientLimit;
+            self.through(&tenant, &tenant.gate, bytes, cause, &is_over)
+                .await?;
         }
         if let Some(export) = export {
             let gate = self.export(export);
             if !gate.is_open() {
-                self.through(&tenant, &gate, bytes, Cause::ExportLimit)
-                    .await;
+                let cause = Cause::ExportLimit;
+                self.through(&tenant, &gate, bytes, cause, &is_over).await?;
             }
         }
+        Ok(())
     }
 
-    async fn through(&self, tenant: &Tenant, gate: &Gate, bytes: u64, cause: Cause) {
+    async fn through(
+        &self,
+        tenant: &Tenant,
+        gate: &Gate,
+        bytes: u64,
+        cause: Cause,
+        is_over: impl Fn() -> bool,
+    ) -> Result<(), Broken> {
         let inner = &*self.inner;
         let sharers = match cause {
             // Each of its connections is told of the same calls that wait.
@@ -237,9 +270,12 @@ impl Flow {
         tenant.window_cause.set(cause);
         let since = inner.clock.now();
         let (clock, origin) = (&inner.clock, inner.clients.origin());
-        gate.pass(clock, origin, bytes, &tenant.waiting).await;
+        let passed = gate
+            .pass(clock, origin, bytes, &tenant.waiting, is_over)
+            .await;
         let waited = inner.clock.now().saturating_duration_since(since);
         inner.counters.add_throttled(cause, waited);
+        passed
     }
 
     fn export(&self, export: ExportId) -> Rc<Gate> {
@@ -273,10 +309,15 @@ impl Flow {
         Held::new(tenant)
     }
 
-    /// Whether one more call of this client may be served beside those that are.
+    /// Whether one more call of this client may be served beside `served` calls of all clients.
     #[must_use]
-    pub fn may_serve(&self, tenant: &Tenant) -> bool {
-        tenant.serving.get() < self.inner.tasks.get()
+    pub fn may_serve(&self, tenant: &Tenant, served: usize) -> bool {
+        let most = if served < TASKS - TASKS_KEPT {
+            self.inner.tasks.get()
+        } else {
+            FEW.min(self.inner.tasks.get())
+        };
+        tenant.serving.get() < most
     }
 
     /// Counts again who is active, if that may have changed.

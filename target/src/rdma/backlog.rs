@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::Arrived;
+use super::{Arrived, Connection};
 use crate::flow::Tenant;
 
 /// Calls that wait for a task.
@@ -66,6 +66,20 @@ impl Backlog {
             .map_or_else(VecDeque::new, |(_, line)| line);
         line.push_front(call);
         self.lines.push_front((tenant, line));
+    }
+
+    /// Takes out the calls of a connection that has ended: their client sends them again.
+    pub fn leave(&mut self, connection: &Rc<Connection>, mut left: impl FnMut(Arrived)) {
+        for (_, line) in &mut self.lines {
+            for _ in 0..line.len() {
+                match line.pop_front() {
+                    Some(call) if Rc::ptr_eq(&call.connection, connection) => left(call),
+                    Some(call) => line.push_back(call),
+                    None => {}
+                }
+            }
+        }
+        self.lines.retain(|(_, line)| !line.is_empty());
     }
 
     /// Forgets all calls.

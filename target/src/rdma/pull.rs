@@ -102,4 +102,8 @@ impl<S> Bulk for Puller<'_, S> {
             _ => Err(Broken),
         }
     }
+
+    fn is_broken(&self) -> bool {
+        self.connection.is_broken()
+    }
 }

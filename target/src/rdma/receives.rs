@@ -73,7 +73,41 @@ impl Account {
     }
 }
 
+/// A call whose receive is given back behind it. If its task does not come to that, as foreign code
+/// panics, the receive is taken off the account.
+#[must_use]
+pub(super) struct InService<'a, S> {
+    shared: &'a Shared<S>,
+    connection: &'a Connection,
+    is_over: bool,
+}
+
+impl<S> InService<'_, S> {
+    /// From here on whoever has the receive gives it back.
+    pub fn over(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl<S> Drop for InService<'_, S> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.connection.end_service(self.shared);
+            self.connection.account.tenant.note_held(1, 0);
+        }
+    }
+}
+
 impl Connection {
+    /// Guards a call while code runs that is not of the transport.
+    pub(super) fn in_service<'a, S>(&'a self, shared: &'a Shared<S>) -> InService<'a, S> {
+        InService {
+            shared,
+            connection: self,
+            is_over: false,
+        }
+    }
+
     /// Credits: wished for, granted, and calls in service.
     #[must_use]
     pub fn credits(&self) -> (u32, u32, u32) {
@@ -139,11 +173,16 @@ impl Connection {
     /// are there without it.
     fn give_back<S>(&self, shared: &Shared<S>, receive: Buffer, keep: impl FnOnce(u32) -> bool) {
         let account = &self.account;
-        account.in_service.set(account.in_service.get() - 1);
-        shared.flow.ended(&account.tenant);
+        self.end_service(shared);
         if self.is_broken() || !keep(account.covered()) || !self.post_receive(receive) {
             account.tenant.note_held(1, 0);
         }
+    }
+
+    fn end_service<S>(&self, shared: &Shared<S>) {
+        let account = &self.account;
+        account.in_service.set(account.in_service.get() - 1);
+        shared.flow.ended(&account.tenant);
     }
 
     fn note_wish<S>(&self, shared: &Shared<S>, wish: u32) {

@@ -48,11 +48,15 @@ async fn request<S: Serve>(shared: &Shared<S>, message: Arrived) {
         Body::Message { .. } | Body::NoMessage { .. } if header.direction() != reply => {
             count(shared, connection, |counters| counters.calls.add(1));
             connection.spoke(shared, header.version);
+            let service = connection.in_service(shared);
             let served = serve(shared, connection, &header, arrived).await;
+            service.over();
             finish(shared, connection, receive, words, served).await;
         }
         Body::Optional(optional) => {
+            let service = connection.in_service(shared);
             let taken = option(shared, connection, words, &optional);
+            service.over();
             let is_reply = optional.direction == MessageType::Reply;
             match taken {
                 // Errors and answers go to requesters only (version two draft section 5.2.2).

@@ -14,7 +14,7 @@ use millrace_reactor::task::{Ended, TaskSet};
 
 use super::backlog::Backlog;
 use super::{Arrived, Connection, Desk, Fabric, Request, Shared, answer, exposures};
-use crate::flow::{Cause, TASKS};
+use crate::flow::{Cause, TASKS, Tenant};
 
 /// Events taken from a provider in one go.
 const EVENTS: usize = 256;
@@ -253,6 +253,10 @@ where
             Event::Disconnected { queue_pair, reason } => {
                 if let Some(connection) = self.fabrics[fabric].remove(queue_pair) {
                     connection.disconnected(&self.shared);
+                    let shared = &self.shared;
+                    self.backlog.leave(&connection, |call| {
+                        connection.settle_unanswered(shared, call.receive);
+                    });
                     tracing::info!(
                         client = %connection.peer().address,
                         port = connection.peer().port,
@@ -278,7 +282,7 @@ where
     /// the client's calls have one.
     fn start(&mut self, call: Arrived) {
         let tenant = call.connection.tenant();
-        let may = self.shared.flow.may_serve(tenant)
+        let may = self.shared.flow.may_serve(tenant, self.calls())
             && (self.backlog.is_empty() || !self.backlog.holds(tenant));
         if !may {
             self.backlog.push(call);
@@ -345,7 +349,12 @@ where
 
     fn take_from_backlog(&mut self) {
         let shared = Rc::clone(&self.shared);
-        while let Some(call) = self.backlog.pop(|tenant| shared.flow.may_serve(tenant)) {
+        loop {
+            let served = self.calls();
+            let may = |tenant: &Tenant| shared.flow.may_serve(tenant, served);
+            let Some(call) = self.backlog.pop(may) else {
+                break;
+            };
             let waited = shared.clock.now().saturating_duration_since(call.arrived);
             if let Some(call) = self.give(call) {
                 self.backlog.put_back(call);

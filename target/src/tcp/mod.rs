@@ -31,9 +31,11 @@ pub struct TcpConfig {
     pub connections: usize,
     /// Most calls of one connection that wait, are served, or have unsent replies.
     pub calls_per_connection: usize,
-    /// Most calls served at once, over all connections.
+    /// Most calls served at once, over all connections, but for one of each client. Clients with
+    /// calls have equal shares, and one share is left for who comes next.
     pub calls: usize,
-    /// Most bytes of the records that wait or are being served, over all connections.
+    /// Most bytes of the records that wait or are being served, over all connections, in shares
+    /// alike and but for one record of each client.
     pub bytes: usize,
     /// A connection without calls is closed after this time.
     pub idle_deadline: Duration,

@@ -131,8 +131,8 @@ impl<S: Serve> TcpServer<S> {
             slots: Vec::new(),
             free: Vec::new(),
             accepted: Vec::new(),
-            queue: Rc::default(),
-            tasks: TaskSet::new(config.calls, alarm),
+            queue: Rc::new(Queue::new(&config)),
+            tasks: TaskSet::new(config.calls + config.connections, alarm),
             ended: Vec::new(),
             workers: Vec::new(),
             served: Vec::new(),
@@ -302,7 +302,7 @@ impl<S: Serve> TcpServer<S> {
 
     /// Serves what was read and queues the replies.
     fn serve(&mut self, now: Instant) -> usize {
-        let room = self.config.calls - self.workers.len();
+        let room = self.tasks.capacity() - self.workers.len();
         for _ in 0..self.queue.shortage().min(room) {
             let worker = self.queue.add_worker();
             let (queue, pool) = (self.queue.clone(), self.pool.clone());
@@ -394,8 +394,9 @@ impl<S: Serve> TcpServer<S> {
             counters.replies.add(1);
             queue.keep_slices(reply.into_slices());
         })?;
+        let address = connection.peer.address;
         let allowed =
-            |in_flight| in_flight < config.calls_per_connection && queue.held() < config.bytes;
+            |in_flight| in_flight < config.calls_per_connection && queue.has_room(address);
         // Sending makes room as well as serving does.
         if slot.held && allowed(connection.in_flight) {
             slot.held = false;

@@ -1,8 +1,13 @@
 //! Serving of calls that came as records: a few long-lived tasks take them from one queue.
+//!
+//! Calls may wait long for a limit of their client or their export. So each client has a line of
+//! its own and a share of the tasks and of the memory for records, and the lines take turns; a
+//! client of whose calls none is served can always have one served.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Instant;
@@ -12,7 +17,7 @@ use millrace_wire::xdr::Padding;
 
 use super::gather::HEADROOM;
 use super::server::ConnectionId;
-use super::{MESSAGE_MAX, RECORD_MAX};
+use super::{MESSAGE_MAX, RECORD_MAX, TcpConfig};
 use crate::call::{Answer, Call, Limits, NoBulk, Peer, Reply, ReplyParts, Serve};
 
 /// Lists of memory kept for the next calls.
@@ -33,21 +38,58 @@ pub(super) struct Served {
     pub parts: ReplyParts,
 }
 
+/// A client with calls.
+struct Client {
+    address: IpAddr,
+    /// Calls that have a worker.
+    serving: usize,
+    /// Bytes of its records that wait or are being served.
+    held: usize,
+    waiting: VecDeque<Request>,
+}
+
+/// A call that has a worker.
+#[derive(Clone, Copy)]
+struct Serving {
+    connection: ConnectionId,
+    address: IpAddr,
+    length: usize,
+}
+
 /// What the server and its workers share.
-#[derive(Default)]
 pub(super) struct Queue {
-    requests: RefCell<VecDeque<Request>>,
+    /// Most calls served at once, but for one of each client.
+    calls: usize,
+    /// Most bytes of records, but for one record of each client.
+    bytes: usize,
+    /// Whose turn it is comes first.
+    clients: RefCell<VecDeque<Client>>,
     served: RefCell<Vec<Served>>,
     idle: RefCell<Vec<(usize, Waker)>>,
     /// Bytes of the records that wait or are being served.
     held: Cell<usize>,
-    /// Which connection each worker serves.
-    serving: RefCell<Vec<Option<(ConnectionId, usize)>>>,
+    /// What each worker serves.
+    serving: RefCell<Vec<Option<Serving>>>,
     spare_records: RefCell<Vec<Vec<u8>>>,
     spare_slices: RefCell<Vec<Vec<Slice>>>,
 }
 
 impl Queue {
+    /// Without calls.
+    pub fn new(config: &TcpConfig) -> Self {
+        Self {
+            calls: config.calls,
+            bytes: config.bytes,
+            clients: RefCell::default(),
+            served: RefCell::default(),
+            idle: RefCell::default(),
+            held: Cell::new(0),
+            serving: RefCell::default(),
+            spare_records: RefCell::default(),
+            spare_slices: RefCell::default(),
+        }
+    }
+
     /// A number for a new worker.
     pub fn add_worker(&self) -> usize {
         let mut serving = self.serving.borrow_mut();
@@ -55,33 +97,99 @@ impl Queue {
         serving.len() - 1
     }
 
+    /// A client's part of `all`. As much is left for one who comes next.
+    fn share(clients: &VecDeque<Client>, all: usize) -> usize {
+        (all / (clients.len() + 1)).max(1)
+    }
+
+    /// Calls that may be served beside those that are.
+    fn wanted(&self) -> usize {
+        let clients = self.clients.borrow();
+        let share = Self::share(&clients, self.calls);
+        let waits = |one: &&Client| one.serving == 0 && !one.waiting.is_empty();
+        let first = clients.iter().filter(waits).count();
+        let more = |one: &Client| one.waiting.len().min(share.saturating_sub(one.serving));
+        let more: usize = clients.iter().map(more).sum();
+        first.max(more.min(self.calls.saturating_sub(serving(&clients))))
+    }
+
     /// How many calls would find no worker idle.
     pub fn shortage(&self) -> usize {
-        self.requests
-            .borrow()
-            .len()
-            .saturating_sub(self.idle.borrow().len())
+        self.wanted().saturating_sub(self.idle.borrow().len())
+    }
+
+    /// Whether a client may hold one more record.
+    pub fn has_room(&self, address: IpAddr) -> bool {
+        let clients = self.clients.borrow();
+        let held = |one: &Client| (one.address == address).then_some(one.held);
+        match clients.iter().find_map(held) {
+            None | Some(0) => true,
+            Some(held) => self.held.get() < self.bytes && held < Self::share(&clients, self.bytes),
+        }
     }
 
     /// Queues a call.
     pub fn push(&self, request: Request) {
-        self.held.set(self.held.get() + request.record.len());
-        self.requests.borrow_mut().push_back(request);
+        let (address, length) = (request.peer.address, request.record.len());
+        self.held.set(self.held.get() + length);
+        let mut clients = self.clients.borrow_mut();
+        let at = clients.iter().position(|one| one.address == address);
+        let at = at.unwrap_or_else(|| {
+            clients.push_back(Client {
+                address,
+                serving: 0,
+                held: 0,
+                waiting: VecDeque::new(),
+            });
+            clients.len() - 1
+        });
+        let client = &mut clients[at];
+        client.held += length;
+        client.waiting.push_back(request);
     }
 
-    /// Wakes as many idle workers as there are calls.
+    /// The next call of the next client that may have one more served; that client then comes after
+    /// all others.
+    fn pop(&self) -> Option<Request> {
+        let mut clients = self.clients.borrow_mut();
+        let share = Self::share(&clients, self.calls);
+        let room = serving(&clients) < self.calls;
+        let may = |one: &Client| {
+            !one.waiting.is_empty() && (one.serving == 0 || (room && one.serving < share))
+        };
+        let at = clients.iter().position(may)?;
+        let mut client = clients.remove(at)?;
+        let request = client.waiting.pop_front();
+        client.serving += usize::from(request.is_some());
+        clients.push_back(client);
+        request
+    }
+
+    /// Ends a worker's call. Returns whose it was.
+    fn end(&self, worker: usize) -> Option<ConnectionId> {
+        let ended = self.serving.borrow_mut().get_mut(worker)?.take()?;
+        self.held.set(self.held.get() - ended.length);
+        let mut clients = self.clients.borrow_mut();
+        let at = clients.iter().position(|one| one.address == ended.address);
+        if let Some(at) = at {
+            let client = &mut clients[at];
+            client.serving -= 1;
+            client.held -= ended.length;
+            if client.serving == 0 && client.waiting.is_empty() {
+                clients.remove(at);
+            }
+        }
+        Some(ended.connection)
+    }
+
+    /// Wakes as many idle workers as there are calls for them.
     pub fn wake(&self) {
-        let wanted = self.requests.borrow().len();
+        let wanted = self.wanted();
         let mut idle = self.idle.borrow_mut();
         let keep = idle.len().saturating_sub(wanted);
         for (_, waker) in idle.drain(keep..) {
             waker.wake();
         }
-    }
-
-    /// Bytes of the records that wait or are being served.
-    pub fn held(&self) -> usize {
-        self.held.get()
     }
 
     /// The calls served since the last time, moved into `served`.
@@ -92,9 +200,7 @@ impl Queue {
     /// Notes that a worker died of a panic. Returns whose call it served.
     pub fn bury(&self, worker: usize) -> Option<ConnectionId> {
         self.idle.borrow_mut().retain(|(idle, _)| *idle != worker);
-        let (connection, length) = self.serving.borrow_mut().get_mut(worker)?.take()?;
-        self.held.set(self.held.get() - length);
-        Some(connection)
+        self.end(worker)
     }
 
     /// Memory for a record.
@@ -123,7 +229,7 @@ impl Queue {
         poll_fn(move |context| {
             let mut idle = self.idle.borrow_mut();
             idle.retain(|(idle, _)| *idle != worker);
-            match self.requests.borrow_mut().pop_front() {
+            match self.pop() {
                 Some(request) => Poll::Ready(request),
                 None => {
                     idle.push((worker, context.waker().clone()));
@@ -132,6 +238,11 @@ impl Queue {
             }
         })
     }
+}
+
+/// Calls that have a worker.
+fn serving(clients: &VecDeque<Client>) -> usize {
+    clients.iter().map(|one| one.serving).sum()
 }
 
 /// Serves calls for ever.
@@ -144,8 +255,11 @@ pub(super) async fn work<S: Serve>(worker: usize, queue: Rc<Queue>, pool: Pool, 
     };
     loop {
         let request = queue.next(worker).await;
-        let length = request.record.len();
-        queue.serving.borrow_mut()[worker] = Some((request.connection, length));
+        queue.serving.borrow_mut()[worker] = Some(Serving {
+            connection: request.connection,
+            address: request.peer.address,
+            length: request.record.len(),
+        });
         let buffer = pool.acquire(Class::Control).await;
         let slices = queue.spare_slices.borrow_mut().pop().unwrap_or_default();
         let mut reply = Reply::new(&pool, buffer, limits, slices);
@@ -157,8 +271,7 @@ pub(super) async fn work<S: Serve>(worker: usize, queue: Rc<Queue>, pool: Pool, 
             padding: Padding::default(),
         };
         let answer = service.serve(call, &mut NoBulk, &mut reply).await;
-        queue.serving.borrow_mut()[worker] = None;
-        queue.held.set(queue.held.get() - length);
+        queue.end(worker);
         let parts = reply.into_parts();
         let connection = request.connection;
         queue.keep_record(request.record);

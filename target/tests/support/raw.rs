@@ -474,6 +474,16 @@ impl<S: Serve> World<S> {
             assert_eq!(in_use, 0, "{class:?} buffers are left");
         }
     }
+
+    /// Checks that no call and no receive stands in the accounts of a client, once all its
+    /// connections and calls have ended.
+    #[track_caller]
+    pub fn check_accounts(&self, source: Ipv4Addr) {
+        let flow = &self.shared.flow;
+        assert_eq!(flow.counters().used.get(), 0, "calls in service");
+        let tenant = flow.tenant(source.into());
+        assert_eq!((tenant.held(), tenant.waiting()), (0, 0), "receives held");
+    }
 }
 
 impl Requester {

@@ -311,6 +311,10 @@ fn networks_contain_their_addresses() {
     };
     assert!(contains("10.0.0.0/8", "10.255.0.1"));
     assert!(contains("10.0.0.0/8", "::ffff:10.1.2.3"));
+    assert!(contains("::ffff:10.0.0.0/104", "10.1.2.3"));
+    assert!(contains("::ffff:10.1.2.3", "10.1.2.3"));
+    assert!(contains("::ffff:0:0/96", "10.1.2.3"));
+    assert!(!contains("::ffff:10.0.0.0/104", "11.1.2.3"));
     assert!(!contains("10.0.0.0/8", "11.0.0.1"));
     assert!(contains("0.0.0.0/0", "203.0.113.9"));
     assert!(!contains("0.0.0.0/0", "2001:db8::1"));
