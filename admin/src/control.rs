@@ -1,9 +1,14 @@
 //! What the management plane asks of the service.
 
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::config::Config;
-use crate::status::{ConnectionStatus, ExportStatus, Health, PoolStatus, ReactorStatus, Readiness};
+use crate::config::{Config, Problem};
+use crate::status::{
+    CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus, Health,
+    ListenerStatus, OperationStatus, PoolStatus, ReactorOutcome, ReactorStatus, Readiness,
+};
 
 /// The service as the management plane sees it; the service implements it.
 ///
@@ -17,8 +22,31 @@ pub trait Control: Send + Sync + 'static {
     /// Whether all reactors turn. Must not wait for a reactor.
     fn health(&self) -> Health;
 
-    /// The configuration in force.
+    /// The configuration in force: where a key needs a restart, the value that the service runs
+    /// with, whatever was asked for since.
     fn config(&self) -> Arc<Config>;
+
+    /// What is wrong with a configuration that only the running service can tell: cores that the
+    /// process may not use, a log filter that does not parse. Changes nothing. The rules of
+    /// [`crate::config::validate`] hold already.
+    fn check(&self, next: &Config) -> Vec<Problem>;
+
+    /// Puts `next` in force on every reactor, and answers when all have it. `next` differs from
+    /// [`Control::config`] in keys that can change while the service runs only
+    /// ([`crate::config::live_part`]).
+    ///
+    /// # Errors
+    ///
+    /// Some part cannot be had (a port is taken, there is no memory, a reactor does not answer).
+    /// Everything is as before then, and [`Control::config`] with it.
+    fn apply(&self, next: Arc<Config>) -> Result<Vec<ReactorOutcome>, ApplyError>;
+
+    /// The clients of the moment: addresses with connections, and what each of them uses.
+    ///
+    /// # Errors
+    ///
+    /// A reactor did not answer.
+    fn clients(&self) -> Result<Vec<ClientStatus>, ControlError>;
 
     /// The connections of the moment.
     ///
@@ -26,6 +54,13 @@ pub trait Control: Send + Sync + 'static {
     ///
     /// A reactor did not answer.
     fn connections(&self) -> Result<Vec<ConnectionStatus>, ControlError>;
+
+    /// Closes a connection. False if there is none with this identifier.
+    ///
+    /// # Errors
+    ///
+    /// A reactor did not answer.
+    fn evict(&self, connection: u64) -> Result<bool, ControlError>;
 
     /// The reactors of the moment.
     ///
@@ -47,6 +82,63 @@ pub trait Control: Send + Sync + 'static {
     ///
     /// A store did not answer.
     fn exports(&self) -> Result<Vec<ExportStatus>, ControlError>;
+
+    /// Where connections are accepted.
+    ///
+    /// # Errors
+    ///
+    /// A reactor did not answer.
+    fn listeners(&self) -> Result<Vec<ListenerStatus>, ControlError>;
+
+    /// Requests by procedure, over all reactors since the start. Must not wait for a reactor.
+    fn operations(&self) -> Vec<OperationStatus>;
+
+    /// Takes no more connections and calls, finishes those in service, and closes connections as
+    /// they fall idle, or all of them at the deadline. Asked again while it drains, it goes on with
+    /// the new deadline. The service goes on to run, and answers through the API, when it is
+    /// drained.
+    ///
+    /// # Errors
+    ///
+    /// A reactor takes no messages.
+    fn drain(&self, order: DrainOrder) -> Result<DrainStatus, ControlError>;
+
+    /// How far a drain has come.
+    ///
+    /// # Errors
+    ///
+    /// A reactor did not answer.
+    fn drain_status(&self) -> Result<DrainStatus, ControlError>;
+
+    /// Serves again: listens, and takes connections and calls.
+    ///
+    /// # Errors
+    ///
+    /// A listener's address cannot be had any more, or a reactor takes no messages.
+    fn cancel_drain(&self) -> Result<DrainStatus, ControlError>;
+
+    /// Copies the RPC-over-RDMA messages of a connection from now on. `None` if there is no such
+    /// connection.
+    ///
+    /// # Errors
+    ///
+    /// The connection cannot be captured, or is captured already.
+    fn capture(
+        &self,
+        connection: u64,
+        bounds: &CaptureBounds,
+    ) -> Result<Option<Box<dyn CaptureStream>>, ControlError>;
+}
+
+/// A capture that is under way; dropping it ends it.
+pub trait CaptureStream: Send {
+    /// The next bytes of the capture file, its header first; waits for at most `patience`.
+    /// An empty vector says that there are none yet, `None` that the capture has ended.
+    ///
+    /// # Errors
+    ///
+    /// The reactor that captures has gone.
+    fn next(&mut self, patience: Duration) -> io::Result<Option<Vec<u8>>>;
 }
 
 /// The service could not answer.
@@ -55,4 +147,20 @@ pub enum ControlError {
     /// Not now: who or what did not answer.
     #[error("{0}")]
     Unavailable(String),
+    /// Not as things are: what stands in the way.
+    #[error("{0}")]
+    Conflict(String),
+}
+
+/// A configuration could not be put in force; the one before it is.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{path}: {reason}")]
+pub struct ApplyError {
+    /// The key that could not be put in force, such as `fabric[1].listen`; the section where no
+    /// single key is at fault.
+    pub path: String,
+    /// What stood in the way.
+    pub reason: String,
+    /// How each reactor fared.
+    pub reactors: Vec<ReactorOutcome>,
 }

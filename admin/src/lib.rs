@@ -8,11 +8,13 @@
 //! - [`config`]: the file of `millraced`, read and checked.
 //! - [`metrics`]: slots the data path writes, and the scrape.
 //! - [`status`], [`control`]: what is running, as values.
+//! - [`change`]: every change of the configuration, checked, applied and remembered.
 //! - [`api`]: HTTP on a thread of its own.
 //! - [`client`]: the requester of `millracectl` and of tests.
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod change;
 pub mod client;
 pub mod config;
 pub mod control;

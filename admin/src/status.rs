@@ -4,9 +4,10 @@
 //! (`{"connections": [...]}`), so that fields can be added beside it.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Which program answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Version {
     /// The program.
     pub name: String,
@@ -39,7 +40,7 @@ impl Version {
 }
 
 /// Whether clients should come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Readiness {
     /// Not yet: listeners are being opened.
@@ -51,7 +52,7 @@ pub enum Readiness {
 }
 
 /// A reactor that has not looked for work for too long.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StalledReactor {
     /// Its name.
     pub name: String,
@@ -64,14 +65,67 @@ pub struct StalledReactor {
 }
 
 /// Whether the server works.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
     /// Reactors that do not turn; empty when all is well.
     pub stalled: Vec<StalledReactor>,
 }
 
+/// How long requests took, from arrival to the end of the turn that encoded the reply. Each number
+/// is the upper bound of the histogram bucket that holds it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Latency {
+    /// Half of them took at most this, in seconds.
+    pub p50_seconds: f64,
+    /// Nine in ten took at most this, in seconds.
+    pub p90_seconds: f64,
+    /// All but one in a hundred took at most this, in seconds.
+    pub p99_seconds: f64,
+    /// All but one in a thousand took at most this, in seconds.
+    pub p999_seconds: f64,
+}
+
+/// The most that a client or an export gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RateLimits {
+    /// Requests per second; `null` for no limit.
+    pub iops: Option<u64>,
+    /// Bytes of READ and WRITE per second; `null` for no limit.
+    pub bandwidth_bytes: Option<u64>,
+}
+
+/// A client: an address, over all its connections and reactors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ClientStatus {
+    /// The address.
+    pub address: String,
+    /// Its connections, RDMA and TCP.
+    pub connections: u64,
+    /// Credits granted now.
+    pub credits_granted: u64,
+    /// Credits it wishes for.
+    pub credits_requested: u64,
+    /// Credits in use: requests not answered yet.
+    pub credits_used: u64,
+    /// Requests that wait for its limit or its share.
+    pub waiting: u64,
+    /// Replies held until its RDMA_DONE.
+    pub exposures: u64,
+    /// Requests answered since it came.
+    pub requests: u64,
+    /// Bytes moved to it since it came.
+    pub bytes_read: u64,
+    /// Bytes moved from it since it came.
+    pub bytes_written: u64,
+    /// Time that its calls had to wait for its limit or its share, summed over calls.
+    pub throttled_seconds: f64,
+    /// What the configuration lets it have.
+    pub limits: RateLimits,
+}
+
 /// A client's connection.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ConnectionStatus {
     /// Unique while the server runs.
     pub id: u64,
@@ -103,10 +157,12 @@ pub struct ConnectionStatus {
     pub bytes_read: u64,
     /// Replies that the client is to fetch, and that are held until its RDMA_DONE.
     pub exposures: u32,
+    /// How long its requests took; `null` before the first, and for TCP.
+    pub latency: Option<Latency>,
 }
 
 /// A pinned loop.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ReactorStatus {
     /// Its name.
     pub name: String,
@@ -135,7 +191,7 @@ pub struct ReactorStatus {
 }
 
 /// A reactor's buffers of one size.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PoolStatus {
     /// The core of the reactor; `null` if it is not pinned.
     pub core: Option<usize>,
@@ -158,7 +214,7 @@ pub struct PoolStatus {
 }
 
 /// An exported tree.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ExportStatus {
     /// The name clients mount.
     pub path: String,
@@ -176,38 +232,186 @@ pub struct ExportStatus {
     pub used_bytes: Option<u64>,
     /// Files and folders; `null` if the store does not say.
     pub files: Option<u64>,
+    /// NFS requests answered.
+    pub requests: u64,
+    /// Bytes of READ.
+    pub bytes_read: u64,
+    /// Bytes of WRITE.
+    pub bytes_written: u64,
+    /// What all its clients get together.
+    pub limits: RateLimits,
+}
+
+/// A place where connections are accepted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ListenerStatus {
+    /// Its place in `fabric` of the configuration; `null` for ONC RPC over TCP, and for one that has
+    /// been taken out and whose last connections have not ended yet.
+    pub index: Option<usize>,
+    /// `iwarp`, `verbs`, or `tcp` for ONC RPC over TCP.
+    pub provider: String,
+    /// Address and port as bound.
+    pub address: String,
+    /// Whether it accepts connections now.
+    pub accepting: bool,
+    /// Connections accepted here that are open.
+    pub connections: u64,
+    /// Connections accepted here since it listens.
+    pub accepted: u64,
+}
+
+/// What the service did for one procedure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct OperationStatus {
+    /// `nfs` or `mount`.
+    pub program: String,
+    /// Such as `read`.
+    pub procedure: String,
+    /// Requests answered.
+    pub requests: u64,
+    /// Of these, with a status other than success.
+    pub errors: u64,
+    /// Bytes of file data.
+    pub bytes: u64,
+    /// How long they took; `null` before the first.
+    pub latency: Option<Latency>,
+}
+
+/// What is asked of a drain.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DrainOrder {
+    /// Seconds until connections are closed whatever is under way on them, 0 to 86400.
+    #[schema(minimum = 0, maximum = 86400)]
+    pub deadline_seconds: f64,
+}
+
+/// Where a drain is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DrainPhase {
+    /// There is none: clients are served.
+    Serving,
+    /// Calls in service are being finished.
+    Draining,
+    /// No connections are left.
+    Drained,
+}
+
+/// How far a drain has come.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DrainStatus {
+    /// Where it is.
+    pub phase: DrainPhase,
+    /// Seconds that are left until the deadline; `null` unless it drains.
+    pub remaining_seconds: Option<f64>,
+    /// Connections that are open.
+    pub connections: u64,
+    /// Requests that are not answered yet.
+    pub requests_in_flight: u64,
+    /// Replies that clients have still to fetch.
+    pub exposures: u64,
+}
+
+/// How one reactor took a change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ReactorOutcome {
+    /// Its name.
+    pub name: String,
+    /// Its core; `null` if it is not pinned.
+    pub core: Option<usize>,
+    /// Whether it works by the change now.
+    pub applied: bool,
+    /// What stood in the way; `null` when it is applied.
+    pub error: Option<String>,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+}
+
+/// Bounds of a capture; whichever is reached first ends it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CaptureBounds {
+    /// Most messages, 1 to 1000000.
+    #[schema(minimum = 1, maximum = 1_000_000)]
+    pub messages: u64,
+    /// Most bytes of the file, 1024 to 1073741824.
+    #[schema(minimum = 1024, maximum = 1_073_741_824_u64)]
+    pub bytes: u64,
+    /// Most seconds, up to 3600.
+    #[schema(minimum = 0, maximum = 3600)]
+    pub seconds: f64,
+}
+
+impl Default for CaptureBounds {
+    fn default() -> Self {
+        Self {
+            messages: 10_000,
+            bytes: 64 << 20,
+            seconds: 60.0,
+        }
+    }
+}
+
+/// The body of `/api/v1/clients`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Clients {
+    /// All of them, by address.
+    pub clients: Vec<ClientStatus>,
+}
+
+/// The body of `/api/v1/listeners`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Listeners {
+    /// All of them, in the order of the configuration.
+    pub listeners: Vec<ListenerStatus>,
+}
+
+/// The body of `/api/v1/operations`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Operations {
+    /// Those with requests.
+    pub operations: Vec<OperationStatus>,
+}
+
+/// The body of `/api/v1/log`: the filter of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LogFilter {
+    /// Such as `info` or `info,millrace::nfs3=debug`.
+    pub filter: String,
 }
 
 /// The body of `/api/v1/connections`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Connections {
     /// All of them.
     pub connections: Vec<ConnectionStatus>,
 }
 
 /// The body of `/api/v1/reactors`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Reactors {
     /// All of them, in the order of the configuration.
     pub reactors: Vec<ReactorStatus>,
 }
 
 /// The body of `/api/v1/pools`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Pools {
     /// Every class of every reactor.
     pub pools: Vec<PoolStatus>,
 }
 
 /// The body of `/api/v1/exports`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Exports {
     /// All of them, in the order of the configuration.
     pub exports: Vec<ExportStatus>,
 }
 
 /// The body of an answer that is no success (RFC 9457), of type `application/problem+json`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
     /// A name for the kind of problem; `about:blank` when the status says it all.
     #[serde(rename = "type")]
@@ -218,4 +422,19 @@ pub struct Problem {
     pub status: u16,
     /// What went wrong this time.
     pub detail: String,
+    /// Each part of the request that is at fault; absent when there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<FieldProblem>,
+    /// How each reactor fared with a change that failed; absent for other problems.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reactors: Vec<ReactorOutcome>,
+}
+
+/// What is wrong with one field of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FieldProblem {
+    /// The field, such as `exports[0].clients[1]`; empty for the whole.
+    pub path: String,
+    /// What is wrong and what is accepted instead.
+    pub message: String,
 }

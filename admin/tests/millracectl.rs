@@ -1,100 +1,18 @@
 //! The command line against a server, as programs and people use it.
 
-use std::net::TcpListener;
 use std::process::{Command, Output};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use millrace_admin::api::{AdminHandle, AdminState, serve};
+use millrace_admin::api::AdminHandle;
 use millrace_admin::config::{Config, parse};
-use millrace_admin::control::{Control, ControlError};
-use millrace_admin::metrics::Metrics;
 use millrace_admin::status::*;
+use support::Service;
 
-struct Service {
-    readiness: Mutex<Readiness>,
-    stalled: Mutex<Vec<StalledReactor>>,
-}
-
-impl Control for Service {
-    fn readiness(&self) -> Readiness {
-        *self.readiness.lock().unwrap()
-    }
-
-    fn health(&self) -> Health {
-        Health {
-            stalled: self.stalled.lock().unwrap().clone(),
-        }
-    }
-
-    fn config(&self) -> Arc<Config> {
-        Arc::new(Config::default())
-    }
-
-    fn connections(&self) -> Result<Vec<ConnectionStatus>, ControlError> {
-        Ok(vec![ConnectionStatus {
-            id: 7,
-            peer: "192.0.2.1:800".to_owned(),
-            provider: "iwarp".to_owned(),
-            core: Some(3),
-            age_seconds: 90.0,
-            rpcrdma_version: Some(2),
-            inline_send_bytes: Some(4096),
-            inline_receive_bytes: Some(4096),
-            credits_granted: Some(96),
-            credits_requested: Some(128),
-            requests_in_flight: 2,
-            requests: 99,
-            bytes_written: 3 << 30,
-            bytes_read: 0,
-            exposures: 13,
-        }])
-    }
-
-    fn reactors(&self) -> Result<Vec<ReactorStatus>, ControlError> {
-        Ok(vec![ReactorStatus {
-            name: "reactor-0".to_owned(),
-            core: Some(0),
-            connections: 1,
-            tasks: 2,
-            turns: 12345,
-            busy_seconds: 1.0,
-            idle_seconds: 3.0,
-            longest_turn_seconds: 0.000_25,
-            last_turn_age_seconds: 0.0,
-            messages: 4,
-            sleeps: 5,
-            stalled: false,
-        }])
-    }
-
-    fn pools(&self) -> Result<Vec<PoolStatus>, ControlError> {
-        Err(ControlError::Unavailable(
-            "reactor-0 did not\x1b[2J answer".to_owned(),
-        ))
-    }
-
-    fn exports(&self) -> Result<Vec<ExportStatus>, ControlError> {
-        Ok(vec![ExportStatus {
-            path: "/scratch".to_owned(),
-            store: "memory".to_owned(),
-            access: "rw".to_owned(),
-            squash: "none".to_owned(),
-            clients: vec!["127.0.0.0/8".to_owned(), "::1/128".to_owned()],
-            capacity_bytes: Some(1 << 30),
-            used_bytes: Some(1536),
-            files: None,
-        }])
-    }
-}
+mod support;
 
 fn start() -> (AdminHandle, Arc<Service>) {
-    let service = Arc::new(Service {
-        readiness: Mutex::new(Readiness::Ready),
-        stalled: Mutex::default(),
-    });
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let state = AdminState::new(Arc::clone(&service) as _, Metrics::new());
-    (serve(listener, state).unwrap(), service)
+    let service = Service::new(Config::default());
+    (service.serve(), service)
 }
 
 fn run(handle: &AdminHandle, arguments: &[&str]) -> Output {

@@ -34,11 +34,10 @@ where
     T: Send + 'static,
     F: FnOnce(&dyn Control) -> Result<T, ControlError> + Send + 'static,
 {
-    ask(state, question)
-        .await?
-        .map_err(|ControlError::Unavailable(reason)| {
-            problem(StatusCode::SERVICE_UNAVAILABLE, reason)
-        })
+    ask(state, question).await?.map_err(|error| match error {
+        ControlError::Unavailable(reason) => problem(StatusCode::SERVICE_UNAVAILABLE, reason),
+        ControlError::Conflict(reason) => problem(StatusCode::CONFLICT, reason),
+    })
 }
 
 /// Runs `work` on a thread that may block, and gives up after the answer time.

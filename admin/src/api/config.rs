@@ -7,11 +7,10 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
-use super::ask::ask;
+use super::ask::in_time;
 use super::problem::problem;
 use super::routes::AdminState;
 use crate::config::to_yaml;
-use crate::control::Control;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,7 +37,8 @@ pub async fn show(
             "the query may be ?format=json or ?format=yaml",
         )
     })?;
-    let config = ask(&state, Control::config).await?;
+    let ledger = std::sync::Arc::clone(&state.ledger);
+    let config = in_time(&state, move || ledger.current()).await?.config;
     Ok(match form.format {
         Format::Json => Json(&*config).into_response(),
         Format::Yaml => (

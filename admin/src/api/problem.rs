@@ -12,6 +12,8 @@ pub fn problem(status: StatusCode, detail: impl Into<String>) -> Response {
         title: status.canonical_reason().unwrap_or("Error").to_owned(),
         status: status.as_u16(),
         detail: detail.into(),
+        errors: Vec::new(),
+        reactors: Vec::new(),
     };
     let mut response = (status, axum::Json(body)).into_response();
     let kind = header::HeaderValue::from_static("application/problem+json");

@@ -12,6 +12,7 @@ use axum::routing::get;
 use super::problem::problem;
 use super::server::ApiLimits;
 use super::{config, health, index, status};
+use crate::change::Ledger;
 use crate::control::Control;
 use crate::metrics::Metrics;
 
@@ -20,15 +21,17 @@ use crate::metrics::Metrics;
 pub struct AdminState {
     pub(super) control: Arc<dyn Control>,
     pub(super) metrics: Metrics,
+    pub(super) ledger: Arc<Ledger>,
     pub(super) limits: ApiLimits,
 }
 
 impl AdminState {
     /// With the usual limits.
-    pub fn new(control: Arc<dyn Control>, metrics: Metrics) -> Self {
+    pub fn new(control: Arc<dyn Control>, metrics: Metrics, ledger: Arc<Ledger>) -> Self {
         Self {
             control,
             metrics,
+            ledger,
             limits: ApiLimits::default(),
         }
     }

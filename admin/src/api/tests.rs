@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use super::index::ENDPOINTS;
 use super::*;
+use crate::change::Ledger;
 use crate::client::{Answer, Client, ClientError};
+use crate::config::Problem as ConfigProblem;
 use crate::config::{Config, parse};
-use crate::control::{Control, ControlError};
+use crate::control::{ApplyError, CaptureStream, Control, ControlError};
 use crate::metrics::Metrics;
 use crate::status::*;
 
@@ -49,6 +51,7 @@ fn connection() -> ConnectionStatus {
         bytes_written: 1 << 40,
         bytes_read: 5,
         exposures: 0,
+        latency: None,
     }
 }
 
@@ -63,6 +66,50 @@ impl Control for Service {
 
     fn config(&self) -> Arc<Config> {
         Arc::new(Config::default())
+    }
+
+    fn check(&self, _next: &Config) -> Vec<ConfigProblem> {
+        Vec::new()
+    }
+
+    fn apply(&self, _next: Arc<Config>) -> Result<Vec<ReactorOutcome>, ApplyError> {
+        Ok(Vec::new())
+    }
+
+    fn clients(&self) -> Result<Vec<ClientStatus>, ControlError> {
+        Ok(Vec::new())
+    }
+
+    fn evict(&self, connection: u64) -> Result<bool, ControlError> {
+        Ok(connection == 7)
+    }
+
+    fn listeners(&self) -> Result<Vec<ListenerStatus>, ControlError> {
+        Ok(Vec::new())
+    }
+
+    fn operations(&self) -> Vec<OperationStatus> {
+        Vec::new()
+    }
+
+    fn drain(&self, _order: DrainOrder) -> Result<DrainStatus, ControlError> {
+        self.drain_status()
+    }
+
+    fn drain_status(&self) -> Result<DrainStatus, ControlError> {
+        Err(ControlError::Unavailable("not here".to_owned()))
+    }
+
+    fn cancel_drain(&self) -> Result<DrainStatus, ControlError> {
+        self.drain_status()
+    }
+
+    fn capture(
+        &self,
+        _connection: u64,
+        _bounds: &CaptureBounds,
+    ) -> Result<Option<Box<dyn CaptureStream>>, ControlError> {
+        Ok(None)
     }
 
     fn connections(&self) -> Result<Vec<ConnectionStatus>, ControlError> {
@@ -92,7 +139,9 @@ impl Control for Service {
 
 fn start(service: &Arc<Service>, limits: ApiLimits) -> (AdminHandle, Client) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let state = AdminState::new(Arc::clone(service) as _, Metrics::new()).with_limits(limits);
+    let ledger = Ledger::new(Arc::clone(service) as _, Arc::new(Config::default()), None);
+    let state = AdminState::new(Arc::clone(service) as _, Metrics::new(), Arc::new(ledger));
+    let state = state.with_limits(limits);
     let handle = serve(listener, state).unwrap();
     let client = Client::new(&format!("http://{}/", handle.address())).unwrap();
     (handle, client)

@@ -7,6 +7,7 @@
 //!
 //! The YAML library and the search for a key's line stay in this module.
 
+mod diff;
 mod error;
 mod exports;
 mod locate;
@@ -20,6 +21,7 @@ mod scalar;
 mod units;
 mod validate;
 
+pub use diff::{Effect, KeyChange, diff, live_part};
 pub use error::{ConfigError, ConfigErrors};
 pub use exports::{Access, ClientLimits, DirectIo, Export, ExportFlavor, Limits, Squash, Store};
 pub use model::{

@@ -46,6 +46,17 @@ pub struct Problem {
     pub(super) point: LocatePoint,
 }
 
+impl Problem {
+    /// A rule that the value of `path` breaks.
+    pub fn new(path: KeyPath, message: impl Into<String>) -> Self {
+        Self {
+            path,
+            message: message.into(),
+            point: LocatePoint::Value,
+        }
+    }
+}
+
 /// Every broken rule of `config`, in the order of its sections; empty for one that can be served.
 pub fn validate(config: &Config) -> Vec<Problem> {
     let mut problems = Problems::default();

@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use millrace_admin::config::Config;
-use millrace_admin::control::{Control, ControlError};
+use millrace_admin::config::{Config, Problem};
+use millrace_admin::control::{ApplyError, CaptureStream, Control, ControlError};
 use millrace_admin::status::{
-    ConnectionStatus, ExportStatus, Health, PoolStatus, ReactorStatus, Readiness, StalledReactor,
+    CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus, Health,
+    ListenerStatus, OperationStatus, PoolStatus, RateLimits, ReactorOutcome, ReactorStatus,
+    Readiness, StalledReactor,
 };
 use millrace_mempool::{Class, PoolGauges};
 use millrace_reactor::fabric::iwarp::IwarpCounters;
@@ -166,6 +168,54 @@ impl Control for ServiceControl {
         Arc::clone(&self.config)
     }
 
+    fn check(&self, _next: &Config) -> Vec<Problem> {
+        Vec::new()
+    }
+
+    fn apply(&self, _next: Arc<Config>) -> Result<Vec<ReactorOutcome>, ApplyError> {
+        Err(ApplyError {
+            path: String::new(),
+            reason: "changes are not served yet".to_owned(),
+            reactors: Vec::new(),
+        })
+    }
+
+    fn clients(&self) -> Result<Vec<ClientStatus>, ControlError> {
+        not_served()
+    }
+
+    fn evict(&self, _connection: u64) -> Result<bool, ControlError> {
+        not_served()
+    }
+
+    fn listeners(&self) -> Result<Vec<ListenerStatus>, ControlError> {
+        not_served()
+    }
+
+    fn operations(&self) -> Vec<OperationStatus> {
+        Vec::new()
+    }
+
+    fn drain(&self, _order: DrainOrder) -> Result<DrainStatus, ControlError> {
+        not_served()
+    }
+
+    fn drain_status(&self) -> Result<DrainStatus, ControlError> {
+        not_served()
+    }
+
+    fn cancel_drain(&self) -> Result<DrainStatus, ControlError> {
+        not_served()
+    }
+
+    fn capture(
+        &self,
+        _connection: u64,
+        _bounds: &CaptureBounds,
+    ) -> Result<Option<Box<dyn CaptureStream>>, ControlError> {
+        not_served()
+    }
+
     fn connections(&self) -> Result<Vec<ConnectionStatus>, ControlError> {
         let mut connections = Vec::new();
         for (report, reactor) in self.reports()?.into_iter().zip(&self.reactors) {
@@ -185,6 +235,7 @@ impl Control for ServiceControl {
                 bytes_written: one.fetched,
                 bytes_read: one.placed,
                 exposures: one.exposures,
+                latency: None,
             }));
         }
         Ok(connections)
@@ -256,8 +307,16 @@ impl Control for ServiceControl {
                 capacity_bytes: Some(usage.total_bytes),
                 used_bytes: Some(usage.used_bytes),
                 files: Some(usage.inodes),
+                requests: 0,
+                bytes_read: 0,
+                bytes_written: 0,
+                limits: RateLimits::default(),
             }
         });
         Ok(exports.collect())
     }
+}
+
+fn not_served<T>() -> Result<T, ControlError> {
+    Err(ControlError::Unavailable("not served yet".to_owned()))
 }

@@ -14,6 +14,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use millrace::service::Service;
 use millrace_admin::api::{self, AdminState};
+use millrace_admin::change::Ledger;
 use millrace_admin::config::{self, Config};
 use millrace_admin::metrics::Metrics;
 
@@ -89,7 +90,9 @@ fn run(arguments: &Arguments, config: Config) -> Result<()> {
     let service = Service::start(Arc::clone(&config))?;
     let metrics = Metrics::new();
     metrics.register(service.control());
-    let admin = api::serve(admin, AdminState::new(service.control(), metrics))
+    let file = Some(arguments.config.clone());
+    let ledger = Arc::new(Ledger::new(service.control(), Arc::clone(&config), file));
+    let admin = api::serve(admin, AdminState::new(service.control(), metrics, ledger))
         .context("admin: cannot serve")?;
     announce::served(&config, service.addresses(), admin.address());
 

@@ -1,0 +1,248 @@
+//! A service without reactors, whose state the tests set.
+#![allow(dead_code, reason = "every test uses another part of it")]
+
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+
+use millrace_admin::api::{AdminHandle, AdminState, serve};
+use millrace_admin::change::Ledger;
+use millrace_admin::config::{Config, Problem};
+use millrace_admin::control::{ApplyError, CaptureStream, Control, ControlError};
+use millrace_admin::metrics::Metrics;
+use millrace_admin::status::*;
+
+/// What it says when it is asked.
+pub struct Service {
+    pub readiness: Mutex<Readiness>,
+    pub stalled: Mutex<Vec<StalledReactor>>,
+    /// In force.
+    pub config: Mutex<Arc<Config>>,
+    /// What the next change fails with.
+    pub refuses: Mutex<Option<ApplyError>>,
+    pub connections: Mutex<Vec<ConnectionStatus>>,
+    pub drain: Mutex<DrainPhase>,
+}
+
+impl Service {
+    /// One that works by this configuration.
+    pub fn new(config: Config) -> Arc<Self> {
+        Arc::new(Self {
+            readiness: Mutex::new(Readiness::Ready),
+            stalled: Mutex::default(),
+            config: Mutex::new(Arc::new(config)),
+            refuses: Mutex::default(),
+            connections: Mutex::new(vec![connection()]),
+            drain: Mutex::new(DrainPhase::Serving),
+        })
+    }
+
+    /// Serves its API on a free port.
+    pub fn serve(self: &Arc<Self>) -> AdminHandle {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ledger = Ledger::new(Arc::clone(self) as _, self.config(), None);
+        let state = AdminState::new(Arc::clone(self) as _, Metrics::new(), Arc::new(ledger));
+        serve(listener, state).unwrap()
+    }
+}
+
+pub fn connection() -> ConnectionStatus {
+    ConnectionStatus {
+        id: 7,
+        peer: "192.0.2.1:800".to_owned(),
+        provider: "iwarp".to_owned(),
+        core: Some(3),
+        age_seconds: 90.0,
+        rpcrdma_version: Some(2),
+        inline_send_bytes: Some(4096),
+        inline_receive_bytes: Some(4096),
+        credits_granted: Some(96),
+        credits_requested: Some(128),
+        requests_in_flight: 2,
+        requests: 99,
+        bytes_written: 3 << 30,
+        bytes_read: 0,
+        exposures: 13,
+        latency: Some(LATENCY),
+    }
+}
+
+const LATENCY: Latency = Latency {
+    p50_seconds: 16e-6,
+    p90_seconds: 32e-6,
+    p99_seconds: 64e-6,
+    p999_seconds: 1e-3,
+};
+
+impl Control for Service {
+    fn readiness(&self) -> Readiness {
+        *self.readiness.lock().unwrap()
+    }
+
+    fn health(&self) -> Health {
+        Health {
+            stalled: self.stalled.lock().unwrap().clone(),
+        }
+    }
+
+    fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.lock().unwrap())
+    }
+
+    fn check(&self, next: &Config) -> Vec<Problem> {
+        let path = millrace_admin::config::KeyPath::root().key("log");
+        let bad = next.log.contains("no such level");
+        bad.then(|| Problem::new(path, "no filter"))
+            .into_iter()
+            .collect()
+    }
+
+    fn apply(&self, next: Arc<Config>) -> Result<Vec<ReactorOutcome>, ApplyError> {
+        if let Some(error) = self.refuses.lock().unwrap().take() {
+            return Err(error);
+        }
+        *self.config.lock().unwrap() = next;
+        Ok(vec![ReactorOutcome {
+            name: "reactor-0".to_owned(),
+            core: Some(0),
+            applied: true,
+            error: None,
+            seconds: 0.000_1,
+        }])
+    }
+
+    fn clients(&self) -> Result<Vec<ClientStatus>, ControlError> {
+        Ok(vec![ClientStatus {
+            address: "192.0.2.1".to_owned(),
+            connections: self.connections.lock().unwrap().len() as u64,
+            credits_granted: 96,
+            credits_requested: 128,
+            credits_used: 2,
+            waiting: 0,
+            exposures: 13,
+            requests: 99,
+            bytes_read: 0,
+            bytes_written: 3 << 30,
+            throttled_seconds: 0.5,
+            limits: RateLimits::default(),
+        }])
+    }
+
+    fn connections(&self) -> Result<Vec<ConnectionStatus>, ControlError> {
+        Ok(self.connections.lock().unwrap().clone())
+    }
+
+    fn evict(&self, connection: u64) -> Result<bool, ControlError> {
+        let mut connections = self.connections.lock().unwrap();
+        let before = connections.len();
+        connections.retain(|one| one.id != connection);
+        Ok(connections.len() < before)
+    }
+
+    fn reactors(&self) -> Result<Vec<ReactorStatus>, ControlError> {
+        Ok(vec![ReactorStatus {
+            name: "reactor-0".to_owned(),
+            core: Some(0),
+            connections: 1,
+            tasks: 2,
+            turns: 12345,
+            busy_seconds: 1.0,
+            idle_seconds: 3.0,
+            longest_turn_seconds: 0.000_25,
+            last_turn_age_seconds: 0.0,
+            messages: 4,
+            sleeps: 5,
+            stalled: false,
+        }])
+    }
+
+    fn pools(&self) -> Result<Vec<PoolStatus>, ControlError> {
+        Err(ControlError::Unavailable(
+            "reactor-0 did not\x1b[2J answer".to_owned(),
+        ))
+    }
+
+    fn exports(&self) -> Result<Vec<ExportStatus>, ControlError> {
+        Ok(vec![ExportStatus {
+            path: "/scratch".to_owned(),
+            store: "memory".to_owned(),
+            access: "rw".to_owned(),
+            squash: "none".to_owned(),
+            clients: vec!["127.0.0.0/8".to_owned(), "::1/128".to_owned()],
+            capacity_bytes: Some(1 << 30),
+            used_bytes: Some(1536),
+            files: None,
+            requests: 99,
+            bytes_read: 0,
+            bytes_written: 3 << 30,
+            limits: RateLimits::default(),
+        }])
+    }
+
+    fn listeners(&self) -> Result<Vec<ListenerStatus>, ControlError> {
+        let config = self.config();
+        let fabrics = config.fabric.iter().enumerate();
+        Ok(fabrics
+            .map(|(index, fabric)| ListenerStatus {
+                index: Some(index),
+                provider: fabric.provider.name().to_owned(),
+                address: fabric.listen.to_string(),
+                accepting: *self.drain.lock().unwrap() == DrainPhase::Serving,
+                connections: 1,
+                accepted: 4,
+            })
+            .collect())
+    }
+
+    fn operations(&self) -> Vec<OperationStatus> {
+        vec![OperationStatus {
+            program: "nfs".to_owned(),
+            procedure: "write".to_owned(),
+            requests: 99,
+            errors: 1,
+            bytes: 3 << 30,
+            latency: Some(LATENCY),
+        }]
+    }
+
+    fn drain(&self, _order: DrainOrder) -> Result<DrainStatus, ControlError> {
+        *self.drain.lock().unwrap() = DrainPhase::Draining;
+        *self.readiness.lock().unwrap() = Readiness::Draining;
+        self.drain_status()
+    }
+
+    fn drain_status(&self) -> Result<DrainStatus, ControlError> {
+        let phase = *self.drain.lock().unwrap();
+        Ok(DrainStatus {
+            phase,
+            remaining_seconds: (phase == DrainPhase::Draining).then_some(9.5),
+            connections: self.connections.lock().unwrap().len() as u64,
+            requests_in_flight: 2,
+            exposures: 13,
+        })
+    }
+
+    fn cancel_drain(&self) -> Result<DrainStatus, ControlError> {
+        *self.drain.lock().unwrap() = DrainPhase::Serving;
+        *self.readiness.lock().unwrap() = Readiness::Ready;
+        self.drain_status()
+    }
+
+    fn capture(
+        &self,
+        connection: u64,
+        _bounds: &CaptureBounds,
+    ) -> Result<Option<Box<dyn CaptureStream>>, ControlError> {
+        let connections = self.connections.lock().unwrap();
+        let known = connections.iter().any(|one| one.id == connection);
+        Ok(known.then(|| Box::new(Once(Some(b"captured".to_vec()))) as _))
+    }
+}
+
+/// A capture of one piece.
+struct Once(Option<Vec<u8>>);
+
+impl CaptureStream for Once {
+    fn next(&mut self, _patience: std::time::Duration) -> std::io::Result<Option<Vec<u8>>> {
+        Ok(self.0.take())
+    }
+}
