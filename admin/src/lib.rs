@@ -10,6 +10,7 @@
 //! - [`status`], [`control`]: what is running, as values.
 //! - [`change`]: every change of the configuration, checked, applied and remembered.
 //! - [`api`]: HTTP on a thread of its own.
+//! - `dashboard`: the page at `/`.
 //! - [`client`]: the requester of `millracectl` and of tests.
 #![forbid(unsafe_code)]
 
@@ -18,5 +19,6 @@ pub mod change;
 pub mod client;
 pub mod config;
 pub mod control;
+mod dashboard;
 pub mod metrics;
 pub mod status;
