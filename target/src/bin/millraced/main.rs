@@ -2,6 +2,7 @@
 
 mod announce;
 mod logging;
+mod notify;
 mod signals;
 
 use std::net::TcpListener;
@@ -79,6 +80,8 @@ fn run(arguments: &Arguments, config: Config) -> Result<()> {
     }
     logging::start(filter, arguments.log_format);
     let mut signals = signals::StopSignals::catch().context("cannot catch signals")?;
+    let manager = notify::Manager::default();
+    let starting = manager.starting().context("cannot start a thread")?;
 
     let config = Arc::new(config);
     for note in config.notes() {
@@ -95,8 +98,17 @@ fn run(arguments: &Arguments, config: Config) -> Result<()> {
     let admin = api::serve(admin, AdminState::new(service.control(), metrics, ledger))
         .context("admin: cannot serve")?;
     announce::served(&config, service.addresses(), admin.address());
+    drop(starting);
+    manager.ready(&announce::status(
+        &config,
+        service.addresses(),
+        admin.address(),
+    ));
+    let fed = manager.feed_watchdog(service.control());
+    let _fed = fed.context("cannot start a thread")?;
 
     signals.wait();
+    manager.stopping(PATIENCE);
     tracing::info!(patience = ?PATIENCE, "stopping: calls in service are finished first");
     signals.end_at_next().context("cannot catch signals")?;
     service.drain(PATIENCE);
