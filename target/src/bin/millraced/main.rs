@@ -17,6 +17,7 @@ use millrace_admin::api::{self, AdminState};
 use millrace_admin::change::Ledger;
 use millrace_admin::config::{self, Config};
 use millrace_admin::metrics::Metrics;
+use millrace_admin::token;
 
 /// How long a stop waits for calls in service.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -72,7 +73,7 @@ fn run(arguments: &Arguments, config: Config) -> Result<()> {
     let filter = logging::filter(&config.log)?;
     if arguments.check {
         println!("{}: good", arguments.config.display());
-        for note in config.notes() {
+        for note in notes(&config) {
             println!("note: {note}");
         }
         return Ok(());
@@ -81,7 +82,7 @@ fn run(arguments: &Arguments, config: Config) -> Result<()> {
     let mut signals = signals::StopSignals::catch().context("cannot catch signals")?;
 
     let config = Arc::new(config);
-    for note in config.notes() {
+    for note in notes(&config) {
         tracing::warn!("{note}");
     }
     // Taken early: a port that is in use ends the start before any memory is mapped.
@@ -103,4 +104,9 @@ fn run(arguments: &Arguments, config: Config) -> Result<()> {
     admin.shutdown();
     tracing::info!("stopped");
     Ok(())
+}
+
+/// What the configuration means that one may not expect.
+fn notes(config: &Config) -> impl Iterator<Item = String> {
+    config.notes().into_iter().chain(token::note(config))
 }
