@@ -18,6 +18,7 @@ use millrace_admin::api::{self, AdminState};
 use millrace_admin::change::Ledger;
 use millrace_admin::config::{self, Config};
 use millrace_admin::metrics::Metrics;
+use millrace_admin::token;
 
 /// How long a stop waits for calls in service.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -73,7 +74,7 @@ fn run(arguments: &Arguments, config: Config) -> Result<()> {
     let filter = logging::filter(&config.log)?;
     if arguments.check {
         println!("{}: good", arguments.config.display());
-        for note in config.notes() {
+        for note in notes(&config) {
             println!("note: {note}");
         }
         return Ok(());
@@ -84,7 +85,7 @@ fn run(arguments: &Arguments, config: Config) -> Result<()> {
     let starting = manager.starting().context("cannot start a thread")?;
 
     let config = Arc::new(config);
-    for note in config.notes() {
+    for note in notes(&config) {
         tracing::warn!("{note}");
     }
     // Taken early: a port that is in use ends the start before any memory is mapped.
@@ -115,4 +116,9 @@ fn run(arguments: &Arguments, config: Config) -> Result<()> {
     admin.shutdown();
     tracing::info!("stopped");
     Ok(())
+}
+
+/// What the configuration means that one may not expect.
+fn notes(config: &Config) -> impl Iterator<Item = String> {
+    config.notes().into_iter().chain(token::note(config))
 }
