@@ -9,6 +9,7 @@
 //! - [`metrics`]: slots the data path writes, and the scrape.
 //! - [`status`], [`control`]: what is running, as values.
 //! - [`change`]: every change of the configuration, checked, applied and remembered.
+//! - [`token`]: the file whose content allows changes.
 //! - [`api`]: HTTP on a thread of its own.
 //! - `dashboard`: the page at `/`.
 //! - [`client`]: the requester of `millracectl` and of tests.
@@ -22,3 +23,4 @@ pub mod control;
 mod dashboard;
 pub mod metrics;
 pub mod status;
+pub mod token;

@@ -15,14 +15,20 @@
 //! Connections, headers, bodies and times are bounded by [`ApiLimits`].
 
 mod ask;
+mod auth;
 mod config;
 mod health;
 mod problem;
 mod routes;
 mod server;
 mod status;
+mod throttle;
 
+<<<<<<< HEAD
 pub(crate) use problem::problem;
+=======
+pub use auth::{Authorized, PeerAddress, PeerIdentity};
+>>>>>>> main
 pub use routes::AdminState;
 pub use server::{AdminHandle, ApiLimits, serve};
 
