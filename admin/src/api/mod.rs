@@ -24,11 +24,8 @@ mod server;
 mod status;
 mod throttle;
 
-<<<<<<< HEAD
-pub(crate) use problem::problem;
-=======
 pub use auth::{Authorized, PeerAddress, PeerIdentity};
->>>>>>> main
+pub(crate) use problem::problem;
 pub use routes::AdminState;
 pub use server::{AdminHandle, ApiLimits, serve};
 
