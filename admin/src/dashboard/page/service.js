@@ -25,6 +25,12 @@ async function ask(path, options = {}) {
 export const text = async (path) => (await ask(path)).text();
 export const json = async (path) => (await ask(path)).json();
 
+// The reactors that do not turn.
+export async function stalled() {
+  const answer = await fetch("healthz", { cache: "no-store" });
+  return (await answer.json()).stalled;
+}
+
 async function change(method, path, body, headers = {}) {
   const type = body === undefined ? {} : { "Content-Type": "application/json" };
   const sent = body === undefined ? undefined : JSON.stringify(body);
