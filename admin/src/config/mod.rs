@@ -20,6 +20,7 @@ mod raw;
 mod scalar;
 mod units;
 mod validate;
+mod value;
 
 pub use diff::{Effect, KeyChange, diff, live_part};
 pub use error::{ConfigError, ConfigErrors};
@@ -33,6 +34,7 @@ pub use parse::{TEXT_MAX, load, parse, to_yaml};
 pub use path::{KeyPath, Segment};
 pub use units::{Bandwidth, ByteSize, ParseUnitError, format_duration, parse_duration};
 pub use validate::{Problem, validate};
+pub use value::{text_of_value, value_of_text};
 
 #[cfg(test)]
 mod tests;
