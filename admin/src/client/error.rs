@@ -127,6 +127,7 @@ impl From<&rustls::Error> for TlsFailure {
                 | AlertDescription::CertificateExpired
                 | AlertDescription::CertificateUnknown
                 | AlertDescription::UnknownCA
+                | AlertDescription::DecryptError
                 | AlertDescription::AccessDenied => Self::CertificateRefused(format!("{alert:?}")),
                 other => Self::Other(format!("the server says {other:?}")),
             },

@@ -34,6 +34,15 @@ impl Client {
     /// Connects, with TLS where the address asks for it.
     pub(super) async fn connect(&self, addresses: &[SocketAddr]) -> Result<Sender, ClientError> {
         let authority = || self.address.authority.clone();
+        let secure = match (&self.address.secure, &self.tls) {
+            (None, _) => None,
+            (Some(name), Some(config)) => Some((name.clone(), Arc::clone(config))),
+            (Some(_), None) => {
+                return Err(ClientError::NoTrust {
+                    authority: authority(),
+                });
+            }
+        };
         let stream =
             TcpStream::connect(addresses)
                 .await
@@ -41,16 +50,11 @@ impl Client {
                     authority: authority(),
                     source,
                 })?;
-        let Some(name) = &self.address.secure else {
+        let Some((name, config)) = secure else {
             return self.shake_hands(stream).await;
         };
-        let Some(config) = &self.tls else {
-            return Err(ClientError::NoTrust {
-                authority: authority(),
-            });
-        };
-        let stream = TlsConnector::from(Arc::clone(config))
-            .connect(name.clone(), stream)
+        let stream = TlsConnector::from(config)
+            .connect(name, stream)
             .await
             .map_err(|error| ClientError::Tls {
                 authority: authority(),
