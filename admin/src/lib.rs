@@ -9,6 +9,7 @@
 //! - [`metrics`]: slots the data path writes, and the scrape.
 //! - [`status`], [`control`]: what is running, as values.
 //! - [`change`]: every change of the configuration, checked, applied and remembered.
+//! - [`token`]: the file whose content allows changes.
 //! - [`api`]: HTTP on a thread of its own.
 //! - [`client`]: the requester of `millracectl` and of tests.
 #![forbid(unsafe_code)]
@@ -20,3 +21,4 @@ pub mod config;
 pub mod control;
 pub mod metrics;
 pub mod status;
+pub mod token;

@@ -15,6 +15,7 @@
 //! Connections, headers, bodies and times are bounded by [`ApiLimits`].
 
 mod ask;
+mod auth;
 mod config;
 mod health;
 mod index;
@@ -22,7 +23,9 @@ mod problem;
 mod routes;
 mod server;
 mod status;
+mod throttle;
 
+pub use auth::{Authorized, PeerAddress, PeerIdentity};
 pub use routes::AdminState;
 pub use server::{AdminHandle, ApiLimits, serve};
 

@@ -9,6 +9,7 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
 
+use super::auth::Guard;
 use super::problem::problem;
 use super::server::ApiLimits;
 use super::{config, health, index, status};
@@ -23,6 +24,7 @@ pub struct AdminState {
     pub(super) metrics: Metrics,
     pub(super) ledger: Arc<Ledger>,
     pub(super) limits: ApiLimits,
+    pub(super) guard: Arc<Guard>,
 }
 
 impl AdminState {
@@ -33,6 +35,7 @@ impl AdminState {
             metrics,
             ledger,
             limits: ApiLimits::default(),
+            guard: Arc::default(),
         }
     }
 

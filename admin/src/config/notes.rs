@@ -90,13 +90,6 @@ impl Config {
                 self.admin.listen
             ));
         }
-        if self.admin.token_file.is_some() {
-            notes.push(
-                "admin.token_file: changes through the API are not served by this version yet; \
-                 the API is read-only and the file is not read"
-                    .to_owned(),
-            );
-        }
         let fabrics = self.fabric.iter().map(|fabric| ("fabric", fabric.listen));
         let others = [
             ("rpc.listen", self.rpc.listen),

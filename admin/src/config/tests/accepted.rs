@@ -251,7 +251,6 @@ fn notes_name_what_an_operator_may_not_expect() {
         "fabric: ",
         "rpc.listen: ",
         "admin.listen: ",
-        "admin.token_file: ",
     ] {
         assert!(notes.contains(key), "no {key} in {notes}");
     }
