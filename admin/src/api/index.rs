@@ -5,32 +5,27 @@ use std::fmt::Write;
 use axum::http::header;
 use axum::response::{Html, IntoResponse, Response};
 
+use super::document::document;
 use crate::status::Version;
 
-/// Every path and what it answers; the router's test reads it too.
-pub const ENDPOINTS: &[(&str, &str)] = &[
-    ("/metrics", "metrics for Prometheus"),
-    (
-        "/healthz",
-        "200 when all reactors turn, else 503 and which are stalled",
-    ),
-    (
-        "/readyz",
-        "200 when clients are served, 503 while starting or draining",
-    ),
-    ("/api/v1/version", "which program answers"),
-    ("/api/v1/config", "the configuration in force"),
-    ("/api/v1/config?format=yaml", "the same as YAML"),
-    ("/api/v1/connections", "connections of clients"),
-    ("/api/v1/reactors", "the pinned loops"),
-    ("/api/v1/pools", "buffers of each loop"),
-    ("/api/v1/exports", "exported trees"),
-];
+/// Every path that can be read without further words, and what it answers.
+pub fn readable() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let paths = document().api.paths.paths.iter();
+    paths.filter_map(|(path, item)| {
+        let summary = item.get.as_ref()?.summary.as_deref()?;
+        (path != "/" && !path.contains('{')).then_some((path.as_str(), summary))
+    })
+}
 
+/// Lists what there is, for people.
+#[utoipa::path(
+    get, path = "/", tag = "api", operation_id = "get_index",
+    responses((status = 200, description = "A page.", body = String, content_type = "text/html")),
+)]
 pub async fn index() -> Response {
     let version = Version::current().version;
     let mut rows = String::new();
-    for (path, meaning) in ENDPOINTS {
+    for (path, meaning) in readable() {
         // Writing into a string has no way to fail.
         let _ = writeln!(
             rows,
@@ -41,7 +36,9 @@ pub async fn index() -> Response {
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Millrace</title>\n\
          <style>body{{font-family:sans-serif;margin:2em}}td{{padding:.2em 1em .2em 0}}</style>\
          </head>\n<body><h1>Millrace {version}</h1>\n\
-         <p>The management plane, read-only. <code>millracectl</code> shows the same in tables.</p>\n\
+         <p>The management plane. <code>millracectl</code> shows the same in tables;\n\
+         <a href=\"/api/v1/openapi.json\">/api/v1/openapi.json</a> describes everything, changes \
+         too.</p>\n\
          <table>\n{rows}</table></body></html>\n"
     );
     let policy = "default-src 'none'; style-src 'unsafe-inline'";

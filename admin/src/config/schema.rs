@@ -81,7 +81,11 @@ schema!(
 schema!(
     DurationText,
     "Duration",
-    text(r"^\s*[0-9]+\s*(us|ms|s)\s*$", "A time with its unit.", "100us")
+    text(
+        r"^\s*[0-9]+\s*(us|ms|s)\s*$",
+        "A time with its unit.",
+        "100us"
+    )
 );
 schema!(
     SocketText,
