@@ -168,6 +168,7 @@ pub fn frame() -> OpenApi {
             tag("clients", "Clients and their connections"),
             tag("configuration", "The configuration and its changes"),
             tag("control", "What is to be done now"),
+            tag("dashboard", "The page for people"),
         ]))
         .build()
 }

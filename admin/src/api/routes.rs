@@ -13,9 +13,10 @@ use utoipa_axum::routes;
 use super::auth::Guard;
 use super::problem::problem;
 use super::server::ApiLimits;
-use super::{config, document, health, index, status};
+use super::{config, document, health, status};
 use crate::change::Ledger;
 use crate::control::Control;
+use crate::dashboard;
 use crate::metrics::Metrics;
 
 /// What the API answers from.
@@ -50,7 +51,8 @@ impl AdminState {
 /// Every endpoint, and the description of all.
 pub fn table() -> OpenApiRouter<AdminState> {
     OpenApiRouter::with_openapi(document::frame())
-        .routes(routes!(index::index))
+        .routes(routes!(dashboard::page))
+        .routes(routes!(dashboard::asset))
         .routes(routes!(health::metrics))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
@@ -78,7 +80,7 @@ async fn not_found(uri: Uri) -> Response {
     let path = uri.path();
     problem(
         StatusCode::NOT_FOUND,
-        format!("nothing at {path}; / lists what there is"),
+        format!("nothing at {path}; / links to what there is"),
     )
 }
 

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::schema::{DurationText, SocketText};
 use super::units::duration;
-use super::{ByteSize, ClientLimits, Export, scalar};
+use super::{ByteSize, ClientLimits, Export, PlainHttp, Tls, scalar};
 
 /// Everything `millraced` is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -414,6 +414,11 @@ pub struct Admin {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub token_file: Option<PathBuf>,
+    /// HTTPS; HTTP if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+    /// Where HTTP may be spoken without TLS.
+    pub plain_http: PlainHttp,
 }
 
 impl Default for Admin {
@@ -421,6 +426,8 @@ impl Default for Admin {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9620)),
             token_file: None,
+            tls: None,
+            plain_http: PlainHttp::Loopback,
         }
     }
 }

@@ -122,8 +122,8 @@ fn what_the_description_refers_to_is_in_it() {
         let place = reference.strip_prefix('#').unwrap();
         assert!(whole.pointer(place).is_some(), "{reference}");
     }
-    for (path, _) in readable() {
-        assert!(whole["paths"][path]["get"].is_object(), "{path}");
+    for path in document().api.paths.paths.keys() {
+        assert!(whole["paths"][path].is_object(), "{path}");
     }
 }
 
