@@ -89,29 +89,23 @@ const CHANGES: &[&str] = &["401", "403"];
 /// Those of requests with a body.
 const BODIES: &[&str] = &["400", "413", "415", "422"];
 
-/// The description, and its text.
-pub struct Document {
-    /// As a value.
-    pub api: OpenApi,
-    /// As JSON.
-    pub json: Bytes,
+/// The description.
+pub fn description() -> OpenApi {
+    let (_, mut api) = table().split_for_parts();
+    complete(&mut api);
+    api
 }
 
-/// The description, made once.
-pub fn document() -> &'static Document {
-    static DOCUMENT: OnceLock<Document> = OnceLock::new();
-    DOCUMENT.get_or_init(|| {
-        let (_, mut api) = table().split_for_parts();
-        complete(&mut api);
-        // Texts that were written for rustdoc have its links. A value of strings, numbers and
-        // lists has no way to fail.
-        let json = serde_json::to_string(&api).unwrap_or_default();
-        let json = json.replace("[`", "`").replace("`]", "`");
-        Document {
-            api,
-            json: Bytes::from(json),
-        }
-    })
+/// Its text, made once.
+fn text() -> Bytes {
+    static TEXT: OnceLock<Bytes> = OnceLock::new();
+    let text = TEXT.get_or_init(|| {
+        // A value of strings, numbers and lists has no way to fail.
+        let json = serde_json::to_string(&description()).unwrap_or_default();
+        // Texts that were written for rustdoc have its links.
+        Bytes::from(json.replace("[`", "`").replace("`]", "`"))
+    });
+    text.clone()
 }
 
 /// Describes the API.
@@ -121,7 +115,7 @@ pub fn document() -> &'static Document {
 )]
 pub async fn openapi() -> Response {
     let kind = [(header::CONTENT_TYPE, "application/json")];
-    (kind, document().json.clone()).into_response()
+    (kind, text()).into_response()
 }
 
 /// The description without its endpoints.

@@ -2,30 +2,35 @@
 
 use std::collections::BTreeSet;
 
+use utoipa::openapi::OpenApi;
 use utoipa::openapi::path::{Operation, PathItem};
 
-use super::super::document::document;
+use super::super::document::description;
 use super::*;
 
 /// Every operation: method, path and what is said of it.
-fn operations() -> Vec<(&'static str, &'static str, &'static Operation)> {
-    let methods = |item: &'static PathItem| {
-        [
-            ("GET", &item.get),
-            ("PUT", &item.put),
-            ("POST", &item.post),
-            ("PATCH", &item.patch),
-            ("DELETE", &item.delete),
-        ]
-    };
-    let paths = document().api.paths.paths.iter();
-    paths
-        .flat_map(|(path, item)| {
-            methods(item).into_iter().filter_map(|(method, operation)| {
-                Some((method, path.as_str(), operation.as_ref()?))
-            })
-        })
-        .collect()
+fn operations(api: &OpenApi) -> Vec<(&str, &str, &Operation)> {
+    let mut operations = Vec::new();
+    for (path, item) in &api.paths.paths {
+        let PathItem {
+            get,
+            put,
+            post,
+            patch,
+            delete,
+            ..
+        } = item;
+        for (method, operation) in [
+            ("GET", get),
+            ("PUT", put),
+            ("POST", post),
+            ("PATCH", patch),
+            ("DELETE", delete),
+        ] {
+            operations.extend(operation.as_ref().map(|it| (method, path.as_str(), it)));
+        }
+    }
+    operations
 }
 
 /// A path with something that can be no thing's name in place of its parameters.
@@ -39,14 +44,15 @@ fn filled(path: &str) -> String {
 #[test]
 fn every_operation_is_described_whole() {
     let mut names = BTreeSet::new();
-    let operations = operations();
+    let api = description();
+    let operations = operations(&api);
     assert!(operations.len() > 10, "{}", operations.len());
     for (method, path, operation) in operations {
         let whole = |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() > 3);
         assert!(whole(&operation.summary), "{method} {path}: summary");
         let name = operation.operation_id.as_ref().unwrap();
         assert!(names.insert(name), "{method} {path}: {name} twice");
-        let known = document().api.tags.as_ref().unwrap();
+        let known = api.tags.as_ref().unwrap();
         let tags = operation.tags.as_ref().unwrap();
         assert_eq!(tags.len(), 1, "{method} {path}");
         assert!(known.iter().any(|tag| tag.name == tags[0]), "{tags:?}");
@@ -90,8 +96,9 @@ fn the_router_has_what_is_described_and_nothing_else() {
         assert!(!routes.contains(other), "{other} goes past the description");
     }
     let (handle, ..) = usual();
-    let operations = operations();
-    for path in document().api.paths.paths.keys() {
+    let api = description();
+    let operations = operations(&api);
+    for path in api.paths.paths.keys() {
         for method in ["GET", "PUT", "POST", "PATCH", "DELETE", "TRACE"] {
             let described = operations
                 .iter()
@@ -122,7 +129,7 @@ fn what_the_description_refers_to_is_in_it() {
         let place = reference.strip_prefix('#').unwrap();
         assert!(whole.pointer(place).is_some(), "{reference}");
     }
-    for path in document().api.paths.paths.keys() {
+    for path in description().paths.paths.keys() {
         assert!(whole["paths"][path].is_object(), "{path}");
     }
 }
