@@ -18,6 +18,7 @@ mod parse;
 mod path;
 mod raw;
 mod scalar;
+mod schema;
 mod tls;
 mod units;
 mod validate;

@@ -15,6 +15,8 @@ use crate::control::{ApplyError, CaptureStream, Control, ControlError};
 use crate::metrics::Metrics;
 use crate::status::*;
 
+mod described;
+
 /// A service whose state the tests set.
 struct Service {
     readiness: Mutex<Readiness>,
@@ -292,7 +294,7 @@ fn what_fails_is_told_as_a_problem() {
         let answer = raw(&handle, &request);
         assert!(answer.starts_with("HTTP/1.1 405 "), "{answer}");
         assert!(answer.contains("application/problem+json"), "{answer}");
-        assert!(answer.contains("read-only"), "{answer}");
+        assert!(answer.contains("not there for PUT"), "{answer}");
         assert!(answer.contains("allow: GET,HEAD"), "{answer}");
     }
     let answer = raw(
