@@ -91,7 +91,7 @@ pub fn invalid(errors: Vec<FieldProblem>) -> Response {
 }
 
 /// Adds that the number of a field is out of its range, if it is.
-pub fn within<T: PartialOrd + Display>(
+pub fn within<T: PartialOrd + Display + Copy>(
     errors: &mut Vec<FieldProblem>,
     path: &str,
     number: T,

@@ -12,6 +12,10 @@
 //! changes something takes [`Authorized`] as an argument. Whatever is no success has a body of type
 //! `application/problem+json` ([`crate::status::Problem`]); health answers keep their own.
 //! Connections, headers, bodies and times are bounded by [`ApiLimits`].
+#![allow(
+    clippy::result_large_err,
+    reason = "a failure is an answer, made once for a request"
+)]
 
 mod ask;
 mod auth;
