@@ -25,4 +25,4 @@ pub use clients::{Client, ClientLimit, Clients};
 pub use counters::{Cause, FlowCounters, VERSIONS};
 pub use tenant::{Held, Tenant};
 pub use tenants::Flow;
-pub(crate) use tenants::TASKS;
+pub(crate) use tenants::{RECEIVES_PART, TASKS};
