@@ -19,6 +19,7 @@ use millrace_admin::api::{self, AdminState};
 use millrace_admin::change::Ledger;
 use millrace_admin::config::{self, Config};
 use millrace_admin::metrics::Metrics;
+use millrace_admin::token;
 
 /// How long a stop waits for calls in service.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -91,11 +92,19 @@ fn main() -> ExitCode {
     }
 }
 
+/// Takes this thread, and so every thread that it starts, out of the reactors' way.
+fn step_aside(service: &Service) {
+    match millrace_reactor::step_aside(&service.cores()) {
+        Ok(aside) => tracing::info!(%aside, "everything but the reactors runs aside"),
+        Err(error) => tracing::warn!(%error, "the management plane may disturb reactors"),
+    }
+}
+
 fn run(arguments: &Serve, config: Config) -> Result<()> {
     let filter = logging::filter(&config.log)?;
     if arguments.check {
         println!("{}: good", arguments.config.display());
-        for note in config.notes() {
+        for note in notes(&config) {
             println!("note: {note}");
         }
         return Ok(());
@@ -106,13 +115,14 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
     let starting = manager.starting().context("cannot start a thread")?;
 
     let config = Arc::new(config);
-    for note in config.notes() {
+    for note in notes(&config) {
         tracing::warn!("{note}");
     }
     // Taken early: a port that is in use ends the start before any memory is mapped.
     let admin = TcpListener::bind(config.admin.listen)
         .with_context(|| format!("admin.listen: cannot listen on {}", config.admin.listen))?;
     let service = Service::start(Arc::clone(&config))?;
+    step_aside(&service);
     let metrics = Metrics::new();
     metrics.register(service.control());
     let file = Some(arguments.config.clone());
@@ -137,4 +147,9 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
     admin.shutdown();
     tracing::info!("stopped");
     Ok(())
+}
+
+/// What the configuration means that one may not expect.
+fn notes(config: &Config) -> impl Iterator<Item = String> {
+    config.notes().into_iter().chain(token::note(config))
 }
