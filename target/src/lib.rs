@@ -17,4 +17,5 @@ pub mod rdma;
 pub mod replay;
 pub mod rpcbind;
 pub mod service;
+pub mod sizing;
 pub mod tcp;
