@@ -6,6 +6,9 @@
 use std::time::Duration;
 
 use millrace_admin::metrics::{Counter, Histogram};
+use millrace_wire::nfs3::Status;
+
+use crate::store_times::StoreTimes;
 
 /// Procedures of NFS version 3 (RFC 1813 section 3.3), by number.
 pub const NFS_PROCEDURES: [&str; 22] = [
@@ -95,4 +98,37 @@ pub struct Counters {
     pub too_large: Counter,
     /// Calls from clients that the export does not admit.
     pub not_admitted: Counter,
+    /// Failures of NFS calls by status.
+    pub statuses: StatusCounters,
+    /// How long operations of stores take.
+    pub store: StoreTimes,
+}
+
+/// Failures of NFS calls by status.
+#[derive(Debug)]
+pub struct StatusCounters([Counter; STATUSES]);
+
+/// All statuses but that of success.
+const STATUSES: usize = Status::ALL.len() - 1;
+
+impl Default for StatusCounters {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Counter::new()))
+    }
+}
+
+impl StatusCounters {
+    /// Counts a failure.
+    pub fn count(&self, status: Status) {
+        let failures = Status::ALL[1..].iter();
+        for (_, counter) in failures.zip(&self.0).filter(|(known, _)| **known == status) {
+            counter.increment();
+        }
+    }
+
+    /// Failures by status.
+    pub fn iter(&self) -> impl Iterator<Item = (Status, u64)> {
+        let failures = Status::ALL[1..].iter().copied();
+        failures.zip(self.0.iter().map(Counter::get))
+    }
 }

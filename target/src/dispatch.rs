@@ -4,7 +4,7 @@
 //! answered as RFC 5531 section 9 says, and never with silence: a client that waits for an answer
 //! in vain gives up its whole connection.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
@@ -18,7 +18,7 @@ use millrace_wire::{mount, nfs3, rpcbind};
 
 use crate::call::{Answer, Bulk, BulkResult, Call, Reply, Serve, Shortage, TransportKind};
 use crate::counters::Counters;
-use crate::exports::Exports;
+use crate::exports::{Exports, ExportsCounters};
 use crate::flow::Flow;
 use crate::handle::HandleKey;
 use crate::mount3::Clients;
@@ -55,6 +55,7 @@ struct Inner<S> {
     replay: ReplayCache,
     clients: Clients,
     counters: Arc<Counters>,
+    export_counters: ExportsCounters,
     latencies: Latencies,
     /// What the port mapper tells over RDMA, where it is served there.
     offers: OnceCell<Arc<OnceLock<Offers>>>,
@@ -67,6 +68,8 @@ impl<S: Store> Service<S> {
     /// process.
     #[must_use]
     pub fn new(exports: Exports<S>, key: HandleKey, replay: ReplayCache, clients: Clients) -> Self {
+        let export_counters = ExportsCounters::default();
+        export_counters.count(&exports);
         let exports = RefCell::new(exports);
         let counters = Arc::default();
         Self {
@@ -76,6 +79,7 @@ impl<S: Store> Service<S> {
                 replay,
                 clients,
                 counters,
+                export_counters,
                 latencies: Latencies::default(),
                 offers: OnceCell::new(),
                 flow: OnceCell::new(),
@@ -100,6 +104,7 @@ impl<S: Store> Service<S> {
 
     /// Puts another table of exports in place. Calls that run finish with the one they began with.
     pub fn replace_exports(&self, exports: Exports<S>) {
+        self.inner.export_counters.count(&exports);
         *self.inner.exports.borrow_mut() = exports;
     }
 
@@ -113,6 +118,12 @@ impl<S: Store> Service<S> {
     #[must_use]
     pub fn counters(&self) -> Arc<Counters> {
         self.inner.counters.clone()
+    }
+
+    /// What calls have done with each export.
+    #[must_use]
+    pub fn export_counters(&self) -> ExportsCounters {
+        self.inner.export_counters.clone()
     }
 }
 
@@ -152,10 +163,24 @@ enum Admitted {
     Rpcbind,
 }
 
-/// The end of a call that a program has served: whether its status was success.
+/// The end of a call that a program has served.
 struct Done {
     answer: Answer,
+    /// Whether its status was success.
     success: bool,
+    /// The status of NFS that it failed with.
+    status: Option<nfs3::Status>,
+}
+
+impl Done {
+    /// Without a status of NFS.
+    fn plain(answer: Answer, success: bool) -> Self {
+        Self {
+            answer,
+            success,
+            status: None,
+        }
+    }
 }
 
 /// A call that a program did not get to serve.
@@ -251,6 +276,8 @@ impl<S: Store> Service<S> {
             key: &self.inner.key,
             peer: call.peer,
             credential,
+            times: &counters.store,
+            export: Cell::new(None),
         };
         let ticket = if must_not_repeat(procedure) {
             let program = (nfs3::PROGRAM, nfs3::VERSION, procedure.number());
@@ -282,6 +309,13 @@ impl<S: Store> Service<S> {
             Ok(done) => {
                 let number = procedure.number();
                 counters.nfs[number as usize].record(done.success);
+                if let Some(status) = done.status {
+                    counters.statuses.count(status);
+                }
+                let export = context.export.get();
+                if let Some(export) = export.and_then(|export| export.counters.get()) {
+                    export.record(done.success, reply.account);
+                }
                 let latencies = &self.inner.latencies;
                 latencies.note(counters, latency::Program::Nfs, number, call.arrived);
                 // What was executed is remembered although its answer found no room: the client

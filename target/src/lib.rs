@@ -16,4 +16,5 @@ pub mod rdma;
 pub mod replay;
 pub mod rpcbind;
 pub mod service;
+pub mod store_times;
 pub mod tcp;

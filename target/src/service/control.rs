@@ -20,10 +20,11 @@ use millrace_store::memory::MemoryStore;
 use super::status::ReactorReport;
 use super::worker::Message;
 use crate::counters::Counters;
-use crate::exports::{ExportId, Rules, Squash};
+use crate::exports::{ExportId, ExportsCounters, Rules, Squash};
 use crate::flow::rate::Rates;
 use crate::flow::{ClientLimit, Clients, FlowCounters};
 use crate::rdma::ConnectionCounters;
+use crate::replay::ReplayCache;
 use crate::tcp::TcpCounters;
 
 /// How long a reactor may take to report.
@@ -37,6 +38,8 @@ pub struct ReactorParts {
     pub page_size: usize,
     /// Its programs.
     pub programs: Arc<Counters>,
+    /// What they have done with each export.
+    pub exports: ExportsCounters,
     /// Its RPC-over-RDMA connections.
     pub rdma: Arc<ConnectionCounters>,
     /// What meters its clients.
@@ -54,7 +57,8 @@ pub struct ServiceControl {
     pub(super) reactors: Vec<ReactorHandle<Message>>,
     pub(super) parts: Vec<ReactorParts>,
     pub(super) exports: Vec<(Rules, MemoryStore)>,
-    clients: Clients,
+    pub(super) clients: Clients,
+    pub(super) replay: ReplayCache,
     watchdog: Watchdog,
 }
 
@@ -65,6 +69,7 @@ impl ServiceControl {
         parts: Vec<ReactorParts>,
         exports: Vec<(Rules, MemoryStore)>,
         clients: Clients,
+        replay: ReplayCache,
         watchdog: Watchdog,
     ) -> Self {
         let readiness = AtomicU8::new(Readiness::Ready as u8);
@@ -75,6 +80,7 @@ impl ServiceControl {
             parts,
             exports,
             clients,
+            replay,
             watchdog,
         }
     }
