@@ -9,11 +9,13 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
 
+use super::auth::Guard;
 use super::problem::problem;
 use super::server::ApiLimits;
-use super::{config, health, index, status};
+use super::{config, health, status};
 use crate::change::Ledger;
 use crate::control::Control;
+use crate::dashboard;
 use crate::metrics::Metrics;
 
 /// What the API answers from.
@@ -23,6 +25,7 @@ pub struct AdminState {
     pub(super) metrics: Metrics,
     pub(super) ledger: Arc<Ledger>,
     pub(super) limits: ApiLimits,
+    pub(super) guard: Arc<Guard>,
 }
 
 impl AdminState {
@@ -33,6 +36,7 @@ impl AdminState {
             metrics,
             ledger,
             limits: ApiLimits::default(),
+            guard: Arc::default(),
         }
     }
 
@@ -53,7 +57,8 @@ pub fn router(state: AdminState) -> Router {
         .route("/pools", get(status::pools))
         .route("/exports", get(status::exports));
     Router::new()
-        .route("/", get(index::index))
+        .route("/", get(dashboard::page))
+        .route("/assets/{name}", get(dashboard::asset))
         .route("/metrics", get(health::metrics))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
@@ -69,7 +74,7 @@ async fn not_found(uri: Uri) -> Response {
     let path = uri.path();
     problem(
         StatusCode::NOT_FOUND,
-        format!("nothing at {path}; / lists what there is"),
+        format!("nothing at {path}; / links to what there is"),
     )
 }
 

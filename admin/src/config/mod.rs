@@ -18,6 +18,7 @@ mod parse;
 mod path;
 mod raw;
 mod scalar;
+mod tls;
 mod units;
 mod validate;
 
@@ -31,6 +32,7 @@ pub use model::{
 pub use network::Network;
 pub use parse::{TEXT_MAX, load, parse, to_yaml};
 pub use path::{KeyPath, Segment};
+pub use tls::{ClientAuth, PlainHttp, Tls};
 pub use units::{Bandwidth, ByteSize, ParseUnitError, format_duration, parse_duration};
 pub use validate::{Problem, validate};
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::units::duration;
-use super::{ByteSize, ClientLimits, Export, scalar};
+use super::{ByteSize, ClientLimits, Export, PlainHttp, Tls, scalar};
 
 /// Everything `millraced` is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -399,6 +399,11 @@ pub struct Admin {
     /// A file whose content allows changes through the API; without it the API is read-only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
+    /// HTTPS; HTTP if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+    /// Where HTTP may be spoken without TLS.
+    pub plain_http: PlainHttp,
 }
 
 impl Default for Admin {
@@ -406,6 +411,8 @@ impl Default for Admin {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9620)),
             token_file: None,
+            tls: None,
+            plain_http: PlainHttp::Loopback,
         }
     }
 }
