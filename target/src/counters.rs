@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use millrace_admin::metrics::{Counter, Histogram};
-use millrace_wire::nfs3::Status;
+use millrace_admin::metrics::{Counter, Histogram, HistogramSnapshot};
+use millrace_wire::nfs3::{Procedure, Status};
 
 use crate::store_times::StoreTimes;
 
@@ -39,6 +39,10 @@ pub const NFS_PROCEDURES: [&str; 22] = [
 /// Procedures of MOUNT version 3 (RFC 1813 section 5.2), by number.
 pub const MOUNT_PROCEDURES: [&str; 6] = ["null", "mnt", "dump", "umnt", "umntall", "export"];
 
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// One procedure.
 #[derive(Debug, Default)]
 pub struct ProcedureCounters {
@@ -46,7 +50,8 @@ pub struct ProcedureCounters {
     pub calls: Counter,
     /// Of these, with a status other than success.
     pub errors: Counter,
-    /// Time from the arrival of the call to the end of the reactor's turn that encoded its reply.
+    /// Time from the arrival of the call to the end of the reactor's turn that encoded its reply,
+    /// of calls without a [`Size`].
     pub latency: Histogram,
 }
 
@@ -61,10 +66,48 @@ impl ProcedureCounters {
 
     /// Counts how long one call took.
     pub fn observe(&self, latency: Duration) {
-        self.latency
-            .observe(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+        self.latency.observe(nanoseconds(latency));
     }
 }
+
+/// What a READ or WRITE moved, by powers of two that tell small, middling and large ones apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// At most 4 KiB.
+    Small,
+    /// At most 64 KiB.
+    Middling,
+    /// More, and at most [`crate::nfs3::TRANSFER_MAX`].
+    Large,
+}
+
+impl Size {
+    /// All sizes.
+    pub const ALL: [Self; 3] = [Self::Small, Self::Middling, Self::Large];
+
+    /// The size of so many bytes.
+    #[must_use]
+    pub const fn of(bytes: u32) -> Self {
+        match bytes {
+            0..=4096 => Self::Small,
+            4097..=65_536 => Self::Middling,
+            _ => Self::Large,
+        }
+    }
+
+    /// The word for it in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Small => "le_4k",
+            Self::Middling => "le_64k",
+            Self::Large => "le_1m",
+        }
+    }
+}
+
+/// Latencies of calls that move data, by [`Size`].
+pub type SizedLatency = [Histogram; Size::ALL.len()];
 
 /// Everything that the programs of one reactor count.
 #[derive(Debug, Default)]
@@ -72,6 +115,10 @@ impl ProcedureCounters {
 pub struct Counters {
     /// NFS version 3, by procedure number.
     pub nfs: [ProcedureCounters; NFS_PROCEDURES.len()],
+    /// READs that succeeded, by size.
+    pub reads: SizedLatency,
+    /// WRITEs that succeeded, by size.
+    pub writes: SizedLatency,
     /// MOUNT version 3, by procedure number.
     pub mount: [ProcedureCounters; MOUNT_PROCEDURES.len()],
     /// Bytes of file data read by clients.
@@ -103,6 +150,32 @@ pub struct Counters {
     /// How long operations of stores take.
     pub store: StoreTimes,
 }
+
+impl Counters {
+    /// The latencies of an NFS procedure by size, if it moves data.
+    #[must_use]
+    pub fn sized(&self, procedure: u32) -> Option<&SizedLatency> {
+        match procedure {
+            READ => Some(&self.reads),
+            WRITE => Some(&self.writes),
+            _ => None,
+        }
+    }
+
+    /// The latency of all calls of an NFS procedure.
+    #[must_use]
+    pub fn nfs_latency(&self, procedure: u32) -> HistogramSnapshot {
+        let all = self.nfs.get(procedure as usize);
+        let mut sum = all.map_or_else(HistogramSnapshot::default, |all| all.latency.snapshot());
+        for sized in self.sized(procedure).into_iter().flatten() {
+            sum.merge(&sized.snapshot());
+        }
+        sum
+    }
+}
+
+const READ: u32 = Procedure::Read.number();
+const WRITE: u32 = Procedure::Write.number();
 
 /// Failures of NFS calls by status.
 #[derive(Debug)]

@@ -16,8 +16,8 @@ use millrace_wire::rpc::{
 use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder, Error};
 use millrace_wire::{mount, nfs3, rpcbind};
 
-use crate::call::{Answer, Bulk, BulkResult, Call, Reply, Serve, Shortage, TransportKind};
-use crate::counters::Counters;
+use crate::call::{Account, Answer, Bulk, BulkResult, Call, Reply, Serve, Shortage, TransportKind};
+use crate::counters::{Counters, Size};
 use crate::exports::{Exports, ExportsCounters};
 use crate::flow::Flow;
 use crate::handle::HandleKey;
@@ -317,7 +317,8 @@ impl<S: Store> Service<S> {
                     export.record(done.success, reply.account);
                 }
                 let latencies = &self.inner.latencies;
-                latencies.note(counters, latency::Program::Nfs, number, call.arrived);
+                let whose = (latency::Program::Nfs, number);
+                latencies.note(counters, whose, size(&done, reply.account), call.arrived);
                 // What was executed is remembered although its answer found no room: the client
                 // may offer more and ask again.
                 if let Some(ticket) = ticket
@@ -349,7 +350,12 @@ impl<S: Store> Service<S> {
                 let number = procedure.number();
                 counters.mount[number as usize].record(done.success);
                 let latencies = &self.inner.latencies;
-                latencies.note(counters, latency::Program::Mount, number, call.arrived);
+                latencies.note(
+                    counters,
+                    (latency::Program::Mount, number),
+                    None,
+                    call.arrived,
+                );
                 done.answer
             }
             Err(refused) => self.refuse(refused, xid, reply),
@@ -383,6 +389,12 @@ impl<S: Store> Service<S> {
             }
         }
     }
+}
+
+/// The size of what a READ or WRITE moved.
+fn size(done: &Done, moved: Account) -> Option<Size> {
+    // Of others nobody asks; one of the two is zero.
+    done.success.then(|| Size::of(moved.read | moved.written))
 }
 
 /// Encodes a reply message. Data that the results leave out stands in the reply's slices.

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use arrayvec::ArrayVec;
 
-use crate::counters::Counters;
+use crate::counters::{Counters, Size, nanoseconds};
 
 /// Calls noted at most; one more has all of them timed at once.
 const NOTED_MAX: usize = 64;
@@ -25,6 +25,8 @@ pub(super) enum Program {
 struct Noted {
     program: Program,
     procedure: u32,
+    /// Of READs and WRITEs that succeeded.
+    size: Option<Size>,
     arrived: Instant,
 }
 
@@ -36,7 +38,13 @@ pub(super) struct Latencies {
 
 impl Latencies {
     /// Notes an answered call of the procedure with this number.
-    pub fn note(&self, counters: &Counters, program: Program, procedure: u32, arrived: Instant) {
+    pub fn note(
+        &self,
+        counters: &Counters,
+        (program, procedure): (Program, u32),
+        size: Option<Size>,
+        arrived: Instant,
+    ) {
         let mut noted = self.noted.borrow_mut();
         if noted.is_full() {
             time(&mut noted, counters);
@@ -44,6 +52,7 @@ impl Latencies {
         noted.push(Noted {
             program,
             procedure,
+            size,
             arrived,
         });
     }
@@ -64,8 +73,12 @@ fn time(noted: &mut ArrayVec<Noted, NOTED_MAX>, counters: &Counters) {
             Program::Nfs => &counters.nfs[..],
             Program::Mount => &counters.mount[..],
         };
-        if let Some(slot) = procedures.get(call.procedure as usize) {
-            slot.observe(now.saturating_duration_since(call.arrived));
+        let took = now.saturating_duration_since(call.arrived);
+        let sized = counters.sized(call.procedure).zip(call.size);
+        if let Some((latencies, size)) = sized {
+            latencies[size as usize].observe(nanoseconds(took));
+        } else if let Some(slot) = procedures.get(call.procedure as usize) {
+            slot.observe(took);
         }
     }
 }
@@ -80,9 +93,9 @@ mod tests {
         let arrived = Instant::now();
         let calls = NOTED_MAX as u64 + 3;
         for _ in 0..calls {
-            latencies.note(&counters, Program::Nfs, 6, arrived);
+            latencies.note(&counters, (Program::Nfs, 6), None, arrived);
         }
-        latencies.note(&counters, Program::Mount, 1, arrived);
+        latencies.note(&counters, (Program::Mount, 1), None, arrived);
         latencies.settle(&counters);
         latencies.settle(&counters);
         assert_eq!(counters.nfs[6].latency.snapshot().count(), calls);

@@ -17,7 +17,7 @@ super::families! {
         [PROGRAM, PROCEDURE, SIZE]
         "Time from a call's arrival to the end of the turn that encoded its reply."
         for "Latency inside the server: quantiles by procedure, and for data by size.";
-    RPC_DATA = Counter "millrace_rpc_data_bytes_total" in "bytes" [TRANSFER]
+    RPC_DATA = Counter "millrace_rpc_data_bytes_total" in "bytes" [PROGRAM, PROCEDURE]
         "Bytes of file data read or written by NFS calls."
         for "Throughput as clients see it.";
     RPC_REJECTED = Counter "millrace_rpc_rejected_total" in "calls" [REJECTION]

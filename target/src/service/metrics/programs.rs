@@ -2,7 +2,7 @@
 
 use millrace_admin::metrics::{Families, catalogue};
 
-use crate::counters::{MOUNT_PROCEDURES, NFS_PROCEDURES, ProcedureCounters};
+use crate::counters::{MOUNT_PROCEDURES, NFS_PROCEDURES, ProcedureCounters, Size};
 use crate::replay::ReplayCache;
 use crate::service::control::ReactorParts;
 use crate::store_times::StoreClass;
@@ -12,6 +12,15 @@ pub(super) fn programs(out: &mut Families, parts: &ReactorParts) {
     for (name, procedure) in NFS_PROCEDURES.iter().zip(&counters.nfs) {
         self::procedure(out, "nfs", name, procedure);
     }
+    for (number, name) in (0..).zip(NFS_PROCEDURES) {
+        for (size, latency) in Size::ALL
+            .iter()
+            .zip(counters.sized(number).into_iter().flatten())
+        {
+            let labels = &["nfs", name, size.name()];
+            out.histogram(&catalogue::RPC_DURATION, labels, &latency.snapshot());
+        }
+    }
     for (name, procedure) in MOUNT_PROCEDURES.iter().zip(&counters.mount) {
         self::procedure(out, "mount", name, procedure);
     }
@@ -19,7 +28,7 @@ pub(super) fn programs(out: &mut Families, parts: &ReactorParts) {
         ("read", &counters.bytes_read),
         ("write", &counters.bytes_written),
     ] {
-        out.number(&catalogue::RPC_DATA, &[way], bytes.get());
+        out.number(&catalogue::RPC_DATA, &["nfs", way], bytes.get());
     }
     for (status, count) in counters.statuses.iter() {
         let name = status.name().trim_start_matches("NFS3ERR_").to_lowercase();
