@@ -17,6 +17,7 @@
 mod ask;
 mod auth;
 mod config;
+mod document;
 mod health;
 mod problem;
 mod routes;
