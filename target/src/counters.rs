@@ -43,6 +43,26 @@ pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Whose procedure was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// NFS version 3.
+    Nfs,
+    /// MOUNT version 3.
+    Mount,
+}
+
+impl Program {
+    /// The word for it in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nfs => "nfs",
+            Self::Mount => "mount",
+        }
+    }
+}
+
 /// One procedure.
 #[derive(Debug, Default)]
 pub struct ProcedureCounters {
@@ -106,6 +126,26 @@ impl Size {
     }
 }
 
+/// What a call was, for its latency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Whose {
+    program: Program,
+    procedure: u32,
+    size: Option<Size>,
+}
+
+impl Whose {
+    /// A call of the procedure with this number; with a size if it moved data.
+    #[must_use]
+    pub const fn new(program: Program, procedure: u32, size: Option<Size>) -> Self {
+        Self {
+            program,
+            procedure,
+            size,
+        }
+    }
+}
+
 /// Latencies of calls that move data, by [`Size`].
 pub type SizedLatency = [Histogram; Size::ALL.len()];
 
@@ -152,6 +192,19 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Counts how long a call took.
+    pub fn observe(&self, whose: Whose, took: Duration) {
+        let (all, sized) = match whose.program {
+            Program::Nfs => (&self.nfs[..], self.sized(whose.procedure)),
+            Program::Mount => (&self.mount[..], None),
+        };
+        if let Some((latencies, size)) = sized.zip(whose.size) {
+            latencies[size as usize].observe(nanoseconds(took));
+        } else if let Some(slot) = all.get(whose.procedure as usize) {
+            slot.observe(took);
+        }
+    }
+
     /// The latencies of an NFS procedure by size, if it moves data.
     #[must_use]
     pub fn sized(&self, procedure: u32) -> Option<&SizedLatency> {
@@ -162,12 +215,15 @@ impl Counters {
         }
     }
 
-    /// The latency of all calls of an NFS procedure.
+    /// The latency of all calls of a procedure, whatever their size.
     #[must_use]
-    pub fn nfs_latency(&self, procedure: u32) -> HistogramSnapshot {
-        let all = self.nfs.get(procedure as usize);
+    pub fn latency(&self, program: Program, procedure: u32) -> HistogramSnapshot {
+        let (all, sized) = match program {
+            Program::Nfs => (self.nfs.get(procedure as usize), self.sized(procedure)),
+            Program::Mount => (self.mount.get(procedure as usize), None),
+        };
         let mut sum = all.map_or_else(HistogramSnapshot::default, |all| all.latency.snapshot());
-        for sized in self.sized(procedure).into_iter().flatten() {
+        for sized in sized.into_iter().flatten() {
             sum.merge(&sized.snapshot());
         }
         sum

@@ -7,6 +7,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use millrace_store::{Caller, Store};
 use millrace_wire::rpc::{
@@ -16,17 +17,18 @@ use millrace_wire::rpc::{
 use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder, Error};
 use millrace_wire::{mount, nfs3, rpcbind};
 
-use crate::call::{Account, Answer, Bulk, BulkResult, Call, Reply, Serve, Shortage, TransportKind};
-use crate::counters::{Counters, Size};
+use crate::call::{
+    Account, Answer, Bulk, BulkResult, Call, Reply, Serve, Shortage, TransportKind, TurnEnd,
+};
+use crate::counters::{Counters, Program, Size, Whose};
 use crate::exports::{Exports, ExportsCounters};
 use crate::flow::Flow;
 use crate::handle::HandleKey;
+use crate::latency::Noted;
 use crate::mount3::Clients;
 use crate::replay::{Entered, ReplayCache};
 use crate::rpcbind::Offers;
-use latency::Latencies;
 
-mod latency;
 mod mounts;
 mod procedures;
 mod throttle;
@@ -56,7 +58,7 @@ struct Inner<S> {
     clients: Clients,
     counters: Arc<Counters>,
     export_counters: ExportsCounters,
-    latencies: Latencies,
+    answered: Noted<Whose>,
     /// What the port mapper tells over RDMA, where it is served there.
     offers: OnceCell<Arc<OnceLock<Offers>>>,
     /// What meters clients and exports, where anything does.
@@ -80,7 +82,7 @@ impl<S: Store> Service<S> {
                 clients,
                 counters,
                 export_counters,
-                latencies: Latencies::default(),
+                answered: Noted::default(),
                 offers: OnceCell::new(),
                 flow: OnceCell::new(),
             }),
@@ -151,8 +153,10 @@ impl<S: Store> Serve for Service<S> {
         answer
     }
 
-    fn turned(&self) {
-        self.inner.latencies.settle(&self.inner.counters);
+    fn turned(&self, end: &TurnEnd) {
+        let counters = &*self.inner.counters;
+        let observe = |whose: &Whose, took| counters.observe(*whose, took);
+        self.inner.answered.settle(end, observe);
     }
 }
 
@@ -316,9 +320,8 @@ impl<S: Store> Service<S> {
                 if let Some(export) = export.and_then(|export| export.counters.get()) {
                     export.record(done.success, reply.account);
                 }
-                let latencies = &self.inner.latencies;
-                let whose = (latency::Program::Nfs, number);
-                latencies.note(counters, whose, size(&done, reply.account), call.arrived);
+                let size = size(&done, reply.account);
+                self.answered(Whose::new(Program::Nfs, number, size), call.arrived);
                 // What was executed is remembered although its answer found no room: the client
                 // may offer more and ask again.
                 if let Some(ticket) = ticket
@@ -349,13 +352,7 @@ impl<S: Store> Service<S> {
                 let counters = &*self.inner.counters;
                 let number = procedure.number();
                 counters.mount[number as usize].record(done.success);
-                let latencies = &self.inner.latencies;
-                latencies.note(
-                    counters,
-                    (latency::Program::Mount, number),
-                    None,
-                    call.arrived,
-                );
+                self.answered(Whose::new(Program::Mount, number, None), call.arrived);
                 done.answer
             }
             Err(refused) => self.refuse(refused, xid, reply),
@@ -378,6 +375,13 @@ impl<S: Store> Service<S> {
             }
             None => Answer::Silent,
         }
+    }
+
+    /// Notes a call that was answered, to be timed at the end of the turn.
+    fn answered(&self, whose: Whose, arrived: Instant) {
+        let counters = &*self.inner.counters;
+        let observe = |whose: &Whose, took| counters.observe(*whose, took);
+        self.inner.answered.note(whose, arrived, observe);
     }
 
     fn refuse(&self, refused: Refused, xid: u32, reply: &mut Reply) -> Answer {

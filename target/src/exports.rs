@@ -161,6 +161,30 @@ impl ExportCounters {
     }
 }
 
+/// What calls have done with one export on all reactors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExportTotals {
+    /// NFS calls on its objects.
+    pub requests: u64,
+    /// Of these, with a status other than success.
+    pub errors: u64,
+    /// Bytes of file data read.
+    pub bytes_read: u64,
+    /// Bytes of file data written.
+    pub bytes_written: u64,
+}
+
+impl ExportTotals {
+    /// Adds what was done on one reactor.
+    pub fn add(&mut self, counters: &ExportCounters) {
+        // Errors first, so that they are never more than the calls.
+        self.errors += counters.errors.get();
+        self.requests += counters.requests.get();
+        self.bytes_read += counters.bytes_read.get();
+        self.bytes_written += counters.bytes_written.get();
+    }
+}
+
 /// Most exports whose counts are kept although they are not served any more.
 const GONE_MAX: usize = 1024;
 

@@ -12,7 +12,7 @@ use millrace_mempool::Class;
 use millrace_reactor::Source;
 
 use super::control::{ReactorParts, ServiceControl};
-use crate::exports::ExportId;
+use crate::exports::{ExportId, ExportTotals};
 use crate::flow::{Cause, VERSIONS};
 use programs::{programs, replay};
 use transports::rdma;
@@ -70,6 +70,15 @@ impl MetricsSource for ServiceControl {
 }
 
 impl ServiceControl {
+    /// What calls have done with an export. Asks no reactor.
+    pub(super) fn export_totals(&self, export: ExportId) -> ExportTotals {
+        let mut totals = ExportTotals::default();
+        for parts in &self.parts {
+            totals.add(&parts.exports.get(export));
+        }
+        totals
+    }
+
     fn exports(&self, out: &mut Families) {
         for (rules, store) in &self.exports {
             let usage = store.usage();
@@ -85,15 +94,11 @@ impl ServiceControl {
             ] {
                 out.number(family, labels, number);
             }
-            for counters in self.parts.iter().map(|parts| parts.exports.get(id)) {
-                out.number(&catalogue::EXPORT_REQUESTS, labels, counters.requests.get());
-                out.number(&catalogue::EXPORT_ERRORS, labels, counters.errors.get());
-                for (way, bytes) in [
-                    ("read", &counters.bytes_read),
-                    ("write", &counters.bytes_written),
-                ] {
-                    out.number(&catalogue::EXPORT_DATA, &[path, way], bytes.get());
-                }
+            let done = self.export_totals(id);
+            out.number(&catalogue::EXPORT_REQUESTS, labels, done.requests);
+            out.number(&catalogue::EXPORT_ERRORS, labels, done.errors);
+            for (way, bytes) in [("read", done.bytes_read), ("write", done.bytes_written)] {
+                out.number(&catalogue::EXPORT_DATA, &[path, way], bytes);
             }
         }
     }
