@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use super::completion::Shell;
 use super::options::Options;
-use super::{clients, config, connections, drain, exports, listeners, log};
+use super::{clients, config, connections, drain, exports, listeners, log, top};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -87,6 +87,9 @@ pub enum Command {
         #[command(subcommand)]
         command: Option<drain::Command>,
     },
+    /// How things stand, live.
+    #[command(after_help = top::HELP)]
+    Top(top::Top),
     /// Metrics, as Prometheus reads them.
     Metrics,
     /// Whether the server works and serves; exit status 1 if not.
