@@ -88,7 +88,11 @@ pub enum Command {
         options: ChangeOptions,
     },
     /// Let the server read its configuration file again, as SIGHUP does.
-    Reload,
+    Reload {
+        /// Only check the file and show what it would change.
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// What waits for a restart.
     Pending,
 }
@@ -110,7 +114,7 @@ pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Fai
             generation,
             options,
         } => change::rollback(context, *generation, *options),
-        Command::Reload => change::reload(context),
+        Command::Reload { dry_run } => change::reload(context, *dry_run),
         Command::Pending => show::pending(context),
     }
 }

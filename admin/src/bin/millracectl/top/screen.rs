@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ratatui::{DefaultTerminal, Frame};
-use signal_hook::consts::{SIGHUP, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 /// The terminal with its own screen, without line editing. Dropping it gives the terminal back; a
@@ -21,7 +21,7 @@ impl Screen {
     /// The terminal cannot be set up.
     pub fn open() -> io::Result<Self> {
         let ended = Arc::new(AtomicBool::new(false));
-        for signal in [SIGHUP, SIGTERM] {
+        for signal in [SIGHUP, SIGINT, SIGTERM] {
             flag::register(signal, Arc::clone(&ended))?;
         }
         Ok(Self {
