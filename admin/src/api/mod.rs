@@ -16,6 +16,7 @@
 
 mod ask;
 mod auth;
+mod changing;
 mod config;
 mod health;
 mod index;

@@ -7,7 +7,8 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{get, post};
+use tokio::sync::Semaphore;
 
 use super::auth::Guard;
 use super::problem::problem;
@@ -25,6 +26,8 @@ pub struct AdminState {
     pub(super) ledger: Arc<Ledger>,
     pub(super) limits: ApiLimits,
     pub(super) guard: Arc<Guard>,
+    /// Held by the change that is being made.
+    pub(super) turn: Arc<Semaphore>,
 }
 
 impl AdminState {
@@ -36,6 +39,7 @@ impl AdminState {
             ledger,
             limits: ApiLimits::default(),
             guard: Arc::default(),
+            turn: Arc::new(Semaphore::new(1)),
         }
     }
 
@@ -50,7 +54,15 @@ impl AdminState {
 pub fn router(state: AdminState) -> Router {
     let v1 = Router::new()
         .route("/version", get(status::version))
-        .route("/config", get(config::show))
+        .route(
+            "/config",
+            get(config::show).put(config::put).patch(config::patch),
+        )
+        .route("/config/history", get(config::history))
+        .route("/config/history/{generation}", get(config::generation))
+        .route("/config/pending", get(config::pending))
+        .route("/config/rollback/{generation}", post(config::rollback))
+        .route("/config/reload", post(config::reload))
         .route("/connections", get(status::connections))
         .route("/reactors", get(status::reactors))
         .route("/pools", get(status::pools))
@@ -78,7 +90,7 @@ async fn not_found(uri: Uri) -> Response {
 
 async fn not_allowed(method: Method, uri: Uri) -> Response {
     let path = uri.path();
-    let detail = format!("{method} of {path}: the API is read-only; GET and HEAD are answered");
+    let detail = format!("{path} does not answer {method}; the header Allow says what it does");
     problem(StatusCode::METHOD_NOT_ALLOWED, detail)
 }
 

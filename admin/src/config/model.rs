@@ -399,6 +399,9 @@ pub struct Admin {
     /// A file whose content allows changes through the API; without it the API is read-only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
+    /// A file that gets a line of JSON for each change that is tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit_file: Option<PathBuf>,
 }
 
 impl Default for Admin {
@@ -406,6 +409,7 @@ impl Default for Admin {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9620)),
             token_file: None,
+            audit_file: None,
         }
     }
 }
