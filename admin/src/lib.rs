@@ -11,6 +11,7 @@
 //! - [`change`]: every change of the configuration, checked, applied and remembered.
 //! - [`token`]: the file whose content allows changes.
 //! - [`api`]: HTTP on a thread of its own.
+//! - `dashboard`: the page at `/`.
 //! - [`client`]: the requester of `millracectl` and of tests.
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,7 @@ pub mod change;
 pub mod client;
 pub mod config;
 pub mod control;
+mod dashboard;
 pub mod metrics;
 pub mod status;
 pub mod token;

@@ -35,7 +35,7 @@ pub fn edited(
                 ChangeError::Invalid(vec![FieldProblem { path, message }])
             })?;
             json_patch::merge(&mut document, &patch);
-            config::from_value(document)
+            config::from_value(&document)
                 .map_err(|problem| ChangeError::Invalid(vec![problem.into()]))
         }
         Edit::With { edit, .. } => {

@@ -99,8 +99,10 @@ mod tests {
     fn the_latest_64_are_kept() {
         let mut history = History::default();
         for generation in 1..=100 {
-            let mut config = Config::default();
-            config.log = format!("info,n{generation}=debug");
+            let config = Config {
+                log: format!("info,n{generation}=debug"),
+                ..Config::default()
+            };
             history.push(entry(generation, "put".to_owned()), Arc::new(config));
         }
         let told = history.latest_first();

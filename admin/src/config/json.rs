@@ -1,9 +1,10 @@
 //! A configuration as JSON: the same keys and values as in the file.
 
+use serde_json::Value;
 use serde_json::error::Category;
 
 use super::parse::{key_path, plain_words};
-use super::{Config, Problem};
+use super::{Config, KeyPath, Problem};
 
 /// A text that is no configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +34,8 @@ pub fn from_json(text: &[u8]) -> Result<Config, JsonError> {
     })?;
     let rest = input.end();
     rest.map_err(|error| JsonError::Syntax(error.to_string()))?;
+    let value = serde_json::from_slice(text).unwrap_or_default();
+    no_lists_for_sections(&value, &config).map_err(JsonError::Form)?;
     Ok(config)
 }
 
@@ -41,8 +44,37 @@ pub fn from_json(text: &[u8]) -> Result<Config, JsonError> {
 /// # Errors
 ///
 /// The value has an unknown or missing key, or a value of the wrong kind.
-pub fn from_value(value: serde_json::Value) -> Result<Config, Problem> {
-    serde_path_to_error::deserialize(value).map_err(|error| problem(&error))
+pub fn from_value(value: &Value) -> Result<Config, Problem> {
+    let config = serde_path_to_error::deserialize(value).map_err(|error| problem(&error))?;
+    no_lists_for_sections(value, &config)?;
+    Ok(config)
+}
+
+/// Refuses lists that stand where keys with their values belong: the library takes their
+/// entries for the values of the keys, one by one.
+fn no_lists_for_sections(value: &Value, config: &Config) -> Result<(), Problem> {
+    let read = serde_json::to_value(config).unwrap_or_default();
+    match list_for_section(value, &read, &KeyPath::root()) {
+        None => Ok(()),
+        Some(path) => {
+            let message = "wrong kind of value: sequence, expected keys with their values";
+            Err(Problem::new(path, message))
+        }
+    }
+}
+
+fn list_for_section(value: &Value, read: &Value, path: &KeyPath) -> Option<KeyPath> {
+    match (value, read) {
+        (Value::Array(_), Value::Object(_)) => Some(path.clone()),
+        (Value::Array(values), Value::Array(read)) => {
+            let mut pairs = values.iter().zip(read).enumerate();
+            pairs.find_map(|(at, (value, read))| list_for_section(value, read, &path.index(at)))
+        }
+        (Value::Object(values), Value::Object(read)) => values.iter().find_map(|(key, value)| {
+            list_for_section(value, read.get(key)?, &path.key(key.clone()))
+        }),
+        _ => None,
+    }
 }
 
 fn problem(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
@@ -64,7 +96,7 @@ mod tests {
         let text = serde_json::to_vec(&config).unwrap();
         assert_eq!(from_json(&text), Ok(config.clone()));
         let value = serde_json::to_value(&config).unwrap();
-        assert_eq!(from_value(value), Ok(config.clone()));
+        assert_eq!(from_value(&value), Ok(config.clone()));
         assert_eq!(from_json(b"{}"), Ok(config.clone()));
         assert!(to_yaml(&config).contains("size: 256MiB"));
     }
@@ -105,6 +137,12 @@ mod tests {
             ),
             (r#"{"fabric": [7]}"#, "fabric[0]", "wrong kind of value"),
             ("[]", "", "wrong kind of value"),
+            (r#"{"flow": [64]}"#, "flow", "wrong kind of value"),
+            (
+                r#"{"exports": [["/a", {"kind": "memory", "size": 1048576}]]}"#,
+                "exports[0]",
+                "keys",
+            ),
         ] {
             let Err(JsonError::Form(problem)) = from_json(text.as_bytes()) else {
                 panic!("{text}");
@@ -113,7 +151,7 @@ mod tests {
             assert!(problem.message.contains(words), "{text}: {problem:?}");
             assert!(!problem.message.contains("line"), "{problem:?}");
             let value = serde_json::from_str(text).unwrap();
-            let problem = from_value(value).unwrap_err();
+            let problem = from_value(&value).unwrap_err();
             assert_eq!(problem.path.to_string(), path, "{text}: {problem:?}");
             assert!(problem.message.contains(words), "{text}: {problem:?}");
         }

@@ -56,6 +56,16 @@ impl Service {
         &self.addresses
     }
 
+    /// The cores of its reactors, in their order. Other threads had better keep off them
+    /// ([`millrace_reactor::step_aside`]).
+    #[must_use]
+    pub fn cores(&self) -> Vec<usize> {
+        self.reactors
+            .iter()
+            .filter_map(ReactorHandle::core)
+            .collect()
+    }
+
     /// What the management plane asks, and what metrics are read from.
     #[must_use]
     pub fn control(&self) -> Arc<ServiceControl> {

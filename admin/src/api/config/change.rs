@@ -13,7 +13,7 @@ use crate::api::auth::Authorized;
 use crate::api::changing::{Manner, change};
 use crate::api::problem::{problem, problem_with};
 use crate::api::routes::AdminState;
-use crate::change::{ChangeRequest, Edit, Generation};
+use crate::change::{ChangeReport, ChangeRequest, Edit, Generation};
 use crate::config::{Config, ConfigErrors, JsonError, from_json, parse};
 use crate::status::FieldProblem;
 
@@ -21,7 +21,30 @@ const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// `PUT /api/v1/config`
+/// Replaces the configuration; keys left out get their defaults.
+///
+/// All reactors work by it when the answer comes, but for keys that need a restart.
+#[utoipa::path(
+    put, path = "/api/v1/config", tag = "configuration", operation_id = "put_config",
+    params(
+        ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
+        ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
+        ("If-Match" = String, Header, description = "Tags of which one must be the present one's, or `*`."),
+    ),
+    request_body(content(
+        (Config = "application/json"),
+        (Config = "application/yaml"),
+    )),
+    responses(
+        (
+            status = 200, description = "What became, or would become, of it.", body = ChangeReport,
+            headers(("ETag" = String, description = "The tag of the configuration now.")),
+        ),
+        (status = 409),
+        (status = 412),
+        (status = 428),
+    ),
+)]
 pub async fn put(
     State(state): State<AdminState>,
     Authorized(author): Authorized,
@@ -47,7 +70,31 @@ pub async fn put(
     change(&state, request).await
 }
 
-/// `PATCH /api/v1/config`
+/// Changes keys of the configuration by a merge patch (RFC 7396).
+///
+/// `null` takes a key back to its default, and lists are replaced whole. All reactors work by it
+/// when the answer comes, but for keys that need a restart.
+#[utoipa::path(
+    patch, path = "/api/v1/config", tag = "configuration", operation_id = "patch_config",
+    params(
+        ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
+        ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
+        ("If-Match" = String, Header, description = "Tags of which one must be the present one's, or `*`."),
+    ),
+    request_body(content(
+        (Object = "application/merge-patch+json"),
+        (Object = "application/json"),
+    )),
+    responses(
+        (
+            status = 200, description = "What became, or would become, of it.", body = ChangeReport,
+            headers(("ETag" = String, description = "The tag of the configuration now.")),
+        ),
+        (status = 409),
+        (status = 412),
+        (status = 428),
+    ),
+)]
 pub async fn patch(
     State(state): State<AdminState>,
     Authorized(author): Authorized,
@@ -72,7 +119,29 @@ pub async fn patch(
     change(&state, request).await
 }
 
-/// `POST /api/v1/config/rollback/{generation}`
+/// Goes back to the configuration of an earlier generation, as a new one.
+#[utoipa::path(
+    post, path = "/api/v1/config/rollback/{generation}", tag = "configuration",
+    operation_id = "rollback_config",
+    params(
+        ("generation" = u64, Path, description = "A generation of the history."),
+        ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
+        ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
+        ("If-Match" = String, Header, description = "Tags of which one must be the present one's, or `*`."),
+    ),
+    responses(
+        (
+            status = 200, description = "What became, or would become, of it.", body = ChangeReport,
+            headers(("ETag" = String, description = "The tag of the configuration now.")),
+        ),
+        (status = 400),
+        (status = 404),
+        (status = 409),
+        (status = 412),
+        (status = 422),
+        (status = 428),
+    ),
+)]
 pub async fn rollback(
     State(state): State<AdminState>,
     Authorized(author): Authorized,
@@ -93,7 +162,24 @@ pub async fn rollback(
     change(&state, request).await
 }
 
-/// `POST /api/v1/config/reload`
+/// Takes the configuration from the file again, as SIGHUP does.
+#[utoipa::path(
+    post, path = "/api/v1/config/reload", tag = "configuration", operation_id = "reload_config",
+    params(
+        ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
+        ("If-Match" = Option<String>, Header, description = "Tags of which one must be the present one's, or `*`."),
+    ),
+    responses(
+        (
+            status = 200, description = "What became, or would become, of it.", body = ChangeReport,
+            headers(("ETag" = String, description = "The tag of the configuration now.")),
+        ),
+        (status = 400),
+        (status = 409),
+        (status = 412),
+        (status = 422),
+    ),
+)]
 pub async fn reload(
     State(state): State<AdminState>,
     Authorized(author): Authorized,

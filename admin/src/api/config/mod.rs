@@ -4,5 +4,5 @@ mod change;
 mod precondition;
 mod show;
 
-pub use change::{patch, put, reload, rollback};
-pub use show::{generation, history, pending, show};
+pub use change::*;
+pub use show::*;

@@ -1,6 +1,6 @@
 //! The headers `If-Match` and `If-None-Match` (RFC 9110 section 13.1).
 
-use axum::http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH};
+use axum::http::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 
@@ -75,7 +75,7 @@ impl List {
         if values.peek().is_none() {
             return Ok(None);
         }
-        let values: Vec<&[u8]> = values.map(|value| value.as_bytes()).collect();
+        let values: Vec<&[u8]> = values.map(HeaderValue::as_bytes).collect();
         let list = Self::parse(&values.join(&b','));
         list.map(Some).ok_or_else(|| {
             let detail = format!(
@@ -132,7 +132,6 @@ impl EntityTag {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
     use proptest::prelude::*;
 
     use super::*;

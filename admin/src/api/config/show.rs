@@ -8,6 +8,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use super::precondition::is_known;
 use crate::api::ask::in_time;
@@ -24,7 +25,7 @@ pub struct Form {
     format: Format,
 }
 
-#[derive(Clone, Copy, Default, Deserialize)]
+#[derive(Clone, Copy, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum Format {
     #[default]
@@ -34,7 +35,24 @@ enum Format {
 
 type FormResult = Result<Query<Form>, QueryRejection>;
 
-/// `GET /api/v1/config`
+/// Shows the configuration that was asked for last.
+///
+/// What runs may differ in keys that need a restart; `/api/v1/config/pending` lists them.
+#[utoipa::path(
+    get, path = "/api/v1/config", tag = "configuration", operation_id = "get_config",
+    params(
+        ("format" = inline(Option<Format>), Query, description = "Which of the two text forms."),
+        ("If-None-Match" = Option<String>, Header, description = "Tags that the client has."),
+    ),
+    responses(
+        (status = 200, description = "The configuration.", content(
+            (Config = "application/json"),
+            (Config = "application/yaml"),
+        ), headers(("ETag" = String, description = "Its tag, for `If-Match`."))),
+        (status = 304, description = "It has a tag of `If-None-Match`."),
+        (status = 400),
+    ),
+)]
 pub async fn show(
     State(state): State<AdminState>,
     headers: HeaderMap,
@@ -50,14 +68,34 @@ pub async fn show(
     Ok((tag, written(&current.config, format)).into_response())
 }
 
-/// `GET /api/v1/config/history`
+/// Lists the changes of the configuration since the start.
+#[utoipa::path(
+    get, path = "/api/v1/config/history", tag = "configuration", operation_id = "get_config_history",
+    responses((status = 200, description = "The latest 64 at most.", body = History)),
+)]
 pub async fn history(State(state): State<AdminState>) -> Result<Json<History>, Response> {
     let ledger = Arc::clone(&state.ledger);
     let history = in_time(&state, move || ledger.history()).await?;
     Ok(Json(History { history }))
 }
 
-/// `GET /api/v1/config/history/{generation}`
+/// Shows the configuration of a generation.
+#[utoipa::path(
+    get, path = "/api/v1/config/history/{generation}", tag = "configuration",
+    operation_id = "get_config_generation",
+    params(
+        ("generation" = u64, Path, description = "A generation of the history."),
+        ("format" = inline(Option<Format>), Query, description = "Which of the two text forms."),
+    ),
+    responses(
+        (status = 200, description = "The configuration.", content(
+            (Config = "application/json"),
+            (Config = "application/yaml"),
+        )),
+        (status = 400),
+        (status = 404, description = "It is not in the history."),
+    ),
+)]
 pub async fn generation(
     State(state): State<AdminState>,
     generation: Result<Path<Generation>, PathRejection>,
@@ -74,7 +112,11 @@ pub async fn generation(
     Ok(written(&config, format))
 }
 
-/// `GET /api/v1/config/pending`
+/// Lists the keys that wait for a restart.
+#[utoipa::path(
+    get, path = "/api/v1/config/pending", tag = "configuration", operation_id = "get_config_pending",
+    responses((status = 200, description = "All of them.", body = Pending)),
+)]
 pub async fn pending(State(state): State<AdminState>) -> Result<Json<Pending>, Response> {
     let ledger = Arc::clone(&state.ledger);
     let current = in_time(&state, move || ledger.current()).await?;

@@ -95,12 +95,12 @@ impl<'a> Staged<'a> {
         }
         if self.left == Left::BackupAndFile {
             let renamed = self.disk.rename(&places.new_backup, &places.backup);
-            renamed.map_err(|error| told(&places.backup, error))?;
+            renamed.map_err(|error| told(&places.backup, &error))?;
             // Before the old file loses its name: never a new file without a backup.
             self.sync_folder()?;
         }
         let renamed = self.disk.rename(&places.new, &places.file);
-        renamed.map_err(|error| told(&places.file, error))?;
+        renamed.map_err(|error| told(&places.file, &error))?;
         if let Err(error) = self.sync_folder() {
             return Err(self.restore(error));
         }
@@ -129,14 +129,14 @@ impl<'a> Staged<'a> {
         let created = self.disk.create(file, content, &self.places.file);
         created
             .and_then(|()| self.disk.sync(file))
-            .map_err(|error| told(file, error))
+            .map_err(|error| told(file, &error))
     }
 
     fn sync_folder(&self) -> io::Result<()> {
         let folder = &self.places.folder;
         self.disk
             .sync_folder(folder)
-            .map_err(|error| told(folder, error))
+            .map_err(|error| told(folder, &error))
     }
 }
 
@@ -184,6 +184,6 @@ fn is_ours(content: &[u8]) -> bool {
     found.starts_with(HEAD) && parse(found, "").is_ok_and(|config| text(&config) == found)
 }
 
-fn told(file: &Path, error: io::Error) -> io::Error {
+fn told(file: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", file.display()))
 }

@@ -70,6 +70,14 @@ fn main() -> ExitCode {
     }
 }
 
+/// Takes this thread, and so every thread that it starts, out of the reactors' way.
+fn step_aside(service: &Service) {
+    match millrace_reactor::step_aside(&service.cores()) {
+        Ok(aside) => tracing::info!(%aside, "everything but the reactors runs aside"),
+        Err(error) => tracing::warn!(%error, "the management plane may disturb reactors"),
+    }
+}
+
 fn run(arguments: &Arguments, config: Config) -> Result<()> {
     let filter = logging::filter(&config.log)?;
     if arguments.check {
@@ -92,6 +100,7 @@ fn run(arguments: &Arguments, config: Config) -> Result<()> {
     let admin = TcpListener::bind(config.admin.listen)
         .with_context(|| format!("admin.listen: cannot listen on {}", config.admin.listen))?;
     let service = Service::start(Arc::clone(&config))?;
+    step_aside(&service);
     let metrics = Metrics::new();
     metrics.register(service.control());
     let file = Some(arguments.config.clone());
