@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 use super::auth::Guard;
 use super::problem::problem;
 use super::server::ApiLimits;
-use super::{config, document, health, status};
+use super::{capture, clients, config, connections, document, drain, health, status};
 use crate::change::Ledger;
 use crate::control::Control;
 use crate::dashboard;
@@ -30,6 +30,8 @@ pub struct AdminState {
     pub(super) guard: Arc<Guard>,
     /// Held by the change that is being made.
     pub(super) turn: Arc<Semaphore>,
+    /// Places for captures.
+    pub(super) captures: Arc<Semaphore>,
 }
 
 impl AdminState {
@@ -42,6 +44,7 @@ impl AdminState {
             limits: ApiLimits::default(),
             guard: Arc::default(),
             turn: Arc::new(Semaphore::new(1)),
+            captures: Arc::new(Semaphore::new(capture::CAPTURES)),
         }
     }
 
@@ -68,10 +71,16 @@ pub fn table() -> OpenApiRouter<AdminState> {
         .routes(routes!(config::pending))
         .routes(routes!(config::rollback))
         .routes(routes!(config::reload))
-        .routes(routes!(status::connections))
+        .routes(routes!(clients::list))
+        .routes(routes!(clients::show, clients::evict))
+        .routes(routes!(connections::list))
+        .routes(routes!(connections::show, connections::evict))
+        .routes(routes!(capture::capture))
         .routes(routes!(status::reactors))
         .routes(routes!(status::pools))
         .routes(routes!(status::exports))
+        .routes(routes!(status::operations))
+        .routes(routes!(drain::show, drain::start, drain::cancel))
 }
 
 /// The router of all endpoints.
