@@ -15,7 +15,6 @@ use super::context::{ChangeOptions, Context};
 use super::failure::Failure;
 
 pub use change::edited;
-pub use show::Pending;
 
 const SET_HELP: &str = "\
 Examples:
