@@ -4,6 +4,7 @@ mod announce;
 mod logging;
 mod notify;
 mod plan;
+mod reload;
 mod signals;
 
 use std::net::TcpListener;
@@ -30,7 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// exported to whom. `deploy/millraced.yaml` shows every key with its default.
 ///
 /// SIGTERM or Ctrl-C stops in order: no new connections, calls in service are finished (for at most
-/// ten seconds), connections are closed. A second signal ends at once.
+/// ten seconds), connections are closed. A second signal ends at once. SIGHUP reads the
+/// configuration file again and puts in force what needs no restart.
 #[derive(Parser)]
 #[command(name = "millraced", version, after_help = EXAMPLES)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -111,6 +113,7 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
     }
     logging::start(filter, arguments.log_format);
     let mut signals = signals::StopSignals::catch().context("cannot catch signals")?;
+    let reloads = signals::ReloadSignal::catch().context("cannot catch signals")?;
     let manager = notify::Manager::default();
     let starting = manager.starting().context("cannot start a thread")?;
 
@@ -128,8 +131,13 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
     let file = Some(arguments.config.clone());
     let ledger = Arc::new(Ledger::new(service.control(), Arc::clone(&config), file));
     metrics.register(Arc::clone(&ledger) as _);
-    let admin = api::serve(admin, AdminState::new(service.control(), metrics, ledger))
-        .context("admin: cannot serve")?;
+    let admin = api::serve(
+        admin,
+        AdminState::new(service.control(), metrics, Arc::clone(&ledger)),
+    )
+    .context("admin: cannot serve")?;
+    let served = reloads.serve(move || reload::reload(&ledger));
+    served.context("cannot start a thread")?;
     announce::served(&config, service.addresses(), admin.address());
     drop(starting);
     manager.ready(&announce::status(
