@@ -12,22 +12,33 @@
 //!
 //! Everything is read-only. Whatever is no success has a body of type
 //! `application/problem+json` ([`crate::status::Problem`]); health answers keep their own.
-//! Connections, headers, bodies and times are bounded by [`ApiLimits`].
+//! Connections, rates, headers, bodies and times are bounded by [`ApiLimits`]. With
+//! [`Certificates`], HTTPS is spoken in place of HTTP.
 
 mod ask;
 mod auth;
+mod body;
 mod config;
+mod connection;
+mod gate;
 mod health;
+mod limits;
+mod neighbour;
+mod patience;
+mod places;
 mod problem;
 mod routes;
 mod server;
 mod status;
 mod throttle;
+mod tls;
 
 pub use auth::{Authorized, PeerAddress, PeerIdentity};
+pub use limits::{ApiLimits, Rate};
 pub(crate) use problem::problem;
 pub use routes::AdminState;
-pub use server::{AdminHandle, ApiLimits, serve};
+pub use server::{AdminHandle, serve};
+pub use tls::{Certificates, TlsError};
 
 #[cfg(test)]
 mod tests;

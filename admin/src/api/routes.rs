@@ -9,9 +9,12 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
 
+use super::ask::Lanes;
 use super::auth::Guard;
+use super::body::whole;
+use super::limits::ApiLimits;
 use super::problem::problem;
-use super::server::ApiLimits;
+use super::tls::Certificates;
 use super::{config, health, status};
 use crate::change::Ledger;
 use crate::control::Control;
@@ -26,6 +29,8 @@ pub struct AdminState {
     pub(super) ledger: Arc<Ledger>,
     pub(super) limits: ApiLimits,
     pub(super) guard: Arc<Guard>,
+    pub(super) lanes: Arc<Lanes>,
+    pub(super) certificates: Option<Arc<Certificates>>,
 }
 
 impl AdminState {
@@ -37,13 +42,28 @@ impl AdminState {
             ledger,
             limits: ApiLimits::default(),
             guard: Arc::default(),
+            lanes: Arc::new(Lanes::new(ApiLimits::default().questions)),
+            certificates: None,
         }
     }
 
     /// With other limits.
     #[must_use]
     pub fn with_limits(self, limits: ApiLimits) -> Self {
-        Self { limits, ..self }
+        Self {
+            lanes: Arc::new(Lanes::new(limits.questions)),
+            limits,
+            ..self
+        }
+    }
+
+    /// With HTTPS in place of HTTP.
+    #[must_use]
+    pub fn with_certificates(self, certificates: Arc<Certificates>) -> Self {
+        Self {
+            certificates: Some(certificates),
+            ..self
+        }
     }
 }
 
@@ -84,7 +104,7 @@ async fn not_allowed(method: Method, uri: Uri) -> Response {
     problem(StatusCode::METHOD_NOT_ALLOWED, detail)
 }
 
-/// Refuses bodies that are announced too long before anything is read, and forbids browsers to
+/// Refuses bodies that are announced too long before anything is read, reads the others, and forbids browsers to
 /// guess types and caches to keep answers.
 async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
     let length = request.headers().get(header::CONTENT_LENGTH);
@@ -97,7 +117,10 @@ async fn guard(State(state): State<AdminState>, request: Request, next: Next) ->
             let detail = format!("a body of {length} bytes; at most {most} are accepted");
             problem(StatusCode::PAYLOAD_TOO_LARGE, detail)
         }
-        false => next.run(request).await,
+        false => match whole(request, &state.limits).await {
+            Ok(request) => next.run(request).await,
+            Err(refused) => refused,
+        },
     };
     let headers = response.headers_mut();
     let fixed = header::HeaderValue::from_static;
