@@ -51,6 +51,13 @@ pub enum Readiness {
     Draining,
 }
 
+/// The body of `/readyz`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReadinessStatus {
+    /// Whether clients should come.
+    pub readiness: Readiness,
+}
+
 /// A reactor that has not looked for work for too long.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StalledReactor {
@@ -90,8 +97,10 @@ pub struct Latency {
 #[serde(deny_unknown_fields, default)]
 pub struct RateLimits {
     /// Requests per second; `null` for no limit.
+    #[schema(minimum = 1)]
     pub iops: Option<u64>,
     /// Bytes of READ and WRITE per second; `null` for no limit.
+    #[schema(minimum = 1)]
     pub bandwidth_bytes: Option<u64>,
 }
 
@@ -379,6 +388,11 @@ pub struct Operations {
 #[serde(deny_unknown_fields)]
 pub struct LogFilter {
     /// Such as `info` or `info,millrace::nfs3=debug`.
+    #[schema(
+        min_length = 1,
+        max_length = 1024,
+        example = "info,millrace::nfs3=debug"
+    )]
     pub filter: String,
 }
 

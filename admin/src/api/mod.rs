@@ -20,6 +20,7 @@ mod auth;
 mod body;
 mod config;
 mod connection;
+mod document;
 mod gate;
 mod health;
 mod limits;

@@ -303,4 +303,4 @@ fn plain(error: &PemError) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -18,9 +18,11 @@ mod parse;
 mod path;
 mod raw;
 mod scalar;
+mod schema;
 mod tls;
 mod units;
 mod validate;
+mod value;
 
 pub use diff::{Effect, KeyChange, diff, live_part};
 pub use error::{ConfigError, ConfigErrors};
@@ -35,6 +37,7 @@ pub use path::{KeyPath, Segment};
 pub use tls::{ClientAuth, PlainHttp, Tls};
 pub use units::{Bandwidth, ByteSize, ParseUnitError, format_duration, parse_duration};
 pub use validate::{Problem, validate};
+pub use value::{text_of_value, value_of_text};
 
 #[cfg(test)]
 mod tests;

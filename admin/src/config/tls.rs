@@ -3,21 +3,25 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::validate::Problems;
 use super::{Admin, KeyPath};
 
 /// HTTPS in place of HTTP. The files are PEM; they are read again when they change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
     /// The server's certificate, and after it those of the authorities between it and one that
     /// clients know.
+    #[schema(value_type = String)]
     pub certificate: PathBuf,
     /// Its private key: PKCS#8, PKCS#1 or SEC1.
+    #[schema(value_type = String)]
     pub key: PathBuf,
     /// The authorities that clients' certificates may come from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub client_ca: Option<PathBuf>,
     /// Whether clients show certificates.
     #[serde(default)]
@@ -25,7 +29,7 @@ pub struct Tls {
 }
 
 /// Whether clients show certificates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientAuth {
     /// They are not asked.
@@ -38,7 +42,7 @@ pub enum ClientAuth {
 }
 
 /// Where HTTP may be spoken without TLS.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PlainHttp {
     /// At addresses of this host only.

@@ -34,13 +34,29 @@ const ASSETS: &[(&str, &str, &str)] = &[
     ("icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
 ];
 
-/// The page.
+/// Shows the dashboard.
+#[utoipa::path(
+    get, path = "/", tag = "dashboard", operation_id = "get_dashboard",
+    responses((status = 200, description = "A page.", body = String, content_type = "text/html")),
+)]
 pub async fn page() -> Response {
     let html = include_str!("page/index.html");
     answer("text/html; charset=utf-8", html)
 }
 
-/// A part of it.
+/// Answers with a part of the dashboard.
+#[utoipa::path(
+    get, path = "/assets/{name}", tag = "dashboard", operation_id = "get_asset",
+    params(("name" = String, Path, description = "The part's name.", example = "style.css")),
+    responses(
+        (status = 200, description = "The part.", content(
+            (String = "text/javascript"),
+            (String = "text/css"),
+            (String = "image/svg+xml"),
+        )),
+        (status = 404),
+    ),
+)]
 pub async fn asset(Path(name): Path<String>) -> Response {
     match ASSETS.iter().find(|(known, ..)| *known == name) {
         Some((_, kind, content)) => answer(kind, content),
