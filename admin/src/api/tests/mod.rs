@@ -17,6 +17,7 @@ use crate::status::*;
 
 mod described;
 mod limits;
+mod secure;
 
 /// A service whose state the tests set.
 struct Service {
