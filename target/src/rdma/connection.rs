@@ -40,6 +40,7 @@ pub struct Request<'a> {
 
 /// One connection of a client.
 pub struct Connection {
+    id: u64,
     fabric: Fabric,
     /// Which provider of the reactor carries it, for status.
     pub provider: usize,
@@ -92,7 +93,9 @@ impl Connection {
             fabric.borrow_mut().reject(queue_pair, &[]);
             return None;
         };
+        let usage = shared.flow.usage(&tenant);
         let connection = Self {
+            id: shared.flow.clients().new_connection(),
             fabric: Rc::clone(fabric),
             provider,
             queue_pair,
@@ -103,7 +106,7 @@ impl Connection {
             invalidates: fabric.borrow().remote_invalidation(),
             version: Cell::new(None),
             since: now,
-            account: Account::new(tenant, settings.receive_class()),
+            account: Account::new(tenant, usage, settings.receive_class()),
             reading: Reading::new(now),
             broken: Cell::new(false),
             reply_reserve: RefCell::new(shared.keep(Class::Control)),
@@ -127,6 +130,18 @@ impl Connection {
             return None;
         }
         Some(Rc::new(connection))
+    }
+
+    /// Its identifier, unique in the process.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The name of the provider that carries it.
+    #[must_use]
+    pub fn provider_name(&self) -> &'static str {
+        self.fabric.borrow().name()
     }
 
     /// Its queue pair.

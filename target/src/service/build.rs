@@ -499,6 +499,7 @@ fn tcp(
     };
     let mut server =
         TcpServer::new(config, pool, programs, Some(context.alarm())).map_err(BuildError::Tcp)?;
+    server = server.with_clients(&plan.flow, plan.index);
     if plan.index > 0 {
         return Ok((server, None));
     }

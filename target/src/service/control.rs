@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, Sender};
 use millrace_admin::config::{Config, Problem};
 use millrace_admin::control::{ApplyError, CaptureStream, Control, ControlError};
 use millrace_admin::status::{
@@ -17,6 +17,7 @@ use millrace_reactor::fabric::iwarp::IwarpCounters;
 use millrace_reactor::{ReactorHandle, Watchdog};
 use millrace_store::memory::MemoryStore;
 
+use super::reports::Latest;
 use super::status::ReactorReport;
 use super::worker::Message;
 use crate::counters::Counters;
@@ -54,7 +55,8 @@ pub struct ServiceControl {
     pub(super) reactors: Vec<ReactorHandle<Message>>,
     pub(super) parts: Vec<ReactorParts>,
     pub(super) exports: Vec<(Rules, MemoryStore)>,
-    clients: Clients,
+    pub(super) clients: Clients,
+    reports: Latest<Vec<ReactorReport>>,
     watchdog: Watchdog,
 }
 
@@ -75,6 +77,7 @@ impl ServiceControl {
             parts,
             exports,
             clients,
+            reports: Latest::default(),
             watchdog,
         }
     }
@@ -107,17 +110,26 @@ impl ServiceControl {
             .store(Readiness::Draining as u8, Ordering::Release);
     }
 
-    /// Asks all reactors at once, then waits for each.
-    pub(super) fn reports(&self) -> Result<Vec<ReactorReport>, ControlError> {
-        let asked: Vec<Option<Receiver<ReactorReport>>> = self
+    /// The reports of all reactors, in their order; of a moment ago, if somebody asked then.
+    pub(super) fn reports(&self) -> Result<Arc<Vec<ReactorReport>>, ControlError> {
+        self.reports.get(Instant::now, || self.ask())
+    }
+
+    fn ask(&self) -> Result<Vec<ReactorReport>, ControlError> {
+        self.ask_all(Message::Status)
+    }
+
+    /// Asks all reactors at once, then waits for each. `question` gets where the answer goes.
+    pub(super) fn ask_all<T>(
+        &self,
+        question: impl Fn(Sender<T>) -> Message,
+    ) -> Result<Vec<T>, ControlError> {
+        let asked: Vec<Option<Receiver<T>>> = self
             .reactors
             .iter()
             .map(|reactor| {
                 let (answer, answered) = crossbeam_channel::bounded(1);
-                reactor
-                    .send(Message::Status(answer))
-                    .ok()
-                    .map(|()| answered)
+                reactor.send(question(answer)).ok().map(|()| answered)
             })
             .collect();
         let answers = asked
@@ -181,11 +193,12 @@ impl Control for ServiceControl {
     }
 
     fn clients(&self) -> Result<Vec<ClientStatus>, ControlError> {
-        not_served()
+        self.clients_now()
     }
 
-    fn evict(&self, _connection: u64) -> Result<bool, ControlError> {
-        not_served()
+    fn evict(&self, connection: u64) -> Result<bool, ControlError> {
+        let closed = self.ask_all(|answer| Message::Evict(connection, answer))?;
+        Ok(closed.contains(&true))
     }
 
     fn listeners(&self) -> Result<Vec<ListenerStatus>, ControlError> {
@@ -193,7 +206,7 @@ impl Control for ServiceControl {
     }
 
     fn operations(&self) -> Vec<OperationStatus> {
-        Vec::new()
+        self.operations_now()
     }
 
     fn drain(&self, _order: DrainOrder) -> Result<DrainStatus, ControlError> {
@@ -217,33 +230,13 @@ impl Control for ServiceControl {
     }
 
     fn connections(&self) -> Result<Vec<ConnectionStatus>, ControlError> {
-        let mut connections = Vec::new();
-        for (report, reactor) in self.reports()?.into_iter().zip(&self.reactors) {
-            connections.extend(report.connections.into_iter().map(|one| ConnectionStatus {
-                id: one.id,
-                peer: one.peer,
-                provider: self.config.fabric[one.provider].provider.name().to_owned(),
-                core: reactor.core(),
-                age_seconds: one.age,
-                rpcrdma_version: one.version,
-                inline_send_bytes: Some(one.inline_send as u64),
-                inline_receive_bytes: Some(one.inline_receive as u64),
-                credits_granted: Some(one.granted),
-                credits_requested: Some(one.requested),
-                requests_in_flight: one.in_service,
-                requests: one.calls,
-                bytes_written: one.fetched,
-                bytes_read: one.placed,
-                exposures: one.exposures,
-                latency: None,
-            }));
-        }
-        Ok(connections)
+        self.connections_now()
     }
 
     fn reactors(&self) -> Result<Vec<ReactorStatus>, ControlError> {
         let stalled = self.stalled();
-        let reports = self.reports()?.into_iter().zip(&self.reactors);
+        let reports = self.reports()?;
+        let reports = reports.iter().zip(&self.reactors);
         Ok(reports
             .map(|(report, reactor)| {
                 let counters = reactor.counters();
@@ -251,7 +244,7 @@ impl Control for ServiceControl {
                 ReactorStatus {
                     name: reactor.name().to_owned(),
                     core: reactor.core(),
-                    connections: (report.connections.len() + report.tcp_connections) as u64,
+                    connections: report.connections.len() as u64,
                     tasks: report.tasks as u64,
                     turns: counters.loops(),
                     busy_seconds: seconds(counters.busy_ns()),

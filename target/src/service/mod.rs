@@ -3,7 +3,9 @@
 mod build;
 mod control;
 mod metrics;
+mod peers;
 mod placement;
+mod reports;
 mod secret;
 mod status;
 mod worker;

@@ -11,7 +11,7 @@ use millrace_reactor::{Context, ReactorHandle, Source, Turn};
 
 use super::placement::Placement;
 use super::status::{self, ReactorReport};
-use crate::call::Serve;
+use crate::call::{Serve, TurnEnd};
 use crate::rdma::{Desk, FabricSlot, Responder, Shared};
 use crate::rpcbind::RpcbindServer;
 use crate::tcp::TcpServer;
@@ -31,6 +31,8 @@ pub enum Message {
     Drain(Instant),
     /// Limits have changed.
     Limits,
+    /// Close the connection with this identifier, and answer whether it is here.
+    Evict(u64, crossbeam_channel::Sender<bool>),
     /// Report.
     Status(crossbeam_channel::Sender<ReactorReport>),
 }
@@ -149,6 +151,32 @@ where
         }
     }
 
+    fn report(&self, now: Instant) -> ReactorReport {
+        let shared = self.responder.shared();
+        let settings = shared.settings.get();
+        let rdma = self.responder.connections();
+        let rdma = rdma.map(|one| status::of(one, &settings, now));
+        let tcp = self.tcp.reports();
+        let tcp = tcp.map(|one| status::of_tcp(&one, now));
+        ReactorReport {
+            connections: rdma.chain(tcp).collect(),
+            tasks: self.responder.calls(),
+            waiting: self.responder.waiting(),
+        }
+    }
+
+    /// Closes the connection with this identifier at once. Whether there is one.
+    fn close(&mut self, id: u64) -> bool {
+        let mut connections = self.responder.connections();
+        match connections.find(|one| one.id() == id) {
+            Some(connection) => {
+                connection.close(true);
+                true
+            }
+            None => self.tcp.close(id),
+        }
+    }
+
     /// Carries a drain on. Returns whether it is done.
     fn drain(&mut self, now: Instant) -> bool {
         let Some(mut drain) = self.drain else {
@@ -195,7 +223,11 @@ where
         if self.drain(turn.now) {
             self.stopped = true;
         }
-        self.responder.shared().programs.turned();
+        let end = TurnEnd::new(Instant::now);
+        let shared = self.responder.shared();
+        shared.programs.turned(&end);
+        shared.turned(&end);
+        self.tcp.turned(&end);
         let counters = self.context.counters();
         counters.add_work(Source::Fabric, fabric);
         counters.add_work(Source::Records, records);
@@ -225,19 +257,13 @@ where
                     closed: false,
                 });
             }
-            Message::Status(answer) => {
-                let settings = self.responder.shared().settings.get();
-                let connections = self
-                    .responder
-                    .connections()
-                    .map(|one| status::of(one, &settings, turn.now))
-                    .collect();
+            Message::Evict(id, answer) => {
                 // Whoever asked may have gone.
-                let _ = answer.try_send(ReactorReport {
-                    connections,
-                    tcp_connections: self.tcp.connections(),
-                    tasks: self.responder.calls(),
-                });
+                let _ = answer.try_send(self.close(id));
+            }
+            Message::Status(answer) => {
+                // Whoever asked may have gone.
+                let _ = answer.try_send(self.report(turn.now));
             }
         }
     }
