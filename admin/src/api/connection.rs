@@ -28,6 +28,7 @@ use tokio_rustls::server::TlsStream;
 use super::auth::{PeerAddress, PeerIdentity};
 use super::gate::{Gate, Kind};
 use super::limits::ApiLimits;
+use super::long::LongAnswer;
 use super::patience::Patient;
 use super::places::Place;
 use super::problem::problem;
@@ -100,9 +101,11 @@ async fn requests<S>(
 {
     let limits = &shared.limits;
     let router = TowerToHyperService::new(shared.router.clone());
+    let long = LongAnswer::default();
     let service = service_fn(|mut request: Request<Incoming>| {
         let extensions = request.extensions_mut();
         extensions.insert(PeerAddress(peer));
+        extensions.insert(long.clone());
         if let Some(identity) = &identity {
             extensions.insert(identity.clone());
         }
@@ -125,13 +128,20 @@ async fn requests<S>(
         .max_buf_size(limits.header_bytes.max(8192) * 2)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
-    select! {
+    let aged = select! {
         // A client that left or broke the protocol is no matter for the log.
         _ = connection.as_mut() => return,
-        _ = stopped.wait_for(|stop| *stop) => {}
-        () = time::sleep(limits.connection_time) => {}
-    }
+        _ = stopped.wait_for(|stop| *stop) => false,
+        () = time::sleep(limits.connection_time) => true,
+    };
     connection.as_mut().graceful_shutdown();
+    if aged {
+        select! {
+            _ = connection.as_mut() => return,
+            _ = stopped.wait_for(|stop| *stop) => {}
+            () = time::sleep(long.rest()) => {}
+        }
+    }
     let _ = time::timeout(limits.drain_time, connection).await;
 }
 

@@ -65,7 +65,7 @@ pub struct ApiLimits {
     pub questions: u32,
     /// How long the service may take to answer.
     pub answer_time: Duration,
-    /// How long a connection may live, however busy.
+    /// How long a connection may live, however busy; a capture may take longer.
     pub connection_time: Duration,
     /// How long answers under way may take when a connection must end.
     pub drain_time: Duration,

@@ -6,24 +6,33 @@
 //! | `/metrics` | Prometheus metrics |
 //! | `/healthz` | 200, or 503 with the reactors that are stalled |
 //! | `/readyz` | 200, or 503 while starting or draining |
-//! | `/api/v1/version` | which program answers |
-//! | `/api/v1/config` | the configuration in force, as JSON, or YAML with `?format=yaml` |
-//! | `/api/v1/connections`, `reactors`, `pools`, `exports` | snapshots |
+//! | `/api/v1/` | what `/api/v1/openapi.json` describes |
 //!
-//! Everything is read-only. Whatever is no success has a body of type
+//! A handler and its description stand together, and come into the router together. Whatever
+//! changes something takes [`Authorized`] as an argument. Whatever is no success has a body of type
 //! `application/problem+json` ([`crate::status::Problem`]); health answers keep their own.
 //! Connections, rates, headers, bodies and times are bounded by [`ApiLimits`]. With
 //! [`Certificates`], HTTPS is spoken in place of HTTP.
+#![allow(
+    clippy::result_large_err,
+    reason = "a failure is an answer, made once for a request"
+)]
 
 mod ask;
 mod auth;
 mod body;
+mod capture;
+mod clients;
 mod config;
 mod connection;
+mod connections;
 mod document;
+mod drain;
 mod gate;
 mod health;
 mod limits;
+mod long;
+mod named;
 mod neighbour;
 mod patience;
 mod places;
@@ -33,6 +42,7 @@ mod server;
 mod status;
 mod throttle;
 mod tls;
+mod upload;
 
 pub use auth::{Authorized, PeerAddress, PeerIdentity};
 pub use limits::{ApiLimits, Rate};

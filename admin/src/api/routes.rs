@@ -7,16 +7,17 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use tokio::sync::Semaphore;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ask::Lanes;
 use super::auth::Guard;
-use super::body::whole;
 use super::limits::ApiLimits;
 use super::problem::problem;
 use super::tls::Certificates;
-use super::{config, document, health, status};
+use super::upload::received;
+use super::{capture, clients, config, connections, document, drain, health, status};
 use crate::change::Ledger;
 use crate::control::Control;
 use crate::dashboard;
@@ -30,6 +31,8 @@ pub struct AdminState {
     pub(super) ledger: Arc<Ledger>,
     pub(super) limits: ApiLimits,
     pub(super) guard: Arc<Guard>,
+    /// Places for captures.
+    pub(super) captures: Arc<Semaphore>,
     pub(super) lanes: Arc<Lanes>,
     pub(super) certificates: Option<Arc<Certificates>>,
 }
@@ -43,6 +46,7 @@ impl AdminState {
             ledger,
             limits: ApiLimits::default(),
             guard: Arc::default(),
+            captures: Arc::new(Semaphore::new(capture::CAPTURES)),
             lanes: Arc::new(Lanes::new(ApiLimits::default().questions)),
             certificates: None,
         }
@@ -79,10 +83,16 @@ pub fn table() -> OpenApiRouter<AdminState> {
         .routes(routes!(document::openapi))
         .routes(routes!(status::version))
         .routes(routes!(config::show))
-        .routes(routes!(status::connections))
+        .routes(routes!(clients::list))
+        .routes(routes!(clients::show, clients::evict))
+        .routes(routes!(connections::list))
+        .routes(routes!(connections::show, connections::evict))
+        .routes(routes!(capture::capture))
         .routes(routes!(status::reactors))
         .routes(routes!(status::pools))
         .routes(routes!(status::exports))
+        .routes(routes!(status::operations))
+        .routes(routes!(drain::show, drain::start, drain::cancel))
 }
 
 /// The router of all endpoints.
@@ -114,8 +124,8 @@ async fn not_allowed(method: Method, uri: Uri) -> Response {
     problem(StatusCode::METHOD_NOT_ALLOWED, detail)
 }
 
-/// Refuses bodies that are announced too long before anything is read, reads the others, and forbids browsers to
-/// guess types and caches to keep answers.
+/// Refuses bodies that are announced too long before anything is read, reads the others, and
+/// forbids browsers to guess types and caches to keep answers.
 async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
     let length = request.headers().get(header::CONTENT_LENGTH);
     let length = length
@@ -127,7 +137,7 @@ async fn guard(State(state): State<AdminState>, request: Request, next: Next) ->
             let detail = format!("a body of {length} bytes; at most {most} are accepted");
             problem(StatusCode::PAYLOAD_TOO_LARGE, detail)
         }
-        false => match whole(request, &state.limits).await {
+        false => match received(request, &state.limits).await {
             Ok(request) => next.run(request).await,
             Err(refused) => refused,
         },

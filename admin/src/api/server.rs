@@ -16,9 +16,6 @@ use super::gate::Gate;
 use super::places::Places;
 use super::routes::{AdminState, router};
 
-/// Threads for captures, each of which waits for its connection's reactor on one of them.
-const CAPTURES: u32 = 4;
-
 /// The running API; dropping it ends it, as [`AdminHandle::shutdown`] does.
 #[derive(Debug)]
 pub struct AdminHandle {
@@ -60,10 +57,10 @@ pub fn serve(listener: TcpListener, state: AdminState) -> io::Result<AdminHandle
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let (stop, stopped) = watch::channel(false);
-    let blocking = state.limits.questions + Lanes::HEALTH + CAPTURES;
+    let blocking = (state.limits.questions + Lanes::HEALTH) as usize;
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(blocking as usize)
+        .max_blocking_threads(blocking)
         .thread_name("millrace-ask")
         .build()?;
     let listener = {
