@@ -57,7 +57,8 @@ pub fn serve(listener: TcpListener, state: AdminState) -> io::Result<AdminHandle
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let (stop, stopped) = watch::channel(false);
-    let blocking = (state.limits.questions + Lanes::HEALTH) as usize;
+    // One more for the change of the configuration that is under way.
+    let blocking = (state.limits.questions + Lanes::HEALTH + 1) as usize;
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(blocking)

@@ -136,6 +136,7 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
     metrics.register(service.control());
     let file = Some(arguments.config.clone());
     let ledger = Arc::new(Ledger::new(service.control(), Arc::clone(&config), file));
+    metrics.register(Arc::clone(&ledger) as _);
     let mut state = AdminState::new(service.control(), metrics, ledger);
     if let Some(certificates) = certificates {
         state = state.with_certificates(certificates);
