@@ -89,7 +89,7 @@ fn whenever_the_power_goes_the_file_is_whole_and_a_new_one_has_a_backup() {
                         "{at}: {backup:?}"
                     );
                 }
-                assert!(!done.is_ok() || file == new, "{at}: reported and lost");
+                assert!(done.is_err() || file == new, "{at}: reported and lost");
             }
         }
     }

@@ -190,14 +190,7 @@ fn apply(mut document: Value, changes: &[KeyChange]) -> Value {
         if lists.contains(&change.path.as_str()) || change.path.ends_with(']') {
             continue;
         }
-        let pointer = format!(
-            "/{}",
-            change
-                .path
-                .replace('.', "/")
-                .replace('[', "/")
-                .replace(']', "")
-        );
+        let pointer = format!("/{}", change.path.replace(['.', '['], "/").replace(']', ""));
         let (parent, key) = pointer.rsplit_once('/').unwrap();
         let parent = document
             .pointer_mut(parent)
