@@ -67,6 +67,10 @@ labels! {
         "What the store does: read, reserve and finish a write, anything about names and attributes, make writes durable."
         ["read", "write", "metadata", "commit"];
     TRANSFER = "operation" "Which way file data went." ["read", "write"];
+    CHANGE = "outcome"
+        "It is in force; it changed nothing; it was a dry run; somebody else was faster; it cannot be; the service could not apply it; the file could not be written."
+        ["applied", "unchanged", "tried", "stale", "invalid", "not_applied", "not_written"];
+    RELOAD = "outcome" "Whether the file was read and what it says applied." ["ok", "failed"];
     EXPORT = "export" "The path of the export." [];
     RELEASE = "version" "The version of millraced." [];
     PROFILE = "profile" "How it was built." ["debug", "release"];

@@ -3,6 +3,7 @@
 //! The reference page, the dashboard and the checks of alert rules are made from this table
 //! ([`super::reference`]), and a scrape of a busy service is compared with it.
 
+mod configuration;
 mod connections;
 mod exports;
 mod fabric;
@@ -15,6 +16,7 @@ mod rpcrdma;
 
 use super::Family;
 
+pub use configuration::*;
 pub use connections::*;
 pub use exports::*;
 pub use fabric::*;
@@ -45,6 +47,7 @@ pub static SUBJECTS: &[&Subject] = &[
     &STORES,
     &EXPORTS,
     &PROCESS,
+    &CONFIGURATION,
 ];
 
 /// All families.
