@@ -14,19 +14,24 @@
 //! Connections, headers, bodies and times are bounded by [`ApiLimits`].
 #![allow(
     clippy::result_large_err,
-    reason = "a failure is an answer, made once for a request"
+    reason = "an answer that ends a request early is moved a few times per request at most"
 )]
 
 mod ask;
 mod auth;
 mod body;
 mod capture;
+mod changing;
 mod clients;
 mod config;
 mod connections;
 mod document;
 mod drain;
+mod editing;
 mod health;
+mod limits;
+mod listeners;
+mod log;
 mod long;
 mod named;
 mod problem;

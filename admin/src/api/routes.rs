@@ -14,7 +14,9 @@ use utoipa_axum::routes;
 use super::auth::Guard;
 use super::problem::problem;
 use super::server::ApiLimits;
-use super::{capture, clients, config, connections, document, drain, health, status};
+use super::{
+    capture, clients, config, connections, document, drain, health, limits, listeners, log, status,
+};
 use crate::change::Ledger;
 use crate::control::Control;
 use crate::dashboard;
@@ -30,6 +32,8 @@ pub struct AdminState {
     pub(super) guard: Arc<Guard>,
     /// Places for captures.
     pub(super) captures: Arc<Semaphore>,
+    /// Held by the change that is being made.
+    pub(super) turn: Arc<Semaphore>,
 }
 
 impl AdminState {
@@ -42,6 +46,7 @@ impl AdminState {
             limits: ApiLimits::default(),
             guard: Arc::default(),
             captures: Arc::new(Semaphore::new(capture::CAPTURES)),
+            turn: Arc::new(Semaphore::new(1)),
         }
     }
 
@@ -62,9 +67,15 @@ pub fn table() -> OpenApiRouter<AdminState> {
         .routes(routes!(health::readyz))
         .routes(routes!(document::openapi))
         .routes(routes!(status::version))
-        .routes(routes!(config::show))
+        .routes(routes!(config::show, config::put, config::patch))
+        .routes(routes!(config::history))
+        .routes(routes!(config::generation))
+        .routes(routes!(config::pending))
+        .routes(routes!(config::rollback))
+        .routes(routes!(config::reload))
         .routes(routes!(clients::list))
         .routes(routes!(clients::show, clients::evict))
+        .routes(routes!(limits::put, limits::delete))
         .routes(routes!(connections::list))
         .routes(routes!(connections::show, connections::evict))
         .routes(routes!(capture::capture))
@@ -72,6 +83,9 @@ pub fn table() -> OpenApiRouter<AdminState> {
         .routes(routes!(status::pools))
         .routes(routes!(status::exports))
         .routes(routes!(status::operations))
+        .routes(routes!(listeners::list, listeners::add))
+        .routes(routes!(listeners::show, listeners::remove))
+        .routes(routes!(log::show, log::put))
         .routes(routes!(drain::show, drain::start, drain::cancel))
 }
 

@@ -161,4 +161,18 @@ families! {
         "Huge pages of the process.";
     PROCESS_START = Gauge "millrace_process_start_time_seconds" []
         "When the process started, in seconds since 1970.";
+
+    // CONFIG
+    CONFIG_GENERATION = Gauge "millrace_config_generation" []
+        "The configuration's generation; the one the server started with is 1.";
+    CONFIG_CHANGES = Counter "millrace_config_changes_total" ["outcome"]
+        "Changes of the configuration that were asked for, by what became of them.";
+    CONFIG_RELOADS = Counter "millrace_config_reloads_total" ["outcome"]
+        "Reloads of the configuration file, ok or failed.";
+    CONFIG_LAST_RELOAD = Gauge "millrace_config_last_reload_successful" []
+        "1 when the last reload of the configuration file went well, else 0.";
+    CONFIG_LAST_RELOAD_SUCCESS = Gauge "millrace_config_last_reload_success_timestamp_seconds" []
+        "When the configuration file was last read well, in seconds since 1970.";
+    CONFIG_RESTART_REQUIRED = Gauge "millrace_config_restart_required" []
+        "Keys of the configuration that wait for a restart of the server.";
 }
