@@ -1,4 +1,8 @@
 //! The configuration through the API's sockets.
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "bodies stand where they are sent"
+)]
 
 mod support;
 
@@ -63,12 +67,12 @@ impl Bench {
 
     /// With the token and the present tag.
     fn ask(&self, method: &str, path: &str, kind: &str, body: impl ToString) -> Answer {
-        self.request(method, path, kind, body)
+        self.request(method, path, kind, &body)
             .header("if-match", &self.tag())
             .send(self.admin.address())
     }
 
-    fn request(&self, method: &str, path: &str, kind: &str, body: impl ToString) -> Request {
+    fn request(&self, method: &str, path: &str, kind: &str, body: &impl ToString) -> Request {
         let request = Request::new(method, path)
             .header("authorization", &format!("Bearer {TOKEN}"))
             .body(body.to_string());
@@ -236,7 +240,7 @@ fn what_is_wrong_is_told_by_key() {
 #[test]
 fn a_change_says_which_configuration_it_is_for() {
     let bench = Bench::new();
-    let patch = || bench.request("PATCH", "/api/v1/config", "application/json", "{}");
+    let patch = || bench.request("PATCH", "/api/v1/config", "application/json", &"{}");
     let send = |request: Request| request.send(bench.admin.address());
     problem(&send(patch()), 428);
     problem(&send(patch().header("if-match", "1")), 400);
@@ -262,7 +266,7 @@ fn of_two_writers_with_one_tag_exactly_one_wins() {
             .map(|writer| {
                 let body = json!({ "flow": { "credits": 10 + 2 * round + writer } });
                 let request = bench
-                    .request("PATCH", "/api/v1/config", "application/json", body)
+                    .request("PATCH", "/api/v1/config", "application/json", &body)
                     .header("if-match", &tag);
                 request.begin(bench.admin.address())
             })
@@ -333,7 +337,7 @@ fn history_is_shown_and_gone_back_to() {
     report(&bench.patch(json!({ "flow": { "credits": 64 } })));
     let path = "/api/v1/config/rollback/1";
     let problem_of = |request: Request| problem(&request.send(bench.admin.address()), 428);
-    problem_of(bench.request("POST", path, "", ""));
+    problem_of(bench.request("POST", path, "", &""));
     let back = report(&bench.ask("POST", path, "", ""));
     assert_eq!((back.generation, back.changes.len()), (3, 1));
     assert_eq!(bench.service.config().flow.credits, 128);
@@ -412,7 +416,7 @@ fn reload_takes_what_is_in_the_file() {
     let reload = |query: &str| {
         let path = format!("/api/v1/config/reload{query}");
         bench
-            .request("POST", &path, "", "")
+            .request("POST", &path, "", &"")
             .send(bench.admin.address())
     };
     let text = fs::read_to_string(bench.file()).unwrap();
@@ -485,7 +489,7 @@ fn without_a_file_there_is_nothing_to_reload_or_to_write() {
             r#"{"flow":{"credits":64}}"#,
         ),
     ] {
-        let request = bench.request(method, path, "application/json", body);
+        let request = bench.request(method, path, "application/json", &body);
         problem(&request.header("if-match", "*").send(admin.address()), 409);
     }
     assert_eq!(bench.service.config().flow.credits, 128);
