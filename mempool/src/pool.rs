@@ -44,6 +44,7 @@ impl Pool {
             let mut state = State::default();
             state.extents.push(Extent::new(arena));
             let gauges = Arc::new(PoolGauges::default());
+            gauges.add_bytes(bytes);
             for class in Class::ALL {
                 while state.free[class.index()].len() < plan::reserve(class, bytes)
                     && state.carve(class, weak, &gauges)
@@ -98,6 +99,7 @@ impl Pool {
     /// See [`Registry::arena`]; the pool is as before then.
     pub fn grow(&self, bytes: usize) -> Result<(), ArenaError> {
         let arena = self.inner.registry.arena(bytes)?;
+        self.inner.gauges.add_bytes(arena.len());
         self.inner
             .state
             .borrow_mut()

@@ -112,6 +112,7 @@ pub(crate) fn run<W: Worker>(
         ..
     } = context;
     let start = Instant::now();
+    counters.begin(start);
     let mut now = start;
     let mut idle_since = None;
     let mut turns_to_look = 0;

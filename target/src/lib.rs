@@ -18,4 +18,5 @@ pub mod replay;
 pub mod rpcbind;
 pub mod service;
 pub mod sizing;
+pub mod store_times;
 pub mod tcp;

@@ -14,7 +14,7 @@
 //! Connections, headers, bodies and times are bounded by [`ApiLimits`].
 #![allow(
     clippy::result_large_err,
-    reason = "an answer that ends a request early is moved a few times per request at most"
+    reason = "a failure is an answer, made once for a request"
 )]
 
 mod ask;

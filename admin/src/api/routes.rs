@@ -30,10 +30,10 @@ pub struct AdminState {
     pub(super) ledger: Arc<Ledger>,
     pub(super) limits: ApiLimits,
     pub(super) guard: Arc<Guard>,
-    /// Places for captures.
-    pub(super) captures: Arc<Semaphore>,
     /// Held by the change that is being made.
     pub(super) turn: Arc<Semaphore>,
+    /// Places for captures.
+    pub(super) captures: Arc<Semaphore>,
 }
 
 impl AdminState {
@@ -45,8 +45,8 @@ impl AdminState {
             ledger,
             limits: ApiLimits::default(),
             guard: Arc::default(),
-            captures: Arc::new(Semaphore::new(capture::CAPTURES)),
             turn: Arc::new(Semaphore::new(1)),
+            captures: Arc::new(Semaphore::new(capture::CAPTURES)),
         }
     }
 

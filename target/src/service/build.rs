@@ -203,7 +203,15 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
         None
     });
     let handles = reactors.clone();
-    let control = ServiceControl::new(config, handles, parts, plan.exports, plan.flow, watchdog);
+    let control = ServiceControl::new(
+        config,
+        handles,
+        parts,
+        plan.exports,
+        plan.flow,
+        plan.replay,
+        watchdog,
+    );
     Ok(Service {
         reactors,
         addresses,
@@ -330,6 +338,7 @@ fn spawn(
             pool: shared.pool.gauges(),
             page_size: shared.pool.page_size(),
             programs: shared.programs.counters(),
+            exports: shared.programs.export_counters(),
             rdma: Arc::clone(&shared.counters),
             flow: Arc::clone(shared.flow.counters()),
             tcp: tcp.counters(),

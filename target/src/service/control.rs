@@ -21,10 +21,11 @@ use super::reports::Latest;
 use super::status::ReactorReport;
 use super::worker::Message;
 use crate::counters::Counters;
-use crate::exports::{ExportId, Rules, Squash};
+use crate::exports::{ExportId, ExportsCounters, Rules, Squash};
 use crate::flow::rate::Rates;
 use crate::flow::{ClientLimit, Clients, FlowCounters};
 use crate::rdma::ConnectionCounters;
+use crate::replay::ReplayCache;
 use crate::tcp::TcpCounters;
 
 /// How long a reactor may take to report.
@@ -38,6 +39,8 @@ pub struct ReactorParts {
     pub page_size: usize,
     /// Its programs.
     pub programs: Arc<Counters>,
+    /// What they have done with each export.
+    pub exports: ExportsCounters,
     /// Its RPC-over-RDMA connections.
     pub rdma: Arc<ConnectionCounters>,
     /// What meters its clients.
@@ -56,6 +59,7 @@ pub struct ServiceControl {
     pub(super) parts: Vec<ReactorParts>,
     pub(super) exports: Vec<(Rules, MemoryStore)>,
     pub(super) clients: Clients,
+    pub(super) replay: ReplayCache,
     reports: Latest<Vec<ReactorReport>>,
     watchdog: Watchdog,
 }
@@ -67,6 +71,7 @@ impl ServiceControl {
         parts: Vec<ReactorParts>,
         exports: Vec<(Rules, MemoryStore)>,
         clients: Clients,
+        replay: ReplayCache,
         watchdog: Watchdog,
     ) -> Self {
         let readiness = AtomicU8::new(Readiness::Ready as u8);
@@ -77,6 +82,7 @@ impl ServiceControl {
             parts,
             exports,
             clients,
+            replay,
             reports: Latest::default(),
             watchdog,
         }
@@ -286,6 +292,7 @@ impl Control for ServiceControl {
     fn exports(&self) -> Result<Vec<ExportStatus>, ControlError> {
         let exports = self.exports.iter().map(|(rules, store)| {
             let usage = store.usage();
+            let done = self.export_totals(ExportId::of(&rules.path));
             ExportStatus {
                 path: rules.path.clone(),
                 store: "memory".to_owned(),
@@ -300,9 +307,9 @@ impl Control for ServiceControl {
                 capacity_bytes: Some(usage.total_bytes),
                 used_bytes: Some(usage.used_bytes),
                 files: Some(usage.inodes),
-                requests: 0,
-                bytes_read: 0,
-                bytes_written: 0,
+                requests: done.requests,
+                bytes_read: done.bytes_read,
+                bytes_written: done.bytes_written,
                 limits: RateLimits::default(),
             }
         });
