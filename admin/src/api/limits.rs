@@ -1,147 +1,99 @@
-//! `/api/v1/clients/{address}/limits`: an entry of `limits` for exactly one address.
+//! The bounds of the API.
 
-use std::net::IpAddr;
-use std::sync::Arc;
+use std::time::Duration;
 
-use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::Response;
-
-use super::ask::in_time;
-use super::body::{Body, invalid};
-use super::editing::Editing;
-use super::named::Named;
-use super::problem::problem;
-use super::routes::AdminState;
-use crate::change::ChangeReport;
-use crate::config::{AddressText, Bandwidth, ClientLimits, Config, Network};
-use crate::status::{FieldProblem, RateLimits};
-
-/// Sets the limits of a client.
-///
-/// An entry for exactly this address comes first in `limits` of the configuration, before those of
-/// networks that the address is in, and instead of the one that it had. The client need not be
-/// there.
-#[utoipa::path(
-    put, path = "/api/v1/clients/{address}/limits", tag = "clients", operation_id = "put_limits",
-    params(
-        ("address" = inline(AddressText), Path, description = "The client's address."),
-        ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
-        ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
-        (
-            "If-Match" = Option<String>, Header,
-            description = "Tags of which one must be the present one's, or `*`.",
-        ),
-    ),
-    request_body(content = RateLimits, example = json!({"iops": 50000})),
-    responses(
-        (
-            status = 200, description = "What became, or would become, of it.", body = ChangeReport,
-            headers(("ETag" = String, description = "The tag of the configuration now.")),
-        ),
-        (status = 400),
-        (status = 404),
-        (status = 409),
-        (status = 412),
-    ),
-)]
-pub async fn put(
-    State(state): State<AdminState>,
-    editing: Editing,
-    Named(address): Named<IpAddr>,
-    Body(limits): Body<RateLimits>,
-) -> Result<Response, Response> {
-    let entry = entry(address, limits).map_err(invalid)?;
-    let edit = move |config: &mut Config| {
-        config.limits.retain(|one| one.clients != entry.clients);
-        config.limits.insert(0, entry);
-        Ok(())
-    };
-    editing.make(&state, "limits", edit).await
+/// How often something may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Times per second, for as long as one likes; at least one.
+    pub per_second: u32,
+    /// Times at once, after a pause; at least one.
+    pub burst: u32,
 }
 
-/// Removes the limits of a client.
-///
-/// Takes the entry for exactly this address out of `limits` of the configuration. Entries of
-/// networks that the address is in stay, and hold for it from then on.
-#[utoipa::path(
-    delete, path = "/api/v1/clients/{address}/limits", tag = "clients",
-    operation_id = "delete_limits",
-    params(
-        ("address" = inline(AddressText), Path, description = "The client's address."),
-        ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
-        ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
-        (
-            "If-Match" = Option<String>, Header,
-            description = "Tags of which one must be the present one's, or `*`.",
-        ),
-    ),
-    responses(
-        (
-            status = 200, description = "What became, or would become, of it.", body = ChangeReport,
-            headers(("ETag" = String, description = "The tag of the configuration now.")),
-        ),
-        (status = 400),
-        (status = 404),
-        (status = 409),
-        (status = 412),
-        (status = 422),
-    ),
-)]
-pub async fn delete(
-    State(state): State<AdminState>,
-    editing: Editing,
-    Named(address): Named<IpAddr>,
-) -> Result<Response, Response> {
-    let clients = alone(address);
-    let ledger = Arc::clone(&state.ledger);
-    let config = in_time(&state, move || ledger.current()).await?.config;
-    if !config.limits.iter().any(|one| one.clients == clients) {
-        let detail = format!("the configuration has no limits for exactly {address}");
-        return Err(problem(StatusCode::NOT_FOUND, detail));
-    }
-    let edit = move |config: &mut Config| {
-        config.limits.retain(|one| one.clients != clients);
-        Ok(())
-    };
-    editing.make(&state, "limits", edit).await
-}
-
-/// The entry of the configuration that says the same.
-fn entry(address: IpAddr, limits: RateLimits) -> Result<ClientLimits, Vec<FieldProblem>> {
-    let RateLimits {
-        iops,
-        bandwidth_bytes,
-    } = limits;
-    let problem = |path: &str, message: &str| FieldProblem {
-        path: path.to_owned(),
-        message: message.to_owned(),
-    };
-    let mut errors = Vec::new();
-    if iops.is_none() && bandwidth_bytes.is_none() {
-        let message = "limits nothing; write iops, bandwidth_bytes or both, or DELETE the limits";
-        errors.push(problem("", message));
-    }
-    for (path, number) in [("iops", iops), ("bandwidth_bytes", bandwidth_bytes)] {
-        if number == Some(0) {
-            errors.push(problem(
-                path,
-                "0 would stop the client; accepted is 1 or more",
-            ));
+impl Rate {
+    /// So many a second, and twice that at once.
+    pub const fn per_second(per_second: u32) -> Self {
+        Self {
+            per_second,
+            burst: per_second.saturating_mul(2),
         }
     }
-    if !errors.is_empty() {
-        return Err(errors);
-    }
-    Ok(ClientLimits {
-        clients: alone(address),
-        iops,
-        bandwidth: bandwidth_bytes.map(Bandwidth),
-    })
 }
 
-/// The network of this address alone.
-fn alone(address: IpAddr) -> Vec<Network> {
-    let prefix = if address.is_ipv4() { 32 } else { 128 };
-    Network::around(address, prefix).into_iter().collect()
+/// Bounds of the API.
+///
+/// An address here is an IPv4 address, a /64 network of IPv6, or all of loopback, which is this
+/// host's own. From one address come a quarter of the connections at most, or half of them from
+/// loopback, and three quarters from all others together: no slow client, and no number of them
+/// elsewhere, keeps an operator on this host out. For the same reason requests over loopback do not
+/// count against [`ApiLimits::total_rate`].
+///
+/// A connection has one request in service; those that are sent ahead wait in the connection's
+/// bounded buffer, and then in the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiLimits {
+    /// Connections at once, TLS handshakes included; more wait in the listener's backlog.
+    pub connections: u32,
+    /// How long a TLS handshake may take.
+    pub handshake_time: Duration,
+    /// Bytes of a request's line and headers.
+    pub header_bytes: usize,
+    /// Headers of a request.
+    pub headers: usize,
+    /// How long a client may take to send them; also how long it may keep an idle connection.
+    pub header_time: Duration,
+    /// Bytes of a request's body.
+    pub body_bytes: usize,
+    /// How long a client may take to send it.
+    pub body_time: Duration,
+    /// How long an answer may make no progress worth the name while the client does not read.
+    pub write_time: Duration,
+    /// Bytes of an answer that are progress within that time.
+    pub write_bytes: usize,
+    /// Requests from one address.
+    pub address_rate: Rate,
+    /// Requests from this host.
+    pub loopback_rate: Rate,
+    /// Requests from all other hosts together.
+    pub total_rate: Rate,
+    /// Requests for `/healthz` and `/readyz` from one address; they count as nothing else, so that
+    /// a flood of other requests, be it from the same address, does not look like ill health.
+    pub health_rate: Rate,
+    /// Questions put to the service at once; more wait, within the time of an answer. One that is
+    /// given up counts until the service has done with it.
+    pub questions: u32,
+    /// How long the service may take to answer.
+    pub answer_time: Duration,
+    /// How long a change of the configuration may take, and how long it may wait for its turn.
+    pub change_time: Duration,
+    /// How long a connection may live, however busy; a capture may take longer.
+    pub connection_time: Duration,
+    /// How long answers under way may take when a connection must end.
+    pub drain_time: Duration,
+}
+
+impl Default for ApiLimits {
+    fn default() -> Self {
+        Self {
+            connections: 64,
+            handshake_time: Duration::from_secs(5),
+            header_bytes: 16 * 1024,
+            headers: 64,
+            header_time: Duration::from_secs(10),
+            body_bytes: 1 << 20,
+            body_time: Duration::from_secs(10),
+            write_time: Duration::from_secs(10),
+            write_bytes: 16 * 1024,
+            address_rate: Rate::per_second(250),
+            loopback_rate: Rate::per_second(1000),
+            total_rate: Rate::per_second(750),
+            health_rate: Rate::per_second(25),
+            questions: 4,
+            answer_time: Duration::from_secs(5),
+            change_time: Duration::from_secs(60),
+            connection_time: Duration::from_secs(600),
+            drain_time: Duration::from_secs(5),
+        }
+    }
 }

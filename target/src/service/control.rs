@@ -1,7 +1,7 @@
 //! What the management plane sees and asks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
@@ -61,6 +61,8 @@ pub struct ServiceControl {
     pub(super) clients: Clients,
     pub(super) replay: ReplayCache,
     reports: Latest<Vec<ReactorReport>>,
+    /// Captures under way.
+    pub(super) captures: Arc<AtomicUsize>,
     watchdog: Watchdog,
 }
 
@@ -84,6 +86,7 @@ impl ServiceControl {
             clients,
             replay,
             reports: Latest::default(),
+            captures: Arc::default(),
             watchdog,
         }
     }
@@ -229,10 +232,10 @@ impl Control for ServiceControl {
 
     fn capture(
         &self,
-        _connection: u64,
-        _bounds: &CaptureBounds,
+        connection: u64,
+        bounds: &CaptureBounds,
     ) -> Result<Option<Box<dyn CaptureStream>>, ControlError> {
-        not_served()
+        self.begin_capture(connection, bounds)
     }
 
     fn connections(&self) -> Result<Vec<ConnectionStatus>, ControlError> {
