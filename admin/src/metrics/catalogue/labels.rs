@@ -68,6 +68,12 @@ labels! {
         ["read", "write", "metadata", "commit"];
     TRANSFER = "operation" "Which way file data went." ["read", "write"];
     EXPORT = "export" "The path of the export." [];
+    CLIENT = "client"
+        "The client's address; `other` for all that have no series of their own (`admin.client_series`), and for those that have left."
+        [];
+    CHANGE = "outcome" "What became of the change."
+        ["applied", "unchanged", "tried", "stale", "invalid", "not_applied", "not_written"];
+    RELOAD = "outcome" "Whether the file could be read and applied." ["ok", "failed"];
     RELEASE = "version" "The version of millraced." [];
     PROFILE = "profile" "How it was built." ["debug", "release"];
     RUSTC = "rustc" "The compiler that built it." [];

@@ -3,6 +3,7 @@
 //! The reference page, the dashboard and the checks of alert rules are made from this table
 //! ([`super::reference`]), and a scrape of a busy service is compared with it.
 
+mod configuration;
 mod connections;
 mod exports;
 mod fabric;
@@ -15,6 +16,7 @@ mod rpcrdma;
 
 use super::Family;
 
+pub use configuration::*;
 pub use connections::*;
 pub use exports::*;
 pub use fabric::*;
@@ -38,12 +40,14 @@ pub static SUBJECTS: &[&Subject] = &[
     &REACTORS,
     &MEMORY,
     &CONNECTIONS_AND_CLIENTS,
+    &CLIENT_SERIES,
     &CREDITS_AND_LIMITS,
     &RPC_OVER_RDMA,
     &FABRIC,
     &PROGRAMS,
     &STORES,
     &EXPORTS,
+    &CONFIGURATION,
     &PROCESS,
 ];
 
