@@ -386,6 +386,13 @@ pub struct Clients {
     pub clients: Vec<ClientStatus>,
 }
 
+/// The body of an answer to the closing of connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Evicted {
+    /// How many were closed.
+    pub connections: u64,
+}
+
 /// The body of `/api/v1/listeners`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Listeners {
