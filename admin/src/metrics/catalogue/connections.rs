@@ -49,11 +49,11 @@ super::families! {
     CLIENT_CREDITS = Gauge "millrace_client_credits_granted" in "credits" [CLIENT]
         "Credits granted to a client, over its connections."
         for "How the credits are divided.";
-    CLIENT_LIMIT_CALLS = Gauge "millrace_client_limit_calls" in "calls per second" [CLIENT]
+    CLIENT_LIMIT_CALLS = Gauge "millrace_client_limit_calls_per_second" in "calls per second" [CLIENT]
         "The most calls per second that a client gets; only for clients with such a limit."
         for "Against its rate of calls: how near it is to its limit."
         absent "only clients with `limits.iops` have it";
-    CLIENT_LIMIT_DATA = Gauge "millrace_client_limit_bytes" in "bytes" [CLIENT]
+    CLIENT_LIMIT_DATA = Gauge "millrace_client_limit_bytes_per_second" in "bytes per second" [CLIENT]
         "The most bytes of file data per second that a client gets; only for clients with such a limit."
         for "Against its throughput: how near it is to its limit."
         absent "only clients with `limits.bandwidth` have it";
