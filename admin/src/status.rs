@@ -476,3 +476,12 @@ pub struct FieldProblem {
     /// What is wrong and what is accepted instead.
     pub message: String,
 }
+
+impl From<crate::config::Problem> for FieldProblem {
+    fn from(problem: crate::config::Problem) -> Self {
+        Self {
+            path: problem.path.to_string(),
+            message: problem.message,
+        }
+    }
+}

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millrace::service::Service;
+use millrace_admin::change::Ledger;
 use millrace_admin::config;
 use millrace_admin::metrics::{Kind, Metrics, catalogue};
 use millrace_bench::client::{Client, Manner, Place};
@@ -28,10 +29,11 @@ limits: [{ clients: [\"127.0.0.0/8\"], iops: 99000, bandwidth: 10GiB/s }]
 const SCRAPE_MAX: usize = 1 << 20;
 
 fn start() -> (Service, Metrics) {
-    let config = config::parse(CONFIG, "test").expect("good");
-    let service = Service::start(Arc::new(config)).expect("starts");
+    let config = Arc::new(config::parse(CONFIG, "test").expect("good"));
+    let service = Service::start(Arc::clone(&config)).expect("starts");
     let metrics = Metrics::new();
     metrics.register(service.control());
+    metrics.register(Arc::new(Ledger::new(service.control(), config, None)));
     (service, metrics)
 }
 

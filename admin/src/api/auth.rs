@@ -19,7 +19,7 @@ use super::ask::in_time;
 use super::problem::problem;
 use super::routes::AdminState;
 use super::throttle::Throttle;
-use crate::change::Author;
+use crate::change::{Author, Ledger};
 use crate::control::Control;
 use crate::token::{self, TokenError, TokenFile};
 
@@ -62,10 +62,10 @@ impl FromRequestParts<AdminState> for Authorized {
         let address = address.map(|PeerAddress(address)| address.ip().to_canonical());
         let identity = parts.extensions.get::<PeerIdentity>().cloned();
         let said = bearer(&parts.headers);
-        let control = Arc::clone(&state.control);
+        let (control, ledger) = (Arc::clone(&state.control), Arc::clone(&state.ledger));
         let guard = Arc::clone(&state.guard);
         in_time(state, move || {
-            guard.check(&*control, said.as_deref(), address)
+            guard.check(&*control, &ledger, said.as_deref(), address)
         })
         .await?
         .map_err(Refusal::answer)?;
@@ -82,6 +82,7 @@ impl Guard {
     fn check(
         &self,
         control: &dyn Control,
+        ledger: &Ledger,
         said: Option<&[u8]>,
         address: Option<IpAddr>,
     ) -> Result<(), Refusal> {
@@ -104,7 +105,11 @@ impl Guard {
         self.exposed.store(exposed, Ordering::Relaxed);
         if !token.is(said) {
             self.throttle.wrong(address, Instant::now());
-            tracing::info!(target: "audit", %address, "a change was refused: the token is wrong");
+            let unknown = Author {
+                name: "unknown".to_owned(),
+                address: Some(address.to_string()),
+            };
+            ledger.note(&unknown, "wrong token", "refused");
             return Err(Refusal::Wrong);
         }
         Ok(())

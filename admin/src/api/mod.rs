@@ -21,6 +21,7 @@ mod ask;
 mod auth;
 mod body;
 mod capture;
+mod changing;
 mod clients;
 mod config;
 mod connections;

@@ -28,6 +28,8 @@ pub struct AdminState {
     pub(super) ledger: Arc<Ledger>,
     pub(super) limits: ApiLimits,
     pub(super) guard: Arc<Guard>,
+    /// Held by the change that is being made.
+    pub(super) turn: Arc<Semaphore>,
     /// Places for captures.
     pub(super) captures: Arc<Semaphore>,
 }
@@ -41,6 +43,7 @@ impl AdminState {
             ledger,
             limits: ApiLimits::default(),
             guard: Arc::default(),
+            turn: Arc::new(Semaphore::new(1)),
             captures: Arc::new(Semaphore::new(capture::CAPTURES)),
         }
     }
@@ -62,7 +65,12 @@ pub fn table() -> OpenApiRouter<AdminState> {
         .routes(routes!(health::readyz))
         .routes(routes!(document::openapi))
         .routes(routes!(status::version))
-        .routes(routes!(config::show))
+        .routes(routes!(config::show, config::put, config::patch))
+        .routes(routes!(config::history))
+        .routes(routes!(config::generation))
+        .routes(routes!(config::pending))
+        .routes(routes!(config::rollback))
+        .routes(routes!(config::reload))
         .routes(routes!(clients::list))
         .routes(routes!(clients::show, clients::evict))
         .routes(routes!(connections::list))

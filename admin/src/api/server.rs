@@ -37,6 +37,8 @@ pub struct ApiLimits {
     pub body_bytes: usize,
     /// How long the service may take to answer.
     pub answer_time: Duration,
+    /// How long a change of the configuration may take, and how long it may wait for its turn.
+    pub change_time: Duration,
     /// How long a connection may live, however busy; a capture may take longer.
     pub connection_time: Duration,
     /// How long answers under way may take when a connection must end.
@@ -52,6 +54,7 @@ impl Default for ApiLimits {
             header_time: Duration::from_secs(30),
             body_bytes: 1 << 20,
             answer_time: Duration::from_secs(5),
+            change_time: Duration::from_secs(60),
             connection_time: Duration::from_secs(600),
             drain_time: Duration::from_secs(5),
         }

@@ -75,6 +75,9 @@ pub fn validate(config: &Config) -> Vec<Problem> {
     if let Some(file) = &config.admin.token_file {
         problems.absolute(&root.key("admin").key("token_file"), file);
     }
+    if let Some(file) = &config.admin.audit_file {
+        problems.absolute(&root.key("admin").key("audit_file"), file);
+    }
     let series = config.admin.client_series;
     if series > CLIENT_SERIES_MAX {
         problems.add(

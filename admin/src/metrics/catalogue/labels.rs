@@ -67,13 +67,14 @@ labels! {
         "What the store does: read, reserve and finish a write, anything about names and attributes, make writes durable."
         ["read", "write", "metadata", "commit"];
     TRANSFER = "operation" "Which way file data went." ["read", "write"];
+    CHANGE = "outcome"
+        "It is in force; it changed nothing; it was a dry run; somebody else was faster; it cannot be; the service could not apply it; the file could not be written."
+        ["applied", "unchanged", "tried", "stale", "invalid", "not_applied", "not_written"];
+    RELOAD = "outcome" "Whether the file was read and what it says applied." ["ok", "failed"];
     EXPORT = "export" "The path of the export." [];
     CLIENT = "client"
         "The client's address; `other` for all that have no series of their own (`admin.client_series`), and for those that have left."
         [];
-    CHANGE = "outcome" "What became of the change."
-        ["applied", "unchanged", "tried", "stale", "invalid", "not_applied", "not_written"];
-    RELOAD = "outcome" "Whether the file could be read and applied." ["ok", "failed"];
     RELEASE = "version" "The version of millraced." [];
     PROFILE = "profile" "How it was built." ["debug", "release"];
     RUSTC = "rustc" "The compiler that built it." [];

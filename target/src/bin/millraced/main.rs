@@ -127,6 +127,7 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
     metrics.register(service.control());
     let file = Some(arguments.config.clone());
     let ledger = Arc::new(Ledger::new(service.control(), Arc::clone(&config), file));
+    metrics.register(Arc::clone(&ledger) as _);
     let admin = api::serve(admin, AdminState::new(service.control(), metrics, ledger))
         .context("admin: cannot serve")?;
     announce::served(&config, service.addresses(), admin.address());
