@@ -21,7 +21,8 @@ pub fn dashboard() -> String {
                 Form::Number => (WIDTH / 4, 4),
                 Form::Lines | Form::Stack => (WIDTH / 2, 8),
             };
-            panels.push(show(panel, panels.len() + 1, place.take(width, height)));
+            let place = place.take(width, height);
+            panels.push(show(panel, panels.len() + 1, &place));
         }
         place.end();
     }
@@ -68,7 +69,7 @@ fn source() -> Value {
     json!({ "type": "prometheus", "uid": "${datasource}" })
 }
 
-fn show(panel: &Panel, id: usize, place: Value) -> Value {
+fn show(panel: &Panel, id: usize, place: &Value) -> Value {
     let targets: Vec<_> = (b'A'..)
         .zip(panel.queries)
         .map(|(letter, (query, legend))| {

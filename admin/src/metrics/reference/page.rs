@@ -26,11 +26,16 @@ pub fn page() -> String {
     for label in catalogue::all().flat_map(|family| family.labels) {
         if !known.iter().any(|one| std::ptr::eq(*one, *label)) {
             known.push(label);
+            let of = owners(label);
             let values = match label.values {
                 [] => "any".to_owned(),
                 values => format!("`{}`", values.join("`, `")),
             };
-            let _ = writeln!(out, "| `{}` | {} | {values} |", label.name, label.meaning);
+            let _ = writeln!(
+                out,
+                "| `{}`{of} | {} | {values} |",
+                label.name, label.meaning
+            );
         }
     }
     out.push_str("\n## Absent metrics\n\nA scrape has every metric above, but for these:\n\n");
@@ -62,6 +67,20 @@ fn line(family: &Family) -> String {
         family.purpose,
         places(family)
     )
+}
+
+/// The metrics that have this label, where others have another one of its name.
+fn owners(label: &Label) -> String {
+    let has = |family: &&Family| family.labels.iter().any(|one| std::ptr::eq(*one, label));
+    let same = |family: &&Family| family.labels.iter().any(|one| one.name == label.name);
+    if catalogue::all().filter(same).all(|family| has(&family)) {
+        return String::new();
+    }
+    let names: Vec<_> = catalogue::all()
+        .filter(has)
+        .map(|family| family.name)
+        .collect();
+    format!(" of `{}`", names.join("`, `"))
 }
 
 /// The panels of the dashboard that show it.
