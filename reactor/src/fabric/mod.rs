@@ -356,6 +356,11 @@ pub trait Provider {
     /// The address that a listener is bound to (with the port that the system chose for port 0).
     fn listener_address(&self, listener: ListenerId) -> Option<SocketAddr>;
 
+    /// Our address and port of a connection, where the provider knows them.
+    fn local_address(&self, _queue_pair: QueuePairId) -> Option<SocketAddr> {
+        None
+    }
+
     /// Stops to listen. Connections made through the listener live on.
     fn stop_listening(&mut self, listener: ListenerId);
 

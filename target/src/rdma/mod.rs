@@ -28,6 +28,7 @@ pub mod reverse;
 mod settings;
 mod shared;
 mod shortage;
+mod tap;
 
 pub use budget::{ExposureBudget, ExposureLimits};
 pub use ccp::Ccp;
@@ -39,3 +40,4 @@ pub use request::work;
 pub use responder::{FabricSlot, Responder};
 pub use settings::{Inline, Settings};
 pub use shared::{Outcome, Shared};
+pub use tap::{Copied, Copies, Over, Tap, TapBounds, tap};

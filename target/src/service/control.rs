@@ -1,7 +1,7 @@
 //! What the management plane sees and asks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
@@ -63,6 +63,8 @@ pub struct ServiceControl {
     pub(super) replay: ReplayCache,
     pub(super) client_series: ClientSeries,
     reports: Latest<Vec<ReactorReport>>,
+    /// Captures under way.
+    pub(super) captures: Arc<AtomicUsize>,
     watchdog: Watchdog,
 }
 
@@ -87,6 +89,7 @@ impl ServiceControl {
             replay,
             client_series: ClientSeries::default(),
             reports: Latest::default(),
+            captures: Arc::default(),
             watchdog,
         }
     }
@@ -232,10 +235,10 @@ impl Control for ServiceControl {
 
     fn capture(
         &self,
-        _connection: u64,
-        _bounds: &CaptureBounds,
+        connection: u64,
+        bounds: &CaptureBounds,
     ) -> Result<Option<Box<dyn CaptureStream>>, ControlError> {
-        not_served()
+        self.begin_capture(connection, bounds)
     }
 
     fn connections(&self) -> Result<Vec<ConnectionStatus>, ControlError> {

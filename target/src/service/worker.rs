@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use millrace_reactor::fabric::Incoming;
 use millrace_reactor::{Context, ReactorHandle, Source, Turn};
 
+use super::capture::Begun;
 use super::placement::Placement;
 use super::status::{self, ReactorReport};
 use crate::call::{Serve, TurnEnd};
-use crate::rdma::{Desk, FabricSlot, Responder, Shared};
+use crate::rdma::{Desk, FabricSlot, Responder, Shared, Tap};
 use crate::rpcbind::RpcbindServer;
 use crate::tcp::TcpServer;
 
@@ -33,6 +34,8 @@ pub enum Message {
     Limits,
     /// Close the connection with this identifier, and answer whether it is here.
     Evict(u64, crossbeam_channel::Sender<bool>),
+    /// Give copies of a connection's messages to a tap, and answer whether that has begun.
+    Capture(u64, Tap, crossbeam_channel::Sender<Begun>),
     /// Report.
     Status(crossbeam_channel::Sender<ReactorReport>),
 }
@@ -177,6 +180,16 @@ where
         }
     }
 
+    fn capture(&self, id: u64, tap: Tap) -> Begun {
+        let mut connections = self.responder.connections();
+        match connections.find(|one| one.id() == id) {
+            Some(connection) if connection.capture(tap) => Begun::of(connection),
+            Some(_) => Begun::Busy,
+            None if self.tcp.reports().any(|one| one.id == id) => Begun::NotRdma,
+            None => Begun::NotHere,
+        }
+    }
+
     /// Carries a drain on. Returns whether it is done.
     fn drain(&mut self, now: Instant) -> bool {
         let Some(mut drain) = self.drain else {
@@ -260,6 +273,10 @@ where
             Message::Evict(id, answer) => {
                 // Whoever asked may have gone.
                 let _ = answer.try_send(self.close(id));
+            }
+            Message::Capture(id, tap, answer) => {
+                // Whoever asked may have gone.
+                let _ = answer.try_send(self.capture(id, tap));
             }
             Message::Status(answer) => {
                 // Whoever asked may have gone.
