@@ -5,6 +5,7 @@ mod logging;
 mod notify;
 mod plan;
 mod reload;
+mod rights;
 mod signals;
 
 use std::net::TcpListener;
@@ -56,6 +57,9 @@ struct Serve {
     /// Check the configuration, say what is wrong with it by line, and end.
     #[arg(long)]
     check: bool,
+    /// Started as root: go on as this user, with no right of root's but that to ports below 1024.
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
     /// How log lines look.
     #[arg(long, value_enum, default_value_t)]
     log_format: logging::Format,
@@ -120,7 +124,13 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
         }
         return Ok(());
     }
+    if let Some(user) = &arguments.user {
+        rights::become_user(user)?;
+    }
     logging::start(filter, arguments.log_format);
+    if rights::are_roots() {
+        tracing::warn!("running as root: --user NAME gives its rights away");
+    }
     let mut signals = signals::StopSignals::catch().context("cannot catch signals")?;
     let reloads = signals::ReloadSignal::catch().context("cannot catch signals")?;
     let manager = notify::Manager::default();
