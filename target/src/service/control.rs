@@ -1,33 +1,29 @@
 //! What the management plane sees and asks.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Receiver;
-use millrace_admin::config::{Config, Problem};
+use millrace_admin::config::{Config, Cores, KeyPath, Problem};
 use millrace_admin::control::{ApplyError, CaptureStream, Control, ControlError};
 use millrace_admin::status::{
     CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus, Health,
     ListenerStatus, OperationStatus, PoolStatus, RateLimits, ReactorOutcome, ReactorStatus,
     Readiness, StalledReactor,
 };
-use millrace_mempool::{Class, PoolGauges};
-use millrace_reactor::fabric::iwarp::IwarpCounters;
+use millrace_mempool::{Class, PoolGauges, Registry};
 use millrace_reactor::{ReactorHandle, Watchdog};
-use millrace_store::memory::MemoryStore;
 
+use super::change::{Changing, InForce, LogFilter, LogHook, Reaper, listener_status};
+use super::providers::Providers;
 use super::status::ReactorReport;
 use super::worker::Message;
 use crate::counters::Counters;
-use crate::exports::{ExportId, Rules, Squash};
+use crate::exports::{ExportId, Squash};
 use crate::flow::rate::Rates;
 use crate::flow::{ClientLimit, Clients, FlowCounters};
 use crate::rdma::ConnectionCounters;
 use crate::tcp::TcpCounters;
-
-/// How long a reactor may take to report.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What one reactor leaves for other threads to read.
 pub struct ReactorParts {
@@ -43,40 +39,59 @@ pub struct ReactorParts {
     pub flow: Arc<FlowCounters>,
     /// Its TCP connections.
     pub tcp: Arc<TcpCounters>,
-    /// Its providers, in the order of the configuration.
-    pub providers: Vec<(&'static str, Arc<IwarpCounters>)>,
+    /// Its providers.
+    pub providers: Providers,
 }
 
 /// The service as the management plane sees it.
 pub struct ServiceControl {
-    config: Arc<Config>,
+    pub(super) in_force: Mutex<Arc<InForce>>,
+    pub(super) changing: Mutex<Changing>,
     readiness: AtomicU8,
+    /// Until when clients are let finish, if they are not served.
+    drain: Mutex<Option<Instant>>,
+    /// The cores that the process may use.
+    cores: Vec<usize>,
     pub(super) reactors: Vec<ReactorHandle<Message>>,
     pub(super) parts: Vec<ReactorParts>,
-    pub(super) exports: Vec<(Rules, MemoryStore)>,
-    clients: Clients,
+    pub(super) clients: Clients,
+    pub(super) registry: Registry,
+    pub(super) reaper: Reaper,
+    pub(super) log: LogFilter,
     watchdog: Watchdog,
 }
 
 impl ServiceControl {
     pub(super) fn new(
-        config: Arc<Config>,
+        in_force: InForce,
+        changing: Changing,
+        cores: Vec<usize>,
         reactors: Vec<ReactorHandle<Message>>,
         parts: Vec<ReactorParts>,
-        exports: Vec<(Rules, MemoryStore)>,
         clients: Clients,
+        registry: Registry,
         watchdog: Watchdog,
     ) -> Self {
         let readiness = AtomicU8::new(Readiness::Ready as u8);
         Self {
-            config,
+            in_force: Mutex::new(Arc::new(in_force)),
+            changing: Mutex::new(changing),
             readiness,
+            drain: Mutex::default(),
+            cores,
             reactors,
             parts,
-            exports,
             clients,
+            registry,
+            reaper: Reaper::default(),
+            log: LogFilter::default(),
             watchdog,
         }
+    }
+
+    /// Whoever writes the log is told of new filters in this way. The first one given counts.
+    pub fn on_log_filter(&self, hook: LogHook) {
+        self.log.set_hook(hook);
     }
 
     /// Puts other limits in place of all there are: of each client in some networks, and of
@@ -102,35 +117,32 @@ impl ServiceControl {
         Ok(())
     }
 
-    pub(super) fn draining(&self) {
-        self.readiness
-            .store(Readiness::Draining as u8, Ordering::Release);
+    /// Ends everything: no change is made from here on.
+    pub(super) fn stop(&self) {
+        let readiness = Readiness::Draining as u8;
+        self.readiness.store(readiness, Ordering::Release);
+        let mut changing = self.lock_changes();
+        changing.stops = true;
+        changing.registration = None;
+    }
+
+    pub(super) fn drain_deadline(&self) -> Option<Instant> {
+        *self.drain.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes until when clients are let finish, or that they are served.
+    pub(super) fn set_drain(&self, deadline: Option<Instant>) {
+        *self.drain.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
+        let readiness = match deadline {
+            Some(_) => Readiness::Draining,
+            None => Readiness::Ready,
+        };
+        self.readiness.store(readiness as u8, Ordering::Release);
     }
 
     /// Asks all reactors at once, then waits for each.
     pub(super) fn reports(&self) -> Result<Vec<ReactorReport>, ControlError> {
-        let asked: Vec<Option<Receiver<ReactorReport>>> = self
-            .reactors
-            .iter()
-            .map(|reactor| {
-                let (answer, answered) = crossbeam_channel::bounded(1);
-                reactor
-                    .send(Message::Status(answer))
-                    .ok()
-                    .map(|()| answered)
-            })
-            .collect();
-        let answers = asked
-            .into_iter()
-            .zip(&self.reactors)
-            .map(|(asked, reactor)| {
-                asked
-                    .and_then(|answered| answered.recv_timeout(PATIENCE).ok())
-                    .ok_or_else(|| {
-                        ControlError::Unavailable(format!("{} does not answer", reactor.name()))
-                    })
-            });
-        answers.collect()
+        self.ask(Message::Status)
     }
 
     pub(super) fn stalled(&self) -> Vec<StalledReactor> {
@@ -165,47 +177,76 @@ impl Control for ServiceControl {
     }
 
     fn config(&self) -> Arc<Config> {
-        Arc::clone(&self.config)
+        Arc::clone(&self.in_force().config)
     }
 
-    fn check(&self, _next: &Config) -> Vec<Problem> {
-        Vec::new()
+    fn check(&self, next: &Config) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let running = self.config();
+        if let Cores::List(cores) = &next.reactors.cores
+            && next.reactors.cores != running.reactors.cores
+        {
+            let path = KeyPath::root().key("reactors").key("cores");
+            let bad = |(_, core): &(usize, &usize)| !self.cores.contains(core);
+            problems.extend(cores.iter().enumerate().filter(bad).map(|(index, core)| {
+                let message = format!(
+                    "core {core} cannot be used; this process may use cores {:?}",
+                    self.cores
+                );
+                Problem::new(path.index(index), message)
+            }));
+        }
+        if let Err(message) = LogFilter::parse(&next.log) {
+            problems.push(Problem::new(KeyPath::root().key("log"), message));
+        }
+        problems
     }
 
-    fn apply(&self, _next: Arc<Config>) -> Result<Vec<ReactorOutcome>, ApplyError> {
-        Err(ApplyError {
-            path: String::new(),
-            reason: "changes are not served yet".to_owned(),
-            reactors: Vec::new(),
-        })
+    fn apply(&self, next: Arc<Config>) -> Result<Vec<ReactorOutcome>, ApplyError> {
+        self.change(&next)
     }
 
     fn clients(&self) -> Result<Vec<ClientStatus>, ControlError> {
         not_served()
     }
 
-    fn evict(&self, _connection: u64) -> Result<bool, ControlError> {
-        not_served()
+    fn evict(&self, connection: u64) -> Result<bool, ControlError> {
+        let found = self.ask(|answer| Message::Evict(connection, answer))?;
+        Ok(found.contains(&true))
     }
 
     fn listeners(&self) -> Result<Vec<ListenerStatus>, ControlError> {
-        not_served()
+        let in_force = self.in_force();
+        let accepting = self.readiness() == Readiness::Ready;
+        let InForce {
+            listeners,
+            former,
+            rpc,
+            ..
+        } = &*in_force;
+        Ok(listener_status(
+            listeners,
+            former,
+            *rpc,
+            accepting,
+            &self.parts,
+        ))
     }
 
     fn operations(&self) -> Vec<OperationStatus> {
         Vec::new()
     }
 
-    fn drain(&self, _order: DrainOrder) -> Result<DrainStatus, ControlError> {
-        not_served()
+    fn drain(&self, order: DrainOrder) -> Result<DrainStatus, ControlError> {
+        self.begin_drain(order)
     }
 
     fn drain_status(&self) -> Result<DrainStatus, ControlError> {
-        not_served()
+        self.drain_progress()
     }
 
     fn cancel_drain(&self) -> Result<DrainStatus, ControlError> {
-        not_served()
+        self.end_drain()
     }
 
     fn capture(
@@ -222,7 +263,7 @@ impl Control for ServiceControl {
             connections.extend(report.connections.into_iter().map(|one| ConnectionStatus {
                 id: one.id,
                 peer: one.peer,
-                provider: self.config.fabric[one.provider].provider.name().to_owned(),
+                provider: one.provider.to_owned(),
                 core: reactor.core(),
                 age_seconds: one.age,
                 rpcrdma_version: one.version,
@@ -291,7 +332,8 @@ impl Control for ServiceControl {
     }
 
     fn exports(&self) -> Result<Vec<ExportStatus>, ControlError> {
-        let exports = self.exports.iter().map(|(rules, store)| {
+        let in_force = self.in_force();
+        let exports = in_force.exports.iter().map(|(rules, store)| {
             let usage = store.usage();
             ExportStatus {
                 path: rules.path.clone(),

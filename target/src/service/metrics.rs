@@ -46,7 +46,7 @@ impl MetricsSource for ServiceControl {
             flow(out, &core, parts);
             programs(out, parts);
         }
-        for (rules, store) in &self.exports {
+        for (rules, store) in &self.in_force().exports {
             let usage = store.usage();
             let labels = &[rules.path.as_str()];
             out.number(&catalogue::STORE_CAPACITY, labels, usage.total_bytes);
@@ -132,9 +132,9 @@ fn rdma(out: &mut Families, core: &str, parts: &ReactorParts) {
         out.number(&catalogue::SHORTAGE_WAITS, &[core, resource], count);
     }
     exposures(out, core, counters);
-    for (provider, counters) in &parts.providers {
-        fabric(out, core, provider, counters);
-    }
+    parts
+        .providers
+        .each(|provider, counters| fabric(out, core, provider, counters));
     let tcp = &parts.tcp;
     out.number(
         &catalogue::CONNECTIONS_ACCEPTED,

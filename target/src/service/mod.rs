@@ -1,9 +1,12 @@
 //! The running service: one worker per reactor, the listeners, and what the management plane sees.
 
 mod build;
+mod change;
 mod control;
 mod metrics;
 mod placement;
+mod plan;
+mod providers;
 mod secret;
 mod status;
 mod worker;
@@ -15,9 +18,8 @@ use std::time::{Duration, Instant};
 use millrace_admin::config::Config;
 use millrace_reactor::ReactorHandle;
 
-use crate::rpcbind::Registration;
-
 pub use build::StartError;
+pub use change::LogHook;
 pub use control::ServiceControl;
 pub use worker::Message;
 
@@ -36,8 +38,6 @@ pub struct Service {
     reactors: Vec<ReactorHandle<Message>>,
     addresses: Addresses,
     control: Arc<ServiceControl>,
-    /// With the port mapper of this host.
-    registration: Option<Registration>,
 }
 
 impl Service {
@@ -50,7 +50,7 @@ impl Service {
         build::start(config)
     }
 
-    /// Where it listens.
+    /// Where it listened when it started.
     #[must_use]
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
@@ -65,12 +65,17 @@ impl Service {
     /// Stops: takes no more connections and calls, finishes those in service for at most
     /// `patience`, closes all connections and waits for the reactors to end.
     pub fn drain(self, patience: Duration) {
-        self.control.draining();
-        drop(self.registration);
+        self.control.stop();
         let deadline = Instant::now() + patience;
         for reactor in &self.reactors {
             // A reactor that is stuck with a full mailbox ends with the process.
-            if reactor.send(Message::Drain(deadline)).is_err() {
+            if reactor
+                .send(Message::Drain {
+                    deadline,
+                    ends: true,
+                })
+                .is_err()
+            {
                 tracing::warn!(reactor = reactor.name(), "the reactor takes no messages");
             }
         }

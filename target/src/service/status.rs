@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use millrace_wire::rpcrdma::Version;
 
-use crate::rdma::{Connection, Settings};
+use crate::rdma::Connection;
 
 /// One connection.
 #[derive(Clone, Debug)]
@@ -13,8 +13,8 @@ pub struct ConnectionReport {
     pub id: u64,
     /// The client's address and port.
     pub peer: String,
-    /// Which fabric of the configuration carries it.
-    pub provider: usize,
+    /// The word for the provider that carries it.
+    pub provider: &'static str,
     /// Seconds since it was accepted.
     pub age: f64,
     /// RPC-over-RDMA version of its latest call; none before the first.
@@ -50,16 +50,21 @@ pub struct ReactorReport {
     pub tasks: usize,
 }
 
-/// Reports on a connection of a reactor with these settings.
-pub fn of(connection: &Connection, settings: &Settings, now: Instant) -> ConnectionReport {
-    let peer = connection.peer();
+/// The number of a connection.
+pub fn id_of(connection: &Connection) -> u64 {
     let id = connection.queue_pair();
+    u64::from(id.generation) << 32 | u64::from(id.index)
+}
+
+/// Reports on a connection.
+pub fn of(connection: &Connection, now: Instant) -> ConnectionReport {
+    let peer = connection.peer();
     let (requested, granted, in_service) = connection.credits();
     let counters = connection.counters();
     ConnectionReport {
-        id: u64::from(id.generation) << 32 | u64::from(id.index),
+        id: id_of(connection),
         peer: std::net::SocketAddr::new(peer.address, peer.port).to_string(),
-        provider: connection.provider,
+        provider: connection.provider_name(),
         age: now
             .saturating_duration_since(connection.since())
             .as_secs_f64(),
@@ -67,7 +72,7 @@ pub fn of(connection: &Connection, settings: &Settings, now: Instant) -> Connect
         inline_send: connection
             .inline()
             .limit(connection.version().unwrap_or(Version::One)),
-        inline_receive: settings.receive_size(),
+        inline_receive: connection.terms().receive_size(),
         granted,
         requested,
         in_service,

@@ -77,7 +77,7 @@ fn run(arguments: &Arguments, config: Config) -> Result<()> {
         }
         return Ok(());
     }
-    logging::start(filter, arguments.log_format);
+    let log = logging::start(filter, arguments.log_format);
     let mut signals = signals::StopSignals::catch().context("cannot catch signals")?;
 
     let config = Arc::new(config);
@@ -88,6 +88,7 @@ fn run(arguments: &Arguments, config: Config) -> Result<()> {
     let admin = TcpListener::bind(config.admin.listen)
         .with_context(|| format!("admin.listen: cannot listen on {}", config.admin.listen))?;
     let service = Service::start(Arc::clone(&config))?;
+    service.control().on_log_filter(log);
     let metrics = Metrics::new();
     metrics.register(service.control());
     let file = Some(arguments.config.clone());
