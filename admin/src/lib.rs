@@ -9,7 +9,9 @@
 //! - [`metrics`]: slots the data path writes, and the scrape.
 //! - [`status`], [`control`]: what is running, as values.
 //! - [`change`]: every change of the configuration, checked, applied and remembered.
+//! - [`token`]: the file whose content allows changes.
 //! - [`api`]: HTTP on a thread of its own.
+//! - `dashboard`: the page at `/`.
 //! - [`client`]: the requester of `millracectl` and of tests.
 #![forbid(unsafe_code)]
 
@@ -18,5 +20,7 @@ pub mod change;
 pub mod client;
 pub mod config;
 pub mod control;
+mod dashboard;
 pub mod metrics;
 pub mod status;
+pub mod token;

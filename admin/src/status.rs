@@ -6,6 +6,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::metrics::HistogramSnapshot;
+
 /// Which program answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Version {
@@ -51,6 +53,13 @@ pub enum Readiness {
     Draining,
 }
 
+/// The body of `/readyz`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReadinessStatus {
+    /// Whether clients should come.
+    pub readiness: Readiness,
+}
+
 /// A reactor that has not looked for work for too long.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StalledReactor {
@@ -85,13 +94,30 @@ pub struct Latency {
     pub p999_seconds: f64,
 }
 
+impl Latency {
+    /// What a histogram says; `None` if it is empty.
+    pub fn of(durations: &HistogramSnapshot) -> Option<Self> {
+        let shares = durations.quantiles([0.5, 0.9, 0.99, 0.999])?;
+        let [p50_seconds, p90_seconds, p99_seconds, p999_seconds] =
+            shares.map(|bound| bound.as_secs_f64());
+        Some(Self {
+            p50_seconds,
+            p90_seconds,
+            p99_seconds,
+            p999_seconds,
+        })
+    }
+}
+
 /// The most that a client or an export gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RateLimits {
     /// Requests per second; `null` for no limit.
+    #[schema(minimum = 1)]
     pub iops: Option<u64>,
     /// Bytes of READ and WRITE per second; `null` for no limit.
+    #[schema(minimum = 1)]
     pub bandwidth_bytes: Option<u64>,
 }
 
@@ -108,17 +134,17 @@ pub struct ClientStatus {
     pub credits_requested: u64,
     /// Credits in use: requests not answered yet.
     pub credits_used: u64,
-    /// Requests that wait for its limit or its share.
+    /// Requests that wait for a limit or for its share.
     pub waiting: u64,
     /// Replies held until its RDMA_DONE.
     pub exposures: u64,
     /// Requests answered since it came.
     pub requests: u64,
-    /// Bytes moved to it since it came.
+    /// Bytes of READ since it came.
     pub bytes_read: u64,
-    /// Bytes moved from it since it came.
+    /// Bytes of WRITE since it came.
     pub bytes_written: u64,
-    /// Time that its calls had to wait for its limit or its share, summed over calls.
+    /// Time that its calls had to wait for a limit or for its share, summed over calls.
     pub throttled_seconds: f64,
     /// What the configuration lets it have.
     pub limits: RateLimits,
@@ -151,13 +177,13 @@ pub struct ConnectionStatus {
     pub requests_in_flight: u32,
     /// Requests answered.
     pub requests: u64,
-    /// Bytes moved out of the client's memory by RDMA: data of WRITEs and long calls.
+    /// Bytes of WRITE.
     pub bytes_written: u64,
-    /// Bytes moved to the client by RDMA: data of READs and long replies.
+    /// Bytes of READ.
     pub bytes_read: u64,
     /// Replies that the client is to fetch, and that are held until its RDMA_DONE.
     pub exposures: u32,
-    /// How long its requests took; `null` before the first, and for TCP.
+    /// How long its requests took; `null` before the first.
     pub latency: Option<Latency>,
 }
 
@@ -379,6 +405,11 @@ pub struct Operations {
 #[serde(deny_unknown_fields)]
 pub struct LogFilter {
     /// Such as `info` or `info,millrace::nfs3=debug`.
+    #[schema(
+        min_length = 1,
+        max_length = 1024,
+        example = "info,millrace::nfs3=debug"
+    )]
     pub filter: String,
 }
 

@@ -154,7 +154,8 @@ fn a_server_that_is_not_there_is_status_two() {
     handle.shutdown();
     for (address, words) in [
         (address.as_str(), "cannot connect to 127.0.0.1:"),
-        ("https://x:1", "write http://HOST:PORT"),
+        ("ftp://x:1", "write http://HOST:PORT"),
+        ("https://127.0.0.1:1", "--ca FILE"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_millracectl"))
             .args(["--address", address, "version"])

@@ -9,6 +9,7 @@
 
 mod activity;
 mod alarm;
+mod aside;
 mod clock;
 pub mod completion;
 mod core;
@@ -23,6 +24,7 @@ mod watchdog;
 pub use self::core::{Context, PollMode, Turn, Worker};
 pub use activity::Activity;
 pub use alarm::Alarm;
+pub use aside::{Aside, step_aside};
 pub use clock::{Clock, Sleep};
 pub use counters::{CoreCounters, Source};
 pub use spawn::{ReactorConfig, ReactorHandle, SendError, SpawnError, allowed_cores, spawn};

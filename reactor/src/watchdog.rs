@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 
+use crate::aside::step_aside;
 use crate::core::Context;
 use crate::spawn::ReactorHandle;
 
@@ -43,12 +44,16 @@ impl Watchdog {
     /// When no thread is to be had.
     pub fn spawn<M>(reactors: &[ReactorHandle<M>]) -> io::Result<Self> {
         let mut monitor = Monitor::new(reactors.iter().map(|reactor| reactor.context().clone()));
+        let cores: Vec<usize> = reactors.iter().filter_map(ReactorHandle::core).collect();
         let (stop, stopped) = bounded(0);
         let stalls: Arc<Mutex<Vec<Stall>>> = Arc::default();
         let known = Arc::clone(&stalls);
         let thread = thread::Builder::new()
             .name("watchdog".into())
             .spawn(move || {
+                if let Err(error) = step_aside(&cores) {
+                    tracing::warn!(%error, "the watchdog may disturb reactors");
+                }
                 while stopped.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                     monitor.check(Instant::now(), |stall| {
                         note(&known, &stall);

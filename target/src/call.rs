@@ -21,6 +21,8 @@ use std::time::Instant;
 use millrace_mempool::{Buffer, Class, Pool, Slice};
 use millrace_wire::xdr::Padding;
 
+pub use crate::latency::TurnEnd;
+
 /// Data of a call that stands apart from its message: where it belongs and how long it is.
 pub use millrace_wire::xdr::Taken as BulkArgument;
 
@@ -354,5 +356,5 @@ pub trait Serve: Clone + 'static {
     async fn serve<B: Bulk>(&self, call: Call<'_>, bulk: &mut B, reply: &mut Reply) -> Answer;
 
     /// The reactor has come to the end of a turn: a time to do once what calls would do each.
-    fn turned(&self) {}
+    fn turned(&self, _end: &TurnEnd) {}
 }

@@ -36,6 +36,26 @@ pub const NFS_PROCEDURES: [&str; 22] = [
 /// Procedures of MOUNT version 3 (RFC 1813 section 5.2), by number.
 pub const MOUNT_PROCEDURES: [&str; 6] = ["null", "mnt", "dump", "umnt", "umntall", "export"];
 
+/// Whose procedure was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// NFS version 3.
+    Nfs,
+    /// MOUNT version 3.
+    Mount,
+}
+
+impl Program {
+    /// The word for it in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nfs => "nfs",
+            Self::Mount => "mount",
+        }
+    }
+}
+
 /// One procedure.
 #[derive(Debug, Default)]
 pub struct ProcedureCounters {
@@ -95,4 +115,17 @@ pub struct Counters {
     pub too_large: Counter,
     /// Calls from clients that the export does not admit.
     pub not_admitted: Counter,
+}
+
+impl Counters {
+    /// Counts how long a call of the procedure with this number took.
+    pub fn observe(&self, (program, procedure): (Program, u32), took: Duration) {
+        let procedures = match program {
+            Program::Nfs => &self.nfs[..],
+            Program::Mount => &self.mount[..],
+        };
+        if let Some(slot) = procedures.get(procedure as usize) {
+            slot.observe(took);
+        }
+    }
 }

@@ -7,6 +7,7 @@
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use millrace_store::{Caller, Store};
 use millrace_wire::rpc::{
@@ -16,17 +17,16 @@ use millrace_wire::rpc::{
 use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder, Error};
 use millrace_wire::{mount, nfs3, rpcbind};
 
-use crate::call::{Answer, Bulk, BulkResult, Call, Reply, Serve, Shortage, TransportKind};
-use crate::counters::Counters;
+use crate::call::{Answer, Bulk, BulkResult, Call, Reply, Serve, Shortage, TransportKind, TurnEnd};
+use crate::counters::{Counters, Program};
 use crate::exports::Exports;
 use crate::flow::Flow;
 use crate::handle::HandleKey;
+use crate::latency::Noted;
 use crate::mount3::Clients;
 use crate::replay::{Entered, ReplayCache};
 use crate::rpcbind::Offers;
-use latency::Latencies;
 
-mod latency;
 mod mounts;
 mod procedures;
 mod throttle;
@@ -55,7 +55,7 @@ struct Inner<S> {
     replay: ReplayCache,
     clients: Clients,
     counters: Arc<Counters>,
-    latencies: Latencies,
+    answered: Noted<(Program, u32)>,
     /// What the port mapper tells over RDMA, where it is served there.
     offers: OnceCell<Arc<OnceLock<Offers>>>,
     /// The same after listeners have changed.
@@ -78,7 +78,7 @@ impl<S: Store> Service<S> {
                 replay,
                 clients,
                 counters,
-                latencies: Latencies::default(),
+                answered: Noted::default(),
                 offers: OnceCell::new(),
                 later_offers: RefCell::default(),
                 flow: OnceCell::new(),
@@ -148,8 +148,10 @@ impl<S: Store> Serve for Service<S> {
         answer
     }
 
-    fn turned(&self) {
-        self.inner.latencies.settle(&self.inner.counters);
+    fn turned(&self, end: &TurnEnd) {
+        let counters = &*self.inner.counters;
+        let observe = |whose: &(Program, u32), took| counters.observe(*whose, took);
+        self.inner.answered.settle(end, observe);
     }
 }
 
@@ -290,8 +292,7 @@ impl<S: Store> Service<S> {
             Ok(done) => {
                 let number = procedure.number();
                 counters.nfs[number as usize].record(done.success);
-                let latencies = &self.inner.latencies;
-                latencies.note(counters, latency::Program::Nfs, number, call.arrived);
+                self.answered((Program::Nfs, number), call.arrived);
                 // What was executed is remembered although its answer found no room: the client
                 // may offer more and ask again.
                 if let Some(ticket) = ticket
@@ -322,8 +323,7 @@ impl<S: Store> Service<S> {
                 let counters = &*self.inner.counters;
                 let number = procedure.number();
                 counters.mount[number as usize].record(done.success);
-                let latencies = &self.inner.latencies;
-                latencies.note(counters, latency::Program::Mount, number, call.arrived);
+                self.answered((Program::Mount, number), call.arrived);
                 done.answer
             }
             Err(refused) => self.refuse(refused, xid, reply),
@@ -348,6 +348,13 @@ impl<S: Store> Service<S> {
             }
             None => Answer::Silent,
         }
+    }
+
+    /// Notes a call that was answered, to be timed at the end of the turn.
+    fn answered(&self, whose: (Program, u32), arrived: Instant) {
+        let counters = &*self.inner.counters;
+        let observe = |whose: &(Program, u32), took| counters.observe(*whose, took);
+        self.inner.answered.note(whose, arrived, observe);
     }
 
     fn refuse(&self, refused: Refused, xid: u32, reply: &mut Reply) -> Answer {

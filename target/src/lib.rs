@@ -10,6 +10,7 @@ pub mod dispatch;
 pub mod exports;
 pub mod flow;
 pub mod handle;
+mod latency;
 pub mod mount3;
 pub mod nfs3;
 pub mod rdma;

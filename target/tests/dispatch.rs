@@ -4,8 +4,9 @@ mod support;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::time::Instant;
 
-use millrace::call::{Answer, Limits, Peer, Serve, Shortage, TransportKind};
+use millrace::call::{Answer, Limits, Peer, Serve, Shortage, TransportKind, TurnEnd};
 use millrace::replay::{ReplayCache, ReplayLimits};
 use millrace_mempool::{HugepagePolicy, Registry};
 use millrace_wire::nfs3::{
@@ -338,7 +339,7 @@ fn calls_are_counted_by_procedure_and_outcome() {
     let counters = bench.service.counters();
     let getattr = &counters.nfs[1];
     assert_eq!((getattr.calls.get(), getattr.errors.get()), (2, 1));
-    bench.service.turned();
+    bench.service.turned(&TurnEnd::new(Instant::now));
     assert_eq!(getattr.latency.snapshot().count(), 2);
 }
 

@@ -311,7 +311,7 @@ fn rr1_bind_03_registers_at_start_and_unregisters_at_stop() {
     ];
     let nowhere = Rendezvous::Local("/nonexistent/rpcbind.sock".into());
     let registration =
-        Registration::start(vec![nowhere, Rendezvous::Tcp(address)], offers()).unwrap();
+        Registration::start(vec![nowhere, Rendezvous::Tcp(address)], offers(), vec![]).unwrap();
     let says = |procedure: RpcbindProcedure,
                 (program, version, netid, address): (_, _, &str, &str)| {
         (
@@ -338,6 +338,7 @@ fn rr1_bind_03_an_unreachable_port_mapper_is_not_fatal() {
         .unwrap()
         .local_addr()
         .unwrap();
-    let registration = Registration::start(vec![Rendezvous::Tcp(closed)], offers()).unwrap();
+    let registration =
+        Registration::start(vec![Rendezvous::Tcp(closed)], offers(), vec![]).unwrap();
     drop(registration);
 }

@@ -6,11 +6,12 @@ use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use super::ask::in_time;
 use super::problem::problem;
 use super::routes::AdminState;
-use crate::config::to_yaml;
+use crate::config::{Config, to_yaml};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -19,7 +20,7 @@ pub struct Form {
     format: Format,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum Format {
     #[default]
@@ -27,6 +28,18 @@ enum Format {
     Yaml,
 }
 
+/// Shows the configuration that was asked for last.
+#[utoipa::path(
+    get, path = "/api/v1/config", tag = "configuration", operation_id = "get_config",
+    params(("format" = inline(Option<Format>), Query, description = "Which of the two text forms.")),
+    responses(
+        (status = 200, description = "The configuration.", content(
+            (Config = "application/json"),
+            (Config = "application/yaml"),
+        )),
+        (status = 400),
+    ),
+)]
 pub async fn show(
     State(state): State<AdminState>,
     form: Result<Query<Form>, QueryRejection>,

@@ -10,8 +10,19 @@ use super::problem::problem;
 use super::routes::AdminState;
 use crate::control::Control;
 use crate::metrics::CONTENT_TYPE;
-use crate::status::Readiness;
+use crate::status::{Health, Problem, Readiness, ReadinessStatus};
 
+/// Tells whether all reactors turn.
+#[utoipa::path(
+    get, path = "/healthz", tag = "health", operation_id = "get_health",
+    responses(
+        (status = 200, description = "All reactors turn.", body = Health),
+        (status = 503, content(
+            (Health = "application/json"),
+            (Problem = "application/problem+json"),
+        ), description = "Some reactors are stalled, or there was no answer in time."),
+    ),
+)]
 pub async fn healthz(State(state): State<AdminState>) -> Result<Response, Response> {
     let health = ask(&state, Control::health).await?;
     let status = match health.stalled.is_empty() {
@@ -21,15 +32,34 @@ pub async fn healthz(State(state): State<AdminState>) -> Result<Response, Respon
     Ok((status, Json(health)).into_response())
 }
 
+/// Tells whether clients should come.
+#[utoipa::path(
+    get, path = "/readyz", tag = "health", operation_id = "get_readiness",
+    responses(
+        (status = 200, description = "Clients are served.", body = ReadinessStatus),
+        (status = 503, content(
+            (ReadinessStatus = "application/json"),
+            (Problem = "application/problem+json"),
+        ), description = "The server starts or drains, or there was no answer in time."),
+    ),
+)]
 pub async fn readyz(State(state): State<AdminState>) -> Result<Response, Response> {
     let readiness = ask(&state, Control::readiness).await?;
     let status = match readiness {
         Readiness::Ready => StatusCode::OK,
         Readiness::Starting | Readiness::Draining => StatusCode::SERVICE_UNAVAILABLE,
     };
-    Ok((status, Json(serde_json::json!({ "readiness": readiness }))).into_response())
+    Ok((status, Json(ReadinessStatus { readiness })).into_response())
 }
 
+/// Answers with metrics for Prometheus.
+#[utoipa::path(
+    get, path = "/metrics", tag = "health", operation_id = "get_metrics",
+    responses((
+        status = 200, description = "The text format of Prometheus.", body = String,
+        content_type = "text/plain; version=0.0.4; charset=utf-8",
+    )),
+)]
 pub async fn metrics(State(state): State<AdminState>) -> Result<Response, Response> {
     let metrics = state.metrics.clone();
     match in_time(&state, move || metrics.render()).await? {

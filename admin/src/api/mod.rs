@@ -2,7 +2,7 @@
 //!
 //! | path | answer |
 //! | --- | --- |
-//! | `/` | a page that lists the others |
+//! | `/` | the dashboard, with the parts of the page at `/assets/` |
 //! | `/metrics` | Prometheus metrics |
 //! | `/healthz` | 200, or 503 with the reactors that are stalled |
 //! | `/readyz` | 200, or 503 while starting or draining |
@@ -15,14 +15,18 @@
 //! Connections, headers, bodies and times are bounded by [`ApiLimits`].
 
 mod ask;
+mod auth;
 mod config;
+mod document;
 mod health;
-mod index;
 mod problem;
 mod routes;
 mod server;
 mod status;
+mod throttle;
 
+pub use auth::{Authorized, PeerAddress, PeerIdentity};
+pub(crate) use problem::problem;
 pub use routes::AdminState;
 pub use server::{AdminHandle, ApiLimits, serve};
 

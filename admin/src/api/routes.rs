@@ -6,14 +6,17 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
-use axum::response::Response;
-use axum::routing::get;
+use axum::response::{IntoResponse, Response};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
+use super::auth::Guard;
 use super::problem::problem;
 use super::server::ApiLimits;
-use super::{config, health, index, status};
+use super::{config, document, health, status};
 use crate::change::Ledger;
 use crate::control::Control;
+use crate::dashboard;
 use crate::metrics::Metrics;
 
 /// What the API answers from.
@@ -23,6 +26,7 @@ pub struct AdminState {
     pub(super) metrics: Metrics,
     pub(super) ledger: Arc<Ledger>,
     pub(super) limits: ApiLimits,
+    pub(super) guard: Arc<Guard>,
 }
 
 impl AdminState {
@@ -33,6 +37,7 @@ impl AdminState {
             metrics,
             ledger,
             limits: ApiLimits::default(),
+            guard: Arc::default(),
         }
     }
 
@@ -43,21 +48,27 @@ impl AdminState {
     }
 }
 
+/// Every endpoint, and the description of all.
+pub fn table() -> OpenApiRouter<AdminState> {
+    OpenApiRouter::with_openapi(document::frame())
+        .routes(routes!(dashboard::page))
+        .routes(routes!(dashboard::asset))
+        .routes(routes!(health::metrics))
+        .routes(routes!(health::healthz))
+        .routes(routes!(health::readyz))
+        .routes(routes!(document::openapi))
+        .routes(routes!(status::version))
+        .routes(routes!(config::show))
+        .routes(routes!(status::connections))
+        .routes(routes!(status::reactors))
+        .routes(routes!(status::pools))
+        .routes(routes!(status::exports))
+}
+
 /// The router of all endpoints.
 pub fn router(state: AdminState) -> Router {
-    let v1 = Router::new()
-        .route("/version", get(status::version))
-        .route("/config", get(config::show))
-        .route("/connections", get(status::connections))
-        .route("/reactors", get(status::reactors))
-        .route("/pools", get(status::pools))
-        .route("/exports", get(status::exports));
-    Router::new()
-        .route("/", get(index::index))
-        .route("/metrics", get(health::metrics))
-        .route("/healthz", get(health::healthz))
-        .route("/readyz", get(health::readyz))
-        .nest("/api/v1", v1)
+    let (router, _) = table().split_for_parts();
+    router
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
         .layer(DefaultBodyLimit::max(state.limits.body_bytes))
@@ -69,13 +80,17 @@ async fn not_found(uri: Uri) -> Response {
     let path = uri.path();
     problem(
         StatusCode::NOT_FOUND,
-        format!("nothing at {path}; / lists what there is"),
+        format!("nothing at {path}; / links to what there is"),
     )
 }
 
+/// What a path has no handler for. The router adds the header `Allow`.
 async fn not_allowed(method: Method, uri: Uri) -> Response {
+    if method == Method::OPTIONS {
+        return StatusCode::NO_CONTENT.into_response();
+    }
     let path = uri.path();
-    let detail = format!("{method} of {path}: the API is read-only; GET and HEAD are answered");
+    let detail = format!("{path} is not there for {method}; the header Allow says for what it is");
     problem(StatusCode::METHOD_NOT_ALLOWED, detail)
 }
 

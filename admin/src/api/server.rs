@@ -8,13 +8,17 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::{runtime, select, time};
 
+use super::auth::PeerAddress;
 use super::routes::{AdminState, router};
 
 /// Bounds of the API.
@@ -138,9 +142,10 @@ async fn accept(
             },
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 let connection = connection(
                     stream,
+                    PeerAddress(peer),
                     router.clone(),
                     limits.clone(),
                     stopped.clone(),
@@ -164,18 +169,24 @@ async fn accept(
 
 async fn connection(
     stream: TcpStream,
+    peer: PeerAddress,
     router: Router,
     limits: ApiLimits,
     mut stopped: watch::Receiver<bool>,
     _place: OwnedSemaphorePermit,
 ) {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        router.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_time)
         .max_headers(limits.headers)
         .max_header_size(limits.header_bytes)
         .max_buf_size(limits.header_bytes.max(8192) * 2)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     select! {
         // A client that left or broke the protocol is no matter for the log.

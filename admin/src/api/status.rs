@@ -9,25 +9,50 @@ use super::routes::AdminState;
 use crate::control::Control;
 use crate::status::{Connections, Exports, Pools, Reactors, Version};
 
+/// Tells which program answers.
+#[utoipa::path(
+    get, path = "/api/v1/version", tag = "api", operation_id = "get_version",
+    responses((status = 200, description = "The program.", body = Version)),
+)]
 pub async fn version() -> Json<Version> {
     Json(Version::current())
 }
 
+/// Lists the connections of clients.
+#[utoipa::path(
+    get, path = "/api/v1/connections", tag = "clients", operation_id = "list_connections",
+    responses((status = 200, description = "All connections of the moment.", body = Connections)),
+)]
 pub async fn connections(State(state): State<AdminState>) -> Result<Json<Connections>, Response> {
     let connections = try_ask(&state, Control::connections).await?;
     Ok(Json(Connections { connections }))
 }
 
+/// Lists the reactors: the pinned loops.
+#[utoipa::path(
+    get, path = "/api/v1/reactors", tag = "status", operation_id = "list_reactors",
+    responses((status = 200, description = "All reactors.", body = Reactors)),
+)]
 pub async fn reactors(State(state): State<AdminState>) -> Result<Json<Reactors>, Response> {
     let reactors = try_ask(&state, Control::reactors).await?;
     Ok(Json(Reactors { reactors }))
 }
 
+/// Lists the buffers of each reactor.
+#[utoipa::path(
+    get, path = "/api/v1/pools", tag = "status", operation_id = "list_pools",
+    responses((status = 200, description = "Every class of every reactor.", body = Pools)),
+)]
 pub async fn pools(State(state): State<AdminState>) -> Result<Json<Pools>, Response> {
     let pools = try_ask(&state, Control::pools).await?;
     Ok(Json(Pools { pools }))
 }
 
+/// Lists the exported trees.
+#[utoipa::path(
+    get, path = "/api/v1/exports", tag = "status", operation_id = "list_exports",
+    responses((status = 200, description = "All exports.", body = Exports)),
+)]
 pub async fn exports(State(state): State<AdminState>) -> Result<Json<Exports>, Response> {
     let exports = try_ask(&state, Control::exports).await?;
     Ok(Json(Exports { exports }))

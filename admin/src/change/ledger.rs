@@ -154,10 +154,10 @@ impl Ledger {
                     serde_json::from_value(document).map_err(|error| whole(error.to_string()))?;
                 (merged, "patch".to_owned())
             }
-            Edit::With(function) => {
+            Edit::With { summary, edit } => {
                 let mut config = (*state.config).clone();
-                function(&mut config).map_err(|problem| ChangeError::Invalid(vec![problem]))?;
-                (config, "edit".to_owned())
+                edit(&mut config).map_err(|problem| ChangeError::Invalid(vec![problem]))?;
+                (config, summary.into_owned())
             }
             Edit::Rollback(generation) => {
                 let found = state

@@ -1,5 +1,6 @@
 //! What goes into a change and what comes out of it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -47,8 +48,13 @@ pub enum Edit {
     Replace(Box<Config>),
     /// The present one with an RFC 7396 merge patch on it.
     Merge(serde_json::Value),
-    /// The present one with changes by the function, which may refuse.
-    With(EditFunction),
+    /// The present one with changes by a function, which may refuse.
+    With {
+        /// What the history and the log call it, such as `limits` or `listeners`.
+        summary: Cow<'static, str>,
+        /// The function.
+        edit: EditFunction,
+    },
     /// That of an earlier generation.
     Rollback(Generation),
     /// That of the file.

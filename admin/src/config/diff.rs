@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{Config, Rpcbind, Store};
+use super::{Admin, Config, Rpcbind, Store};
 
 /// What a change of a key takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -61,7 +61,11 @@ pub fn live_part(running: &Config, wanted: &Config) -> Config {
     {
         live.rpc.listen = running.rpc.listen;
     }
-    live.admin = running.admin.clone();
+    live.admin = Admin {
+        // Read at each change.
+        token_file: wanted.admin.token_file.clone(),
+        ..running.admin.clone()
+    };
     live.state_directory.clone_from(&running.state_directory);
     for export in &mut live.exports {
         let before = running.exports.iter().find(|one| one.path == export.path);

@@ -4,11 +4,12 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{Bandwidth, ByteSize, Network, scalar};
 
 /// One exported tree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Export {
     /// The name clients mount.
@@ -29,9 +30,11 @@ pub struct Export {
     pub squash: Squash,
     /// The anonymous user.
     #[serde(default = "nobody", deserialize_with = "scalar::whole")]
+    #[schema(minimum = 0, maximum = 4_294_967_295_u64)]
     pub anon_uid: u32,
     /// The anonymous group.
     #[serde(default = "nobody", deserialize_with = "scalar::whole")]
+    #[schema(minimum = 0, maximum = 4_294_967_295_u64)]
     pub anon_gid: u32,
     /// The most the export's clients get together, enforced through credits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,7 +42,7 @@ pub struct Export {
 }
 
 /// Flavors of calls that may use an export.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ExportFlavor {
     /// AUTH_NONE will do; its callers are the anonymous user.
@@ -52,7 +55,7 @@ pub enum ExportFlavor {
 }
 
 /// Where an export's files live.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(
     rename_all = "lowercase",
     tag = "kind",
@@ -67,6 +70,7 @@ pub enum Store {
     /// In a folder of a POSIX file system.
     Posix {
         /// The folder.
+        #[schema(value_type = String)]
         root: PathBuf,
         /// Whether the page cache is passed by.
         direct: DirectIo,
@@ -84,7 +88,7 @@ impl Store {
 }
 
 /// Whether a `posix` store passes the page cache by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DirectIo {
     /// Where range and file system allow.
@@ -99,7 +103,7 @@ pub enum DirectIo {
 }
 
 /// Whether an export may be changed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
     /// Read and write.
@@ -120,7 +124,7 @@ impl Access {
 }
 
 /// Which users become the anonymous one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Squash {
     /// Nobody.
@@ -144,7 +148,7 @@ impl Squash {
 }
 
 /// The most that each client of some networks gets, over all its connections.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClientLimits {
     /// Whose limits they are.
@@ -155,6 +159,7 @@ pub struct ClientLimits {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "scalar::count"
     )]
+    #[schema(minimum = 1, nullable = false)]
     pub iops: Option<u64>,
     /// Bytes of READ and WRITE per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -162,7 +167,7 @@ pub struct ClientLimits {
 }
 
 /// The most an export's clients get together.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
     /// NFS requests per second, NULL excepted.
@@ -171,6 +176,7 @@ pub struct Limits {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "scalar::count"
     )]
+    #[schema(minimum = 1, nullable = false)]
     pub iops: Option<u64>,
     /// Bytes of READ and WRITE per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]

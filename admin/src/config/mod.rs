@@ -18,8 +18,11 @@ mod parse;
 mod path;
 mod raw;
 mod scalar;
+mod schema;
+mod tls;
 mod units;
 mod validate;
+mod value;
 
 pub use diff::{Effect, KeyChange, diff, live_part};
 pub use error::{ConfigError, ConfigErrors};
@@ -31,8 +34,10 @@ pub use model::{
 pub use network::Network;
 pub use parse::{TEXT_MAX, load, parse, to_yaml};
 pub use path::{KeyPath, Segment};
+pub use tls::{ClientAuth, PlainHttp, Tls};
 pub use units::{Bandwidth, ByteSize, ParseUnitError, format_duration, parse_duration};
 pub use validate::{Problem, validate};
+pub use value::{text_of_value, value_of_text};
 
 #[cfg(test)]
 mod tests;

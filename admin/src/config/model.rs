@@ -7,12 +7,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
+use super::schema::{DurationText, SocketText};
 use super::units::duration;
-use super::{ByteSize, ClientLimits, Export, scalar};
+use super::{ByteSize, ClientLimits, Export, PlainHttp, Tls, scalar};
 
 /// Everything `millraced` is told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// The cores and how they wait for work.
@@ -35,10 +37,12 @@ pub struct Config {
     /// The management plane.
     pub admin: Admin,
     /// A tracing filter, such as `info` or `info,millrace::nfs3=debug`.
+    #[schema(min_length = 1, max_length = 1024, example = "info")]
     pub log: String,
     /// A folder that keeps the server's secret, so that file handles survive a restart of the
     /// server; without it they are new at each start.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub state_directory: Option<PathBuf>,
 }
 
@@ -68,7 +72,7 @@ impl Config {
 }
 
 /// The pinned loops.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Reactors {
     /// One reactor per core.
@@ -77,6 +81,7 @@ pub struct Reactors {
     pub poll: PollMode,
     /// How long a reactor looks for work in vain before it sleeps, with [`PollMode::Adaptive`].
     #[serde(with = "duration")]
+    #[schema(value_type = DurationText)]
     pub idle_after: Duration,
 }
 
@@ -115,7 +120,7 @@ impl Cores {
 }
 
 /// What a reactor without work does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PollMode {
     /// Looks on.
@@ -125,7 +130,7 @@ pub enum PollMode {
 }
 
 /// Buffer memory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Mempool {
     /// Whether the memory comes in huge pages.
@@ -144,7 +149,7 @@ impl Default for Mempool {
 }
 
 /// Whether memory comes in huge pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Hugepages {
     /// Where there are any; else ordinary pages and a warning.
@@ -156,13 +161,14 @@ pub enum Hugepages {
 }
 
 /// One RDMA listener.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "super::raw::FabricRaw")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, try_from = "super::raw::FabricRaw")]
 pub struct Fabric {
     /// Who moves the bytes.
     pub provider: Provider,
     /// Address and port.
     #[serde(with = "scalar::socket")]
+    #[schema(value_type = SocketText)]
     pub listen: SocketAddr,
     /// The MPA CRC; a matter of `iwarp` alone, `None` for other providers.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -192,7 +198,7 @@ impl Default for Fabric {
 }
 
 /// Who moves the bytes of a fabric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Provider {
     /// Software iWARP over TCP.
@@ -212,7 +218,7 @@ impl Provider {
 }
 
 /// Whether MPA frames carry a CRC (RFC 5044 section 4.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CrcPolicy {
     /// On, but off over loopback.
@@ -224,11 +230,12 @@ pub enum CrcPolicy {
 }
 
 /// MOUNT and NFS over TCP, for clients that mount by NFSv3.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rpc {
     /// Address and port.
     #[serde(with = "scalar::socket")]
+    #[schema(value_type = SocketText)]
     pub listen: SocketAddr,
     /// How clients learn the port.
     pub rpcbind: Rpcbind,
@@ -244,7 +251,7 @@ impl Default for Rpc {
 }
 
 /// How clients learn the ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Rpcbind {
     /// Not at all.
@@ -256,7 +263,7 @@ pub enum Rpcbind {
 }
 
 /// RPC-over-RDMA.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rpcrdma {
     /// Protocol versions answered: one or both of 1 and 2.
@@ -275,6 +282,7 @@ pub struct Rpcrdma {
     /// The program number of the configuration protocol: 100417, unless the peers are older than
     /// that number.
     #[serde(deserialize_with = "scalar::whole")]
+    #[schema(minimum = 0, maximum = 4_294_967_295_u64)]
     pub ccp_program: u32,
     /// Whether the XID of a call's transport header and that of its RPC message must be the same.
     pub same_xid: SameXid,
@@ -296,7 +304,7 @@ impl Default for Rpcrdma {
 }
 
 /// Flavors of calls of the configuration protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CcpFlavor {
     /// AUTH_SYS at least; calls with AUTH_NONE are refused with AUTH_TOOWEAK.
@@ -306,7 +314,7 @@ pub enum CcpFlavor {
 }
 
 /// What becomes of calls with two XIDs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SameXid {
     /// They are refused (RFC 8166 section 4.2.1).
@@ -317,7 +325,7 @@ pub enum SameXid {
 }
 
 /// On or off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Switch {
     /// On.
@@ -341,25 +349,30 @@ impl Switch {
 }
 
 /// Bounds of a connection.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Flow {
     /// The most credits granted to one connection.
     #[serde(deserialize_with = "scalar::whole")]
+    #[schema(minimum = 1, maximum = 4096)]
     pub credits: u32,
     /// How long a read-chunk reply may await RDMA_DONE.
     #[serde(with = "duration")]
+    #[schema(value_type = DurationText)]
     pub done_window: Duration,
     /// What happens then.
     pub on_window_end: WindowEnd,
     /// The most read-chunk replies outstanding on one connection.
     #[serde(deserialize_with = "scalar::whole")]
+    #[schema(minimum = 1, maximum = 1024)]
     pub max_exposures: u32,
     /// The most read-chunk replies outstanding on all connections from one address.
     #[serde(deserialize_with = "scalar::whole")]
+    #[schema(minimum = 1, maximum = 1_048_576)]
     pub max_client_exposures: u32,
     /// The most read-chunk replies outstanding in the whole service.
     #[serde(deserialize_with = "scalar::whole")]
+    #[schema(minimum = 1, maximum = 1_048_576)]
     pub max_total_exposures: u32,
     /// The most bytes that read-chunk replies hold in the whole service.
     pub max_exposed_bytes: ByteSize,
@@ -380,7 +393,7 @@ impl Default for Flow {
 }
 
 /// What happens when RDMA_DONE has not come in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WindowEnd {
     /// The memory is revoked and freed.
@@ -390,15 +403,22 @@ pub enum WindowEnd {
 }
 
 /// The management plane.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Admin {
     /// Address and port of the HTTP API.
     #[serde(with = "scalar::socket")]
+    #[schema(value_type = SocketText)]
     pub listen: SocketAddr,
     /// A file whose content allows changes through the API; without it the API is read-only.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub token_file: Option<PathBuf>,
+    /// HTTPS; HTTP if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+    /// Where HTTP may be spoken without TLS.
+    pub plain_http: PlainHttp,
 }
 
 impl Default for Admin {
@@ -406,6 +426,8 @@ impl Default for Admin {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9620)),
             token_file: None,
+            tls: None,
+            plain_http: PlainHttp::Loopback,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a valid configuration means that an operator may not expect.
 
-use super::{ByteSize, CcpFlavor, Config, ExportFlavor, Fabric};
+use super::{ByteSize, CcpFlavor, ClientAuth, Config, ExportFlavor, Fabric};
 
 /// Bytes that every peer of version 2 takes in one message.
 const TWO_INLINE: u64 = 4096;
@@ -83,20 +83,7 @@ impl Config {
                     .to_owned(),
             );
         }
-        if !self.admin.listen.ip().is_loopback() {
-            notes.push(format!(
-                "admin.listen: {} is not loopback; whoever reaches it can read configuration, \
-                 clients and metrics",
-                self.admin.listen
-            ));
-        }
-        if self.admin.token_file.is_some() {
-            notes.push(
-                "admin.token_file: changes through the API are not served by this version yet; \
-                 the API is read-only and the file is not read"
-                    .to_owned(),
-            );
-        }
+        notes.extend(self.exposure());
         let fabrics = self.fabric.iter().map(|fabric| ("fabric", fabric.listen));
         let others = [
             ("rpc.listen", self.rpc.listen),
@@ -111,5 +98,26 @@ impl Config {
             ));
         }
         notes
+    }
+
+    /// Who can read through the management plane, where that is more than this host.
+    fn exposure(&self) -> Option<String> {
+        let admin = &self.admin;
+        if admin.listen.ip().to_canonical().is_loopback() {
+            return None;
+        }
+        let listen = admin.listen;
+        match &admin.tls {
+            None => Some(format!(
+                "admin.plain_http: {listen} speaks plain HTTP beyond this host; whoever reaches it \
+                 can read configuration, clients and metrics, and whoever is on the way can read \
+                 the token of those who make changes"
+            )),
+            Some(tls) if tls.client_auth != ClientAuth::Required => Some(format!(
+                "admin.listen: {listen} is not loopback; whoever reaches it can read \
+                 configuration, clients and metrics, as admin.tls.client_auth is not required"
+            )),
+            Some(_) => None,
+        }
     }
 }

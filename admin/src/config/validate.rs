@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::locate::Point as LocatePoint;
 use super::{
     Bandwidth, ByteSize, ClientLimits, Config, Cores, Export, Flow, KeyPath, Provider, Reactors,
-    Rpcrdma, Store, format_duration,
+    Rpcrdma, Store, format_duration, tls,
 };
 
 /// Programs that are no configuration protocol: rpcbind, NFS and MOUNT.
@@ -72,6 +72,7 @@ pub fn validate(config: &Config) -> Vec<Problem> {
     if let Some(file) = &config.admin.token_file {
         problems.absolute(&root.key("admin").key("token_file"), file);
     }
+    tls::check(&mut problems, &root.key("admin"), &config.admin);
     problems.log(&root.key("log"), &config.log);
     if let Some(folder) = &config.state_directory {
         problems.absolute(&root.key("state_directory"), folder);
@@ -79,13 +80,14 @@ pub fn validate(config: &Config) -> Vec<Problem> {
     problems.list
 }
 
+/// Broken rules as they are found.
 #[derive(Default)]
-struct Problems {
+pub(super) struct Problems {
     list: Vec<Problem>,
 }
 
 impl Problems {
-    fn add(&mut self, path: &KeyPath, message: impl Into<String>) {
+    pub(super) fn add(&mut self, path: &KeyPath, message: impl Into<String>) {
         let point = LocatePoint::Value;
         self.list.push(Problem {
             path: path.clone(),
@@ -136,7 +138,7 @@ impl Problems {
         }
     }
 
-    fn absolute(&mut self, path: &KeyPath, file: &Path) {
+    pub(super) fn absolute(&mut self, path: &KeyPath, file: &Path) {
         if !file.is_absolute() {
             let file = file.display();
             self.add(

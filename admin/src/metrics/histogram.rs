@@ -92,17 +92,29 @@ impl HistogramSnapshot {
     /// The bound below which this share of the durations lies (0.5 is the median), at most a
     /// quarter above the true value; `None` without durations. Beyond the last bound, the last.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
+        self.quantiles([share]).map(|[bound]| bound)
+    }
+
+    /// The bounds of several shares, like [`HistogramSnapshot::quantile`].
+    pub fn quantiles<const SHARES: usize>(
+        &self,
+        shares: [f64; SHARES],
+    ) -> Option<[Duration; SHARES]> {
         let count = self.count();
         if count == 0 {
             return None;
         }
-        let rank = ((share.clamp(0.0, 1.0) * count as f64).ceil() as u64).clamp(1, count);
-        let mut below = 0;
-        let at = self.buckets.iter().position(|bucket| {
-            below += bucket;
-            below >= rank
-        })?;
-        Some(Duration::from_nanos(upper_bound(at.min(BUCKETS - 2))))
+        Some(shares.map(|share| {
+            let rank = ((share.clamp(0.0, 1.0) * count as f64).ceil() as u64).clamp(1, count);
+            let mut below = 0;
+            let buckets = self.buckets[..BUCKETS - 1].iter();
+            // Those that are in none of these are beyond the last bound.
+            let short = buckets.take_while(|&bucket| {
+                below += bucket;
+                below < rank
+            });
+            Duration::from_nanos(upper_bound(short.count().min(BUCKETS - 2)))
+        }))
     }
 
     /// The counts as Prometheus wants them: for each power of two, its seconds and how many
@@ -167,6 +179,7 @@ mod tests {
     fn an_empty_histogram_has_no_quantile() {
         let empty = Histogram::default().snapshot();
         assert_eq!((empty.count(), empty.quantile(0.5)), (0, None));
+        assert_eq!(empty.quantiles([0.5, 0.9]), None);
         assert!(empty.cumulative().all(|(_, count)| count == 0));
     }
 
@@ -190,7 +203,10 @@ mod tests {
                 let expected = values.iter().filter(|&&value| value as f64 / 1e9 <= bound).count();
                 prop_assert_eq!(count, expected as u64, "le {}", bound);
             }
-            for share in [0.0, 0.5, 0.99, 1.0] {
+            let shares = [0.0, 0.5, 0.99, 1.0];
+            let each = shares.map(|share| both.quantile(share).unwrap());
+            prop_assert_eq!(both.quantiles(shares), Some(each));
+            for share in shares {
                 let rank = ((share * values.len() as f64).ceil() as usize).max(1);
                 let exact = values[rank - 1];
                 let bound = both.quantile(share).unwrap().as_nanos() as u64;

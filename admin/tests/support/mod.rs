@@ -11,6 +11,8 @@ use millrace_admin::control::{ApplyError, CaptureStream, Control, ControlError};
 use millrace_admin::metrics::Metrics;
 use millrace_admin::status::*;
 
+pub mod tls;
+
 /// What it says when it is asked.
 pub struct Service {
     pub readiness: Mutex<Readiness>,

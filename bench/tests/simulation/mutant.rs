@@ -1,6 +1,6 @@
 //! Ways to be wrong on purpose, each of which the checks must find.
 
-use millrace::call::{Answer, Broken, Bulk, Call, Reply, Serve};
+use millrace::call::{Answer, Broken, Bulk, Call, Reply, Serve, TurnEnd};
 use millrace::dispatch::Service;
 use millrace_mempool::Slice;
 use millrace_store::memory::MemoryStore;
@@ -55,8 +55,8 @@ impl Serve for Programs {
         }
     }
 
-    fn turned(&self) {
-        self.service.turned();
+    fn turned(&self, end: &TurnEnd) {
+        self.service.turned(end);
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use millrace_admin::config::Network;
@@ -11,6 +11,7 @@ use millrace_admin::metrics::CoreBlock;
 
 use super::gate::Origin;
 use super::rate::{Limit, Rates};
+use super::usage::{ClientSlot, ClientsUsage, Totals, Usage};
 use crate::exports::ExportId;
 
 /// The clients of the process. Clones share them.
@@ -30,14 +31,18 @@ struct Inner {
     exports_limited: AtomicBool,
     /// Changes whenever a client comes to a reactor or leaves it.
     epoch: AtomicU64,
+    /// The identifier of the next connection.
+    next_connection: AtomicU64,
     table: Mutex<Table>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    clients: HashMap<IpAddr, Weak<Client>>,
+    clients: HashMap<IpAddr, Arc<Client>>,
     /// Entries at which those whose clients have gone are swept out.
     sweep_at: usize,
+    /// What the calls of those came to.
+    gone: Totals,
     limits: Vec<ClientLimit>,
     exports: HashMap<ExportId, Arc<Limit>>,
 }
@@ -56,8 +61,8 @@ pub struct ClientLimit {
 pub struct Client {
     address: IpAddr,
     limit: Arc<Limit>,
-    /// Connections on each reactor. Only that reactor writes.
-    connections: Box<[CoreBlock<AtomicU32>]>,
+    /// What it has and has had on each reactor, at least one. Only that reactor writes.
+    pub(super) slots: Box<[CoreBlock<ClientSlot>]>,
 }
 
 impl Clients {
@@ -71,6 +76,7 @@ impl Clients {
                 limited: AtomicBool::new(false),
                 exports_limited: AtomicBool::new(false),
                 epoch: AtomicU64::new(0),
+                next_connection: AtomicU64::new(1),
                 table: Mutex::default(),
             }),
         }
@@ -79,23 +85,54 @@ impl Clients {
     /// The client at an address.
     pub(super) fn client(&self, address: IpAddr) -> Arc<Client> {
         let mut table = self.lock();
-        if let Some(client) = table.clients.get(&address).and_then(Weak::upgrade) {
-            return client;
+        if let Some(client) = table.clients.get(&address) {
+            return Arc::clone(client);
         }
         if table.clients.len() >= table.sweep_at {
-            table.clients.retain(|_, client| client.strong_count() > 0);
-            table.sweep_at = 2 * table.clients.len() + 16;
+            table.sweep();
         }
-        let connections = std::iter::repeat_with(CoreBlock::default);
+        let slots = std::iter::repeat_with(CoreBlock::default);
         let limit = Arc::<Limit>::default();
         limit.set(table.rates_of(address), 0);
         let client = Arc::new(Client {
             address,
             limit,
-            connections: connections.take(self.inner.reactors).collect(),
+            slots: slots.take(self.inner.reactors).collect(),
         });
-        table.clients.insert(address, Arc::downgrade(&client));
+        table.clients.insert(address, Arc::clone(&client));
         client
+    }
+
+    /// An identifier for a connection: unique in the process, and small enough for every
+    /// language's numbers.
+    pub(crate) fn new_connection(&self) -> u64 {
+        self.inner.next_connection.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Takes in a TCP connection on a reactor, until [`Clients::close_tcp`].
+    pub(crate) fn open_tcp(&self, address: IpAddr, reactor: usize) -> Usage {
+        let usage = Usage::new(&self.client(address), reactor);
+        usage.slot().tcp.add(1);
+        usage
+    }
+
+    /// Notes the end of a TCP connection.
+    pub(crate) fn close_tcp(usage: &Usage) {
+        usage.slot().tcp.sub(1);
+    }
+
+    /// Who the clients are and what they have used. Waits for no reactor, and lets none wait but
+    /// those to which a connection comes meanwhile.
+    #[must_use]
+    pub fn usage(&self) -> ClientsUsage {
+        let mut table = self.lock();
+        table.sweep();
+        let of = |client: &Arc<Client>| client.usage(table.rates_of(client.address));
+        let mut present: Vec<_> = table.clients.values().map(of).collect();
+        let gone = table.gone;
+        drop(table);
+        present.sort_unstable_by_key(|client| client.address);
+        ClientsUsage { present, gone }
     }
 
     /// The limit of an export, over all reactors.
@@ -116,9 +153,7 @@ impl Clients {
         let mut table = self.lock();
         clients.clone_into(&mut table.limits);
         for (address, client) in &table.clients {
-            if let Some(client) = client.upgrade() {
-                client.limit.set(table.rates_of(*address), now);
-            }
+            client.limit.set(table.rates_of(*address), now);
         }
         let mut new: HashMap<ExportId, Rates> = exports.into_iter().collect();
         for (export, limit) in &table.exports {
@@ -167,6 +202,20 @@ impl Clients {
 }
 
 impl Table {
+    /// Forgets clients that nobody holds any more, but for what their calls came to. New holders
+    /// come by the table only, which is locked.
+    fn sweep(&mut self) {
+        let gone = &mut self.gone;
+        self.clients.retain(|_, client| match Arc::get_mut(client) {
+            Some(client) => {
+                gone.add(&client.totals());
+                false
+            }
+            None => true,
+        });
+        self.sweep_at = 2 * self.clients.len() + 16;
+    }
+
     fn rates_of(&self, address: IpAddr) -> Rates {
         let of = |entry: &&ClientLimit| entry.networks.iter().any(|n| n.contains(address));
         let entry = self.limits.iter().find(of);
@@ -187,21 +236,20 @@ impl Client {
         &self.limit
     }
 
-    /// Reactors that it has connections on.
+    /// Reactors that it has RDMA connections on.
     #[must_use]
     pub fn reactors(&self) -> u32 {
-        let on = |block: &&CoreBlock<AtomicU32>| block.load(Ordering::Relaxed) > 0;
-        u32::try_from(self.connections.iter().filter(on).count()).unwrap_or(u32::MAX)
+        let on = self.slots.iter().filter(|slot| slot.rdma.get() > 0);
+        u32::try_from(on.count()).unwrap_or(u32::MAX)
     }
 
-    /// Notes how many connections it has on a reactor.
+    /// Notes how many RDMA connections it has on a reactor.
     pub(super) fn set_connections(&self, clients: &Clients, reactor: usize, count: u32) {
-        if let Some(slot) = self.connections.get(reactor) {
-            let before = slot.load(Ordering::Relaxed);
-            slot.store(count, Ordering::Relaxed);
-            if (before == 0) != (count == 0) {
-                clients.inner.epoch.fetch_add(1, Ordering::Relaxed);
-            }
+        let rdma = &self.slot(reactor).rdma;
+        let before = rdma.get();
+        rdma.set(u64::from(count));
+        if (before == 0) != (count == 0) {
+            clients.inner.epoch.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -20,9 +20,11 @@ mod queue;
 pub mod rate;
 mod tenant;
 mod tenants;
+mod usage;
 
 pub use clients::{Client, ClientLimit, Clients};
 pub use counters::{Cause, FlowCounters, VERSIONS};
 pub use tenant::{Held, Tenant};
 pub use tenants::Flow;
 pub(crate) use tenants::TASKS;
+pub use usage::{ClientUsage, ClientsUsage, Totals, Usage};

@@ -93,6 +93,12 @@ impl Tenant {
         self.waiting.get()
     }
 
+    /// Calls that wait until others of its calls give buffers for data back.
+    #[must_use]
+    pub(super) fn to_hold(&self) -> usize {
+        self.to_hold.len()
+    }
+
     /// Calls that each of its connections needs to use the rate of the limit that holds it up, if
     /// one does: those that do not wait, and enough that do.
     #[must_use]

@@ -12,7 +12,7 @@ use millrace_reactor::Clock;
 
 use super::gate::Gate;
 use super::policy::{self, Claim, FIRST_RECEIVES, Pressure};
-use super::{Cause, Clients, FlowCounters, Held, Tenant};
+use super::{Cause, Clients, FlowCounters, Held, Tenant, Usage};
 use crate::call::Broken;
 use crate::exports::ExportId;
 
@@ -148,6 +148,30 @@ impl Flow {
         Some(tenant)
     }
 
+    /// Calls in service that wait for a limit or for their client's share of buffers, by client;
+    /// only clients with any.
+    #[must_use]
+    pub fn waiting(&self) -> Vec<(IpAddr, u32)> {
+        let tenants = self.inner.tenants.borrow();
+        let waiting = tenants.iter().map(|(&address, tenant)| {
+            let holds = u32::try_from(tenant.to_hold()).unwrap_or(u32::MAX);
+            (address, tenant.waiting().saturating_add(holds))
+        });
+        waiting.filter(|&(_, waiting)| waiting > 0).collect()
+    }
+
+    /// What a connection of a client uses from here on.
+    #[must_use]
+    pub fn usage(&self, tenant: &Tenant) -> Usage {
+        Usage::new(&tenant.client, self.inner.reactor)
+    }
+
+    /// Counts time that a call of a client had to wait for a limit or for the client's share.
+    pub fn throttled(&self, tenant: &Tenant, cause: Cause, time: Duration) {
+        self.inner.counters.add_throttled(cause, time);
+        tenant.client.slot(self.inner.reactor).add_throttled(time);
+    }
+
     /// Lets a connection of a client go, and its calls that wait at a gate.
     pub fn leave(&self, tenant: &Tenant) {
         self.set_connections(tenant, tenant.connections.get() - 1);
@@ -274,7 +298,7 @@ impl Flow {
             .pass(clock, origin, bytes, &tenant.waiting, is_over)
             .await;
         let waited = inner.clock.now().saturating_duration_since(since);
-        inner.counters.add_throttled(cause, waited);
+        self.throttled(tenant, cause, waited);
         passed
     }
 
@@ -306,7 +330,7 @@ impl Flow {
             let since = self.inner.clock.now();
             tenant.wait_to_hold(&self.inner.holds).await;
             let waited = self.inner.clock.now().saturating_duration_since(since);
-            self.inner.counters.add_throttled(Cause::Share, waited);
+            self.throttled(tenant, Cause::Share, waited);
         }
         Held::new(tenant)
     }

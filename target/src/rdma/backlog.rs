@@ -19,6 +19,11 @@ impl Backlog {
         self.lines.is_empty()
     }
 
+    /// How many calls of each client wait.
+    pub fn waiting(&self) -> impl Iterator<Item = (&Rc<Tenant>, usize)> {
+        self.lines.iter().map(|(tenant, line)| (tenant, line.len()))
+    }
+
     /// Whether calls of this client wait, so that its next one has to wait behind them.
     pub fn holds(&self, tenant: &Rc<Tenant>) -> bool {
         self.lines

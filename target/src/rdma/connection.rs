@@ -41,6 +41,7 @@ pub struct Request<'a> {
 
 /// One connection of a client.
 pub struct Connection {
+    id: u64,
     fabric: Fabric,
     /// Which listener it came by.
     pub provider: FabricId,
@@ -98,7 +99,9 @@ impl Connection {
             fabric.borrow_mut().reject(queue_pair, &[]);
             return None;
         };
+        let usage = shared.flow.usage(&tenant);
         let connection = Self {
+            id: shared.flow.clients().new_connection(),
             fabric: Rc::clone(fabric),
             provider,
             queue_pair,
@@ -110,7 +113,7 @@ impl Connection {
             invalidates: fabric.borrow().remote_invalidation(),
             version: Cell::new(None),
             since: now,
-            account: Account::new(tenant, settings.receive_class()),
+            account: Account::new(tenant, usage, settings.receive_class()),
             reading: Reading::new(now),
             broken: Cell::new(false),
             leaving: Cell::new(false),
@@ -138,6 +141,18 @@ impl Connection {
         Some(Rc::new(connection))
     }
 
+    /// Its identifier, unique in the process.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The name of the provider that carries it.
+    #[must_use]
+    pub fn provider_name(&self) -> &'static str {
+        self.fabric.borrow().name()
+    }
+
     /// Its queue pair.
     #[must_use]
     pub fn queue_pair(&self) -> QueuePairId {
@@ -154,12 +169,6 @@ impl Connection {
     #[must_use]
     pub fn terms(&self) -> &Terms {
         &self.terms
-    }
-
-    /// The word for the provider that carries it.
-    #[must_use]
-    pub fn provider_name(&self) -> &'static str {
-        self.fabric.borrow().name()
     }
 
     /// What private data settled, or the configuration protocol later.

@@ -8,12 +8,14 @@ use millrace_mempool::{Buffer, Class};
 use super::{Connection, Shared};
 use crate::call::Broken;
 use crate::flow::policy::{self, Decision, Grant, Inputs};
-use crate::flow::{Cause, Flow, Tenant};
+use crate::flow::{Cause, Flow, Tenant, Usage};
 
 /// What a connection's receives and credits are.
 pub(super) struct Account {
     /// Whose connection it is.
     pub tenant: Rc<Tenant>,
+    /// What it uses.
+    pub usage: Rc<Usage>,
     class: Class,
     /// Receives posted.
     posted: Cell<u32>,
@@ -30,9 +32,10 @@ pub(super) struct Account {
 }
 
 impl Account {
-    pub fn new(tenant: Rc<Tenant>, class: Class) -> Self {
+    pub fn new(tenant: Rc<Tenant>, usage: Usage, class: Class) -> Self {
         Self {
             tenant,
+            usage: Rc::new(usage),
             class,
             posted: Cell::new(0),
             in_service: Cell::new(0),
@@ -51,6 +54,7 @@ impl Account {
     pub fn open(&self, flow: &Flow) {
         let counters = flow.counters();
         counters.granted.add(u64::from(self.granted.get()));
+        self.usage.granted(0, self.granted.get());
         counters.requested.add(u64::from(self.wish.get()));
         self.set_demand(flow, policy::FIRST_RECEIVES);
     }
@@ -59,6 +63,7 @@ impl Account {
     pub fn close<S>(&self, shared: &Shared<S>) {
         let counters = shared.flow.counters();
         counters.granted.sub(u64::from(self.granted.get()));
+        self.usage.granted(self.granted.get(), 0);
         counters.requested.sub(u64::from(self.wish.get()));
         self.set_demand(&shared.flow, 0);
         self.tenant.note_held(self.posted.replace(0), 0);
@@ -119,6 +124,12 @@ impl Connection {
         )
     }
 
+    /// What it has used.
+    #[must_use]
+    pub fn usage(&self) -> &Rc<Usage> {
+        &self.account.usage
+    }
+
     /// The client whose connection it is.
     #[must_use]
     pub fn tenant(&self) -> &Rc<Tenant> {
@@ -157,6 +168,7 @@ impl Connection {
             let counters = shared.flow.counters();
             counters.granted.add(u64::from(granted));
             counters.granted.sub(u64::from(before));
+            account.usage.granted(before, granted);
             if let (true, Some(cause)) = (granted < before, grant.cause) {
                 counters.add_cut(cause);
             }

@@ -51,6 +51,9 @@ async fn request<S: Serve>(shared: &Shared<S>, message: Arrived) {
             let service = connection.in_service(shared);
             let served = serve(shared, connection, &header, arrived).await;
             service.over();
+            if let Ok(Served::Reply(_) | Served::Refused(_)) = served {
+                shared.answered(connection, arrived);
+            }
             finish(shared, connection, receive, words, served).await;
         }
         Body::Optional(optional) => {
@@ -197,6 +200,8 @@ async fn serve<S: Serve>(
             (answer, None)
         }
     };
+    let moved = reply.account;
+    connection.usage().moved(moved.read, moved.written);
     let parts = reply.into_parts();
     Ok(match answer {
         Answer::Send => {

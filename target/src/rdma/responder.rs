@@ -1,6 +1,7 @@
 //! What answers: the providers of one reactor, their connections and the calls in service.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::Instant;
@@ -350,12 +351,12 @@ where
                 break;
             };
             let waited = shared.clock.now().saturating_duration_since(call.arrived);
+            let tenant = Rc::clone(call.connection.tenant());
             if let Some(call) = self.give(call) {
                 self.backlog.put_back(call);
                 break;
             }
-            let counters = shared.flow.counters();
-            counters.add_throttled(Cause::Share, waited);
+            shared.flow.throttled(&tenant, Cause::Share, waited);
         }
     }
 
@@ -436,6 +437,17 @@ where
     /// Its connections.
     pub fn connections(&self) -> impl Iterator<Item = &Rc<Connection>> {
         self.fabrics.iter().flat_map(FabricSlot::connections)
+    }
+
+    /// Calls that wait for a limit or for their client's share. A client may be there twice.
+    #[must_use]
+    pub fn waiting(&self) -> Vec<(IpAddr, u32)> {
+        let mut all = self.shared.flow.waiting();
+        all.extend(self.backlog.waiting().map(|(tenant, calls)| {
+            let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+            (tenant.client().address(), calls)
+        }));
+        all
     }
 
     /// Calls that are being served.

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
+use std::time::Instant;
 
 use millrace_mempool::{Buffer, Class, Pool, Slice};
 use millrace_reactor::Clock;
@@ -15,7 +16,9 @@ use super::options::Options;
 use super::poison::PoisonedCalls;
 use super::reading::ReadingWatch;
 use super::{Connection, ConnectionCounters, Desk, Settings};
-use crate::flow::{Clients, Flow};
+use crate::call::TurnEnd;
+use crate::flow::{Clients, Flow, Usage};
+use crate::latency::Noted;
 
 /// How a work request that a task waits for ended.
 pub type Outcome = Result<Slices, WorkError>;
@@ -45,6 +48,8 @@ pub struct Shared<S> {
     pub(super) reading: ReadingWatch,
     /// The XID of the next call to a client.
     reverse_xid: Cell<u32>,
+    /// Calls that were answered in this turn, to be timed at its end.
+    answered: Noted<Rc<Usage>>,
     /// Tasks without a call.
     pub(super) idle: RefCell<Vec<Rc<Desk>>>,
     slices: RefCell<Vec<Vec<Slice>>>,
@@ -70,6 +75,7 @@ impl<S> Shared<S> {
             poisoned: PoisonedCalls::new(),
             reading: ReadingWatch::default(),
             reverse_xid: Cell::new(first_xid()),
+            answered: Noted::default(),
             idle: RefCell::default(),
             slices: RefCell::default(),
             chains: RefCell::default(),
@@ -98,6 +104,19 @@ impl<S> Shared<S> {
         let kept = self.pool.try_acquire(class)?;
         let left = self.pool.try_acquire(class);
         left.map(|_| kept)
+    }
+
+    /// Notes a call of a connection that was answered.
+    pub(super) fn answered(&self, connection: &Connection, arrived: Instant) {
+        let usage = Rc::clone(connection.usage());
+        let observe = |usage: &Rc<Usage>, took| usage.answered(took);
+        self.answered.note(usage, arrived, observe);
+    }
+
+    /// The reactor has come to the end of a turn: counts the calls that were answered in it.
+    pub fn turned(&self, end: &TurnEnd) {
+        self.answered
+            .settle(end, |usage, took| usage.answered(took));
     }
 
     /// An empty list of slices, used before where possible, so that it does not grow again.

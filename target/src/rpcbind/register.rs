@@ -11,6 +11,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use millrace_reactor::step_aside;
 use millrace_wire::rpc::{
     Accepted, CallHeader, Credential, OpaqueAuth, Outcome, RecordMark, ReplyHeader,
 };
@@ -69,16 +70,25 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Begins to register the offers, on a thread of its own, at the first rendezvous that
-    /// answers.
+    /// Begins to register the offers, on a thread of its own off the cores of reactors, at the
+    /// first rendezvous that answers.
     ///
     /// # Errors
     /// If the thread cannot be made.
-    pub fn start(rendezvous: Vec<Rendezvous>, offers: Offers) -> std::io::Result<Self> {
+    pub fn start(
+        rendezvous: Vec<Rendezvous>,
+        offers: Offers,
+        reactors: Vec<usize>,
+    ) -> std::io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("rpcbind".to_owned())
-            .spawn(move || run(&rendezvous, &offers, &stopped))?;
+            .spawn(move || {
+                if let Err(error) = step_aside(&reactors) {
+                    tracing::warn!(%error, "registering may disturb reactors");
+                }
+                run(&rendezvous, &offers, &stopped);
+            })?;
         Ok(Self {
             stop: Some(stop),
             thread: Some(thread),

@@ -174,7 +174,7 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
     })?;
     let registration = (config.rpc.rpcbind == config::Rpcbind::Register).then(|| {
         let offers = Offers::of_service(addresses.rpc, &addresses.fabric);
-        Registration::start(Rendezvous::of_this_host(), offers)
+        Registration::start(Rendezvous::of_this_host(), offers, cores.clone())
     });
     let registration = registration.transpose().unwrap_or_else(|error| {
         tracing::warn!(%error, "rpc.rpcbind: nothing could be registered");
@@ -367,6 +367,7 @@ fn tcp(
     };
     let mut server =
         TcpServer::new(config, pool, programs, Some(context.alarm())).map_err(BuildError::Tcp)?;
+    server = server.with_clients(&plan.flow, plan.index);
     if plan.index > 0 {
         return Ok((server, None));
     }

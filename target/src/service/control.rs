@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Receiver, Sender};
 use millrace_admin::config::{Config, Cores, KeyPath, Problem};
 use millrace_admin::control::{ApplyError, CaptureStream, Control, ControlError};
 use millrace_admin::status::{
@@ -16,6 +17,7 @@ use millrace_reactor::{ReactorHandle, Watchdog};
 
 use super::change::{Changing, InForce, LogFilter, LogHook, Reaper, listener_status};
 use super::providers::Providers;
+use super::reports::Latest;
 use super::status::ReactorReport;
 use super::worker::Message;
 use crate::counters::Counters;
@@ -24,6 +26,9 @@ use crate::flow::rate::Rates;
 use crate::flow::{ClientLimit, Clients, FlowCounters};
 use crate::rdma::ConnectionCounters;
 use crate::tcp::TcpCounters;
+
+/// How long a reactor may take to report.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What one reactor leaves for other threads to read.
 pub struct ReactorParts {
@@ -55,6 +60,7 @@ pub struct ServiceControl {
     pub(super) reactors: Vec<ReactorHandle<Message>>,
     pub(super) parts: Vec<ReactorParts>,
     pub(super) clients: Clients,
+    reports: Latest<Vec<ReactorReport>>,
     pub(super) registry: Registry,
     pub(super) reaper: Reaper,
     pub(super) log: LogFilter,
@@ -82,6 +88,7 @@ impl ServiceControl {
             reactors,
             parts,
             clients,
+            reports: Latest::default(),
             registry,
             reaper: Reaper::default(),
             log: LogFilter::default(),
@@ -140,9 +147,39 @@ impl ServiceControl {
         self.readiness.store(readiness as u8, Ordering::Release);
     }
 
-    /// Asks all reactors at once, then waits for each.
-    pub(super) fn reports(&self) -> Result<Vec<ReactorReport>, ControlError> {
-        self.ask(Message::Status)
+    /// The reports of all reactors, in their order; of a moment ago, if somebody asked then.
+    pub(super) fn reports(&self) -> Result<Arc<Vec<ReactorReport>>, ControlError> {
+        self.reports.get(Instant::now, || self.ask())
+    }
+
+    fn ask(&self) -> Result<Vec<ReactorReport>, ControlError> {
+        self.ask_all(Message::Status)
+    }
+
+    /// Asks all reactors at once, then waits for each. `question` gets where the answer goes.
+    pub(super) fn ask_all<T>(
+        &self,
+        question: impl Fn(Sender<T>) -> Message,
+    ) -> Result<Vec<T>, ControlError> {
+        let asked: Vec<Option<Receiver<T>>> = self
+            .reactors
+            .iter()
+            .map(|reactor| {
+                let (answer, answered) = crossbeam_channel::bounded(1);
+                reactor.send(question(answer)).ok().map(|()| answered)
+            })
+            .collect();
+        let answers = asked
+            .into_iter()
+            .zip(&self.reactors)
+            .map(|(asked, reactor)| {
+                asked
+                    .and_then(|answered| answered.recv_timeout(PATIENCE).ok())
+                    .ok_or_else(|| {
+                        ControlError::Unavailable(format!("{} does not answer", reactor.name()))
+                    })
+            });
+        answers.collect()
     }
 
     pub(super) fn stalled(&self) -> Vec<StalledReactor> {
@@ -207,12 +244,12 @@ impl Control for ServiceControl {
     }
 
     fn clients(&self) -> Result<Vec<ClientStatus>, ControlError> {
-        not_served()
+        self.clients_now()
     }
 
     fn evict(&self, connection: u64) -> Result<bool, ControlError> {
-        let found = self.ask(|answer| Message::Evict(connection, answer))?;
-        Ok(found.contains(&true))
+        let closed = self.ask_all(|answer| Message::Evict(connection, answer))?;
+        Ok(closed.contains(&true))
     }
 
     fn listeners(&self) -> Result<Vec<ListenerStatus>, ControlError> {
@@ -234,7 +271,7 @@ impl Control for ServiceControl {
     }
 
     fn operations(&self) -> Vec<OperationStatus> {
-        Vec::new()
+        self.operations_now()
     }
 
     fn drain(&self, order: DrainOrder) -> Result<DrainStatus, ControlError> {
@@ -258,33 +295,13 @@ impl Control for ServiceControl {
     }
 
     fn connections(&self) -> Result<Vec<ConnectionStatus>, ControlError> {
-        let mut connections = Vec::new();
-        for (report, reactor) in self.reports()?.into_iter().zip(&self.reactors) {
-            connections.extend(report.connections.into_iter().map(|one| ConnectionStatus {
-                id: one.id,
-                peer: one.peer,
-                provider: one.provider.to_owned(),
-                core: reactor.core(),
-                age_seconds: one.age,
-                rpcrdma_version: one.version,
-                inline_send_bytes: Some(one.inline_send as u64),
-                inline_receive_bytes: Some(one.inline_receive as u64),
-                credits_granted: Some(one.granted),
-                credits_requested: Some(one.requested),
-                requests_in_flight: one.in_service,
-                requests: one.calls,
-                bytes_written: one.fetched,
-                bytes_read: one.placed,
-                exposures: one.exposures,
-                latency: None,
-            }));
-        }
-        Ok(connections)
+        self.connections_now()
     }
 
     fn reactors(&self) -> Result<Vec<ReactorStatus>, ControlError> {
         let stalled = self.stalled();
-        let reports = self.reports()?.into_iter().zip(&self.reactors);
+        let reports = self.reports()?;
+        let reports = reports.iter().zip(&self.reactors);
         Ok(reports
             .map(|(report, reactor)| {
                 let counters = reactor.counters();
@@ -292,7 +309,7 @@ impl Control for ServiceControl {
                 ReactorStatus {
                     name: reactor.name().to_owned(),
                     core: reactor.core(),
-                    connections: (report.connections.len() + report.tcp_connections) as u64,
+                    connections: report.connections.len() as u64,
                     tasks: report.tasks as u64,
                     turns: counters.loops(),
                     busy_seconds: seconds(counters.busy_ns()),

@@ -4,9 +4,11 @@ mod build;
 mod change;
 mod control;
 mod metrics;
+mod peers;
 mod placement;
 mod plan;
 mod providers;
+mod reports;
 mod secret;
 mod status;
 mod worker;
@@ -54,6 +56,16 @@ impl Service {
     #[must_use]
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
+    }
+
+    /// The cores of its reactors, in their order. Other threads had better keep off them
+    /// ([`millrace_reactor::step_aside`]).
+    #[must_use]
+    pub fn cores(&self) -> Vec<usize> {
+        self.reactors
+            .iter()
+            .filter_map(ReactorHandle::core)
+            .collect()
     }
 
     /// What the management plane asks, and what metrics are read from.

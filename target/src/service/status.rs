@@ -1,22 +1,42 @@
 //! What a reactor tells of itself.
 
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Instant;
 
+use millrace_admin::metrics::Histogram;
 use millrace_wire::rpcrdma::Version;
 
+use crate::call::Peer;
 use crate::rdma::Connection;
+use crate::tcp::TcpReport;
 
 /// One connection.
 #[derive(Clone, Debug)]
 pub struct ConnectionReport {
-    /// Unique on its reactor while the process runs.
+    /// Unique while the process runs.
     pub id: u64,
-    /// The client's address and port.
-    pub peer: String,
-    /// The word for the provider that carries it.
-    pub provider: &'static str,
+    /// The client.
+    pub peer: Peer,
     /// Seconds since it was accepted.
     pub age: f64,
+    /// Calls that are not answered yet.
+    pub in_service: u32,
+    /// Bytes of file data read.
+    pub bytes_read: u64,
+    /// Bytes of file data written.
+    pub bytes_written: u64,
+    /// How long its calls took, which goes on to change.
+    pub latency: Arc<Histogram>,
+    /// What RDMA connections have; none for TCP.
+    pub rdma: Option<RdmaReport>,
+}
+
+/// What only RDMA connections have.
+#[derive(Clone, Copy, Debug)]
+pub struct RdmaReport {
+    /// The name of the provider that carries it.
+    pub provider: &'static str,
     /// RPC-over-RDMA version of its latest call; none before the first.
     pub version: Option<u32>,
     /// Longest message sent to it inline, in bytes.
@@ -27,58 +47,70 @@ pub struct ConnectionReport {
     pub granted: u32,
     /// Credits the client wishes for.
     pub requested: u32,
-    /// Calls in service.
-    pub in_service: u32,
     /// Replies exposed to it.
     pub exposures: u32,
-    /// Calls received.
-    pub calls: u64,
-    /// Bytes fetched from it by RDMA Reads.
-    pub fetched: u64,
-    /// Bytes placed in its memory by RDMA Writes, or exposed to it as read chunks.
-    pub placed: u64,
 }
 
 /// One reactor.
 #[derive(Clone, Debug, Default)]
 pub struct ReactorReport {
-    /// Its RDMA connections.
+    /// Its connections, RDMA and TCP.
     pub connections: Vec<ConnectionReport>,
-    /// TCP connections.
-    pub tcp_connections: usize,
     /// Calls being served.
     pub tasks: usize,
+    /// Calls that wait for a limit or for their client's share, by client; only those with any.
+    pub waiting: Vec<(IpAddr, u32)>,
 }
 
-/// The number of a connection.
-pub fn id_of(connection: &Connection) -> u64 {
-    let id = connection.queue_pair();
-    u64::from(id.generation) << 32 | u64::from(id.index)
-}
-
-/// Reports on a connection.
-pub fn of(connection: &Connection, now: Instant) -> ConnectionReport {
-    let peer = connection.peer();
-    let (requested, granted, in_service) = connection.credits();
-    let counters = connection.counters();
-    ConnectionReport {
-        id: id_of(connection),
-        peer: std::net::SocketAddr::new(peer.address, peer.port).to_string(),
-        provider: connection.provider_name(),
-        age: now
-            .saturating_duration_since(connection.since())
-            .as_secs_f64(),
-        version: connection.version().map(Version::number),
-        inline_send: connection
-            .inline()
-            .limit(connection.version().unwrap_or(Version::One)),
-        inline_receive: connection.terms().receive_size(),
-        granted,
-        requested,
-        in_service,
-        exposures: connection.exposures.open_replies(),
-        calls: counters.calls.get(),
-        fetched: counters.read_bytes.get(),
-        placed: counters.written_bytes.get() + counters.exposed_bytes.get(),
+impl ConnectionReport {
+    /// The client's address and port.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.peer.address, self.peer.port)
     }
+}
+
+/// Reports on an RDMA connection.
+pub fn of(connection: &Connection, now: Instant) -> ConnectionReport {
+    let (requested, granted, in_service) = connection.credits();
+    let usage = connection.usage();
+    let (bytes_read, bytes_written) = usage.bytes();
+    ConnectionReport {
+        id: connection.id(),
+        peer: connection.peer(),
+        age: seconds(connection.since(), now),
+        in_service,
+        bytes_read,
+        bytes_written,
+        latency: Arc::clone(usage.latency()),
+        rdma: Some(RdmaReport {
+            provider: connection.provider_name(),
+            version: connection.version().map(Version::number),
+            inline_send: connection
+                .inline()
+                .limit(connection.version().unwrap_or(Version::One)),
+            inline_receive: connection.terms().receive_size(),
+            granted,
+            requested,
+            exposures: connection.exposures.open_replies(),
+        }),
+    }
+}
+
+/// Reports on a TCP connection.
+pub fn of_tcp(connection: &TcpReport<'_>, now: Instant) -> ConnectionReport {
+    let (bytes_read, bytes_written) = connection.usage.bytes();
+    ConnectionReport {
+        id: connection.id,
+        peer: connection.peer,
+        age: seconds(connection.since, now),
+        in_service: u32::try_from(connection.in_flight).unwrap_or(u32::MAX),
+        bytes_read,
+        bytes_written,
+        latency: Arc::clone(connection.usage.latency()),
+        rdma: None,
+    }
+}
+
+fn seconds(since: Instant, now: Instant) -> f64 {
+    now.saturating_duration_since(since).as_secs_f64()
 }

@@ -13,7 +13,7 @@ use millrace_reactor::{Context, ReactorHandle, SendError, Source, Turn};
 use super::change::{Drain, Parts, Pending, Programs, Progress, Resume, Ticket, listen_again};
 use super::placement::Placement;
 use super::status::{self, ReactorReport};
-use crate::call::Serve;
+use crate::call::{Serve, TurnEnd};
 use crate::rdma::{Desk, FabricId, FabricSlot, Responder, Shared};
 use crate::rpcbind::RpcbindServer;
 use crate::tcp::TcpServer;
@@ -45,7 +45,7 @@ pub enum Message {
     Change(Ticket),
     /// No connection comes by these listeners any more.
     Retire(Vec<FabricId>),
-    /// Close a connection; whether there is one of this number.
+    /// Close the connection with this identifier, and answer whether it is here.
     Evict(u64, crossbeam_channel::Sender<bool>),
     /// Limits have changed.
     Limits,
@@ -162,6 +162,30 @@ where
                 .map(|peer| peer.send(Message::AdoptTcp(socket)));
         }
     }
+
+    fn report(&self, now: Instant) -> ReactorReport {
+        let rdma = self.responder.connections();
+        let rdma = rdma.map(|one| status::of(one, now));
+        let tcp = self.tcp.reports();
+        let tcp = tcp.map(|one| status::of_tcp(&one, now));
+        ReactorReport {
+            connections: rdma.chain(tcp).collect(),
+            tasks: self.responder.calls(),
+            waiting: self.responder.waiting(),
+        }
+    }
+
+    /// Closes the connection with this identifier at once. Whether there is one.
+    fn close(&mut self, id: u64) -> bool {
+        let mut connections = self.responder.connections();
+        match connections.find(|one| one.id() == id) {
+            Some(connection) => {
+                connection.close(true);
+                true
+            }
+            None => self.tcp.close(id),
+        }
+    }
 }
 
 impl<S, F, M> Worker<S, F, M>
@@ -242,15 +266,6 @@ where
         self.tcp.resume();
         Ok(())
     }
-
-    fn evict(&mut self, id: u64) -> bool {
-        let mut connections = self.responder.connections();
-        let found = connections.find(|one| status::id_of(one) == id);
-        if let Some(connection) = found {
-            connection.leave();
-        }
-        found.is_some()
-    }
 }
 
 impl<S, F, M> millrace_reactor::Worker for Worker<S, F, M>
@@ -284,7 +299,11 @@ where
         if let Some(drain) = &mut self.drain {
             self.stopped = drain.step(turn.now, &self.responder, &mut self.tcp);
         }
-        self.responder.shared().programs.turned();
+        let end = TurnEnd::new(Instant::now);
+        let shared = self.responder.shared();
+        shared.programs.turned(&end);
+        shared.turned(&end);
+        self.tcp.turned(&end);
         let counters = self.context.counters();
         counters.add_work(Source::Fabric, fabric);
         counters.add_work(Source::Records, records);
@@ -320,19 +339,10 @@ where
             Message::Hold(until) => drop(until.recv()),
             Message::Retire(gone) => self.retire(&gone),
             Message::Evict(id, answer) => {
-                let _ = answer.try_send(self.evict(id));
+                let _ = answer.try_send(self.close(id));
             }
             Message::Status(answer) => {
-                let connections = self
-                    .responder
-                    .connections()
-                    .map(|one| status::of(one, turn.now))
-                    .collect();
-                let _ = answer.try_send(ReactorReport {
-                    connections,
-                    tcp_connections: self.tcp.connections(),
-                    tasks: self.responder.calls(),
-                });
+                let _ = answer.try_send(self.report(turn.now));
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use millrace_wire::rpc::{Fragment, RecordError, RecordScanner};
@@ -10,6 +11,7 @@ use millrace_wire::rpc::{Fragment, RecordError, RecordScanner};
 use super::gather::Gather;
 use super::{RECORD_MAX, TcpConfig};
 use crate::call::Peer;
+use crate::flow::Usage;
 
 /// Bytes of replies copied ahead of the socket.
 const STAGED_MAX: usize = 256 << 10;
@@ -36,11 +38,18 @@ pub(super) enum Ended {
     Unanswerable,
     #[error("serving a call failed")]
     Failed,
+    #[error("evicted")]
+    Evicted,
 }
 
 pub(super) struct Connection {
+    /// Unique in the process.
+    pub id: u64,
     pub socket: TcpStream,
     pub peer: Peer,
+    pub since: Instant,
+    /// What it has used.
+    pub usage: Rc<Usage>,
     /// Records handed out whose replies have not entered the stream.
     pub in_flight: usize,
     scanner: RecordScanner,
@@ -69,10 +78,13 @@ pub(super) enum Reading {
 }
 
 impl Connection {
-    pub fn new(socket: TcpStream, peer: Peer, now: Instant) -> Self {
+    pub fn new(id: u64, socket: TcpStream, peer: Peer, usage: Usage, now: Instant) -> Self {
         Self {
+            id,
             socket,
             peer,
+            since: now,
+            usage: Rc::new(usage),
             in_flight: 0,
             scanner: RecordScanner::new(RECORD_MAX),
             record: Vec::new(),

@@ -18,7 +18,9 @@ use super::TcpConfig;
 use super::connection::{Connection, Ended, Reading};
 use super::gather::Gather;
 use super::worker::{Queue, Request, Served, work};
-use crate::call::{Answer, Peer, Serve, TransportKind};
+use crate::call::{Answer, Peer, Serve, TransportKind, TurnEnd};
+use crate::flow::{Clients, Usage};
+use crate::latency::Noted;
 use millrace_admin::metrics::Counter;
 
 /// Least time between two looks at the sockets while nothing happens: a system call per turn of a
@@ -81,6 +83,21 @@ pub struct TcpCounters {
     pub held: Counter,
 }
 
+/// One connection, for status.
+#[derive(Clone, Copy, Debug)]
+pub struct TcpReport<'a> {
+    /// Its identifier, unique in the process.
+    pub id: u64,
+    /// The client.
+    pub peer: Peer,
+    /// When it was taken in.
+    pub since: Instant,
+    /// Calls whose replies have not been handed to the socket.
+    pub in_flight: usize,
+    /// What it has used.
+    pub usage: &'a Usage,
+}
+
 type Worker = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A listener that is ready and has accepted nothing yet.
@@ -125,6 +142,10 @@ pub struct TcpServer<S: Serve> {
     checked: Option<Instant>,
     busy: bool,
     counters: Arc<TcpCounters>,
+    /// Whose connections they are, and which of their reactors this is.
+    clients: (Clients, usize),
+    /// Calls that were answered in this turn, to be timed at its end.
+    answered: Noted<Rc<Usage>>,
 }
 
 impl<S: Serve> TcpServer<S> {
@@ -162,7 +183,16 @@ impl<S: Serve> TcpServer<S> {
             checked: None,
             busy: false,
             counters: Arc::default(),
+            clients: (Clients::new(1), 0),
+            answered: Noted::default(),
         })
+    }
+
+    /// Counts for these clients, as the reactor with this index.
+    #[must_use]
+    pub fn with_clients(mut self, clients: &Clients, reactor: usize) -> Self {
+        self.clients = (clients.clone(), reactor);
+        self
     }
 
     /// Listens at an address and returns the one that it is bound to. At most one listener.
@@ -271,7 +301,12 @@ impl<S: Serve> TcpServer<S> {
         slot.interest = epoll::EventFlags::IN;
         let data = epoll::EventData::new_u64(id.token());
         epoll::add(&self.epoll, &socket, data, slot.interest)?;
-        slot.connection = Some(Connection::new(socket, peer, now));
+        let (clients, reactor) = &self.clients;
+        let (number, usage) = (
+            clients.new_connection(),
+            clients.open_tcp(peer.address, *reactor),
+        );
+        slot.connection = Some(Connection::new(number, socket, peer, usage, now));
         self.free.pop();
         self.counters.accepted.add(1);
         Ok(())
@@ -286,6 +321,42 @@ impl<S: Serve> TcpServer<S> {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    /// Reports on each that is open.
+    pub fn reports(&self) -> impl Iterator<Item = TcpReport<'_>> {
+        let open = self
+            .slots
+            .iter()
+            .filter_map(|slot| slot.connection.as_ref());
+        open.map(|connection| TcpReport {
+            id: connection.id,
+            peer: connection.peer,
+            since: connection.since,
+            in_flight: connection.in_flight,
+            usage: &connection.usage,
+        })
+    }
+
+    /// Closes the connection with this identifier at once. Whether there is one.
+    pub fn close(&mut self, id: u64) -> bool {
+        let at = self.slots.iter().position(|slot| {
+            let connection = slot.connection.as_ref();
+            connection.is_some_and(|connection| connection.id == id)
+        });
+        let Some(index) = at else { return false };
+        let id = ConnectionId {
+            index: index as u32,
+            generation: self.slots[index].generation,
+        };
+        self.end(id, &Ended::Evicted);
+        true
+    }
+
+    /// The reactor has come to the end of a turn: counts the calls that were answered in it.
+    pub fn turned(&self, end: &TurnEnd) {
+        self.answered
+            .settle(end, |usage, took| usage.answered(took));
     }
 
     /// What was done so far.
@@ -432,9 +503,16 @@ impl<S: Serve> TcpServer<S> {
             self.queue.keep_slices(call.parts.slices);
             return;
         };
+        let (usage, moved) = (&connection.usage, call.moved);
+        usage.moved(moved.read, moved.written);
         match call.answer {
             Answer::Send => match Gather::new(call.parts) {
-                Some(reply) => connection.queue(reply),
+                Some(reply) => {
+                    let observe = |usage: &Rc<Usage>, took| usage.answered(took);
+                    let usage = Rc::clone(usage);
+                    self.answered.note(usage, call.arrived, observe);
+                    connection.queue(reply);
+                }
                 None => return self.end(id, &Ended::Unanswerable),
             },
             Answer::Silent => connection.in_flight -= 1,
@@ -556,13 +634,17 @@ impl<S: Serve> TcpServer<S> {
         let Some(connection) = slot.connection.take() else {
             return;
         };
+        Clients::close_tcp(&connection.usage);
         let peer = connection.peer;
         tracing::debug!(address = %peer.address, port = peer.port, %reason, "TCP connection ended");
         slot.generation = slot.generation.wrapping_add(1);
         slot.held = false;
         self.free.push(id.index);
         self.counters.ended.add(1);
-        if !matches!(reason, Ended::Closed | Ended::Idle | Ended::Socket(_)) {
+        if !matches!(
+            reason,
+            Ended::Closed | Ended::Idle | Ended::Evicted | Ended::Socket(_)
+        ) {
             self.counters.misbehaved.add(1);
         }
     }

@@ -18,7 +18,7 @@ use millrace_wire::xdr::Padding;
 use super::gather::HEADROOM;
 use super::server::ConnectionId;
 use super::{MESSAGE_MAX, RECORD_MAX, TcpConfig};
-use crate::call::{Answer, Call, Limits, NoBulk, Peer, Reply, ReplyParts, Serve};
+use crate::call::{Account, Answer, Call, Limits, NoBulk, Peer, Reply, ReplyParts, Serve};
 
 /// Lists of memory kept for the next calls.
 const SPARES_MAX: usize = 32;
@@ -34,6 +34,8 @@ pub(super) struct Request {
 /// A call that was served.
 pub(super) struct Served {
     pub connection: ConnectionId,
+    pub arrived: Instant,
+    pub moved: Account,
     pub answer: Answer,
     pub parts: ReplyParts,
 }
@@ -272,11 +274,14 @@ pub(super) async fn work<S: Serve>(worker: usize, queue: Rc<Queue>, pool: Pool, 
         };
         let answer = service.serve(call, &mut NoBulk, &mut reply).await;
         queue.end(worker);
+        let moved = reply.account;
         let parts = reply.into_parts();
-        let connection = request.connection;
+        let (connection, arrived) = (request.connection, request.arrived);
         queue.keep_record(request.record);
         queue.served.borrow_mut().push(Served {
             connection,
+            arrived,
+            moved,
             answer,
             parts,
         });

@@ -75,6 +75,13 @@ impl Cell {
     }
 }
 
+/// Names and values, one pair to a line.
+pub fn fields(list: &[(&str, String)]) -> String {
+    let width = list.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let line = |(name, value): &(&str, String)| format!("{name:<width$}  {value}\n");
+    list.iter().map(line).collect()
+}
+
 /// Text from elsewhere without control characters, which a terminal would obey.
 pub fn plain(text: &str) -> String {
     text.chars()
@@ -107,6 +114,28 @@ pub fn time(seconds: f64) -> String {
     }
 }
 
+/// A point in time, of which the seconds since 1970 are given, in UTC.
+pub fn when(seconds: f64) -> String {
+    let all = seconds.max(0.0) as u64;
+    let (days, rest) = (all / 86_400, all % 86_400);
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+/// Year, month and day of a day counted from 1970-01-01. Years begin in March here, so that the
+/// day that some years have more is their last.
+fn date(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (era * 400 + year + u64::from(month <= 2), month, day)
+}
+
 fn line(cells: &[&str], widths: &[usize], right: &[bool]) -> String {
     let mut out = String::new();
     for ((cell, &width), &right) in cells.iter().zip(widths).zip(right) {
@@ -137,6 +166,28 @@ mod tests {
                         c               -\n";
         assert_eq!(table.render("none"), expected);
         assert_eq!(Table::new(&["NAME"]).render("none"), "none\n");
+    }
+
+    #[test]
+    fn points_in_time_are_dates() {
+        let dates = [
+            0.0,
+            951_782_400.5,
+            951_868_800.0,
+            1_700_000_000.0,
+            4_107_542_399.0,
+        ]
+        .map(when);
+        assert_eq!(
+            dates,
+            [
+                "1970-01-01 00:00:00 UTC",
+                "2000-02-29 00:00:00 UTC",
+                "2000-03-01 00:00:00 UTC",
+                "2023-11-14 22:13:20 UTC",
+                "2100-02-28 23:59:59 UTC"
+            ]
+        );
     }
 
     #[test]

@@ -9,37 +9,42 @@ use millrace_admin::client::{Answer, Client, ClientError};
 use millrace_admin::status::{Health, Readiness};
 use serde::Deserialize;
 
+use super::context::{Context, print, print_whole};
+use super::failure::Failure;
 use super::table::{plain, time};
-use super::{Failure, pass_on, print};
 
 /// How often a server that is not ready is asked again.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// How long is waited for a server if nothing else is said.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The body of `/readyz`.
 #[derive(Deserialize)]
-struct Ready {
-    readiness: Readiness,
+pub struct Ready {
+    pub readiness: Readiness,
 }
 
 /// Prints both states; the exit status says whether all is well.
-pub fn health(client: &Client, json: bool) -> Result<ExitCode, Failure> {
+pub fn health(context: &Context) -> Result<ExitCode, Failure> {
+    let client = &context.client;
     let health = client.get("/healthz")?;
     let ready = client.get("/readyz")?;
     let (Some(state), Some(readiness)) = (state_of::<Health>(&health), state_of::<Ready>(&ready))
     else {
-        let refused = if state_of::<Health>(&health).is_some() {
-            &ready
-        } else {
-            &health
+        let refused = match state_of::<Health>(&health) {
+            Some(_) => ready,
+            None => health,
         };
-        return pass_on(refused);
+        return Err(Failure::Refused(Box::new(refused)));
     };
-    if json {
+    if context.json {
         let both = serde_json::json!({
             "healthy": state.stalled.is_empty(),
             "stalled": state.stalled,
             "readiness": readiness.readiness,
         });
-        print(&format!("{both}\n"))?;
+        print_whole(&both.to_string())?;
     } else {
         let mut text = match state.stalled.is_empty() {
             true => "healthy: all reactors turn\n".to_owned(),
@@ -53,7 +58,7 @@ pub fn health(client: &Client, json: bool) -> Result<ExitCode, Failure> {
         text.push_str(match readiness.readiness {
             Readiness::Ready => "ready: clients are served\n",
             Readiness::Starting => "NOT READY: starting\n",
-            Readiness::Draining => "NOT READY: draining, the server is about to end\n",
+            Readiness::Draining => "NOT READY: draining or drained\n",
         });
         print(&text)?;
     }
@@ -66,7 +71,8 @@ pub fn health(client: &Client, json: bool) -> Result<ExitCode, Failure> {
 }
 
 /// Asks until the server is ready; exit status 1 if it is not in time.
-pub fn ready(client: &Client, timeout: Duration) -> Result<ExitCode, Failure> {
+pub fn ready(client: &Client, timeout: Option<Duration>) -> Result<ExitCode, Failure> {
+    let timeout = timeout.unwrap_or(PATIENCE);
     let end = Instant::now() + timeout;
     loop {
         let left = end.saturating_duration_since(Instant::now()).max(PAUSE);
@@ -80,10 +86,12 @@ pub fn ready(client: &Client, timeout: Duration) -> Result<ExitCode, Failure> {
                 Some(_) => "it is still starting".to_owned(),
                 None => format!("it answers {}", answer.status),
             },
-            Err(error @ (ClientError::Address(_) | ClientError::Lookup { .. })) => {
-                return Err(error.into());
+            Err(error @ (ClientError::Connect { .. } | ClientError::Time { .. })) => {
+                error.to_string()
             }
-            Err(error) => error.to_string(),
+            Err(error @ ClientError::Protocol { .. }) => error.to_string(),
+            // Waiting makes none of these better.
+            Err(error) => return Err(error.into()),
         };
         if Instant::now() + PAUSE >= end {
             eprintln!("millracectl: not ready within {timeout:?}: {why}");
@@ -94,6 +102,6 @@ pub fn ready(client: &Client, timeout: Duration) -> Result<ExitCode, Failure> {
 }
 
 /// The state an answer of success or of 503 carries; `None` for a refusal.
-fn state_of<T: for<'de> Deserialize<'de>>(answer: &Answer) -> Option<T> {
+pub fn state_of<T: for<'de> Deserialize<'de>>(answer: &Answer) -> Option<T> {
     serde_json::from_str(&answer.body).ok()
 }

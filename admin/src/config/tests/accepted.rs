@@ -239,7 +239,7 @@ fn notes_name_what_an_operator_may_not_expect() {
     );
     let notes = accept(
         "fabric: []\nrpc: { listen: '127.0.0.1:0' }\nrpcrdma: { versions: [2], inline: 1KiB, ccp_flavor: none }\n\
-         admin: { listen: 0.0.0.0:9620, token_file: /etc/token }\n",
+         admin: { listen: 0.0.0.0:9620, token_file: /etc/token, plain_http: anywhere }\n",
     )
     .notes()
     .join("\n");
@@ -250,8 +250,7 @@ fn notes_name_what_an_operator_may_not_expect() {
         "exports: ",
         "fabric: ",
         "rpc.listen: ",
-        "admin.listen: ",
-        "admin.token_file: ",
+        "admin.plain_http: ",
     ] {
         assert!(notes.contains(key), "no {key} in {notes}");
     }

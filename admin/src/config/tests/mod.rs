@@ -4,6 +4,7 @@
 mod accepted;
 mod odd_yaml;
 mod rules;
+mod tls;
 
 use super::{Config, ConfigErrors, parse};
 

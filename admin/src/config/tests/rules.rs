@@ -65,10 +65,10 @@ fn unknown_keys_are_named_with_their_line_at_every_level() {
             "`iops`",
         ),
         (
-            "admin:\n  listen: 127.0.0.1:1\n  tls: on\n",
+            "admin:\n  listen: 127.0.0.1:1\n  ssl: on\n",
             3,
             3,
-            "admin.tls",
+            "admin.ssl",
             "`token_file`",
         ),
     ] {
@@ -509,7 +509,7 @@ fn listeners_do_not_clash() {
             "fabric[0].listen",
         ),
         (
-            "admin:\n  listen: 0.0.0.0:2049\n",
+            "admin:\n  listen: 0.0.0.0:2049\n  plain_http: anywhere\n",
             2,
             11,
             "admin.listen",

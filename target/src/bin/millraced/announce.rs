@@ -52,6 +52,17 @@ pub fn served(config: &Config, addresses: &Addresses, admin: SocketAddr) {
     }
 }
 
+/// All of it in one line, for the service manager.
+pub fn status(config: &Config, addresses: &Addresses, admin: SocketAddr) -> String {
+    let fabric: Vec<_> = addresses.fabric.iter().map(ToString::to_string).collect();
+    let exports = match config.exports.len() {
+        1 => "1 export".to_owned(),
+        count => format!("{count} exports"),
+    };
+    let fabric = fabric.join(" ");
+    format!("serving {exports} over RDMA at {fabric}; admin plane at {admin}")
+}
+
 /// What clients may use of RPC-over-RDMA.
 fn features(rpcrdma: &Rpcrdma) {
     let versions: Vec<_> = rpcrdma.versions.iter().map(ToString::to_string).collect();

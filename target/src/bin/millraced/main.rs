@@ -2,6 +2,7 @@
 
 mod announce;
 mod logging;
+mod notify;
 mod signals;
 
 use std::net::TcpListener;
@@ -17,6 +18,7 @@ use millrace_admin::api::{self, AdminState};
 use millrace_admin::change::Ledger;
 use millrace_admin::config::{self, Config};
 use millrace_admin::metrics::Metrics;
+use millrace_admin::token;
 
 /// How long a stop waits for calls in service.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -68,20 +70,30 @@ fn main() -> ExitCode {
     }
 }
 
+/// Takes this thread, and so every thread that it starts, out of the reactors' way.
+fn step_aside(service: &Service) {
+    match millrace_reactor::step_aside(&service.cores()) {
+        Ok(aside) => tracing::info!(%aside, "everything but the reactors runs aside"),
+        Err(error) => tracing::warn!(%error, "the management plane may disturb reactors"),
+    }
+}
+
 fn run(arguments: &Arguments, config: Config) -> Result<()> {
     let filter = logging::filter(&config.log)?;
     if arguments.check {
         println!("{}: good", arguments.config.display());
-        for note in config.notes() {
+        for note in notes(&config) {
             println!("note: {note}");
         }
         return Ok(());
     }
     let log = logging::start(filter, arguments.log_format);
     let mut signals = signals::StopSignals::catch().context("cannot catch signals")?;
+    let manager = notify::Manager::default();
+    let starting = manager.starting().context("cannot start a thread")?;
 
     let config = Arc::new(config);
-    for note in config.notes() {
+    for note in notes(&config) {
         tracing::warn!("{note}");
     }
     // Taken early: a port that is in use ends the start before any memory is mapped.
@@ -89,6 +101,7 @@ fn run(arguments: &Arguments, config: Config) -> Result<()> {
         .with_context(|| format!("admin.listen: cannot listen on {}", config.admin.listen))?;
     let service = Service::start(Arc::clone(&config))?;
     service.control().on_log_filter(log);
+    step_aside(&service);
     let metrics = Metrics::new();
     metrics.register(service.control());
     let file = Some(arguments.config.clone());
@@ -96,12 +109,26 @@ fn run(arguments: &Arguments, config: Config) -> Result<()> {
     let admin = api::serve(admin, AdminState::new(service.control(), metrics, ledger))
         .context("admin: cannot serve")?;
     announce::served(&config, service.addresses(), admin.address());
+    drop(starting);
+    manager.ready(&announce::status(
+        &config,
+        service.addresses(),
+        admin.address(),
+    ));
+    let fed = manager.feed_watchdog(service.control());
+    let _fed = fed.context("cannot start a thread")?;
 
     signals.wait();
+    manager.stopping(PATIENCE);
     tracing::info!(patience = ?PATIENCE, "stopping: calls in service are finished first");
     signals.end_at_next().context("cannot catch signals")?;
     service.drain(PATIENCE);
     admin.shutdown();
     tracing::info!("stopped");
     Ok(())
+}
+
+/// What the configuration means that one may not expect.
+fn notes(config: &Config) -> impl Iterator<Item = String> {
+    config.notes().into_iter().chain(token::note(config))
 }

@@ -9,6 +9,7 @@ use millrace_admin::config::{Config, Rpcbind};
 use millrace_admin::control::ApplyError;
 use millrace_admin::status::ReactorOutcome;
 use millrace_mempool::Arena;
+use millrace_reactor::ReactorHandle;
 use tracing_subscriber::EnvFilter;
 
 use super::exports::{self, Served};
@@ -170,7 +171,8 @@ impl ServiceControl {
             self.log.set(filter);
         }
         if offers_change {
-            changing.register(next, offers);
+            let cores = self.reactors.iter().filter_map(ReactorHandle::core);
+            changing.register(next, offers, cores.collect());
         }
         Ok(outcomes)
     }
@@ -246,13 +248,13 @@ impl ServiceControl {
 
 impl Changing {
     /// Tells the port mapper of this host, where it is to know.
-    fn register(&mut self, config: &Config, offers: Offers) {
+    fn register(&mut self, config: &Config, offers: Offers, cores: Vec<usize>) {
         if config.rpc.rpcbind != Rpcbind::Register {
             return;
         }
         // What was offered before is taken back first.
         self.registration = None;
-        self.registration = Registration::start(Rendezvous::of_this_host(), offers)
+        self.registration = Registration::start(Rendezvous::of_this_host(), offers, cores)
             .inspect_err(|error| tracing::warn!(%error, "rpc.rpcbind: nothing could be registered"))
             .ok();
     }

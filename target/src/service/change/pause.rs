@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender};
 use millrace_admin::control::ControlError;
 use millrace_admin::status::{DrainOrder, DrainPhase, DrainStatus};
 
@@ -48,7 +47,7 @@ impl ServiceControl {
     pub(in crate::service) fn drain_progress(&self) -> Result<DrainStatus, ControlError> {
         let deadline = self.drain_deadline();
         let mut sum = Progress::default();
-        for progress in self.ask(Message::Progress)? {
+        for progress in self.ask_all(Message::Progress)? {
             sum.connections += progress.connections;
             sum.in_flight += progress.in_flight;
             sum.exposures += progress.exposures;
@@ -109,31 +108,5 @@ impl ServiceControl {
         }
         drop(changing);
         self.drain_progress()
-    }
-
-    /// Asks all reactors at once, then waits for each.
-    pub(in crate::service) fn ask<T>(
-        &self,
-        message: impl Fn(Sender<T>) -> Message,
-    ) -> Result<Vec<T>, ControlError> {
-        let asked: Vec<Option<Receiver<T>>> = self
-            .reactors
-            .iter()
-            .map(|reactor| {
-                let (answer, answered) = crossbeam_channel::bounded(1);
-                let sent = reactor.send(message(answer));
-                sent.ok().map(|()| answered)
-            })
-            .collect();
-        let answers = asked.into_iter().zip(&self.reactors);
-        answers
-            .map(|(asked, reactor)| {
-                asked
-                    .and_then(|answered| answered.recv_timeout(PATIENCE).ok())
-                    .ok_or_else(|| {
-                        ControlError::Unavailable(format!("{} does not answer", reactor.name()))
-                    })
-            })
-            .collect()
     }
 }

@@ -33,7 +33,7 @@ fn start() -> Service {
 fn hold(service: &Service) -> Sender<()> {
     let (release, held) = crossbeam_channel::bounded(0);
     let reactor = service.reactors.last().expect("there is one");
-    reactor.send(Message::Hold(held)).expect("takes messages");
+    assert!(reactor.send(Message::Hold(held)).is_ok());
     release
 }
 
@@ -108,9 +108,6 @@ fn a_stuck_reactor_ends_a_change_for_all_and_finds_nothing_changed() {
     // It wakes, and finds the change, given up, in its mailbox.
     drop(release);
     assert_eq!(seen(&service), [(0, 2); 4]);
-    for reactor in control.reports().expect("all turn") {
-        assert_eq!(reactor.connections.len(), 0);
-    }
     for parts in &control.parts {
         let large = parts.pool.class(millrace_mempool::Class::Large);
         assert!(large.capacity() <= 16, "no memory was added");
@@ -159,8 +156,7 @@ fn a_reactor_that_is_stuck_between_the_steps_follows_once_it_turns() {
             reactor: number,
             answers: sender.clone(),
         };
-        let sent = reactor.send(Message::Change(ticket));
-        sent.expect("takes messages");
+        assert!(reactor.send(Message::Change(ticket)).is_ok());
     }
     for _ in &service.reactors {
         let (_, answer) = answers.recv().expect("an answer");

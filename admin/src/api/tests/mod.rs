@@ -6,7 +6,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::index::ENDPOINTS;
 use super::*;
 use crate::change::Ledger;
 use crate::client::{Answer, Client, ClientError};
@@ -15,6 +14,8 @@ use crate::config::{Config, parse};
 use crate::control::{ApplyError, CaptureStream, Control, ControlError};
 use crate::metrics::Metrics;
 use crate::status::*;
+
+mod described;
 
 /// A service whose state the tests set.
 struct Service {
@@ -172,25 +173,27 @@ fn raw(handle: &AdminHandle, request: &str) -> String {
 }
 
 #[test]
-fn every_listed_endpoint_answers_and_the_index_lists_them() {
+fn the_dashboard_and_all_that_it_links_to_answers() {
     let (_handle, client, _) = usual();
     let page = client.get("/").unwrap();
     assert_eq!(page.status, 200);
-    for (path, _) in ENDPOINTS {
-        assert!(page.body.contains(&format!("href=\"{path}\"")), "{path}");
-        let status = client.get(path).unwrap().status;
-        let expected = match *path {
-            "/api/v1/reactors" => 503,
-            "/api/v1/pools" => 500,
+    let links = ["href=\"", "src=\""].map(|attribute| page.body.split(attribute).skip(1));
+    let mut seen = 0;
+    for link in links.into_iter().flatten() {
+        let path = link.split('"').next().unwrap();
+        if path.starts_with('#') {
+            continue;
+        }
+        let status = client.get(&format!("/{path}")).unwrap().status;
+        let expected = match path {
+            "api/v1/pools" => 500,
             _ => 200,
         };
         assert_eq!(status, expected, "{path}");
+        seen += 1;
     }
-    assert!(
-        !page.body.contains("http://") && !page.body.contains("https://"),
-        "{}",
-        page.body
-    );
+    assert!(seen > 10, "{seen} links");
+    assert_eq!(client.get("/assets/none.js").unwrap().status, 404);
 }
 
 #[test]
@@ -219,6 +222,7 @@ fn health_names_the_reactors_that_are_stalled() {
     assert_eq!(
         client.get("/healthz").unwrap(),
         Answer {
+            tag: None,
             status: 200,
             body: r#"{"stalled":[]}"#.to_owned()
         }
@@ -245,7 +249,14 @@ fn readiness_follows_the_service() {
     ] {
         *service.readiness.lock().unwrap() = readiness;
         let body = format!(r#"{{"readiness":"{word}"}}"#);
-        assert_eq!(client.get("/readyz").unwrap(), Answer { status, body });
+        assert_eq!(
+            client.get("/readyz").unwrap(),
+            Answer {
+                status,
+                body,
+                tag: None
+            }
+        );
     }
 }
 
@@ -283,7 +294,7 @@ fn what_fails_is_told_as_a_problem() {
         let answer = raw(&handle, &request);
         assert!(answer.starts_with("HTTP/1.1 405 "), "{answer}");
         assert!(answer.contains("application/problem+json"), "{answer}");
-        assert!(answer.contains("read-only"), "{answer}");
+        assert!(answer.contains("not there for PUT"), "{answer}");
         assert!(answer.contains("allow: GET,HEAD"), "{answer}");
     }
     let answer = raw(
@@ -433,7 +444,6 @@ fn addresses_are_read_and_refused() {
     }
     for bad in [
         "",
-        "https://127.0.0.1:1",
         "127.0.0.1",
         "http://a:1/b",
         "http://a:99999",

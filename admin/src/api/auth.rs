@@ -1,0 +1,161 @@
+//! Who may change things: whoever says the token of `admin.token_file`.
+//!
+//! A handler that changes anything takes [`Authorized`] as one of its arguments; it does not run
+//! without.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::extract::FromRequestParts;
+use axum::http::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+
+use super::ask::in_time;
+use super::problem::problem;
+use super::routes::AdminState;
+use super::throttle::Throttle;
+use crate::change::Author;
+use crate::control::Control;
+use crate::token::{self, TokenError, TokenFile};
+
+/// The address that a request came from; an extension of every request of the server.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerAddress(pub SocketAddr);
+
+/// The name in the certificate that the client proved to have; an extension of requests over TLS.
+#[derive(Clone, Debug, Default)]
+pub struct PeerIdentity(pub Option<String>);
+
+/// Proof that the one who asks may change things, and who it is. As an argument of a handler it
+/// answers for the handler when the token is missing (401), wrong (401, and 429 after several),
+/// not to be had (503), or when there are no tokens (403).
+#[derive(Clone, Debug)]
+pub struct Authorized(pub Author);
+
+/// What the checks of tokens remember.
+#[derive(Default)]
+pub(super) struct Guard {
+    throttle: Throttle,
+    /// Whether the token's file was seen to be readable for everybody.
+    exposed: AtomicBool,
+}
+
+impl FromRequestParts<AdminState> for Authorized {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AdminState) -> Result<Self, Response> {
+        let address = parts.extensions.get::<PeerAddress>();
+        let address = address.map(|PeerAddress(address)| address.ip().to_canonical());
+        let identity = parts.extensions.get::<PeerIdentity>().cloned();
+        let said = bearer(&parts.headers);
+        let control = Arc::clone(&state.control);
+        let guard = Arc::clone(&state.guard);
+        in_time(state, move || {
+            guard.check(&*control, said.as_deref(), address)
+        })
+        .await?
+        .map_err(Refusal::answer)?;
+        let name = identity.and_then(|PeerIdentity(name)| name);
+        Ok(Self(Author {
+            name: name.unwrap_or_else(|| "token".to_owned()),
+            address: address.map(|address| address.to_string()),
+        }))
+    }
+}
+
+impl Guard {
+    /// Reads files.
+    fn check(
+        &self,
+        control: &dyn Control,
+        said: Option<&[u8]>,
+        address: Option<IpAddr>,
+    ) -> Result<(), Refusal> {
+        let config = control.config();
+        let file = config
+            .admin
+            .token_file
+            .as_deref()
+            .ok_or(Refusal::ReadOnly)?;
+        let said = said.ok_or(Refusal::Missing)?;
+        let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        if let Some(wait) = self.throttle.wait(address, Instant::now()) {
+            return Err(Refusal::Throttled(address, wait));
+        }
+        let TokenFile { token, exposed } = token::read(file).map_err(Refusal::NoToken)?;
+        if exposed && !self.exposed.swap(exposed, Ordering::Relaxed) {
+            let file = file.display();
+            tracing::warn!("admin.token_file: every user of this host can read {file}");
+        }
+        self.exposed.store(exposed, Ordering::Relaxed);
+        if !token.is(said) {
+            self.throttle.wrong(address, Instant::now());
+            tracing::info!(target: "audit", %address, "a change was refused: the token is wrong");
+            return Err(Refusal::Wrong);
+        }
+        Ok(())
+    }
+}
+
+/// Why there is no authority.
+enum Refusal {
+    ReadOnly,
+    Missing,
+    Wrong,
+    Throttled(IpAddr, Duration),
+    NoToken(TokenError),
+}
+
+impl Refusal {
+    fn answer(self) -> Response {
+        let unauthorized = |detail| {
+            let mut answer = problem(StatusCode::UNAUTHORIZED, detail);
+            let scheme = HeaderValue::from_static("Bearer realm=\"millrace\"");
+            answer.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+            answer
+        };
+        match self {
+            Self::ReadOnly => problem(
+                StatusCode::FORBIDDEN,
+                "the API is read-only, as the configuration names no admin.token_file; write the \
+                 path of a file with a token there, and send SIGHUP",
+            ),
+            Self::Missing => unauthorized(
+                "changes need the header `Authorization: Bearer TOKEN`, with the content of \
+                 admin.token_file as the token",
+            ),
+            Self::Wrong => unauthorized("the token is not that of admin.token_file"),
+            Self::Throttled(address, wait) => {
+                let seconds = wait.as_secs() + 1;
+                let mut answer = problem(
+                    StatusCode::TOO_MANY_REQUESTS,
+                    format!("too many wrong tokens from {address}; wait for {seconds} seconds"),
+                );
+                answer.headers_mut().insert(RETRY_AFTER, seconds.into());
+                answer
+            }
+            Self::NoToken(error) => problem(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("admin.token_file: {error}"),
+            ),
+        }
+    }
+}
+
+/// The token of the one header `Authorization`, whose scheme is a word in any case (RFC 9110
+/// section 11.4).
+fn bearer(headers: &HeaderMap) -> Option<Vec<u8>> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let (value, None) = (values.next()?.as_bytes(), values.next()) else {
+        return None;
+    };
+    let space = value.iter().position(|&byte| byte == b' ')?;
+    let (scheme, token) = value.split_at(space);
+    scheme
+        .eq_ignore_ascii_case(b"Bearer")
+        .then(|| token.trim_ascii().to_vec())
+}

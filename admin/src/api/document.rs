@@ -1,0 +1,246 @@
+//! `/api/v1/openapi.json`: the description of the API, made from the handlers themselves.
+//!
+//! Each handler carries its own description (`#[utoipa::path]`). What holds for all of them is
+//! added here: the answers that any request may get, and the token that changes need. An answer of
+//! failure needs nothing but its status there; its body is filled in.
+
+use std::sync::OnceLock;
+
+use axum::body::Bytes;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use utoipa::openapi::path::{Operation, PathItem};
+use utoipa::openapi::response::{Response as Answer, ResponseBuilder};
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::{
+    Components, ContentBuilder, HeaderBuilder, Info, License, OpenApi, OpenApiBuilder, Ref, RefOr,
+    SecurityRequirement, Tag,
+};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::routes::table;
+use crate::status::{FieldProblem, Problem, ReactorOutcome, Version};
+
+const PROBLEM: &str = "application/problem+json";
+const TOKEN: &str = "token";
+
+/// Status, name and meaning of the answers that are no success.
+const FAILURES: &[(&str, &str, &str)] = &[
+    (
+        "400",
+        "BadRequest",
+        "The request cannot be read: query, header or body are malformed.",
+    ),
+    ("401", "Unauthorized", "The token is missing or wrong."),
+    (
+        "403",
+        "Forbidden",
+        "The API is read-only: the server has no token.",
+    ),
+    ("404", "NotFound", "There is no such thing."),
+    (
+        "405",
+        "MethodNotAllowed",
+        "The method is not one of the path's, which `Allow` lists.",
+    ),
+    ("409", "Conflict", "It cannot be as things are."),
+    (
+        "412",
+        "PreconditionFailed",
+        "The configuration is another than `If-Match` says.",
+    ),
+    ("413", "ContentTooLarge", "The body is too long."),
+    (
+        "415",
+        "UnsupportedMediaType",
+        "The body is of a type that is not taken here.",
+    ),
+    (
+        "422",
+        "UnprocessableContent",
+        "The body says what cannot be; `errors` names each field.",
+    ),
+    (
+        "428",
+        "PreconditionRequired",
+        "The header `If-Match` is missing.",
+    ),
+    (
+        "429",
+        "TooManyRequests",
+        "Too many for now; `Retry-After` says how long to wait.",
+    ),
+    (
+        "500",
+        "InternalServerError",
+        "The answer could not be put together; the log says more.",
+    ),
+    (
+        "503",
+        "ServiceUnavailable",
+        "The service, or a part of it, did not answer in time.",
+    ),
+];
+
+/// Answers that any request may get.
+const ALWAYS: &[&str] = &["429", "500", "503"];
+/// Those of requests that change something.
+const CHANGES: &[&str] = &["401", "403"];
+/// Those of requests with a body.
+const BODIES: &[&str] = &["400", "413", "415", "422"];
+
+/// The description.
+pub fn description() -> OpenApi {
+    let (_, mut api) = table().split_for_parts();
+    complete(&mut api);
+    api
+}
+
+/// Its text, made once.
+fn text() -> Bytes {
+    static TEXT: OnceLock<Bytes> = OnceLock::new();
+    let text = TEXT.get_or_init(|| {
+        // A value of strings, numbers and lists has no way to fail.
+        let json = serde_json::to_string(&description()).unwrap_or_default();
+        // Texts that were written for rustdoc have its links.
+        Bytes::from(json.replace("[`", "`").replace("`]", "`"))
+    });
+    text.clone()
+}
+
+/// Describes the API.
+#[utoipa::path(
+    get, path = "/api/v1/openapi.json", tag = "api", operation_id = "get_openapi",
+    responses((status = 200, description = "An OpenAPI 3.1 document.", body = Object)),
+)]
+pub async fn openapi() -> Response {
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    (kind, text()).into_response()
+}
+
+/// The description without its endpoints.
+pub fn frame() -> OpenApi {
+    let mut info = Info::new("Millrace", &Version::current().version);
+    info.description = Some(
+        "The management plane of an NFS-over-RDMA target. Reading needs no token; whatever changes \
+         something needs `Authorization: Bearer TOKEN`. Whatever is no success has a body of type \
+         `application/problem+json`."
+            .to_owned(),
+    );
+    let mut license = License::new("Apache-2.0 OR MIT");
+    license.identifier = Some("Apache-2.0 OR MIT".to_owned());
+    info.license = Some(license);
+    let tag = |name: &str, description: &str| {
+        let mut tag = Tag::new(name);
+        tag.description = Some(description.to_owned());
+        tag
+    };
+    let mut components = Components::new();
+    for (name, schema) in [
+        (Problem::name(), Problem::schema()),
+        (FieldProblem::name(), FieldProblem::schema()),
+        (ReactorOutcome::name(), ReactorOutcome::schema()),
+    ] {
+        components.schemas.insert(name.into_owned(), schema);
+    }
+    for &(status, name, meaning) in FAILURES {
+        components
+            .responses
+            .insert(name.to_owned(), failure(status, meaning).into());
+    }
+    components.security_schemes.insert(
+        TOKEN.to_owned(),
+        SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)).into(),
+    );
+    OpenApiBuilder::new()
+        .info(info)
+        .components(Some(components))
+        .tags(Some([
+            tag("api", "The API itself"),
+            tag("health", "For machines that watch"),
+            tag("status", "What is running"),
+            tag("clients", "Clients and their connections"),
+            tag("configuration", "The configuration and its changes"),
+            tag("control", "What is to be done now"),
+            tag("dashboard", "The page for people"),
+        ]))
+        .build()
+}
+
+fn failure(status: &str, meaning: &str) -> Answer {
+    let schema = Ref::from_schema_name(Problem::name());
+    let content = ContentBuilder::new().schema(Some(schema)).build();
+    let answer = ResponseBuilder::new()
+        .description(meaning)
+        .content(PROBLEM, content);
+    let header = |text: &str| HeaderBuilder::new().description(Some(text)).build();
+    let answer = match status {
+        "401" => answer.header("WWW-Authenticate", header("The scheme, `Bearer`.")),
+        "405" => answer.header("Allow", header("The methods there are.")),
+        _ => answer,
+    };
+    answer.build()
+}
+
+/// Adds what holds for all endpoints.
+fn complete(api: &mut OpenApi) {
+    for item in api.paths.paths.values_mut() {
+        for (changes, operation) in operations(item) {
+            let statuses: [(bool, &[&str]); 3] = [
+                (true, ALWAYS),
+                (changes, CHANGES),
+                (operation.request_body.is_some(), BODIES),
+            ];
+            for status in statuses
+                .iter()
+                .filter(|(applies, _)| *applies)
+                .flat_map(|(_, statuses)| *statuses)
+            {
+                let answers = &mut operation.responses.responses;
+                answers
+                    .entry((*status).to_owned())
+                    .or_insert_with(|| RefOr::T(Answer::new("")));
+            }
+            for (status, answer) in &mut operation.responses.responses {
+                fill_in(status, answer);
+            }
+            if changes {
+                let none: [&str; 0] = [];
+                operation.security = Some(vec![SecurityRequirement::new(TOKEN, none)]);
+            }
+        }
+    }
+}
+
+/// Gives an answer of failure without a body the one that it has.
+fn fill_in(status: &str, answer: &mut RefOr<Answer>) {
+    let RefOr::T(own) = answer else { return };
+    let Some((_, name, _)) = FAILURES.iter().find(|(known, ..)| *known == status) else {
+        return;
+    };
+    if !own.content.is_empty() {
+        return;
+    }
+    if own.description.is_empty() {
+        *answer = RefOr::Ref(Ref::from_response_name(*name));
+    } else {
+        let usual = failure(status, &own.description);
+        own.content = usual.content;
+        own.headers.extend(usual.headers);
+    }
+}
+
+/// The operations of a path, each with whether it changes something.
+pub fn operations(item: &mut PathItem) -> impl Iterator<Item = (bool, &mut Operation)> {
+    let reads = item.get.as_mut().map(|operation| (false, operation));
+    let changes = [
+        &mut item.put,
+        &mut item.post,
+        &mut item.patch,
+        &mut item.delete,
+    ]
+    .into_iter()
+    .filter_map(Option::as_mut)
+    .map(|operation| (true, operation));
+    reads.into_iter().chain(changes)
+}

@@ -1,0 +1,172 @@
+//! The description of the API, against the router and against itself.
+
+use std::collections::BTreeSet;
+
+use utoipa::openapi::OpenApi;
+use utoipa::openapi::path::{Operation, PathItem};
+
+use super::super::document::description;
+use super::*;
+
+/// Every operation: method, path and what is said of it.
+fn operations(api: &OpenApi) -> Vec<(&str, &str, &Operation)> {
+    let mut operations = Vec::new();
+    for (path, item) in &api.paths.paths {
+        let PathItem {
+            get,
+            put,
+            post,
+            patch,
+            delete,
+            ..
+        } = item;
+        for (method, operation) in [
+            ("GET", get),
+            ("PUT", put),
+            ("POST", post),
+            ("PATCH", patch),
+            ("DELETE", delete),
+        ] {
+            operations.extend(operation.as_ref().map(|it| (method, path.as_str(), it)));
+        }
+    }
+    operations
+}
+
+/// A path with something that can be no thing's name in place of its parameters.
+fn filled(path: &str) -> String {
+    path.split('/')
+        .map(|part| if part.starts_with('{') { "-" } else { part })
+        .collect::<Vec<_>>()
+        .join("/")
+}
+
+#[test]
+fn every_operation_is_described_whole() {
+    let mut names = BTreeSet::new();
+    let api = description();
+    let operations = operations(&api);
+    assert!(operations.len() > 10, "{}", operations.len());
+    for (method, path, operation) in operations {
+        let whole = |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() > 3);
+        assert!(whole(&operation.summary), "{method} {path}: summary");
+        let name = operation.operation_id.as_ref().unwrap();
+        assert!(names.insert(name), "{method} {path}: {name} twice");
+        let known = api.tags.as_ref().unwrap();
+        let tags = operation.tags.as_ref().unwrap();
+        assert_eq!(tags.len(), 1, "{method} {path}");
+        assert!(known.iter().any(|tag| tag.name == tags[0]), "{tags:?}");
+        let answers: BTreeSet<&str> = operation
+            .responses
+            .responses
+            .keys()
+            .map(String::as_str)
+            .collect();
+        let mut expected = vec!["429", "500", "503"];
+        if method == "GET" {
+            assert!(operation.security.is_none(), "{method} {path}");
+        } else {
+            expected.extend(["401", "403"]);
+            assert!(operation.security.is_some(), "{method} {path}");
+        }
+        if operation.request_body.is_some() {
+            expected.extend(["400", "413", "415", "422"]);
+        }
+        if path.contains('{') {
+            expected.push("404");
+            let parameters = operation.parameters.as_ref().unwrap();
+            assert!(!parameters.is_empty(), "{method} {path}");
+        }
+        for status in expected {
+            assert!(answers.contains(status), "{method} {path}: {status}");
+        }
+        assert!(
+            answers.iter().any(|status| status.starts_with('2')),
+            "{method} {path}"
+        );
+    }
+}
+
+/// Routes come into the router through their descriptions only; this shows that they arrive, and
+/// that nothing is there which is not described.
+#[test]
+fn the_router_has_what_is_described_and_nothing_else() {
+    let routes = include_str!("../routes.rs");
+    for other in [".route(", ".nest(", ".merge("] {
+        assert!(!routes.contains(other), "{other} goes past the description");
+    }
+    let (handle, ..) = usual();
+    let api = description();
+    let operations = operations(&api);
+    for path in api.paths.paths.keys() {
+        for method in ["GET", "PUT", "POST", "PATCH", "DELETE", "TRACE"] {
+            let described = operations
+                .iter()
+                .any(|&(known, at, _)| (known, at) == (method, path));
+            let target = filled(path);
+            let request =
+                format!("{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+            let answer = raw(&handle, &request);
+            let refused = answer.starts_with("HTTP/1.1 405 ");
+            assert_eq!(refused, !described, "{method} {path}: {answer}");
+            if refused {
+                assert!(answer.contains("\r\nallow: "), "{answer}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_description_refers_to_is_in_it() {
+    let (_handle, client, _) = usual();
+    let answer = client.get("/api/v1/openapi.json").unwrap();
+    let whole: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+    assert_eq!(whole["openapi"], "3.1.0");
+    let mut references = BTreeSet::new();
+    collect(&whole, &mut references);
+    assert!(references.len() > 20, "{references:?}");
+    for reference in references {
+        let place = reference.strip_prefix('#').unwrap();
+        assert!(whole.pointer(place).is_some(), "{reference}");
+    }
+    for path in description().paths.paths.keys() {
+        assert!(whole["paths"][path].is_object(), "{path}");
+    }
+}
+
+fn collect(value: &serde_json::Value, references: &mut BTreeSet<String>) {
+    match value {
+        serde_json::Value::Array(items) => {
+            for item in items {
+                collect(item, references);
+            }
+        }
+        serde_json::Value::Object(items) => {
+            for (key, item) in items {
+                match item {
+                    serde_json::Value::String(text) if key == "$ref" => {
+                        references.insert(text.clone());
+                    }
+                    _ => collect(item, references),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn options_and_head_are_answered() {
+    let (handle, ..) = usual();
+    let ask = |method: &str| {
+        let request =
+            format!("{method} /api/v1/exports HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        raw(&handle, &request)
+    };
+    let options = ask("OPTIONS");
+    assert!(options.starts_with("HTTP/1.1 204 "), "{options}");
+    assert!(options.contains("\r\nallow: GET,HEAD"), "{options}");
+    let head = ask("HEAD");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert!(head.ends_with("\r\n\r\n"), "{head}");
+}

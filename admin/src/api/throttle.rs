@@ -1,0 +1,140 @@
+//! A slow-down for those who say wrong tokens.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Wrong tokens that an address may say at once.
+const BURST: u32 = 8;
+/// How long until it may say one more.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Addresses that are remembered; the others share one place.
+const ADDRESSES_MAX: usize = 1024;
+
+/// Who said wrong tokens of late. An address that said eight has to wait a second for each further
+/// try, and until then nothing that it says is looked at, right or wrong.
+#[derive(Default)]
+pub struct Throttle {
+    places: Mutex<Places>,
+}
+
+#[derive(Default)]
+struct Places {
+    /// When the wrong tokens of an address are forgotten.
+    by_address: HashMap<IpAddr, Instant>,
+    /// The same for all that found no place.
+    others: Option<Instant>,
+}
+
+impl Throttle {
+    /// How long this address has to wait; `None` if it may try.
+    pub fn wait(&self, address: IpAddr, now: Instant) -> Option<Duration> {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let forgotten = *places.place(address, now);
+        let wait = forgotten.saturating_duration_since(now + INTERVAL * (BURST - 1));
+        (!wait.is_zero()).then_some(wait)
+    }
+
+    /// It said a wrong one.
+    pub fn wrong(&self, address: IpAddr, now: Instant) {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        *places.place(address, now) += INTERVAL;
+    }
+}
+
+impl Places {
+    fn place(&mut self, address: IpAddr, now: Instant) -> &mut Instant {
+        let address = neighbourhood(address);
+        if self.by_address.len() >= ADDRESSES_MAX && !self.by_address.contains_key(&address) {
+            self.by_address.retain(|_, forgotten| *forgotten > now);
+        }
+        let full = self.by_address.len() >= ADDRESSES_MAX;
+        let forgotten = match full && !self.by_address.contains_key(&address) {
+            true => self.others.get_or_insert(now),
+            false => self.by_address.entry(address).or_insert(now),
+        };
+        *forgotten = now.max(*forgotten);
+        forgotten
+    }
+}
+
+/// Whoever has an IPv6 address has the 2^64 of its network.
+fn neighbourhood(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = address.to_bits() >> 64 << 64;
+            IpAddr::V6(network.into())
+        }
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn after_a_few_wrong_tokens_an_address_waits_a_second_for_each() {
+        let throttle = Throttle::default();
+        let start = Instant::now();
+        let bad = address("192.0.2.1");
+        for _ in 0..BURST {
+            assert_eq!(throttle.wait(bad, start), None);
+            throttle.wrong(bad, start);
+        }
+        assert_eq!(throttle.wait(bad, start), Some(INTERVAL));
+        assert_eq!(throttle.wait(address("192.0.2.2"), start), None);
+        assert_eq!(
+            throttle.wait(address("::ffff:192.0.2.1"), start),
+            Some(INTERVAL)
+        );
+
+        let later = start + INTERVAL;
+        assert_eq!(throttle.wait(bad, later), None);
+        throttle.wrong(bad, later);
+        assert_eq!(throttle.wait(bad, later), Some(INTERVAL));
+        let much_later = later + INTERVAL * BURST;
+        for _ in 0..BURST {
+            assert_eq!(throttle.wait(bad, much_later), None);
+            throttle.wrong(bad, much_later);
+        }
+        assert_eq!(throttle.wait(bad, much_later), Some(INTERVAL));
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_address() {
+        let throttle = Throttle::default();
+        let now = Instant::now();
+        for host in 0..BURST {
+            throttle.wrong(address(&format!("2001:db8::{host:x}")), now);
+        }
+        assert!(throttle.wait(address("2001:db8::ffff"), now).is_some());
+        assert!(throttle.wait(address("2001:db8:0:1::"), now).is_none());
+    }
+
+    #[test]
+    fn the_memory_is_bounded_and_those_without_a_place_share_one() {
+        let throttle = Throttle::default();
+        let now = Instant::now();
+        let numbered = |number: u32| IpAddr::V4((0x0a00_0000 + number).into());
+        let most = u32::try_from(ADDRESSES_MAX).unwrap();
+        for number in 0..most + BURST {
+            throttle.wrong(numbered(number), now);
+        }
+        assert_eq!(
+            throttle.places.lock().unwrap().by_address.len(),
+            ADDRESSES_MAX
+        );
+        assert!(throttle.wait(address("192.0.2.1"), now).is_some());
+        assert!(throttle.wait(numbered(0), now).is_none());
+        // Once the others are forgotten there are places again.
+        let later = now + INTERVAL;
+        assert!(throttle.wait(address("192.0.2.1"), later).is_none());
+        assert_eq!(throttle.places.lock().unwrap().by_address.len(), 1);
+    }
+}

@@ -1,0 +1,166 @@
+//! The command line.
+
+use clap::{Parser, Subcommand};
+
+use super::completion::Shell;
+use super::options::Options;
+use super::{clients, config, connections, drain, exports, listeners, log};
+
+const AFTER_HELP: &str = "\
+Examples:
+  millracectl status                      how things stand, on one page
+  millracectl top                         the same, live: reactors, clients, connections, rates
+  millracectl connections                 who is connected, and how much they move
+  millracectl --json connections | jq .   the same for scripts
+  millracectl config > now.yaml           the configuration, with all defaults
+  millracectl config set flow.credits=64 --dry-run
+  millracectl config edit                 the configuration in your editor
+  millracectl clients limit 10.0.0.7 --bandwidth 200MiB/s
+  millracectl drain start --deadline 30s --wait
+  millracectl wait-ready --timeout 20s    for scripts that start a server
+
+Changes need the server's token (--token-file); it is read from a file and never shown. Each change
+of the configuration is made on what was seen before: if somebody else was faster, nothing is
+changed and you are told.
+Exit status: 0 when all is well, 1 when the server is not healthy, not ready or refuses, or a
+configuration is not valid, 2 when the server cannot be asked or the command line is wrong.";
+
+/// Show and change what a running millraced does.
+#[derive(Parser)]
+#[command(name = "millracectl", version, after_help = AFTER_HELP)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub options: Options,
+    /// Print the server's answer as it is, for programs.
+    #[arg(long, global = true)]
+    pub json: bool,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to show or do.
+#[derive(Subcommand)]
+pub enum Command {
+    /// How things stand, on one page; the exit status is that of health.
+    Status,
+    /// Which program answers.
+    Version,
+    /// The configuration: show, set, edit, apply, compare, history, rollback.
+    Config {
+        #[command(subcommand)]
+        command: Option<config::Command>,
+    },
+    /// Exported trees: list, add, remove.
+    Exports {
+        #[command(subcommand)]
+        command: Option<exports::Command>,
+    },
+    /// Where RDMA connections are accepted: list, add, remove.
+    Listeners {
+        #[command(subcommand)]
+        command: Option<listeners::Command>,
+    },
+    /// Clients over all their connections: list, show, limit, unlimit, evict.
+    Clients {
+        #[command(subcommand)]
+        command: Option<clients::Command>,
+    },
+    /// Connections of clients: list, show, evict, capture.
+    #[command(after_help = connections::COLUMNS)]
+    Connections {
+        #[command(subcommand)]
+        command: Option<connections::Command>,
+    },
+    /// The pinned loops: how busy, how long their longest turn.
+    Reactors,
+    /// Buffers of each loop: how many, how many in use, who waits.
+    Pools,
+    /// Procedures of NFS and MOUNT: requests, errors, bytes, latency.
+    Operations,
+    /// The filter of the server's log: show, set.
+    Log {
+        #[command(subcommand)]
+        command: Option<log::Command>,
+    },
+    /// Taking the server out of service: start, status, cancel.
+    Drain {
+        #[command(subcommand)]
+        command: Option<drain::Command>,
+    },
+    /// Metrics, as Prometheus reads them.
+    Metrics,
+    /// Whether the server works and serves; exit status 1 if not.
+    Health,
+    /// Wait until clients are served, for 30s or what --timeout says.
+    WaitReady,
+    /// What a shell needs to complete command lines of millracectl.
+    #[command(after_help = "\
+Examples:
+  millracectl completion bash > /etc/bash_completion.d/millracectl
+  millracectl completion zsh > ~/.zfunc/_millracectl
+  millracectl completion fish > ~/.config/fish/completions/millracectl.fish")]
+    Completion {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent_and_its_help_teaches() {
+        Arguments::command().debug_assert();
+        let help = Arguments::command().render_long_help().to_string();
+        for word in [
+            "connections",
+            "--json",
+            "--address",
+            "--token-file",
+            "MILLRACE_TOKEN_FILE",
+            "Examples:",
+            "Exit status:",
+            "9620",
+        ] {
+            assert!(help.contains(word), "no {word} in:\n{help}");
+        }
+    }
+
+    #[test]
+    fn every_command_says_what_it_is_for() {
+        fn visit(command: &clap::Command) {
+            for inner in command.get_subcommands() {
+                let name = inner.get_name();
+                assert!(name == "help" || inner.get_about().is_some(), "{name}");
+                visit(inner);
+            }
+        }
+        visit(&Arguments::command());
+    }
+
+    #[test]
+    fn global_options_stand_before_or_after_the_command() {
+        for line in [
+            ["millracectl", "--json", "pools", "--address=http://[::1]:1"],
+            ["millracectl", "--address=http://[::1]:1", "pools", "--json"],
+        ] {
+            let arguments = Arguments::try_parse_from(line).unwrap();
+            assert!(arguments.json && arguments.options.address == "http://[::1]:1");
+        }
+        for bad in [
+            &["wait-ready", "--timeout", "9"][..],
+            &["clients", "limit", "10.0.0.1"],
+            &["clients", "show", "nobody"],
+            &["exports", "add", "/a"],
+            &["exports", "add", "/a", "--memory", "1GiB", "--posix", "/a"],
+            &["config", "set"],
+            &["--token", "s3cret", "version"],
+        ] {
+            let line = ["millracectl"].iter().chain(bad);
+            assert!(Arguments::try_parse_from(line).is_err(), "{bad:?}");
+        }
+    }
+}

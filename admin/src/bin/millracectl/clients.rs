@@ -1,0 +1,99 @@
+//! `clients`: addresses, over all their connections.
+
+use std::net::IpAddr;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use millrace_admin::client::{Method, Order};
+use millrace_admin::config::Bandwidth;
+use millrace_admin::status::{ClientStatus, Clients, RateLimits};
+
+use super::context::{ChangeOptions, Context, encoded, print, print_whole};
+use super::failure::Failure;
+use super::views;
+
+/// The path of the clients.
+const PATH: &str = "/api/v1/clients";
+
+const LIMIT_HELP: &str = "\
+Examples:
+  millracectl clients limit 10.0.0.7 --iops 5000
+  millracectl clients limit 10.0.0.7 --bandwidth 200MiB/s --persist
+
+Holds for all connections of the client, present and future, at once. What is left out is without
+a limit. The limits are an entry of `limits` of the configuration.";
+
+/// The commands on clients.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Clients: what they move, use and wait for.
+    List,
+    /// One client.
+    Show {
+        /// Its address.
+        address: IpAddr,
+    },
+    /// Bound what a client gets.
+    #[command(after_help = LIMIT_HELP)]
+    Limit {
+        /// Its address.
+        address: IpAddr,
+        /// The most requests per second.
+        #[arg(long, value_name = "NUMBER", required_unless_present = "bandwidth")]
+        iops: Option<u64>,
+        /// The most bytes of READ and WRITE per second, such as 200MiB/s.
+        #[arg(long, value_name = "SIZE/s")]
+        bandwidth: Option<Bandwidth>,
+        #[command(flatten)]
+        options: ChangeOptions,
+    },
+    /// Take the bounds of a client away.
+    Unlimit {
+        /// Its address.
+        address: IpAddr,
+        #[command(flatten)]
+        options: ChangeOptions,
+    },
+    /// Close all connections of a client. It may connect again.
+    Evict {
+        /// Its address.
+        address: IpAddr,
+    },
+}
+
+/// Does what the command says; without one, lists the clients.
+pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Failure> {
+    let at = |address: &IpAddr| format!("{PATH}/{}", encoded(&address.to_string()));
+    match command.unwrap_or(&Command::List) {
+        Command::List => context.show(PATH, |list: Clients| views::clients(&list.clients)),
+        Command::Show { address } => {
+            context.show(&at(address), |one: ClientStatus| views::client(&one))
+        }
+        Command::Limit {
+            address,
+            iops,
+            bandwidth,
+            options,
+        } => {
+            let limits = RateLimits {
+                iops: *iops,
+                bandwidth_bytes: bandwidth.map(|bandwidth| bandwidth.0),
+            };
+            let order = Order::new(Method::Put, format!("{}/limits", at(address)))
+                .with_body("application/json", serde_json::to_vec(&limits)?);
+            context.change(order, *options)
+        }
+        Command::Unlimit { address, options } => {
+            let path = format!("{}/limits", at(address));
+            context.change(Order::new(Method::Delete, path), *options)
+        }
+        Command::Evict { address } => {
+            let answer = context.ask(&Order::new(Method::Delete, at(address)))?;
+            match context.json {
+                true => print_whole(&answer.body),
+                false => print(&format!("the connections of {address} are closed\n"))
+                    .map(|()| ExitCode::SUCCESS),
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! `config edit`: the configuration in an editor.
+
+use std::env;
+use std::fs;
+use std::io::{self, BufRead, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use millrace_admin::change::ChangeReport;
+use millrace_admin::config;
+use tempfile::NamedTempFile;
+
+use super::change::put;
+use crate::context::{ChangeOptions, Context, print, with_options};
+use crate::failure::Failure;
+use crate::report;
+use crate::table::plain;
+
+/// Opens the configuration in an editor, checks what is saved, shows what it would do, asks, and
+/// puts it in force.
+pub fn edit(context: &Context, options: ChangeOptions, yes: bool) -> Result<ExitCode, Failure> {
+    let (before, tag) = context.config("yaml")?;
+    // It is for its owner only (mode 0600), and goes when nothing is left to be saved in it.
+    let mut file = tempfile::Builder::new()
+        .prefix("millrace-config-")
+        .suffix(".yaml")
+        .tempfile()?;
+    file.write_all(before.as_bytes())?;
+    file.flush()?;
+    loop {
+        open_editor(file.path())?;
+        let text = match read_back(file.path()) {
+            Ok(text) => text,
+            Err(error) => match again(&error)? {
+                true => continue,
+                false => return Err(kept(file, "not changed")),
+            },
+        };
+        if text == before || text.trim().is_empty() {
+            print("nothing was edited, and nothing is changed\n")?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let name = file.path().display().to_string();
+        if let Err(errors) = config::parse(&text, &name) {
+            match again(&errors.to_string())? {
+                true => continue,
+                false => return Err(kept(file, "not changed")),
+            }
+        }
+        let dry = ChangeOptions {
+            dry_run: true,
+            ..options
+        };
+        let tried = match context.ask(&with_options(put(text.clone(), tag.clone()), dry)) {
+            Ok(tried) => tried,
+            // No edit makes up for what somebody else has changed meanwhile.
+            Err(failure) if is_stale(&failure) => return Err(kept(file, &failure.to_string())),
+            Err(failure) => match again(&failure.to_string())? {
+                true => continue,
+                false => return Err(kept(file, "not changed")),
+            },
+        };
+        if options.dry_run {
+            return context.print_report(&tried);
+        }
+        let expected: ChangeReport = tried.value()?;
+        if !yes {
+            // The answer for programs is the last thing printed, and the only one.
+            eprint!("{}", would(&expected, context.colour));
+            match choice("make this change? [y]es, [e]dit again, [n]o: ", "yen")? {
+                'y' => {}
+                'e' => continue,
+                _ => return Err(kept(file, "not changed")),
+            }
+        }
+        return match context.change(put(text, tag), options) {
+            Ok(code) => Ok(code),
+            Err(failure) => Err(kept(file, &failure.to_string())),
+        };
+    }
+}
+
+/// What the change would do, of what was tried.
+fn would(expected: &ChangeReport, colour: bool) -> String {
+    let mut text = match expected.changes.is_empty() {
+        true => "nothing would change but comments and order\n".to_owned(),
+        false => report::changes(&expected.changes, colour),
+    };
+    for note in &expected.notes {
+        text.push_str(&format!("note: {}\n", plain(note)));
+    }
+    text
+}
+
+fn is_stale(failure: &Failure) -> bool {
+    matches!(failure, Failure::Refused(answer) if answer.status == 412)
+}
+
+/// Runs the editor on a file. What is in `VISUAL` or `EDITOR` may have arguments.
+fn open_editor(file: &Path) -> Result<(), Failure> {
+    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+    let editor = set("VISUAL").or_else(|| set("EDITOR"));
+    let editor = editor.unwrap_or_else(|| "vi".into());
+    let shown = editor.to_string_lossy().into_owned();
+    let mut script = editor.as_bytes().to_vec();
+    script.extend_from_slice(b" \"$1\"");
+    let script = <std::ffi::OsStr as OsStrExt>::from_bytes(&script);
+    let status = Command::new("sh")
+        .arg("-c")
+        .arg(script)
+        .args([Path::new("sh"), file])
+        .stdin(Stdio::inherit())
+        .status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(Failure::usage(format!(
+            "the editor `{shown}` ended with {status}; nothing is changed"
+        ))),
+        Err(error) => Err(Failure::usage(format!("cannot start `{shown}`: {error}"))),
+    }
+}
+
+/// The saved text. Editors replace files, so it is the path that counts.
+fn read_back(file: &Path) -> Result<String, String> {
+    let unreadable = |error: io::Error| format!("{}: cannot be read: {error}", file.display());
+    let length = fs::metadata(file).map_err(unreadable)?.len();
+    if length > config::TEXT_MAX as u64 {
+        return Err(format!(
+            "{}: longer than {} bytes",
+            file.display(),
+            config::TEXT_MAX
+        ));
+    }
+    fs::read_to_string(file).map_err(unreadable)
+}
+
+/// Says what is wrong and asks whether to open the editor again.
+fn again(wrong: &str) -> Result<bool, Failure> {
+    eprintln!("{wrong}");
+    Ok(choice("[e]dit again, [n]o more: ", "en")? == 'e')
+}
+
+/// Asks until one of the letters comes; the last one where no answer can come.
+fn choice(question: &str, letters: &str) -> Result<char, Failure> {
+    let last = letters.chars().last().unwrap_or('n');
+    let mut lines = io::stdin().lock();
+    loop {
+        eprint!("{question}");
+        let mut line = String::new();
+        if lines.read_line(&mut line)? == 0 {
+            eprintln!();
+            return Ok(last);
+        }
+        let letter = line.trim().to_lowercase().chars().next();
+        if let Some(letter) = letter.filter(|letter| letters.contains(*letter)) {
+            return Ok(letter);
+        }
+    }
+}
+
+/// Keeps the edited file, and says where it is.
+fn kept(file: NamedTempFile, reason: &str) -> Failure {
+    match file.keep() {
+        Ok((_, path)) => Failure::no(format!(
+            "{reason}\n  what you edited is in {path}; `millracectl config diff` and `config apply` \
+             take it",
+            path = path.display()
+        )),
+        Err(error) => Failure::no(format!("{reason}\n  and what you edited is lost: {error}")),
+    }
+}

@@ -1,0 +1,116 @@
+//! `config`: the configuration, shown and changed.
+
+mod change;
+mod edit;
+mod keys;
+mod show;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use millrace_admin::change::Generation;
+
+use super::context::{ChangeOptions, Context};
+use super::failure::Failure;
+
+pub use change::edited;
+pub use show::Pending;
+
+const SET_HELP: &str = "\
+Examples:
+  millracectl config set reactors.poll=adaptive flow.credits=64
+  millracectl config set 'exports[/scratch].access=ro' --persist
+  millracectl config set 'exports[0].limits={ iops: 50000, bandwidth: 2GiB/s }'
+  millracectl config set 'exports[0].limits=null' --dry-run
+
+A KEY is written as in messages: sections by dots, entries of lists in brackets, by place or by
+path, name or address. A VALUE is written as in the file; null takes the key away, so that its
+default holds. All keys of one command change at once, or none.";
+
+const EDIT_HELP: &str = "\
+Opens the configuration in $VISUAL or $EDITOR (else vi). What you save is checked, here by line and
+on the server; then you see what would change and what of it needs a restart, and are asked.
+Leaving the editor without a change, or an empty file, changes nothing.";
+
+/// The commands on the configuration.
+#[derive(Subcommand)]
+pub enum Command {
+    /// The configuration that was asked for last, as YAML (or JSON with --json).
+    Show,
+    /// The value of one key, such as `exports[0].access`.
+    Get {
+        /// The key, such as reactors.poll or 'exports[/scratch].store'.
+        key: String,
+    },
+    /// Change keys.
+    #[command(after_help = SET_HELP)]
+    Set {
+        /// Such as flow.credits=64.
+        #[arg(required = true, value_name = "KEY=VALUE")]
+        changes: Vec<String>,
+        #[command(flatten)]
+        options: ChangeOptions,
+    },
+    /// Put the configuration of a file in force.
+    Apply {
+        /// YAML as millraced reads it; - for the standard input.
+        file: PathBuf,
+        #[command(flatten)]
+        options: ChangeOptions,
+    },
+    /// Change the configuration in an editor.
+    #[command(after_help = EDIT_HELP)]
+    Edit {
+        #[command(flatten)]
+        options: ChangeOptions,
+        /// Do not ask before the change is made.
+        #[arg(long)]
+        yes: bool,
+    },
+    /// What a file would change, told without asking the server to check it.
+    Diff {
+        /// YAML as millraced reads it; - for the standard input.
+        file: PathBuf,
+    },
+    /// The changes since the server's start, the latest first: when, who, what.
+    History,
+    /// The configuration of an earlier generation, as YAML (or JSON with --json).
+    ShowGeneration {
+        /// The number that `config history` shows.
+        generation: Generation,
+    },
+    /// Put the configuration of an earlier generation in force again.
+    Rollback {
+        /// The number that `config history` shows.
+        generation: Generation,
+        #[command(flatten)]
+        options: ChangeOptions,
+    },
+    /// Let the server read its configuration file again, as SIGHUP does.
+    Reload,
+    /// What waits for a restart.
+    Pending,
+}
+
+/// Does what the command says; without one, shows the configuration.
+pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Failure> {
+    match command.unwrap_or(&Command::Show) {
+        Command::Show => show::whole(context, "/api/v1/config"),
+        Command::Get { key } => show::key(context, key),
+        Command::Set { changes, options } => change::set(context, changes, *options),
+        Command::Apply { file, options } => change::apply(context, file, *options),
+        Command::Edit { options, yes } => edit::edit(context, *options, *yes),
+        Command::Diff { file } => show::difference(context, file),
+        Command::History => show::history(context),
+        Command::ShowGeneration { generation } => {
+            show::whole(context, &format!("/api/v1/config/history/{generation}"))
+        }
+        Command::Rollback {
+            generation,
+            options,
+        } => change::rollback(context, *generation, *options),
+        Command::Reload => change::reload(context),
+        Command::Pending => show::pending(context),
+    }
+}

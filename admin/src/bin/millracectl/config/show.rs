@@ -1,0 +1,71 @@
+//! What the configuration is, was and would be.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use millrace_admin::change::HistoryEntry;
+use millrace_admin::config::{self, Config, KeyChange, text_of_value};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::change::read;
+use super::keys::Key;
+use crate::context::{Context, print, print_whole};
+use crate::failure::Failure;
+use crate::report;
+
+/// The body of `/api/v1/config/history`.
+#[derive(Deserialize)]
+struct History {
+    history: Vec<HistoryEntry>,
+}
+
+/// The body of `/api/v1/config/pending`.
+#[derive(Deserialize)]
+pub struct Pending {
+    pub restart_required: Vec<KeyChange>,
+}
+
+/// The configuration at a path.
+pub fn whole(context: &Context, path: &str) -> Result<ExitCode, Failure> {
+    let format = if context.json { "json" } else { "yaml" };
+    print_whole(&context.get(&format!("{path}?format={format}"))?.body)
+}
+
+/// One key of it.
+pub fn key(context: &Context, key: &str) -> Result<ExitCode, Failure> {
+    let key = Key::parse(key).map_err(Failure::Usage)?;
+    let config: Value = context.value("/api/v1/config?format=json")?;
+    let value = key.get(&config).map_err(Failure::No)?;
+    match context.json {
+        true => print_whole(&value.to_string()),
+        false => print_whole(&text_of_value(value)),
+    }
+}
+
+/// What a file would change.
+pub fn difference(context: &Context, file: &Path) -> Result<ExitCode, Failure> {
+    let (_, wanted) = read(file)?;
+    let present: Config = context.value("/api/v1/config?format=json")?;
+    let changes = config::diff(&present, &wanted);
+    if context.json {
+        return print_whole(&serde_json::json!({ "changes": changes }).to_string());
+    }
+    match changes.is_empty() {
+        true => print("nothing differs\n")?,
+        false => print(&report::changes(&changes, context.colour))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn history(context: &Context) -> Result<ExitCode, Failure> {
+    context.show("/api/v1/config/history", |all: History| {
+        report::history(&all.history, context.colour)
+    })
+}
+
+pub fn pending(context: &Context) -> Result<ExitCode, Failure> {
+    context.show("/api/v1/config/pending", |all: Pending| {
+        report::pending(&all.restart_required, context.colour)
+    })
+}

@@ -1,0 +1,124 @@
+//! `connections`: one by one.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use millrace_admin::client::{Method, Order};
+use millrace_admin::config::ByteSize;
+use millrace_admin::status::{CaptureBounds, ConnectionStatus, Connections};
+
+use super::capture::Destination;
+use super::context::{Context, print, print_whole};
+use super::failure::Failure;
+use super::options::duration;
+use super::views;
+
+/// The path of the connections.
+const PATH: &str = "/api/v1/connections";
+
+/// What columns mean.
+pub const COLUMNS: &str = "\
+VERSION    version of RPC-over-RDMA of the latest call; - before the first
+CREDITS    requests that the client may have in flight: granted to it
+WANTED     the same, as it asks for
+IN FLIGHT  requests that are not answered yet
+EXPOSURES  replies in the server's memory that the client is to fetch (classic mode)
+READ       bytes that went to the client by RDMA, apart from inline messages
+WRITTEN    bytes that came from it by RDMA
+";
+
+const CAPTURE_HELP: &str = "\
+Examples:
+  millracectl connections capture 7 -o calls.pcap --messages 1000
+  millracectl connections capture 7 -o - --seconds 10s | tshark -r -
+
+The file has the RPC-over-RDMA messages of the connection, both ways. What comes first ends the
+capture: --messages, --bytes, --seconds or Ctrl-C.";
+
+/// The commands on connections.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Connections: credits, requests, bytes.
+    #[command(after_help = COLUMNS)]
+    List,
+    /// One connection.
+    Show {
+        /// As `connections list` shows it.
+        id: u64,
+    },
+    /// Close a connection. The client may connect again.
+    Evict {
+        /// As `connections list` shows it.
+        id: u64,
+    },
+    /// Copy the messages of a connection into a file, from now on.
+    #[command(after_help = CAPTURE_HELP)]
+    Capture(Capture),
+}
+
+/// What to copy, and where to.
+#[derive(Args)]
+pub struct Capture {
+    /// As `connections list` shows it.
+    id: u64,
+    /// The file, in the pcap format; - for the standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// The most messages.
+    #[arg(long, default_value_t = CaptureBounds::default().messages)]
+    messages: u64,
+    /// The largest file.
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    bytes: ByteSize,
+    /// The longest time, with us, ms or s.
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    seconds: Duration,
+}
+
+/// Does what the command says; without one, lists the connections.
+pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Failure> {
+    match command.unwrap_or(&Command::List) {
+        Command::List => context.show(PATH, |list: Connections| {
+            views::connections(&list.connections)
+        }),
+        Command::Show { id } => context.show(&format!("{PATH}/{id}"), |one: ConnectionStatus| {
+            views::connection(&one)
+        }),
+        Command::Evict { id } => {
+            let answer = context.ask(&Order::new(Method::Delete, format!("{PATH}/{id}")))?;
+            match context.json {
+                true => print_whole(&answer.body),
+                false => print(&format!("connection {id} is closed\n")).map(|()| ExitCode::SUCCESS),
+            }
+        }
+        Command::Capture(capture) => copy(context, capture),
+    }
+}
+
+fn copy(context: &Context, capture: &Capture) -> Result<ExitCode, Failure> {
+    let bounds = CaptureBounds {
+        messages: capture.messages,
+        bytes: capture.bytes.bytes(),
+        seconds: capture.seconds.as_secs_f64(),
+    };
+    let mut destination = Destination::new(&capture.output)?;
+    let order = Order::new(Method::Post, format!("{PATH}/{}/capture", capture.id))
+        .with_body("application/json", serde_json::to_vec(&bounds)?);
+    // The server ends it in time; this is for one that does not.
+    let longest = capture.seconds + Duration::from_secs(60);
+    let most = bounds.bytes.saturating_add(1 << 20);
+    let streamed = context
+        .client
+        .stream(&order, longest, most, &mut destination);
+    let (answer, count) = match streamed {
+        Err(_) if destination.reader_has_gone() => return Ok(ExitCode::SUCCESS),
+        streamed => streamed?,
+    };
+    if !answer.is_success() {
+        return Err(Failure::Refused(Box::new(answer)));
+    }
+    eprintln!("{count} bytes in {}", destination.name());
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,164 @@
+//! What every command works with: the server, and the form of the output.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Args;
+use millrace_admin::change::ChangeReport;
+use millrace_admin::client::{Answer, Client, Method, Order};
+use serde::de::DeserializeOwned;
+
+use super::failure::Failure;
+use super::report;
+
+/// The server, and the form of the output.
+pub struct Context {
+    pub client: Client,
+    /// Print what the server says as it is.
+    pub json: bool,
+    /// The output is a terminal that shows colours.
+    pub colour: bool,
+}
+
+/// How a change is made.
+#[derive(Args, Clone, Copy, Default)]
+#[command(next_help_heading = "Change")]
+pub struct ChangeOptions {
+    /// Only check the change and show what it would do.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Write the server's configuration file, too, so that the change outlives a restart.
+    #[arg(long)]
+    pub persist: bool,
+}
+
+impl Context {
+    pub fn new(client: Client, json: bool) -> Self {
+        Self {
+            client,
+            json,
+            colour: shows_colours(),
+        }
+    }
+
+    /// Sends an order; an answer that is no success is a failure.
+    pub fn ask(&self, order: &Order) -> Result<Answer, Failure> {
+        let answer = self.client.send(order)?;
+        match answer.is_success() {
+            true => Ok(answer),
+            false => Err(Failure::Refused(Box::new(answer))),
+        }
+    }
+
+    pub fn get(&self, path: &str) -> Result<Answer, Failure> {
+        self.ask(&Order::new(Method::Get, path))
+    }
+
+    /// What is at a path, as a value.
+    pub fn value<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        Ok(self.get(path)?.value()?)
+    }
+
+    /// Prints what is at a path as `view` has it, or as it is for `--json`.
+    pub fn show<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        view: impl FnOnce(T) -> String,
+    ) -> Result<ExitCode, Failure> {
+        let answer = self.get(path)?;
+        self.print_answer(&answer, view)
+    }
+
+    /// Prints an answer as `view` has it, or as it is for `--json`.
+    pub fn print_answer<T: DeserializeOwned>(
+        &self,
+        answer: &Answer,
+        view: impl FnOnce(T) -> String,
+    ) -> Result<ExitCode, Failure> {
+        if self.json {
+            return print_whole(&answer.body);
+        }
+        print(&view(answer.value()?))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The configuration in a format, and its tag.
+    pub fn config(&self, format: &str) -> Result<(String, String), Failure> {
+        let answer = self.get(&format!("/api/v1/config?format={format}"))?;
+        match answer.tag {
+            Some(tag) => Ok((answer.body, tag)),
+            None => Err(Failure::no(
+                "the server's configuration has no tag; it is of a version without changes",
+            )),
+        }
+    }
+
+    /// Makes a change of the configuration, and prints what came of it.
+    pub fn change(&self, order: Order, options: ChangeOptions) -> Result<ExitCode, Failure> {
+        let answer = self.ask(&with_options(order, options))?;
+        self.print_report(&answer)
+    }
+
+    pub fn print_report(&self, answer: &Answer) -> Result<ExitCode, Failure> {
+        self.print_answer(answer, |report: ChangeReport| {
+            report::report(&report, self.colour)
+        })
+    }
+}
+
+/// An order with the parameters that the options stand for.
+pub fn with_options(mut order: Order, options: ChangeOptions) -> Order {
+    for (name, set) in [("dry_run", options.dry_run), ("persist", options.persist)] {
+        if set {
+            order = order.with_query(name, "true");
+        }
+    }
+    order
+}
+
+/// Text as a part of a path.
+pub fn encoded(part: &str) -> String {
+    let mut out = String::new();
+    for byte in part.bytes() {
+        match byte {
+            b'-' | b'.' | b'_' | b'~' | b':' => out.push(byte.into()),
+            _ if byte.is_ascii_alphanumeric() => out.push(byte.into()),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+/// Prints text, and ends its line if need be.
+pub fn print_whole(text: &str) -> Result<ExitCode, Failure> {
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    print(&format!("{text}{end}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes to the standard output; a reader that has gone away (`| head`) is no failure.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the standard output is a terminal whose user wants colours (`NO_COLOR` not set).
+fn shows_colours() -> bool {
+    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    io::stdout().is_terminal() && !set("NO_COLOR") && !dumb
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_paths_are_encoded() {
+        assert_eq!(encoded("127.0.0.1:20049"), "127.0.0.1:20049");
+        assert_eq!(encoded("[::1]:1/?#%"), "%5B::1%5D:1%2F%3F%23%25");
+    }
+}

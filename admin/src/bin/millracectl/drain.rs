@@ -1,0 +1,127 @@
+//! `drain`: taking the server out of service without breaking off what is under way.
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use clap::Subcommand;
+use millrace_admin::client::{Method, Order};
+use millrace_admin::status::{DrainOrder, DrainPhase, DrainStatus};
+
+use super::context::{Context, print, print_whole};
+use super::failure::Failure;
+use super::options::duration;
+
+/// The path of the drain.
+const PATH: &str = "/api/v1/drain";
+
+/// How often a drain is asked for, and told of.
+const PAUSE: Duration = Duration::from_millis(200);
+
+const START_HELP: &str = "\
+Examples:
+  millracectl drain start --deadline 30s --wait && systemctl stop millraced
+  millracectl drain start --deadline 0s          close all connections now
+
+New connections and calls are not taken, calls in service are finished, and connections are closed
+as they fall idle. At the deadline all of them are closed. The server goes on to run; `drain cancel`
+lets it serve again.";
+
+/// The commands on the drain.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Serve no more clients, and finish what is under way.
+    #[command(after_help = START_HELP)]
+    Start {
+        /// After this time connections are closed whatever is under way; with us, ms or s.
+        #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+        deadline: Duration,
+        /// Wait until no connections are left, and show how far it has come.
+        #[arg(long)]
+        wait: bool,
+    },
+    /// How far a drain has come.
+    Status,
+    /// Serve again.
+    Cancel,
+}
+
+/// Does what the command says; without one, shows how far it has come.
+pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Failure> {
+    match command.unwrap_or(&Command::Status) {
+        Command::Status => context.show(PATH, |status: DrainStatus| line(&status)),
+        Command::Cancel => {
+            let answer = context.ask(&Order::new(Method::Delete, PATH))?;
+            context.print_answer(&answer, |status: DrainStatus| line(&status))
+        }
+        Command::Start {
+            deadline,
+            wait: waits,
+        } => {
+            let body = DrainOrder {
+                deadline_seconds: deadline.as_secs_f64(),
+            };
+            let order = Order::new(Method::Post, PATH)
+                .with_body("application/json", serde_json::to_vec(&body)?);
+            let answer = context.ask(&order)?;
+            match waits {
+                true => wait(context, answer.value()?),
+                false => context.print_answer(&answer, |status: DrainStatus| line(&status)),
+            }
+        }
+    }
+}
+
+/// Shows every step until nothing is left to be drained.
+fn wait(context: &Context, mut status: DrainStatus) -> Result<ExitCode, Failure> {
+    // Progress is for people, and on a terminal it stays in its line.
+    let terminal = io::stderr().is_terminal();
+    let mut told = String::new();
+    while status.phase == DrainPhase::Draining {
+        let now = line(&status);
+        match terminal {
+            true => eprint!("\r\x1b[K{}", now.trim_end()),
+            // The seconds that are left are no news.
+            false if counts(&status) != told => eprint!("{now}"),
+            false => {}
+        }
+        told = counts(&status);
+        thread::sleep(PAUSE);
+        status = context.value(PATH)?;
+    }
+    if terminal {
+        eprint!("\r\x1b[K");
+    }
+    match context.json {
+        true => print_whole(&serde_json::to_string(&status)?)?,
+        false => {
+            print(&line(&status))?;
+            ExitCode::SUCCESS
+        }
+    };
+    Ok(match status.phase {
+        DrainPhase::Drained => ExitCode::SUCCESS,
+        // Somebody has cancelled it.
+        DrainPhase::Serving | DrainPhase::Draining => ExitCode::FAILURE,
+    })
+}
+
+fn line(status: &DrainStatus) -> String {
+    let counts = counts(status);
+    match (status.phase, status.remaining_seconds) {
+        (DrainPhase::Serving, _) => format!("serving clients: {counts}\n"),
+        (DrainPhase::Drained, _) => "drained: no connections are left\n".to_owned(),
+        (DrainPhase::Draining, Some(left)) => {
+            format!("draining, {left:.0} s until connections are closed: {counts}\n")
+        }
+        (DrainPhase::Draining, None) => format!("draining: {counts}\n"),
+    }
+}
+
+fn counts(status: &DrainStatus) -> String {
+    format!(
+        "{} connections, {} requests in flight, {} replies to be fetched",
+        status.connections, status.requests_in_flight, status.exposures
+    )
+}

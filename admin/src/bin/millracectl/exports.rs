@@ -1,0 +1,165 @@
+//! `exports`: what is served, shown and changed.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use millrace_admin::config::{Bandwidth, ByteSize, Network, Store};
+use millrace_admin::status::Exports;
+use serde_json::{Map, Value, json};
+
+use super::config::edited;
+use super::context::{ChangeOptions, Context};
+use super::failure::Failure;
+use super::views;
+
+const ADD_HELP: &str = "\
+Examples:
+  millracectl exports add /scratch --memory 1GiB --client 10.0.0.0/8
+  millracectl exports add /data --posix /srv/data --client 10.1.0.0/16 --squash root --persist
+  millracectl exports add /slow --memory 64MiB --iops 500 --bandwidth 20MiB/s --dry-run
+
+What is left out has the default of the configuration: clients on loopback alone, read and write,
+no squashing, no limits.";
+
+/// The commands on exports.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Exported trees: who may mount, how full, how much was moved.
+    List,
+    /// Export a tree.
+    #[command(after_help = ADD_HELP)]
+    Add(Box<Add>),
+    /// Export a tree no more. What is in a memory store is gone then.
+    Remove {
+        /// The name that clients mount.
+        path: String,
+        #[command(flatten)]
+        options: ChangeOptions,
+    },
+}
+
+/// A tree to export.
+#[derive(Args)]
+pub struct Add {
+    /// The name that clients mount.
+    path: String,
+    /// Keep the files in memory, of this size; they are gone when the server ends.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        group = "store",
+        required_unless_present = "posix"
+    )]
+    memory: Option<ByteSize>,
+    /// Serve a folder of the server's host.
+    #[arg(long, value_name = "FOLDER", group = "store")]
+    posix: Option<PathBuf>,
+    /// A network or address that may mount; may be given again.
+    #[arg(long = "client", value_name = "NETWORK")]
+    clients: Vec<Network>,
+    /// Nobody may change anything.
+    #[arg(long)]
+    read_only: bool,
+    /// Which users become the anonymous one.
+    #[arg(long, value_parser = ["none", "root", "all"])]
+    squash: Option<String>,
+    /// The weakest flavor of calls.
+    #[arg(long, value_parser = ["none", "sys", "gss"])]
+    flavor: Option<String>,
+    /// The anonymous user.
+    #[arg(long, value_name = "UID")]
+    anon_uid: Option<u32>,
+    /// The anonymous group.
+    #[arg(long, value_name = "GID")]
+    anon_gid: Option<u32>,
+    /// The most requests per second of all its clients together.
+    #[arg(long, value_name = "NUMBER")]
+    iops: Option<u64>,
+    /// The most bytes of READ and WRITE per second of all its clients together, such as 2GiB/s.
+    #[arg(long, value_name = "SIZE/s")]
+    bandwidth: Option<Bandwidth>,
+    #[command(flatten)]
+    options: ChangeOptions,
+}
+
+/// Does what the command says; without one, lists the exports.
+pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Failure> {
+    match command.unwrap_or(&Command::List) {
+        Command::List => context.show("/api/v1/exports", |list: Exports| {
+            views::exports(&list.exports)
+        }),
+        Command::Add(add) => edited(context, add.options, |config| {
+            let list = exports(config)?;
+            if position(list, &add.path).is_some() {
+                return Err(format!("{} is exported already", add.path));
+            }
+            list.push(entry(add));
+            Ok(())
+        }),
+        Command::Remove { path, options } => edited(context, *options, |config| {
+            let list = exports(config)?;
+            let at = position(list, path).ok_or_else(|| format!("{path} is not exported"))?;
+            list.remove(at);
+            Ok(())
+        }),
+    }
+}
+
+fn exports(config: &mut Value) -> Result<&mut Vec<Value>, String> {
+    let list = config.get_mut("exports").and_then(Value::as_array_mut);
+    list.ok_or_else(|| "the server's configuration has no list of exports".to_owned())
+}
+
+fn position(list: &[Value], path: &str) -> Option<usize> {
+    let named = |entry: &Value| entry.get("path").and_then(Value::as_str) == Some(path);
+    list.iter().position(named)
+}
+
+/// The entry of `exports`, with what was given alone.
+fn entry(add: &Add) -> Value {
+    let store = match (&add.memory, &add.posix) {
+        (Some(size), _) => json!(Store::Memory { size: *size }),
+        (None, root) => json!({ "kind": "posix", "root": root }),
+    };
+    let mut limits = Map::new();
+    let mut entry = Map::new();
+    let put = |map: &mut Map<String, Value>, key: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            map.insert(key.to_owned(), value);
+        }
+    };
+    put(&mut limits, "iops", add.iops.map(|iops| json!(iops)));
+    put(
+        &mut limits,
+        "bandwidth",
+        add.bandwidth.map(|bandwidth| json!(bandwidth)),
+    );
+    put(&mut entry, "path", Some(json!(add.path)));
+    put(&mut entry, "store", Some(store));
+    put(
+        &mut entry,
+        "clients",
+        (!add.clients.is_empty()).then(|| json!(add.clients)),
+    );
+    put(&mut entry, "access", add.read_only.then(|| json!("ro")));
+    put(
+        &mut entry,
+        "squash",
+        add.squash.as_ref().map(|squash| json!(squash)),
+    );
+    put(
+        &mut entry,
+        "flavor",
+        add.flavor.as_ref().map(|flavor| json!(flavor)),
+    );
+    put(&mut entry, "anon_uid", add.anon_uid.map(|uid| json!(uid)));
+    put(&mut entry, "anon_gid", add.anon_gid.map(|gid| json!(gid)));
+    let limited = !limits.is_empty();
+    put(
+        &mut entry,
+        "limits",
+        limited.then_some(Value::Object(limits)),
+    );
+    Value::Object(entry)
+}

@@ -1,0 +1,76 @@
+//! `listeners`: where connections are accepted.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use millrace_admin::client::{Method, Order};
+use millrace_admin::status::Listeners;
+use serde_json::{Map, json};
+
+use super::context::{ChangeOptions, Context, encoded};
+use super::failure::Failure;
+use super::views;
+
+/// The path of the listeners.
+const PATH: &str = "/api/v1/listeners";
+
+/// The commands on listeners.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Listeners: their connections, and whether they accept more.
+    List,
+    /// Accept RDMA connections at one address more.
+    Add {
+        /// Such as 10.0.0.1:20049.
+        address: SocketAddr,
+        /// Who moves the bytes.
+        #[arg(long, value_parser = ["iwarp", "verbs"], default_value = "iwarp")]
+        provider: String,
+        /// The CRC of MPA frames, for iwarp.
+        #[arg(long, value_parser = ["auto", "required", "off"])]
+        crc: Option<String>,
+        /// Classic mode: on or off, whatever rpcrdma.read_chunk_replies says.
+        #[arg(long, value_parser = ["on", "off"])]
+        read_chunk_replies: Option<String>,
+        #[command(flatten)]
+        options: ChangeOptions,
+    },
+    /// Accept no more at an address. Connections that are open go on to their end.
+    Remove {
+        /// As `listeners list` shows it.
+        address: SocketAddr,
+        #[command(flatten)]
+        options: ChangeOptions,
+    },
+}
+
+/// Does what the command says; without one, lists the listeners.
+pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Failure> {
+    match command.unwrap_or(&Command::List) {
+        Command::List => context.show(PATH, |list: Listeners| views::listeners(&list.listeners)),
+        Command::Add {
+            address,
+            provider,
+            crc,
+            read_chunk_replies,
+            options,
+        } => {
+            let mut entry = Map::new();
+            entry.insert("provider".to_owned(), json!(provider));
+            entry.insert("listen".to_owned(), json!(address));
+            for (key, value) in [("crc", crc), ("read_chunk_replies", read_chunk_replies)] {
+                if let Some(value) = value {
+                    entry.insert(key.to_owned(), json!(value));
+                }
+            }
+            let order = Order::new(Method::Post, PATH)
+                .with_body("application/json", json!(entry).to_string());
+            context.change(order, *options)
+        }
+        Command::Remove { address, options } => {
+            let path = format!("{PATH}/{}", encoded(&address.to_string()));
+            context.change(Order::new(Method::Delete, path), *options)
+        }
+    }
+}

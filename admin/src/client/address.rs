@@ -1,0 +1,56 @@
+//! Where a server is: `http://HOST:PORT` or `https://HOST:PORT`.
+
+use std::net::IpAddr;
+
+use rustls::pki_types::ServerName;
+
+use super::ClientError;
+
+/// A server's address, as far as it can be known without asking a resolver.
+#[derive(Clone, Debug)]
+pub struct Address {
+    /// Host and port, as in the header `Host`.
+    pub authority: String,
+    /// The name that the server's certificate must have; `None` for plain HTTP.
+    pub secure: Option<ServerName<'static>>,
+    host: String,
+}
+
+impl Address {
+    /// Reads it; without a scheme it is plain HTTP.
+    ///
+    /// # Errors
+    ///
+    /// It has another scheme, a path, no port, or characters that no host name has.
+    pub fn parse(text: &str) -> Result<Self, ClientError> {
+        let refused = || ClientError::Address(text.to_owned());
+        let (secure, rest) = match text.strip_prefix("https://") {
+            Some(rest) => (true, rest),
+            None => (false, text.strip_prefix("http://").unwrap_or(text)),
+        };
+        let authority = rest.strip_suffix('/').unwrap_or(rest);
+        let (host, port) = authority.rsplit_once(':').ok_or_else(refused)?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-._[]:".contains(c);
+        if host.is_empty() || !host.chars().all(plain) || port.parse::<u16>().is_err() {
+            return Err(refused());
+        }
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let name = match secure {
+            true => Some(ServerName::try_from(host.to_owned()).map_err(|_| refused())?),
+            false => None,
+        };
+        Ok(Self {
+            authority: authority.to_owned(),
+            secure: name,
+            host: host.to_owned(),
+        })
+    }
+
+    /// Whether what is sent there stays on this host.
+    pub fn is_loopback(&self) -> bool {
+        match self.host.parse::<IpAddr>() {
+            Ok(address) => address.to_canonical().is_loopback(),
+            Err(_) => self.host == "localhost",
+        }
+    }
+}

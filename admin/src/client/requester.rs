@@ -1,0 +1,202 @@
+//! Where to ask and how, and questions on a connection of their own.
+
+use std::future::Future;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Limited};
+use hyper::body::{Body, Incoming};
+use hyper::{Response, header};
+use rustls::ClientConfig;
+use tokio::{runtime, time};
+
+use super::address::Address;
+use super::exchange::look_up;
+use super::{Answer, ClientError, Method, Order, Token};
+
+/// The most bytes of an answer that is kept in memory.
+const ANSWER_MAX: usize = 64 << 20;
+
+/// Where to ask, and how to be known there.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub(super) address: Address,
+    pub(super) tls: Option<Arc<ClientConfig>>,
+    pub(super) token: Option<Token>,
+    pub(super) timeout: Duration,
+}
+
+impl Client {
+    /// For an address such as `http://127.0.0.1:9620` or `https://host:9620`; without a scheme it
+    /// is plain HTTP.
+    ///
+    /// # Errors
+    ///
+    /// It is neither, has a path, or has no port.
+    pub fn new(address: &str) -> Result<Self, ClientError> {
+        Ok(Self {
+            address: Address::parse(address)?,
+            tls: None,
+            token: None,
+            timeout: Duration::from_secs(15),
+        })
+    }
+
+    /// With another bound for the time of a request.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// With a token, which is shown for changes only.
+    #[must_use]
+    pub fn with_token(self, token: Token) -> Self {
+        Self {
+            token: Some(token),
+            ..self
+        }
+    }
+
+    /// With what a connection to an `https` address needs; see [`super::TlsFiles::load`].
+    #[must_use]
+    pub fn with_tls(self, tls: Arc<ClientConfig>) -> Self {
+        Self {
+            tls: Some(tls),
+            ..self
+        }
+    }
+
+    /// Host and port.
+    pub fn authority(&self) -> &str {
+        &self.address.authority
+    }
+
+    /// Whether a secret may be sent without anybody on the way seeing it: TLS, or this very host.
+    pub fn is_private(&self) -> bool {
+        self.address.secure.is_some() || self.address.is_loopback()
+    }
+
+    /// Asks for a path, such as `/api/v1/version`.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer. An answer of failure is an [`Answer`].
+    pub fn get(&self, path: &str) -> Result<Answer, ClientError> {
+        self.send(&Order::new(Method::Get, path))
+    }
+
+    /// Sends an order, on a connection of its own.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer. An answer of failure is an [`Answer`].
+    pub fn send(&self, order: &Order) -> Result<Answer, ClientError> {
+        let addresses = look_up(&self.address)?;
+        runtime()?.block_on(self.in_time(self.timeout, async {
+            let mut sender = self.connect(&addresses).await?;
+            let response = self.exchange(&mut sender, order, false).await?;
+            self.whole(response).await
+        }))
+    }
+
+    /// Sends an order and writes the body of an answer of success to `out` as it comes, for as
+    /// long as `longest`; then the answer is without a body. Each write is to reach its goal at
+    /// once. Gives the number of bytes as well.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer, the body is longer than `most` bytes or breaks off, it takes longer
+    /// than `longest`, or it cannot be written. What has come until then has been written.
+    pub fn stream(
+        &self,
+        order: &Order,
+        longest: Duration,
+        most: u64,
+        out: &mut dyn Write,
+    ) -> Result<(Answer, u64), ClientError> {
+        let addresses = look_up(&self.address)?;
+        runtime()?.block_on(self.in_time(longest, async {
+            // The head of the answer is due in the usual time.
+            let start = async {
+                let mut sender = self.connect(&addresses).await?;
+                let response = self.exchange(&mut sender, order, false).await?;
+                // The sender keeps the connection.
+                Ok((sender, response))
+            };
+            let (_sender, response) = self.in_time(self.timeout, start).await?;
+            if !response.status().is_success() {
+                return Ok((self.whole(response).await?, 0));
+            }
+            let answer = head(&response);
+            let mut body = response.into_body();
+            let mut count = 0_u64;
+            while let Some(frame) = body.frame().await {
+                let frame = frame.map_err(|error| self.broken(&error))?;
+                let Ok(data) = frame.into_data() else {
+                    continue;
+                };
+                count += data.len() as u64;
+                if count > most {
+                    return Err(self.protocol(format!("more than {most} bytes")));
+                }
+                out.write_all(&data)
+                    .and_then(|()| out.flush())
+                    .map_err(|source| ClientError::Output {
+                        authority: self.address.authority.clone(),
+                        source,
+                    })?;
+            }
+            Ok((answer, count))
+        }))
+    }
+
+    /// The answer with its body.
+    pub(super) async fn whole(&self, response: Response<Incoming>) -> Result<Answer, ClientError> {
+        let mut answer = head(&response);
+        let long = || self.protocol(format!("its answer has more than {ANSWER_MAX} bytes"));
+        if response.body().size_hint().lower() > ANSWER_MAX as u64 {
+            return Err(long());
+        }
+        let body = Limited::new(response.into_body(), ANSWER_MAX)
+            .collect()
+            .await;
+        let body = body.map_err(|error| match error.downcast::<hyper::Error>() {
+            Ok(error) => self.broken(&error),
+            Err(_) => long(),
+        })?;
+        answer.body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+        Ok(answer)
+    }
+
+    pub(super) async fn in_time<T>(
+        &self,
+        timeout: Duration,
+        work: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, ClientError> {
+        time::timeout(timeout, work).await.unwrap_or_else(|_| {
+            Err(ClientError::Time {
+                authority: self.address.authority.clone(),
+                timeout,
+            })
+        })
+    }
+}
+
+/// An answer as far as its headers tell it.
+fn head(response: &Response<Incoming>) -> Answer {
+    let tag = response.headers().get(header::ETAG);
+    Answer {
+        status: response.status().as_u16(),
+        tag: tag.and_then(|tag| Some(tag.to_str().ok()?.to_owned())),
+        body: String::new(),
+    }
+}
+
+/// A runtime for the calling thread.
+pub fn runtime() -> Result<runtime::Runtime, ClientError> {
+    runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(ClientError::Runtime)
+}

@@ -1,0 +1,72 @@
+//! The secret that allows changes.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use hyper::header::HeaderValue;
+
+/// The most bytes of a file with a token.
+const FILE_MAX: u64 = 4096;
+
+/// A token as the server's `admin.token_file` has it. It is never shown.
+#[derive(Clone)]
+pub struct Token(HeaderValue);
+
+/// There is no token to be had from a file.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// The file cannot be read.
+    #[error("{}: {error}", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// What is in it is no token.
+    #[error(
+        "{}: no token; the file is to have one line of visible ASCII characters, at most \
+         {FILE_MAX} bytes", .0.display()
+    )]
+    Content(PathBuf),
+}
+
+impl Token {
+    /// Reads the token of a file; white space around it does not count.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, is empty or too long, or has characters that a token cannot have.
+    pub fn read(file: &Path) -> Result<Self, TokenError> {
+        let mut text = Vec::new();
+        File::open(file)
+            .and_then(|opened| opened.take(FILE_MAX + 1).read_to_end(&mut text))
+            .map_err(|error| TokenError::Read {
+                file: file.to_owned(),
+                error,
+            })?;
+        let token = text.trim_ascii();
+        let visible = token.iter().all(u8::is_ascii_graphic);
+        if token.is_empty() || !visible || text.len() as u64 > FILE_MAX {
+            return Err(TokenError::Content(file.to_owned()));
+        }
+        let value = [b"Bearer ", token].concat();
+        let mut value =
+            HeaderValue::from_bytes(&value).map_err(|_| TokenError::Content(file.to_owned()))?;
+        value.set_sensitive(true);
+        Ok(Self(value))
+    }
+
+    /// The header `Authorization` (RFC 6750 section 2.1).
+    pub(super) fn header(&self) -> HeaderValue {
+        self.0.clone()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(not shown)")
+    }
+}

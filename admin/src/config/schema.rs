@@ -1,0 +1,116 @@
+//! How values of one word look in the API's description: the text forms as JSON schemas.
+//!
+//! A pattern admits every text that is accepted, and some that are not: an address with a part
+//! beyond 255 has the right form, and is refused all the same.
+
+use std::borrow::Cow;
+
+use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Schema, Type};
+use utoipa::openapi::{KnownFormat, RefOr, SchemaFormat};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::{Bandwidth, ByteSize, Cores, Network};
+
+/// Stands for durations, such as `100us`, in the API's description.
+pub struct DurationText;
+
+/// Stands for addresses with ports, such as `127.0.0.1:20049`, in the API's description.
+pub struct SocketText;
+
+/// A number of bytes, with a unit or as it is.
+const SIZE: &str = r"^\s*[0-9]+\s*(KiB|MiB|GiB)?\s*$";
+
+fn text(pattern: &str, description: &str, example: &str) -> ObjectBuilder {
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .pattern(Some(pattern))
+        .description(Some(description))
+        .examples([example])
+}
+
+fn whole(description: &str) -> ObjectBuilder {
+    ObjectBuilder::new()
+        .schema_type(Type::Integer)
+        .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
+        .minimum(Some(0))
+        .description(Some(description))
+}
+
+macro_rules! schema {
+    ($type:ident, $name:literal, $schema:expr) => {
+        impl PartialSchema for $type {
+            fn schema() -> RefOr<Schema> {
+                $schema.into()
+            }
+        }
+
+        impl ToSchema for $type {
+            fn name() -> Cow<'static, str> {
+                Cow::Borrowed($name)
+            }
+        }
+    };
+}
+
+schema!(
+    ByteSize,
+    "ByteSize",
+    OneOfBuilder::new()
+        .item(text(SIZE, "With KiB, MiB or GiB, or without.", "256MiB"))
+        .item(whole("As it is."))
+        .description(Some("A number of bytes; answers have it as text."))
+);
+schema!(
+    Bandwidth,
+    "Bandwidth",
+    text(
+        r"^\s*[0-9]+\s*(KiB|MiB|GiB)?\s*/s$",
+        "Bytes per second.",
+        "2GiB/s"
+    )
+);
+schema!(
+    Network,
+    "Network",
+    text(
+        r"^[0-9A-Fa-f:.]+(/[0-9]+)?$",
+        "A network in CIDR notation, or one address.",
+        "10.0.0.0/8"
+    )
+);
+schema!(
+    DurationText,
+    "Duration",
+    text(
+        r"^\s*[0-9]+\s*(us|ms|s)\s*$",
+        "A time with its unit.",
+        "100us"
+    )
+);
+schema!(
+    SocketText,
+    "SocketAddress",
+    text(
+        r"^([0-9]{1,3}(\.[0-9]{1,3}){3}|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):[0-9]+$",
+        "An address and a port.",
+        "127.0.0.1:20049"
+    )
+);
+schema!(
+    Cores,
+    "Cores",
+    OneOfBuilder::new()
+        .item(
+            ObjectBuilder::new()
+                .schema_type(Type::String)
+                .enum_values(Some(["auto"]))
+                .description(Some("Every core the process may use but the last."))
+        )
+        .item(
+            ArrayBuilder::new()
+                .items(whole("A core's number.").maximum(Some(1023)))
+                .min_items(Some(1))
+                .unique_items(true)
+        )
+        .description(Some("Which cores have a reactor."))
+);

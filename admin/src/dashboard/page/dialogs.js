@@ -1,0 +1,97 @@
+// The page's dialogs: each asks, tries, and stays open with the reason where it fails.
+
+import { parseBytes } from "./format.js";
+import * as service from "./service.js";
+
+const byId = (id) => document.getElementById(id);
+
+// Wires a dialog's form to `attempt`, and returns a function that opens it.
+function dialog(id, attempt) {
+  const box = byId(id);
+  const error = box.querySelector(".error");
+  const form = box.querySelector("form");
+  let again = null;
+  const run = async (action) => {
+    const buttons = [...box.querySelectorAll("button")];
+    buttons.forEach((button) => { button.disabled = true; });
+    try {
+      await action();
+      box.close();
+      again?.();
+    } catch (reason) {
+      error.textContent = reason.message;
+      error.hidden = false;
+    } finally {
+      buttons.forEach((button) => { button.disabled = false; });
+    }
+  };
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    run(attempt);
+  });
+  box.querySelector(".cancel").addEventListener("click", () => box.close());
+  const open = (then) => {
+    again = then ?? null;
+    error.hidden = true;
+    box.showModal();
+  };
+  return { open, run };
+}
+
+const unlocking = dialog("unlock-dialog", async () => {
+  await service.unlock(byId("token").value.trim());
+  byId("token").value = "";
+  showLock();
+});
+
+function showLock() {
+  byId("unlock").textContent = service.isUnlocked() ? "Lock" : "Unlock";
+}
+
+// Runs `action` with the token at hand, asking for it first.
+function unlocked(action) {
+  if (service.isUnlocked()) action();
+  else unlocking.open(action);
+}
+
+let subject = null;
+const limiting = dialog("limits-dialog", async () => {
+  const iops = byId("limit-iops").value.trim();
+  const bandwidth = parseBytes(byId("limit-bandwidth").value);
+  if (Number.isNaN(bandwidth)) throw new Error("bytes per second: write a whole number with B, KiB, MiB or GiB");
+  await subject.set({ iops: iops === "" ? null : Number(iops), bandwidth_bytes: bandwidth });
+});
+
+function askLimits(words, { iops, bandwidth_bytes: bandwidth }, set) {
+  unlocked(() => {
+    subject = { set };
+    byId("limits-of").textContent = words;
+    byId("limit-iops").value = iops ?? "";
+    byId("limit-bandwidth").value = bandwidth === null ? "" : `${bandwidth}B`;
+    limiting.open();
+  });
+}
+
+export const limitClient = ({ address, limits }) =>
+  askLimits(`The most that the client ${address} gets, over all its connections.`, limits, (wanted) =>
+    wanted.iops === null && wanted.bandwidth_bytes === null
+      ? service.unlimitClient(address) : service.limitClient(address, wanted));
+
+export const limitExport = ({ path, limits }) =>
+  askLimits(`The most that all clients of ${path} get together.`, limits, (wanted) => service.limitExport(path, wanted));
+
+const draining = dialog("drain-dialog", () => service.drain(Number(byId("drain-deadline").value)));
+
+// Wires the buttons of the page; `fail` shows what goes wrong outside a dialog.
+export function wire(fail) {
+  byId("unlock").addEventListener("click", () => {
+    if (!service.isUnlocked()) return unlocking.open();
+    service.lock();
+    showLock();
+  });
+  byId("limits-remove").addEventListener("click", () =>
+    limiting.run(() => subject.set({ iops: null, bandwidth_bytes: null })));
+  byId("drain").addEventListener("click", () => unlocked(() => draining.open()));
+  byId("drain-cancel").addEventListener("click", () =>
+    unlocked(() => service.serveAgain().catch(fail)));
+}

@@ -1,0 +1,187 @@
+// Asks the server every two seconds and shows what it says.
+
+import { Chart } from "./chart.js";
+import * as dialogs from "./dialogs.js";
+import { parse, rates } from "./exposition.js";
+import { bytes, count, limits, percent, perSecond, seconds } from "./format.js";
+import * as service from "./service.js";
+import { Table, button, meter, text } from "./table.js";
+
+const INTERVAL = 2000;
+const byId = (id) => document.getElementById(id);
+const orDash = (value, format) => (value === null || value === undefined ? "–" : format(value));
+
+const charts = {
+  throughput: new Chart(byId("chart-throughput"), (value) => perSecond(bytes(value))),
+  requests: new Chart(byId("chart-requests"), (value) => perSecond(count(value))),
+  latency: new Chart(byId("chart-latency"), seconds),
+  busy: new Chart(byId("chart-busy"), percent, 1),
+};
+
+const tables = {
+  reactors: new Table(byId("reactors"), [
+    text("Name", (one) => one.name),
+    text("Core", (one) => orDash(one.core, String), true),
+    text("State", (one) => (one.stalled ? "STALLED" : "turns")),
+    meter("Busy", (one) => ({ share: one.share, words: percent(one.share ?? 0), hot: one.share > 0.9 })),
+    text("Connections", (one) => count(one.connections), true),
+    text("Requests in flight", (one) => count(one.tasks), true),
+    text("Longest turn", (one) => seconds(one.longest_turn_seconds), true),
+    text("Sleeps", (one) => count(one.sleeps), true),
+  ], (one) => one.name, "no reactors"),
+  clients: new Table(byId("clients"), [
+    text("Address", (one) => one.address),
+    text("Connections", (one) => count(one.connections), true),
+    meter("Gate", (one) => {
+      const most = Math.max(1, one.credits_granted, one.credits_requested);
+      return {
+        share: one.credits_used / most,
+        granted: one.credits_granted / most,
+        wished: one.credits_requested / most,
+        words: `${one.credits_used} of ${one.credits_granted}, wants ${one.credits_requested}`,
+      };
+    }),
+    text("Waiting", (one) => count(one.waiting), true),
+    text("Throttled", (one) => orDash(one.rates?.throttled_seconds, (share) => `${share.toFixed(1)} s/s`), true),
+    text("Requests", (one) => orDash(one.rates?.requests, (rate) => perSecond(count(rate))), true),
+    text("Read", (one) => orDash(one.rates?.bytes_read, (rate) => perSecond(bytes(rate))), true),
+    text("Written", (one) => orDash(one.rates?.bytes_written, (rate) => perSecond(bytes(rate))), true),
+    text("Limits", (one) => limits(one.limits)),
+    button("", (one) => ({ words: "Limit…", name: `Limit client ${one.address}` }), dialogs.limitClient),
+  ], (one) => one.address, "no clients"),
+  exports: new Table(byId("exports"), [
+    text("Path", (one) => one.path),
+    text("Store", (one) => one.store),
+    text("Access", (one) => one.access),
+    meter("Used", (one) => {
+      const share = one.used_bytes / Math.max(1, one.capacity_bytes ?? 0);
+      const words = `${orDash(one.used_bytes, bytes)} of ${orDash(one.capacity_bytes, bytes)}`;
+      return { share, words, hot: share > 0.9 };
+    }),
+    text("Files", (one) => orDash(one.files, count), true),
+    text("Requests", (one) => orDash(one.rates?.requests, (rate) => perSecond(count(rate))), true),
+    text("Read", (one) => orDash(one.rates?.bytes_read, (rate) => perSecond(bytes(rate))), true),
+    text("Written", (one) => orDash(one.rates?.bytes_written, (rate) => perSecond(bytes(rate))), true),
+    text("Limits", (one) => limits(one.limits)),
+    button("", (one) => ({ words: "Limit…", name: `Limit export ${one.path}` }), dialogs.limitExport),
+  ], (one) => one.path, "no exports"),
+  operations: new Table(byId("operations"), [
+    text("Procedure", (one) => `${one.program} ${one.procedure}`),
+    text("Now", (one) => perSecond(count(one.requests)), true),
+    text("Errors", (one) => perSecond(count(one.errors)), true),
+    text("Bytes", (one) => perSecond(bytes(one.bytes)), true),
+    text("Half within", (one) => orDash(one.p50, seconds), true),
+    text("99 of 100 within", (one) => orDash(one.p99, seconds), true),
+  ], (one) => `${one.program} ${one.procedure}`, "no requests"),
+};
+
+// Adds to each item what its counters grew by, per second, since it was last seen.
+const seen = new Map();
+function withRates(kind, items, key, fields, now) {
+  const known = seen.get(kind) ?? new Map();
+  seen.set(kind, new Map(items.map((item) => [item[key], { item, now }])));
+  return items.map((item) => {
+    const before = known.get(item[key]);
+    if (!before) return item;
+    const elapsed = Math.max(1e-3, (now - before.now) / 1000);
+    const growth = fields.map((field) => [field, Math.max(0, item[field] - before.item[field]) / elapsed]);
+    return { ...item, rates: Object.fromEntries(growth) };
+  });
+}
+
+let last = null;
+function showRates(samples, now) {
+  const before = last;
+  last = { samples, now };
+  if (!before) return null;
+  const { procedures, reactors } = rates(before.samples, samples, (now - before.now) / 1000);
+  const read = procedures.get("nfs read");
+  const write = procedures.get("nfs write");
+  const requests = [...procedures.values()].reduce((sum, one) => sum + one.requests, 0);
+  byId("tile-read").textContent = perSecond(bytes(read?.bytes ?? 0));
+  byId("tile-write").textContent = perSecond(bytes(write?.bytes ?? 0));
+  byId("tile-requests").textContent = perSecond(count(requests));
+  byId("tile-read-latency").textContent = orDash(read?.p99, seconds);
+  byId("tile-write-latency").textContent = orDash(write?.p99, seconds);
+  charts.throughput.push({ read: read?.bytes ?? 0, written: write?.bytes ?? 0 });
+  charts.requests.push({ requests });
+  charts.latency.push({ READ: read?.p99 ?? null, WRITE: write?.p99 ?? null });
+  charts.busy.push(Object.fromEntries([...reactors].map(([core, one]) => [`core ${core}`, one.share])));
+  // Once a procedure has been seen it keeps its row, so that the table does not jump.
+  const active = [...procedures.values()].filter((one) => one.requests > 0 || tables.operations.rows.has(`${one.program} ${one.procedure}`));
+  tables.operations.show(active);
+  return reactors;
+}
+
+function showState(readiness, reactors, drain) {
+  const state = byId("state");
+  const stalled = reactors.filter((one) => one.stalled).length;
+  state.textContent = stalled > 0 ? `${stalled} of ${reactors.length} reactors stalled` : readiness;
+  state.className = `state ${stalled === 0 && readiness === "ready" ? "good" : "bad"}`;
+  const active = drain.phase !== "serving";
+  byId("draining").hidden = !active;
+  byId("drain").disabled = drain.phase === "drained";
+  const remaining = drain.remaining_seconds === null ? "" : `, ${seconds(drain.remaining_seconds)} to the deadline`;
+  byId("drain-progress").textContent = active
+    ? `${drain.phase}: ${drain.connections} connections, ${drain.requests_in_flight} requests in flight, `
+      + `${drain.exposures} replies to be fetched${remaining}`
+    : "";
+}
+
+async function refresh() {
+  const api = (name) => service.json(`api/v1/${name}`);
+  const [scrape, { reactors }, { clients }, { exports: trees }, drain] = await Promise.all([
+    service.text("metrics"), api("reactors"), api("clients"), api("exports"), api("drain"),
+  ]);
+  const now = performance.now();
+  const shares = showRates(parse(scrape), now);
+  showState(drain.phase === "serving" ? "ready" : drain.phase, reactors, drain);
+  tables.reactors.show(reactors.map((one) => ({ ...one, share: shares?.get(String(one.core))?.share ?? 0 })));
+  const moved = ["requests", "bytes_read", "bytes_written"];
+  tables.clients.show(withRates("clients", clients, "address", [...moved, "throttled_seconds"], now));
+  tables.exports.show(withRates("exports", trees, "path", moved, now));
+  const connections = clients.reduce((sum, one) => sum + one.connections, 0);
+  byId("tile-clients").textContent = `${clients.length} / ${connections}`;
+}
+
+function fail(error) {
+  const banner = byId("banner");
+  banner.textContent = error instanceof service.Refusal ? error.message : `The server does not answer (${error.message}). Trying again.`;
+  banner.hidden = false;
+  byId("state").textContent = "no answer";
+  byId("state").className = "state bad";
+}
+
+let paused = false;
+async function run() {
+  // A page that nobody looks at asks nothing.
+  if (!paused && !document.hidden) {
+    await refresh().then(() => { byId("banner").hidden = true; }, fail);
+    document.documentElement.dataset.refreshed = String(Number(document.documentElement.dataset.refreshed ?? 0) + 1);
+  }
+  setTimeout(run, INTERVAL);
+}
+
+function wireTheme() {
+  const choice = byId("theme");
+  const show = () => { document.documentElement.dataset.theme = choice.value; };
+  try { choice.value = localStorage.getItem("millrace-theme") ?? "auto"; } catch { /* no storage: auto */ }
+  choice.addEventListener("change", () => {
+    show();
+    try { localStorage.setItem("millrace-theme", choice.value); } catch { /* not kept then */ }
+  });
+  show();
+}
+
+wireTheme();
+dialogs.wire(fail);
+byId("pause").addEventListener("click", () => {
+  paused = !paused;
+  byId("pause").setAttribute("aria-pressed", String(paused));
+  byId("pause").textContent = paused ? "Go on" : "Pause";
+});
+service.json("api/v1/version").then(
+  ({ version, profile }) => { byId("version").textContent = profile === "release" ? version : `${version} (${profile})`; },
+  () => {},
+);
+run();

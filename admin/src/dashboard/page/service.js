@@ -1,0 +1,71 @@
+// The server's API. The token lives in this module's memory only.
+
+let token = null;
+
+export const isUnlocked = () => token !== null;
+export const lock = () => { token = null; };
+
+// What the server says against a request, in words.
+export class Refusal extends Error {
+  constructor(status, problem) {
+    const fields = (problem.errors ?? []).map(({ path, message }) => `${path}: ${message}`);
+    super([problem.detail ?? `the server answers ${status}`, ...fields].join("\n"));
+    this.status = status;
+  }
+}
+
+async function ask(path, options = {}) {
+  const headers = new Headers(options.headers);
+  if (token !== null && options.method) headers.set("Authorization", `Bearer ${token}`);
+  const answer = await fetch(path, { ...options, headers, cache: "no-store", redirect: "error" });
+  if (!answer.ok) throw new Refusal(answer.status, await answer.json().catch(() => ({})));
+  return answer;
+}
+
+export const text = async (path) => (await ask(path)).text();
+export const json = async (path) => (await ask(path)).json();
+
+async function change(method, path, body, headers = {}) {
+  const type = body === undefined ? {} : { "Content-Type": "application/json" };
+  const sent = body === undefined ? undefined : JSON.stringify(body);
+  const answer = await ask(path, { method, body: sent, headers: { ...type, ...headers } });
+  return answer.status === 204 ? null : answer.json();
+}
+
+// Takes a token, if the server does: a change of nothing is tried with it.
+export async function unlock(candidate) {
+  const before = token;
+  token = candidate;
+  try {
+    await change("PATCH", "api/v1/config?dry_run=true", {}, {
+      "Content-Type": "application/merge-patch+json", "If-Match": "*",
+    });
+  } catch (error) {
+    token = before;
+    throw error;
+  }
+}
+
+export const limitClient = (address, limits) =>
+  change("PUT", `api/v1/clients/${encodeURIComponent(address)}/limits`, limits);
+
+export const unlimitClient = (address) =>
+  change("DELETE", `api/v1/clients/${encodeURIComponent(address)}/limits`);
+
+// Sets an export's limits: the whole configuration with that one change, unless somebody else was
+// faster.
+export async function limitExport(path, { iops, bandwidth_bytes: bandwidth }) {
+  const answer = await ask("api/v1/config");
+  const config = await answer.json();
+  const found = config.exports.find((one) => one.path === path);
+  if (!found) throw new Error(`${path} is exported no more`);
+  const limits = {};
+  if (iops !== null) limits.iops = iops;
+  if (bandwidth !== null) limits.bandwidth = `${bandwidth}B/s`;
+  if (Object.keys(limits).length > 0) found.limits = limits;
+  else delete found.limits;
+  await change("PUT", "api/v1/config", config, { "If-Match": answer.headers.get("ETag") });
+}
+
+export const drain = (deadline) => change("POST", "api/v1/drain", { deadline_seconds: deadline });
+export const serveAgain = () => change("DELETE", "api/v1/drain");

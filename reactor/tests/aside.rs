@@ -1,0 +1,54 @@
+//! Threads that keep out of the reactors' way.
+
+use std::thread;
+
+use millrace_reactor::{Aside, allowed_cores, step_aside};
+use rustix::process::getpriority_process;
+
+#[test]
+fn a_thread_leaves_the_reactors_cores_and_so_do_its_children() {
+    let allowed = allowed_cores();
+    let [first, rest @ ..] = allowed.as_slice() else {
+        panic!("no core");
+    };
+    if rest.is_empty() {
+        // The next test shows what happens then.
+        return;
+    }
+    let (aside, child) = thread::spawn({
+        let first = *first;
+        move || {
+            let aside = step_aside(&[first, 5000]).unwrap();
+            (aside, thread::spawn(allowed_cores).join().unwrap())
+        }
+    })
+    .join()
+    .unwrap();
+    assert_eq!(aside, Aside::Cores(rest.to_vec()));
+    assert_eq!(child, rest);
+}
+
+#[test]
+fn where_reactors_have_all_cores_the_thread_yields() {
+    let allowed = allowed_cores();
+    let all = allowed.clone();
+    thread::spawn(move || {
+        let before = getpriority_process(None).unwrap();
+        let nice = before.max(10);
+        assert_eq!(step_aside(&all).unwrap(), Aside::Nice(nice));
+        assert_eq!(getpriority_process(None).unwrap(), nice);
+        // It is never raised again, and may still run everywhere.
+        assert_eq!(step_aside(&all).unwrap(), Aside::Nice(nice));
+        assert_eq!(allowed_cores(), allowed);
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn the_log_says_where_it_runs() {
+    assert_eq!(Aside::Cores(vec![1]).to_string(), "core 1");
+    assert_eq!(Aside::Cores(vec![1, 3]).to_string(), "cores 1 3");
+    let nice = Aside::Nice(10).to_string();
+    assert_eq!(nice, "the reactors' cores, nice 10");
+}

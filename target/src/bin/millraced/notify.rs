@@ -1,0 +1,148 @@
+//! What the service manager is told: sd_notify(3) of systemd. Started by hand, nothing is said.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use millrace_admin::control::Control;
+use millrace_admin::status::StalledReactor;
+use sd_notify::NotifyState;
+
+/// Time that a stop may take beyond the patience with calls: closing connections, joining threads.
+const AFTER_DRAIN: Duration = Duration::from_secs(10);
+
+/// Between two words that a start is still under way, and how long each of them holds: memory of
+/// hundreds of gigabytes takes minutes to be had.
+const START_INTERVAL: Duration = Duration::from_secs(10);
+const START_EXTENSION: Duration = Duration::from_secs(60);
+
+/// The service manager that started this process, if one did.
+#[derive(Clone, Default)]
+pub struct Manager {
+    /// What was said last of a service that is well.
+    status: Arc<Mutex<String>>,
+}
+
+impl Manager {
+    /// The service is being started. While the answer lives, the manager is asked for more time.
+    pub fn starting(&self) -> io::Result<Repeating> {
+        self.status("taking memory and opening listeners", &[]);
+        Repeating::spawn("starting", START_INTERVAL, || {
+            say(&[NotifyState::ExtendTimeoutUsec(microseconds(
+                START_EXTENSION,
+            ))]);
+        })
+    }
+
+    /// Clients may come.
+    pub fn ready(&self, status: &str) {
+        self.status(status, &[NotifyState::Ready]);
+    }
+
+    /// The service stops, and calls are waited for at most this long.
+    pub fn stopping(&self, patience: Duration) {
+        let limit = microseconds(patience + AFTER_DRAIN);
+        let extend = NotifyState::ExtendTimeoutUsec(limit);
+        self.status(
+            "stopping: calls in service are finished",
+            &[NotifyState::Stopping, extend],
+        );
+    }
+
+    /// Feeds the manager's watchdog from now on, if it has one: twice in its time, but only while
+    /// all reactors turn. It restarts a service that is stuck; the status says before what is.
+    pub fn feed_watchdog(&self, control: Arc<dyn Control>) -> io::Result<Option<Repeating>> {
+        let Some(limit) = sd_notify::watchdog_enabled() else {
+            return Ok(None);
+        };
+        let manager = self.clone();
+        let mut stuck = false;
+        let feed = move || {
+            let stalled = control.health().stalled;
+            if !stalled.is_empty() {
+                say(&[NotifyState::Status(&stuck_in(&stalled))]);
+            } else if stuck {
+                let status = manager.last_status();
+                say(&[NotifyState::Status(&status), NotifyState::Watchdog]);
+            } else {
+                say(&[NotifyState::Watchdog]);
+            }
+            stuck = !stalled.is_empty();
+        };
+        Repeating::spawn("feeder", limit / 2, feed).map(Some)
+    }
+
+    fn status(&self, status: &str, more: &[NotifyState<'_>]) {
+        // One line: what follows a line break would be read as another word to the manager.
+        let status = status.replace(['\n', '\r'], " ");
+        let mut said = more.to_vec();
+        said.push(NotifyState::Status(&status));
+        say(&said);
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+
+    fn last_status(&self) -> String {
+        let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        status.clone()
+    }
+}
+
+fn stuck_in(stalled: &[StalledReactor]) -> String {
+    let stalled = stalled
+        .iter()
+        .map(|one| format!("{} ({})", one.name, one.activity));
+    let stalled: Vec<_> = stalled.collect();
+    format!("stuck, watchdog not fed: {}", stalled.join(", "))
+}
+
+/// A manager that does not listen is no reason to stop serving.
+fn say(words: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(words) {
+        tracing::warn!(%error, "the service manager cannot be told ($NOTIFY_SOCKET)");
+    }
+}
+
+fn microseconds(time: Duration) -> u32 {
+    u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
+}
+
+/// Does something again and again, on a thread of its own, until this value is dropped.
+pub struct Repeating {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Repeating {
+    /// At once, and then at this interval.
+    fn spawn(
+        name: &str,
+        interval: Duration,
+        mut act: impl FnMut() + Send + 'static,
+    ) -> io::Result<Self> {
+        let (stop, stopped) = bounded(0);
+        let repeat = move || {
+            loop {
+                act();
+                if stopped.recv_timeout(interval) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        };
+        let thread = thread::Builder::new().name(name.into()).spawn(repeat)?;
+        Ok(Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Repeating {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! What clients and their connections have used. One reactor writes each number, any thread reads.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrace_admin::metrics::{Counter, Gauge, Histogram};
+
+use super::Client;
+use super::rate::Rates;
+
+/// What one client has and has had on one reactor.
+#[derive(Debug, Default)]
+pub(super) struct ClientSlot {
+    /// Open RDMA connections.
+    pub rdma: Gauge,
+    /// Open TCP connections.
+    pub tcp: Gauge,
+    /// Credits announced last, over its connections.
+    pub credits: Gauge,
+    requests: Counter,
+    bytes_read: Counter,
+    bytes_written: Counter,
+    /// In nanoseconds.
+    throttled: Counter,
+}
+
+impl ClientSlot {
+    /// Counts time that a call had to wait for a limit or for its client's share.
+    pub fn add_throttled(&self, time: Duration) {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.throttled.add(nanoseconds);
+    }
+
+    fn totals(&self) -> Totals {
+        Totals {
+            requests: self.requests.get(),
+            bytes_read: self.bytes_read.get(),
+            bytes_written: self.bytes_written.get(),
+            throttled: Duration::from_nanos(self.throttled.get()),
+        }
+    }
+}
+
+/// What calls came to, of one client or of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Calls answered.
+    pub requests: u64,
+    /// Bytes of file data read.
+    pub bytes_read: u64,
+    /// Bytes of file data written.
+    pub bytes_written: u64,
+    /// Time that calls had to wait for a limit or for their client's share, summed over calls.
+    pub throttled: Duration,
+}
+
+impl Totals {
+    /// Adds what others came to.
+    pub fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.bytes_read += other.bytes_read;
+        self.bytes_written += other.bytes_written;
+        self.throttled = self.throttled.saturating_add(other.throttled);
+    }
+}
+
+/// One client, over all its connections and reactors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientUsage {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its open connections, RDMA and TCP.
+    pub connections: u64,
+    /// Credits granted now.
+    pub credits: u64,
+    /// What its calls came to since it came.
+    pub totals: Totals,
+    /// Its limit.
+    pub rates: Rates,
+}
+
+/// All clients at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientsUsage {
+    /// Those that are known, by address: with connections, or gone for no more than a minute or so.
+    pub present: Vec<ClientUsage>,
+    /// The sums of all that have been forgotten. They only grow, and never by less than what
+    /// leaves `present`.
+    pub gone: Totals,
+}
+
+impl Client {
+    /// What it has on a reactor.
+    pub(super) fn slot(&self, reactor: usize) -> &ClientSlot {
+        // There is always one; which is what `Clients::new` makes sure of.
+        &self.slots[reactor.min(self.slots.len() - 1)]
+    }
+
+    /// What its calls came to, on all reactors.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for slot in &self.slots {
+            totals.add(&slot.totals());
+        }
+        totals
+    }
+
+    pub(super) fn usage(&self, rates: Rates) -> ClientUsage {
+        let sum = |of: fn(&ClientSlot) -> u64| self.slots.iter().map(|slot| of(slot)).sum();
+        ClientUsage {
+            address: self.address(),
+            connections: sum(|slot| slot.rdma.get() + slot.tcp.get()),
+            credits: sum(|slot| slot.credits.get()),
+            totals: self.totals(),
+            rates,
+        }
+    }
+}
+
+/// What one connection has used, which counts for its client as well. Written by its reactor only.
+#[derive(Debug)]
+pub struct Usage {
+    client: Arc<Client>,
+    reactor: usize,
+    latency: Arc<Histogram>,
+    bytes_read: Counter,
+    bytes_written: Counter,
+}
+
+impl Usage {
+    /// Nothing yet, by a connection of a client on a reactor.
+    #[must_use]
+    pub fn new(client: &Arc<Client>, reactor: usize) -> Self {
+        Self {
+            client: Arc::clone(client),
+            reactor,
+            latency: Arc::default(),
+            bytes_read: Counter::new(),
+            bytes_written: Counter::new(),
+        }
+    }
+
+    pub(super) fn slot(&self) -> &ClientSlot {
+        self.client.slot(self.reactor)
+    }
+
+    /// Counts a call that was answered, and how long it took.
+    pub fn answered(&self, took: Duration) {
+        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.latency.observe(nanoseconds);
+        self.slot().requests.add(1);
+    }
+
+    /// Counts file data that a call has moved, in bytes.
+    pub fn moved(&self, read: u32, written: u32) {
+        if read > 0 {
+            self.bytes_read.add(u64::from(read));
+            self.slot().bytes_read.add(u64::from(read));
+        }
+        if written > 0 {
+            self.bytes_written.add(u64::from(written));
+            self.slot().bytes_written.add(u64::from(written));
+        }
+    }
+
+    /// Notes a change of the credits that the connection was granted.
+    pub fn granted(&self, before: u32, after: u32) {
+        let credits = &self.slot().credits;
+        credits.add(u64::from(after));
+        credits.sub(u64::from(before));
+    }
+
+    /// How long its calls took; as many as were answered.
+    #[must_use]
+    pub fn latency(&self) -> &Arc<Histogram> {
+        &self.latency
+    }
+
+    /// Bytes of file data that its calls have read and written.
+    #[must_use]
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.bytes_read.get(), self.bytes_written.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::super::Clients;
+    use super::*;
+
+    const FIRST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+    const SECOND: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+
+    fn close(usage: Usage) {
+        Clients::close_tcp(&usage);
+        drop(usage);
+    }
+
+    #[test]
+    fn a_client_counts_over_its_connections_and_reactors() {
+        let clients = Clients::new(2);
+        let of = |address, reactor| clients.open_tcp(address, reactor);
+        let (one, two, other) = (of(FIRST, 0), of(FIRST, 1), of(SECOND, 1));
+        one.answered(Duration::from_micros(3));
+        one.moved(100, 0);
+        two.answered(Duration::from_micros(5));
+        two.moved(0, 7);
+        two.granted(0, 32);
+        two.granted(32, 16);
+        other.answered(Duration::from_micros(1));
+        close(one);
+        let usage = clients.usage();
+        let expected = Totals {
+            requests: 2,
+            bytes_read: 100,
+            bytes_written: 7,
+            throttled: Duration::ZERO,
+        };
+        assert_eq!(usage.present.len(), 2);
+        assert_eq!(
+            usage.present[0],
+            ClientUsage {
+                address: FIRST,
+                connections: 1,
+                credits: 16,
+                totals: expected,
+                rates: Rates::default(),
+            }
+        );
+        assert_eq!(usage.present[1].totals.requests, 1);
+        assert_eq!(usage.gone, Totals::default());
+        assert_eq!(two.latency().snapshot().count(), 1);
+        assert_eq!(two.bytes(), (0, 7));
+    }
+
+    #[test]
+    fn what_clients_did_that_have_gone_is_not_forgotten() {
+        let clients = Clients::new(1);
+        let sum = || {
+            let usage = clients.usage();
+            let present = usage.present.iter().map(|client| client.totals.requests);
+            (usage.gone.requests, present.sum::<u64>())
+        };
+        // Enough for the table to be swept while nobody reads it.
+        for round in 0..200_u32 {
+            let usage = clients.open_tcp(IpAddr::V4((round + 1).into()), 0);
+            usage.answered(Duration::ZERO);
+            close(usage);
+        }
+        let kept = clients.open_tcp(FIRST, 0);
+        kept.answered(Duration::ZERO);
+        assert_eq!(sum(), (200, 1));
+        close(kept);
+        assert_eq!(sum(), (201, 0));
+        // Whoever comes back begins anew, and the sums go on.
+        let back = clients.open_tcp(FIRST, 0);
+        back.answered(Duration::ZERO);
+        assert_eq!(sum(), (201, 1));
+    }
+
+    #[test]
+    fn every_connection_has_an_identifier_of_its_own() {
+        let clients = Clients::new(1);
+        let copy = clients.clone();
+        assert_eq!((clients.new_connection(), copy.new_connection()), (1, 2));
+    }
+}

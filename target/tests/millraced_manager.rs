@@ -1,0 +1,248 @@
+//! `millraced` as a service manager sees it: a real socket for its notices, and a reactor that is
+//! really held still.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+/// Ends a test that would wait for ever.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A manager's side of one service.
+struct Manager {
+    socket: UnixDatagram,
+    /// Words of a datagram that have not been looked at yet.
+    words: VecDeque<String>,
+    service: Child,
+    _folder: tempfile::TempDir,
+}
+
+impl Manager {
+    fn start(watchdog: Option<Duration>, configuration: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("millraced.yaml");
+        std::fs::write(&file, configuration).unwrap();
+        let at = folder.path().join("notify");
+        let socket = UnixDatagram::bind(&at).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut command = millraced(&file);
+        command.env("NOTIFY_SOCKET", &at).env_remove("WATCHDOG_PID");
+        if let Some(time) = watchdog {
+            command.env("WATCHDOG_USEC", time.as_micros().to_string());
+        }
+        Self {
+            socket,
+            words: VecDeque::new(),
+            service: command.spawn().unwrap(),
+            _folder: folder,
+        }
+    }
+
+    /// The next word, such as `READY=1`.
+    fn word(&mut self) -> String {
+        while self.words.is_empty() {
+            let mut datagram = [0; 4096];
+            let length = self.socket.recv(&mut datagram).expect("a notice in time");
+            let text = std::str::from_utf8(&datagram[..length]).unwrap();
+            self.words.extend(text.lines().map(str::to_owned));
+        }
+        self.words.pop_front().unwrap()
+    }
+
+    /// All words up to one that begins like this, which is the last.
+    fn until(&mut self, beginning: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        loop {
+            let word = self.word();
+            let found = word.starts_with(beginning);
+            words.push(word);
+            if found {
+                return words;
+            }
+        }
+    }
+
+    /// Waits until it serves. The address of its management plane.
+    fn serving(&mut self) -> SocketAddr {
+        let words = self.until("STATUS=serving ");
+        assert!(words.contains(&"READY=1".to_owned()), "{words:?}");
+        let (_, address) = words.last().unwrap().rsplit_once(' ').unwrap();
+        address.parse().unwrap()
+    }
+
+    fn signal(&self, signal: &str) {
+        let service = self.service.id().to_string();
+        let sent = Command::new("kill").args([signal, &service]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    fn stop(self) -> ExitStatus {
+        self.signal("-TERM");
+        self.end()
+    }
+
+    fn end(mut self) -> ExitStatus {
+        self.service.wait().unwrap()
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        let _ = self.service.kill();
+        let _ = self.service.wait();
+    }
+}
+
+fn millraced(configuration: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millraced"));
+    command.arg("--config").arg(configuration);
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+fn configuration(poll: &str) -> String {
+    format!(
+        r#"
+reactors: {{ cores: auto, poll: {poll} }}
+mempool: {{ hugepages: off, size: 8MiB }}
+fabric: [{{ provider: iwarp, listen: "127.0.0.1:0" }}]
+rpc: {{ listen: "127.0.0.1:0" }}
+exports: [{{ path: /scratch, store: {{ kind: memory, size: 1MiB }} }}]
+admin: {{ listen: "127.0.0.1:0" }}
+"#
+    )
+}
+
+/// The status and body of an answer.
+fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer)
+}
+
+/// A thread held still as a debugger holds it, by the thread that made this value.
+struct Held(libc::pid_t);
+
+impl Held {
+    fn reactor_of(service: &Child) -> Self {
+        let tasks = format!("/proc/{}/task", service.id());
+        let reactor = std::fs::read_dir(tasks).unwrap().find_map(|task| {
+            let task = task.unwrap();
+            let name = std::fs::read_to_string(task.path().join("comm")).unwrap();
+            name.starts_with("reactor-").then(|| task.file_name())
+        });
+        let thread: libc::pid_t = reactor.unwrap().to_str().unwrap().parse().unwrap();
+        let ptrace = |request| {
+            let nothing = std::ptr::null_mut::<libc::c_void>();
+            // SAFETY: these requests neither read nor write memory of this process.
+            let done = unsafe { libc::ptrace(request, thread, nothing, nothing) };
+            assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+        };
+        ptrace(libc::PTRACE_SEIZE);
+        let held = Self(thread);
+        ptrace(libc::PTRACE_INTERRUPT);
+        // SAFETY: the status is not asked for, so nothing is written.
+        let stopped = unsafe { libc::waitpid(thread, std::ptr::null_mut(), libc::__WALL) };
+        assert_eq!(stopped, thread, "{}", std::io::Error::last_os_error());
+        held
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let nothing = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: as above. The thread may be gone, and then there is nothing to let go.
+        unsafe { libc::ptrace(libc::PTRACE_DETACH, self.0, nothing, nothing) };
+    }
+}
+
+#[test]
+fn the_manager_is_told_of_start_and_stop() {
+    let mut manager = Manager::start(None, &configuration("adaptive"));
+    let words = manager.until("READY=1");
+    assert!(
+        words.iter().any(|word| word.starts_with("STATUS=taking")),
+        "{words:?}"
+    );
+    let status = manager.word();
+    assert!(status.starts_with("STATUS=serving 1 export "), "{status}");
+    let admin = status.rsplit_once(' ').unwrap().1.parse().unwrap();
+    assert_eq!(get(admin, "/readyz").0, 200, "ready is what it said");
+
+    manager.signal("-TERM");
+    // Long enough for the ten seconds that calls in service are given, and then some.
+    let words = manager.until("STATUS=stopping");
+    let end = [
+        "STOPPING=1",
+        "EXTEND_TIMEOUT_USEC=20000000",
+        "STATUS=stopping: calls in service are finished",
+    ];
+    assert_eq!(words, end, "and no word of the watchdog that is not there");
+    assert!(manager.end().success());
+}
+
+#[test]
+fn the_watchdog_is_fed_while_reactors_turn_and_only_then() {
+    let watchdog = Duration::from_millis(100);
+    // A reactor that sleeps has a right not to turn, one that polls has not.
+    let mut manager = Manager::start(Some(watchdog), &configuration("busy"));
+    let admin = manager.serving();
+    for _ in 0..5 {
+        assert_eq!(manager.word(), "WATCHDOG=1");
+    }
+    assert_eq!(get(admin, "/healthz").0, 200);
+
+    let held = Held::reactor_of(&manager.service);
+    let words = manager.until("STATUS=");
+    let stuck = words.last().unwrap();
+    let expected = "STATUS=stuck, watchdog not fed: reactor-";
+    assert!(stuck.starts_with(expected), "{stuck}");
+    let (status, answer) = get(admin, "/healthz");
+    assert_eq!(status, 503);
+    assert!(answer.contains("\"name\":\"reactor-"), "{answer}");
+    // A word at each time to feed, and none of them feeds.
+    for _ in 0..20 {
+        let word = manager.word();
+        assert!(word.starts_with(expected), "{word}");
+    }
+
+    drop(held);
+    let words = manager.until("WATCHDOG=1");
+    let (_, [serving, _]) = words.split_last_chunk::<2>().unwrap();
+    assert!(serving.starts_with("STATUS=serving 1 export "), "{words:?}");
+    assert_eq!(get(admin, "/healthz").0, 200);
+    assert!(manager.stop().success());
+}
+
+#[test]
+fn without_a_manager_it_serves_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("millraced.yaml");
+    std::fs::write(&file, configuration("adaptive")).unwrap();
+    for socket in [None, Some("/nowhere/notify"), Some("")] {
+        let mut command = millraced(&file);
+        command.env_remove("NOTIFY_SOCKET").stderr(Stdio::piped());
+        if let Some(socket) = socket {
+            command.env("NOTIFY_SOCKET", socket);
+        }
+        let mut service = command.spawn().unwrap();
+        let lines = BufReader::new(service.stderr.take().unwrap()).lines();
+        let mut lines = lines.map(Result::unwrap);
+        let served = lines.any(|line| line.contains("mount it: "));
+        let stopped = Command::new("kill").arg(service.id().to_string()).status();
+        assert!(stopped.unwrap().success());
+        // Read to its end, so that nothing it says is in its way.
+        let rest: Vec<_> = lines.collect();
+        assert!(service.wait().unwrap().success(), "{socket:?}: {rest:?}");
+        assert!(served, "{socket:?}");
+    }
+}
