@@ -32,7 +32,11 @@ fn a_drain_ends_idle_connections_and_cancelling_it_serves_again() {
         let file = clients[0].create(root, &name, b"content");
         running.control().drain(order(60.0)).expect("drains");
         assert_eq!(running.control().readiness(), Readiness::Draining);
-        drained(&running);
+        running.until("it is drained", |running| {
+            // Both ends close.
+            clients.iter_mut().for_each(Client::turn);
+            status(running).phase == DrainPhase::Drained
+        });
         let now = status(&running);
         assert_eq!((now.connections, now.remaining_seconds), (0, None));
         assert!(Client::connect(fabric, 1).is_err(), "nothing listens");

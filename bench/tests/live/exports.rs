@@ -1,5 +1,7 @@
 //! Exports that come, change and go.
 
+use std::sync::Arc;
+
 use millrace_admin::config::{Access, ByteSize, Export, Store};
 use millrace_admin::control::Control;
 use millrace_bench::requester::session::Error;
@@ -74,18 +76,22 @@ fn an_export_without_memory_for_it_leaves_all_as_it_was() {
     let running = Running::start("");
     let root = running.mount("/scratch").expect("mounted");
     let mut client = running.client(0);
-    let refused = running
-        .try_change(|config| {
-            config.exports[0].access = Access::Ro;
-            config.exports.push(export("/other"));
-            config.exports.push(Export {
-                store: Store::Memory {
-                    size: ByteSize::gib(1 << 30),
-                },
-                ..export("/huge")
-            });
-        })
-        .expect_err("there is not so much memory");
+    let huge = Export {
+        store: Store::Memory {
+            size: ByteSize::gib(1 << 30),
+        },
+        ..export("/huge")
+    };
+    let control = running.control();
+    let mut next = (*control.config()).clone();
+    next.exports[0].access = Access::Ro;
+    next.exports.push(export("/other"));
+    next.exports.push(huge);
+    let problems = control.check(&next);
+    assert_eq!(problems.len(), 1);
+    assert_eq!(problems[0].path.to_string(), "exports[2].store.size");
+    // Whoever asks all the same is refused, too.
+    let refused = control.apply(Arc::new(next)).expect_err("there is no room");
     assert_eq!(refused.path, "exports[2].store.size");
     assert!(running.mount("/other").is_err());
     client.create(root, "file", b"still written");

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
-use millrace_admin::config::{Config, Cores, KeyPath, Problem};
+use millrace_admin::config::{Config, Cores, KeyPath, Problem, live_part};
 use millrace_admin::control::{ApplyError, CaptureStream, Control, ControlError};
 use millrace_admin::status::{
     CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus, Health,
@@ -15,7 +15,7 @@ use millrace_admin::status::{
 use millrace_mempool::{Class, PoolGauges, Registry};
 use millrace_reactor::{ReactorHandle, Watchdog};
 
-use super::change::{Changing, InForce, LogFilter, LogHook, Reaper, listener_status};
+use super::change::{Changing, InForce, LogFilter, LogHook, Reaper, check_memory, listener_status};
 use super::providers::Providers;
 use super::reports::Latest;
 use super::status::ReactorReport;
@@ -68,6 +68,7 @@ pub struct ServiceControl {
 }
 
 impl ServiceControl {
+    #[allow(clippy::too_many_arguments)] // Each a part of its own, put together once.
     pub(super) fn new(
         in_force: InForce,
         changing: Changing,
@@ -233,6 +234,9 @@ impl Control for ServiceControl {
                 Problem::new(path.index(index), message)
             }));
         }
+        let reactors = self.reactors.len();
+        let live = live_part(&running, next);
+        problems.extend(check_memory(&running, &live, reactors).err());
         if let Err(message) = LogFilter::parse(&next.log) {
             problems.push(Problem::new(KeyPath::root().key("log"), message));
         }

@@ -49,7 +49,7 @@ pub enum Message {
     Evict(u64, crossbeam_channel::Sender<bool>),
     /// Limits have changed.
     Limits,
-    /// Stand still until the other end goes.
+    /// Take one message here, and stand still until the other end goes.
     #[cfg(test)]
     Hold(crossbeam_channel::Receiver<()>),
     /// Report.
@@ -336,7 +336,7 @@ where
             }
             Message::Change(ticket) => self.pending = Pending::prepare(ticket, &mut self.parts()),
             #[cfg(test)]
-            Message::Hold(until) => drop(until.recv()),
+            Message::Hold(until) => while until.recv().is_ok() {},
             Message::Retire(gone) => self.retire(&gone),
             Message::Evict(id, answer) => {
                 let _ = answer.try_send(self.close(id));

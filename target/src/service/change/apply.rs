@@ -15,6 +15,7 @@ use tracing_subscriber::EnvFilter;
 use super::exports::{self, Served};
 use super::listeners::{Listener, Matched, matched};
 use super::log::LogFilter;
+use super::memory;
 use super::ticket::{Answer, Change, Commit, Decision, NewListener, Ready, Refused, Ticket};
 use crate::rdma::FabricId;
 use crate::rpcbind::{Offers, Registration, Rendezvous};
@@ -199,6 +200,8 @@ impl ServiceControl {
         let filter = (next.log != before.config.log)
             .then(|| LogFilter::read(&next.log))
             .transpose()?;
+        memory::check(&before.config, next, self.reactors.len())
+            .map_err(|problem| Refused::new(problem.path.to_string(), problem.message))?;
         let exports = exports::next_of(&before.exports, next, &self.registry)?;
         let arenas = self.more_memory(&before.config, next)?;
         let new = matched.kept.iter().zip(&matched.replaces).enumerate();
@@ -235,7 +238,7 @@ impl ServiceControl {
         let arenas = self.reactors.iter().map(|_| self.registry.arena(more));
         arenas
             .collect::<Result<_, _>>()
-            .map_err(|error| Refused::new("mempool.size", error))
+            .map_err(|error| Refused::new("mempool.size", error.to_string()))
     }
 
     /// Lets reactors that sleep look at a decision.

@@ -26,12 +26,14 @@ pub fn next_of(before: &Served, next: &Config, registry: &Registry) -> Result<Se
     for (index, export) in next.exports.iter().enumerate() {
         let store = match of(before, export) {
             Some(store) => store.clone(),
-            None => plan::store(export, registry)
-                .map_err(|error| Refused::new(format!("exports[{index}].store.size"), error))?,
+            None => plan::store(export, registry).map_err(|error| {
+                Refused::new(format!("exports[{index}].store.size"), error.to_string())
+            })?,
         };
         served.push((plan::rules(export), store));
     }
-    Exports::new(served.iter().cloned()).map_err(|error| Refused::new("exports", error))?;
+    Exports::new(served.iter().cloned())
+        .map_err(|error| Refused::new("exports", error.to_string()))?;
     Ok(served)
 }
 

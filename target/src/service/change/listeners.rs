@@ -53,8 +53,8 @@ pub fn matched(before: &[Listener], next: &[Fabric]) -> Matched {
         if kept.is_some() {
             return None;
         }
-        let same = |listener: &&Listener| listener.fabric.listen == fabric.listen;
-        let at = left.iter().position(|listener| same(&listener))?;
+        let same = |listener: &Listener| listener.fabric.listen == fabric.listen;
+        let at = left.iter().position(|listener| same(listener))?;
         Some(left.remove(at).id)
     });
     Matched {

@@ -137,7 +137,8 @@ where
     for new in &change.listeners {
         let path = format!("fabric[{}]", new.index);
         let made = plan::provider(new.id, &new.fabric, new.limits);
-        let (mut slot, counters) = made.map_err(|error| Refused::new(path.as_str(), error))?;
+        let (mut slot, counters) =
+            made.map_err(|error| Refused::new(path.as_str(), error.to_string()))?;
         ready.counters.push(counters);
         if reactor == 0 {
             listen(new, &mut slot, parts).map_err(|error| {

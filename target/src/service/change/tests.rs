@@ -34,6 +34,8 @@ fn hold(service: &Service) -> Sender<()> {
     let (release, held) = crossbeam_channel::bounded(0);
     let reactor = service.reactors.last().expect("there is one");
     assert!(reactor.send(Message::Hold(held)).is_ok());
+    // Taken when it stands still.
+    release.send(()).expect("the reactor turns");
     release
 }
 

@@ -86,10 +86,10 @@ pub struct Refused {
 }
 
 impl Refused {
-    pub fn new(path: impl Into<String>, reason: impl ToString) -> Self {
+    pub fn new(path: impl Into<String>, reason: impl Into<String>) -> Self {
         Self {
             path: path.into(),
-            reason: reason.to_string(),
+            reason: reason.into(),
         }
     }
 }
