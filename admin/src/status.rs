@@ -386,6 +386,13 @@ pub struct Clients {
     pub clients: Vec<ClientStatus>,
 }
 
+/// The body of an answer to the closing of connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Evicted {
+    /// How many were closed.
+    pub connections: u64,
+}
+
 /// The body of `/api/v1/listeners`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Listeners {
@@ -468,4 +475,13 @@ pub struct FieldProblem {
     pub path: String,
     /// What is wrong and what is accepted instead.
     pub message: String,
+}
+
+impl From<crate::config::Problem> for FieldProblem {
+    fn from(problem: crate::config::Problem) -> Self {
+        Self {
+            path: problem.path.to_string(),
+            message: problem.message,
+        }
+    }
 }

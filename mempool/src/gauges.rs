@@ -70,12 +70,22 @@ impl ClassGauges {
 #[derive(Debug, Default)]
 pub struct PoolGauges {
     classes: [ClassGauges; 3],
+    bytes: AtomicU64,
 }
 
 impl PoolGauges {
     /// The gauges of one class.
     pub fn class(&self, class: Class) -> &ClassGauges {
         &self.classes[class.index()]
+    }
+
+    /// Bytes of the memory that buffers are cut from.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    pub(crate) fn add_bytes(&self, bytes: usize) {
+        add(&self.bytes, bytes as u64);
     }
 
     /// Buffers lent out in all classes: 0 for a pool at rest.

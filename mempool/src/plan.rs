@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use crate::Class;
 use crate::arena::Arena;
+use crate::{Class, PoolConfig};
 
 /// Bytes taken at once for small classes, so that the bottom stays aligned for all.
 const CARVE_UNIT: usize = Class::Medium.size();
@@ -20,6 +20,56 @@ pub(crate) fn reserve(class: Class, bytes: usize) -> usize {
         Class::Large => (bytes / 4, 1 << 20),
     };
     share.max(least) / class.size()
+}
+
+/// Pools come in steps of this many bytes.
+const STEP: usize = 2 << 20;
+
+impl PoolConfig {
+    /// The smallest pool that can lend so many buffers of each class at once, in the order of
+    /// [`Class::ALL`]; `None` if no pool can.
+    pub fn for_buffers(need: [usize; 3]) -> Option<Self> {
+        let mut low = 0;
+        let mut high = 1;
+        while !Self::steps(high)?.holds(need) {
+            low = high;
+            high = high.checked_mul(2)?;
+        }
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if Self::steps(middle)?.holds(need) {
+                high = middle;
+            } else {
+                low = middle;
+            }
+        }
+        Self::steps(high)
+    }
+
+    fn steps(count: usize) -> Option<Self> {
+        let bytes = count.checked_mul(STEP)?;
+        Some(Self { bytes })
+    }
+
+    /// Whether a pool of this size can lend so many buffers of each class at once, in the order of
+    /// [`Class::ALL`].
+    pub fn holds(&self, need: [usize; 3]) -> bool {
+        let bytes = self.bytes.next_multiple_of(STEP);
+        let mut taken = 0_usize;
+        for (class, need) in Class::ALL.into_iter().zip(need) {
+            let unit = class.size().max(CARVE_UNIT);
+            let buffers = reserve(class, bytes).max(need);
+            let Some(more) = buffers
+                .div_ceil(unit / class.size())
+                .checked_mul(unit)
+                .and_then(|more| taken.checked_add(more))
+            else {
+                return false;
+            };
+            taken = more;
+        }
+        taken <= bytes
+    }
 }
 
 /// The part of an arena that no class has taken yet.
@@ -70,7 +120,41 @@ impl Extent {
 #[cfg(test)]
 mod tests {
     use super::{Extent, reserve};
-    use crate::{Class, HugepagePolicy, Registry};
+    use crate::{Class, HugepagePolicy, Pool, PoolConfig, Registry};
+
+    /// Whether a real pool lends them all.
+    fn lends(config: PoolConfig, need: [usize; 3]) -> bool {
+        let pool = Pool::new(&Registry::new(HugepagePolicy::Off), config).unwrap();
+        let mut lent = Vec::new();
+        Class::ALL.into_iter().zip(need).all(|(class, count)| {
+            let buffers = (0..count).map(|_| pool.try_acquire(class));
+            let before = lent.len();
+            lent.extend(buffers.map_while(|buffer| buffer));
+            lent.len() - before == count
+        })
+    }
+
+    #[test]
+    fn the_smallest_pool_for_a_need_holds_it_and_a_smaller_one_does_not() {
+        for need in [
+            [0, 0, 0],
+            [1, 1, 1],
+            [1000, 0, 0],
+            [1001, 33, 7],
+            [64, 200, 0],
+            [0, 0, 21],
+            [5000, 1, 1],
+        ] {
+            let config = PoolConfig::for_buffers(need).unwrap();
+            assert!(lends(config, need), "{need:?} from {config:?}");
+            let bytes = config.bytes - (2 << 20);
+            if bytes > 0 {
+                assert!(!lends(PoolConfig { bytes }, need), "{need:?} from {bytes}");
+            }
+        }
+        assert_eq!(PoolConfig::for_buffers([usize::MAX, 0, 0]), None);
+        assert_eq!(PoolConfig::for_buffers([0, 0, usize::MAX]), None);
+    }
 
     #[test]
     fn the_reserves_fit_every_pool_and_leave_something_by_need() {

@@ -44,6 +44,7 @@ impl Pool {
             let mut state = State::default();
             state.extents.push(Extent::new(arena));
             let gauges = Arc::new(PoolGauges::default());
+            gauges.add_bytes(bytes);
             for class in Class::ALL {
                 while state.free[class.index()].len() < plan::reserve(class, bytes)
                     && state.carve(class, weak, &gauges)
@@ -105,6 +106,7 @@ impl Pool {
     /// Adds memory that was mapped elsewhere ([`Registry::arena`]), so that this thread does not
     /// stall.
     pub fn add(&self, arena: Arc<Arena>) {
+        self.inner.gauges.add_bytes(arena.len());
         let extent = Extent::new(arena);
         self.inner.state.borrow_mut().extents.push(extent);
         for class in Class::ALL {

@@ -145,6 +145,7 @@ pub(crate) fn run<W: Worker>(mut worker: W, context: &Context, mailbox: &Receive
         ..
     } = context;
     let start = Instant::now();
+    counters.begin(start);
     let mut now = start;
     let mut idle_since = None;
     let mut turns_to_look = 0;

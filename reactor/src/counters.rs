@@ -1,6 +1,8 @@
 //! What a reactor counts: one aligned block per core, one writer, summed by whoever reads.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 /// Where a worker's work comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +45,8 @@ impl Source {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct CoreCounters {
+    /// When the loop began to turn.
+    start: OnceLock<Instant>,
     loops: AtomicU64,
     busy_ns: AtomicU64,
     idle_ns: AtomicU64,
@@ -90,9 +94,22 @@ impl CoreCounters {
         self.messages.load(Relaxed)
     }
 
-    /// When the latest turn began, in nanoseconds since the reactor's start.
+    /// When the latest turn ended, in nanoseconds since the reactor's start.
     pub fn last_loop_ns(&self) -> u64 {
         self.last_loop_ns.load(Relaxed)
+    }
+
+    /// Time since the latest turn ended; zero before the first one has begun.
+    pub fn last_loop_age(&self, now: Instant) -> Duration {
+        let ended = Duration::from_nanos(self.last_loop_ns());
+        self.start.get().map_or(Duration::ZERO, |&start| {
+            now.saturating_duration_since(start).saturating_sub(ended)
+        })
+    }
+
+    /// The loop begins to turn.
+    pub(crate) fn begin(&self, start: Instant) {
+        self.start.get_or_init(|| start);
     }
 
     /// Units of work done for one source.

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use core_affinity::CoreId;
 use crossbeam_channel::{Sender, TrySendError, bounded};
@@ -86,6 +87,19 @@ impl<M> ReactorHandle<M> {
     /// The reactor's counters.
     pub fn counters(&self) -> Arc<CoreCounters> {
         Arc::clone(&self.context.counters)
+    }
+
+    /// Messages that wait in its mailbox.
+    pub fn messages_waiting(&self) -> usize {
+        self.mailbox.len()
+    }
+
+    /// Time since it last ended a turn; zero while it sleeps for want of work or has stopped.
+    pub fn last_turn_age(&self) -> Duration {
+        if self.context.activity.at_rest() {
+            return Duration::ZERO;
+        }
+        self.context.counters.last_loop_age(Instant::now())
     }
 
     /// The reactor's name.

@@ -4,7 +4,7 @@
 //! answered as RFC 5531 section 9 says, and never with silence: a client that waits for an answer
 //! in vain gives up its whole connection.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -17,9 +17,11 @@ use millrace_wire::rpc::{
 use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder, Error};
 use millrace_wire::{mount, nfs3, rpcbind};
 
-use crate::call::{Answer, Bulk, BulkResult, Call, Reply, Serve, Shortage, TransportKind, TurnEnd};
-use crate::counters::{Counters, Program};
-use crate::exports::Exports;
+use crate::call::{
+    Account, Answer, Bulk, BulkResult, Call, Reply, Serve, Shortage, TransportKind, TurnEnd,
+};
+use crate::counters::{Counters, Program, Size, Whose};
+use crate::exports::{Exports, ExportsCounters};
 use crate::flow::Flow;
 use crate::handle::HandleKey;
 use crate::latency::Noted;
@@ -55,7 +57,8 @@ struct Inner<S> {
     replay: ReplayCache,
     clients: Clients,
     counters: Arc<Counters>,
-    answered: Noted<(Program, u32)>,
+    export_counters: ExportsCounters,
+    answered: Noted<Whose>,
     /// What the port mapper tells over RDMA, where it is served there.
     offers: OnceCell<Arc<OnceLock<Offers>>>,
     /// The same after listeners have changed.
@@ -69,6 +72,8 @@ impl<S: Store> Service<S> {
     /// process.
     #[must_use]
     pub fn new(exports: Exports<S>, key: HandleKey, replay: ReplayCache, clients: Clients) -> Self {
+        let export_counters = ExportsCounters::default();
+        export_counters.count(&exports);
         let exports = RefCell::new(exports);
         let counters = Arc::default();
         Self {
@@ -78,6 +83,7 @@ impl<S: Store> Service<S> {
                 replay,
                 clients,
                 counters,
+                export_counters,
                 answered: Noted::default(),
                 offers: OnceCell::new(),
                 later_offers: RefCell::default(),
@@ -108,6 +114,7 @@ impl<S: Store> Service<S> {
 
     /// Puts another table of exports in place. Calls that run finish with the one they began with.
     pub fn replace_exports(&self, exports: Exports<S>) {
+        self.inner.export_counters.count(&exports);
         *self.inner.exports.borrow_mut() = exports;
     }
 
@@ -121,6 +128,12 @@ impl<S: Store> Service<S> {
     #[must_use]
     pub fn counters(&self) -> Arc<Counters> {
         self.inner.counters.clone()
+    }
+
+    /// What calls have done with each export.
+    #[must_use]
+    pub fn export_counters(&self) -> ExportsCounters {
+        self.inner.export_counters.clone()
     }
 }
 
@@ -150,7 +163,7 @@ impl<S: Store> Serve for Service<S> {
 
     fn turned(&self, end: &TurnEnd) {
         let counters = &*self.inner.counters;
-        let observe = |whose: &(Program, u32), took| counters.observe(*whose, took);
+        let observe = |whose: &Whose, took| counters.observe(*whose, took);
         self.inner.answered.settle(end, observe);
     }
 }
@@ -162,10 +175,24 @@ enum Admitted {
     Rpcbind,
 }
 
-/// The end of a call that a program has served: whether its status was success.
+/// The end of a call that a program has served.
 struct Done {
     answer: Answer,
+    /// Whether its status was success.
     success: bool,
+    /// The status of NFS that it failed with.
+    status: Option<nfs3::Status>,
+}
+
+impl Done {
+    /// Without a status of NFS.
+    fn plain(answer: Answer, success: bool) -> Self {
+        Self {
+            answer,
+            success,
+            status: None,
+        }
+    }
 }
 
 /// A call that a program did not get to serve.
@@ -261,6 +288,8 @@ impl<S: Store> Service<S> {
             key: &self.inner.key,
             peer: call.peer,
             credential,
+            times: &counters.store,
+            export: Cell::new(None),
         };
         let ticket = if must_not_repeat(procedure) {
             let program = (nfs3::PROGRAM, nfs3::VERSION, procedure.number());
@@ -292,7 +321,15 @@ impl<S: Store> Service<S> {
             Ok(done) => {
                 let number = procedure.number();
                 counters.nfs[number as usize].record(done.success);
-                self.answered((Program::Nfs, number), call.arrived);
+                if let Some(status) = done.status {
+                    counters.statuses.count(status);
+                }
+                let export = context.export.get();
+                if let Some(export) = export.and_then(|export| export.counters.get()) {
+                    export.record(done.success, reply.account);
+                }
+                let size = size(&done, reply.account);
+                self.answered(Whose::new(Program::Nfs, number, size), call.arrived);
                 // What was executed is remembered although its answer found no room: the client
                 // may offer more and ask again.
                 if let Some(ticket) = ticket
@@ -323,7 +360,7 @@ impl<S: Store> Service<S> {
                 let counters = &*self.inner.counters;
                 let number = procedure.number();
                 counters.mount[number as usize].record(done.success);
-                self.answered((Program::Mount, number), call.arrived);
+                self.answered(Whose::new(Program::Mount, number, None), call.arrived);
                 done.answer
             }
             Err(refused) => self.refuse(refused, xid, reply),
@@ -351,9 +388,9 @@ impl<S: Store> Service<S> {
     }
 
     /// Notes a call that was answered, to be timed at the end of the turn.
-    fn answered(&self, whose: (Program, u32), arrived: Instant) {
+    fn answered(&self, whose: Whose, arrived: Instant) {
         let counters = &*self.inner.counters;
-        let observe = |whose: &(Program, u32), took| counters.observe(*whose, took);
+        let observe = |whose: &Whose, took| counters.observe(*whose, took);
         self.inner.answered.note(whose, arrived, observe);
     }
 
@@ -366,6 +403,12 @@ impl<S: Store> Service<S> {
             }
         }
     }
+}
+
+/// The size of what a READ or WRITE moved.
+fn size(done: &Done, moved: Account) -> Option<Size> {
+    // Of others nobody asks; one of the two is zero.
+    done.success.then(|| Size::of(moved.read | moved.written))
 }
 
 /// Encodes a reply message. Data that the results leave out stands in the reply's slices.

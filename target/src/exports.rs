@@ -3,14 +3,20 @@
 //! A table is an immutable snapshot. A change of the configuration builds a new one on each
 //! reactor; requests that already run finish with the one they began with.
 
+use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::hash::Hasher;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrayvec::ArrayVec;
 use millrace_admin::config::Network;
+use millrace_admin::metrics::{CoreBlock, Counter};
 use millrace_store::{Caller, Store};
 use siphasher::sip::SipHasher24;
+
+use crate::call::Account;
 
 /// Longest path of an export, and of a MOUNT request (RFC 1813 section 5.1.2).
 pub const PATH_MAX: usize = 1024;
@@ -126,6 +132,92 @@ pub struct Export<S> {
     pub rules: Rules,
     /// This reactor's clone of the store.
     pub store: S,
+    /// What calls have done with it, where they are counted.
+    pub counters: OnceCell<Arc<CoreBlock<ExportCounters>>>,
+}
+
+/// What calls have done with one export on one reactor, which alone writes.
+#[derive(Debug, Default)]
+pub struct ExportCounters {
+    /// NFS calls on its objects.
+    pub requests: Counter,
+    /// Of these, with a status other than success.
+    pub errors: Counter,
+    /// Bytes of file data read.
+    pub bytes_read: Counter,
+    /// Bytes of file data written.
+    pub bytes_written: Counter,
+}
+
+impl ExportCounters {
+    /// Counts a call.
+    pub(crate) fn record(&self, success: bool, moved: Account) {
+        self.requests.increment();
+        if !success {
+            self.errors.increment();
+        }
+        self.bytes_read.add(u64::from(moved.read));
+        self.bytes_written.add(u64::from(moved.written));
+    }
+}
+
+/// What calls have done with one export on all reactors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExportTotals {
+    /// NFS calls on its objects.
+    pub requests: u64,
+    /// Of these, with a status other than success.
+    pub errors: u64,
+    /// Bytes of file data read.
+    pub bytes_read: u64,
+    /// Bytes of file data written.
+    pub bytes_written: u64,
+}
+
+impl ExportTotals {
+    /// Adds what was done on one reactor.
+    pub fn add(&mut self, counters: &ExportCounters) {
+        // Errors first, so that they are never more than the calls.
+        self.errors += counters.errors.get();
+        self.requests += counters.requests.get();
+        self.bytes_read += counters.bytes_read.get();
+        self.bytes_written += counters.bytes_written.get();
+    }
+}
+
+/// Most exports whose counts are kept although they are not served any more.
+const GONE_MAX: usize = 1024;
+
+/// What calls have done with each export on one reactor. Counts outlive changes of the table, so
+/// that they only grow. Clones share them; other threads read.
+#[derive(Clone, Debug, Default)]
+pub struct ExportsCounters {
+    inner: Arc<Mutex<HashMap<ExportId, Arc<CoreBlock<ExportCounters>>>>>,
+}
+
+impl ExportsCounters {
+    /// The counts of an export; all zero if it was never served here.
+    #[must_use]
+    pub fn get(&self, export: ExportId) -> Arc<CoreBlock<ExportCounters>> {
+        self.lock().get(&export).map(Arc::clone).unwrap_or_default()
+    }
+
+    /// Lets the exports of a table be counted from here on.
+    pub(crate) fn count<S: Store>(&self, exports: &Exports<S>) {
+        let mut known = self.lock();
+        if known.len() > GONE_MAX {
+            known.retain(|id, _| exports.by_id(*id).is_some());
+        }
+        for export in exports.iter() {
+            let counters = known.entry(export.id).or_default();
+            export.counters.get_or_init(|| Arc::clone(counters));
+        }
+    }
+
+    /// Held for a few lines when the table changes, and by scrapes.
+    fn lock(&self) -> MutexGuard<'_, HashMap<ExportId, Arc<CoreBlock<ExportCounters>>>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Why a table of exports cannot be.
@@ -161,7 +253,12 @@ impl<S: Store> Exports<S> {
                 return Err(ExportsError::BadPath(rules.path));
             }
             let id = ExportId::of(&rules.path);
-            list.push(Rc::new(Export { id, rules, store }));
+            list.push(Rc::new(Export {
+                id,
+                rules,
+                store,
+                counters: OnceCell::new(),
+            }));
         }
         list.sort_by_key(|export| export.id);
         for pair in list.windows(2) {

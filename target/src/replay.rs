@@ -22,6 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
+use millrace_admin::metrics::{CoreBlock, Counter, Gauge};
+
 /// Parts of the cache with a lock of their own.
 const SHARDS: usize = 16;
 
@@ -84,6 +86,38 @@ struct Inner {
     limits: ReplayLimits,
     hasher: RandomState,
     shards: [Mutex<Shard>; SHARDS],
+    counters: [CoreBlock<ReplayCounters>; SHARDS],
+}
+
+/// What one part of the cache has done. Written under its lock only, read without.
+#[derive(Debug, Default)]
+struct ReplayCounters {
+    new: Counter,
+    replayed: Counter,
+    dropped: Counter,
+    evicted_full: Counter,
+    evicted_age: Counter,
+    entries: Gauge,
+    bytes: Gauge,
+}
+
+/// What the cache has done, and holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplayTotals {
+    /// Calls that were not known, and could be executed.
+    pub new: u64,
+    /// Calls answered with a remembered reply.
+    pub replayed: u64,
+    /// Calls dropped because too many of their repetitions waited.
+    pub dropped: u64,
+    /// Replies forgotten to make room.
+    pub evicted_full: u64,
+    /// Replies forgotten for their age.
+    pub evicted_age: u64,
+    /// Calls known, executed or being executed.
+    pub entries: u64,
+    /// Bytes of their replies.
+    pub bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -110,6 +144,7 @@ impl ReplayCache {
                 limits,
                 hasher: RandomState::new(),
                 shards,
+                counters: Default::default(),
             }),
         }
     }
@@ -138,16 +173,24 @@ impl ReplayCache {
     /// executed elsewhere.
     pub async fn enter(&self, key: CallKey, now: Instant) -> Entered {
         poll_fn(|context| {
-            let mut shard = self.inner.shard(&key);
-            shard.expire(now, self.inner.limits.age);
+            let (mut shard, counters) = self.inner.shard(&key);
+            let expired = shard.expire(now, self.inner.limits.age);
+            if expired > 0 {
+                counters.evicted_age.add(expired);
+                shard.tell(counters);
+            }
             match shard.entries.get_mut(&key) {
-                Some(Entry::Done(reply)) => Poll::Ready(Entered::Replay(reply.clone())),
+                Some(Entry::Done(reply)) => {
+                    counters.replayed.increment();
+                    Poll::Ready(Entered::Replay(reply.clone()))
+                }
                 Some(Entry::Running(waiters)) => {
                     if !waiters
                         .iter()
                         .any(|waiter| waiter.will_wake(context.waker()))
                     {
                         if waiters.len() == WAITERS_MAX {
+                            counters.dropped.increment();
                             return Poll::Ready(Entered::Crowded);
                         }
                         waiters.push(context.waker().clone());
@@ -156,6 +199,8 @@ impl ReplayCache {
                 }
                 None => {
                     shard.entries.insert(key, Entry::Running(Vec::new()));
+                    counters.new.increment();
+                    shard.tell(counters);
                     let inner = self.inner.clone();
                     Poll::Ready(Entered::Execute(Ticket {
                         inner,
@@ -165,6 +210,22 @@ impl ReplayCache {
             }
         })
         .await
+    }
+
+    /// What it has done and holds, without a lock.
+    #[must_use]
+    pub fn totals(&self) -> ReplayTotals {
+        let mut totals = ReplayTotals::default();
+        for counters in &self.inner.counters {
+            totals.new += counters.new.get();
+            totals.replayed += counters.replayed.get();
+            totals.dropped += counters.dropped.get();
+            totals.evicted_full += counters.evicted_full.get();
+            totals.evicted_age += counters.evicted_age.get();
+            totals.entries += counters.entries.get();
+            totals.bytes += counters.bytes.get();
+        }
+        totals
     }
 
     /// Calls remembered, and bytes of their replies.
@@ -193,7 +254,7 @@ impl Ticket {
     pub fn finish(mut self, reply: &[u8], now: Instant) {
         let Some(key) = self.key.take() else { return };
         let limits = self.inner.limits;
-        let mut shard = self.inner.shard(&key);
+        let (mut shard, counters) = self.inner.shard(&key);
         let done = shard.entries.insert(key, Entry::Done(reply.into()));
         shard.order.push_back((key, now));
         shard.bytes += reply.len();
@@ -201,7 +262,9 @@ impl Ticket {
             || (shard.bytes > limits.bytes / SHARDS && shard.order.len() > 1)
         {
             shard.forget_oldest();
+            counters.evicted_full.increment();
         }
+        shard.tell(counters);
         drop(shard);
         wake(done);
     }
@@ -210,26 +273,39 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
-            let running = self.inner.shard(&key).entries.remove(&key);
+            let (mut shard, counters) = self.inner.shard(&key);
+            let running = shard.entries.remove(&key);
+            shard.tell(counters);
+            drop(shard);
             wake(running);
         }
     }
 }
 
 impl Inner {
-    fn shard(&self, key: &CallKey) -> MutexGuard<'_, Shard> {
+    fn shard(&self, key: &CallKey) -> (MutexGuard<'_, Shard>, &ReplayCounters) {
         let index = self.hasher.hash_one(key) as usize % SHARDS;
-        lock(&self.shards[index])
+        (lock(&self.shards[index]), &self.counters[index])
     }
 }
 
 impl Shard {
-    fn expire(&mut self, now: Instant, age: Duration) {
+    /// Says how many replies were too old.
+    fn expire(&mut self, now: Instant, age: Duration) -> u64 {
+        let mut expired = 0;
         while let Some((_, done)) = self.order.front()
             && now.saturating_duration_since(*done) > age
         {
             self.forget_oldest();
+            expired += 1;
         }
+        expired
+    }
+
+    /// Tells other threads what it holds.
+    fn tell(&self, counters: &ReplayCounters) {
+        counters.entries.set(self.entries.len() as u64);
+        counters.bytes.set(self.bytes as u64);
     }
 
     fn forget_oldest(&mut self) {
@@ -324,6 +400,7 @@ mod tests {
         let key = cache.key(address(1), 7, PROGRAM, b"name");
         drop(execute(&cache, key, now));
         assert_eq!(cache.usage(), (0, 0));
+        assert_eq!((cache.totals().entries, cache.totals().new), (0, 1));
         drop(execute(&cache, key, now));
     }
 
@@ -345,6 +422,17 @@ mod tests {
             enter(&cache, key, now),
             Poll::Ready(Entered::Replay(_))
         ));
+        let totals = cache.totals();
+        assert_eq!((totals.entries, totals.bytes), {
+            let (entries, bytes) = cache.usage();
+            (entries as u64, bytes as u64)
+        });
+        assert_eq!(totals.evicted_full, 20_000 - totals.entries);
+        assert_eq!(
+            (totals.new, totals.replayed, totals.evicted_age),
+            (20_000, 1, 0)
+        );
         drop(execute(&cache, key, now + Duration::from_secs(121)));
+        assert!(cache.totals().evicted_age > 0);
     }
 }

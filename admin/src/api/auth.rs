@@ -3,6 +3,7 @@
 //! A handler that changes anything takes [`Authorized`] as one of its arguments; it does not run
 //! without.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,7 @@ use super::ask::in_time;
 use super::problem::problem;
 use super::routes::AdminState;
 use super::throttle::Throttle;
-use crate::change::Author;
+use crate::change::{Author, Ledger};
 use crate::control::Control;
 use crate::token::{self, TokenError, TokenFile};
 
@@ -36,6 +37,15 @@ pub struct PeerIdentity(pub Option<String>);
 #[derive(Clone, Debug)]
 pub struct Authorized(pub Author);
 
+impl Authorized {
+    /// Tells the log what was done; changes of the configuration are told by the ledger.
+    pub fn did(&self, what: fmt::Arguments<'_>) {
+        let Author { name, address } = &self.0;
+        let address = address.as_deref().unwrap_or("local");
+        tracing::info!(target: "audit", author = name, address, "{what}");
+    }
+}
+
 /// What the checks of tokens remember.
 #[derive(Default)]
 pub(super) struct Guard {
@@ -52,10 +62,10 @@ impl FromRequestParts<AdminState> for Authorized {
         let address = address.map(|PeerAddress(address)| address.ip().to_canonical());
         let identity = parts.extensions.get::<PeerIdentity>().cloned();
         let said = bearer(&parts.headers);
-        let control = Arc::clone(&state.control);
+        let (control, ledger) = (Arc::clone(&state.control), Arc::clone(&state.ledger));
         let guard = Arc::clone(&state.guard);
         in_time(state, move || {
-            guard.check(&*control, said.as_deref(), address)
+            guard.check(&*control, &ledger, said.as_deref(), address)
         })
         .await?
         .map_err(Refusal::answer)?;
@@ -72,6 +82,7 @@ impl Guard {
     fn check(
         &self,
         control: &dyn Control,
+        ledger: &Ledger,
         said: Option<&[u8]>,
         address: Option<IpAddr>,
     ) -> Result<(), Refusal> {
@@ -94,7 +105,11 @@ impl Guard {
         self.exposed.store(exposed, Ordering::Relaxed);
         if !token.is(said) {
             self.throttle.wrong(address, Instant::now());
-            tracing::info!(target: "audit", %address, "a change was refused: the token is wrong");
+            let unknown = Author {
+                name: "unknown".to_owned(),
+                address: Some(address.to_string()),
+            };
+            ledger.note(&unknown, "wrong token", "refused");
             return Err(Refusal::Wrong);
         }
         Ok(())

@@ -6,19 +6,30 @@
 //! | `/metrics` | Prometheus metrics |
 //! | `/healthz` | 200, or 503 with the reactors that are stalled |
 //! | `/readyz` | 200, or 503 while starting or draining |
-//! | `/api/v1/version` | which program answers |
-//! | `/api/v1/config` | the configuration in force, as JSON, or YAML with `?format=yaml` |
-//! | `/api/v1/connections`, `reactors`, `pools`, `exports` | snapshots |
+//! | `/api/v1/` | what `/api/v1/openapi.json` describes |
 //!
-//! Everything is read-only. Whatever is no success has a body of type
+//! A handler and its description stand together, and come into the router together. Whatever
+//! changes something takes [`Authorized`] as an argument. Whatever is no success has a body of type
 //! `application/problem+json` ([`crate::status::Problem`]); health answers keep their own.
 //! Connections, headers, bodies and times are bounded by [`ApiLimits`].
+#![allow(
+    clippy::result_large_err,
+    reason = "a failure is an answer, made once for a request"
+)]
 
 mod ask;
 mod auth;
+mod body;
+mod capture;
+mod changing;
+mod clients;
 mod config;
+mod connections;
 mod document;
+mod drain;
 mod health;
+mod long;
+mod named;
 mod problem;
 mod routes;
 mod server;

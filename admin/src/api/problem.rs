@@ -3,17 +3,27 @@
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::status::Problem;
+use crate::status::{FieldProblem, Problem, ReactorOutcome};
 
 /// The answer with this status and these details.
 pub fn problem(status: StatusCode, detail: impl Into<String>) -> Response {
+    problem_with(status, detail, Vec::new(), Vec::new())
+}
+
+/// The same with the fields that are at fault, and how the reactors fared.
+pub fn problem_with(
+    status: StatusCode,
+    detail: impl Into<String>,
+    errors: Vec<FieldProblem>,
+    reactors: Vec<ReactorOutcome>,
+) -> Response {
     let body = Problem {
         kind: "about:blank".to_owned(),
         title: status.canonical_reason().unwrap_or("Error").to_owned(),
         status: status.as_u16(),
         detail: detail.into(),
-        errors: Vec::new(),
-        reactors: Vec::new(),
+        errors,
+        reactors,
     };
     let mut response = (status, axum::Json(body)).into_response();
     let kind = header::HeaderValue::from_static("application/problem+json");

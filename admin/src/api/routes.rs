@@ -7,13 +7,14 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use tokio::sync::Semaphore;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::auth::Guard;
 use super::problem::problem;
 use super::server::ApiLimits;
-use super::{config, document, health, status};
+use super::{capture, clients, config, connections, document, drain, health, status};
 use crate::change::Ledger;
 use crate::control::Control;
 use crate::dashboard;
@@ -27,6 +28,10 @@ pub struct AdminState {
     pub(super) ledger: Arc<Ledger>,
     pub(super) limits: ApiLimits,
     pub(super) guard: Arc<Guard>,
+    /// Held by the change that is being made.
+    pub(super) turn: Arc<Semaphore>,
+    /// Places for captures.
+    pub(super) captures: Arc<Semaphore>,
 }
 
 impl AdminState {
@@ -38,6 +43,8 @@ impl AdminState {
             ledger,
             limits: ApiLimits::default(),
             guard: Arc::default(),
+            turn: Arc::new(Semaphore::new(1)),
+            captures: Arc::new(Semaphore::new(capture::CAPTURES)),
         }
     }
 
@@ -58,11 +65,22 @@ pub fn table() -> OpenApiRouter<AdminState> {
         .routes(routes!(health::readyz))
         .routes(routes!(document::openapi))
         .routes(routes!(status::version))
-        .routes(routes!(config::show))
-        .routes(routes!(status::connections))
+        .routes(routes!(config::show, config::put, config::patch))
+        .routes(routes!(config::history))
+        .routes(routes!(config::generation))
+        .routes(routes!(config::pending))
+        .routes(routes!(config::rollback))
+        .routes(routes!(config::reload))
+        .routes(routes!(clients::list))
+        .routes(routes!(clients::show, clients::evict))
+        .routes(routes!(connections::list))
+        .routes(routes!(connections::show, connections::evict))
+        .routes(routes!(capture::capture))
         .routes(routes!(status::reactors))
         .routes(routes!(status::pools))
         .routes(routes!(status::exports))
+        .routes(routes!(status::operations))
+        .routes(routes!(drain::show, drain::start, drain::cancel))
 }
 
 /// The router of all endpoints.

@@ -19,6 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::{runtime, select, time};
 
 use super::auth::PeerAddress;
+use super::long::LongAnswer;
 use super::routes::{AdminState, router};
 
 /// Bounds of the API.
@@ -36,7 +37,9 @@ pub struct ApiLimits {
     pub body_bytes: usize,
     /// How long the service may take to answer.
     pub answer_time: Duration,
-    /// How long a connection may live, however busy.
+    /// How long a change of the configuration may take, and how long it may wait for its turn.
+    pub change_time: Duration,
+    /// How long a connection may live, however busy; a capture may take longer.
     pub connection_time: Duration,
     /// How long answers under way may take when a connection must end.
     pub drain_time: Duration,
@@ -51,6 +54,7 @@ impl Default for ApiLimits {
             header_time: Duration::from_secs(30),
             body_bytes: 1 << 20,
             answer_time: Duration::from_secs(5),
+            change_time: Duration::from_secs(60),
             connection_time: Duration::from_secs(600),
             drain_time: Duration::from_secs(5),
         }
@@ -176,8 +180,11 @@ async fn connection(
     _place: OwnedSemaphorePermit,
 ) {
     let router = TowerToHyperService::new(router);
+    let long = LongAnswer::default();
+    let allowed = long.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(allowed.clone());
         router.call(request)
     });
     let connection = http1::Builder::new()
@@ -188,12 +195,19 @@ async fn connection(
         .max_buf_size(limits.header_bytes.max(8192) * 2)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
-    select! {
+    let aged = select! {
         // A client that left or broke the protocol is no matter for the log.
         _ = connection.as_mut() => return,
-        _ = stopped.wait_for(|stop| *stop) => {}
-        () = time::sleep(limits.connection_time) => {}
-    }
+        _ = stopped.wait_for(|stop| *stop) => false,
+        () = time::sleep(limits.connection_time) => true,
+    };
     connection.as_mut().graceful_shutdown();
+    if aged {
+        select! {
+            _ = connection.as_mut() => return,
+            _ = stopped.wait_for(|stop| *stop) => {}
+            () = time::sleep(long.rest()) => {}
+        }
+    }
     let _ = time::timeout(limits.drain_time, connection).await;
 }

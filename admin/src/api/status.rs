@@ -1,13 +1,13 @@
-//! `/api/v1/version`, `connections`, `reactors`, `pools`, `exports`: snapshots.
+//! `/api/v1/version`, `reactors`, `pools`, `exports`: snapshots.
 
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 
-use super::ask::try_ask;
+use super::ask::{ask, try_ask};
 use super::routes::AdminState;
 use crate::control::Control;
-use crate::status::{Connections, Exports, Pools, Reactors, Version};
+use crate::status::{Exports, Operations, Pools, Reactors, Version};
 
 /// Tells which program answers.
 #[utoipa::path(
@@ -16,16 +16,6 @@ use crate::status::{Connections, Exports, Pools, Reactors, Version};
 )]
 pub async fn version() -> Json<Version> {
     Json(Version::current())
-}
-
-/// Lists the connections of clients.
-#[utoipa::path(
-    get, path = "/api/v1/connections", tag = "clients", operation_id = "list_connections",
-    responses((status = 200, description = "All connections of the moment.", body = Connections)),
-)]
-pub async fn connections(State(state): State<AdminState>) -> Result<Json<Connections>, Response> {
-    let connections = try_ask(&state, Control::connections).await?;
-    Ok(Json(Connections { connections }))
 }
 
 /// Lists the reactors: the pinned loops.
@@ -56,4 +46,14 @@ pub async fn pools(State(state): State<AdminState>) -> Result<Json<Pools>, Respo
 pub async fn exports(State(state): State<AdminState>) -> Result<Json<Exports>, Response> {
     let exports = try_ask(&state, Control::exports).await?;
     Ok(Json(Exports { exports }))
+}
+
+/// Lists what was done, by procedure.
+#[utoipa::path(
+    get, path = "/api/v1/operations", tag = "status", operation_id = "list_operations",
+    responses((status = 200, description = "Those with requests.", body = Operations)),
+)]
+pub async fn operations(State(state): State<AdminState>) -> Result<Json<Operations>, Response> {
+    let operations = ask(&state, Control::operations).await?;
+    Ok(Json(Operations { operations }))
 }

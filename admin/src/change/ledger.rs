@@ -4,31 +4,55 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::audit::{self, Record};
+use super::counts::{Counts, Outcome};
+use super::edit::{edited, summary};
+use super::history::History;
+use super::persist::{Disk, HostDisk, Staged};
 use super::{
     Author, ChangeError, ChangeReport, ChangeRequest, Current, Edit, Generation, HistoryEntry, Tag,
 };
-use crate::config::{self, Config, KeyChange, diff, live_part};
+use crate::config::{self, Config, KeyChange, diff, diff_while, live_part};
 use crate::control::Control;
 use crate::status::FieldProblem;
+use crate::token;
 
-/// Keeps the configuration, its history and its file. One change at a time.
+/// Keeps the configuration, its history and its file.
+///
+/// Changes are made one at a time, in the order in which they come. What the ledger tells
+/// meanwhile is the configuration before; it does not wait for the change.
 pub struct Ledger {
     control: Arc<dyn Control>,
     run: u64,
     file: Option<PathBuf>,
+    disk: Box<dyn Disk>,
+    /// Held while a change is made.
+    changing: Mutex<()>,
+    /// Held for moments only.
     state: Mutex<State>,
+    pub(super) counts: Counts,
 }
 
 struct State {
     generation: Generation,
     config: Arc<Config>,
-    history: Vec<(HistoryEntry, Arc<Config>)>,
+    history: History,
 }
 
 impl Ledger {
     /// Begins with the configuration that the service was started with, and the file that it was
     /// read from.
     pub fn new(control: Arc<dyn Control>, config: Arc<Config>, file: Option<PathBuf>) -> Self {
+        Self::with_disk(control, config, file, Box::new(HostDisk))
+    }
+
+    /// With another disk under the file.
+    pub(super) fn with_disk(
+        control: Arc<dyn Control>,
+        config: Arc<Config>,
+        file: Option<PathBuf>,
+        disk: Box<dyn Disk>,
+    ) -> Self {
         use std::hash::{BuildHasher, RandomState};
         let entry = HistoryEntry {
             generation: 1,
@@ -40,139 +64,196 @@ impl Ledger {
             summary: "start".to_owned(),
             changes: Vec::new(),
         };
+        let mut history = History::default();
+        history.push(entry, Arc::clone(&config));
         Self {
             control,
             run: RandomState::new().hash_one(()),
             file,
+            disk,
+            changing: Mutex::default(),
             state: Mutex::new(State {
                 generation: 1,
-                history: vec![(entry, Arc::clone(&config))],
                 config,
+                history,
             }),
+            counts: Counts::new(now()),
         }
     }
 
-    /// The configuration now.
+    /// The configuration now. Does not wait for a change that is under way.
     pub fn current(&self) -> Current {
-        let state = self.lock();
-        self.current_of(&state)
+        let (generation, config) = self.latest();
+        Current {
+            tag: self.tag(generation),
+            restart_required: self.restart_required(&config),
+            config,
+        }
     }
 
-    /// Makes a change, or tries it; see [`super`].
+    /// The name of a generation of this run.
+    pub fn tag(&self, generation: Generation) -> Tag {
+        Tag {
+            run: self.run,
+            generation,
+        }
+    }
+
+    /// Makes a change, or tries it; see [`super`]. Every change leaves a line of the log's target
+    /// `audit`, and one in `admin.audit_file`.
     ///
     /// # Errors
     ///
     /// See [`ChangeError`]; everything is as before then.
     pub fn change(&self, request: ChangeRequest) -> Result<ChangeReport, ChangeError> {
-        let mut state = self.lock();
-        let current = self.current_of(&state);
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let author = request.author.clone();
+        let summary = summary(&request.edit);
+        let (dry_run, reload) = (request.dry_run, matches!(request.edit, Edit::Reload));
+        // The change itself may send the records elsewhere.
+        let (before, config) = self.latest();
+        let result = self.make(request, &summary);
+        let outcome = match &result {
+            Ok(_) if dry_run => Outcome::Tried,
+            Ok(report) if report.generation == before => Outcome::Unchanged,
+            Ok(_) => Outcome::Applied,
+            Err(error) => Outcome::of(error),
+        };
+        self.counts.change(outcome);
+        if reload && !dry_run {
+            self.counts.reload(result.is_ok(), now());
+        }
+        let record = Record {
+            author: &author,
+            summary: &summary,
+            outcome: outcome.name(),
+            generation: result.as_ref().map_or(before, |report| report.generation),
+            changes: result.as_ref().map_or(&[], |report| &report.changes),
+            error: result.as_ref().err(),
+        };
+        audit::record(&record, now(), config.admin.audit_file.as_deref());
+        result
+    }
+
+    /// Leaves a line in the log's target `audit` and in `admin.audit_file`, for what is no change
+    /// of the configuration: whose deed, what, and what became of it.
+    pub fn note(&self, author: &Author, summary: &str, outcome: &str) {
+        let (generation, config) = self.latest();
+        let record = Record {
+            author,
+            summary,
+            outcome,
+            generation,
+            changes: &[],
+            error: None,
+        };
+        audit::record(&record, now(), config.admin.audit_file.as_deref());
+    }
+
+    /// The changes so far, the latest first; the latest 64 at most.
+    pub fn history(&self) -> Vec<HistoryEntry> {
+        self.lock().history.latest_first()
+    }
+
+    /// The configuration of a generation that the history has.
+    pub fn generation(&self, generation: Generation) -> Option<Arc<Config>> {
+        self.lock().history.find(generation)
+    }
+
+    /// One change, while no other is made.
+    fn make(&self, request: ChangeRequest, summary: &str) -> Result<ChangeReport, ChangeError> {
+        let (generation, config) = self.latest();
         if let Some(expected) = &request.expected
-            && !expected.contains(&current.tag)
+            && !expected.contains(&self.tag(generation))
         {
-            return Err(ChangeError::Stale(current.tag));
+            return Err(ChangeError::Stale(self.tag(generation)));
         }
-        let (next, summary) = self.edited(&state, request.edit)?;
+        let earlier = |wanted| self.generation(wanted);
+        let next = edited(request.edit, &config, earlier, self.file.as_deref())?;
+        self.validate(&next)?;
         let next = Arc::new(next);
-        let problems = config::validate(&next)
-            .into_iter()
-            .chain(self.control.check(&next));
-        let problems: Vec<FieldProblem> = problems
-            .map(|problem| FieldProblem {
-                path: problem.path.to_string(),
-                message: problem.message,
-            })
-            .collect();
-        if !problems.is_empty() {
-            return Err(ChangeError::Invalid(problems));
-        }
-        let changes = diff(&state.config, &next);
+        let running = self.control.config();
         let mut report = ChangeReport {
-            generation: state.generation,
+            generation,
             dry_run: request.dry_run,
             persisted: false,
+            changes: diff_while(&running, &config, &next),
             restart_required: self.restart_required(&next),
-            notes: next.notes(),
-            changes,
+            notes: next.notes().into_iter().chain(token::note(&next)).collect(),
             reactors: Vec::new(),
         };
         if request.dry_run {
             return Ok(report);
         }
-        let running = self.control.config();
+        // All that can fail for want of space or permission fails before anything is in force.
+        let staged = match request.persist {
+            true => Some(self.stage(&next)?),
+            false => None,
+        };
         let live = live_part(&running, &next);
-        if live != *running {
+        let differs = live != *running;
+        if differs {
             report.reactors = self.control.apply(Arc::new(live))?;
         }
+        if let Some(staged) = staged {
+            if let Err(error) = staged.commit() {
+                return Err(self.take_back(differs.then_some(running), error));
+            }
+            report.persisted = true;
+        }
         report.restart_required = self.restart_required(&next);
-        state.generation += 1;
-        state.config = Arc::clone(&next);
-        report.generation = state.generation;
+        if *next == *config {
+            return Ok(report);
+        }
+        report.generation = generation + 1;
         let entry = HistoryEntry {
-            generation: state.generation,
+            generation: report.generation,
             time_seconds: now(),
             author: request.author,
-            summary,
+            summary: summary.to_owned(),
             changes: report.changes.clone(),
         };
-        state.history.push((entry, next));
+        let mut state = self.lock();
+        state.generation = report.generation;
+        state.config = Arc::clone(&next);
+        state.history.push(entry, next);
         Ok(report)
     }
 
-    /// The changes so far, the latest first.
-    pub fn history(&self) -> Vec<HistoryEntry> {
-        let state = self.lock();
-        state
-            .history
-            .iter()
-            .rev()
-            .map(|(entry, _)| entry.clone())
-            .collect()
+    fn validate(&self, next: &Config) -> Result<(), ChangeError> {
+        // What the service has to say of a configuration that breaks a rule means nothing.
+        let mut problems = config::validate(next);
+        if problems.is_empty() {
+            problems = self.control.check(next);
+        }
+        if problems.is_empty() {
+            return Ok(());
+        }
+        let problems = problems.into_iter().take(config::ConfigErrors::MAX);
+        Err(ChangeError::Invalid(
+            problems.map(FieldProblem::from).collect(),
+        ))
     }
 
-    /// The configuration of a generation that the history has.
-    pub fn generation(&self, generation: Generation) -> Option<Arc<Config>> {
-        let state = self.lock();
-        let mut entries = state.history.iter();
-        let found = entries.find(|(entry, _)| entry.generation == generation)?;
-        Some(Arc::clone(&found.1))
-    }
-
-    fn edited(&self, state: &State, edit: Edit) -> Result<(Config, String), ChangeError> {
-        let whole = |message: String| {
-            ChangeError::Invalid(vec![FieldProblem {
-                path: String::new(),
-                message,
-            }])
-        };
-        Ok(match edit {
-            Edit::Replace(config) => (*config, "put".to_owned()),
-            Edit::Merge(patch) => {
-                let mut document = serde_json::to_value(&*state.config)
-                    .map_err(|error| whole(error.to_string()))?;
-                json_patch::merge(&mut document, &patch);
-                let merged =
-                    serde_json::from_value(document).map_err(|error| whole(error.to_string()))?;
-                (merged, "patch".to_owned())
-            }
-            Edit::With { summary, edit } => {
-                let mut config = (*state.config).clone();
-                edit(&mut config).map_err(|problem| ChangeError::Invalid(vec![problem]))?;
-                (config, summary.into_owned())
-            }
-            Edit::Rollback(generation) => {
-                let found = state
-                    .history
-                    .iter()
-                    .find(|(e, _)| e.generation == generation);
-                let (_, config) = found.ok_or(ChangeError::NoGeneration(generation))?;
-                ((**config).clone(), format!("rollback to {generation}"))
-            }
-            Edit::Reload => {
-                let file = self.file.as_deref().ok_or(ChangeError::NoFile)?;
-                let config = config::load(file).map_err(|errors| whole(errors.to_string()))?;
-                (config, "reload".to_owned())
-            }
+    fn stage(&self, next: &Config) -> Result<Staged<'_>, ChangeError> {
+        let file = self.file.as_deref().ok_or(ChangeError::NoFile)?;
+        Staged::new(&*self.disk, file, next).map_err(|error| ChangeError::Persist {
+            file: file.display().to_string(),
+            error,
         })
+    }
+
+    /// Puts `before` in force again, if it is not; the file is as it was.
+    fn take_back(&self, before: Option<Arc<Config>>, error: std::io::Error) -> ChangeError {
+        let mut error = error;
+        if let Some(Err(failure)) = before.map(|before| self.control.apply(before)) {
+            tracing::error!(%failure, "a change without its file could not be taken back");
+            let told = format!("{error}; and the change could not be taken back: {failure}");
+            error = std::io::Error::new(error.kind(), told);
+        }
+        let file = self.file.as_deref().map(|file| file.display().to_string());
+        let file = file.unwrap_or_default();
+        ChangeError::Persist { file, error }
     }
 
     fn restart_required(&self, wanted: &Config) -> Vec<KeyChange> {
@@ -181,15 +262,9 @@ impl Ledger {
         diff(&live, wanted)
     }
 
-    fn current_of(&self, state: &State) -> Current {
-        Current {
-            tag: Tag {
-                run: self.run,
-                generation: state.generation,
-            },
-            config: Arc::clone(&state.config),
-            restart_required: self.restart_required(&state.config),
-        }
+    fn latest(&self) -> (Generation, Arc<Config>) {
+        let state = self.lock();
+        (state.generation, Arc::clone(&state.config))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -197,6 +272,7 @@ impl Ledger {
     }
 }
 
+/// Seconds since 1970.
 fn now() -> f64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.unwrap_or_default().as_secs_f64()

@@ -6,11 +6,16 @@
 //! into the history under the next generation. A change that fails anywhere leaves everything as
 //! it was.
 
+mod audit;
+mod counts;
+mod edit;
+mod history;
 mod ledger;
+mod persist;
 mod types;
 
 pub use ledger::Ledger;
 pub use types::{
     Author, ChangeError, ChangeReport, ChangeRequest, Current, Edit, EditFunction, Generation,
-    HistoryEntry, Tag,
+    History, HistoryEntry, Pending, Tag,
 };

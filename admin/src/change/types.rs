@@ -24,9 +24,26 @@ pub struct Tag {
     pub generation: Generation,
 }
 
+impl Tag {
+    /// The tag of which this is the part between the quotes; `None` for tags of others.
+    pub fn of_opaque(text: &str) -> Option<Self> {
+        let (run, generation) = text.split_once('-')?;
+        let found = Self {
+            run: u64::from_str_radix(run, 16).ok()?,
+            generation: generation.parse().ok()?,
+        };
+        // One way of writing each only.
+        (found.opaque() == text).then_some(found)
+    }
+
+    fn opaque(&self) -> String {
+        format!("{:016x}-{}", self.run, self.generation)
+    }
+}
+
 impl fmt::Display for Tag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{:016x}-{}\"", self.run, self.generation)
+        write!(f, "\"{}\"", self.opaque())
     }
 }
 
@@ -121,6 +138,23 @@ pub struct HistoryEntry {
     pub summary: String,
     /// Keys that changed against the generation before.
     pub changes: Vec<KeyChange>,
+}
+
+/// The body of `/api/v1/config/history`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct History {
+    /// The changes, the latest first.
+    pub history: Vec<HistoryEntry>,
+}
+
+/// The body of `/api/v1/config/pending`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Pending {
+    /// The generation of the configuration that it is about.
+    pub generation: Generation,
+    /// Keys in which what runs differs from the configuration until the next restart: `before` is
+    /// what runs.
+    pub restart_required: Vec<KeyChange>,
 }
 
 /// A change that did not come about; everything is as it was.

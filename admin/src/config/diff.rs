@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{Admin, Config, Rpcbind, Store};
+use super::{Admin, Config, Rpcbind, Store, compare};
 
 /// What a change of a key takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -19,7 +19,7 @@ pub enum Effect {
 /// A key with two values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct KeyChange {
-    /// The key, such as `exports[0].access`.
+    /// The key as in the file, such as `exports[0].access`.
     pub path: String,
     /// The value before; `null` if there was none.
     pub before: Value,
@@ -29,19 +29,27 @@ pub struct KeyChange {
     pub effect: Effect,
 }
 
-/// The keys in which two configurations differ, in the order of the file.
+/// The keys in which two configurations differ, in the order of the file. Empty if, and only if,
+/// they are equal.
+///
+/// What a change takes is judged for a service that runs with `before`; see [`diff_while`].
 pub fn diff(before: &Config, after: &Config) -> Vec<KeyChange> {
-    let live = live_part(before, after);
-    let value = |config: &Config| serde_json::to_value(config).unwrap_or_default();
-    let mut changes = Vec::new();
-    walk(
-        &mut String::new(),
-        &value(before),
-        &value(after),
-        &value(&live),
-        &mut changes,
-    );
-    changes
+    diff_while(before, before, after)
+}
+
+/// The same for a service that runs with `running`, which has an earlier value where keys of
+/// `before` wait for a restart.
+///
+/// Entries of `fabric`, `exports` and `limits` are told apart by their address, path and networks:
+/// one that comes or goes is one change, whatever its place, and other lists change as a whole.
+/// Entries that went come first, with their place before; all others have their place after. A
+/// new order of entries that stay is a change of the list itself, told by what they are told apart
+/// by.
+pub fn diff_while(running: &Config, before: &Config, after: &Config) -> Vec<KeyChange> {
+    let live = live_part(running, after);
+    let [before, after, live] =
+        [before, after, &live].map(|config| serde_yaml::to_value(config).unwrap_or_default());
+    compare::changes(&before, &after, &live)
 }
 
 /// `wanted` with the value of `running` for every key that cannot change while the service runs.
@@ -62,8 +70,9 @@ pub fn live_part(running: &Config, wanted: &Config) -> Config {
         live.rpc.listen = running.rpc.listen;
     }
     live.admin = Admin {
-        // Read at each change.
+        // Opened at each change.
         token_file: wanted.admin.token_file.clone(),
+        audit_file: wanted.admin.audit_file.clone(),
         ..running.admin.clone()
     };
     live.state_directory.clone_from(&running.state_directory);
@@ -76,46 +85,4 @@ pub fn live_part(running: &Config, wanted: &Config) -> Config {
         }
     }
     live
-}
-
-fn walk(path: &mut String, before: &Value, after: &Value, live: &Value, out: &mut Vec<KeyChange>) {
-    if before == after {
-        return;
-    }
-    match (before, after) {
-        (Value::Object(one), Value::Object(other)) => {
-            let keys = one
-                .keys()
-                .chain(other.keys().filter(|key| !one.contains_key(*key)));
-            for key in keys {
-                let length = path.len();
-                if !path.is_empty() {
-                    path.push('.');
-                }
-                path.push_str(key);
-                let of = |value: &Value| value.get(key).cloned().unwrap_or(Value::Null);
-                walk(path, &of(before), &of(after), &of(live), out);
-                path.truncate(length);
-            }
-        }
-        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
-            for (index, (before, after)) in one.iter().zip(other).enumerate() {
-                let length = path.len();
-                path.push_str(&format!("[{index}]"));
-                let live = live.get(index).cloned().unwrap_or(Value::Null);
-                walk(path, before, after, &live, out);
-                path.truncate(length);
-            }
-        }
-        _ => out.push(KeyChange {
-            path: path.clone(),
-            before: before.clone(),
-            after: after.clone(),
-            effect: if live == after {
-                Effect::Live
-            } else {
-                Effect::Restart
-            },
-        }),
-    }
 }

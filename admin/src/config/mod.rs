@@ -7,9 +7,11 @@
 //!
 //! The YAML library and the search for a key's line stay in this module.
 
+mod compare;
 mod diff;
 mod error;
 mod exports;
+mod json;
 mod locate;
 mod model;
 mod network;
@@ -24,9 +26,10 @@ mod units;
 mod validate;
 mod value;
 
-pub use diff::{Effect, KeyChange, diff, live_part};
+pub use diff::{Effect, KeyChange, diff, diff_while, live_part};
 pub use error::{ConfigError, ConfigErrors};
 pub use exports::{Access, ClientLimits, DirectIo, Export, ExportFlavor, Limits, Squash, Store};
+pub use json::{JsonError, from_json, from_value};
 pub use model::{
     Admin, CcpFlavor, Config, Cores, CrcPolicy, Fabric, Flow, Hugepages, Mempool, PollMode,
     Provider, Reactors, Rpc, Rpcbind, Rpcrdma, SameXid, Switch, WindowEnd,
@@ -34,6 +37,7 @@ pub use model::{
 pub use network::Network;
 pub use parse::{TEXT_MAX, load, parse, to_yaml};
 pub use path::{KeyPath, Segment};
+pub use schema::{AddressText, SocketText};
 pub use tls::{ClientAuth, PlainHttp, Tls};
 pub use units::{Bandwidth, ByteSize, ParseUnitError, format_duration, parse_duration};
 pub use validate::{Problem, validate};

@@ -414,6 +414,10 @@ pub struct Admin {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub token_file: Option<PathBuf>,
+    /// A file that gets a line of JSON for each change that is tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub audit_file: Option<PathBuf>,
     /// HTTPS; HTTP if not said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
@@ -426,6 +430,7 @@ impl Default for Admin {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9620)),
             token_file: None,
+            audit_file: None,
             tls: None,
             plain_http: PlainHttp::Loopback,
         }

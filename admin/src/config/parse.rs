@@ -151,16 +151,7 @@ type Explained = (Option<(usize, usize)>, KeyPath, String);
 fn explain(text: &str, error: &serde_path_to_error::Error<serde_yaml::Error>) -> Explained {
     let inner = error.inner();
     let own_place = inner.location().map(|place| (place.line(), place.column()));
-    let mut path = KeyPath::root();
-    for segment in error.path() {
-        path = match segment {
-            serde_path_to_error::Segment::Map { key } => path.key(key.clone()),
-            serde_path_to_error::Segment::Seq { index } => path.index(*index),
-            serde_path_to_error::Segment::Enum { .. } | serde_path_to_error::Segment::Unknown => {
-                path
-            }
-        };
-    }
+    let path = key_path(error.path());
     let message = plain_words(&inner.to_string(), own_place, &path);
     let own_place = own_place.or_else(|| last_document(text));
     if let Some(key) = quoted_after(&message, "repeated key `") {
@@ -177,9 +168,24 @@ fn explain(text: &str, error: &serde_path_to_error::Error<serde_yaml::Error>) ->
     (locate(text, &path, point).max(own_place), path, message)
 }
 
+/// The library's path as ours.
+pub(super) fn key_path(path: &serde_path_to_error::Path) -> KeyPath {
+    let mut found = KeyPath::root();
+    for segment in path {
+        found = match segment {
+            serde_path_to_error::Segment::Map { key } => found.key(key.clone()),
+            serde_path_to_error::Segment::Seq { index } => found.index(*index),
+            serde_path_to_error::Segment::Enum { .. } | serde_path_to_error::Segment::Unknown => {
+                found
+            }
+        };
+    }
+    found
+}
+
 /// The library's message without place and path, which are told apart from it, and in the words
 /// of configuration: a key, not a field; a value, not a variant.
-fn plain_words(message: &str, place: Option<(usize, usize)>, path: &KeyPath) -> String {
+pub(super) fn plain_words(message: &str, place: Option<(usize, usize)>, path: &KeyPath) -> String {
     let without_place = match place {
         Some((line, column)) => {
             message.replacen(&format!(" at line {line} column {column}"), "", 1)

@@ -11,6 +11,9 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::{Bandwidth, ByteSize, Cores, Network};
 
+/// Stands for addresses, such as `10.0.0.1`, in the API's description.
+pub struct AddressText;
+
 /// Stands for durations, such as `100us`, in the API's description.
 pub struct DurationText;
 
@@ -76,6 +79,15 @@ schema!(
         r"^[0-9A-Fa-f:.]+(/[0-9]+)?$",
         "A network in CIDR notation, or one address.",
         "10.0.0.0/8"
+    )
+);
+schema!(
+    AddressText,
+    "Address",
+    text(
+        r"^[0-9A-Fa-f:.]+$",
+        "An address of version 4 or 6.",
+        "10.0.0.1"
     )
 );
 schema!(

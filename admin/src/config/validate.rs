@@ -72,6 +72,9 @@ pub fn validate(config: &Config) -> Vec<Problem> {
     if let Some(file) = &config.admin.token_file {
         problems.absolute(&root.key("admin").key("token_file"), file);
     }
+    if let Some(file) = &config.admin.audit_file {
+        problems.absolute(&root.key("admin").key("audit_file"), file);
+    }
     tls::check(&mut problems, &root.key("admin"), &config.admin);
     problems.log(&root.key("log"), &config.log);
     if let Some(folder) = &config.state_directory {

@@ -77,11 +77,11 @@ struct All {
 
 impl All {
     fn new(sources: Sources) -> Self {
-        let describe = |family: &&'static super::Family| {
+        let describe = |family: &'static super::Family| {
             let labels = family
                 .labels
                 .iter()
-                .map(|&label| label.to_owned())
+                .map(|label| label.name.to_owned())
                 .collect();
             Desc::new(
                 family.name.to_owned(),
@@ -91,10 +91,7 @@ impl All {
             )
         };
         Self {
-            descriptions: catalogue::ALL
-                .iter()
-                .filter_map(|f| describe(f).ok())
-                .collect(),
+            descriptions: catalogue::all().filter_map(|f| describe(f).ok()).collect(),
             sources,
         }
     }

@@ -25,10 +25,36 @@ pub struct Family {
     pub name: &'static str,
     /// What kind of number it is.
     pub kind: Kind,
+    /// What one of it is: `seconds`, `bytes`, or what is counted.
+    pub unit: &'static str,
     /// What it tells, in one sentence.
     pub help: &'static str,
-    /// Names of its labels, in the order of their values.
-    pub labels: &'static [&'static str],
+    /// What it is good for.
+    pub purpose: &'static str,
+    /// Its labels, in the order of their values.
+    pub labels: &'static [&'static Label],
+    /// Why a service that has served traffic may be without it, if it may.
+    pub absent: Option<&'static str>,
+}
+
+/// A label of metrics; all of them stand in [`super::catalogue::labels`].
+#[derive(Debug)]
+pub struct Label {
+    /// The name.
+    pub name: &'static str,
+    /// What its values stand for, in one sentence.
+    pub meaning: &'static str,
+    /// All values that there are; empty where they come from the configuration, the system or
+    /// the clients.
+    pub values: &'static [&'static str],
+}
+
+impl Label {
+    /// Whether this may be its value.
+    #[must_use]
+    pub fn takes(&self, value: &str) -> bool {
+        self.values.is_empty() || self.values.contains(&value)
+    }
 }
 
 /// The samples of one scrape, filled by the sources.
@@ -95,6 +121,14 @@ impl Families {
             );
             return None;
         }
+        for (label, value) in family.labels.iter().zip(labels) {
+            debug_assert!(
+                label.takes(value),
+                "{}: {} {value}",
+                family.name,
+                label.name
+            );
+        }
         let (_, samples) = self
             .samples
             .entry(family.name)
@@ -125,9 +159,9 @@ impl Families {
 }
 
 fn metric(family: &Family, labels: Vec<String>, sample: &Sample) -> proto::Metric {
-    let pairs = family.labels.iter().zip(labels).map(|(name, value)| {
+    let pairs = family.labels.iter().zip(labels).map(|(label, value)| {
         let mut pair = proto::LabelPair::default();
-        pair.set_name((*name).to_owned());
+        pair.set_name(label.name.to_owned());
         pair.set_value(value);
         pair
     });

@@ -13,7 +13,7 @@ mod process;
 mod slot;
 
 pub use exporter::{CONTENT_TYPE, Metrics, MetricsSource, RenderError};
-pub use families::{Families, Family, Kind};
+pub use families::{Families, Family, Kind, Label};
 pub use histogram::{BUCKETS, Histogram, HistogramSnapshot};
 pub use slot::{CoreBlock, Counter, Gauge};
 

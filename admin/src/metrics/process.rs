@@ -8,12 +8,17 @@ use super::{Families, MetricsSource, catalogue};
 /// Ticks per second of /proc, fixed by the kernel's interface to user space (USER_HZ).
 const TICKS_PER_SECOND: u64 = 100;
 
-/// Processor time, memory, start and version. Samples the kernel does not give are left out.
+/// Processor time, memory, descriptors, threads, start and version. Samples the kernel does not give are left out.
 pub(super) struct Process;
 
 impl MetricsSource for Process {
     fn collect(&self, out: &mut Families) {
-        out.number(&catalogue::BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1);
+        let build = [
+            env!("CARGO_PKG_VERSION"),
+            env!("MILLRACE_PROFILE"),
+            env!("MILLRACE_RUSTC"),
+        ];
+        out.number(&catalogue::BUILD_INFO, &build, 1);
         let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
         let stat = read("/proc/self/stat");
         if let Some(ticks) = cpu_ticks(&stat) {
@@ -29,6 +34,17 @@ impl MetricsSource for Process {
         }
         if let Some(bytes) = status_bytes(&status, "HugetlbPages:") {
             out.number(&catalogue::PROCESS_HUGETLB, &[], bytes);
+        }
+        if let Some(threads) = status_number(&status, "Threads:") {
+            out.number(&catalogue::PROCESS_THREADS, &[], threads);
+        }
+        if let Ok(open) = fs::read_dir("/proc/self/fd") {
+            // One of them reads the folder.
+            let open = open.count().saturating_sub(1) as u64;
+            out.number(&catalogue::PROCESS_FDS, &[], open);
+        }
+        if let Some(most) = most_files(&read("/proc/self/limits")) {
+            out.number(&catalogue::PROCESS_FDS_MAX, &[], most);
         }
     }
 }
@@ -64,6 +80,19 @@ fn boot_time(stat: &str) -> Option<u64> {
         .ok()
 }
 
+fn status_number(status: &str, key: &str) -> Option<u64> {
+    let value = status.lines().find_map(|line| line.strip_prefix(key))?;
+    value.trim().parse().ok()
+}
+
+/// The soft limit of descriptors; none if there is no limit.
+fn most_files(limits: &str) -> Option<u64> {
+    let found = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))?;
+    found.split_ascii_whitespace().next()?.parse().ok()
+}
+
 fn status_bytes(status: &str, key: &str) -> Option<u64> {
     let value = status.lines().find_map(|line| line.strip_prefix(key))?;
     value
@@ -93,6 +122,14 @@ mod tests {
         assert_eq!(status_bytes(status, "VmRSS:"), Some(2_097_152));
         assert_eq!(status_bytes(status, "HugetlbPages:"), Some(0));
         assert_eq!(status_bytes(status, "VmSwap:"), None);
+        assert_eq!(
+            status_number("Name:\tx\nThreads:\t12\n", "Threads:"),
+            Some(12)
+        );
+        let limits =
+            |soft: &str| format!("Limit  Soft  Hard\nMax open files  {soft}  4096  files\n");
+        assert_eq!(most_files(&limits("1024")), Some(1024));
+        assert_eq!(most_files(&limits("unlimited")), None);
     }
 
     #[test]
@@ -106,6 +143,10 @@ mod tests {
             assert_eq!(
                 (cpu_ticks(text), start_ticks(text), boot_time(text)),
                 (None, None, None)
+            );
+            assert_eq!(
+                (status_number(text, "Threads:"), most_files(text)),
+                (None, None)
             );
         }
     }

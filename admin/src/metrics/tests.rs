@@ -11,10 +11,15 @@ struct Everything;
 
 const ODD: &str = "a\"b\\c\nd";
 
+/// An odd value where any is allowed.
+fn value_of(label: &Label) -> &'static str {
+    label.values.first().copied().unwrap_or(ODD)
+}
+
 impl MetricsSource for Everything {
     fn collect(&self, out: &mut Families) {
-        for family in catalogue::ALL {
-            let labels: Vec<_> = family.labels.iter().map(|_| ODD).collect();
+        for family in catalogue::all() {
+            let labels: Vec<_> = family.labels.iter().map(|label| value_of(label)).collect();
             match family.kind {
                 Kind::Histogram => {
                     let histogram = Histogram::default();
@@ -93,7 +98,7 @@ fn the_scrape_shows_the_catalogue_as_declared() {
 
     assert_eq!(
         kinds.len(),
-        catalogue::ALL.len(),
+        catalogue::all().count(),
         "families in the scrape and in the catalogue"
     );
     let mut series = HashSet::new();
@@ -104,7 +109,7 @@ fn the_scrape_shows_the_catalogue_as_declared() {
             "{name} {labels:?} twice"
         );
     }
-    for family in catalogue::ALL {
+    for family in catalogue::all() {
         let name = family.name;
         let kind = format!("{:?}", family.kind).to_lowercase();
         assert_eq!(kinds.get(name), Some(&kind), "{name}");
@@ -121,7 +126,7 @@ fn the_scrape_shows_the_catalogue_as_declared() {
         let expected: Vec<_> = family
             .labels
             .iter()
-            .map(|label| ((*label).to_owned(), ODD.to_owned()))
+            .map(|label| (label.name.to_owned(), value_of(label).to_owned()))
             .collect();
         let sample = |(found, labels, _): &&Line| {
             found.strip_suffix(suffix) == Some(name) && *labels == expected
@@ -136,7 +141,7 @@ fn the_scrape_shows_the_catalogue_as_declared() {
 #[test]
 fn the_catalogue_keeps_its_rules() {
     let mut names = HashSet::new();
-    for family in catalogue::ALL {
+    for family in catalogue::all() {
         let name = family.name;
         assert!(names.insert(name), "{name} twice");
         assert!(name.starts_with("millrace_"), "{name}");
@@ -155,13 +160,37 @@ fn the_catalogue_keeps_its_rules() {
         );
         assert_eq!(
             family.labels.len(),
-            family.labels.iter().collect::<HashSet<_>>().len()
+            family
+                .labels
+                .iter()
+                .map(|label| label.name)
+                .collect::<HashSet<_>>()
+                .len(),
+            "{name}"
         );
-        assert!(!family.labels.contains(&"le"), "{name}");
+        for label in family.labels {
+            assert!(
+                label.name != "le" && label.meaning.ends_with('.'),
+                "{name} {}",
+                label.name
+            );
+        }
+        assert!(
+            family.purpose.ends_with('.') && family.purpose.len() > 5,
+            "{name}"
+        );
+        let base = name.strip_suffix("_total").unwrap_or(name);
+        for unit in ["seconds", "bytes"] {
+            assert_eq!(
+                base.ends_with(&format!("_{unit}")),
+                family.unit == unit,
+                "{name}"
+            );
+        }
         // OpenMetrics calls a counter's family by its name without the end.
         let plain = name.strip_suffix("_total");
         assert!(
-            !catalogue::ALL.iter().any(|other| Some(other.name) == plain),
+            !catalogue::all().any(|other| Some(other.name) == plain),
             "{name} and {plain:?} are one name in OpenMetrics"
         );
         for wrong in [
@@ -186,10 +215,11 @@ fn samples_of_the_same_labels_are_added_up() {
     struct Core(u64);
     impl MetricsSource for Core {
         fn collect(&self, out: &mut Families) {
-            let labels = ["nfs", "READ"];
+            let labels = ["nfs", "read"];
             out.number(&catalogue::RPC_REQUESTS, &labels, self.0);
             let histogram = Histogram::default();
             histogram.observe(self.0 * 1000);
+            let labels = ["nfs", "read", "le_4k"];
             out.histogram(&catalogue::RPC_DURATION, &labels, &histogram.snapshot());
         }
     }
@@ -197,22 +227,32 @@ fn samples_of_the_same_labels_are_added_up() {
     metrics.register(Arc::new(Core(2)));
     metrics.register(Arc::new(Core(40)));
     let text = metrics.render().unwrap();
-    for line in [
-        "millrace_rpc_requests_total{procedure=\"READ\",program=\"nfs\"} 42",
-        "millrace_rpc_duration_seconds_count{procedure=\"READ\",program=\"nfs\"} 2",
-        "millrace_rpc_duration_seconds_sum{procedure=\"READ\",program=\"nfs\"} 0.000042",
-        "millrace_rpc_duration_seconds_bucket{procedure=\"READ\",program=\"nfs\",le=\"0.000002048\"} 1",
-        "millrace_rpc_duration_seconds_bucket{procedure=\"READ\",program=\"nfs\",le=\"+Inf\"} 2",
+    let (_, _, lines) = parse_exposition(&text);
+    for (name, bound, expected) in [
+        ("millrace_rpc_requests_total", None, 42.0),
+        ("millrace_rpc_duration_seconds_count", None, 2.0),
+        ("millrace_rpc_duration_seconds_sum", None, 0.000_042),
+        (
+            "millrace_rpc_duration_seconds_bucket",
+            Some("0.000002048"),
+            1.0,
+        ),
+        ("millrace_rpc_duration_seconds_bucket", Some("+Inf"), 2.0),
     ] {
-        let line = line.to_owned();
-        let swapped = line.replace(
-            "procedure=\"READ\",program=\"nfs\"",
-            "program=\"nfs\",procedure=\"READ\"",
-        );
-        assert!(
-            text.lines().any(|found| found == line || found == swapped),
-            "{line}\n{text}"
-        );
+        let found = lines.iter().find(|(found, labels, _)| {
+            let le = labels.iter().find(|(label, _)| label == "le");
+            found == name && le.map(|(_, le)| le.as_str()) == bound
+        });
+        let (_, labels, value) = found.unwrap_or_else(|| panic!("{name} {bound:?}\n{text}"));
+        assert_eq!(*value, expected, "{name} {bound:?}");
+        for pair in [("program", "nfs"), ("procedure", "read")] {
+            assert!(
+                labels
+                    .iter()
+                    .any(|(label, value)| (label.as_str(), value.as_str()) == pair),
+                "{name} {labels:?}"
+            );
+        }
     }
 }
 
@@ -223,6 +263,9 @@ fn the_process_tells_of_itself() {
     assert_eq!(value("millrace_build_info"), Some(1.0));
     assert!(value("millrace_process_cpu_seconds_total").is_some());
     assert!(value("millrace_process_resident_memory_bytes") > Some(1e5));
+    assert!(value("millrace_process_threads") >= Some(2.0));
+    assert!(value("millrace_process_open_fds") >= Some(3.0));
+    assert!(value("millrace_process_max_fds") >= value("millrace_process_open_fds"));
     // After 2020: the boot time and the ticks were put together right.
     assert!(value("millrace_process_start_time_seconds") > Some(1.577e9));
 }

@@ -1,7 +1,10 @@
 //! A service without reactors, whose state the tests set.
 #![allow(dead_code, reason = "every test uses another part of it")]
 
+pub mod http;
+
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use millrace_admin::api::{AdminHandle, AdminState, serve};
@@ -40,9 +43,16 @@ impl Service {
 
     /// Serves its API on a free port.
     pub fn serve(self: &Arc<Self>) -> AdminHandle {
+        self.serve_file(None)
+    }
+
+    /// The same with a configuration file.
+    pub fn serve_file(self: &Arc<Self>, file: Option<PathBuf>) -> AdminHandle {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let ledger = Ledger::new(Arc::clone(self) as _, self.config(), None);
-        let state = AdminState::new(Arc::clone(self) as _, Metrics::new(), Arc::new(ledger));
+        let ledger = Arc::new(Ledger::new(Arc::clone(self) as _, self.config(), file));
+        let metrics = Metrics::new();
+        metrics.register(Arc::clone(&ledger) as _);
+        let state = AdminState::new(Arc::clone(self) as _, metrics, ledger);
         serve(listener, state).unwrap()
     }
 }

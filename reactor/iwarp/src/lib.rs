@@ -37,4 +37,4 @@ pub use keys::{Access, Exposed, Revocation};
 pub use memory::Memory;
 pub use outbound::Staging;
 pub use terminate::{Fault, Terminate};
-pub use work::{Completion, Operation, Request, WorkFault};
+pub use work::{Completion, Operation, Request, Tally, WorkFault};

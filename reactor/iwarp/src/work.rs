@@ -67,6 +67,39 @@ pub struct Completion<L> {
     pub local: L,
 }
 
+/// What became of the work requests, or the receives, of one kind: numbers that only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Posted.
+    pub posted: u64,
+    /// Of these, carried out.
+    pub completed: u64,
+    /// Bytes that those moved.
+    pub bytes: u64,
+}
+
+impl Tally {
+    #[inline]
+    pub(crate) fn complete(&mut self, bytes: u32) {
+        self.completed += 1;
+        self.bytes += u64::from(bytes);
+    }
+}
+
+/// Kinds of [`Operation`].
+const KINDS: usize = 3;
+
+impl Operation {
+    /// Its place among tallies: Sends, Writes, Reads.
+    const fn kind(self) -> usize {
+        match self {
+            Self::Send { .. } => 0,
+            Self::Write { .. } => 1,
+            Self::Read { .. } => 2,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Work<L> {
     pub(crate) token: u64,
@@ -91,6 +124,7 @@ pub(crate) struct WorkQueue<L> {
     first: u64,
     /// Id of the next request to put into segments.
     cursor: u64,
+    tallies: [Tally; KINDS],
 }
 
 impl<L> WorkQueue<L> {
@@ -100,7 +134,13 @@ impl<L> WorkQueue<L> {
             depth,
             first: 0,
             cursor: 0,
+            tallies: [Tally::default(); KINDS],
         }
+    }
+
+    /// What became of Sends, Writes and Reads.
+    pub(crate) fn tallies(&self) -> [Tally; KINDS] {
+        self.tallies
     }
 
     pub(crate) fn room(&self) -> usize {
@@ -123,6 +163,7 @@ impl<L> WorkQueue<L> {
             local,
             signalled,
         } = request;
+        self.tallies[operation.kind()].posted += 1;
         self.queue.push_back(Work {
             token,
             operation,
@@ -171,8 +212,13 @@ impl<L> WorkQueue<L> {
         let index =
             id.0.checked_sub(self.first)
                 .and_then(|index| usize::try_from(index).ok());
-        if let Some(work) = index.and_then(|index| self.queue.get_mut(index)) {
-            work.result.get_or_insert(result);
+        if let Some(work) = index.and_then(|index| self.queue.get_mut(index))
+            && work.result.is_none()
+        {
+            work.result = Some(result);
+            if result.is_ok() {
+                self.tallies[work.operation.kind()].complete(work.length);
+            }
         }
     }
 

@@ -49,7 +49,7 @@ impl<S: Store> Service<S> {
             Procedure::Dump => self.dump(header, reply).await,
             Procedure::Export => self.export(header, reply).await,
         };
-        Ok(Done { answer, success })
+        Ok(Done::plain(answer, success))
     }
 
     async fn mnt(&self, call: &Call<'_>, path: Path<'_>) -> MountResults {

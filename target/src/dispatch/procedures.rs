@@ -30,10 +30,7 @@ impl<S: Store> Service<S> {
             }};
         }
         match context.procedure {
-            Procedure::Null => Ok(Done {
-                answer: encode(reply, header, &()),
-                success: true,
-            }),
+            Procedure::Null => Ok(Done::plain(encode(reply, header, &()), true)),
             Procedure::Getattr => plain!(getattr),
             Procedure::Setattr => plain!(setattr),
             Procedure::Lookup => plain!(lookup),
@@ -55,10 +52,7 @@ impl<S: Store> Service<S> {
             }
             Procedure::Read => match nfs3::read(context, &arguments(input)?, reply).await {
                 Ok(results) => Ok(done(reply, header, &results)),
-                Err(shortage) => Ok(Done {
-                    answer: Answer::TooLarge(shortage),
-                    success: false,
-                }),
+                Err(shortage) => Ok(Done::plain(Answer::TooLarge(shortage), false)),
             },
             Procedure::Write => self.write(context, call, header, input, bulk, reply).await,
             Procedure::Symlink => {
@@ -145,6 +139,7 @@ where
     Done {
         answer: encode(reply, header, results),
         success: results.is_ok(),
+        status: results.as_ref().err().map(|failure| failure.status),
     }
 }
 
@@ -152,10 +147,7 @@ fn listing(reply: &mut Reply, header: &impl Encode, listed: nfs3::Listed) -> Don
     match listed {
         Ok(length) => {
             reply.set_length(length);
-            Done {
-                answer: Answer::Send,
-                success: true,
-            }
+            Done::plain(Answer::Send, true)
         }
         Err(failure) => {
             let results: Result<(), _> = Err(failure);

@@ -174,6 +174,16 @@ impl Clients {
         inner.limited.store(exports || clients, Ordering::Relaxed);
     }
 
+    /// Calls that wait at the limit of an export, on all reactors.
+    #[must_use]
+    pub fn export_waiting(&self, export: ExportId) -> u32 {
+        let table = self.lock();
+        table
+            .exports
+            .get(&export)
+            .map_or(0, |limit| limit.waiting())
+    }
+
     /// Whether there is any limit at all.
     pub(super) fn is_limited(&self) -> bool {
         self.inner.limited.load(Ordering::Relaxed)

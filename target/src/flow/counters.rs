@@ -62,7 +62,14 @@ pub struct FlowCounters {
     pub withheld_total: Counter,
     /// Clients with connections.
     pub clients: Gauge,
-    /// Connections turned away because their client holds its share already.
+    /// Calls that have a task.
+    pub tasks: Gauge,
+    /// Calls that wait for a task.
+    pub backlog: Gauge,
+    /// Calls that panicked, and ended their connections.
+    pub panics: Counter,
+    /// Connections turned away because their client holds its share already, or because no
+    /// buffers are free for them.
     pub turned_away: Counter,
     /// Connections ended because RDMA Reads made no progress.
     pub stuck_reads: Counter,

@@ -103,6 +103,7 @@ impl Gate {
             booked = Some(booking);
         }
         let _counted = Counted::new(waiting);
+        let _at_limit = self.limit.wait();
         let place = line.join();
         loop {
             place.until(|_| Poll::Ready(())).await;

@@ -26,5 +26,5 @@ pub use clients::{Client, ClientLimit, Clients};
 pub use counters::{Cause, FlowCounters, VERSIONS};
 pub use tenant::{Held, Tenant};
 pub use tenants::Flow;
-pub(crate) use tenants::TASKS;
+pub(crate) use tenants::{RECEIVES_PART, TASKS};
 pub use usage::{ClientUsage, ClientsUsage, Totals, Usage};

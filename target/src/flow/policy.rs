@@ -20,7 +20,7 @@ pub const FIRST_RECEIVES: u32 = 1 + SPARE_RECEIVES;
 const RECOVERY_STEPS: u32 = 16;
 
 /// The memory is short when less than this part of it is free.
-const SHORT_PART: u64 = 8;
+pub(crate) const SHORT_PART: u64 = 8;
 
 /// The state of the class of buffers that receives and replies come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -97,6 +97,18 @@ pub struct Limit {
     bytes: Rate,
     /// Changes with the rates.
     version: AtomicU32,
+    /// Calls that wait for their time, on all reactors.
+    waiting: AtomicU32,
+}
+
+/// A call that waits at a limit, until dropped.
+#[derive(Debug)]
+pub struct Waiting<'a>(&'a Limit);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Relaxed);
+    }
 }
 
 impl Limit {
@@ -122,6 +134,18 @@ impl Limit {
     #[must_use]
     pub fn version(&self) -> u32 {
         self.version.load(Acquire)
+    }
+
+    /// Notes a call that has to wait.
+    pub fn wait(&self) -> Waiting<'_> {
+        self.waiting.fetch_add(1, Relaxed);
+        Waiting(self)
+    }
+
+    /// Calls that wait for their time, on all reactors.
+    #[must_use]
+    pub fn waiting(&self) -> u32 {
+        self.waiting.load(Relaxed)
     }
 
     /// Reserves a call that moves `bytes`, and tells when it may begin, in nanoseconds.

@@ -17,7 +17,7 @@ use crate::call::Broken;
 use crate::exports::ExportId;
 
 /// Receives may take half of the buffers of their class; replies and newcomers have the other.
-const RECEIVES_PART: u64 = 2;
+pub(crate) const RECEIVES_PART: u64 = 2;
 
 /// A client without calls for this long is no longer active: its share goes to the others.
 const ACTIVE_FOR: Duration = Duration::from_secs(1);

@@ -9,13 +9,18 @@ use millrace_wire::nfs3::{
 use super::Context;
 use super::context::bare;
 use super::convert::{set_attributes, time_from};
+use crate::store_times::StoreClass;
 
 pub(crate) async fn getattr<S: Store>(
     context: &Context<'_, S>,
     arguments: &ObjectArguments,
 ) -> GetattrResults {
     let object = context.object(arguments).map_err(bare)?;
-    match object.store().attributes(object.handle).await {
+    match object
+        .store(StoreClass::Metadata)
+        .attributes(object.handle)
+        .await
+    {
         Ok(attributes) => Ok(object.attributes(&attributes)),
         Err(error) => Err(Failure {
             status: object.status(error),
@@ -32,7 +37,7 @@ pub(crate) async fn setattr<S: Store>(
     let set = set_attributes(&arguments.attributes);
     let guard = arguments.guard.map(time_from);
     let done = object
-        .store()
+        .store(StoreClass::Metadata)
         .set_attributes(&object.caller, object.handle, &set, guard)
         .await;
     object.modified(done).await.map(|((), data)| data)
@@ -48,7 +53,7 @@ pub(crate) async fn access<S: Store>(
         wanted &= !(rights::MODIFY | rights::EXTEND | rights::DELETE);
     }
     match object
-        .store()
+        .store(StoreClass::Metadata)
         .access(&object.caller, object.handle, AccessMask(wanted))
         .await
     {

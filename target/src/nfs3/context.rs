@@ -1,5 +1,7 @@
 //! Whose call it is and what its handles stand for.
 
+use std::cell::Cell;
+
 use millrace_store::{Attributes, Caller, Consistency, Handle, Modified, Store, StoreError};
 use millrace_wire::nfs3::{
     Failure, FileAttributes, FileHandle, PostAttributes, Procedure, Status, WeakCacheData,
@@ -9,6 +11,7 @@ use super::{convert, status};
 use crate::call::Peer;
 use crate::exports::{Export, ExportId, Exports};
 use crate::handle::{HandleError, HandleKey};
+use crate::store_times::{StoreClass, StoreTimes, Timed};
 
 /// One call of a procedure.
 pub(crate) struct Context<'c, S> {
@@ -18,6 +21,9 @@ pub(crate) struct Context<'c, S> {
     pub peer: Peer,
     /// Who the caller says it is; `None` without credentials.
     pub credential: Option<&'c Caller>,
+    pub times: &'c StoreTimes,
+    /// The export of the first object that the call was for, once that is known.
+    pub export: Cell<Option<&'c Export<S>>>,
 }
 
 /// An object that a call may use.
@@ -28,6 +34,7 @@ pub(super) struct Object<'c, S> {
     /// The caller, as the export's rules leave it.
     pub caller: Caller,
     key: &'c HandleKey,
+    times: &'c StoreTimes,
 }
 
 impl<'c, S: Store> Context<'c, S> {
@@ -42,6 +49,9 @@ impl<'c, S: Store> Context<'c, S> {
             })?;
         // An export that is gone took its objects with it.
         let export = self.exports.by_id(ExportId(export)).ok_or(Status::Stale)?;
+        if self.export.get().is_none() {
+            self.export.set(Some(export));
+        }
         if !export.rules.admits(self.peer.address) || !export.rules.takes(self.credential) {
             // Not `NFS3ERR_ACCES`, which few procedures may answer, GETATTR not among them.
             return Err(status::legal(self.procedure, Status::AccessDenied));
@@ -53,6 +63,7 @@ impl<'c, S: Store> Context<'c, S> {
             handle,
             caller,
             key: self.key,
+            times: self.times,
         })
     }
 
@@ -77,8 +88,9 @@ impl<'c, S: Store> Context<'c, S> {
 }
 
 impl<S: Store> Object<'_, S> {
-    pub fn store(&self) -> &S {
-        &self.export.store
+    /// The store, for one operation of this class.
+    pub fn store(&self, class: StoreClass) -> Timed<'_, S> {
+        self.times.begin(class, &self.export.store)
     }
 
     /// A handle for another object of the same store.
@@ -99,7 +111,8 @@ impl<S: Store> Object<'_, S> {
 
     /// The attributes now, if they can be had: what a failure tells.
     pub async fn post(&self) -> PostAttributes {
-        self.store()
+        self.export
+            .store
             .attributes(self.handle)
             .await
             .ok()

@@ -9,6 +9,7 @@ use millrace_wire::nfs3::{
 use super::Context;
 use super::context::Object;
 use super::convert::set_attributes;
+use crate::store_times::StoreClass;
 
 pub(crate) async fn create<S: Store>(
     context: &Context<'_, S>,
@@ -20,7 +21,7 @@ pub(crate) async fn create<S: Store>(
         How::Guarded(set) => CreateHow::Guarded(set_attributes(set)),
         How::Exclusive(verifier) => CreateHow::Exclusive(*verifier),
     };
-    let (store, name) = (directory.store(), arguments.entry.name);
+    let (store, name) = (directory.store(StoreClass::Metadata), arguments.entry.name);
     let done = store
         .create(&directory.caller, directory.handle, name, &how)
         .await;
@@ -33,7 +34,7 @@ pub(crate) async fn mkdir<S: Store>(
 ) -> CreateResults {
     let directory = context.writable(&arguments.entry.directory).await?;
     let set = set_attributes(&arguments.attributes);
-    let (store, name) = (directory.store(), arguments.entry.name);
+    let (store, name) = (directory.store(StoreClass::Metadata), arguments.entry.name);
     let done = store
         .make_directory(&directory.caller, directory.handle, name, &set)
         .await;
@@ -48,7 +49,7 @@ pub(crate) async fn symlink<S: Store>(
 ) -> CreateResults {
     let directory = context.writable(&arguments.entry.directory).await?;
     let set = set_attributes(&arguments.attributes);
-    let (store, name) = (directory.store(), arguments.entry.name);
+    let (store, name) = (directory.store(StoreClass::Metadata), arguments.entry.name);
     let done = store
         .symlink(&directory.caller, directory.handle, name, text, &set)
         .await;
@@ -77,7 +78,7 @@ pub(crate) async fn mknod<S: Store>(
         }
     };
     let set = set_attributes(&set);
-    let (store, name) = (directory.store(), arguments.entry.name);
+    let (store, name) = (directory.store(StoreClass::Metadata), arguments.entry.name);
     let done = store
         .make_node(&directory.caller, directory.handle, name, kind, &set)
         .await;

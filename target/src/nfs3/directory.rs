@@ -11,6 +11,7 @@ use super::Context;
 use super::context::{Object, bare};
 use super::convert;
 use crate::call::Reply;
+use crate::store_times::StoreClass;
 
 /// Best size of a listing, as FSINFO tells it.
 pub(super) const LISTING_PREFERRED: u32 = 64 << 10;
@@ -100,7 +101,7 @@ async fn list<S: Store>(
             !full
         };
         let outcome = directory
-            .store()
+            .store(StoreClass::Metadata)
             .read_directory(
                 &directory.caller,
                 directory.handle,

@@ -11,6 +11,7 @@ use millrace_wire::xdr::Bulk;
 use super::Context;
 use super::context::bare;
 use crate::call::{Reply, another};
+use crate::store_times::StoreClass;
 
 pub(crate) async fn lookup<S: Store>(
     context: &Context<'_, S>,
@@ -18,7 +19,7 @@ pub(crate) async fn lookup<S: Store>(
 ) -> LookupResults {
     let directory = context.object(&arguments.directory).map_err(bare)?;
     match directory
-        .store()
+        .store(StoreClass::Metadata)
         .lookup(&directory.caller, directory.handle, arguments.name)
         .await
     {
@@ -40,7 +41,7 @@ pub(crate) async fn readlink<S: Store>(
     let link = context.object(arguments).map_err(bare)?;
     let mut text = Vec::new();
     let attributes = match link
-        .store()
+        .store(StoreClass::Metadata)
         .read_link(&link.caller, link.handle, &mut text)
         .await
     {

@@ -7,6 +7,7 @@ use millrace_wire::xdr::Bulk;
 use super::context::{Object, bare};
 use super::{Context, TRANSFER_MAX};
 use crate::call::{Limits, Reply, Shortage};
+use crate::store_times::StoreClass;
 
 /// Reply header, status, attributes, count, end of file and length word around the data.
 const AROUND_DATA: usize = 24 + 4 + 88 + 4 + 4 + 4;
@@ -56,7 +57,7 @@ async fn read_object<S: Store>(
             detail: file.post().await,
         });
     }
-    let (store, offset) = (file.store(), arguments.offset);
+    let (store, offset) = (file.store(StoreClass::Read), arguments.offset);
     match store
         .read(&file.caller, file.handle, offset, count, &mut reply.slices)
         .await

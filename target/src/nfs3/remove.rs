@@ -7,13 +7,14 @@ use millrace_wire::nfs3::{
 };
 
 use super::Context;
+use crate::store_times::StoreClass;
 
 pub(crate) async fn remove<S: Store>(
     context: &Context<'_, S>,
     arguments: &EntryArguments<'_>,
 ) -> RemoveResults {
     let directory = context.writable(&arguments.directory).await?;
-    let store = directory.store();
+    let store = directory.store(StoreClass::Metadata);
     let done = store
         .remove(&directory.caller, directory.handle, arguments.name)
         .await;
@@ -25,7 +26,7 @@ pub(crate) async fn rmdir<S: Store>(
     arguments: &EntryArguments<'_>,
 ) -> RemoveResults {
     let directory = context.writable(&arguments.directory).await?;
-    let store = directory.store();
+    let store = directory.store(StoreClass::Metadata);
     let done = store
         .remove_directory(&directory.caller, directory.handle, arguments.name)
         .await;
@@ -58,7 +59,7 @@ pub(crate) async fn rename<S: Store>(
     }
     let names = (arguments.from.name, arguments.to.name);
     let done = from
-        .store()
+        .store(StoreClass::Metadata)
         .rename(&from.caller, (from.handle, names.0), (to.handle, names.1))
         .await;
     let mut data = RenameDirectories {
@@ -115,7 +116,7 @@ pub(crate) async fn link<S: Store>(
         return Err(fail(Status::CrossDevice, object.post().await, after));
     }
     let done = directory
-        .store()
+        .store(StoreClass::Metadata)
         .link(
             &directory.caller,
             object.handle,

@@ -9,6 +9,7 @@ use millrace_wire::nfs3::{
 use super::context::bare;
 use super::directory::LISTING_PREFERRED;
 use super::{Context, TRANSFER_MAX};
+use crate::store_times::StoreClass;
 
 /// Page size: offsets and counts that are multiples of it are served best.
 const MULTIPLE: u32 = 4096;
@@ -18,7 +19,11 @@ pub(crate) async fn fsstat<S: Store>(
     arguments: &ObjectArguments,
 ) -> FsstatResults {
     let object = context.object(arguments).map_err(bare)?;
-    match object.store().statistics(object.handle).await {
+    match object
+        .store(StoreClass::Metadata)
+        .statistics(object.handle)
+        .await
+    {
         Ok(now) => Ok(FsstatOk {
             attributes: Some(object.attributes(&now.attributes)),
             total_bytes: now.total_bytes,
@@ -38,7 +43,11 @@ pub(crate) async fn fsinfo<S: Store>(
     arguments: &ObjectArguments,
 ) -> FsinfoResults {
     let object = context.object(arguments).map_err(bare)?;
-    match object.store().attributes(object.handle).await {
+    match object
+        .store(StoreClass::Metadata)
+        .attributes(object.handle)
+        .await
+    {
         Ok(attributes) => Ok(FsinfoOk {
             attributes: Some(object.attributes(&attributes)),
             read_max: TRANSFER_MAX,
@@ -48,7 +57,7 @@ pub(crate) async fn fsinfo<S: Store>(
             write_preferred: TRANSFER_MAX,
             write_multiple: MULTIPLE,
             readdir_preferred: LISTING_PREFERRED,
-            max_file_size: object.store().properties().size_max,
+            max_file_size: object.export.store.properties().size_max,
             time_delta: Time {
                 seconds: 0,
                 nanoseconds: 1,
@@ -67,9 +76,13 @@ pub(crate) async fn pathconf<S: Store>(
     arguments: &ObjectArguments,
 ) -> PathconfResults {
     let object = context.object(arguments).map_err(bare)?;
-    match object.store().attributes(object.handle).await {
+    match object
+        .store(StoreClass::Metadata)
+        .attributes(object.handle)
+        .await
+    {
         Ok(attributes) => {
-            let limits = object.store().properties();
+            let limits = object.export.store.properties();
             Ok(PathconfOk {
                 attributes: Some(object.attributes(&attributes)),
                 link_max: limits.links_max,

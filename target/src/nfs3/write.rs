@@ -11,6 +11,7 @@ use super::context::untouched;
 use super::convert::{stability, stability_to};
 use super::{Context, TRANSFER_MAX};
 use crate::call::{Broken, Bulk, Reply};
+use crate::store_times::StoreClass;
 
 /// Where the data of a WRITE is.
 pub(crate) enum Data<'a, 'b, B> {
@@ -42,11 +43,12 @@ pub(crate) async fn write<S: Store, B: Bulk>(
     }
     // Writing less than asked is allowed, and the client goes on from there.
     let (offset, length) = (arguments.offset, arguments.count.min(TRANSFER_MAX));
-    let (store, sinks) = (file.store(), &mut reply.slices);
-    let staged = match store
+    let sinks = &mut reply.slices;
+    let staged = file
+        .store(StoreClass::Write)
         .stage_write(&file.caller, file.handle, offset, length, sinks)
-        .await
-    {
+        .await;
+    let staged = match staged {
         Ok(staged) => staged,
         Err(error) => {
             sinks.clear();
@@ -63,7 +65,8 @@ pub(crate) async fn write<S: Store, B: Bulk>(
         Data::Chunk(..) if length == 0 => {}
         Data::Chunk(index, bulk) => bulk.pull(index, sinks).await?,
     }
-    let done = store
+    let done = file
+        .store(StoreClass::Write)
         .commit_write(staged, stability(arguments.stable))
         .await;
     reply.slices.clear();
@@ -86,7 +89,7 @@ pub(crate) async fn commit<S: Store>(
 ) -> CommitResults {
     let file = context.object(&arguments.file).map_err(untouched)?;
     let done = file
-        .store()
+        .store(StoreClass::Commit)
         .commit(file.handle, arguments.offset, arguments.count)
         .await;
     let (verifier, data) = file.modified(done).await?;

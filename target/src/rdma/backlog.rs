@@ -19,6 +19,11 @@ impl Backlog {
         self.lines.is_empty()
     }
 
+    /// Calls that wait.
+    pub fn len(&self) -> usize {
+        self.lines.iter().map(|(_, line)| line.len()).sum()
+    }
+
     /// How many calls of each client wait.
     pub fn waiting(&self) -> impl Iterator<Item = (&Rc<Tenant>, usize)> {
         self.lines.iter().map(|(tenant, line)| (tenant, line.len()))

@@ -136,6 +136,7 @@ impl Connection {
         if !ready || fabric.borrow_mut().accept(queue_pair, parameters).is_err() {
             fabric.borrow_mut().reject(queue_pair, &[]);
             connection.disconnected(shared);
+            shared.flow.counters().turned_away.increment();
             return None;
         }
         Some(Rc::new(connection))

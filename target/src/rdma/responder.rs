@@ -321,6 +321,7 @@ where
         for ended in self.ended.drain(..) {
             let desk = self.desks[ended.task.index as usize].take();
             if let Some(connection) = desk.and_then(|desk| desk.clear()) {
+                self.shared.flow.counters().panics.increment();
                 tracing::error!(
                     client = %connection.peer().address,
                     "a request panicked; its connection is closed"
@@ -338,6 +339,9 @@ where
         if !self.backlog.is_empty() {
             self.take_from_backlog();
         }
+        let counters = self.shared.flow.counters();
+        counters.tasks.set(self.calls() as u64);
+        counters.backlog.set(self.backlog.len() as u64);
         self.shared.wake_senders();
         work
     }

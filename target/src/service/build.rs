@@ -207,6 +207,7 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
         reactors.clone(),
         parts,
         plan.flow,
+        plan.replay,
         plan.registry,
         watchdog,
     );
@@ -272,6 +273,7 @@ fn spawn(
             pool: shared.pool.gauges(),
             page_size: shared.pool.page_size(),
             programs: shared.programs.counters(),
+            exports: shared.programs.export_counters(),
             rdma: Arc::clone(&shared.counters),
             flow: Arc::clone(shared.flow.counters()),
             tcp: tcp.counters(),

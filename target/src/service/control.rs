@@ -21,10 +21,11 @@ use super::reports::Latest;
 use super::status::ReactorReport;
 use super::worker::Message;
 use crate::counters::Counters;
-use crate::exports::{ExportId, Squash};
+use crate::exports::{ExportId, ExportsCounters, Squash};
 use crate::flow::rate::Rates;
 use crate::flow::{ClientLimit, Clients, FlowCounters};
 use crate::rdma::ConnectionCounters;
+use crate::replay::ReplayCache;
 use crate::tcp::TcpCounters;
 
 /// How long a reactor may take to report.
@@ -38,6 +39,8 @@ pub struct ReactorParts {
     pub page_size: usize,
     /// Its programs.
     pub programs: Arc<Counters>,
+    /// What they have done with each export.
+    pub exports: ExportsCounters,
     /// Its RPC-over-RDMA connections.
     pub rdma: Arc<ConnectionCounters>,
     /// What meters its clients.
@@ -60,6 +63,7 @@ pub struct ServiceControl {
     pub(super) reactors: Vec<ReactorHandle<Message>>,
     pub(super) parts: Vec<ReactorParts>,
     pub(super) clients: Clients,
+    pub(super) replay: ReplayCache,
     reports: Latest<Vec<ReactorReport>>,
     pub(super) registry: Registry,
     pub(super) reaper: Reaper,
@@ -76,6 +80,7 @@ impl ServiceControl {
         reactors: Vec<ReactorHandle<Message>>,
         parts: Vec<ReactorParts>,
         clients: Clients,
+        replay: ReplayCache,
         registry: Registry,
         watchdog: Watchdog,
     ) -> Self {
@@ -89,6 +94,7 @@ impl ServiceControl {
             reactors,
             parts,
             clients,
+            replay,
             reports: Latest::default(),
             registry,
             reaper: Reaper::default(),
@@ -356,6 +362,7 @@ impl Control for ServiceControl {
         let in_force = self.in_force();
         let exports = in_force.exports.iter().map(|(rules, store)| {
             let usage = store.usage();
+            let done = self.export_totals(ExportId::of(&rules.path));
             ExportStatus {
                 path: rules.path.clone(),
                 store: "memory".to_owned(),
@@ -370,9 +377,9 @@ impl Control for ServiceControl {
                 capacity_bytes: Some(usage.total_bytes),
                 used_bytes: Some(usage.used_bytes),
                 files: Some(usage.inodes),
-                requests: 0,
-                bytes_read: 0,
-                bytes_written: 0,
+                requests: done.requests,
+                bytes_read: done.bytes_read,
+                bytes_written: done.bytes_written,
                 limits: RateLimits::default(),
             }
         });

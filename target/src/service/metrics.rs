@@ -1,17 +1,24 @@
 //! The service's numbers, for a scrape. Nothing here waits for a reactor.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+mod programs;
+mod transports;
+
 use std::time::Duration;
 
+use millrace_admin::control::Control;
 use millrace_admin::metrics::{Families, MetricsSource, catalogue};
+use millrace_admin::status::Readiness;
 use millrace_mempool::Class;
 use millrace_reactor::Source;
-use millrace_reactor::fabric::iwarp::IwarpCounters;
 
 use super::control::{ReactorParts, ServiceControl};
-use crate::counters::{MOUNT_PROCEDURES, NFS_PROCEDURES, ProcedureCounters};
+use crate::exports::{ExportId, ExportTotals};
 use crate::flow::{Cause, VERSIONS};
-use crate::rdma::ConnectionCounters;
+use programs::{programs, replay};
+use transports::rdma;
+
+/// Sources that a worker of the service books work of.
+const SOURCES: [Source; 3] = [Source::Fabric, Source::Records, Source::Tasks];
 
 impl MetricsSource for ServiceControl {
     fn collect(&self, out: &mut Families) {
@@ -35,9 +42,13 @@ impl MetricsSource for ServiceControl {
             out.seconds(&catalogue::REACTOR_LONGEST_TURN, labels, longest);
             let stuck = stalled.iter().any(|stall| stall.name == reactor.name());
             out.number(&catalogue::REACTOR_STALLED, labels, u64::from(stuck));
+            let age = reactor.last_turn_age();
+            out.seconds(&catalogue::REACTOR_LAST_TURN, labels, age);
+            let waiting = reactor.messages_waiting() as u64;
+            out.number(&catalogue::REACTOR_MAILBOX, labels, waiting);
             out.number(&catalogue::REACTOR_MESSAGES, labels, counters.messages());
             out.number(&catalogue::REACTOR_SLEEPS, labels, counters.sleeps());
-            for source in Source::ALL {
+            for source in SOURCES {
                 let work = counters.work(source);
                 out.number(&catalogue::REACTOR_WORK, &[&core, source.name()], work);
             }
@@ -46,17 +57,57 @@ impl MetricsSource for ServiceControl {
             flow(out, &core, parts);
             programs(out, parts);
         }
+        self.exports(out);
+        replay(out, &self.replay);
+        let state = self.readiness();
+        for (family, holds) in [
+            (&catalogue::READY, state == Readiness::Ready),
+            (&catalogue::DRAINING, state == Readiness::Draining),
+        ] {
+            out.number(family, &[], u64::from(holds));
+        }
+    }
+}
+
+impl ServiceControl {
+    /// What calls have done with an export. Asks no reactor.
+    pub(super) fn export_totals(&self, export: ExportId) -> ExportTotals {
+        let mut totals = ExportTotals::default();
+        for parts in &self.parts {
+            totals.add(&parts.exports.get(export));
+        }
+        totals
+    }
+
+    fn exports(&self, out: &mut Families) {
         for (rules, store) in &self.in_force().exports {
             let usage = store.usage();
-            let labels = &[rules.path.as_str()];
-            out.number(&catalogue::STORE_CAPACITY, labels, usage.total_bytes);
-            out.number(&catalogue::STORE_USED, labels, usage.used_bytes);
-            out.number(&catalogue::STORE_FILES, labels, usage.inodes);
+            let path = rules.path.as_str();
+            let labels = &[path];
+            let id = ExportId::of(path);
+            let waiting = u64::from(self.clients.export_waiting(id));
+            for (family, number) in [
+                (&catalogue::EXPORT_CAPACITY, usage.total_bytes),
+                (&catalogue::EXPORT_USED, usage.used_bytes),
+                (&catalogue::EXPORT_FILES, usage.inodes),
+                (&catalogue::EXPORT_WAITING, waiting),
+            ] {
+                out.number(family, labels, number);
+            }
+            let done = self.export_totals(id);
+            out.number(&catalogue::EXPORT_REQUESTS, labels, done.requests);
+            out.number(&catalogue::EXPORT_ERRORS, labels, done.errors);
+            for (way, bytes) in [("read", done.bytes_read), ("write", done.bytes_written)] {
+                out.number(&catalogue::EXPORT_DATA, &[path, way], bytes);
+            }
         }
     }
 }
 
 fn pool(out: &mut Families, core: &str, parts: &ReactorParts) {
+    let page_size = parts.page_size.to_string();
+    let labels = &[core, page_size.as_str()];
+    out.number(&catalogue::POOL_MEMORY, labels, parts.pool.bytes());
     for class in Class::ALL {
         let gauges = parts.pool.class(class);
         let labels = &[core, class.name()];
@@ -81,6 +132,11 @@ fn flow(out: &mut Families, core: &str, parts: &ReactorParts) {
         (&catalogue::REPLIES_WITHHELD, flow.withheld.get()),
         (&catalogue::REPLY_WITHHOLDS, flow.withheld_total.get()),
         (&catalogue::CLIENTS, flow.clients.get()),
+        (&catalogue::REACTOR_TASKS, flow.tasks.get()),
+        (&catalogue::REACTOR_BACKLOG, flow.backlog.get()),
+        (&catalogue::REACTOR_TASK_PANICS, flow.panics.get()),
+        (&catalogue::CONNECTIONS_TURNED_AWAY, flow.turned_away.get()),
+        (&catalogue::CONNECTIONS_STUCK, flow.stuck_reads.get()),
     ] {
         out.number(family, &[core], number);
     }
@@ -93,203 +149,4 @@ fn flow(out: &mut Families, core: &str, parts: &ReactorParts) {
         let version = version.number().to_string();
         out.number(&catalogue::RPCRDMA_CONNECTIONS, &[core, &version], count);
     }
-    let turned_away = flow.turned_away.get();
-    out.number(
-        &catalogue::CONNECTIONS_REFUSED,
-        &["rdma", "client_share"],
-        turned_away,
-    );
-    let stuck = flow.stuck_reads.get();
-    out.number(
-        &catalogue::CONNECTIONS_CLOSED,
-        &["rdma", "stuck_reads"],
-        stuck,
-    );
-}
-
-fn rdma(out: &mut Families, core: &str, parts: &ReactorParts) {
-    let counters = &parts.rdma;
-    for (direction, kind, count) in [
-        ("in", "call", counters.calls.get()),
-        ("in", "long_call", counters.calls_long.get()),
-        ("in", "optional", counters.optional.get()),
-        ("in", "reverse_reply", counters.reverse_replies.get()),
-        ("out", "reverse_call", counters.reverse_calls.get()),
-        ("out", "reply", counters.replies_inline.get()),
-        ("out", "long_reply", counters.replies_long.get()),
-    ] {
-        out.number(&catalogue::RPCRDMA_MESSAGES, &[direction, kind], count);
-    }
-    let dropped = ("dropped", counters.dropped.get());
-    for (error, count) in counters.errors().into_iter().chain([dropped]) {
-        out.number(&catalogue::RPCRDMA_ERRORS, &[error], count);
-    }
-    for (resource, count) in [
-        ("send_queue", counters.send_waits.get()),
-        ("reply_buffer", counters.buffer_waits.get()),
-        ("exposure", counters.exposure_waits.get()),
-    ] {
-        out.number(&catalogue::SHORTAGE_WAITS, &[core, resource], count);
-    }
-    exposures(out, core, counters);
-    parts
-        .providers
-        .each(|provider, counters| fabric(out, core, provider, counters));
-    let tcp = &parts.tcp;
-    out.number(
-        &catalogue::CONNECTIONS_ACCEPTED,
-        &["tcp"],
-        tcp.accepted.get(),
-    );
-    out.number(
-        &catalogue::CONNECTIONS_CLOSED,
-        &["tcp", "ended"],
-        tcp.ended.get(),
-    );
-    out.number(
-        &catalogue::CONNECTIONS_REFUSED,
-        &["tcp", "full"],
-        tcp.refused.get(),
-    );
-}
-
-fn exposures(out: &mut Families, core: &str, counters: &ConnectionCounters) {
-    // What has ended is read first, so that it is never more than what has begun.
-    let ended = counters.exposures_ended.get();
-    let opened = counters.exposures.get();
-    let revoked = counters.revoked_bytes.get();
-    let exposed = counters.exposed_bytes.get();
-    let stray = counters.dones_stray.get();
-    let awaited = counters.dones.get().saturating_sub(stray);
-    for (family, count) in [
-        (&catalogue::EXPOSURES, opened.saturating_sub(ended)),
-        (&catalogue::EXPOSURES_OPENED, opened),
-        (
-            &catalogue::EXPOSURES_EXPIRED,
-            counters.exposures_expired.get(),
-        ),
-        (
-            &catalogue::EXPOSURES_REFUSED,
-            counters.exposures_refused.get(),
-        ),
-        (&catalogue::EXPOSED_BYTES, exposed.saturating_sub(revoked)),
-    ] {
-        out.number(family, &[core], count);
-    }
-    for (outcome, count) in [("awaited", awaited), ("stray", stray)] {
-        out.number(&catalogue::RDMA_DONES, &[core, outcome], count);
-    }
-}
-
-fn fabric(out: &mut Families, core: &str, provider: &str, counters: &IwarpCounters) {
-    let read = |counter: &AtomicU64| counter.load(Relaxed);
-    out.number(
-        &catalogue::CONNECTIONS,
-        &[core, provider],
-        read(&counters.connections),
-    );
-    out.number(
-        &catalogue::CONNECTIONS_ACCEPTED,
-        &[provider],
-        read(&counters.established),
-    );
-    let failed = read(&counters.setups_failed);
-    out.number(
-        &catalogue::CONNECTIONS_REFUSED,
-        &[provider, "setup"],
-        failed,
-    );
-    for (direction, frames, bytes, terminates) in [
-        (
-            "in",
-            &counters.frames_in,
-            &counters.bytes_in,
-            &counters.terminates_received,
-        ),
-        (
-            "out",
-            &counters.frames_out,
-            &counters.bytes_out,
-            &counters.terminates_sent,
-        ),
-    ] {
-        let labels = &[provider, direction];
-        out.number(&catalogue::FABRIC_FRAMES, labels, read(frames));
-        out.number(&catalogue::FABRIC_BYTES, labels, read(bytes));
-        out.number(&catalogue::FABRIC_TERMINATES, labels, read(terminates));
-    }
-    let direct = read(&counters.bytes_direct);
-    out.number(&catalogue::FABRIC_DIRECT_BYTES, &[provider], direct);
-    out.number(
-        &catalogue::FABRIC_CRC_ERRORS,
-        &[provider],
-        read(&counters.crc_errors),
-    );
-    for (call, count) in [
-        ("receive", &counters.receive_calls),
-        ("send", &counters.send_calls),
-        ("ready", &counters.ready_calls),
-    ] {
-        out.number(
-            &catalogue::FABRIC_SYSTEM_CALLS,
-            &[provider, call],
-            read(count),
-        );
-    }
-}
-
-fn programs(out: &mut Families, parts: &ReactorParts) {
-    let counters = &parts.programs;
-    for (name, procedure) in NFS_PROCEDURES.iter().zip(&counters.nfs) {
-        self::procedure(out, "nfs", name, procedure);
-    }
-    for (name, procedure) in MOUNT_PROCEDURES.iter().zip(&counters.mount) {
-        self::procedure(out, "mount", name, procedure);
-    }
-    out.number(
-        &catalogue::RPC_DATA,
-        &["nfs", "read"],
-        counters.bytes_read.get(),
-    );
-    out.number(
-        &catalogue::RPC_DATA,
-        &["nfs", "write"],
-        counters.bytes_written.get(),
-    );
-    for (reason, count) in [
-        ("not_a_call", counters.not_calls.get()),
-        ("rpc_mismatch", counters.rpc_mismatch.get()),
-        ("auth_error", counters.auth_errors.get()),
-        ("program_unavailable", counters.program_unavailable.get()),
-        ("program_mismatch", counters.program_mismatch.get()),
-        (
-            "procedure_unavailable",
-            counters.procedure_unavailable.get(),
-        ),
-        ("garbage_arguments", counters.garbage_arguments.get()),
-        ("not_admitted", counters.not_admitted.get()),
-        ("too_large", counters.too_large.get()),
-    ] {
-        out.number(&catalogue::RPC_REJECTED, &[reason], count);
-    }
-    out.number(
-        &catalogue::RPC_DUPLICATES,
-        &["replayed"],
-        counters.replayed.get(),
-    );
-}
-
-fn procedure(out: &mut Families, program: &str, name: &str, counters: &ProcedureCounters) {
-    let labels = &[program, name];
-    out.number(&catalogue::RPC_REQUESTS, labels, counters.calls.get());
-    out.number(
-        &catalogue::RPC_ERRORS,
-        &[program, name, "error"],
-        counters.errors.get(),
-    );
-    out.histogram(
-        &catalogue::RPC_DURATION,
-        labels,
-        &counters.latency.snapshot(),
-    );
 }

@@ -143,7 +143,8 @@ fn operation(
         // Errors are read first, so that they are never more than the calls.
         errors += slots[at].errors.get();
         requests += slots[at].calls.get();
-        latency.merge(&slots[at].latency.snapshot());
+        let number = u32::try_from(at).unwrap_or(u32::MAX);
+        latency.merge(&counters.latency(program, number));
         bytes += match (program, name) {
             (Program::Nfs, "read") => counters.bytes_read.get(),
             (Program::Nfs, "write") => counters.bytes_written.get(),

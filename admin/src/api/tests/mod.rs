@@ -289,7 +289,7 @@ fn what_fails_is_told_as_a_problem() {
         assert_eq!(answer.status, status, "{path}");
         assert!(problem_of(&answer).detail.contains(words), "{answer:?}");
     }
-    for path in ["/metrics", "/api/v1/config", "/api/v1/exports"] {
+    for path in ["/metrics", "/api/v1/config/history", "/api/v1/exports"] {
         let request = format!("PUT {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
         let answer = raw(&handle, &request);
         assert!(answer.starts_with("HTTP/1.1 405 "), "{answer}");

@@ -14,7 +14,7 @@ use crate::memory::Memory;
 use crate::mpa::{Negotiated, StartGate};
 use crate::outbound::{Outbound, Staging};
 use crate::terminate::{Fault, Terminate, TerminateHeader};
-use crate::work::{Completion, Operation, Request, WorkFault, WorkId, WorkQueue};
+use crate::work::{Completion, Operation, Request, Tally, WorkFault, WorkId, WorkQueue};
 
 pub use receive::{Direct, DirectTarget};
 pub use send::Chunk;
@@ -103,6 +103,14 @@ pub struct Counters {
     pub crc_errors: u64,
     /// First messages that proved the initiator ready, but were not of an agreed kind.
     pub indications_unexpected: u64,
+    /// Sends of ours.
+    pub sends: Tally,
+    /// Writes of ours.
+    pub writes: Tally,
+    /// Reads of ours.
+    pub reads: Tally,
+    /// Receives, and the messages that filled them.
+    pub receives: Tally,
 }
 
 /// A Read of ours that the peer has not answered in full.
@@ -270,6 +278,7 @@ impl<M: Memory> Endpoint<M> {
             return Err(receive);
         }
         self.receives.posted.push_back(receive);
+        self.counters.receives.posted += 1;
         Ok(())
     }
 
@@ -321,6 +330,7 @@ impl<M: Memory> Endpoint<M> {
             invalidated,
         } = self.receives.arrived.pop_front()?;
         let receive = self.receives.posted.pop_front()?;
+        self.counters.receives.complete(length);
         Some(Delivery {
             receive,
             length,
@@ -392,7 +402,13 @@ impl<M: Memory> Endpoint<M> {
     /// What the stream has done.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.counters
+        let [sends, writes, reads] = self.works.tallies();
+        Counters {
+            sends,
+            writes,
+            reads,
+            ..self.counters
+        }
     }
 
     /// The stream is over: says why to the peer, once. `head` is the offending FPDU up to its

@@ -11,7 +11,7 @@ use std::time::Instant;
 use millrace_iwarp::mpa::{Fallback, Initiator, InitiatorConfig, Negotiated, Responder};
 use millrace_iwarp::{Counters, Endpoint, Fault, Limits, Stop, WorkFault};
 
-use super::counters::add;
+use super::counters::{IwarpCounters, add};
 use super::memory::Registered;
 use super::shared::Shared;
 use super::socket;
@@ -164,6 +164,12 @@ impl Connection {
         self.count(shared);
         self.established = None;
         self.deadline = None;
+        if matches!(
+            self.phase,
+            Phase::Running | Phase::Closing { .. } | Phase::Terminating(_)
+        ) {
+            shared.counters.count_end(&reason);
+        }
         self.phase = Phase::Ended(reason);
     }
 
@@ -235,16 +241,20 @@ impl Connection {
 
     /// Reports what happened, as far as `events` has spare capacity. `true` once the last event
     /// of all is reported.
-    pub(super) fn report(&mut self, events: &mut Vec<Event>) -> bool {
+    pub(super) fn report(&mut self, events: &mut Vec<Event>, counters: &IwarpCounters) -> bool {
         let queue_pair = self.id;
         while events.len() < events.capacity() {
             if let Some(event) = self.announcements.pop_front() {
                 events.push(event);
             } else if let Some(completion) = self.endpoint.take_completion() {
+                let result = completion.result.map_err(work_error);
+                if let Err(error) = result {
+                    counters.count_failure(error);
+                }
                 events.push(Event::Completed {
                     queue_pair,
                     token: completion.token,
-                    result: completion.result.map_err(work_error),
+                    result,
                     local: completion.local,
                 });
             } else if let Some(delivery) = self.endpoint.take_delivery() {
@@ -288,6 +298,11 @@ impl Connection {
         add(&counters.crc_errors, now.crc_errors - before.crc_errors);
         let unexpected = now.indications_unexpected - before.indications_unexpected;
         add(&counters.indications_unexpected, unexpected);
+        let [sends, writes, reads, receives] = &counters.work;
+        sends.add(now.sends, before.sends);
+        writes.add(now.writes, before.writes);
+        reads.add(now.reads, before.reads);
+        receives.add(now.receives, before.receives);
     }
 }
 

@@ -2,6 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use millrace_iwarp::Tally;
+
+use crate::fabric::{Ended, WorkError};
+
 /// Numbers of one provider that only grow, but for `connections`. The provider's reactor alone
 /// writes them; anyone may read.
 #[derive(Debug, Default)]
@@ -37,6 +41,80 @@ pub struct IwarpCounters {
     pub indications_unexpected: AtomicU64,
     /// Connections now, whatever their state.
     pub connections: AtomicU64,
+    /// Work requests and receives of each kind.
+    pub work: [WorkCounters; WORK_KINDS.len()],
+    /// Work requests that failed, by [`FAILURES`].
+    pub failures: [AtomicU64; FAILURES.len()],
+    /// Established connections that ended, by [`ENDINGS`].
+    pub ended: [AtomicU64; ENDINGS.len()],
+}
+
+/// Names of the kinds of work, in the order of [`IwarpCounters::work`].
+pub const WORK_KINDS: [&str; 4] = ["send", "write", "read", "receive"];
+
+/// Names of the ways that work requests fail, in the order of [`IwarpCounters::failures`].
+pub const FAILURES: [&str; 4] = ["flushed", "remote_access", "local_length", "no_reads"];
+
+/// Names of the ways that connections end, in the order of [`IwarpCounters::ended`].
+pub const ENDINGS: [&str; 6] = [
+    "local",
+    "peer",
+    "terminate_received",
+    "terminate_sent",
+    "timed_out",
+    "network",
+];
+
+/// Work requests, or receives, of one kind.
+#[derive(Debug, Default)]
+pub struct WorkCounters {
+    /// Posted.
+    pub posted: AtomicU64,
+    /// Of these, carried out.
+    pub completed: AtomicU64,
+    /// Bytes that those moved.
+    pub bytes: AtomicU64,
+}
+
+impl WorkCounters {
+    /// Takes in what a connection has done since it was counted last.
+    pub(super) fn add(&self, now: Tally, before: Tally) {
+        for (counter, now, before) in [
+            (&self.posted, now.posted, before.posted),
+            (&self.completed, now.completed, before.completed),
+            (&self.bytes, now.bytes, before.bytes),
+        ] {
+            if now != before {
+                add(counter, now - before);
+            }
+        }
+    }
+}
+
+impl IwarpCounters {
+    pub(super) fn count_failure(&self, error: WorkError) {
+        let kind = match error {
+            WorkError::Flushed => 0,
+            WorkError::RemoteAccess => 1,
+            WorkError::LocalLength => 2,
+            WorkError::NoReads => 3,
+        };
+        add(&self.failures[kind], 1);
+    }
+
+    pub(super) fn count_end(&self, reason: &Ended) {
+        let kind = match reason {
+            Ended::Local => 0,
+            Ended::Peer => 1,
+            Ended::TerminateReceived(_) => 2,
+            Ended::TerminateSent(_) => 3,
+            Ended::TimedOut(_) => 4,
+            Ended::Network(_) => 5,
+            // Counted as a set-up that failed.
+            Ended::Setup(_) => return,
+        };
+        add(&self.ended[kind], 1);
+    }
 }
 
 impl IwarpCounters {

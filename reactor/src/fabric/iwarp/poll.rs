@@ -167,7 +167,7 @@ impl Iwarp {
             Phase::Terminating(_) | Phase::Ended(_) => {}
             _ => work += usize::from(connection.set_up(now, shared)),
         }
-        let over = connection.report(events);
+        let over = connection.report(events, &shared.counters);
         work += events.len() - reported;
         let State::Live(connection) = self.slots.state(index) else {
             return (false, work);

@@ -3,6 +3,7 @@
 mod announce;
 mod logging;
 mod notify;
+mod plan;
 mod signals;
 
 use std::net::TcpListener;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
 use millrace::service::Service;
 use millrace_admin::api::{self, AdminState};
 use millrace_admin::change::Ledger;
@@ -32,9 +33,23 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// ten seconds), connections are closed. A second signal ends at once.
 #[derive(Parser)]
 #[command(name = "millraced", version, after_help = EXAMPLES)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: Option<Serve>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Plan(plan::Arguments),
+}
+
+#[derive(Args)]
+struct Serve {
     /// The configuration file (YAML).
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", required = true)]
     config: PathBuf,
     /// Check the configuration, say what is wrong with it by line, and end.
     #[arg(long)]
@@ -48,12 +63,19 @@ const EXAMPLES: &str = "Examples:
   millraced --config /etc/millrace/millraced.yaml --check
   millraced --config /etc/millrace/millraced.yaml
   millraced --config deploy/quickstart.yaml --log-format json
+  millraced plan --connections 500 --depth 32
 
 Then, on a Linux client:
   mount -t nfs -o vers=3,proto=rdma,port=20049,nolock,mountproto=tcp,mountport=2049 HOST:/scratch /mnt";
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::parse() {
+        Arguments {
+            command: Some(Command::Plan(wanted)),
+            ..
+        } => return plan::print(&wanted),
+        Arguments { serve, .. } => serve.expect("required without a command"),
+    };
     let config = match config::load(&arguments.config) {
         Ok(config) => config,
         Err(errors) => {
@@ -78,7 +100,7 @@ fn step_aside(service: &Service) {
     }
 }
 
-fn run(arguments: &Arguments, config: Config) -> Result<()> {
+fn run(arguments: &Serve, config: Config) -> Result<()> {
     let filter = logging::filter(&config.log)?;
     if arguments.check {
         println!("{}: good", arguments.config.display());
@@ -106,6 +128,7 @@ fn run(arguments: &Arguments, config: Config) -> Result<()> {
     metrics.register(service.control());
     let file = Some(arguments.config.clone());
     let ledger = Arc::new(Ledger::new(service.control(), Arc::clone(&config), file));
+    metrics.register(Arc::clone(&ledger) as _);
     let admin = api::serve(admin, AdminState::new(service.control(), metrics, ledger))
         .context("admin: cannot serve")?;
     announce::served(&config, service.addresses(), admin.address());

@@ -1,0 +1,107 @@
+//! Bodies of requests: JSON of a known form.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+
+use super::problem::{problem, problem_with};
+use crate::status::FieldProblem;
+
+/// The body of a request, read from JSON. As an argument of a handler it answers for the handler
+/// when the body is of another type (415), too long (413), not JSON (400), or not of the form of
+/// `T` (422, with the field).
+pub struct Body<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        let kind = media_type(request.headers());
+        if kind.as_deref() != Some("application/json") {
+            let found = kind.map_or("none".to_owned(), |kind| kind.escape_debug().to_string());
+            let detail =
+                format!("the body's Content-Type is {found}; it has to be application/json");
+            return Err(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+        }
+        let bytes = whole(request, state).await?;
+        read(&bytes).map(Self)
+    }
+}
+
+/// All bytes of a body.
+///
+/// # Errors
+///
+/// The answer, ready to send, for one that is too long or broke off.
+pub async fn whole<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Response> {
+    let bytes = Bytes::from_request(request, state).await;
+    bytes.map_err(|rejection| problem(rejection.status(), rejection.body_text()))
+}
+
+/// The type of a body without its parameters, in small letters; `None` if it is not told.
+pub fn media_type(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(header::CONTENT_TYPE)?;
+    let text = String::from_utf8_lossy(value.as_bytes());
+    let kind = text.split(';').next().unwrap_or_default().trim();
+    Some(kind.to_ascii_lowercase())
+}
+
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Response> {
+    let mut input = serde_json::Deserializer::from_slice(bytes);
+    let not_json = |error: &serde_json::Error| {
+        let detail = format!("the body is not JSON: {error}");
+        problem(StatusCode::BAD_REQUEST, detail)
+    };
+    let value = serde_path_to_error::deserialize(&mut input).map_err(|error| {
+        let inner = error.inner();
+        let message = inner.to_string();
+        // Such a number is JSON, but no type of ours holds it.
+        let too_large = message.starts_with("number out of range");
+        match inner.classify() {
+            Category::Data => field(&error, &message),
+            _ if too_large => field(&error, &message),
+            Category::Syntax | Category::Eof | Category::Io => not_json(inner),
+        }
+    })?;
+    input.end().map_err(|error| not_json(&error))?;
+    Ok(value)
+}
+
+fn field(error: &serde_path_to_error::Error<serde_json::Error>, message: &str) -> Response {
+    let message = message.split(" at line ").next().unwrap_or(message);
+    let path = error.path().to_string();
+    let field = FieldProblem {
+        // The library's name for the whole.
+        path: if path == "." { String::new() } else { path },
+        message: message.to_owned(),
+    };
+    invalid(vec![field])
+}
+
+/// The answer that says which fields of the body cannot be so.
+pub fn invalid(errors: Vec<FieldProblem>) -> Response {
+    let detail = "the body says what cannot be";
+    problem_with(StatusCode::UNPROCESSABLE_ENTITY, detail, errors, Vec::new())
+}
+
+/// Adds that the number of a field is out of its range, if it is.
+pub fn within<T: PartialOrd + Display + Copy>(
+    errors: &mut Vec<FieldProblem>,
+    path: &str,
+    number: T,
+    range: RangeInclusive<T>,
+) {
+    if !range.contains(&number) {
+        let (least, most) = range.into_inner();
+        errors.push(FieldProblem {
+            path: path.to_owned(),
+            message: format!("{number} is out of range; accepted are {least} to {most}"),
+        });
+    }
+}

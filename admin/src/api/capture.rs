@@ -1,0 +1,155 @@
+//! `/api/v1/connections/{id}/capture`: the messages of a connection, as a file for packet
+//! analyzers.
+//!
+//! A capture may take an hour. It has a thread of its own, so that it takes none of those that
+//! answer other requests, and their number is bounded. It ends when the client goes away.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::Duration;
+
+use axum::body::{Body as HttpBody, Bytes};
+use axum::extract::{Extension, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use hyper::body::{Body as Streamed, Frame};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use super::ask::try_ask;
+use super::auth::Authorized;
+use super::body::{Body, invalid, within};
+use super::connections::none;
+use super::long::LongAnswer;
+use super::named::Named;
+use super::problem::problem;
+use super::routes::AdminState;
+use crate::control::CaptureStream;
+use crate::status::CaptureBounds;
+
+/// The most captures at once.
+pub const CAPTURES: usize = 4;
+/// Pieces of a capture that wait for the client to take them.
+const PIECES: usize = 8;
+/// How often a capture without messages looks whether the client is still there.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+const MESSAGES: u64 = 1_000_000;
+const BYTES: (u64, u64) = (1024, 1 << 30);
+const SECONDS: f64 = 3600.0;
+
+/// Captures the messages of a connection.
+///
+/// The file comes as it grows, and ends at the first of the bounds, with the connection, or when
+/// the client goes away.
+#[utoipa::path(
+    post, path = "/api/v1/connections/{id}/capture", tag = "clients",
+    operation_id = "capture_connection",
+    params(("id" = u64, Path, description = "The connection's identifier.", example = 7)),
+    request_body(content = CaptureBounds, example = json!({"messages": 100, "seconds": 5.0})),
+    responses(
+        (
+            status = 200, description = "A capture file of libpcap.", body = Vec<u8>,
+            content_type = "application/vnd.tcpdump.pcap",
+            headers(("Content-Disposition" = String, description = "A name for the file.")),
+        ),
+        (status = 404),
+        (status = 409, description = "The connection cannot be captured, or is captured already."),
+    ),
+)]
+pub async fn capture(
+    State(state): State<AdminState>,
+    who: Authorized,
+    Named(id): Named<u64>,
+    long: Option<Extension<LongAnswer>>,
+    Body(bounds): Body<CaptureBounds>,
+) -> Result<Response, Response> {
+    check(&bounds)?;
+    let place = Arc::clone(&state.captures).try_acquire_owned();
+    let place = place.map_err(|_| {
+        let detail = format!("{CAPTURES} captures are under way, the most there may be");
+        let mut answer = problem(StatusCode::TOO_MANY_REQUESTS, detail);
+        let headers = answer.headers_mut();
+        headers.insert(header::RETRY_AFTER, header::HeaderValue::from_static("10"));
+        answer
+    })?;
+    let question = bounds.clone();
+    let stream = try_ask(&state, move |control| control.capture(id, &question)).await?;
+    let stream = stream.ok_or_else(|| none(id))?;
+    who.did(format_args!("capture connection {id}"));
+    let (sender, pieces) = mpsc::channel(PIECES);
+    let carried = thread::Builder::new()
+        .name("millrace-capture".to_owned())
+        .spawn(move || carry(stream, &sender, place));
+    carried.map_err(|error| {
+        let detail = format!("there is no thread for a capture: {error}");
+        problem(StatusCode::SERVICE_UNAVAILABLE, detail)
+    })?;
+    // The connection to the client may have to live for longer than is usual.
+    if let Some(Extension(long)) = long {
+        long.allow(Duration::from_secs_f64(bounds.seconds));
+    }
+    let name = format!("attachment; filename=\"millrace-connection-{id}.pcap\"");
+    let headers = [
+        (
+            header::CONTENT_TYPE,
+            "application/vnd.tcpdump.pcap".to_owned(),
+        ),
+        (header::CONTENT_DISPOSITION, name),
+    ];
+    Ok((headers, HttpBody::new(Pieces(pieces))).into_response())
+}
+
+fn check(bounds: &CaptureBounds) -> Result<(), Response> {
+    let mut errors = Vec::new();
+    within(&mut errors, "messages", bounds.messages, 1..=MESSAGES);
+    within(&mut errors, "bytes", bounds.bytes, BYTES.0..=BYTES.1);
+    within(&mut errors, "seconds", bounds.seconds, 0.0..=SECONDS);
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(invalid(errors)),
+    }
+}
+
+/// Hands the pieces over until there are no more, or nobody wants them.
+fn carry(
+    mut stream: Box<dyn CaptureStream>,
+    sender: &mpsc::Sender<io::Result<Bytes>>,
+    _place: OwnedSemaphorePermit,
+) {
+    loop {
+        let piece = match stream.next(PATIENCE) {
+            Ok(Some(piece)) => Ok(Bytes::from(piece)),
+            Ok(None) => return,
+            Err(error) => Err(error),
+        };
+        let last = piece.is_err();
+        let empty = piece.as_ref().is_ok_and(Bytes::is_empty);
+        let gone = match empty {
+            true => sender.is_closed(),
+            false => sender.blocking_send(piece).is_err(),
+        };
+        if gone || last {
+            return;
+        }
+    }
+}
+
+/// The body of the answer. An error in it breaks the answer off, so that the client sees that the
+/// file is not whole.
+struct Pieces(mpsc::Receiver<io::Result<Bytes>>);
+
+impl Streamed for Pieces {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let piece = self.0.poll_recv(context);
+        piece.map(|piece| piece.map(|piece| piece.map(Frame::data)))
+    }
+}

@@ -1,0 +1,121 @@
+//! Changes of the configuration, from the request to the answer.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{FromRequestParts, Query};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use tokio::{task, time};
+
+use super::problem::{problem, problem_with};
+use super::routes::AdminState;
+use crate::change::{ChangeError, ChangeReport, ChangeRequest, Tag};
+
+/// How a change is to be made, from the query of a request.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Manner {
+    /// Only check and compare.
+    pub dry_run: bool,
+    /// Write the file, too.
+    pub persist: bool,
+}
+
+impl FromRequestParts<AdminState> for Manner {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, _: &AdminState) -> Result<Self, Response> {
+        Query::try_from_uri(&parts.uri)
+            .map(|Query(manner)| manner)
+            .map_err(|_| {
+                let detail = "the query may have dry_run=true or false and persist=true or false";
+                problem(StatusCode::BAD_REQUEST, detail)
+            })
+    }
+}
+
+/// Makes a change and answers with its report, and the new tag as the header `ETag`.
+///
+/// # Errors
+///
+/// The answer, ready to send; see [`make`].
+pub async fn change(state: &AdminState, request: ChangeRequest) -> Result<Response, Response> {
+    let (tag, report) = make(state, request).await?;
+    Ok(([(header::ETAG, tag.to_string())], Json(report)).into_response())
+}
+
+/// Makes a change: its report, and the tag of the configuration after it. Once begun, it goes on to
+/// its end, also if the client goes away or the time for the answer is over.
+///
+/// # Errors
+///
+/// The answer, ready to send: the change did not come about, or is not finished in time.
+pub async fn make(
+    state: &AdminState,
+    request: ChangeRequest,
+) -> Result<(Tag, ChangeReport), Response> {
+    let limit = state.limits.change_time;
+    // Others wait here rather than on the threads that may block, of which readers need some.
+    let turn = time::timeout(limit, Arc::clone(&state.turn).acquire_owned());
+    let Ok(Ok(turn)) = turn.await else {
+        let detail = format!("another change is not finished within {limit:?}; nothing was done");
+        return Err(problem(StatusCode::SERVICE_UNAVAILABLE, detail));
+    };
+    let ledger = Arc::clone(&state.ledger);
+    let work = task::spawn_blocking(move || {
+        let _turn = turn;
+        let report = ledger.change(request)?;
+        Ok((ledger.tag(report.generation), report))
+    });
+    match time::timeout(limit, work).await {
+        Ok(Ok(result)) => result.map_err(refused),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "a change of the configuration failed");
+            let detail = "the change failed on its way; the log says more";
+            Err(problem(StatusCode::INTERNAL_SERVER_ERROR, detail))
+        }
+        Err(_) => {
+            let detail = format!(
+                "the change is not finished within {limit:?} and goes on; /api/v1/config/history \
+                 will tell what became of it"
+            );
+            Err(problem(StatusCode::SERVICE_UNAVAILABLE, detail))
+        }
+    }
+}
+
+/// The answer that says why.
+fn refused(error: ChangeError) -> Response {
+    let detail = error.to_string();
+    match error {
+        ChangeError::Stale(tag) => {
+            let mut answer = problem(StatusCode::PRECONDITION_FAILED, detail);
+            if let Ok(tag) = HeaderValue::from_str(&tag.to_string()) {
+                answer.headers_mut().insert(header::ETAG, tag);
+            }
+            answer
+        }
+        ChangeError::Invalid(errors) => {
+            problem_with(StatusCode::UNPROCESSABLE_ENTITY, detail, errors, Vec::new())
+        }
+        ChangeError::NoGeneration(_) => problem(StatusCode::NOT_FOUND, detail),
+        ChangeError::NoFile => problem(StatusCode::CONFLICT, detail),
+        ChangeError::Persist { .. } => problem(StatusCode::SERVICE_UNAVAILABLE, detail),
+        ChangeError::Apply(error) => {
+            // A reactor that did not take it may do so later; what else stands in the way, such
+            // as a port that is taken, stays until somebody does something about it.
+            let status = match error.reactors.iter().all(|reactor| reactor.applied) {
+                true => StatusCode::CONFLICT,
+                false => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            let errors = vec![crate::status::FieldProblem {
+                path: error.path,
+                message: error.reason,
+            }];
+            problem_with(status, detail, errors, error.reactors)
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! `/api/v1/clients` and what is below it: addresses, over all their connections.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::ask::try_ask;
+use super::auth::Authorized;
+use super::named::Named;
+use super::problem::problem;
+use super::routes::AdminState;
+use crate::config::AddressText;
+use crate::control::{Control, ControlError};
+use crate::status::{ClientStatus, Clients, Evicted};
+
+/// Lists the clients.
+#[utoipa::path(
+    get, path = "/api/v1/clients", tag = "clients", operation_id = "list_clients",
+    responses((status = 200, description = "All addresses with connections.", body = Clients)),
+)]
+pub async fn list(State(state): State<AdminState>) -> Result<Json<Clients>, Response> {
+    let clients = try_ask(&state, Control::clients).await?;
+    Ok(Json(Clients { clients }))
+}
+
+/// Shows a client.
+#[utoipa::path(
+    get, path = "/api/v1/clients/{address}", tag = "clients", operation_id = "get_client",
+    params(("address" = inline(AddressText), Path, description = "The client's address.")),
+    responses((status = 200, description = "The client.", body = ClientStatus), (status = 404)),
+)]
+pub async fn show(
+    State(state): State<AdminState>,
+    Named(address): Named<IpAddr>,
+) -> Result<Json<ClientStatus>, Response> {
+    let clients = try_ask(&state, Control::clients).await?;
+    let mut clients = clients.into_iter();
+    let found = clients.find(|client| is_address(&client.address, address));
+    found.map(Json).ok_or_else(|| none(address))
+}
+
+/// Closes all connections of a client.
+///
+/// The client may connect again at once.
+#[utoipa::path(
+    delete, path = "/api/v1/clients/{address}", tag = "clients", operation_id = "evict_client",
+    params(("address" = inline(AddressText), Path, description = "The client's address.")),
+    responses(
+        (status = 200, description = "They are closed.", body = Evicted),
+        (status = 404),
+        (status = 409),
+    ),
+)]
+pub async fn evict(
+    State(state): State<AdminState>,
+    who: Authorized,
+    Named(address): Named<IpAddr>,
+) -> Result<Json<Evicted>, Response> {
+    let connections = try_ask(&state, move |control| evict_all(control, address)).await?;
+    let connections = connections.ok_or_else(|| none(address))?;
+    who.did(format_args!("close {connections} connections of {address}"));
+    Ok(Json(Evicted { connections }))
+}
+
+/// Closes the connections that a client has now; `None` if it has none.
+fn evict_all(control: &dyn Control, address: IpAddr) -> Result<Option<u64>, ControlError> {
+    let connections = control.connections()?;
+    let own = connections.iter().filter(|one| is_peer(&one.peer, address));
+    let mut found = None;
+    for connection in own {
+        // It may have ended by itself meanwhile.
+        let closed = control.evict(connection.id)?;
+        *found.get_or_insert(0) += u64::from(closed);
+    }
+    Ok(found)
+}
+
+fn is_peer(text: &str, address: IpAddr) -> bool {
+    text.parse::<SocketAddr>()
+        .is_ok_and(|peer| peer.ip().to_canonical() == address)
+}
+
+fn is_address(text: &str, address: IpAddr) -> bool {
+    text.parse::<IpAddr>()
+        .is_ok_and(|client| client.to_canonical() == address)
+}
+
+fn none(address: IpAddr) -> Response {
+    let detail = format!("{address} has no connections; /api/v1/clients lists those that have");
+    problem(StatusCode::NOT_FOUND, detail)
+}

@@ -1,0 +1,8 @@
+//! `/api/v1/config` and what is below it: the configuration, its changes and their history.
+
+mod change;
+mod precondition;
+mod show;
+
+pub use change::*;
+pub use show::*;

@@ -1,0 +1,153 @@
+//! The configuration of now and of earlier generations.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::precondition::is_known;
+use crate::api::ask::in_time;
+use crate::api::problem::problem;
+use crate::api::routes::AdminState;
+use crate::change::{Generation, History, Pending};
+use crate::config::{Config, to_yaml};
+
+/// What a configuration is to look like.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Form {
+    #[serde(default)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Format {
+    #[default]
+    Json,
+    Yaml,
+}
+
+type FormResult = Result<Query<Form>, QueryRejection>;
+
+/// Shows the configuration that was asked for last.
+///
+/// What runs may differ in keys that need a restart; `/api/v1/config/pending` lists them.
+#[utoipa::path(
+    get, path = "/api/v1/config", tag = "configuration", operation_id = "get_config",
+    params(
+        ("format" = inline(Option<Format>), Query, description = "Which of the two text forms."),
+        ("If-None-Match" = Option<String>, Header, description = "Tags that the client has."),
+    ),
+    responses(
+        (status = 200, description = "The configuration.", content(
+            (Config = "application/json"),
+            (Config = "application/yaml"),
+        ), headers(("ETag" = String, description = "Its tag, for `If-Match`."))),
+        (status = 304, description = "It has a tag of `If-None-Match`."),
+        (status = 400),
+    ),
+)]
+pub async fn show(
+    State(state): State<AdminState>,
+    headers: HeaderMap,
+    form: FormResult,
+) -> Result<Response, Response> {
+    let format = format(form)?;
+    let ledger = Arc::clone(&state.ledger);
+    let current = in_time(&state, move || ledger.current()).await?;
+    let tag = [(header::ETAG, current.tag.to_string())];
+    if is_known(&headers, &current.tag)? {
+        return Ok((StatusCode::NOT_MODIFIED, tag).into_response());
+    }
+    Ok((tag, written(&current.config, format)).into_response())
+}
+
+/// Lists the changes of the configuration since the start.
+#[utoipa::path(
+    get, path = "/api/v1/config/history", tag = "configuration", operation_id = "get_config_history",
+    responses((status = 200, description = "The latest 64 at most.", body = History)),
+)]
+pub async fn history(State(state): State<AdminState>) -> Result<Json<History>, Response> {
+    let ledger = Arc::clone(&state.ledger);
+    let history = in_time(&state, move || ledger.history()).await?;
+    Ok(Json(History { history }))
+}
+
+/// Shows the configuration of a generation.
+#[utoipa::path(
+    get, path = "/api/v1/config/history/{generation}", tag = "configuration",
+    operation_id = "get_config_generation",
+    params(
+        ("generation" = u64, Path, description = "A generation of the history."),
+        ("format" = inline(Option<Format>), Query, description = "Which of the two text forms."),
+    ),
+    responses(
+        (status = 200, description = "The configuration.", content(
+            (Config = "application/json"),
+            (Config = "application/yaml"),
+        )),
+        (status = 400),
+        (status = 404, description = "It is not in the history."),
+    ),
+)]
+pub async fn generation(
+    State(state): State<AdminState>,
+    generation: Result<Path<Generation>, PathRejection>,
+    form: FormResult,
+) -> Result<Response, Response> {
+    let format = format(form)?;
+    let generation = numbered(generation)?;
+    let ledger = Arc::clone(&state.ledger);
+    let config = in_time(&state, move || ledger.generation(generation)).await?;
+    let config = config.ok_or_else(|| {
+        let detail = format!("generation {generation} is not in the history");
+        problem(StatusCode::NOT_FOUND, detail)
+    })?;
+    Ok(written(&config, format))
+}
+
+/// Lists the keys that wait for a restart.
+#[utoipa::path(
+    get, path = "/api/v1/config/pending", tag = "configuration", operation_id = "get_config_pending",
+    responses((status = 200, description = "All of them.", body = Pending)),
+)]
+pub async fn pending(State(state): State<AdminState>) -> Result<Json<Pending>, Response> {
+    let ledger = Arc::clone(&state.ledger);
+    let current = in_time(&state, move || ledger.current()).await?;
+    Ok(Json(Pending {
+        generation: current.tag.generation,
+        restart_required: current.restart_required,
+    }))
+}
+
+/// The number in the path.
+pub(super) fn numbered(
+    generation: Result<Path<Generation>, PathRejection>,
+) -> Result<Generation, Response> {
+    let no_number = |_| problem(StatusCode::NOT_FOUND, "a generation is a whole number");
+    Ok(generation.map_err(no_number)?.0)
+}
+
+fn format(form: FormResult) -> Result<Format, Response> {
+    let wrong = |_| {
+        let detail = "the query may be ?format=json or ?format=yaml";
+        problem(StatusCode::BAD_REQUEST, detail)
+    };
+    Ok(form.map_err(wrong)?.0.format)
+}
+
+fn written(config: &Config, format: Format) -> Response {
+    match format {
+        Format::Json => Json(config).into_response(),
+        Format::Yaml => {
+            let kind = [(header::CONTENT_TYPE, "application/yaml")];
+            (kind, to_yaml(config)).into_response()
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! `/api/v1/connections` and what is below it.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::ask::try_ask;
+use super::auth::Authorized;
+use super::named::Named;
+use super::problem::problem;
+use super::routes::AdminState;
+use crate::control::Control;
+use crate::status::{ConnectionStatus, Connections, Evicted};
+
+/// Lists the connections of clients.
+#[utoipa::path(
+    get, path = "/api/v1/connections", tag = "clients", operation_id = "list_connections",
+    responses((status = 200, description = "All connections of the moment.", body = Connections)),
+)]
+pub async fn list(State(state): State<AdminState>) -> Result<Json<Connections>, Response> {
+    let connections = try_ask(&state, Control::connections).await?;
+    Ok(Json(Connections { connections }))
+}
+
+/// Shows a connection.
+#[utoipa::path(
+    get, path = "/api/v1/connections/{id}", tag = "clients", operation_id = "get_connection",
+    params(("id" = u64, Path, description = "The connection's identifier.", example = 7)),
+    responses(
+        (status = 200, description = "The connection.", body = ConnectionStatus),
+        (status = 404),
+    ),
+)]
+pub async fn show(
+    State(state): State<AdminState>,
+    Named(id): Named<u64>,
+) -> Result<Json<ConnectionStatus>, Response> {
+    let connections = try_ask(&state, Control::connections).await?;
+    let found = connections.into_iter().find(|one| one.id == id);
+    found.map(Json).ok_or_else(|| none(id))
+}
+
+/// Closes a connection.
+///
+/// The client may connect again at once.
+#[utoipa::path(
+    delete, path = "/api/v1/connections/{id}", tag = "clients", operation_id = "evict_connection",
+    params(("id" = u64, Path, description = "The connection's identifier.", example = 7)),
+    responses(
+        (status = 200, description = "It is closed.", body = Evicted),
+        (status = 404),
+        (status = 409),
+    ),
+)]
+pub async fn evict(
+    State(state): State<AdminState>,
+    who: Authorized,
+    Named(id): Named<u64>,
+) -> Result<Json<Evicted>, Response> {
+    let found = try_ask(&state, move |control| control.evict(id)).await?;
+    if !found {
+        return Err(none(id));
+    }
+    who.did(format_args!("close connection {id}"));
+    Ok(Json(Evicted { connections: 1 }))
+}
+
+/// The answer for a connection that is not there.
+pub fn none(id: u64) -> Response {
+    let detail = format!("there is no connection {id}; /api/v1/connections lists those of now");
+    problem(StatusCode::NOT_FOUND, detail)
+}

@@ -1,0 +1,67 @@
+//! `/api/v1/drain`: no more clients, until it is taken back.
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::Response;
+
+use super::ask::try_ask;
+use super::auth::Authorized;
+use super::body::{Body, invalid, within};
+use super::routes::AdminState;
+use crate::control::Control;
+use crate::status::{DrainOrder, DrainStatus};
+
+const SECONDS: f64 = 86_400.0;
+
+/// Tells how far a drain has come.
+#[utoipa::path(
+    get, path = "/api/v1/drain", tag = "control", operation_id = "get_drain",
+    responses((status = 200, description = "The drain, or that there is none.", body = DrainStatus)),
+)]
+pub async fn show(State(state): State<AdminState>) -> Result<Json<DrainStatus>, Response> {
+    let status = try_ask(&state, Control::drain_status).await?;
+    Ok(Json(status))
+}
+
+/// Takes no more clients and ends the connections there are.
+///
+/// Calls in service are finished; connections are closed as they fall idle, and all of them at the
+/// deadline. Asked again, it goes on with the new deadline. The server itself goes on to run.
+#[utoipa::path(
+    post, path = "/api/v1/drain", tag = "control", operation_id = "start_drain",
+    request_body(content = DrainOrder, example = json!({"deadline_seconds": 30.0})),
+    responses((status = 200, description = "It has begun.", body = DrainStatus), (status = 409)),
+)]
+pub async fn start(
+    State(state): State<AdminState>,
+    who: Authorized,
+    Body(order): Body<DrainOrder>,
+) -> Result<Json<DrainStatus>, Response> {
+    let mut errors = Vec::new();
+    within(
+        &mut errors,
+        "deadline_seconds",
+        order.deadline_seconds,
+        0.0..=SECONDS,
+    );
+    if !errors.is_empty() {
+        return Err(invalid(errors));
+    }
+    let status = try_ask(&state, move |control| control.drain(order)).await?;
+    who.did(format_args!("drain within {} s", order.deadline_seconds));
+    Ok(Json(status))
+}
+
+/// Takes clients again.
+#[utoipa::path(
+    delete, path = "/api/v1/drain", tag = "control", operation_id = "cancel_drain",
+    responses((status = 200, description = "Clients are served.", body = DrainStatus), (status = 409)),
+)]
+pub async fn cancel(
+    State(state): State<AdminState>,
+    who: Authorized,
+) -> Result<Json<DrainStatus>, Response> {
+    let status = try_ask(&state, Control::cancel_drain).await?;
+    who.did(format_args!("end the drain"));
+    Ok(Json(status))
+}

@@ -1,0 +1,71 @@
+//! Things that are named in the path of a request.
+
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use axum::extract::{FromRequestParts, Path};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+
+use super::problem::problem;
+
+/// The one parameter of a path. As an argument of a handler it answers for the handler when there
+/// can be no such thing (404).
+pub struct Named<T>(pub T);
+
+/// What a parameter of a path may be.
+pub trait Name: Sized {
+    /// What it names, in words.
+    const WHAT: &'static str;
+
+    /// Reads it; `None` if nothing has this name.
+    fn read(text: &str) -> Option<Self>;
+}
+
+/// The identifier of a connection, or the number of a generation.
+impl Name for u64 {
+    const WHAT: &'static str = "number";
+
+    fn read(text: &str) -> Option<Self> {
+        // One name for each: neither signs nor zeros before it.
+        text.parse::<Self>()
+            .ok()
+            .filter(|number| number.to_string() == text)
+    }
+}
+
+/// A client.
+impl Name for IpAddr {
+    const WHAT: &'static str = "address";
+
+    fn read(text: &str) -> Option<Self> {
+        Self::from_str(text)
+            .ok()
+            .map(|address| address.to_canonical())
+    }
+}
+
+/// A listener.
+impl Name for SocketAddr {
+    const WHAT: &'static str = "address with a port";
+
+    fn read(text: &str) -> Option<Self> {
+        Self::from_str(text).ok()
+    }
+}
+
+impl<T: Name, S: Send + Sync> FromRequestParts<S> for Named<T> {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        let path = parts.uri.path().to_owned();
+        let text = Path::<String>::from_request_parts(parts, state).await;
+        let value = text.ok().and_then(|Path(text)| T::read(&text));
+        value.map(Self).ok_or_else(|| {
+            let what = T::WHAT;
+            let detail = format!("nothing at {path}: the name in it is no {what}");
+            problem(StatusCode::NOT_FOUND, detail)
+        })
+    }
+}

@@ -1,0 +1,175 @@
+//! One line for every change that is tried: who, from where, what, and what became of it.
+//!
+//! The lines go to the log, with the target `audit` at level `info`, and as JSON into a file if
+//! there is one. They hold values of the configuration, never the content of a file that it
+//! names, so no token.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Author, ChangeError, Generation};
+use crate::config::KeyChange;
+use crate::status::FieldProblem;
+
+/// The most keys of a record; a record of more says how many are left out.
+const KEYS_MAX: usize = 64;
+/// The most bytes of a value; longer ones are cut.
+const VALUE_MAX: usize = 512;
+
+/// What a line tells.
+pub struct Record<'a> {
+    /// Who.
+    pub author: &'a Author,
+    /// What: `put`, `reload` and the like.
+    pub summary: &'a str,
+    /// What became of it.
+    pub outcome: &'a str,
+    /// The generation in force from here on.
+    pub generation: Generation,
+    /// Key by key.
+    pub changes: &'a [KeyChange],
+    /// Why it failed.
+    pub error: Option<&'a ChangeError>,
+}
+
+/// Leaves the lines; `now` is in seconds since 1970. A file that cannot be written is told in the
+/// log, and changes nothing else.
+pub fn record(record: &Record<'_>, now: f64, file: Option<&Path>) {
+    let keys: Vec<Key<'_>> = record
+        .changes
+        .iter()
+        .take(KEYS_MAX)
+        .map(Key::from)
+        .collect();
+    let left_out = record.changes.len() - keys.len();
+    let errors: &[FieldProblem] = match record.error {
+        Some(ChangeError::Invalid(errors)) => errors,
+        _ => &[],
+    };
+    let errors: Vec<FieldProblem> = errors.iter().map(shorter).collect();
+    let errors = errors.as_slice();
+    let line = Line {
+        time_seconds: now,
+        author: &record.author.name,
+        address: record.author.address.as_deref(),
+        action: record.summary,
+        outcome: record.outcome,
+        generation: record.generation,
+        error: record.error.map(ToString::to_string),
+        errors,
+        changes: &keys,
+        changes_left_out: left_out,
+    };
+    // As strings, which the log writes with quotes and escapes.
+    let (told, changed) = (in_words(errors), in_line(&keys, left_out));
+    tracing::info!(
+        target: "audit",
+        author = line.author,
+        address = line.address.unwrap_or("local"),
+        action = line.action,
+        outcome = line.outcome,
+        generation = line.generation,
+        error = line.error.as_deref(),
+        errors = (!told.is_empty()).then_some(told.as_str()),
+        changes = (!changed.is_empty()).then_some(changed.as_str()),
+        "change"
+    );
+    if let Some(file) = file
+        && let Err(error) = append(file, &line)
+    {
+        let file = file.display();
+        tracing::error!("admin.audit_file: {file} cannot be written: {error}");
+    }
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    time_seconds: f64,
+    author: &'a str,
+    address: Option<&'a str>,
+    action: &'a str,
+    outcome: &'a str,
+    generation: Generation,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    errors: &'a [FieldProblem],
+    changes: &'a [Key<'a>],
+    #[serde(skip_serializing_if = "is_zero")]
+    changes_left_out: usize,
+}
+
+#[derive(Serialize)]
+struct Key<'a> {
+    path: &'a str,
+    before: Value,
+    after: Value,
+}
+
+impl<'a> From<&'a KeyChange> for Key<'a> {
+    fn from(change: &'a KeyChange) -> Self {
+        Self {
+            path: &change.path,
+            before: shortened(&change.before),
+            after: shortened(&change.after),
+        }
+    }
+}
+
+fn shorter(error: &FieldProblem) -> FieldProblem {
+    let short = |text: &str| text[..text.floor_char_boundary(VALUE_MAX)].to_owned();
+    FieldProblem {
+        path: short(&error.path),
+        message: short(&error.message),
+    }
+}
+
+/// The value, or the beginning of its text if that is long.
+fn shortened(value: &Value) -> Value {
+    let mut text = value.to_string();
+    if text.len() <= VALUE_MAX {
+        return value.clone();
+    }
+    text.truncate(text.floor_char_boundary(VALUE_MAX));
+    Value::String(text + "...")
+}
+
+fn in_line(keys: &[Key<'_>], left_out: usize) -> String {
+    let change = |key: &Key<'_>| format!("{}: {} -> {}", key.path, key.before, key.after);
+    let mut changes: Vec<String> = keys.iter().map(change).collect();
+    if left_out > 0 {
+        changes.push(format!("and {left_out} more"));
+    }
+    changes.join("; ")
+}
+
+fn in_words(errors: &[FieldProblem]) -> String {
+    let error = |error: &FieldProblem| format!("{}: {}", error.path, error.message);
+    errors.iter().map(error).collect::<Vec<_>>().join("; ")
+}
+
+/// Opens the file each time, so that one that was moved away by log rotation is begun anew.
+fn append(file: &Path, line: &Line<'_>) -> io::Result<()> {
+    let mut text = serde_json::to_vec(line)?;
+    text.push(b'\n');
+    // A pipe in the file's place must not make anybody wait for a reader.
+    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+    let mut file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o640)
+        .custom_flags(nonblocking)
+        .open(file)?;
+    file.write_all(&text)?;
+    file.sync_data()
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}

@@ -1,0 +1,58 @@
+//! Metrics of connections, clients, and what they are allowed.
+
+super::families! {
+    /// Connections and who made them.
+    CONNECTIONS_AND_CLIENTS = "Connections and clients";
+
+    CONNECTIONS = Gauge "millrace_connections" in "connections" [CORE, PROVIDER]
+        "Connections open, in whatever state."
+        for "How many there are, and how evenly the cores have them.";
+    CONNECTIONS_ACCEPTED = Counter "millrace_connections_accepted_total" in "connections" [PROVIDER]
+        "Connections that were established."
+        for "A high rate is clients that reconnect.";
+    CONNECTIONS_REFUSED = Counter "millrace_connections_refused_total" in "connections"
+        [PROVIDER, REFUSAL]
+        "Connections refused before they carried a request."
+        for "Peers that speak something else, time out in the set-up, or come beyond the bound.";
+    CONNECTIONS_TURNED_AWAY = Counter "millrace_connections_turned_away_total" in "connections"
+        [CORE]
+        "RDMA connections turned away because their client holds its share of the reactor's memory, or no buffers are free."
+        for "A client with too many connections, or a pool that is too small.";
+    CONNECTIONS_STUCK = Counter "millrace_connections_stuck_total" in "connections" [CORE]
+        "RDMA connections closed because their RDMA Reads made no progress."
+        for "Clients that stopped serving reads; they count among the closed ones as well.";
+    CONNECTIONS_CLOSED = Counter "millrace_connections_closed_total" in "connections"
+        [PROVIDER, CLOSING]
+        "Connections ended, by who or what ended them."
+        for "Orderly ends are `local` and `peer` (`ended` for TCP); all others deserve a look.";
+    CLIENTS = Gauge "millrace_clients" in "clients" [CORE]
+        "Clients (addresses) with RDMA connections."
+        for "Among how many the reactor's memory is shared.";
+}
+
+super::families! {
+    /// What clients are granted, and what holds them back.
+    CREDITS_AND_LIMITS = "Credits and limits";
+
+    CREDITS_GRANTED = Gauge "millrace_credits_granted" in "credits" [CORE]
+        "Credits granted, over all connections."
+        for "How many calls clients may send at once.";
+    CREDITS_REQUESTED = Gauge "millrace_credits_requested" in "credits" [CORE]
+        "Credits that clients wish for, over all connections."
+        for "Well above the granted ones, clients could use more than they get.";
+    CREDITS_IN_USE = Gauge "millrace_credits_in_use" in "credits" [CORE]
+        "Credits whose calls are not answered yet."
+        for "The depth at which clients work.";
+    CREDIT_CUTS = Counter "millrace_credit_cuts_total" in "cuts" [CORE, CAUSE]
+        "Times a grant was lowered, by the shortage that caused it."
+        for "Which shortage the sluice closes for.";
+    REPLIES_WITHHELD = Gauge "millrace_replies_withheld" in "replies" [CORE]
+        "Replies held back because exposures hold all of a connection's credits."
+        for "Clients that do not send RDMA_DONE.";
+    REPLY_WITHHOLDS = Counter "millrace_reply_withholds_total" in "replies" [CORE]
+        "Times a reply was held back because exposures held all of a connection's credits."
+        for "The same over time.";
+    THROTTLED = Counter "millrace_throttled_seconds_total" in "seconds" [CORE, CAUSE]
+        "Time that calls and replies had to wait, by cause, summed over calls."
+        for "What limits and shares cost the clients, in calls that wait on average.";
+}

@@ -1,0 +1,28 @@
+//! Metrics of each export.
+
+super::families! {
+    /// Each export by itself.
+    EXPORTS = "Exports";
+
+    EXPORT_REQUESTS = Counter "millrace_export_requests_total" in "calls" [EXPORT]
+        "NFS calls on objects of an export."
+        for "Operations per second of each export.";
+    EXPORT_ERRORS = Counter "millrace_export_errors_total" in "calls" [EXPORT]
+        "Of these, calls answered with a status other than success."
+        for "Which export fails.";
+    EXPORT_DATA = Counter "millrace_export_data_bytes_total" in "bytes" [EXPORT, TRANSFER]
+        "Bytes of file data read from or written to an export."
+        for "Throughput of each export.";
+    EXPORT_WAITING = Gauge "millrace_export_waiting" in "calls" [EXPORT]
+        "Calls that wait for their time at the export's limit."
+        for "Whether clients of the export are held up by `exports.limits`.";
+    EXPORT_CAPACITY = Gauge "millrace_export_capacity_bytes" in "bytes" [EXPORT]
+        "Bytes an export can hold."
+        for "Against the used ones.";
+    EXPORT_USED = Gauge "millrace_export_used_bytes" in "bytes" [EXPORT]
+        "Bytes an export holds."
+        for "When it will be full.";
+    EXPORT_FILES = Gauge "millrace_export_files" in "files" [EXPORT]
+        "Files and folders of an export."
+        for "Growth in number rather than in bytes.";
+}

@@ -1,0 +1,47 @@
+//! Metrics of the RPC programs and of the stores below them.
+
+super::families! {
+    /// Calls of NFS and MOUNT.
+    PROGRAMS = "NFS and MOUNT";
+
+    RPC_REQUESTS = Counter "millrace_rpc_requests_total" in "calls" [PROGRAM, PROCEDURE]
+        "Calls answered by a procedure, over RDMA and TCP."
+        for "Operations per second, by procedure.";
+    RPC_ERRORS = Counter "millrace_rpc_errors_total" in "calls" [PROGRAM, PROCEDURE]
+        "Of these, calls answered with a status other than success."
+        for "Which procedures fail; a LOOKUP of a name that is not there is one of them.";
+    NFS_ERRORS = Counter "millrace_nfs_errors_total" in "calls" [STATUS]
+        "NFS calls answered with a status other than success, by that status."
+        for "Why calls fail: full (`nospc`), gone (`stale`), not allowed (`acces`).";
+    RPC_DURATION = Histogram "millrace_rpc_duration_seconds" in "seconds"
+        [PROGRAM, PROCEDURE, SIZE]
+        "Time from a call's arrival to the end of the turn that encoded its reply."
+        for "Latency inside the server: quantiles by procedure, and for data by size.";
+    RPC_DATA = Counter "millrace_rpc_data_bytes_total" in "bytes" [PROGRAM, PROCEDURE]
+        "Bytes of file data read or written by NFS calls."
+        for "Throughput as clients see it.";
+    RPC_REJECTED = Counter "millrace_rpc_rejected_total" in "calls" [REJECTION]
+        "Calls that were refused before a procedure was reached, or whose answer was too large to send."
+        for "Clients of other versions, without the right credentials, or in error.";
+    REPLAY_LOOKUPS = Counter "millrace_replay_lookups_total" in "calls" [REPLAY]
+        "Calls looked up in the duplicate request cache, by what came of it."
+        for "Replays are repetitions after broken connections.";
+    REPLAY_ENTRIES = Gauge "millrace_replay_entries" in "calls" []
+        "Calls that the duplicate request cache knows, executed or being executed."
+        for "Against its bound of 16384.";
+    REPLAY_BYTES = Gauge "millrace_replay_reply_bytes" in "bytes" []
+        "Bytes of remembered replies."
+        for "Against the bound of 8 MiB.";
+    REPLAY_EVICTIONS = Counter "millrace_replay_evictions_total" in "replies" [EVICTION]
+        "Replies that the duplicate request cache forgot."
+        for "Many by `full` at a high rate shorten how long repetitions are known.";
+}
+
+super::families! {
+    /// What exports are stored in.
+    STORES = "Stores";
+
+    STORE_DURATION = Histogram "millrace_store_duration_seconds" in "seconds" [STORE_CLASS]
+        "Time that operations of the exports' stores took, of one in 64 of each class and core."
+        for "Whether time is spent in the store. The first of each class is timed; multiply counts by 64.";
+}

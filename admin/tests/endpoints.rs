@@ -1,0 +1,262 @@
+//! The endpoints of the API, over real sockets, against a service without reactors.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
+
+use millrace_admin::api::AdminHandle;
+use millrace_admin::client::{Answer, Client, Method, Order, Token};
+use millrace_admin::config::Config;
+use millrace_admin::status::*;
+use serde_json::{Value, json};
+use support::{Service, connection};
+
+mod support;
+
+const TOKEN: &str = "a token of sufficient length";
+
+struct Api {
+    service: Arc<Service>,
+    handle: AdminHandle,
+    client: Client,
+    _folder: tempfile::TempDir,
+}
+
+/// A server with a token, and a client that has it.
+fn api() -> Api {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    let mut options = std::fs::OpenOptions::new();
+    let mut written = options
+        .create_new(true)
+        .write(true)
+        .mode(0o600)
+        .open(&file)
+        .unwrap();
+    written
+        .write_all(TOKEN.replace(' ', "-").as_bytes())
+        .unwrap();
+    let mut config = Config::default();
+    config.admin.token_file = Some(file.clone());
+    let service = Service::new(config);
+    let handle = service.serve();
+    let client = Client::new(&format!("http://{}", handle.address())).unwrap();
+    Api {
+        service,
+        client: client.with_token(Token::read(&file).unwrap()),
+        handle,
+        _folder: folder,
+    }
+}
+
+impl Api {
+    fn ask(&self, method: Method, path: &str) -> Answer {
+        self.client.send(&Order::new(method, path)).unwrap()
+    }
+
+    fn tell(&self, method: Method, path: &str, body: &Value) -> Answer {
+        let order = Order::new(method, path).with_body("application/json", body.to_string());
+        self.client.send(&order).unwrap()
+    }
+
+    /// Sends bytes, with the token, and reads to the end of the connection.
+    fn raw(&self, line: &str, headers: &str, body: &str) -> Vec<u8> {
+        let mut stream = TcpStream::connect(self.handle.address()).unwrap();
+        let token = TOKEN.replace(' ', "-");
+        let length = body.len();
+        let request = format!(
+            "{line} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\
+             content-length: {length}\r\n{headers}\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        answer
+    }
+}
+
+fn problem(answer: &Answer, status: u16) -> Problem {
+    assert_eq!(answer.status, status, "{answer:?}");
+    let problem = answer.problem().unwrap();
+    assert_eq!(problem.status, status);
+    problem
+}
+
+#[test]
+fn single_connections_are_shown_and_closed() {
+    let api = api();
+    let path = "/api/v1/connections/7";
+    let shown: ConnectionStatus = api.ask(Method::Get, path).value().unwrap();
+    assert_eq!(shown, connection());
+    let closed: Evicted = api.ask(Method::Delete, path).value().unwrap();
+    assert_eq!(closed.connections, 1);
+    for method in [Method::Get, Method::Delete] {
+        let gone = problem(&api.ask(method, path), 404);
+        assert!(gone.detail.contains("no connection 7"), "{gone:?}");
+    }
+}
+
+#[test]
+fn names_that_can_be_none_are_not_found() {
+    let api = api();
+    for path in [
+        "/api/v1/connections/x",
+        "/api/v1/connections/-1",
+        "/api/v1/connections/+7",
+        "/api/v1/connections/07",
+        "/api/v1/connections/7.0",
+        "/api/v1/connections/18446744073709551616",
+        "/api/v1/connections/%ff",
+        "/api/v1/clients/here",
+        "/api/v1/clients/192.0.2.1:800",
+        "/api/v1/clients/%00",
+    ] {
+        for method in [Method::Get, Method::Delete] {
+            let answer = problem(&api.ask(method, path), 404);
+            assert!(answer.detail.contains("the name in it"), "{answer:?}");
+        }
+    }
+}
+
+#[test]
+fn all_connections_of_a_client_are_closed_and_no_others() {
+    let api = api();
+    let peer = |id: u64, peer: &str| ConnectionStatus {
+        id,
+        peer: peer.to_owned(),
+        ..connection()
+    };
+    *api.service.connections.lock().unwrap() = vec![
+        peer(1, "192.0.2.1:800"),
+        peer(2, "[::ffff:192.0.2.1]:801"),
+        peer(3, "192.0.2.10:800"),
+    ];
+    // The same client by another of its names.
+    let path = "/api/v1/clients/::ffff:192.0.2.1";
+    let shown: ClientStatus = api.ask(Method::Get, path).value().unwrap();
+    assert_eq!(shown.address, "192.0.2.1");
+    let closed: Evicted = api.ask(Method::Delete, path).value().unwrap();
+    assert_eq!(closed.connections, 2);
+    let left: Connections = api.ask(Method::Get, "/api/v1/connections").value().unwrap();
+    assert_eq!(left.connections, [peer(3, "192.0.2.10:800")]);
+    problem(&api.ask(Method::Delete, path), 404);
+}
+
+#[test]
+fn a_capture_comes_as_a_file() {
+    let api = api();
+    let answer = api.raw(
+        "POST /api/v1/connections/7/capture",
+        "content-type: application/json; charset=utf-8\r\n",
+        "{}",
+    );
+    let text = String::from_utf8(answer).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert!(head.contains("transfer-encoding: chunked"), "{head}");
+    assert!(
+        head.contains("content-type: application/vnd.tcpdump.pcap"),
+        "{head}"
+    );
+    assert!(
+        head.contains("content-disposition: attachment; filename=\"millrace-connection-7.pcap\""),
+        "{head}"
+    );
+    assert_eq!(body, "8\r\ncaptured\r\n0\r\n\r\n");
+    let path = "/api/v1/connections/8/capture";
+    problem(&api.tell(Method::Post, path, &json!({})), 404);
+}
+
+#[test]
+fn bounds_of_captures_are_checked_each() {
+    let api = api();
+    let path = "/api/v1/connections/7/capture";
+    for (body, fields) in [
+        (json!({"messages": 0}), vec!["messages"]),
+        (
+            json!({"messages": 1_000_001, "bytes": 1}),
+            vec!["messages", "bytes"],
+        ),
+        (json!({"seconds": -0.5}), vec!["seconds"]),
+        (
+            json!({"seconds": 3600.1, "bytes": 1_u64 << 31}),
+            vec!["bytes", "seconds"],
+        ),
+        (json!({"messages": -1}), vec!["messages"]),
+        (json!({"messages": "ten"}), vec!["messages"]),
+        (json!({"packets": 1}), vec!["packets"]),
+        (json!(7), vec![""]),
+    ] {
+        let problem = problem(&api.tell(Method::Post, path, &body), 422);
+        let found: Vec<&str> = problem.errors.iter().map(|error| &*error.path).collect();
+        assert_eq!(found, fields, "{problem:?}");
+    }
+}
+
+#[test]
+fn a_drain_begins_is_seen_and_taken_back() {
+    let api = api();
+    let path = "/api/v1/drain";
+    let phase = |answer: Answer| answer.value::<DrainStatus>().unwrap().phase;
+    assert_eq!(phase(api.ask(Method::Get, path)), DrainPhase::Serving);
+    let order = json!({"deadline_seconds": 30});
+    assert_eq!(
+        phase(api.tell(Method::Post, path, &order)),
+        DrainPhase::Draining
+    );
+    assert_eq!(phase(api.ask(Method::Get, path)), DrainPhase::Draining);
+    assert_eq!(phase(api.ask(Method::Delete, path)), DrainPhase::Serving);
+    for (body, field) in [
+        (json!({}), ""),
+        (json!({"deadline_seconds": 86_401}), "deadline_seconds"),
+        (json!({"deadline_seconds": null}), "deadline_seconds"),
+        (json!({"deadline_seconds": 1, "hard": true}), "hard"),
+    ] {
+        let problem = problem(&api.tell(Method::Post, path, &body), 422);
+        assert_eq!(problem.errors[0].path, field, "{problem:?}");
+    }
+}
+
+#[test]
+fn bodies_that_cannot_be_read_are_told_apart() {
+    let api = api();
+    let json = "content-type: application/json\r\n";
+    for (headers, body, status) in [
+        ("", "{}", "415"),
+        ("content-type: text/plain\r\n", "{}", "415"),
+        ("content-type: \u{e9}\r\n", "{}", "415"),
+        (json, "", "400"),
+        (json, "{", "400"),
+        (json, "{\"deadline_seconds\": 1} x", "400"),
+        (json, "{\"deadline_seconds\": 1e999}", "422"),
+        (json, &"[".repeat(10_000), "422"),
+    ] {
+        let answer = api.raw("POST /api/v1/drain", headers, body);
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{headers}{answer}"
+        );
+        assert!(answer.contains("application/problem+json"), "{answer}");
+    }
+}
+
+#[test]
+fn nothing_changes_without_the_token() {
+    let api = api();
+    let client = Client::new(&format!("http://{}", api.handle.address())).unwrap();
+    for (method, path) in [
+        (Method::Delete, "/api/v1/connections/7"),
+        (Method::Delete, "/api/v1/clients/192.0.2.1"),
+        (Method::Post, "/api/v1/connections/7/capture"),
+        (Method::Post, "/api/v1/drain"),
+        (Method::Delete, "/api/v1/drain"),
+    ] {
+        let answer = client.send(&Order::new(method, path)).unwrap();
+        problem(&answer, 401);
+    }
+    assert_eq!(api.service.connections.lock().unwrap().len(), 1);
+    let operations: Operations = client.get("/api/v1/operations").unwrap().value().unwrap();
+    assert_eq!(operations.operations.len(), 1);
+}

@@ -1,0 +1,267 @@
+//! A scrape of a service that has served traffic, against the catalogue of metrics.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Cursor;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrace::service::Service;
+use millrace_admin::config;
+use millrace_admin::metrics::{Kind, Metrics, catalogue};
+use millrace_bench::client::{Client, Manner, Place};
+use millrace_bench::requester::Session;
+use millrace_bench::requester::session::CopyOptions;
+use millrace_wire::nfs3::{CreateHow, FileHandle, SetAttributes};
+
+const CONFIG: &str = "
+reactors: { cores: [0], poll: adaptive }
+mempool: { hugepages: off, size: 32MiB }
+fabric: [{ provider: iwarp, listen: \"127.0.0.1:0\" }]
+rpc: { listen: \"127.0.0.1:0\" }
+exports:
+  - { path: /scratch, store: { kind: memory, size: 16MiB }, limits: { iops: 100000 } }
+  - { path: /idle, store: { kind: memory, size: 4MiB } }
+";
+
+/// Most bytes of a scrape of one reactor.
+const SCRAPE_MAX: usize = 1 << 20;
+
+fn start() -> (Service, Metrics) {
+    let config = config::parse(CONFIG, "test").expect("good");
+    let service = Service::start(Arc::new(config)).expect("starts");
+    let metrics = Metrics::new();
+    metrics.register(service.control());
+    (service, metrics)
+}
+
+/// What clap would have made of no options.
+fn manner() -> Manner {
+    #[derive(clap::Parser)]
+    struct Options {
+        #[command(flatten)]
+        manner: Manner,
+    }
+    <Options as clap::Parser>::parse_from(["test", "--settle", "0ms"]).manner
+}
+
+fn client(service: &Service) -> Client {
+    let addresses = service.addresses();
+    let rpc = addresses.rpc.expect("a listener");
+    Client {
+        place: Place::of(addresses.fabric[0], rpc, "/scratch"),
+        manner: manner(),
+    }
+}
+
+fn session(client: &Client) -> (Session, FileHandle) {
+    let root = client.root().expect("mounts");
+    let pool = millrace_bench::client::pool(32 << 20).expect("memory");
+    let session = client.session(&pool, client.settings(4)).expect("connects");
+    (session, root)
+}
+
+/// Writes, reads and looks about, with a few failures.
+fn work(session: &mut Session, root: FileHandle) {
+    session.null().expect("an answer");
+    for (name, length) in [("small", 1_000), ("middle", 60_000), ("large", 1_000_000)] {
+        let how = CreateHow::Unchecked(SetAttributes::default());
+        session.create(root, name.as_bytes(), how).expect("created");
+        let file = session.lookup(root, name.as_bytes()).expect("found").object;
+        let options = CopyOptions {
+            block: Some(1 << 20),
+            depth: 1,
+        };
+        let mut source = Cursor::new(vec![7; length]);
+        session
+            .copy_in(file, &mut source, options)
+            .expect("written");
+        let mut back = Vec::new();
+        session.copy_out(file, &mut back, options).expect("read");
+        assert_eq!(back, vec![7; length]);
+    }
+    assert!(session.lookup(root, b"nothing").is_err());
+    session.remove(root, b"small").expect("removed");
+}
+
+type Series = BTreeMap<String, String>;
+
+/// Samples by the name of their line: labels and value.
+fn scrape(metrics: &Metrics) -> BTreeMap<String, Vec<(Series, f64)>> {
+    let text = metrics.render().expect("a text");
+    assert!(text.len() < SCRAPE_MAX, "{} bytes", text.len());
+    let mut samples: BTreeMap<String, Vec<_>> = BTreeMap::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (series, value) = line.rsplit_once(' ').expect("a value");
+        let (name, labels) = match series.split_once('{') {
+            Some((name, labels)) => (name, labels.trim_end_matches('}')),
+            None => (series, ""),
+        };
+        let pairs = labels.split(',').filter(|pair| !pair.is_empty());
+        let labels = pairs.map(|pair| {
+            let (label, value) = pair.split_once('=').expect("a pair");
+            (label.to_owned(), value.trim_matches('"').to_owned())
+        });
+        let sample = (labels.collect(), value.parse().expect("a number"));
+        samples.entry(name.to_owned()).or_default().push(sample);
+    }
+    samples
+}
+
+/// The sum of all series of a name with this label.
+fn sum(samples: &BTreeMap<String, Vec<(Series, f64)>>, name: &str, with: &[(&str, &str)]) -> f64 {
+    let series = samples.get(name).unwrap_or_else(|| panic!("no {name}"));
+    let fits = |labels: &Series| {
+        with.iter()
+            .all(|(label, value)| labels.get(*label).map(String::as_str) == Some(value))
+    };
+    let fitting = series.iter().filter(|(labels, _)| fits(labels));
+    fitting.map(|(_, value)| value).sum()
+}
+
+#[test]
+fn every_family_is_there_with_its_labels_and_nothing_else() {
+    let (service, metrics) = start();
+    let client = client(&service);
+    let (mut session, root) = session(&client);
+    work(&mut session, root);
+    let samples = scrape(&metrics);
+    service.drain(Duration::ZERO);
+
+    let mut known = BTreeSet::new();
+    for family in catalogue::all() {
+        let ends: &[&str] = match family.kind {
+            Kind::Histogram => &["_bucket", "_count", "_sum"],
+            _ => &[""],
+        };
+        for end in ends {
+            let name = format!("{}{end}", family.name);
+            match samples.get(&name) {
+                None => assert!(family.absent.is_some(), "{name} is not there"),
+                Some(series) => {
+                    for (labels, _) in series {
+                        let names: BTreeSet<_> =
+                            labels.keys().filter(|label| *label != "le").collect();
+                        let declared: BTreeSet<_> =
+                            family.labels.iter().map(|label| label.name).collect();
+                        assert!(
+                            names.iter().map(|name| name.as_str()).eq(declared),
+                            "{name}"
+                        );
+                        for label in family.labels {
+                            let value = &labels[label.name];
+                            assert!(label.takes(value), "{name} {} {value}", label.name);
+                        }
+                    }
+                }
+            }
+            known.insert(name);
+        }
+    }
+    let strangers: Vec<_> = samples
+        .keys()
+        .filter(|name| !known.contains(*name))
+        .collect();
+    assert!(strangers.is_empty(), "not in the catalogue: {strangers:?}");
+}
+
+#[test]
+fn what_was_done_is_counted() {
+    let (service, metrics) = start();
+    let client = client(&service);
+    let (mut session, root) = session(&client);
+    work(&mut session, root);
+    let before = scrape(&metrics);
+    // A call that waits for nothing has its latency settled by the end of its turn, and what the
+    // fabric did for it is counted when the next one arrives.
+    session.null().expect("an answer");
+    session.null().expect("an answer");
+    let samples = scrape(&metrics);
+    let count = |name: &str, with: &[(&str, &str)]| sum(&samples, name, with);
+    let bytes = 1_061_000.0;
+
+    for (way, operation) in [("read", "write"), ("write", "read")] {
+        let moved = [("procedure", way)];
+        assert_eq!(count("millrace_rpc_data_bytes_total", &moved), bytes);
+        let moved = [("operation", way)];
+        assert_eq!(count("millrace_export_data_bytes_total", &moved), bytes);
+        // Small data travels in the message.
+        let rdma = count("millrace_rdma_bytes_total", &[("operation", operation)]);
+        assert!((1_060_000.0..=bytes).contains(&rdma), "{operation}: {rdma}");
+        for size in ["le_4k", "le_64k", "le_1m"] {
+            let timed = [("procedure", way), ("size", size)];
+            assert!(
+                count("millrace_rpc_duration_seconds_count", &timed) >= 1.0,
+                "{way} {size}"
+            );
+        }
+    }
+    for operation in ["send", "receive", "read", "write"] {
+        let with = [("operation", operation)];
+        let posted = count("millrace_rdma_posted_total", &with);
+        let done = count("millrace_rdma_operations_total", &with);
+        assert!(
+            done >= 1.0 && posted >= done,
+            "{operation}: {done} of {posted}"
+        );
+    }
+    let answered = count("millrace_rpc_requests_total", &[("program", "nfs")]);
+    let timed = count("millrace_rpc_duration_seconds_count", &[("program", "nfs")]);
+    assert!(answered - timed <= 1.0, "{timed} of {answered}");
+    let null = sum(
+        &before,
+        "millrace_rpc_requests_total",
+        &[("procedure", "null")],
+    );
+    assert_eq!(
+        count("millrace_rpc_requests_total", &[("procedure", "null")]),
+        null + 2.0
+    );
+
+    assert_eq!(
+        count("millrace_nfs_errors_total", &[("status", "noent")]),
+        1.0
+    );
+    assert_eq!(count("millrace_nfs_errors_total", &[]), 1.0);
+    let busy = [("export", "/scratch")];
+    assert_eq!(count("millrace_export_errors_total", &busy), 1.0);
+    assert!(count("millrace_export_requests_total", &busy) >= 12.0);
+    assert_eq!(
+        count("millrace_export_requests_total", &[("export", "/idle")]),
+        0.0
+    );
+    assert_eq!(count("millrace_export_files", &busy), 3.0);
+    assert_eq!(
+        count("millrace_export_capacity_bytes", &busy),
+        f64::from(16 << 20)
+    );
+    for class in ["read", "write", "metadata"] {
+        let with = [("class", class)];
+        assert!(
+            count("millrace_store_duration_seconds_count", &with) >= 1.0,
+            "{class}"
+        );
+    }
+    assert!(count("millrace_replay_lookups_total", &[("outcome", "new")]) >= 4.0);
+    assert!(count("millrace_replay_entries", &[]) >= 4.0);
+    assert!(count("millrace_replay_reply_bytes", &[]) > 100.0);
+    assert_eq!(count("millrace_connections", &[("provider", "iwarp")]), 1.0);
+    assert_eq!(count("millrace_clients", &[]), 1.0);
+    assert_eq!(count("millrace_ready", &[]), 1.0);
+    assert_eq!(count("millrace_draining", &[]), 0.0);
+    assert!(count("millrace_pool_memory_bytes", &[]) >= f64::from(32 << 20));
+
+    drop(session);
+    let control = service.control();
+    service.drain(Duration::from_secs(10));
+    let samples = scrape(&metrics);
+    assert_eq!(sum(&samples, "millrace_ready", &[]), 0.0);
+    assert_eq!(sum(&samples, "millrace_draining", &[]), 1.0);
+    // Whoever was first, the client that went or the server that drained.
+    let ends = sum(
+        &samples,
+        "millrace_connections_closed_total",
+        &[("provider", "iwarp")],
+    );
+    assert_eq!(ends, 1.0);
+    drop(control);
+}

@@ -1,0 +1,85 @@
+//! Numbers of the programs, of the stores below them, and of the duplicate request cache.
+
+use millrace_admin::metrics::{Families, catalogue};
+
+use crate::counters::{MOUNT_PROCEDURES, NFS_PROCEDURES, ProcedureCounters, Size};
+use crate::replay::ReplayCache;
+use crate::service::control::ReactorParts;
+use crate::store_times::StoreClass;
+
+pub(super) fn programs(out: &mut Families, parts: &ReactorParts) {
+    let counters = &parts.programs;
+    for (name, procedure) in NFS_PROCEDURES.iter().zip(&counters.nfs) {
+        self::procedure(out, "nfs", name, procedure);
+    }
+    for (number, name) in (0..).zip(NFS_PROCEDURES) {
+        for (size, latency) in Size::ALL
+            .iter()
+            .zip(counters.sized(number).into_iter().flatten())
+        {
+            let labels = &["nfs", name, size.name()];
+            out.histogram(&catalogue::RPC_DURATION, labels, &latency.snapshot());
+        }
+    }
+    for (name, procedure) in MOUNT_PROCEDURES.iter().zip(&counters.mount) {
+        self::procedure(out, "mount", name, procedure);
+    }
+    for (way, bytes) in [
+        ("read", &counters.bytes_read),
+        ("write", &counters.bytes_written),
+    ] {
+        out.number(&catalogue::RPC_DATA, &["nfs", way], bytes.get());
+    }
+    for (status, count) in counters.statuses.iter() {
+        let name = status.name().trim_start_matches("NFS3ERR_").to_lowercase();
+        out.number(&catalogue::NFS_ERRORS, &[&name], count);
+    }
+    for class in StoreClass::ALL {
+        let took = counters.store.class(class).snapshot();
+        out.histogram(&catalogue::STORE_DURATION, &[class.name()], &took);
+    }
+    for (reason, count) in [
+        ("not_a_call", counters.not_calls.get()),
+        ("rpc_mismatch", counters.rpc_mismatch.get()),
+        ("auth_error", counters.auth_errors.get()),
+        ("program_unavailable", counters.program_unavailable.get()),
+        ("program_mismatch", counters.program_mismatch.get()),
+        (
+            "procedure_unavailable",
+            counters.procedure_unavailable.get(),
+        ),
+        ("garbage_arguments", counters.garbage_arguments.get()),
+        ("not_admitted", counters.not_admitted.get()),
+        ("too_large", counters.too_large.get()),
+    ] {
+        out.number(&catalogue::RPC_REJECTED, &[reason], count);
+    }
+}
+
+/// The duplicate request cache, which is of the whole process.
+pub(super) fn replay(out: &mut Families, cache: &ReplayCache) {
+    let totals = cache.totals();
+    for (outcome, count) in [
+        ("new", totals.new),
+        ("replayed", totals.replayed),
+        ("dropped", totals.dropped),
+    ] {
+        out.number(&catalogue::REPLAY_LOOKUPS, &[outcome], count);
+    }
+    out.number(&catalogue::REPLAY_ENTRIES, &[], totals.entries);
+    out.number(&catalogue::REPLAY_BYTES, &[], totals.bytes);
+    for (reason, count) in [("full", totals.evicted_full), ("age", totals.evicted_age)] {
+        out.number(&catalogue::REPLAY_EVICTIONS, &[reason], count);
+    }
+}
+
+fn procedure(out: &mut Families, program: &str, name: &str, counters: &ProcedureCounters) {
+    let labels = &[program, name];
+    out.number(&catalogue::RPC_REQUESTS, labels, counters.calls.get());
+    out.number(&catalogue::RPC_ERRORS, labels, counters.errors.get());
+    out.histogram(
+        &catalogue::RPC_DURATION,
+        &[program, name, "none"],
+        &counters.latency.snapshot(),
+    );
+}

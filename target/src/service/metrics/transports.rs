@@ -1,0 +1,165 @@
+//! Numbers of RPC-over-RDMA, of the providers below it, and of RPC over TCP.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use millrace_admin::metrics::{Families, catalogue};
+use millrace_reactor::fabric::iwarp::{ENDINGS, FAILURES, IwarpCounters, WORK_KINDS};
+
+use crate::rdma::ConnectionCounters;
+use crate::service::control::ReactorParts;
+
+pub(super) fn rdma(out: &mut Families, core: &str, parts: &ReactorParts) {
+    let counters = &parts.rdma;
+    for (direction, kind, count) in [
+        ("in", "call", counters.calls.get()),
+        ("in", "long_call", counters.calls_long.get()),
+        ("in", "optional", counters.optional.get()),
+        ("in", "reverse_reply", counters.reverse_replies.get()),
+        ("out", "reverse_call", counters.reverse_calls.get()),
+        ("out", "reply", counters.replies_inline.get()),
+        ("out", "long_reply", counters.replies_long.get()),
+    ] {
+        out.number(&catalogue::RPCRDMA_MESSAGES, &[direction, kind], count);
+    }
+    let dropped = ("dropped", counters.dropped.get());
+    for (error, count) in counters.errors().into_iter().chain([dropped]) {
+        out.number(&catalogue::RPCRDMA_ERRORS, &[error], count);
+    }
+    for (resource, count) in [
+        ("send_queue", counters.send_waits.get()),
+        ("reply_buffer", counters.buffer_waits.get()),
+        ("exposure", counters.exposure_waits.get()),
+    ] {
+        out.number(&catalogue::SHORTAGE_WAITS, &[core, resource], count);
+    }
+    let invalidations = counters.invalidations.get();
+    out.number(&catalogue::RPCRDMA_INVALIDATIONS, &[], invalidations);
+    exposures(out, core, counters);
+    parts
+        .providers
+        .each(|provider, counters| fabric(out, core, provider, counters));
+    let tcp = &parts.tcp;
+    out.number(
+        &catalogue::CONNECTIONS_ACCEPTED,
+        &["tcp"],
+        tcp.accepted.get(),
+    );
+    // The ends are read first, so that there are never fewer ends than connections.
+    let (misbehaved, ended) = (tcp.misbehaved.get(), tcp.ended.get());
+    let open = tcp.accepted.get().saturating_sub(ended);
+    out.number(&catalogue::CONNECTIONS, &[core, "tcp"], open);
+    for (reason, count) in [
+        ("misbehaved", misbehaved),
+        ("ended", ended.saturating_sub(misbehaved)),
+    ] {
+        out.number(&catalogue::CONNECTIONS_CLOSED, &["tcp", reason], count);
+    }
+    out.number(
+        &catalogue::CONNECTIONS_REFUSED,
+        &["tcp", "full"],
+        tcp.refused.get(),
+    );
+}
+
+fn exposures(out: &mut Families, core: &str, counters: &ConnectionCounters) {
+    // What has ended is read first, so that it is never more than what has begun.
+    let ended = counters.exposures_ended.get();
+    let opened = counters.exposures.get();
+    let revoked = counters.revoked_bytes.get();
+    let exposed = counters.exposed_bytes.get();
+    let stray = counters.dones_stray.get();
+    let awaited = counters.dones.get().saturating_sub(stray);
+    for (family, count) in [
+        (&catalogue::EXPOSURES, opened.saturating_sub(ended)),
+        (&catalogue::EXPOSURES_OPENED, opened),
+        (
+            &catalogue::EXPOSURES_EXPIRED,
+            counters.exposures_expired.get(),
+        ),
+        (
+            &catalogue::EXPOSURES_REFUSED,
+            counters.exposures_refused.get(),
+        ),
+        (&catalogue::EXPOSED_BYTES, exposed.saturating_sub(revoked)),
+    ] {
+        out.number(family, &[core], count);
+    }
+    for (outcome, count) in [("awaited", awaited), ("stray", stray)] {
+        out.number(&catalogue::RDMA_DONES, &[core, outcome], count);
+    }
+}
+
+fn fabric(out: &mut Families, core: &str, provider: &str, counters: &IwarpCounters) {
+    let read = |counter: &AtomicU64| counter.load(Relaxed);
+    out.number(
+        &catalogue::CONNECTIONS,
+        &[core, provider],
+        read(&counters.connections),
+    );
+    out.number(
+        &catalogue::CONNECTIONS_ACCEPTED,
+        &[provider],
+        read(&counters.established),
+    );
+    let failed = read(&counters.setups_failed);
+    out.number(
+        &catalogue::CONNECTIONS_REFUSED,
+        &[provider, "setup"],
+        failed,
+    );
+    for (direction, frames, bytes, terminates) in [
+        (
+            "in",
+            &counters.frames_in,
+            &counters.bytes_in,
+            &counters.terminates_received,
+        ),
+        (
+            "out",
+            &counters.frames_out,
+            &counters.bytes_out,
+            &counters.terminates_sent,
+        ),
+    ] {
+        let labels = &[provider, direction];
+        out.number(&catalogue::FABRIC_FRAMES, labels, read(frames));
+        out.number(&catalogue::FABRIC_BYTES, labels, read(bytes));
+        out.number(&catalogue::FABRIC_TERMINATES, labels, read(terminates));
+    }
+    let direct = read(&counters.bytes_direct);
+    out.number(&catalogue::FABRIC_DIRECT_BYTES, &[provider], direct);
+    out.number(
+        &catalogue::FABRIC_CRC_ERRORS,
+        &[provider],
+        read(&counters.crc_errors),
+    );
+    let unexpected = read(&counters.indications_unexpected);
+    out.number(&catalogue::FABRIC_INDICATIONS, &[provider], unexpected);
+    for (operation, work) in WORK_KINDS.iter().zip(&counters.work) {
+        for (family, number) in [
+            (&catalogue::RDMA_OPERATIONS, &work.completed),
+            (&catalogue::RDMA_POSTED, &work.posted),
+            (&catalogue::RDMA_BYTES, &work.bytes),
+        ] {
+            out.number(family, &[provider, operation], read(number));
+        }
+    }
+    for (status, count) in FAILURES.iter().zip(&counters.failures) {
+        out.number(&catalogue::RDMA_FAILURES, &[provider, status], read(count));
+    }
+    for (reason, count) in ENDINGS.iter().zip(&counters.ended) {
+        let labels = &[provider, reason];
+        out.number(&catalogue::CONNECTIONS_CLOSED, labels, read(count));
+    }
+    for (call, count) in [
+        ("receive", &counters.receive_calls),
+        ("send", &counters.send_calls),
+        ("ready", &counters.ready_calls),
+    ] {
+        out.number(
+            &catalogue::FABRIC_SYSTEM_CALLS,
+            &[provider, call],
+            read(count),
+        );
+    }
+}
