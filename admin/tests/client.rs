@@ -1,6 +1,6 @@
 //! The requester against servers with and without TLS.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::thread;
@@ -10,6 +10,7 @@ use millrace_admin::client::*;
 use millrace_admin::config::Config;
 use millrace_admin::status::Version;
 use support::Service;
+use support::raw::request;
 use support::tls::{Authority, front};
 
 mod support;
@@ -128,13 +129,7 @@ fn scripted(answers: Vec<&'static [u8]>) -> (Client, thread::JoinHandle<Vec<Stri
         let mut asked = Vec::new();
         for answer in answers {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut request = Vec::new();
-            let mut piece = [0; 4096];
-            while !request.ends_with(b"\r\n\r\n") && !request.ends_with(b"}") {
-                let count = stream.read(&mut piece).unwrap();
-                request.extend_from_slice(&piece[..count]);
-            }
-            asked.push(String::from_utf8(request).unwrap());
+            asked.push(request(&mut stream));
             stream.write_all(answer).unwrap();
         }
         asked

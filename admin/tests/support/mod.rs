@@ -1,8 +1,6 @@
 //! A service without reactors, whose state the tests set.
 #![allow(dead_code, reason = "every test uses another part of it")]
 
-pub mod http;
-
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -14,6 +12,9 @@ use millrace_admin::control::{ApplyError, CaptureStream, Control, ControlError};
 use millrace_admin::metrics::Metrics;
 use millrace_admin::status::*;
 
+pub mod ctl;
+pub mod http;
+pub mod raw;
 pub mod tls;
 
 /// What it says when it is asked.

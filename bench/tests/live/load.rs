@@ -25,7 +25,7 @@ struct Line {
 
 /// The change of this number: every kind in turn, each one different from what is in force.
 fn change(config: &mut Config, number: usize) {
-    let turn = number / 8 % 2 == 0;
+    let turn = (number / 8).is_multiple_of(2);
     match number % 8 {
         0 => config.flow.credits = if turn { 8 } else { 32 },
         1 if turn => config.exports.push(export("/extra")),
@@ -34,7 +34,7 @@ fn change(config: &mut Config, number: usize) {
             listen: SocketAddr::from(([127, 0, 0, 2], 0)),
             ..Fabric::default()
         }),
-        2 => drop(config.fabric.pop()),
+        2 => config.fabric.truncate(1),
         3 => {
             config.fabric[0].crc = Some(if turn {
                 CrcPolicy::Off

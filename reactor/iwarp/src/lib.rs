@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod capture;
 pub mod mpa;
 
 mod crc;

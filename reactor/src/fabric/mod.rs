@@ -390,6 +390,11 @@ pub trait Provider {
     /// Lets a queue pair have more receives posted than it was made for, where the fabric can.
     fn deepen_receives(&mut self, _queue_pair: QueuePairId, _receive_depth: u32) {}
 
+    /// Our address and port of a connection, where the provider knows them.
+    fn local_address(&self, _queue_pair: QueuePairId) -> Option<SocketAddr> {
+        None
+    }
+
     /// Stops to listen. Connections made through the listener live on.
     fn stop_listening(&mut self, listener: ListenerId);
 

@@ -22,6 +22,7 @@ use super::receives::Account;
 use super::reverse::Reverse;
 use super::settings::{Inline, Terms, private_data};
 use super::shared::{Outcome, Shared};
+use super::tap::Tapped;
 use crate::call::{Broken, Peer, TransportKind};
 use crate::flow::{Cause, policy};
 
@@ -78,6 +79,8 @@ pub struct Connection {
     /// Replies that the client fetches; without any but in classic mode.
     pub exposures: Exposures,
     counters: ConnectionCounters,
+    /// Whoever has its messages copied.
+    pub(super) tapped: Tapped,
 }
 
 impl Connection {
@@ -124,6 +127,7 @@ impl Connection {
             reverse: Reverse::default(),
             exposures: Exposures::new(limits.exposures > 0),
             counters: ConnectionCounters::default(),
+            tapped: Tapped::default(),
         };
         connection.account.open(&shared.flow);
         connection.post_receives(shared, policy::FIRST_RECEIVES);
@@ -152,6 +156,12 @@ impl Connection {
     #[must_use]
     pub fn provider_name(&self) -> &'static str {
         self.fabric.borrow().name()
+    }
+
+    /// Our address and port, if the provider tells.
+    #[must_use]
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.fabric.borrow().local_address(self.queue_pair)
     }
 
     /// Its queue pair.
@@ -296,6 +306,7 @@ impl Connection {
         self.line.end(&shared.completions);
         self.reverse.end(shared);
         self.exposures.disconnected(shared, self);
+        self.tapped.end();
     }
 
     /// Wakes the chain at the head of the queue once there is room for it.
@@ -406,7 +417,14 @@ impl Connection {
     }
 
     fn try_post(&self, chain: &mut Vec<WorkRequest>) -> Result<(), PostError> {
-        self.fabric.borrow_mut().post(self.queue_pair, chain)
+        let post = |chain: &mut Vec<WorkRequest>| {
+            let mut fabric = self.fabric.borrow_mut();
+            fabric.post(self.queue_pair, chain)
+        };
+        if self.tapped.is_on() {
+            return self.post_copied(chain, post);
+        }
+        post(chain)
     }
 
     /// Hands a receive to the provider; whether it took it.

@@ -29,6 +29,7 @@ pub mod reverse;
 mod settings;
 mod shared;
 mod shortage;
+mod tap;
 
 pub use budget::{ExposureBudget, ExposureLimits};
 pub use ccp::Ccp;
@@ -41,3 +42,4 @@ pub use request::work;
 pub use responder::Responder;
 pub use settings::{Inline, Settings, Terms};
 pub use shared::{Outcome, Shared};
+pub use tap::{Copied, Copies, Over, Tap, TapBounds, tap};

@@ -139,6 +139,9 @@ where
             return;
         };
         connection.received(&self.shared);
+        if connection.tapped.is_on() {
+            connection.copy_received(&receive[..length]);
+        }
         // Before all calls that wait, so that its receive is posted again at once (RFC 5666
         // section 3.8), and its memory comes back whatever they wait for.
         if connection.exposures.is_on()

@@ -1,6 +1,6 @@
 //! What the management plane sees and asks.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -68,6 +68,8 @@ pub struct ServiceControl {
     pub(super) registry: Registry,
     pub(super) reaper: Reaper,
     pub(super) log: LogFilter,
+    /// Captures under way.
+    pub(super) captures: Arc<AtomicUsize>,
     watchdog: Watchdog,
 }
 
@@ -99,6 +101,7 @@ impl ServiceControl {
             registry,
             reaper: Reaper::default(),
             log: LogFilter::default(),
+            captures: Arc::default(),
             watchdog,
         }
     }
@@ -298,10 +301,10 @@ impl Control for ServiceControl {
 
     fn capture(
         &self,
-        _connection: u64,
-        _bounds: &CaptureBounds,
+        connection: u64,
+        bounds: &CaptureBounds,
     ) -> Result<Option<Box<dyn CaptureStream>>, ControlError> {
-        not_served()
+        self.begin_capture(connection, bounds)
     }
 
     fn connections(&self) -> Result<Vec<ConnectionStatus>, ControlError> {
@@ -385,8 +388,4 @@ impl Control for ServiceControl {
         });
         Ok(exports.collect())
     }
-}
-
-fn not_served<T>() -> Result<T, ControlError> {
-    Err(ControlError::Unavailable("not served yet".to_owned()))
 }

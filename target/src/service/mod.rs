@@ -1,6 +1,7 @@
 //! The running service: one worker per reactor, the listeners, and what the management plane sees.
 
 mod build;
+mod capture;
 mod change;
 mod control;
 mod metrics;

@@ -10,11 +10,12 @@ use std::time::Instant;
 use millrace_reactor::fabric::Incoming;
 use millrace_reactor::{Context, ReactorHandle, SendError, Source, Turn};
 
+use super::capture::Begun;
 use super::change::{Drain, Parts, Pending, Programs, Progress, Resume, Ticket, listen_again};
 use super::placement::Placement;
 use super::status::{self, ReactorReport};
 use crate::call::{Serve, TurnEnd};
-use crate::rdma::{Desk, FabricId, FabricSlot, Responder, Shared};
+use crate::rdma::{Desk, FabricId, FabricSlot, Responder, Shared, Tap};
 use crate::rpcbind::RpcbindServer;
 use crate::tcp::TcpServer;
 
@@ -52,6 +53,8 @@ pub enum Message {
     /// Take one message here, and stand still until the other end goes.
     #[cfg(test)]
     Hold(crossbeam_channel::Receiver<()>),
+    /// Give copies of a connection's messages to a tap, and answer whether that has begun.
+    Capture(u64, Tap, crossbeam_channel::Sender<Begun>),
     /// Report.
     Status(crossbeam_channel::Sender<ReactorReport>),
 }
@@ -184,6 +187,16 @@ where
                 true
             }
             None => self.tcp.close(id),
+        }
+    }
+
+    fn capture(&self, id: u64, tap: Tap) -> Begun {
+        let mut connections = self.responder.connections();
+        match connections.find(|one| one.id() == id) {
+            Some(connection) if connection.capture(tap) => Begun::of(connection),
+            Some(_) => Begun::Busy,
+            None if self.tcp.reports().any(|one| one.id == id) => Begun::NotRdma,
+            None => Begun::NotHere,
         }
     }
 }
@@ -340,6 +353,10 @@ where
             Message::Retire(gone) => self.retire(&gone),
             Message::Evict(id, answer) => {
                 let _ = answer.try_send(self.close(id));
+            }
+            Message::Capture(id, tap, answer) => {
+                // Whoever asked may have gone.
+                let _ = answer.try_send(self.capture(id, tap));
             }
             Message::Status(answer) => {
                 let _ = answer.try_send(self.report(turn.now));

@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use super::completion::Shell;
 use super::options::Options;
-use super::{clients, config, connections, drain, exports, listeners, log};
+use super::{clients, config, connections, drain, exports, listeners, log, top};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -32,7 +32,7 @@ pub struct Arguments {
     #[command(flatten)]
     pub options: Options,
     /// Print the server's answer as it is, for programs.
-    #[arg(long, global = true)]
+    #[arg(id = "print_json", long = "json", global = true)]
     pub json: bool,
     #[command(subcommand)]
     pub command: Command,
@@ -87,6 +87,9 @@ pub enum Command {
         #[command(subcommand)]
         command: Option<drain::Command>,
     },
+    /// How things stand, live.
+    #[command(after_help = top::HELP)]
+    Top(top::Top),
     /// Metrics, as Prometheus reads them.
     Metrics,
     /// Whether the server works and serves; exit status 1 if not.
@@ -139,6 +142,29 @@ mod tests {
             }
         }
         visit(&Arguments::command());
+    }
+
+    #[test]
+    fn no_argument_of_a_command_takes_the_place_of_a_global_option() {
+        fn visit(command: &clap::Command, global: &[String]) {
+            for argument in command.get_arguments() {
+                let id = argument.get_id().to_string();
+                let same = global.contains(&id) && !argument.is_global_set();
+                assert!(!same, "{id} of {}", command.get_name());
+            }
+            for inner in command.get_subcommands() {
+                visit(inner, global);
+            }
+        }
+        let all = Arguments::command();
+        let global = all
+            .get_arguments()
+            .filter(|argument| argument.is_global_set());
+        let global: Vec<String> = global
+            .map(|argument| argument.get_id().to_string())
+            .collect();
+        assert_eq!(global.len(), 7);
+        visit(&all, &global);
     }
 
     #[test]

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use millrace_admin::client::{Method, Order};
 use millrace_admin::config::Bandwidth;
-use millrace_admin::status::{ClientStatus, Clients, RateLimits};
+use millrace_admin::status::{ClientStatus, Clients, Evicted, RateLimits};
 
-use super::context::{ChangeOptions, Context, encoded, print, print_whole};
+use super::context::{ChangeOptions, Context, encoded};
 use super::failure::Failure;
 use super::views;
 
@@ -89,11 +89,10 @@ pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Fai
         }
         Command::Evict { address } => {
             let answer = context.ask(&Order::new(Method::Delete, at(address)))?;
-            match context.json {
-                true => print_whole(&answer.body),
-                false => print(&format!("the connections of {address} are closed\n"))
-                    .map(|()| ExitCode::SUCCESS),
-            }
+            context.print_answer(&answer, |evicted: Evicted| {
+                let count = evicted.connections;
+                format!("{count} connections of {address} are closed\n")
+            })
         }
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use millrace_admin::client::{Method, Order};
 use millrace_admin::config::ByteSize;
-use millrace_admin::status::{CaptureBounds, ConnectionStatus, Connections};
+use millrace_admin::status::{CaptureBounds, ConnectionStatus, Connections, Evicted};
 
 use super::capture::Destination;
-use super::context::{Context, print, print_whole};
+use super::context::Context;
 use super::failure::Failure;
 use super::options::duration;
 use super::views;
@@ -88,10 +88,7 @@ pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Fai
         }),
         Command::Evict { id } => {
             let answer = context.ask(&Order::new(Method::Delete, format!("{PATH}/{id}")))?;
-            match context.json {
-                true => print_whole(&answer.body),
-                false => print(&format!("connection {id} is closed\n")).map(|()| ExitCode::SUCCESS),
-            }
+            context.print_answer(&answer, |_: Evicted| format!("connection {id} is closed\n"))
         }
         Command::Capture(capture) => copy(context, capture),
     }

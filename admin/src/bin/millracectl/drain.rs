@@ -26,7 +26,7 @@ Examples:
 
 New connections and calls are not taken, calls in service are finished, and connections are closed
 as they fall idle. At the deadline all of them are closed. The server goes on to run; `drain cancel`
-lets it serve again.";
+lets it serve again. Ctrl-C while waiting ends the waiting, not the drain.";
 
 /// The commands on the drain.
 #[derive(Subcommand)]

@@ -17,6 +17,7 @@ mod options;
 mod report;
 mod summary;
 mod table;
+mod top;
 mod views;
 mod wait;
 
@@ -63,6 +64,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         }),
         Command::Log { command } => log::run(&context, command.as_ref()),
         Command::Drain { command } => drain::run(&context, command.as_ref()),
+        Command::Top(top) => top::run(&context, top),
         Command::Metrics => print_whole(&context.get("/metrics")?.body),
         Command::Health => wait::health(&context),
         Command::WaitReady => wait::ready(&context.client, arguments.options.timeout),

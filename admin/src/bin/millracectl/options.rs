@@ -16,13 +16,15 @@ const TOKEN_FILE: &str = "/etc/millrace/token";
 /// How long an answer may take where nothing else is said.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Where the server is, and how to be known there.
+/// Where the server is, and how to be known there. The identifiers are apart from those of the
+/// commands' own arguments, which are told by name, too.
 #[derive(Args)]
 #[command(next_help_heading = "Server")]
 pub struct Options {
     /// Where the server's management plane listens: `admin.listen` of its configuration.
     #[arg(
-        long,
+        id = "server_address",
+        long = "address",
         global = true,
         value_name = "URL",
         env = "MILLRACE_ADDRESS",
@@ -31,20 +33,44 @@ pub struct Options {
     pub address: String,
     /// The token that allows changes [default: /etc/millrace/token, if it can be read and the
     /// server is on this host or asked by https].
-    #[arg(long, global = true, value_name = "FILE", env = "MILLRACE_TOKEN_FILE")]
+    #[arg(
+        id = "server_token_file",
+        long = "token-file",
+        global = true,
+        value_name = "FILE",
+        env = "MILLRACE_TOKEN_FILE"
+    )]
     pub token_file: Option<PathBuf>,
     /// For https: the certificate of the authority that the server's is from, in PEM.
-    #[arg(long, global = true, value_name = "FILE", env = "MILLRACE_CA")]
+    #[arg(
+        id = "server_ca",
+        long = "ca",
+        global = true,
+        value_name = "FILE",
+        env = "MILLRACE_CA"
+    )]
     pub ca: Option<PathBuf>,
     /// For https: a certificate to be known by, in PEM.
-    #[arg(long, global = true, value_name = "FILE", env = "MILLRACE_CERT")]
+    #[arg(
+        id = "server_cert",
+        long = "cert",
+        global = true,
+        value_name = "FILE",
+        env = "MILLRACE_CERT"
+    )]
     pub cert: Option<PathBuf>,
     /// For https: the private key of --cert.
-    #[arg(long, global = true, value_name = "FILE", env = "MILLRACE_KEY")]
+    #[arg(
+        id = "server_key",
+        long = "key",
+        global = true,
+        value_name = "FILE",
+        env = "MILLRACE_KEY"
+    )]
     pub key: Option<PathBuf>,
     /// How long an answer may take, with us, ms or s [default: 15s]; for wait-ready, how long to
     /// wait [default: 30s].
-    #[arg(long, global = true, value_name = "DURATION", value_parser = duration)]
+    #[arg(id = "server_timeout", long = "timeout", global = true, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
 }
 

@@ -3,12 +3,12 @@
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use millrace_admin::change::Pending;
 use millrace_admin::status::{
     Clients, Exports, Health, OperationStatus, Operations, Reactors, Readiness, Version,
 };
 use serde_json::Value;
 
-use super::config::Pending;
 use super::context::{Context, print, print_whole};
 use super::failure::Failure;
 use super::table::{bytes, plain, time};

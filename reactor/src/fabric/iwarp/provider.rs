@@ -236,6 +236,12 @@ impl Provider for Iwarp {
             .map(|listener| listener.address)
     }
 
+    fn local_address(&self, queue_pair: QueuePairId) -> Option<SocketAddr> {
+        let connection = self.slots.get(queue_pair)?;
+        let bound = rustix::net::getsockname(&connection.socket).ok()?;
+        SocketAddr::try_from(bound).ok()
+    }
+
     fn stop_listening(&mut self, listener: ListenerId) {
         let slot = self.listeners.get_mut(listener.0 as usize);
         if let Some(listener) = slot.and_then(Option::take) {

@@ -83,9 +83,13 @@ pub fn rollback(
     context.change(Order::new(Method::Post, path).if_match(tag), options)
 }
 
-pub fn reload(context: &Context) -> Result<ExitCode, Failure> {
+pub fn reload(context: &Context, dry_run: bool) -> Result<ExitCode, Failure> {
     let order = Order::new(Method::Post, "/api/v1/config/reload");
-    context.change(order, ChangeOptions::default())
+    let options = ChangeOptions {
+        dry_run,
+        persist: false,
+    };
+    context.change(order, options)
 }
 
 /// The text of a file and what it means; what is wrong with it is told by line.

@@ -15,7 +15,6 @@ use super::context::{ChangeOptions, Context};
 use super::failure::Failure;
 
 pub use change::edited;
-pub use show::Pending;
 
 const SET_HELP: &str = "\
 Examples:
@@ -88,7 +87,11 @@ pub enum Command {
         options: ChangeOptions,
     },
     /// Let the server read its configuration file again, as SIGHUP does.
-    Reload,
+    Reload {
+        /// Only check the file and show what it would change.
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// What waits for a restart.
     Pending,
 }
@@ -110,7 +113,7 @@ pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Fai
             generation,
             options,
         } => change::rollback(context, *generation, *options),
-        Command::Reload => change::reload(context),
+        Command::Reload { dry_run } => change::reload(context, *dry_run),
         Command::Pending => show::pending(context),
     }
 }

@@ -3,9 +3,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use millrace_admin::change::HistoryEntry;
-use millrace_admin::config::{self, Config, KeyChange, text_of_value};
-use serde::Deserialize;
+use millrace_admin::change::{History, Pending};
+use millrace_admin::config::{self, Config, text_of_value};
 use serde_json::Value;
 
 use super::change::read;
@@ -13,18 +12,6 @@ use super::keys::Key;
 use crate::context::{Context, print, print_whole};
 use crate::failure::Failure;
 use crate::report;
-
-/// The body of `/api/v1/config/history`.
-#[derive(Deserialize)]
-struct History {
-    history: Vec<HistoryEntry>,
-}
-
-/// The body of `/api/v1/config/pending`.
-#[derive(Deserialize)]
-pub struct Pending {
-    pub restart_required: Vec<KeyChange>,
-}
 
 /// The configuration at a path.
 pub fn whole(context: &Context, path: &str) -> Result<ExitCode, Failure> {

@@ -1,0 +1,207 @@
+//! Captures of a connection's messages, as files that network analysers read.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use millrace_admin::control::{CaptureStream, ControlError};
+use millrace_admin::status::CaptureBounds;
+use millrace_iwarp::capture::{CaptureFile, Message as FileMessage, Sender};
+use millrace_wire::nfs3::RDMA_PORT;
+
+use super::control::ServiceControl;
+use super::worker::Message;
+use crate::rdma::{Connection, Copied, Copies, TapBounds, tap};
+
+/// Captures under way at once.
+const CAPTURES_MAX: usize = 4;
+
+/// Most messages of a capture, and the longest one in bytes and in seconds, whatever is asked for.
+const MESSAGES_MAX: u64 = 1_000_000;
+const BYTES_MAX: u64 = 1 << 30;
+const BYTES_LEAST: u64 = 1024;
+const SECONDS_MAX: f64 = 3600.0;
+
+/// Bytes of the file that are handed out at a time, or little more.
+const PIECE: usize = 64 << 10;
+
+/// What a reactor answers to whoever wants a capture.
+#[derive(Clone, Copy, Debug)]
+pub enum Begun {
+    /// There is no such connection here.
+    NotHere,
+    /// It does not speak RPC-over-RDMA.
+    NotRdma,
+    /// Somebody else captures it.
+    Busy,
+    /// It is captured: the client's address, and ours if the provider tells.
+    Yes(SocketAddr, Option<SocketAddr>),
+}
+
+impl Begun {
+    /// What a connection that is captured has to say.
+    pub(super) fn of(connection: &Connection) -> Self {
+        let peer = connection.peer();
+        let address = SocketAddr::new(peer.address, peer.port);
+        Self::Yes(address, connection.local_address())
+    }
+}
+
+/// One of the captures that may be under way, until dropped.
+#[derive(Debug)]
+struct Slot(Arc<AtomicUsize>);
+
+impl Slot {
+    fn take(count: &Arc<AtomicUsize>) -> Option<Self> {
+        let more = |count: usize| (count < CAPTURES_MAX).then_some(count + 1);
+        let taken = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.is_ok().then(|| Self(Arc::clone(count)))
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl ServiceControl {
+    pub(super) fn begin_capture(
+        &self,
+        connection: u64,
+        bounds: &CaptureBounds,
+    ) -> Result<Option<Box<dyn CaptureStream>>, ControlError> {
+        let Some(slot) = Slot::take(&self.captures) else {
+            return Err(ControlError::Conflict(format!(
+                "{CAPTURES_MAX} captures are under way, and no more are made at once"
+            )));
+        };
+        // What is no number at all is taken for no time.
+        let seconds = bounds.seconds.clamp(0.0, SECONDS_MAX).max(0.0);
+        let until = Instant::now() + Duration::from_secs_f64(seconds);
+        let began = SystemTime::now();
+        let messages = bounds.messages.clamp(1, MESSAGES_MAX);
+        let (tap, copies) = tap(TapBounds { messages, until });
+        let answers = self.ask_all(|answer| Message::Capture(connection, tap.clone(), answer))?;
+        drop(tap);
+        let conflict = |what| ControlError::Conflict(format!("connection {connection} {what}"));
+        for answer in answers {
+            match answer {
+                Begun::NotHere => {}
+                Begun::NotRdma => {
+                    return Err(conflict("is ONC RPC over TCP: only RDMA can be captured"));
+                }
+                Begun::Busy => return Err(conflict("is captured already")),
+                Begun::Yes(client, local) => {
+                    let local = local.unwrap_or_else(|| anywhere(client));
+                    tracing::info!(connection, %client, "a capture has begun");
+                    return Ok(Some(Box::new(Stream {
+                        connection,
+                        client,
+                        file: CaptureFile::new(client, local),
+                        copies,
+                        began: Some(began),
+                        until,
+                        left: bounds.bytes.clamp(BYTES_LEAST, BYTES_MAX),
+                        messages: 0,
+                        over: false,
+                        _slot: slot,
+                    })));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Where no address is known.
+fn anywhere(client: SocketAddr) -> SocketAddr {
+    let address: IpAddr = match client.ip() {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    SocketAddr::new(address, RDMA_PORT)
+}
+
+/// A capture under way.
+struct Stream {
+    connection: u64,
+    client: SocketAddr,
+    file: CaptureFile,
+    copies: Copies,
+    /// When it began, until that is written to the file.
+    began: Option<SystemTime>,
+    until: Instant,
+    /// Bytes of the file that are left.
+    left: u64,
+    messages: u64,
+    over: bool,
+    _slot: Slot,
+}
+
+impl Stream {
+    /// Appends a message, unless the file would be too long with it. Whether it was.
+    fn append(&mut self, copied: &Copied, piece: &mut Vec<u8>) -> bool {
+        let length = self.file.bytes_of(copied.bytes.len()) as u64;
+        if length > self.left {
+            return false;
+        }
+        self.left -= length;
+        self.messages += 1;
+        let message = FileMessage {
+            at: since_epoch(copied.at),
+            sender: if copied.received {
+                Sender::Initiator
+            } else {
+                Sender::Responder
+            },
+            number: copied.number,
+            invalidate: copied.invalidate,
+            solicited: copied.solicited,
+            bytes: &copied.bytes,
+        };
+        self.file.message(&message, piece);
+        true
+    }
+}
+
+impl CaptureStream for Stream {
+    fn next(&mut self, patience: Duration) -> io::Result<Option<Vec<u8>>> {
+        let mut piece = Vec::new();
+        if let Some(began) = self.began.take() {
+            self.file.begin(since_epoch(began), &mut piece);
+            self.left = self.left.saturating_sub(piece.len() as u64);
+            return Ok(Some(piece));
+        }
+        let mut wait_until = self.until.min(Instant::now() + patience);
+        while !self.over && piece.len() < PIECE {
+            match self.copies.next(wait_until) {
+                Ok(Some(copied)) => self.over = !self.append(&copied, &mut piece),
+                // What was copied in time is still taken.
+                Ok(None) if Instant::now() < self.until => break,
+                Ok(None) | Err(_) => self.over = true,
+            }
+            // No more waiting once there is something to hand out.
+            wait_until = Instant::now();
+        }
+        Ok((!self.over || !piece.is_empty()).then_some(piece))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        tracing::info!(
+            connection = self.connection,
+            client = %self.client,
+            messages = self.messages,
+            dropped = self.copies.dropped(),
+            "a capture has ended"
+        );
+    }
+}
+
+fn since_epoch(at: SystemTime) -> Duration {
+    at.duration_since(UNIX_EPOCH).unwrap_or_default()
+}
