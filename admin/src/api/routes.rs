@@ -11,9 +11,12 @@ use tokio::sync::Semaphore;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::ask::Lanes;
 use super::auth::Guard;
+use super::limits::ApiLimits;
 use super::problem::problem;
-use super::server::ApiLimits;
+use super::tls::Certificates;
+use super::upload::received;
 use super::{capture, clients, config, connections, document, drain, health, status};
 use crate::change::Ledger;
 use crate::control::Control;
@@ -32,6 +35,8 @@ pub struct AdminState {
     pub(super) turn: Arc<Semaphore>,
     /// Places for captures.
     pub(super) captures: Arc<Semaphore>,
+    pub(super) lanes: Arc<Lanes>,
+    pub(super) certificates: Option<Arc<Certificates>>,
 }
 
 impl AdminState {
@@ -45,13 +50,28 @@ impl AdminState {
             guard: Arc::default(),
             turn: Arc::new(Semaphore::new(1)),
             captures: Arc::new(Semaphore::new(capture::CAPTURES)),
+            lanes: Arc::new(Lanes::new(ApiLimits::default().questions)),
+            certificates: None,
         }
     }
 
     /// With other limits.
     #[must_use]
     pub fn with_limits(self, limits: ApiLimits) -> Self {
-        Self { limits, ..self }
+        Self {
+            lanes: Arc::new(Lanes::new(limits.questions)),
+            limits,
+            ..self
+        }
+    }
+
+    /// With HTTPS in place of HTTP.
+    #[must_use]
+    pub fn with_certificates(self, certificates: Arc<Certificates>) -> Self {
+        Self {
+            certificates: Some(certificates),
+            ..self
+        }
     }
 }
 
@@ -112,8 +132,8 @@ async fn not_allowed(method: Method, uri: Uri) -> Response {
     problem(StatusCode::METHOD_NOT_ALLOWED, detail)
 }
 
-/// Refuses bodies that are announced too long before anything is read, and forbids browsers to
-/// guess types and caches to keep answers.
+/// Refuses bodies that are announced too long before anything is read, reads the others, and
+/// forbids browsers to guess types and caches to keep answers.
 async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
     let length = request.headers().get(header::CONTENT_LENGTH);
     let length = length
@@ -125,7 +145,10 @@ async fn guard(State(state): State<AdminState>, request: Request, next: Next) ->
             let detail = format!("a body of {length} bytes; at most {most} are accepted");
             problem(StatusCode::PAYLOAD_TOO_LARGE, detail)
         }
-        false => next.run(request).await,
+        false => match received(request, &state.limits).await {
+            Ok(request) => next.run(request).await,
+            Err(refused) => refused,
+        },
     };
     let headers = response.headers_mut();
     let fixed = header::HeaderValue::from_static;

@@ -62,7 +62,7 @@ pub enum Command {
 }
 
 /// Does what the command says; without one, lists the clients.
-pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Failure> {
+pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode, Failure> {
     let at = |address: &IpAddr| format!("{PATH}/{}", encoded(&address.to_string()));
     match command.unwrap_or(&Command::List) {
         Command::List => context.show(PATH, |list: Clients| views::clients(&list.clients)),

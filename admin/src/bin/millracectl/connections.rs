@@ -78,7 +78,7 @@ pub struct Capture {
 }
 
 /// Does what the command says; without one, lists the connections.
-pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Failure> {
+pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode, Failure> {
     match command.unwrap_or(&Command::List) {
         Command::List => context.show(PATH, |list: Connections| {
             views::connections(&list.connections)
@@ -94,7 +94,7 @@ pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Fai
     }
 }
 
-fn copy(context: &Context, capture: &Capture) -> Result<ExitCode, Failure> {
+fn copy(context: &Context<'_>, capture: &Capture) -> Result<ExitCode, Failure> {
     let bounds = CaptureBounds {
         messages: capture.messages,
         bytes: capture.bytes.bytes(),
@@ -107,7 +107,7 @@ fn copy(context: &Context, capture: &Capture) -> Result<ExitCode, Failure> {
     let longest = capture.seconds + Duration::from_secs(60);
     let most = bounds.bytes.saturating_add(1 << 20);
     let streamed = context
-        .client
+        .changing()?
         .stream(&order, longest, most, &mut destination);
     let (answer, count) = match streamed {
         Err(_) if destination.reader_has_gone() => return Ok(ExitCode::SUCCESS),

@@ -48,7 +48,7 @@ pub enum Command {
 }
 
 /// Does what the command says; without one, shows how far it has come.
-pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Failure> {
+pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode, Failure> {
     match command.unwrap_or(&Command::Status) {
         Command::Status => context.show(PATH, |status: DrainStatus| line(&status)),
         Command::Cancel => {
@@ -74,7 +74,7 @@ pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Fai
 }
 
 /// Shows every step until nothing is left to be drained.
-fn wait(context: &Context, mut status: DrainStatus) -> Result<ExitCode, Failure> {
+fn wait(context: &Context<'_>, mut status: DrainStatus) -> Result<ExitCode, Failure> {
     // Progress is for people, and on a terminal it stays in its line.
     let terminal = io::stderr().is_terminal();
     let mut told = String::new();

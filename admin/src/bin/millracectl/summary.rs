@@ -18,7 +18,7 @@ use super::wait::{Ready, state_of};
 const START: &str = "millrace_process_start_time_seconds";
 
 /// Prints the page. Its exit status is that of `health`.
-pub fn run(context: &Context) -> Result<ExitCode, Failure> {
+pub fn run(context: &Context<'_>) -> Result<ExitCode, Failure> {
     let page = Page::fetch(context)?;
     let well = page.health.stalled.is_empty() && page.readiness == Readiness::Ready;
     match context.json {
@@ -49,7 +49,7 @@ struct Page {
 }
 
 impl Page {
-    fn fetch(context: &Context) -> Result<Self, Failure> {
+    fn fetch(context: &Context<'_>) -> Result<Self, Failure> {
         let client = &context.client;
         let version = context.value("/api/v1/version")?;
         // These two answer 503 with a state, too.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use millrace::service::Service;
-use millrace_admin::api::{self, AdminState};
+use millrace_admin::api::{self, AdminState, Certificates};
 use millrace_admin::change::Ledger;
 use millrace_admin::config::{self, Config};
 use millrace_admin::metrics::Metrics;
@@ -102,9 +102,18 @@ fn step_aside(service: &Service) {
 
 fn run(arguments: &Serve, config: Config) -> Result<()> {
     let filter = logging::filter(&config.log)?;
+    let certificates = config.admin.tls.as_ref().map(Certificates::load);
+    let certificates = certificates.transpose()?.map(Arc::new);
+    let mut notes: Vec<String> = config.notes();
+    notes.extend(token::note(&config));
+    notes.extend(
+        certificates
+            .iter()
+            .flat_map(|certificates| certificates.notes()),
+    );
     if arguments.check {
         println!("{}: good", arguments.config.display());
-        for note in notes(&config) {
+        for note in notes {
             println!("note: {note}");
         }
         return Ok(());
@@ -115,7 +124,7 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
     let starting = manager.starting().context("cannot start a thread")?;
 
     let config = Arc::new(config);
-    for note in notes(&config) {
+    for note in notes {
         tracing::warn!("{note}");
     }
     // Taken early: a port that is in use ends the start before any memory is mapped.
@@ -129,8 +138,11 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
     let file = Some(arguments.config.clone());
     let ledger = Arc::new(Ledger::new(service.control(), Arc::clone(&config), file));
     metrics.register(Arc::clone(&ledger) as _);
-    let admin = api::serve(admin, AdminState::new(service.control(), metrics, ledger))
-        .context("admin: cannot serve")?;
+    let mut state = AdminState::new(service.control(), metrics, ledger);
+    if let Some(certificates) = certificates {
+        state = state.with_certificates(certificates);
+    }
+    let admin = api::serve(admin, state).context("admin: cannot serve")?;
     announce::served(&config, service.addresses(), admin.address());
     drop(starting);
     manager.ready(&announce::status(
@@ -149,9 +161,4 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
     admin.shutdown();
     tracing::info!("stopped");
     Ok(())
-}
-
-/// What the configuration means that one may not expect.
-fn notes(config: &Config) -> impl Iterator<Item = String> {
-    config.notes().into_iter().chain(token::note(config))
 }
