@@ -118,7 +118,7 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
         }
         return Ok(());
     }
-    logging::start(filter, arguments.log_format);
+    let log = logging::start(filter, arguments.log_format);
     let mut signals = signals::StopSignals::catch().context("cannot catch signals")?;
     let manager = notify::Manager::default();
     let starting = manager.starting().context("cannot start a thread")?;
@@ -131,6 +131,7 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
     let admin = TcpListener::bind(config.admin.listen)
         .with_context(|| format!("admin.listen: cannot listen on {}", config.admin.listen))?;
     let service = Service::start(Arc::clone(&config))?;
+    service.control().on_log_filter(log);
     step_aside(&service);
     let metrics = Metrics::new();
     metrics.register(service.control());
