@@ -7,6 +7,7 @@ use axum::response::Response;
 use tokio::sync::Semaphore;
 use tokio::task;
 
+use super::auth::Authorized;
 use super::problem::problem;
 use super::routes::AdminState;
 use crate::control::{Control, ControlError};
@@ -39,6 +40,44 @@ where
         ControlError::Unavailable(reason) => problem(StatusCode::SERVICE_UNAVAILABLE, reason),
         ControlError::Conflict(reason) => problem(StatusCode::CONFLICT, reason),
     })
+}
+
+/// Has the service do something, which is no change of the configuration, and leaves a record of
+/// whose deed it was. `outcome` is the word for what became of it.
+///
+/// # Errors
+///
+/// As those of [`try_ask`].
+pub async fn act<T, F>(
+    state: &AdminState,
+    Authorized(author): Authorized,
+    what: String,
+    outcome: fn(&T) -> &'static str,
+    deed: F,
+) -> Result<T, Response>
+where
+    T: Send + 'static,
+    F: FnOnce(&dyn Control) -> Result<T, ControlError> + Send + 'static,
+{
+    let ledger = Arc::clone(&state.ledger);
+    try_ask(state, move |control| {
+        let result = deed(control);
+        let word = match &result {
+            Ok(value) => outcome(value).to_owned(),
+            Err(error) => error.to_string(),
+        };
+        ledger.note(&author, &what, &word);
+        result
+    })
+    .await
+}
+
+/// The word for a deed that may have found nothing to be done to.
+pub fn found<T>(value: &Option<T>) -> &'static str {
+    match value {
+        Some(_) => "done",
+        None => "not_found",
+    }
 }
 
 /// Runs `work` on a thread that may block, and gives up after the answer time.

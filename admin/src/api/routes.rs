@@ -17,7 +17,10 @@ use super::limits::ApiLimits;
 use super::problem::problem;
 use super::tls::Certificates;
 use super::upload::received;
-use super::{capture, clients, config, connections, document, drain, health, status};
+use super::{
+    capture, client_limits, clients, config, connections, document, drain, health, listeners, log,
+    status,
+};
 use crate::change::Ledger;
 use crate::control::Control;
 use crate::dashboard;
@@ -93,6 +96,7 @@ pub fn table() -> OpenApiRouter<AdminState> {
         .routes(routes!(config::reload))
         .routes(routes!(clients::list))
         .routes(routes!(clients::show, clients::evict))
+        .routes(routes!(client_limits::put, client_limits::delete))
         .routes(routes!(connections::list))
         .routes(routes!(connections::show, connections::evict))
         .routes(routes!(capture::capture))
@@ -100,6 +104,9 @@ pub fn table() -> OpenApiRouter<AdminState> {
         .routes(routes!(status::pools))
         .routes(routes!(status::exports))
         .routes(routes!(status::operations))
+        .routes(routes!(listeners::list, listeners::add))
+        .routes(routes!(listeners::show, listeners::remove))
+        .routes(routes!(log::show, log::put))
         .routes(routes!(drain::show, drain::start, drain::cancel))
 }
 

@@ -16,6 +16,7 @@ use millrace_mempool::{Class, PoolGauges, Registry};
 use millrace_reactor::{ReactorHandle, Watchdog};
 
 use super::change::{Changing, InForce, LogFilter, LogHook, Reaper, check_memory, listener_status};
+use super::metrics::clients::ClientSeries;
 use super::providers::Providers;
 use super::reports::Latest;
 use super::status::ReactorReport;
@@ -64,6 +65,7 @@ pub struct ServiceControl {
     pub(super) parts: Vec<ReactorParts>,
     pub(super) clients: Clients,
     pub(super) replay: ReplayCache,
+    pub(super) client_series: ClientSeries,
     reports: Latest<Vec<ReactorReport>>,
     pub(super) registry: Registry,
     pub(super) reaper: Reaper,
@@ -97,6 +99,7 @@ impl ServiceControl {
             parts,
             clients,
             replay,
+            client_series: ClientSeries::default(),
             reports: Latest::default(),
             registry,
             reaper: Reaper::default(),

@@ -25,8 +25,8 @@ CREDITS    requests that the client may have in flight: granted to it
 WANTED     the same, as it asks for
 IN FLIGHT  requests that are not answered yet
 EXPOSURES  replies in the server's memory that the client is to fetch (classic mode)
-READ       bytes that went to the client by RDMA, apart from inline messages
-WRITTEN    bytes that came from it by RDMA
+READ       bytes of READ
+WRITTEN    bytes of WRITE
 ";
 
 const CAPTURE_HELP: &str = "\
