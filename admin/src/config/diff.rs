@@ -65,6 +65,8 @@ pub fn live_part(running: &Config, wanted: &Config) -> Config {
         // Opened at each change.
         token_file: wanted.admin.token_file.clone(),
         audit_file: wanted.admin.audit_file.clone(),
+        // Read at each scrape.
+        client_series: wanted.admin.client_series,
         ..running.admin.clone()
     };
     live.state_directory.clone_from(&running.state_directory);

@@ -17,6 +17,7 @@ use millrace_reactor::fabric::iwarp::IwarpCounters;
 use millrace_reactor::{ReactorHandle, Watchdog};
 use millrace_store::memory::MemoryStore;
 
+use super::metrics::clients::ClientSeries;
 use super::reports::Latest;
 use super::status::ReactorReport;
 use super::worker::Message;
@@ -60,6 +61,7 @@ pub struct ServiceControl {
     pub(super) exports: Vec<(Rules, MemoryStore)>,
     pub(super) clients: Clients,
     pub(super) replay: ReplayCache,
+    pub(super) client_series: ClientSeries,
     reports: Latest<Vec<ReactorReport>>,
     /// Captures under way.
     pub(super) captures: Arc<AtomicUsize>,
@@ -85,6 +87,7 @@ impl ServiceControl {
             exports,
             clients,
             replay,
+            client_series: ClientSeries::default(),
             reports: Latest::default(),
             captures: Arc::default(),
             watchdog,

@@ -4,6 +4,7 @@ mod announce;
 mod logging;
 mod notify;
 mod plan;
+mod rights;
 mod signals;
 
 use std::net::TcpListener;
@@ -54,6 +55,9 @@ struct Serve {
     /// Check the configuration, say what is wrong with it by line, and end.
     #[arg(long)]
     check: bool,
+    /// Started as root: go on as this user, with no right of root's but that to ports below 1024.
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
     /// How log lines look.
     #[arg(long, value_enum, default_value_t)]
     log_format: logging::Format,
@@ -118,7 +122,13 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
         }
         return Ok(());
     }
+    if let Some(user) = &arguments.user {
+        rights::become_user(user)?;
+    }
     logging::start(filter, arguments.log_format);
+    if rights::are_roots() {
+        tracing::warn!("running as root: --user NAME gives its rights away");
+    }
     let mut signals = signals::StopSignals::catch().context("cannot catch signals")?;
     let manager = notify::Manager::default();
     let starting = manager.starting().context("cannot start a thread")?;
