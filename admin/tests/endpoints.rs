@@ -6,8 +6,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
 use millrace_admin::api::AdminHandle;
+use millrace_admin::change::{ChangeReport, History};
 use millrace_admin::client::{Answer, Client, Method, Order, Token};
-use millrace_admin::config::Config;
+use millrace_admin::config::{Config, Network};
+use millrace_admin::control::ApplyError;
 use millrace_admin::status::*;
 use serde_json::{Value, json};
 use support::{Service, connection};
@@ -252,6 +254,11 @@ fn nothing_changes_without_the_token() {
         (Method::Post, "/api/v1/connections/7/capture"),
         (Method::Post, "/api/v1/drain"),
         (Method::Delete, "/api/v1/drain"),
+        (Method::Put, "/api/v1/clients/192.0.2.1/limits"),
+        (Method::Delete, "/api/v1/clients/192.0.2.1/limits"),
+        (Method::Post, "/api/v1/listeners"),
+        (Method::Delete, "/api/v1/listeners/127.0.0.1:20049"),
+        (Method::Put, "/api/v1/log"),
     ] {
         let answer = client.send(&Order::new(method, path)).unwrap();
         problem(&answer, 401);
@@ -259,4 +266,150 @@ fn nothing_changes_without_the_token() {
     assert_eq!(api.service.connections.lock().unwrap().len(), 1);
     let operations: Operations = client.get("/api/v1/operations").unwrap().value().unwrap();
     assert_eq!(operations.operations.len(), 1);
+}
+
+#[test]
+fn limits_of_a_client_are_an_entry_of_the_configuration() {
+    let api = api();
+    let path = "/api/v1/clients/::ffff:10.1.2.3/limits";
+    let limits = |api: &Api| api.service.config.lock().unwrap().limits.clone();
+    let network = |text: &str| vec![text.parse::<Network>().unwrap()];
+    let both = json!({"iops": 100, "bandwidth_bytes": 1 << 20});
+    let wide = json!({"limits": [{"clients": ["10.0.0.0/8"], "iops": 7}]});
+    let patch = Order::new(Method::Patch, "/api/v1/config")
+        .with_body("application/json", wide.to_string())
+        .if_match("*");
+    assert_eq!(api.client.send(&patch).unwrap().status, 200);
+
+    let answer = api.tell(Method::Put, path, &both);
+    let report: ChangeReport = answer.value().unwrap();
+    assert_eq!(report.generation, 3);
+    assert!(answer.tag.unwrap().ends_with("-3\""));
+    let found = limits(&api);
+    assert_eq!(found.len(), 2);
+    assert_eq!(found[0].clients, network("10.1.2.3"));
+    assert_eq!(found[0].bandwidth.unwrap().0, 1 << 20);
+    // Put again, it is replaced; tried, nothing changes.
+    let tried = format!("{path}?dry_run=true");
+    assert_eq!(
+        api.tell(Method::Put, &tried, &json!({"iops": 9})).status,
+        200
+    );
+    assert_eq!(limits(&api), found);
+    assert_eq!(api.tell(Method::Put, path, &json!({"iops": 9})).status, 200);
+    assert_eq!(limits(&api)[0].iops, Some(9));
+    assert_eq!(limits(&api)[0].bandwidth, None);
+    assert_eq!(limits(&api).len(), 2);
+
+    let stale = Order::new(Method::Delete, path).if_match("\"0000000000000000-1\"");
+    problem(&api.client.send(&stale).unwrap(), 412);
+    assert_eq!(api.ask(Method::Delete, path).status, 200);
+    assert_eq!(limits(&api).len(), 1);
+    problem(&api.ask(Method::Delete, path), 404);
+    let history: History = api
+        .ask(Method::Get, "/api/v1/config/history")
+        .value()
+        .unwrap();
+    assert_eq!(history.history[0].summary, "limits");
+
+    for (body, field) in [
+        (json!({}), ""),
+        (json!({"iops": null, "bandwidth_bytes": null}), ""),
+        (json!({"iops": 0}), "iops"),
+        (json!({"bandwidth_bytes": 0}), "bandwidth_bytes"),
+        (json!({"iops": 1.5}), "iops"),
+        (json!({"bandwidth": 1}), "bandwidth"),
+    ] {
+        let problem = problem(&api.tell(Method::Put, path, &body), 422);
+        assert_eq!(problem.errors[0].path, field, "{problem:?}");
+    }
+    problem(
+        &api.tell(Method::Put, "/api/v1/clients/x/limits", &both),
+        404,
+    );
+    problem(&api.tell(Method::Put, &format!("{path}?dry=1"), &both), 400);
+}
+
+#[test]
+fn listeners_come_and_go_through_the_configuration() {
+    let api = api();
+    let path = "/api/v1/listeners";
+    let entry = json!({"provider": "iwarp", "listen": "127.0.0.1:20050"});
+    assert_eq!(api.tell(Method::Post, path, &entry).status, 200);
+    let listeners: Listeners = api.ask(Method::Get, path).value().unwrap();
+    let addresses: Vec<&str> = listeners
+        .listeners
+        .iter()
+        .map(|one| &*one.address)
+        .collect();
+    assert_eq!(addresses, ["127.0.0.1:20049", "127.0.0.1:20050"]);
+    let second = "/api/v1/listeners/127.0.0.1:20050";
+    let shown: ListenerStatus = api.ask(Method::Get, second).value().unwrap();
+    assert_eq!(shown.index, Some(1));
+    let taken = problem(&api.tell(Method::Post, path, &entry), 422);
+    assert_eq!(taken.errors[0].path, "fabric[2].listen");
+    assert_eq!(api.ask(Method::Delete, second).status, 200);
+    for method in [Method::Get, Method::Delete] {
+        problem(&api.ask(method, second), 404);
+        problem(&api.ask(method, "/api/v1/listeners/127.0.0.1"), 404);
+    }
+    for (body, field) in [
+        (json!({"provider": "iwarp"}), ""),
+        (
+            json!({"provider": "iwarp", "listen": "localhost:1"}),
+            "listen",
+        ),
+        (
+            json!({"provider": "iwarp", "listen": "[::]:1", "port": 1}),
+            "port",
+        ),
+        (
+            json!({"provider": "verbs", "listen": "[::]:1"}),
+            "fabric[1].provider",
+        ),
+    ] {
+        let problem = problem(&api.tell(Method::Post, path, &body), 422);
+        assert_eq!(problem.errors[0].path, field, "{problem:?}");
+    }
+}
+
+#[test]
+fn a_listener_that_cannot_be_had_changes_nothing() {
+    let api = api();
+    *api.service.refuses.lock().unwrap() = Some(ApplyError {
+        path: "fabric[1].listen".to_owned(),
+        reason: "the address is in use".to_owned(),
+        reactors: Vec::new(),
+    });
+    let entry = json!({"provider": "iwarp", "listen": "127.0.0.1:20050"});
+    let refused = problem(&api.tell(Method::Post, "/api/v1/listeners", &entry), 409);
+    assert!(
+        refused.detail.contains("the address is in use"),
+        "{refused:?}"
+    );
+    let config = api
+        .ask(Method::Get, "/api/v1/config")
+        .value::<Value>()
+        .unwrap();
+    assert_eq!(config["fabric"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn the_filter_of_the_log_is_shown_and_set() {
+    let api = api();
+    let path = "/api/v1/log";
+    let filter = |api: &Api| {
+        api.ask(Method::Get, path)
+            .value::<LogFilter>()
+            .unwrap()
+            .filter
+    };
+    assert_eq!(filter(&api), "info");
+    let wanted = json!({"filter": "info,millrace::nfs3=debug"});
+    assert_eq!(api.tell(Method::Put, path, &wanted).status, 200);
+    assert_eq!(filter(&api), "info,millrace::nfs3=debug");
+    for wrong in ["", "no such level"] {
+        let problem = problem(&api.tell(Method::Put, path, &json!({"filter": wrong})), 422);
+        assert_eq!(problem.errors[0].path, "log", "{problem:?}");
+    }
 }

@@ -196,6 +196,8 @@ fn changes_need_the_token_and_say_so() {
     let missing = [&set[..], &["--token-file", "/nonexistent/token"]].concat();
     let (_, complaint) = bench.ends(2, &missing);
     has(&complaint, &["/nonexistent/token: "]);
+    // What changes nothing needs none.
+    bench.says(&["version", "--token-file", "/nonexistent/token"]);
 }
 
 #[test]

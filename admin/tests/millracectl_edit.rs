@@ -24,8 +24,11 @@ fn edit(
     answers: &str,
 ) -> (String, String) {
     let mut command = bench.command(&[&["config", "edit"], options].concat());
-    // It may have arguments of its own.
-    command.env("VISUAL", format!("'{}'", editor(bench, script).display()));
+    // In place of the shell, so that the editor's parent is the program.
+    command.env(
+        "VISUAL",
+        format!("exec '{}'", editor(bench, script).display()),
+    );
     command.env("BENCH", bench.folder.path());
     ended(status, told(command, answers).wait_with_output().unwrap())
 }
@@ -150,6 +153,15 @@ fn somebody_who_was_faster_is_not_overwritten() {
     assert_eq!(left(&bench).len(), 1);
     assert_eq!(bench.service.config().flow.credits, 32);
     assert_eq!(bench.service.config().log, "info");
+}
+
+#[test]
+fn an_interrupt_in_the_editor_is_the_editors() {
+    let bench = Bench::new();
+    let script = "kill -INT $PPID
+        sed -i 's/credits: 128/credits: 64/' \"$1\"";
+    let (said, _) = edit(&bench, 0, script, &["--yes"], "");
+    has(&said, &["generation 2 is in force"]);
 }
 
 #[test]

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use axum::response::Response;
+use tokio::sync::Semaphore;
 use tokio::task;
 
+use super::auth::Authorized;
 use super::problem::problem;
 use super::routes::AdminState;
 use crate::control::{Control, ControlError};
@@ -40,6 +42,44 @@ where
     })
 }
 
+/// Has the service do something, which is no change of the configuration, and leaves a record of
+/// whose deed it was. `outcome` is the word for what became of it.
+///
+/// # Errors
+///
+/// As those of [`try_ask`].
+pub async fn act<T, F>(
+    state: &AdminState,
+    Authorized(author): Authorized,
+    what: String,
+    outcome: fn(&T) -> &'static str,
+    deed: F,
+) -> Result<T, Response>
+where
+    T: Send + 'static,
+    F: FnOnce(&dyn Control) -> Result<T, ControlError> + Send + 'static,
+{
+    let ledger = Arc::clone(&state.ledger);
+    try_ask(state, move |control| {
+        let result = deed(control);
+        let word = match &result {
+            Ok(value) => outcome(value).to_owned(),
+            Err(error) => error.to_string(),
+        };
+        ledger.note(&author, &what, &word);
+        result
+    })
+    .await
+}
+
+/// The word for a deed that may have found nothing to be done to.
+pub fn found<T>(value: &Option<T>) -> &'static str {
+    match value {
+        Some(_) => "done",
+        None => "not_found",
+    }
+}
+
 /// Runs `work` on a thread that may block, and gives up after the answer time.
 ///
 /// # Errors
@@ -50,8 +90,62 @@ where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
+    in_lane(state, &state.lanes.questions, work).await
+}
+
+/// As [`ask`], for the questions whether the service is well, which no other question may delay.
+///
+/// # Errors
+///
+/// The answer, ready to send, that says that there is none.
+pub async fn ask_health<T, F>(state: &AdminState, question: F) -> Result<T, Response>
+where
+    T: Send + 'static,
+    F: FnOnce(&dyn Control) -> T + Send + 'static,
+{
+    let control = Arc::clone(&state.control);
+    in_lane(state, &state.lanes.health, move || question(&*control)).await
+}
+
+/// How many questions may be put to the service at once.
+#[derive(Debug)]
+pub struct Lanes {
+    questions: Arc<Semaphore>,
+    health: Arc<Semaphore>,
+}
+
+impl Lanes {
+    /// Questions about the service's health at once.
+    pub const HEALTH: u32 = 2;
+
+    /// With so many other questions at once.
+    pub fn new(questions: u32) -> Self {
+        let lane = |places: u32| Arc::new(Semaphore::new(places.max(1) as usize));
+        Self {
+            questions: lane(questions),
+            health: lane(Self::HEALTH),
+        }
+    }
+}
+
+async fn in_lane<T, F>(state: &AdminState, lane: &Arc<Semaphore>, work: F) -> Result<T, Response>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
     let limit = state.limits.answer_time;
-    match tokio::time::timeout(limit, task::spawn_blocking(work)).await {
+    let lane = Arc::clone(lane);
+    let answer = async move {
+        // A lane is never closed. The place is given back when the work is done, not when nobody
+        // waits for it any more: a service that does not answer is not asked more and more.
+        let place = lane.acquire_owned().await;
+        task::spawn_blocking(move || {
+            let _place = place;
+            work()
+        })
+        .await
+    };
+    match tokio::time::timeout(limit, answer).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => {
             tracing::error!(%error, "an answer of the management plane failed");

@@ -3,7 +3,6 @@
 //! A handler that changes anything takes [`Authorized`] as one of its arguments; it does not run
 //! without.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,15 +35,6 @@ pub struct PeerIdentity(pub Option<String>);
 /// not to be had (503), or when there are no tokens (403).
 #[derive(Clone, Debug)]
 pub struct Authorized(pub Author);
-
-impl Authorized {
-    /// Tells the log what was done; changes of the configuration are told by the ledger.
-    pub fn did(&self, what: fmt::Arguments<'_>) {
-        let Author { name, address } = &self.0;
-        let address = address.as_deref().unwrap_or("local");
-        tracing::info!(target: "audit", author = name, address, "{what}");
-    }
-}
 
 /// What the checks of tokens remember.
 #[derive(Default)]

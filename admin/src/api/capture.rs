@@ -18,7 +18,7 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::{Body as Streamed, Frame};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::ask::try_ask;
+use super::ask::{act, found};
 use super::auth::Authorized;
 use super::body::{Body, invalid, within};
 use super::connections::none;
@@ -76,9 +76,11 @@ pub async fn capture(
         answer
     })?;
     let question = bounds.clone();
-    let stream = try_ask(&state, move |control| control.capture(id, &question)).await?;
-    let stream = stream.ok_or_else(|| none(id))?;
-    who.did(format_args!("capture connection {id}"));
+    let what = format!("capture connection {id}");
+    let begun = act(&state, who, what, found, move |control| {
+        control.capture(id, &question)
+    });
+    let stream = begun.await?.ok_or_else(|| none(id))?;
     let (sender, pieces) = mpsc::channel(PIECES);
     let carried = thread::Builder::new()
         .name("millrace-capture".to_owned())

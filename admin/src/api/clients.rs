@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::ask::try_ask;
+use super::ask::{act, found, try_ask};
 use super::auth::Authorized;
 use super::named::Named;
 use super::problem::problem;
@@ -38,8 +38,8 @@ pub async fn show(
 ) -> Result<Json<ClientStatus>, Response> {
     let clients = try_ask(&state, Control::clients).await?;
     let mut clients = clients.into_iter();
-    let found = clients.find(|client| is_address(&client.address, address));
-    found.map(Json).ok_or_else(|| none(address))
+    let own = clients.find(|client| is_address(&client.address, address));
+    own.map(Json).ok_or_else(|| none(address))
 }
 
 /// Closes all connections of a client.
@@ -59,9 +59,11 @@ pub async fn evict(
     who: Authorized,
     Named(address): Named<IpAddr>,
 ) -> Result<Json<Evicted>, Response> {
-    let connections = try_ask(&state, move |control| evict_all(control, address)).await?;
-    let connections = connections.ok_or_else(|| none(address))?;
-    who.did(format_args!("close {connections} connections of {address}"));
+    let what = format!("close the connections of {address}");
+    let evicted = act(&state, who, what, found, move |control| {
+        evict_all(control, address)
+    });
+    let connections = evicted.await?.ok_or_else(|| none(address))?;
     Ok(Json(Evicted { connections }))
 }
 

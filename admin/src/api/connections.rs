@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::ask::try_ask;
+use super::ask::{act, found, try_ask};
 use super::auth::Authorized;
 use super::named::Named;
 use super::problem::problem;
@@ -37,8 +37,8 @@ pub async fn show(
     Named(id): Named<u64>,
 ) -> Result<Json<ConnectionStatus>, Response> {
     let connections = try_ask(&state, Control::connections).await?;
-    let found = connections.into_iter().find(|one| one.id == id);
-    found.map(Json).ok_or_else(|| none(id))
+    let own = connections.into_iter().find(|one| one.id == id);
+    own.map(Json).ok_or_else(|| none(id))
 }
 
 /// Closes a connection.
@@ -58,11 +58,11 @@ pub async fn evict(
     who: Authorized,
     Named(id): Named<u64>,
 ) -> Result<Json<Evicted>, Response> {
-    let found = try_ask(&state, move |control| control.evict(id)).await?;
-    if !found {
-        return Err(none(id));
-    }
-    who.did(format_args!("close connection {id}"));
+    let what = format!("close connection {id}");
+    let evicted = act(&state, who, what, found, move |control| {
+        Ok(control.evict(id)?.then_some(()))
+    });
+    evicted.await?.ok_or_else(|| none(id))?;
     Ok(Json(Evicted { connections: 1 }))
 }
 

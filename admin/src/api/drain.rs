@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 
-use super::ask::try_ask;
+use super::ask::{act, try_ask};
 use super::auth::Authorized;
 use super::body::{Body, invalid, within};
 use super::routes::AdminState;
@@ -47,8 +47,15 @@ pub async fn start(
     if !errors.is_empty() {
         return Err(invalid(errors));
     }
-    let status = try_ask(&state, move |control| control.drain(order)).await?;
-    who.did(format_args!("drain within {} s", order.deadline_seconds));
+    let what = format!("drain within {} s", order.deadline_seconds);
+    let status = act(
+        &state,
+        who,
+        what,
+        |_| "done",
+        move |control| control.drain(order),
+    )
+    .await?;
     Ok(Json(status))
 }
 
@@ -61,7 +68,7 @@ pub async fn cancel(
     State(state): State<AdminState>,
     who: Authorized,
 ) -> Result<Json<DrainStatus>, Response> {
-    let status = try_ask(&state, Control::cancel_drain).await?;
-    who.did(format_args!("end the drain"));
+    let what = "end the drain".to_owned();
+    let status = act(&state, who, what, |_| "done", Control::cancel_drain).await?;
     Ok(Json(status))
 }

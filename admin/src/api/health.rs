@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::ask::{ask, in_time};
+use super::ask::{ask_health, in_time};
 use super::problem::problem;
 use super::routes::AdminState;
 use crate::control::Control;
@@ -24,7 +24,7 @@ use crate::status::{Health, Problem, Readiness, ReadinessStatus};
     ),
 )]
 pub async fn healthz(State(state): State<AdminState>) -> Result<Response, Response> {
-    let health = ask(&state, Control::health).await?;
+    let health = ask_health(&state, Control::health).await?;
     let status = match health.stalled.is_empty() {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
@@ -44,7 +44,7 @@ pub async fn healthz(State(state): State<AdminState>) -> Result<Response, Respon
     ),
 )]
 pub async fn readyz(State(state): State<AdminState>) -> Result<Response, Response> {
-    let readiness = ask(&state, Control::readiness).await?;
+    let readiness = ask_health(&state, Control::readiness).await?;
     let status = match readiness {
         Readiness::Ready => StatusCode::OK,
         Readiness::Starting | Readiness::Draining => StatusCode::SERVICE_UNAVAILABLE,

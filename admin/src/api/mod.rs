@@ -11,7 +11,8 @@
 //! A handler and its description stand together, and come into the router together. Whatever
 //! changes something takes [`Authorized`] as an argument. Whatever is no success has a body of type
 //! `application/problem+json` ([`crate::status::Problem`]); health answers keep their own.
-//! Connections, headers, bodies and times are bounded by [`ApiLimits`].
+//! Connections, rates, headers, bodies and times are bounded by [`ApiLimits`]. With
+//! [`Certificates`], HTTPS is spoken in place of HTTP.
 #![allow(
     clippy::result_large_err,
     reason = "a failure is an answer, made once for a request"
@@ -22,24 +23,38 @@ mod auth;
 mod body;
 mod capture;
 mod changing;
+mod client_limits;
 mod clients;
 mod config;
+mod connection;
 mod connections;
 mod document;
 mod drain;
+mod editing;
+mod gate;
 mod health;
+mod limits;
+mod listeners;
+mod log;
 mod long;
 mod named;
+mod neighbour;
+mod patience;
+mod places;
 mod problem;
 mod routes;
 mod server;
 mod status;
 mod throttle;
+mod tls;
+mod upload;
 
 pub use auth::{Authorized, PeerAddress, PeerIdentity};
+pub use limits::{ApiLimits, Rate};
 pub(crate) use problem::problem;
 pub use routes::AdminState;
-pub use server::{AdminHandle, ApiLimits, serve};
+pub use server::{AdminHandle, serve};
+pub use tls::{Certificates, TlsError};
 
 #[cfg(test)]
 mod tests;

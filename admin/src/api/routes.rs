@@ -11,10 +11,16 @@ use tokio::sync::Semaphore;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::ask::Lanes;
 use super::auth::Guard;
+use super::limits::ApiLimits;
 use super::problem::problem;
-use super::server::ApiLimits;
-use super::{capture, clients, config, connections, document, drain, health, status};
+use super::tls::Certificates;
+use super::upload::received;
+use super::{
+    capture, client_limits, clients, config, connections, document, drain, health, listeners, log,
+    status,
+};
 use crate::change::Ledger;
 use crate::control::Control;
 use crate::dashboard;
@@ -32,6 +38,8 @@ pub struct AdminState {
     pub(super) turn: Arc<Semaphore>,
     /// Places for captures.
     pub(super) captures: Arc<Semaphore>,
+    pub(super) lanes: Arc<Lanes>,
+    pub(super) certificates: Option<Arc<Certificates>>,
 }
 
 impl AdminState {
@@ -45,13 +53,28 @@ impl AdminState {
             guard: Arc::default(),
             turn: Arc::new(Semaphore::new(1)),
             captures: Arc::new(Semaphore::new(capture::CAPTURES)),
+            lanes: Arc::new(Lanes::new(ApiLimits::default().questions)),
+            certificates: None,
         }
     }
 
     /// With other limits.
     #[must_use]
     pub fn with_limits(self, limits: ApiLimits) -> Self {
-        Self { limits, ..self }
+        Self {
+            lanes: Arc::new(Lanes::new(limits.questions)),
+            limits,
+            ..self
+        }
+    }
+
+    /// With HTTPS in place of HTTP.
+    #[must_use]
+    pub fn with_certificates(self, certificates: Arc<Certificates>) -> Self {
+        Self {
+            certificates: Some(certificates),
+            ..self
+        }
     }
 }
 
@@ -73,6 +96,7 @@ pub fn table() -> OpenApiRouter<AdminState> {
         .routes(routes!(config::reload))
         .routes(routes!(clients::list))
         .routes(routes!(clients::show, clients::evict))
+        .routes(routes!(client_limits::put, client_limits::delete))
         .routes(routes!(connections::list))
         .routes(routes!(connections::show, connections::evict))
         .routes(routes!(capture::capture))
@@ -80,6 +104,9 @@ pub fn table() -> OpenApiRouter<AdminState> {
         .routes(routes!(status::pools))
         .routes(routes!(status::exports))
         .routes(routes!(status::operations))
+        .routes(routes!(listeners::list, listeners::add))
+        .routes(routes!(listeners::show, listeners::remove))
+        .routes(routes!(log::show, log::put))
         .routes(routes!(drain::show, drain::start, drain::cancel))
 }
 
@@ -112,8 +139,8 @@ async fn not_allowed(method: Method, uri: Uri) -> Response {
     problem(StatusCode::METHOD_NOT_ALLOWED, detail)
 }
 
-/// Refuses bodies that are announced too long before anything is read, and forbids browsers to
-/// guess types and caches to keep answers.
+/// Refuses bodies that are announced too long before anything is read, reads the others, and
+/// forbids browsers to guess types and caches to keep answers.
 async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
     let length = request.headers().get(header::CONTENT_LENGTH);
     let length = length
@@ -125,7 +152,10 @@ async fn guard(State(state): State<AdminState>, request: Request, next: Next) ->
             let detail = format!("a body of {length} bytes; at most {most} are accepted");
             problem(StatusCode::PAYLOAD_TOO_LARGE, detail)
         }
-        false => next.run(request).await,
+        false => match received(request, &state.limits).await {
+            Ok(request) => next.run(request).await,
+            Err(refused) => refused,
+        },
     };
     let headers = response.headers_mut();
     let fixed = header::HeaderValue::from_static;

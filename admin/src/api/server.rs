@@ -1,65 +1,20 @@
-//! The thread, the listener and the bounds of connections.
+//! The thread and the listener.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::pin::pin;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use axum::Router;
-use hyper::Request;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use axum::http::StatusCode;
+use tokio::sync::watch;
 use tokio::{runtime, select, time};
 
-use super::auth::PeerAddress;
-use super::long::LongAnswer;
+use super::ask::Lanes;
+use super::connection::{self, Shared};
+use super::gate::Gate;
+use super::places::Places;
 use super::routes::{AdminState, router};
-
-/// Bounds of the API.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ApiLimits {
-    /// Connections at once; more wait in the listener's backlog.
-    pub connections: u32,
-    /// Bytes of a request's line and headers.
-    pub header_bytes: usize,
-    /// Headers of a request.
-    pub headers: usize,
-    /// How long a client may take to send them; also how long it may keep an idle connection.
-    pub header_time: Duration,
-    /// Bytes of a request's body.
-    pub body_bytes: usize,
-    /// How long the service may take to answer.
-    pub answer_time: Duration,
-    /// How long a change of the configuration may take, and how long it may wait for its turn.
-    pub change_time: Duration,
-    /// How long a connection may live, however busy; a capture may take longer.
-    pub connection_time: Duration,
-    /// How long answers under way may take when a connection must end.
-    pub drain_time: Duration,
-}
-
-impl Default for ApiLimits {
-    fn default() -> Self {
-        Self {
-            connections: 64,
-            header_bytes: 16 * 1024,
-            headers: 64,
-            header_time: Duration::from_secs(30),
-            body_bytes: 1 << 20,
-            answer_time: Duration::from_secs(5),
-            change_time: Duration::from_secs(60),
-            connection_time: Duration::from_secs(600),
-            drain_time: Duration::from_secs(5),
-        }
-    }
-}
 
 /// The running API; dropping it ends it, as [`AdminHandle::shutdown`] does.
 #[derive(Debug)]
@@ -92,7 +47,8 @@ impl Drop for AdminHandle {
     }
 }
 
-/// Serves the API on `listener`, on a thread of its own.
+/// Serves the API on `listener`, on a thread of its own. The threads run where the one runs that
+/// calls this.
 ///
 /// # Errors
 ///
@@ -101,9 +57,11 @@ pub fn serve(listener: TcpListener, state: AdminState) -> io::Result<AdminHandle
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let (stop, stopped) = watch::channel(false);
+    // One more for the change of the configuration that is under way.
+    let blocking = (state.limits.questions + Lanes::HEALTH + 1) as usize;
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(4)
+        .max_blocking_threads(blocking)
         .thread_name("millrace-ask")
         .build()?;
     let listener = {
@@ -113,8 +71,13 @@ pub fn serve(listener: TcpListener, state: AdminState) -> io::Result<AdminHandle
     let thread = thread::Builder::new()
         .name("millrace-admin".to_owned())
         .spawn(move || {
-            let limits = state.limits.clone();
-            runtime.block_on(accept(&listener, &router(state), &limits, stopped));
+            let shared = Arc::new(Shared {
+                limits: state.limits.clone(),
+                gate: Gate::new(&state.limits),
+                certificates: state.certificates.clone(),
+                router: router(state),
+            });
+            runtime.block_on(accept(&listener, &shared, stopped));
             // A question that still waits for the service is left behind.
             runtime.shutdown_background();
         })?;
@@ -127,18 +90,14 @@ pub fn serve(listener: TcpListener, state: AdminState) -> io::Result<AdminHandle
 
 async fn accept(
     listener: &tokio::net::TcpListener,
-    router: &Router,
-    limits: &ApiLimits,
+    shared: &Arc<Shared>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let places = Arc::new(Semaphore::new(limits.connections as usize));
+    let limits = &shared.limits;
+    let places = Places::new(limits.connections);
     loop {
-        let next = async {
-            // The semaphore is never closed.
-            let place = Arc::clone(&places).acquire_owned().await.ok()?;
-            Some((listener.accept().await, place))
-        };
-        let (accepted, place) = select! {
+        let next = async { Some((places.free().await?, listener.accept().await)) };
+        let (free, accepted) = select! {
             _ = stopped.wait_for(|stop| *stop) => break,
             next = next => match next {
                 Some(next) => next,
@@ -146,17 +105,20 @@ async fn accept(
             },
         };
         match accepted {
-            Ok((stream, peer)) => {
-                let connection = connection(
-                    stream,
-                    PeerAddress(peer),
-                    router.clone(),
-                    limits.clone(),
-                    stopped.clone(),
-                    place,
-                );
-                tokio::spawn(connection);
-            }
+            Ok((stream, peer)) => match places.take(peer.ip(), free) {
+                Some(place) => {
+                    let shared = Arc::clone(shared);
+                    let serve = connection::serve(stream, peer, shared, stopped.clone(), place);
+                    tokio::spawn(serve);
+                }
+                None if shared.certificates.is_some() => {
+                    tracing::debug!(%peer, "a client has its share of connections already");
+                }
+                None => {
+                    let detail = "too many connections from this address; close some";
+                    connection::turn_away(stream, StatusCode::TOO_MANY_REQUESTS, detail);
+                }
+            },
             Err(error) => {
                 // Out of descriptors, most likely: others must close theirs first.
                 tracing::warn!(%error, "the management plane cannot accept");
@@ -164,50 +126,7 @@ async fn accept(
             }
         }
     }
-    // All places free: all connections have ended.
-    let all = places.acquire_many(limits.connections);
-    if time::timeout(limits.drain_time * 2, all).await.is_err() {
+    if !places.empty(limits.drain_time * 2).await {
         tracing::warn!("the management plane ends with connections open");
     }
-}
-
-async fn connection(
-    stream: TcpStream,
-    peer: PeerAddress,
-    router: Router,
-    limits: ApiLimits,
-    mut stopped: watch::Receiver<bool>,
-    _place: OwnedSemaphorePermit,
-) {
-    let router = TowerToHyperService::new(router);
-    let long = LongAnswer::default();
-    let allowed = long.clone();
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(peer);
-        request.extensions_mut().insert(allowed.clone());
-        router.call(request)
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_time)
-        .max_headers(limits.headers)
-        .max_header_size(limits.header_bytes)
-        .max_buf_size(limits.header_bytes.max(8192) * 2)
-        .serve_connection(TokioIo::new(stream), service);
-    let mut connection = pin!(connection);
-    let aged = select! {
-        // A client that left or broke the protocol is no matter for the log.
-        _ = connection.as_mut() => return,
-        _ = stopped.wait_for(|stop| *stop) => false,
-        () = time::sleep(limits.connection_time) => true,
-    };
-    connection.as_mut().graceful_shutdown();
-    if aged {
-        select! {
-            _ = connection.as_mut() => return,
-            _ = stopped.wait_for(|stop| *stop) => {}
-            () = time::sleep(long.rest()) => {}
-        }
-    }
-    let _ = time::timeout(limits.drain_time, connection).await;
 }

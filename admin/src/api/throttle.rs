@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::neighbour::neighbourhood;
+
 /// Wrong tokens that an address may say at once.
 const BURST: u32 = 8;
 /// How long until it may say one more.
@@ -56,17 +58,6 @@ impl Places {
         };
         *forgotten = now.max(*forgotten);
         forgotten
-    }
-}
-
-/// Whoever has an IPv6 address has the 2^64 of its network.
-fn neighbourhood(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            let network = address.to_bits() >> 64 << 64;
-            IpAddr::V6(network.into())
-        }
-        address => address,
     }
 }
 

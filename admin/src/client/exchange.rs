@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::address::Address;
-use super::{Client, ClientError, Method, Order, TlsFailure};
+use super::{Client, ClientError, Order, TlsFailure};
 
 /// A connection that requests can be sent on.
 pub type Sender = SendRequest<Full<Bytes>>;
@@ -92,7 +92,7 @@ impl Client {
         }
         // What changes nothing needs no token, and so the token is not shown for it.
         if let Some(token) = &self.token
-            && order.method != Method::Get
+            && order.is_change()
         {
             request = request.header(header::AUTHORIZATION, token.header());
         }

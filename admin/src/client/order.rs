@@ -53,6 +53,11 @@ impl Order {
         }
     }
 
+    /// Whether it asks for more than to be shown something.
+    pub fn is_change(&self) -> bool {
+        self.method != Method::Get
+    }
+
     /// With a query parameter. The value may have letters, digits, `-`, `.` and `_` only.
     #[must_use]
     pub fn with_query(mut self, name: &str, value: &str) -> Self {

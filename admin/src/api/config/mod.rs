@@ -5,4 +5,5 @@ mod precondition;
 mod show;
 
 pub use change::*;
+pub use precondition::{Required, expected};
 pub use show::*;

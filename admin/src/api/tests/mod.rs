@@ -16,6 +16,8 @@ use crate::metrics::Metrics;
 use crate::status::*;
 
 mod described;
+mod limits;
+mod secure;
 
 /// A service whose state the tests set.
 struct Service {

@@ -19,9 +19,12 @@ Examples:
   millracectl drain start --deadline 30s --wait
   millracectl wait-ready --timeout 20s    for scripts that start a server
 
-Changes need the server's token (--token-file); it is read from a file and never shown. Each change
-of the configuration is made on what was seen before: if somebody else was faster, nothing is
-changed and you are told.
+The address is `admin.listen` of the server's configuration; https needs --ca, and --cert and --key
+where the server asks for them. Durations have us, ms or s.
+Changes need the server's token; it is read from a file and never shown. The default file is used
+if it can be read, and only for a server on this host or one that is asked by https.
+Each change of the configuration is made on what was seen before: if somebody else was faster,
+nothing is changed and you are told.
 Exit status: 0 when all is well, 1 when the server is not healthy, not ready or refuses, or a
 configuration is not valid, 2 when the server cannot be asked or the command line is wrong.";
 
@@ -32,7 +35,12 @@ pub struct Arguments {
     #[command(flatten)]
     pub options: Options,
     /// Print the server's answer as it is, for programs.
-    #[arg(id = "print_json", long = "json", global = true)]
+    #[arg(
+        id = "print_json",
+        long = "json",
+        global = true,
+        help_heading = "Output"
+    )]
     pub json: bool,
     #[command(subcommand)]
     pub command: Command,

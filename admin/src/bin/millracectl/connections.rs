@@ -25,8 +25,8 @@ CREDITS    requests that the client may have in flight: granted to it
 WANTED     the same, as it asks for
 IN FLIGHT  requests that are not answered yet
 EXPOSURES  replies in the server's memory that the client is to fetch (classic mode)
-READ       bytes that went to the client by RDMA, apart from inline messages
-WRITTEN    bytes that came from it by RDMA
+READ       bytes of READ
+WRITTEN    bytes of WRITE
 ";
 
 const CAPTURE_HELP: &str = "\
@@ -78,7 +78,7 @@ pub struct Capture {
 }
 
 /// Does what the command says; without one, lists the connections.
-pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Failure> {
+pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode, Failure> {
     match command.unwrap_or(&Command::List) {
         Command::List => context.show(PATH, |list: Connections| {
             views::connections(&list.connections)
@@ -94,7 +94,7 @@ pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Fai
     }
 }
 
-fn copy(context: &Context, capture: &Capture) -> Result<ExitCode, Failure> {
+fn copy(context: &Context<'_>, capture: &Capture) -> Result<ExitCode, Failure> {
     let bounds = CaptureBounds {
         messages: capture.messages,
         bytes: capture.bytes.bytes(),
@@ -107,7 +107,7 @@ fn copy(context: &Context, capture: &Capture) -> Result<ExitCode, Failure> {
     let longest = capture.seconds + Duration::from_secs(60);
     let most = bounds.bytes.saturating_add(1 << 20);
     let streamed = context
-        .client
+        .changing()?
         .stream(&order, longest, most, &mut destination);
     let (answer, count) = match streamed {
         Err(_) if destination.reader_has_gone() => return Ok(ExitCode::SUCCESS),

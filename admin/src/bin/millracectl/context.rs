@@ -9,11 +9,14 @@ use millrace_admin::client::{Answer, Client, Method, Order};
 use serde::de::DeserializeOwned;
 
 use super::failure::Failure;
+use super::options::Options;
 use super::report;
 
 /// The server, and the form of the output.
-pub struct Context {
+pub struct Context<'a> {
+    /// For questions.
     pub client: Client,
+    options: &'a Options,
     /// Print what the server says as it is.
     pub json: bool,
     /// The output is a terminal that shows colours.
@@ -32,18 +35,27 @@ pub struct ChangeOptions {
     pub persist: bool,
 }
 
-impl Context {
-    pub fn new(client: Client, json: bool) -> Self {
-        Self {
-            client,
+impl<'a> Context<'a> {
+    pub fn new(options: &'a Options, json: bool) -> Result<Self, Failure> {
+        Ok(Self {
+            client: options.client()?,
+            options,
             json,
             colour: shows_colours(),
-        }
+        })
+    }
+
+    /// The requester for changes.
+    pub fn changing(&self) -> Result<Client, Failure> {
+        self.options.changing(&self.client)
     }
 
     /// Sends an order; an answer that is no success is a failure.
     pub fn ask(&self, order: &Order) -> Result<Answer, Failure> {
-        let answer = self.client.send(order)?;
+        let answer = match order.is_change() {
+            true => self.changing()?.send(order)?,
+            false => self.client.send(order)?,
+        };
         match answer.is_success() {
             true => Ok(answer),
             false => Err(Failure::Refused(Box::new(answer))),

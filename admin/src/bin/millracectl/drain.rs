@@ -12,6 +12,7 @@ use millrace_admin::status::{DrainOrder, DrainPhase, DrainStatus};
 use super::context::{Context, print, print_whole};
 use super::failure::Failure;
 use super::options::duration;
+use super::table::count;
 
 /// The path of the drain.
 const PATH: &str = "/api/v1/drain";
@@ -48,7 +49,7 @@ pub enum Command {
 }
 
 /// Does what the command says; without one, shows how far it has come.
-pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Failure> {
+pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode, Failure> {
     match command.unwrap_or(&Command::Status) {
         Command::Status => context.show(PATH, |status: DrainStatus| line(&status)),
         Command::Cancel => {
@@ -74,7 +75,7 @@ pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Fai
 }
 
 /// Shows every step until nothing is left to be drained.
-fn wait(context: &Context, mut status: DrainStatus) -> Result<ExitCode, Failure> {
+fn wait(context: &Context<'_>, mut status: DrainStatus) -> Result<ExitCode, Failure> {
     // Progress is for people, and on a terminal it stays in its line.
     let terminal = io::stderr().is_terminal();
     let mut told = String::new();
@@ -120,8 +121,10 @@ fn line(status: &DrainStatus) -> String {
 }
 
 fn counts(status: &DrainStatus) -> String {
-    format!(
-        "{} connections, {} requests in flight, {} replies to be fetched",
-        status.connections, status.requests_in_flight, status.exposures
-    )
+    [
+        count(status.connections, "connection"),
+        format!("{} in flight", count(status.requests_in_flight, "request")),
+        count(status.exposures, "exposure"),
+    ]
+    .join(", ")
 }

@@ -84,7 +84,7 @@ pub struct Add {
 }
 
 /// Does what the command says; without one, lists the exports.
-pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Failure> {
+pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode, Failure> {
     match command.unwrap_or(&Command::List) {
         Command::List => context.show("/api/v1/exports", |list: Exports| {
             views::exports(&list.exports)

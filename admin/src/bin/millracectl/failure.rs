@@ -21,8 +21,8 @@ pub enum Failure {
     Refused(Box<Answer>),
     #[error("the answer of the server is not understood (is it of another version?): {0}")]
     Answer(#[from] serde_json::Error),
-    #[error("cannot write: {0}")]
-    Output(#[from] io::Error),
+    #[error("cannot read or write: {0}")]
+    Io(#[from] io::Error),
     /// The command line or a file it names is of no use.
     #[error("{0}")]
     Usage(String),

@@ -46,7 +46,7 @@ pub enum Command {
 }
 
 /// Does what the command says; without one, lists the listeners.
-pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Failure> {
+pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode, Failure> {
     match command.unwrap_or(&Command::List) {
         Command::List => context.show(PATH, |list: Listeners| views::listeners(&list.listeners)),
         Command::Add {

@@ -34,7 +34,7 @@ pub enum Command {
 }
 
 /// Does what the command says; without one, shows the filter.
-pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Failure> {
+pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode, Failure> {
     match command.unwrap_or(&Command::Show) {
         Command::Show => context.show(PATH, |log: LogFilter| format!("{}\n", plain(&log.filter))),
         Command::Set { filter, options } => {

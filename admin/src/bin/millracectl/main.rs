@@ -44,7 +44,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if let Command::Completion { shell } = arguments.command {
         return completion::run(shell);
     }
-    let context = Context::new(arguments.options.client()?, arguments.json);
+    let context = Context::new(&arguments.options, arguments.json)?;
     match &arguments.command {
         Command::Status => summary::run(&context),
         Command::Version => context.show("/api/v1/version", |version: Version| {

@@ -1,6 +1,5 @@
 //! Options of every command: where the server is, and how to be known there.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 #[derive(Args)]
 #[command(next_help_heading = "Server")]
 pub struct Options {
-    /// Where the server's management plane listens: `admin.listen` of its configuration.
+    /// Where the server's management plane listens.
     #[arg(
         id = "server_address",
         long = "address",
@@ -31,8 +30,7 @@ pub struct Options {
         default_value = "http://127.0.0.1:9620"
     )]
     pub address: String,
-    /// The token that allows changes [default: /etc/millrace/token, if it can be read and the
-    /// server is on this host or asked by https].
+    /// The token that allows changes [default: /etc/millrace/token].
     #[arg(
         id = "server_token_file",
         long = "token-file",
@@ -41,7 +39,7 @@ pub struct Options {
         env = "MILLRACE_TOKEN_FILE"
     )]
     pub token_file: Option<PathBuf>,
-    /// For https: the certificate of the authority that the server's is from, in PEM.
+    /// For https: the authority's certificate, in PEM.
     #[arg(
         id = "server_ca",
         long = "ca",
@@ -50,7 +48,7 @@ pub struct Options {
         env = "MILLRACE_CA"
     )]
     pub ca: Option<PathBuf>,
-    /// For https: a certificate to be known by, in PEM.
+    /// For https: our own certificate, in PEM.
     #[arg(
         id = "server_cert",
         long = "cert",
@@ -68,8 +66,7 @@ pub struct Options {
         env = "MILLRACE_KEY"
     )]
     pub key: Option<PathBuf>,
-    /// How long an answer may take, with us, ms or s [default: 15s]; for wait-ready, how long to
-    /// wait [default: 30s].
+    /// How long an answer may take [default: 15s; 30s for wait-ready].
     #[arg(id = "server_timeout", long = "timeout", global = true, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
 }
@@ -80,7 +77,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 impl Options {
-    /// The requester for the server.
+    /// The requester for questions, which need no token.
     pub fn client(&self) -> Result<Client, Failure> {
         let mut client = Client::new(&self.address)?.with_timeout(self.timeout.unwrap_or(TIMEOUT));
         client = match (&self.ca, &self.cert, &self.key) {
@@ -103,21 +100,22 @@ impl Options {
                 client.with_tls(files.load()?)
             }
         };
-        Ok(match self.token(client.is_private())? {
+        Ok(client)
+    }
+
+    /// The requester for changes: with the token, if there is one. A file that nobody named is of
+    /// no account if it cannot be used, and its token is not sent where others on the way could
+    /// read it.
+    pub fn changing(&self, client: &Client) -> Result<Client, Failure> {
+        let token = match &self.token_file {
+            Some(file) => Some(Token::read(file)?),
+            None if client.is_private() => Token::read(Path::new(TOKEN_FILE)).ok(),
+            None => None,
+        };
+        let client = client.clone();
+        Ok(match token {
             Some(token) => client.with_token(token),
             None => client,
         })
-    }
-
-    /// The token. One that nobody asked for is not sent where others on the way could read it.
-    fn token(&self, private: bool) -> Result<Option<Token>, Failure> {
-        match &self.token_file {
-            Some(file) => Ok(Some(Token::read(file)?)),
-            None => {
-                let readable = private && File::open(TOKEN_FILE).is_ok();
-                let token = readable.then(|| Token::read(Path::new(TOKEN_FILE)));
-                Ok(token.transpose()?)
-            }
-        }
     }
 }

@@ -26,7 +26,7 @@ pub struct Ready {
 }
 
 /// Prints both states; the exit status says whether all is well.
-pub fn health(context: &Context) -> Result<ExitCode, Failure> {
+pub fn health(context: &Context<'_>) -> Result<ExitCode, Failure> {
     let client = &context.client;
     let health = client.get("/healthz")?;
     let ready = client.get("/readyz")?;

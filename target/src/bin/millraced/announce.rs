@@ -21,7 +21,11 @@ pub fn served(config: &Config, addresses: &Addresses, admin: SocketAddr) {
     if let Some(address) = addresses.rpc {
         tracing::info!(%address, "NFS and MOUNT over TCP");
     }
-    tracing::info!("admin plane at http://{admin}/ (metrics at /metrics)");
+    let scheme = match config.admin.tls {
+        Some(_) => "https",
+        None => "http",
+    };
+    tracing::info!("admin plane at {scheme}://{admin}/ (metrics at /metrics)");
     for export in &config.exports {
         tracing::info!(
             path = export.path,

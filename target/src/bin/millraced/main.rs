@@ -4,6 +4,8 @@ mod announce;
 mod logging;
 mod notify;
 mod plan;
+mod reload;
+mod rights;
 mod signals;
 
 use std::net::TcpListener;
@@ -15,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use millrace::service::Service;
-use millrace_admin::api::{self, AdminState};
+use millrace_admin::api::{self, AdminState, Certificates};
 use millrace_admin::change::Ledger;
 use millrace_admin::config::{self, Config};
 use millrace_admin::metrics::Metrics;
@@ -30,7 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// exported to whom. `deploy/millraced.yaml` shows every key with its default.
 ///
 /// SIGTERM or Ctrl-C stops in order: no new connections, calls in service are finished (for at most
-/// ten seconds), connections are closed. A second signal ends at once.
+/// ten seconds), connections are closed. A second signal ends at once. SIGHUP reads the
+/// configuration file again and puts in force what needs no restart.
 #[derive(Parser)]
 #[command(name = "millraced", version, after_help = EXAMPLES)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -54,6 +57,9 @@ struct Serve {
     /// Check the configuration, say what is wrong with it by line, and end.
     #[arg(long)]
     check: bool,
+    /// Started as root: go on as this user, with no right of root's but that to ports below 1024.
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
     /// How log lines look.
     #[arg(long, value_enum, default_value_t)]
     log_format: logging::Format,
@@ -102,34 +108,56 @@ fn step_aside(service: &Service) {
 
 fn run(arguments: &Serve, config: Config) -> Result<()> {
     let filter = logging::filter(&config.log)?;
+    let certificates = config.admin.tls.as_ref().map(Certificates::load);
+    let certificates = certificates.transpose()?.map(Arc::new);
+    let mut notes: Vec<String> = config.notes();
+    notes.extend(token::note(&config));
+    notes.extend(
+        certificates
+            .iter()
+            .flat_map(|certificates| certificates.notes()),
+    );
     if arguments.check {
         println!("{}: good", arguments.config.display());
-        for note in notes(&config) {
+        for note in notes {
             println!("note: {note}");
         }
         return Ok(());
     }
-    logging::start(filter, arguments.log_format);
+    if let Some(user) = &arguments.user {
+        rights::become_user(user)?;
+    }
+    let log = logging::start(filter, arguments.log_format);
+    if rights::are_roots() {
+        tracing::warn!("running as root: --user NAME gives its rights away");
+    }
     let mut signals = signals::StopSignals::catch().context("cannot catch signals")?;
+    let reloads = signals::ReloadSignal::catch().context("cannot catch signals")?;
     let manager = notify::Manager::default();
     let starting = manager.starting().context("cannot start a thread")?;
 
     let config = Arc::new(config);
-    for note in notes(&config) {
+    for note in notes {
         tracing::warn!("{note}");
     }
     // Taken early: a port that is in use ends the start before any memory is mapped.
     let admin = TcpListener::bind(config.admin.listen)
         .with_context(|| format!("admin.listen: cannot listen on {}", config.admin.listen))?;
     let service = Service::start(Arc::clone(&config))?;
+    service.control().on_log_filter(log);
     step_aside(&service);
     let metrics = Metrics::new();
     metrics.register(service.control());
     let file = Some(arguments.config.clone());
     let ledger = Arc::new(Ledger::new(service.control(), Arc::clone(&config), file));
     metrics.register(Arc::clone(&ledger) as _);
-    let admin = api::serve(admin, AdminState::new(service.control(), metrics, ledger))
-        .context("admin: cannot serve")?;
+    let mut state = AdminState::new(service.control(), metrics, Arc::clone(&ledger));
+    if let Some(certificates) = certificates {
+        state = state.with_certificates(certificates);
+    }
+    let admin = api::serve(admin, state).context("admin: cannot serve")?;
+    let served = reloads.serve(move || reload::reload(&ledger));
+    served.context("cannot start a thread")?;
     announce::served(&config, service.addresses(), admin.address());
     drop(starting);
     manager.ready(&announce::status(
@@ -148,9 +176,4 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
     admin.shutdown();
     tracing::info!("stopped");
     Ok(())
-}
-
-/// What the configuration means that one may not expect.
-fn notes(config: &Config) -> impl Iterator<Item = String> {
-    config.notes().into_iter().chain(token::note(config))
 }

@@ -18,7 +18,7 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 
 /// Changes keys, all of them at once.
 pub fn set(
-    context: &Context,
+    context: &Context<'_>,
     changes: &[String],
     options: ChangeOptions,
 ) -> Result<ExitCode, Failure> {
@@ -44,7 +44,7 @@ pub fn set(
 
 /// Changes the configuration by a function, with a patch of what differs then.
 pub fn edited(
-    context: &Context,
+    context: &Context<'_>,
     options: ChangeOptions,
     edit: impl FnOnce(&mut Value) -> Result<(), String>,
 ) -> Result<ExitCode, Failure> {
@@ -60,7 +60,11 @@ pub fn edited(
 }
 
 /// Puts the configuration of a file in force.
-pub fn apply(context: &Context, file: &Path, options: ChangeOptions) -> Result<ExitCode, Failure> {
+pub fn apply(
+    context: &Context<'_>,
+    file: &Path,
+    options: ChangeOptions,
+) -> Result<ExitCode, Failure> {
     let (text, _) = read(file)?;
     let (_, tag) = context.config("yaml")?;
     context.change(put(text, tag), options)
@@ -74,7 +78,7 @@ pub fn put(yaml: String, tag: String) -> Order {
 }
 
 pub fn rollback(
-    context: &Context,
+    context: &Context<'_>,
     generation: Generation,
     options: ChangeOptions,
 ) -> Result<ExitCode, Failure> {
@@ -83,7 +87,7 @@ pub fn rollback(
     context.change(Order::new(Method::Post, path).if_match(tag), options)
 }
 
-pub fn reload(context: &Context, dry_run: bool) -> Result<ExitCode, Failure> {
+pub fn reload(context: &Context<'_>, dry_run: bool) -> Result<ExitCode, Failure> {
     let order = Order::new(Method::Post, "/api/v1/config/reload");
     let options = ChangeOptions {
         dry_run,

@@ -6,30 +6,35 @@ use std::io::{self, BufRead, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use millrace_admin::change::ChangeReport;
 use millrace_admin::config;
+use signal_hook::consts::{SIGINT, SIGQUIT};
+use signal_hook::flag;
 use tempfile::NamedTempFile;
 
 use super::change::put;
 use crate::context::{ChangeOptions, Context, print, with_options};
 use crate::failure::Failure;
 use crate::report;
-use crate::table::plain;
 
 /// Opens the configuration in an editor, checks what is saved, shows what it would do, asks, and
 /// puts it in force.
-pub fn edit(context: &Context, options: ChangeOptions, yes: bool) -> Result<ExitCode, Failure> {
+pub fn edit(context: &Context<'_>, options: ChangeOptions, yes: bool) -> Result<ExitCode, Failure> {
     let (before, tag) = context.config("yaml")?;
     // It is for its owner only (mode 0600), and goes when nothing is left to be saved in it.
     let mut file = tempfile::Builder::new()
         .prefix("millrace-config-")
         .suffix(".yaml")
-        .tempfile()?;
+        .tempfile()
+        .map_err(|error| Failure::usage(format!("cannot make a temporary file: {error}")))?;
+    let patience = Patience::new()?;
     file.write_all(before.as_bytes())?;
     file.flush()?;
     loop {
-        open_editor(file.path())?;
+        open_editor(file.path(), &patience)?;
         let text = match read_back(file.path()) {
             Ok(text) => text,
             Err(error) => match again(&error)? {
@@ -87,9 +92,7 @@ fn would(expected: &ChangeReport, colour: bool) -> String {
         true => "nothing would change but comments and order\n".to_owned(),
         false => report::changes(&expected.changes, colour),
     };
-    for note in &expected.notes {
-        text.push_str(&format!("note: {}\n", plain(note)));
-    }
+    text.push_str(&report::notes(expected));
     text
 }
 
@@ -98,7 +101,7 @@ fn is_stale(failure: &Failure) -> bool {
 }
 
 /// Runs the editor on a file. What is in `VISUAL` or `EDITOR` may have arguments.
-fn open_editor(file: &Path) -> Result<(), Failure> {
+fn open_editor(file: &Path, patience: &Patience) -> Result<(), Failure> {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
     let editor = set("VISUAL").or_else(|| set("EDITOR"));
     let editor = editor.unwrap_or_else(|| "vi".into());
@@ -106,18 +109,38 @@ fn open_editor(file: &Path) -> Result<(), Failure> {
     let mut script = editor.as_bytes().to_vec();
     script.extend_from_slice(b" \"$1\"");
     let script = <std::ffi::OsStr as OsStrExt>::from_bytes(&script);
-    let status = Command::new("sh")
-        .arg("-c")
-        .arg(script)
-        .args([Path::new("sh"), file])
-        .stdin(Stdio::inherit())
-        .status();
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(script).args([Path::new("sh"), file]);
+    let status = patience.during(|| command.stdin(Stdio::inherit()).status());
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(Failure::usage(format!(
             "the editor `{shown}` ended with {status}; nothing is changed"
         ))),
         Err(error) => Err(Failure::usage(format!("cannot start `{shown}`: {error}"))),
+    }
+}
+
+/// Ctrl-C in an editor is the editor's, though it comes to this program, too.
+struct Patience {
+    interruptible: Arc<AtomicBool>,
+}
+
+impl Patience {
+    fn new() -> Result<Self, Failure> {
+        let interruptible = Arc::new(AtomicBool::new(true));
+        for signal in [SIGINT, SIGQUIT] {
+            flag::register_conditional_default(signal, Arc::clone(&interruptible))?;
+        }
+        Ok(Self { interruptible })
+    }
+
+    /// Does some work that is not interrupted.
+    fn during<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.interruptible.store(false, Ordering::SeqCst);
+        let done = work();
+        self.interruptible.store(true, Ordering::SeqCst);
+        done
     }
 }
 

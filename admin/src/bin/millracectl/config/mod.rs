@@ -97,7 +97,7 @@ pub enum Command {
 }
 
 /// Does what the command says; without one, shows the configuration.
-pub fn run(context: &Context, command: Option<&Command>) -> Result<ExitCode, Failure> {
+pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode, Failure> {
     match command.unwrap_or(&Command::Show) {
         Command::Show => show::whole(context, "/api/v1/config"),
         Command::Get { key } => show::key(context, key),

@@ -14,13 +14,13 @@ use crate::failure::Failure;
 use crate::report;
 
 /// The configuration at a path.
-pub fn whole(context: &Context, path: &str) -> Result<ExitCode, Failure> {
+pub fn whole(context: &Context<'_>, path: &str) -> Result<ExitCode, Failure> {
     let format = if context.json { "json" } else { "yaml" };
     print_whole(&context.get(&format!("{path}?format={format}"))?.body)
 }
 
 /// One key of it.
-pub fn key(context: &Context, key: &str) -> Result<ExitCode, Failure> {
+pub fn key(context: &Context<'_>, key: &str) -> Result<ExitCode, Failure> {
     let key = Key::parse(key).map_err(Failure::Usage)?;
     let config: Value = context.value("/api/v1/config?format=json")?;
     let value = key.get(&config).map_err(Failure::No)?;
@@ -31,7 +31,7 @@ pub fn key(context: &Context, key: &str) -> Result<ExitCode, Failure> {
 }
 
 /// What a file would change.
-pub fn difference(context: &Context, file: &Path) -> Result<ExitCode, Failure> {
+pub fn difference(context: &Context<'_>, file: &Path) -> Result<ExitCode, Failure> {
     let (_, wanted) = read(file)?;
     let present: Config = context.value("/api/v1/config?format=json")?;
     let changes = config::diff(&present, &wanted);
@@ -45,13 +45,13 @@ pub fn difference(context: &Context, file: &Path) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub fn history(context: &Context) -> Result<ExitCode, Failure> {
+pub fn history(context: &Context<'_>) -> Result<ExitCode, Failure> {
     context.show("/api/v1/config/history", |all: History| {
         report::history(&all.history, context.colour)
     })
 }
 
-pub fn pending(context: &Context) -> Result<ExitCode, Failure> {
+pub fn pending(context: &Context<'_>) -> Result<ExitCode, Failure> {
     context.show("/api/v1/config/pending", |all: Pending| {
         report::pending(&all.restart_required, context.colour)
     })

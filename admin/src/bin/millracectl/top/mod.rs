@@ -65,7 +65,7 @@ pub struct Top {
 }
 
 /// Shows the server until the user leaves.
-pub fn run(context: &Context, top: &Top) -> Result<ExitCode, Failure> {
+pub fn run(context: &Context<'_>, top: &Top) -> Result<ExitCode, Failure> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(Failure::usage(
             "top is for terminals; `millracectl status` and --json of the other commands are for \

@@ -1,0 +1,147 @@
+//! `/api/v1/clients/{address}/limits`: an entry of `limits` for exactly one address.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::ask::in_time;
+use super::body::{Body, invalid};
+use super::editing::Editing;
+use super::named::Named;
+use super::problem::problem;
+use super::routes::AdminState;
+use crate::change::ChangeReport;
+use crate::config::{AddressText, Bandwidth, ClientLimits, Config, Network};
+use crate::status::{FieldProblem, RateLimits};
+
+/// Sets the limits of a client.
+///
+/// An entry for exactly this address comes first in `limits` of the configuration, before those of
+/// networks that the address is in, and instead of the one that it had. The client need not be
+/// there.
+#[utoipa::path(
+    put, path = "/api/v1/clients/{address}/limits", tag = "clients", operation_id = "put_limits",
+    params(
+        ("address" = inline(AddressText), Path, description = "The client's address."),
+        ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
+        ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
+        (
+            "If-Match" = Option<String>, Header,
+            description = "Tags of which one must be the present one's, or `*`.",
+        ),
+    ),
+    request_body(content = RateLimits, example = json!({"iops": 50000})),
+    responses(
+        (
+            status = 200, description = "What became, or would become, of it.", body = ChangeReport,
+            headers(("ETag" = String, description = "The tag of the configuration now.")),
+        ),
+        (status = 400),
+        (status = 404),
+        (status = 409),
+        (status = 412),
+    ),
+)]
+pub async fn put(
+    State(state): State<AdminState>,
+    editing: Editing,
+    Named(address): Named<IpAddr>,
+    Body(limits): Body<RateLimits>,
+) -> Result<Response, Response> {
+    let entry = entry(address, limits).map_err(invalid)?;
+    let edit = move |config: &mut Config| {
+        config.limits.retain(|one| one.clients != entry.clients);
+        config.limits.insert(0, entry);
+        Ok(())
+    };
+    editing.make(&state, "limits", edit).await
+}
+
+/// Removes the limits of a client.
+///
+/// Takes the entry for exactly this address out of `limits` of the configuration. Entries of
+/// networks that the address is in stay, and hold for it from then on.
+#[utoipa::path(
+    delete, path = "/api/v1/clients/{address}/limits", tag = "clients",
+    operation_id = "delete_limits",
+    params(
+        ("address" = inline(AddressText), Path, description = "The client's address."),
+        ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
+        ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
+        (
+            "If-Match" = Option<String>, Header,
+            description = "Tags of which one must be the present one's, or `*`.",
+        ),
+    ),
+    responses(
+        (
+            status = 200, description = "What became, or would become, of it.", body = ChangeReport,
+            headers(("ETag" = String, description = "The tag of the configuration now.")),
+        ),
+        (status = 400),
+        (status = 404),
+        (status = 409),
+        (status = 412),
+        (status = 422),
+    ),
+)]
+pub async fn delete(
+    State(state): State<AdminState>,
+    editing: Editing,
+    Named(address): Named<IpAddr>,
+) -> Result<Response, Response> {
+    let clients = alone(address);
+    let ledger = Arc::clone(&state.ledger);
+    let config = in_time(&state, move || ledger.current()).await?.config;
+    if !config.limits.iter().any(|one| one.clients == clients) {
+        let detail = format!("the configuration has no limits for exactly {address}");
+        return Err(problem(StatusCode::NOT_FOUND, detail));
+    }
+    let edit = move |config: &mut Config| {
+        config.limits.retain(|one| one.clients != clients);
+        Ok(())
+    };
+    editing.make(&state, "limits", edit).await
+}
+
+/// The entry of the configuration that says the same.
+fn entry(address: IpAddr, limits: RateLimits) -> Result<ClientLimits, Vec<FieldProblem>> {
+    let RateLimits {
+        iops,
+        bandwidth_bytes,
+    } = limits;
+    let problem = |path: &str, message: &str| FieldProblem {
+        path: path.to_owned(),
+        message: message.to_owned(),
+    };
+    let mut errors = Vec::new();
+    if iops.is_none() && bandwidth_bytes.is_none() {
+        let message = "limits nothing; write iops, bandwidth_bytes or both, or DELETE the limits";
+        errors.push(problem("", message));
+    }
+    for (path, number) in [("iops", iops), ("bandwidth_bytes", bandwidth_bytes)] {
+        if number == Some(0) {
+            errors.push(problem(
+                path,
+                "0 would stop the client; accepted is 1 or more",
+            ));
+        }
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    Ok(ClientLimits {
+        clients: alone(address),
+        iops,
+        bandwidth: bandwidth_bytes.map(Bandwidth),
+    })
+}
+
+/// The network of this address alone.
+fn alone(address: IpAddr) -> Vec<Network> {
+    let prefix = if address.is_ipv4() { 32 } else { 128 };
+    Network::around(address, prefix).into_iter().collect()
+}

@@ -1,0 +1,67 @@
+//! Changes of a part of the configuration: what their requests have in common.
+
+use std::borrow::Cow;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::response::Response;
+
+use super::auth::Authorized;
+use super::changing::{Manner, change};
+use super::config::{Required, expected};
+use super::routes::AdminState;
+use crate::change::{Author, ChangeRequest, Edit, Tag};
+use crate::config::Config;
+use crate::status::FieldProblem;
+
+/// Who wants a part changed, in which manner, and of which configuration. As an argument of a
+/// handler it answers for the handler as [`Authorized`], [`Manner`] and the header `If-Match` do;
+/// the header may be left out.
+pub struct Editing {
+    author: Author,
+    manner: Manner,
+    expected: Option<Vec<Tag>>,
+}
+
+impl FromRequestParts<AdminState> for Editing {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AdminState) -> Result<Self, Response> {
+        let Authorized(author) = Authorized::from_request_parts(parts, state).await?;
+        let manner = Manner::from_request_parts(parts, state).await?;
+        Ok(Self {
+            author,
+            manner,
+            expected: expected(&parts.headers, Required::No)?,
+        })
+    }
+}
+
+impl Editing {
+    /// Makes the change. `summary` is what the history calls it.
+    ///
+    /// # Errors
+    ///
+    /// The answer, ready to send, that says why it was not made.
+    pub async fn make<F>(
+        self,
+        state: &AdminState,
+        summary: &'static str,
+        edit: F,
+    ) -> Result<Response, Response>
+    where
+        F: FnOnce(&mut Config) -> Result<(), FieldProblem> + Send + 'static,
+    {
+        let request = ChangeRequest {
+            edit: Edit::With {
+                summary: Cow::Borrowed(summary),
+                edit: Box::new(edit),
+            },
+            expected: self.expected,
+            author: self.author,
+            dry_run: self.manner.dry_run,
+            persist: self.manner.persist,
+        };
+        change(state, request).await
+    }
+}

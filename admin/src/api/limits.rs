@@ -1,0 +1,99 @@
+//! The bounds of the API.
+
+use std::time::Duration;
+
+/// How often something may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Times per second, for as long as one likes; at least one.
+    pub per_second: u32,
+    /// Times at once, after a pause; at least one.
+    pub burst: u32,
+}
+
+impl Rate {
+    /// So many a second, and twice that at once.
+    pub const fn per_second(per_second: u32) -> Self {
+        Self {
+            per_second,
+            burst: per_second.saturating_mul(2),
+        }
+    }
+}
+
+/// Bounds of the API.
+///
+/// An address here is an IPv4 address, a /64 network of IPv6, or all of loopback, which is this
+/// host's own. From one address come a quarter of the connections at most, or half of them from
+/// loopback, and three quarters from all others together: no slow client, and no number of them
+/// elsewhere, keeps an operator on this host out. For the same reason requests over loopback do not
+/// count against [`ApiLimits::total_rate`].
+///
+/// A connection has one request in service; those that are sent ahead wait in the connection's
+/// bounded buffer, and then in the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiLimits {
+    /// Connections at once, TLS handshakes included; more wait in the listener's backlog.
+    pub connections: u32,
+    /// How long a TLS handshake may take.
+    pub handshake_time: Duration,
+    /// Bytes of a request's line and headers.
+    pub header_bytes: usize,
+    /// Headers of a request.
+    pub headers: usize,
+    /// How long a client may take to send them; also how long it may keep an idle connection.
+    pub header_time: Duration,
+    /// Bytes of a request's body.
+    pub body_bytes: usize,
+    /// How long a client may take to send it.
+    pub body_time: Duration,
+    /// How long an answer may make no progress worth the name while the client does not read.
+    pub write_time: Duration,
+    /// Bytes of an answer that are progress within that time.
+    pub write_bytes: usize,
+    /// Requests from one address.
+    pub address_rate: Rate,
+    /// Requests from this host.
+    pub loopback_rate: Rate,
+    /// Requests from all other hosts together.
+    pub total_rate: Rate,
+    /// Requests for `/healthz` and `/readyz` from one address; they count as nothing else, so that
+    /// a flood of other requests, be it from the same address, does not look like ill health.
+    pub health_rate: Rate,
+    /// Questions put to the service at once; more wait, within the time of an answer. One that is
+    /// given up counts until the service has done with it.
+    pub questions: u32,
+    /// How long the service may take to answer.
+    pub answer_time: Duration,
+    /// How long a change of the configuration may take, and how long it may wait for its turn.
+    pub change_time: Duration,
+    /// How long a connection may live, however busy; a capture may take longer.
+    pub connection_time: Duration,
+    /// How long answers under way may take when a connection must end.
+    pub drain_time: Duration,
+}
+
+impl Default for ApiLimits {
+    fn default() -> Self {
+        Self {
+            connections: 64,
+            handshake_time: Duration::from_secs(5),
+            header_bytes: 16 * 1024,
+            headers: 64,
+            header_time: Duration::from_secs(10),
+            body_bytes: 1 << 20,
+            body_time: Duration::from_secs(10),
+            write_time: Duration::from_secs(10),
+            write_bytes: 16 * 1024,
+            address_rate: Rate::per_second(250),
+            loopback_rate: Rate::per_second(1000),
+            total_rate: Rate::per_second(750),
+            health_rate: Rate::per_second(25),
+            questions: 4,
+            answer_time: Duration::from_secs(5),
+            change_time: Duration::from_secs(60),
+            connection_time: Duration::from_secs(600),
+            drain_time: Duration::from_secs(5),
+        }
+    }
+}

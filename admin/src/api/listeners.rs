@@ -1,0 +1,157 @@
+//! `/api/v1/listeners`: where connections are accepted, and the entries of `fabric`.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::ask::{in_time, try_ask};
+use super::body::Body;
+use super::editing::Editing;
+use super::named::Named;
+use super::problem::problem;
+use super::routes::AdminState;
+use crate::change::ChangeReport;
+use crate::config::{Config, Fabric, SocketText};
+use crate::control::{Control, ControlError};
+use crate::status::{ListenerStatus, Listeners};
+
+/// Lists the places where connections are accepted.
+#[utoipa::path(
+    get, path = "/api/v1/listeners", tag = "control", operation_id = "list_listeners",
+    responses((status = 200, description = "All listeners.", body = Listeners)),
+)]
+pub async fn list(State(state): State<AdminState>) -> Result<Json<Listeners>, Response> {
+    let listeners = try_ask(&state, Control::listeners).await?;
+    Ok(Json(Listeners { listeners }))
+}
+
+/// Shows a listener.
+#[utoipa::path(
+    get, path = "/api/v1/listeners/{address}", tag = "control", operation_id = "get_listener",
+    params(("address" = inline(SocketText), Path, description = "Address and port as bound.")),
+    responses((status = 200, description = "The listener.", body = ListenerStatus), (status = 404)),
+)]
+pub async fn show(
+    State(state): State<AdminState>,
+    Named(address): Named<SocketAddr>,
+) -> Result<Json<ListenerStatus>, Response> {
+    let listeners = try_ask(&state, Control::listeners).await?;
+    let mut listeners = listeners.into_iter();
+    let own = listeners.find(|one| is_at(one, address));
+    own.map(Json).ok_or_else(|| none(address))
+}
+
+/// Adds a listener.
+///
+/// The body comes last in `fabric` of the configuration.
+#[utoipa::path(
+    post, path = "/api/v1/listeners", tag = "control", operation_id = "add_listener",
+    params(
+        ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
+        ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
+        (
+            "If-Match" = Option<String>, Header,
+            description = "Tags of which one must be the present one's, or `*`.",
+        ),
+    ),
+    request_body(
+        content = Fabric,
+        example = json!({"provider": "iwarp", "listen": "127.0.0.1:20050"}),
+    ),
+    responses(
+        (
+            status = 200, description = "What became, or would become, of it.", body = ChangeReport,
+            headers(("ETag" = String, description = "The tag of the configuration now.")),
+        ),
+        (status = 409, description = "The address cannot be had."),
+        (status = 412),
+    ),
+)]
+pub async fn add(
+    State(state): State<AdminState>,
+    editing: Editing,
+    Body(fabric): Body<Fabric>,
+) -> Result<Response, Response> {
+    let edit = move |config: &mut Config| {
+        config.fabric.push(fabric);
+        Ok(())
+    };
+    editing.make(&state, "listeners", edit).await
+}
+
+/// Removes a listener.
+///
+/// Takes the entry out of `fabric` of the configuration. Connections that were accepted there go
+/// on.
+#[utoipa::path(
+    delete, path = "/api/v1/listeners/{address}", tag = "control", operation_id = "remove_listener",
+    params(
+        (
+            "address" = inline(SocketText), Path,
+            description = "Address and port as configured or, where any free port was asked for, \
+                           as bound.",
+        ),
+        ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
+        ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
+        (
+            "If-Match" = Option<String>, Header,
+            description = "Tags of which one must be the present one's, or `*`.",
+        ),
+    ),
+    responses(
+        (
+            status = 200, description = "What became, or would become, of it.", body = ChangeReport,
+            headers(("ETag" = String, description = "The tag of the configuration now.")),
+        ),
+        (status = 400),
+        (status = 404),
+        (status = 409),
+        (status = 412),
+        (status = 422),
+    ),
+)]
+pub async fn remove(
+    State(state): State<AdminState>,
+    editing: Editing,
+    Named(address): Named<SocketAddr>,
+) -> Result<Response, Response> {
+    let ledger = Arc::clone(&state.ledger);
+    let config = in_time(&state, move || ledger.current()).await?.config;
+    let mut entries = config.fabric.iter();
+    let entry = match entries.find(|fabric| fabric.listen == address) {
+        Some(entry) => entry.clone(),
+        // One that was given any free port is known by the port that it got.
+        None => {
+            let bound = try_ask(&state, move |control| bound(control, address)).await?;
+            let known = bound.filter(|entry| config.fabric.contains(entry));
+            known.ok_or_else(|| none(address))?
+        }
+    };
+    let edit = move |config: &mut Config| {
+        let place = config.fabric.iter().position(|fabric| *fabric == entry);
+        place.map(|place| config.fabric.remove(place));
+        Ok(())
+    };
+    editing.make(&state, "listeners", edit).await
+}
+
+/// The entry that the listener at this address works by.
+fn bound(control: &dyn Control, address: SocketAddr) -> Result<Option<Fabric>, ControlError> {
+    let listeners = control.listeners()?;
+    let own = listeners.iter().find(|one| is_at(one, address));
+    let place = own.and_then(|one| one.index);
+    Ok(place.and_then(|place| control.config().fabric.get(place).cloned()))
+}
+
+fn is_at(listener: &ListenerStatus, address: SocketAddr) -> bool {
+    listener.address.parse() == Ok(address)
+}
+
+fn none(address: SocketAddr) -> Response {
+    let detail = format!("there is no listener at {address}; /api/v1/listeners lists those of now");
+    problem(StatusCode::NOT_FOUND, detail)
+}

@@ -1,0 +1,65 @@
+//! `/api/v1/log`: what goes into the log.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+
+use super::ask::in_time;
+use super::body::Body;
+use super::editing::Editing;
+use super::routes::AdminState;
+use crate::change::ChangeReport;
+use crate::config::Config;
+use crate::status::LogFilter;
+
+/// Shows the filter of the log.
+#[utoipa::path(
+    get, path = "/api/v1/log", tag = "control", operation_id = "get_log",
+    responses((
+        status = 200, description = "The filter.", body = LogFilter,
+        headers(("ETag" = String, description = "The tag of the configuration that has it.")),
+    )),
+)]
+pub async fn show(State(state): State<AdminState>) -> Result<Response, Response> {
+    let ledger = Arc::clone(&state.ledger);
+    let current = in_time(&state, move || ledger.current()).await?;
+    let filter = current.config.log.clone();
+    let tag = [(header::ETAG, current.tag.to_string())];
+    Ok((tag, Json(LogFilter { filter })).into_response())
+}
+
+/// Sets the filter of the log.
+#[utoipa::path(
+    put, path = "/api/v1/log", tag = "control", operation_id = "put_log",
+    params(
+        ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
+        ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
+        (
+            "If-Match" = Option<String>, Header,
+            description = "Tags of which one must be the present one's, or `*`.",
+        ),
+    ),
+    request_body(content = LogFilter),
+    responses(
+        (
+            status = 200, description = "What became, or would become, of it.", body = ChangeReport,
+            headers(("ETag" = String, description = "The tag of the configuration now.")),
+        ),
+        (status = 409),
+        (status = 412),
+    ),
+)]
+pub async fn put(
+    State(state): State<AdminState>,
+    editing: Editing,
+    Body(LogFilter { filter }): Body<LogFilter>,
+) -> Result<Response, Response> {
+    let edit = move |config: &mut Config| {
+        config.log = filter;
+        Ok(())
+    };
+    editing.make(&state, "log", edit).await
+}

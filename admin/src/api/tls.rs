@@ -1,0 +1,306 @@
+//! TLS: the server's certificate, those of clients, and files that change.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::{Error as PemError, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{InconsistentKeys, RootCertStore, ServerConfig, server};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+use crate::config::{ClientAuth, Tls};
+
+/// Bytes of a file with certificates or a key.
+const FILE_MAX: u64 = 1 << 20;
+/// How long files are taken for what they were.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Certificates that expire within this time are worth a note.
+const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
+
+/// A file of [`Tls`] that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("admin.tls.{key}: {}: {reason}", file.display())]
+pub struct TlsError {
+    /// The key that names the file.
+    pub key: &'static str,
+    /// The file.
+    pub file: PathBuf,
+    /// What is wrong with it, or why it cannot be read.
+    pub reason: String,
+}
+
+/// The server's side of TLS (1.2 or 1.3, HTTP/1.1 by ALPN), from files that are read again when
+/// they have changed: that is looked at when a client connects, at most once a second. Files that
+/// cannot be used leave the ones before in use.
+#[derive(Debug)]
+pub struct Certificates {
+    files: Tls,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    config: Arc<ServerConfig>,
+    notes: Vec<String>,
+    /// The files as they were when they were last read.
+    stamps: Vec<Stamp>,
+    checked: Instant,
+}
+
+/// What tells a file from the one that takes its place; `None` if there is none.
+type Stamp = Option<(i64, i64, u64, u64)>;
+
+impl Certificates {
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// The first file that cannot be used.
+    pub fn load(files: &Tls) -> Result<Self, TlsError> {
+        // Before the files are read, so that none can change unnoticed.
+        let stamps = stamps(files);
+        let (config, notes) = read(files)?;
+        Ok(Self {
+            files: files.clone(),
+            state: Mutex::new(State {
+                config,
+                notes,
+                stamps,
+                checked: Instant::now(),
+            }),
+        })
+    }
+
+    /// What is odd about the files that are in use, each note with its key.
+    pub fn notes(&self) -> Vec<String> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.notes.clone()
+    }
+
+    /// Reads the files again, whether they have changed or not. Connections that exist go on as
+    /// they are.
+    ///
+    /// # Errors
+    ///
+    /// The first file that cannot be used; those in use stay.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.read_again(&mut state, stamps(&self.files))
+    }
+
+    /// What a handshake at this moment goes by.
+    pub(super) fn current(&self, now: Instant) -> Arc<ServerConfig> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.saturating_duration_since(state.checked) >= CHECK_INTERVAL {
+            state.checked = now;
+            let stamps = stamps(&self.files);
+            if stamps != state.stamps {
+                match self.read_again(&mut state, stamps) {
+                    Ok(()) => tracing::info!("the certificates of the management plane are new"),
+                    Err(error) => tracing::warn!(
+                        "{error}; the certificates read before stay in use until it changes"
+                    ),
+                }
+            }
+        }
+        Arc::clone(&state.config)
+    }
+
+    fn read_again(&self, state: &mut State, stamps: Vec<Stamp>) -> Result<(), TlsError> {
+        // Also if they cannot be used: they are not looked at again until they change.
+        state.stamps = stamps;
+        let (config, notes) = read(&self.files)?;
+        for note in &notes {
+            tracing::warn!("{note}");
+        }
+        state.config = config;
+        state.notes = notes;
+        Ok(())
+    }
+}
+
+/// The name in a client's certificate: its common name, else its first other name, else its serial
+/// number.
+pub(super) fn name(certificate: &CertificateDer<'_>) -> Option<String> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let common = certificate.subject().iter_common_name().next();
+    let common = common.and_then(|name| name.as_str().ok().map(str::to_owned));
+    let other = || {
+        let names = certificate.subject_alternative_name().ok()??;
+        names.value.general_names.first().map(|name| match name {
+            GeneralName::DNSName(text) | GeneralName::RFC822Name(text) | GeneralName::URI(text) => {
+                (*text).to_owned()
+            }
+            name => name.to_string(),
+        })
+    };
+    let name = common.filter(|name| !name.is_empty()).or_else(other);
+    let name = name.unwrap_or_else(|| format!("certificate {:x}", certificate.serial));
+    // It goes into logs.
+    let plain = |c: char| if c.is_control() { '?' } else { c };
+    Some(name.chars().take(256).map(plain).collect())
+}
+
+fn stamps(files: &Tls) -> Vec<Stamp> {
+    let paths = [Some(&files.certificate), Some(&files.key)];
+    let paths = paths.into_iter().chain([files.client_ca.as_ref()]);
+    let stamp = |file: &Metadata| (file.mtime(), file.mtime_nsec(), file.ino(), file.size());
+    let of = |path: &PathBuf| fs::metadata(path).ok().as_ref().map(stamp);
+    paths.flatten().map(of).collect()
+}
+
+fn read(files: &Tls) -> Result<(Arc<ServerConfig>, Vec<String>), TlsError> {
+    let mut notes = Vec::new();
+    let provider = Arc::new(ring::default_provider());
+    let chain = certificates("certificate", &files.certificate)?;
+    if let Some(note) = chain.first().and_then(age) {
+        let file = files.certificate.display();
+        notes.push(format!("admin.tls.certificate: {file} {note}"));
+    }
+    let key = key(&files.key, &provider, &mut notes)?;
+    let pair = CertifiedKey::new(chain, key);
+    match pair.keys_match() {
+        // A key that does not tell its public half is shown to be wrong or right by clients.
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+        Err(rustls::Error::InconsistentKeys(_)) => {
+            let certificate = files.certificate.display();
+            let reason = format!("is not the key of the certificate in {certificate}");
+            return Err(refused("key", &files.key)(reason));
+        }
+        Err(error) => {
+            let reason = format!("its first certificate cannot be used: {error}");
+            return Err(refused("certificate", &files.certificate)(reason));
+        }
+    }
+    let clients = clients(files, &provider)?;
+    // Both versions are known to the provider, so this has no way to fail.
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| refused("certificate", &files.certificate)(error.to_string()))?;
+    let config = match clients {
+        Some(verifier) => config.with_client_cert_verifier(verifier),
+        None => config.with_no_client_auth(),
+    };
+    let mut config = config.with_cert_resolver(Arc::new(SingleCertAndKey::from(pair)));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok((Arc::new(config), notes))
+}
+
+/// Who says whether clients' certificates hold, where they are asked for.
+fn clients(
+    files: &Tls,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Option<Arc<dyn server::danger::ClientCertVerifier>>, TlsError> {
+    let (Some(file), true) = (&files.client_ca, files.client_auth != ClientAuth::None) else {
+        return Ok(None);
+    };
+    let refused = refused("client_ca", file);
+    let mut authorities = RootCertStore::empty();
+    for authority in certificates("client_ca", file)? {
+        authorities
+            .add(authority)
+            .map_err(|error| refused(format!("a certificate cannot be used: {error}")))?;
+    }
+    let builder =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), Arc::clone(provider));
+    let builder = match files.client_auth {
+        ClientAuth::Optional => builder.allow_unauthenticated(),
+        ClientAuth::Required | ClientAuth::None => builder,
+    };
+    let verifier = builder.build();
+    verifier
+        .map(Some)
+        .map_err(|error| refused(error.to_string()))
+}
+
+fn certificates(key: &'static str, file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let refused = refused(key, file);
+    let text = content(file).map_err(|error| refused(error.to_string()))?;
+    let list: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let list = list.map_err(|error| refused(format!("is no proper PEM: {}", plain(&error))))?;
+    if list.is_empty() {
+        let reason = "has no certificate; PEM with `BEGIN CERTIFICATE` is accepted";
+        return Err(refused(reason.to_owned()));
+    }
+    Ok(list)
+}
+
+fn key(
+    file: &Path,
+    provider: &CryptoProvider,
+    notes: &mut Vec<String>,
+) -> Result<Arc<dyn rustls::sign::SigningKey>, TlsError> {
+    let refused = refused("key", file);
+    let text = content(file).map_err(|error| refused(error.to_string()))?;
+    let key = PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
+        PemError::NoItemsFound => refused(
+            "has no private key that can be read without a password; PEM with `BEGIN PRIVATE \
+             KEY`, `BEGIN RSA PRIVATE KEY` or `BEGIN EC PRIVATE KEY` is accepted"
+                .to_owned(),
+        ),
+        error => refused(format!("is no proper PEM: {}", plain(&error))),
+    })?;
+    if fs::metadata(file).is_ok_and(|file| file.mode() & 0o006 != 0) {
+        let file = file.display();
+        notes.push(format!(
+            "admin.tls.key: every user of this host can read or write {file}; chmod o-rw it"
+        ));
+    }
+    let loaded = provider.key_provider.load_private_key(key);
+    loaded.map_err(|error| refused(format!("its key cannot be used: {error}")))
+}
+
+/// What a certificate's dates mean now.
+fn age(certificate: &CertificateDer<'_>) -> Option<String> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    let [now, soon] = [now, now + SOON].map(|time| i64::try_from(time.as_secs()).unwrap_or(0));
+    let validity = certificate.validity();
+    if validity.not_before.timestamp() > now {
+        return Some(format!("does not hold before {}", validity.not_before));
+    }
+    match validity.not_after.timestamp() {
+        end if end < now => Some(format!("has expired: {}", validity.not_after)),
+        end if end < soon => Some(format!("expires soon: {}", validity.not_after)),
+        _ => None,
+    }
+}
+
+fn refused(key: &'static str, file: &Path) -> impl Fn(String) -> TlsError {
+    move |reason| TlsError {
+        key,
+        file: file.to_owned(),
+        reason,
+    }
+}
+
+fn content(file: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let read = File::open(file)?
+        .take(FILE_MAX + 1)
+        .read_to_end(&mut text)?;
+    match read as u64 > FILE_MAX {
+        true => Err(io::Error::other(format!("has more than {FILE_MAX} bytes"))),
+        false => Ok(text),
+    }
+}
+
+/// What is wrong with a PEM, in words.
+fn plain(error: &PemError) -> String {
+    match error {
+        PemError::MissingSectionEnd { .. } => "a section has no end".to_owned(),
+        PemError::IllegalSectionStart { .. } => "a section begins in an odd way".to_owned(),
+        PemError::Base64Decode(_) => "there are odd characters in it".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,77 @@
+//! What `millraced` makes of the files of `admin.tls`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+
+fn folder() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("millraced-tls");
+    fs::create_dir_all(&folder).expect("a folder for tests");
+    folder
+}
+
+/// What `--check` says and whether it is content.
+fn check(name: &str, tls: &str) -> (bool, String) {
+    let file = folder().join(format!("{name}.yaml"));
+    let folder = folder();
+    let tls = tls.replace("DIR", &folder.display().to_string());
+    fs::write(&file, format!("admin: {{ tls: {{ {tls} }} }}\n")).expect("written");
+    let ran = Command::new(env!("CARGO_BIN_EXE_millraced"))
+        .args(["--check", "--config"])
+        .arg(&file)
+        .output()
+        .expect("runs");
+    let said = [ran.stdout, ran.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    (
+        ran.status.success(),
+        said.replace(&folder.display().to_string(), "DIR"),
+    )
+}
+
+#[test]
+fn check_reads_the_files_and_says_which_of_them_is_bad_and_why() {
+    for name in ["one", "two"] {
+        let names = vec!["localhost".to_owned()];
+        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names).expect("made");
+        fs::write(folder().join(format!("{name}.pem")), cert.pem()).expect("written");
+        let key = folder().join(format!("{name}.key"));
+        fs::write(&key, signing_key.serialize_pem()).expect("written");
+        use std::os::unix::fs::PermissionsExt;
+        let mode = if name == "one" { 0o600 } else { 0o644 };
+        fs::set_permissions(&key, fs::Permissions::from_mode(mode)).expect("changed");
+    }
+    let (good, said) = check("good", "certificate: DIR/one.pem, key: DIR/one.key");
+    assert!(
+        good && said.contains("good") && !said.contains("admin.tls"),
+        "{said}"
+    );
+    let (good, said) = check("exposed", "certificate: DIR/two.pem, key: DIR/two.key");
+    assert!(
+        good && said.contains("note: admin.tls.key: every user"),
+        "{said}"
+    );
+    for (name, tls, words) in [
+        (
+            "mismatch",
+            "certificate: DIR/one.pem, key: DIR/two.key",
+            "admin.tls.key: DIR/two.key: is not the key of the certificate in DIR/one.pem",
+        ),
+        (
+            "missing",
+            "certificate: DIR/no.pem, key: DIR/two.key",
+            "admin.tls.certificate: DIR/no.pem: No such file",
+        ),
+        (
+            "clients",
+            "certificate: DIR/one.pem, key: DIR/one.key, client_ca: DIR/one.key, \
+             client_auth: required",
+            "admin.tls.client_ca: DIR/one.key: has no certificate",
+        ),
+    ] {
+        let (good, said) = check(name, tls);
+        assert!(!good && said.contains(words), "{said}");
+    }
+}
