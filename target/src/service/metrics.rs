@@ -85,7 +85,7 @@ impl ServiceControl {
     }
 
     fn exports(&self, out: &mut Families) {
-        for (rules, store) in &self.exports {
+        for (rules, store) in &self.in_force().exports {
             let usage = store.usage();
             let path = rules.path.as_str();
             let labels = &[path];
