@@ -192,3 +192,25 @@ fn changes_need_the_token_which_no_record_shows() {
         }
     }
 }
+
+#[test]
+fn a_limit_changes_live_by_request_and_by_hang_up() {
+    let mut server = Server::start();
+    let body =
+        r#"{"limits": [{"clients": ["192.0.2.0/24"], "iops": 500}], "flow": {"credits": 64}}"#;
+    let (status, report) = server.patch(TOKEN, body);
+    assert_eq!(status, 200, "{report}");
+    assert!(report.contains(r#""restart_required":[]"#), "{report}");
+    assert!(report.contains(r#""path":"limits[0]""#), "{report}");
+    assert!(report.contains(r#""applied":true"#), "{report}");
+
+    // The file says nothing of the limit, and another number of credits.
+    server.edit("credits: 32", "credits: 16");
+    server.hang_up();
+    server.until("the configuration was reloaded");
+    let (_, config) = server.ask("GET", "/api/v1/config", "", "");
+    assert!(config.contains(r#""credits":16"#), "{config}");
+    assert!(!config.contains("192.0.2.0"), "{config}");
+    assert_eq!(server.metric("millrace_config_generation"), "3");
+    assert_eq!(server.metric("millrace_config_restart_required"), "0");
+}
