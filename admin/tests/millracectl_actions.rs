@@ -123,7 +123,7 @@ fn captures_go_to_files_and_pipes() {
 #[test]
 fn a_drain_is_begun_waited_for_and_taken_back() {
     let bench = Bench::new();
-    has(&bench.says(&["drain"]), &["serving clients: 1 connections"]);
+    has(&bench.says(&["drain"]), &["serving clients: 1 connection,"]);
     let text = bench.says(&["drain", "start", "--deadline", "10s"]);
     has(
         &text,
@@ -170,7 +170,7 @@ fn the_status_is_one_page() {
         &text,
         &[
             "reactors    1, busy 25%",
-            "clients     1 with 1 connections",
+            "clients     1 with 1 connection;",
         ],
     );
     has(
@@ -254,5 +254,77 @@ fn top_is_for_terminals() {
     has(
         &bench.ends(2, &["top"]).1,
         &["top is for terminals", "millracectl status"],
+    );
+}
+#[test]
+fn listeners_come_and_go() {
+    let bench = Bench::new();
+    let text = bench.says(&["listeners", "list"]);
+    has(&text, &["ADDRESS", "127.0.0.1:20049", "iwarp", "accepts"]);
+    let text = bench.says(&["listeners", "add", "[::1]:20050", "--crc", "required"]);
+    has(&text, &["fabric", "generation 2"]);
+    assert_eq!(
+        bench.service.config().fabric[1].listen.to_string(),
+        "[::1]:20050"
+    );
+    has(
+        &bench.says(&["listeners", "remove", "[::1]:20050"]),
+        &["generation 3"],
+    );
+    assert_eq!(bench.service.config().fabric.len(), 1);
+    let (_, complaint) = bench.ends(1, &["listeners", "remove", "[::1]:20050"]);
+    has(&complaint, &["404"]);
+}
+
+#[test]
+fn clients_are_shown_limited_and_evicted() {
+    let bench = Bench::new();
+    has(
+        &bench.says(&["clients"]),
+        &["ADDRESS", "192.0.2.1", "THROTTLED"],
+    );
+    has(
+        &bench.says(&["clients", "show", "192.0.2.1"]),
+        &["credits granted", "limits"],
+    );
+    let limit = [
+        "clients",
+        "limit",
+        "192.0.2.1",
+        "--iops",
+        "500",
+        "--bandwidth",
+        "2MiB/s",
+    ];
+    has(&bench.says(&limit), &["limits", "generation 2"]);
+    let config = bench.service.config();
+    assert_eq!(config.limits.len(), 1);
+    assert_eq!(
+        serde_json::to_value(&config.limits[0]).unwrap()["bandwidth"],
+        "2MiB/s"
+    );
+    has(
+        &bench.says(&["clients", "unlimit", "192.0.2.1"]),
+        &["generation 3"],
+    );
+    assert!(bench.service.config().limits.is_empty());
+    let text = bench.says(&["clients", "evict", "192.0.2.1"]);
+    assert_eq!(text, "closed 1 connection of 192.0.2.1\n");
+    let (_, complaint) = bench.ends(1, &["clients", "evict", "192.0.2.1"]);
+    has(&complaint, &["404"]);
+}
+
+#[test]
+fn the_log_is_told_what_to_say() {
+    let bench = Bench::new();
+    assert_eq!(bench.says(&["log"]), "info\n");
+    has(
+        &bench.says(&["log", "set", "debug"]),
+        &["log: info -> debug  (live)"],
+    );
+    assert_eq!(bench.says(&["log", "show"]), "debug\n");
+    has(
+        &bench.ends(1, &["log", "set", "no such level"]).1,
+        &["422", "log: no filter"],
     );
 }

@@ -76,6 +76,9 @@ impl Provider for Uncounted {
     fn listener_address(&self, listener: ListenerId) -> Option<SocketAddr> {
         self.0.listener_address(listener)
     }
+    fn connections(&self) -> usize {
+        self.0.connections()
+    }
     fn stop_listening(&mut self, listener: ListenerId) {
         self.0.stop_listening(listener);
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millrace::service::Service;
+use millrace_admin::change::Ledger;
 use millrace_admin::config;
 use millrace_admin::metrics::{Kind, Metrics, catalogue};
 use millrace_bench::client::{Client, Manner, Place};
@@ -21,16 +22,18 @@ rpc: { listen: \"127.0.0.1:0\" }
 exports:
   - { path: /scratch, store: { kind: memory, size: 16MiB }, limits: { iops: 100000 } }
   - { path: /idle, store: { kind: memory, size: 4MiB } }
+limits: [{ clients: [\"127.0.0.0/8\"], iops: 99000, bandwidth: 10GiB/s }]
 ";
 
 /// Most bytes of a scrape of one reactor.
 const SCRAPE_MAX: usize = 1 << 20;
 
 fn start() -> (Service, Metrics) {
-    let config = config::parse(CONFIG, "test").expect("good");
-    let service = Service::start(Arc::new(config)).expect("starts");
+    let config = Arc::new(config::parse(CONFIG, "test").expect("good"));
+    let service = Service::start(Arc::clone(&config)).expect("starts");
     let metrics = Metrics::new();
     metrics.register(service.control());
+    metrics.register(Arc::new(Ledger::new(service.control(), config, None)));
     (service, metrics)
 }
 
@@ -246,6 +249,20 @@ fn what_was_done_is_counted() {
     assert!(count("millrace_replay_reply_bytes", &[]) > 100.0);
     assert_eq!(count("millrace_connections", &[("provider", "iwarp")]), 1.0);
     assert_eq!(count("millrace_clients", &[]), 1.0);
+    let own = [("client", "127.0.0.1")];
+    assert!(count("millrace_client_requests_total", &own) >= 12.0);
+    assert_eq!(count("millrace_client_data_bytes_total", &own), 2.0 * bytes);
+    assert_eq!(
+        count("millrace_client_limit_calls_per_second", &own),
+        99_000.0
+    );
+    // The connection for MOUNT may still be there.
+    assert!((1.0..=2.0).contains(&count("millrace_client_connections", &own)));
+    assert!(count("millrace_client_credits_granted", &own) >= 1.0);
+    assert_eq!(
+        count("millrace_client_requests_total", &[("client", "other")]),
+        0.0
+    );
     assert_eq!(count("millrace_ready", &[]), 1.0);
     assert_eq!(count("millrace_draining", &[]), 0.0);
     assert!(count("millrace_pool_memory_bytes", &[]) >= f64::from(32 << 20));

@@ -93,22 +93,25 @@ impl Pool {
             .map_or(0, |extent| extent.arena().page_size())
     }
 
-    /// Adds memory, free for the classes that need it. Mapping it stalls the calling thread.
+    /// Adds memory, free for the classes that need it. Mapping it stalls the calling thread;
+    /// [`Pool::add`] takes memory that was mapped by another.
     ///
     /// # Errors
     /// See [`Registry::arena`]; the pool is as before then.
     pub fn grow(&self, bytes: usize) -> Result<(), ArenaError> {
-        let arena = self.inner.registry.arena(bytes)?;
+        self.add(self.inner.registry.arena(bytes)?);
+        Ok(())
+    }
+
+    /// Adds memory that was mapped elsewhere ([`Registry::arena`]), so that this thread does not
+    /// stall.
+    pub fn add(&self, arena: Arc<Arena>) {
         self.inner.gauges.add_bytes(arena.len());
-        self.inner
-            .state
-            .borrow_mut()
-            .extents
-            .push(Extent::new(arena));
+        let extent = Extent::new(arena);
+        self.inner.state.borrow_mut().extents.push(extent);
         for class in Class::ALL {
             self.inner.serve_waiters(class);
         }
-        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
@@ -28,6 +29,36 @@ pub enum PollMode {
         /// That while. Waking from sleep costs tens of microseconds.
         idle_after: Duration,
     },
+}
+
+/// How a reactor waits for work, as it may be changed while it runs. Read only by turns that found
+/// nothing to do.
+#[derive(Clone, Debug)]
+pub(crate) struct Polling(Arc<AtomicU64>);
+
+impl Polling {
+    /// Stands for [`PollMode::Busy`]; longer than anything that is waited for.
+    const BUSY: u64 = u64::MAX;
+
+    pub(crate) fn new(mode: PollMode) -> Self {
+        let polling = Self(Arc::default());
+        polling.set(mode);
+        polling
+    }
+
+    fn set(&self, mode: PollMode) {
+        let idle_after = match mode {
+            PollMode::Busy => Self::BUSY,
+            PollMode::Adaptive { idle_after } => nanoseconds(idle_after).min(Self::BUSY - 1),
+        };
+        self.0.store(idle_after, Ordering::Relaxed);
+    }
+
+    /// Whether a reactor that has been idle for so long may sleep.
+    fn sleeps_after(&self, idle: Duration) -> bool {
+        let idle_after = self.0.load(Ordering::Relaxed);
+        idle_after != Self::BUSY && nanoseconds(idle) >= idle_after
+    }
 }
 
 /// What a reactor runs. Built on the reactor's own thread, and never leaves it.
@@ -69,6 +100,7 @@ pub struct Context {
     pub(crate) alarm: Alarm,
     pub(crate) counters: Arc<CoreCounters>,
     pub(crate) activity: Activity,
+    pub(crate) polling: Polling,
 }
 
 impl Context {
@@ -96,19 +128,20 @@ impl Context {
     pub fn activity(&self) -> &Activity {
         &self.activity
     }
+
+    /// Waits for work in this way from the next idle turn on.
+    pub fn set_poll_mode(&self, mode: PollMode) {
+        self.polling.set(mode);
+    }
 }
 
 /// Turns until the worker stops.
-pub(crate) fn run<W: Worker>(
-    mut worker: W,
-    context: &Context,
-    poll: PollMode,
-    mailbox: &Receiver<W::Message>,
-) {
+pub(crate) fn run<W: Worker>(mut worker: W, context: &Context, mailbox: &Receiver<W::Message>) {
     let Context {
         alarm,
         counters,
         activity,
+        polling,
         ..
     } = context;
     let start = Instant::now();
@@ -142,8 +175,7 @@ pub(crate) fn run<W: Worker>(
         counters.end_turn(nanoseconds(now - turn.now), nanoseconds(now - start), busy);
         if busy {
             idle_since = None;
-        } else if let PollMode::Adaptive { idle_after } = poll
-            && now - *idle_since.get_or_insert(turn.now) >= idle_after
+        } else if polling.sleeps_after(now - *idle_since.get_or_insert(turn.now))
             && !worker.stopped()
         {
             activity.set(activity::SLEEPING);

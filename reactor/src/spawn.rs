@@ -11,7 +11,7 @@ use crossbeam_channel::{Sender, TrySendError, bounded};
 
 use crate::activity::Activity;
 use crate::alarm::Alarm;
-use crate::core::{self, Context, PollMode, Worker};
+use crate::core::{self, Context, PollMode, Polling, Worker};
 use crate::counters::CoreCounters;
 
 /// Messages that a mailbox holds. A full mailbox is a state to act on, not an error.
@@ -169,6 +169,7 @@ where
         alarm: Alarm::new()?,
         counters: Arc::default(),
         activity: Activity::new(W::ACTIVITIES),
+        polling: Polling::new(poll),
     };
     let (mailbox, messages) = bounded(MAILBOX);
     let (report, outcome) = bounded(1);
@@ -179,7 +180,7 @@ where
             Ok(worker) => {
                 let _ = report.send(Ok(()));
                 drop(report);
-                core::run(worker, &inside, poll, &messages);
+                core::run(worker, &inside, &messages);
             }
             Err(error) => {
                 let _ = report.send(Err(error));

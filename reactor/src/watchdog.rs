@@ -175,6 +175,7 @@ mod tests {
             alarm: Alarm::new().unwrap(),
             counters: Arc::default(),
             activity: Activity::new(&["flushing"]),
+            polling: crate::core::Polling::new(crate::PollMode::Busy),
         };
         let mut monitor = Monitor::new([context.clone()].into_iter());
         let start = Instant::now();

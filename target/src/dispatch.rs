@@ -61,6 +61,8 @@ struct Inner<S> {
     answered: Noted<Whose>,
     /// What the port mapper tells over RDMA, where it is served there.
     offers: OnceCell<Arc<OnceLock<Offers>>>,
+    /// The same after listeners have changed.
+    later_offers: RefCell<Option<Arc<Offers>>>,
     /// What meters clients and exports, where anything does.
     flow: OnceCell<Flow>,
 }
@@ -84,6 +86,7 @@ impl<S: Store> Service<S> {
                 export_counters,
                 answered: Noted::default(),
                 offers: OnceCell::new(),
+                later_offers: RefCell::default(),
                 flow: OnceCell::new(),
             }),
         }
@@ -95,6 +98,11 @@ impl<S: Store> Service<S> {
     pub fn with_rpcbind(self, offers: &Arc<OnceLock<Offers>>) -> Self {
         let _ = self.inner.offers.set(Arc::clone(offers));
         self
+    }
+
+    /// Lets the port mapper's programs, where they are served, tell other offers from now on.
+    pub fn replace_offers(&self, offers: &Arc<Offers>) {
+        self.inner.later_offers.replace(Some(Arc::clone(offers)));
     }
 
     /// Lets the limits of `flow` hold for all calls from here on. The first one given counts.
@@ -362,7 +370,9 @@ impl<S: Store> Service<S> {
     /// Answers a call of the port mapper over RDMA; over TCP it has sockets of its own.
     #[cold]
     fn rpcbind(&self, call: &Call<'_>, xid: u32, reply: &mut Reply) -> Answer {
-        let offers = self.inner.offers.get().and_then(|offers| offers.get());
+        let later = self.inner.later_offers.borrow();
+        let first = || self.inner.offers.get().and_then(|offers| offers.get());
+        let offers = later.as_deref().or_else(first);
         let (TransportKind::Rdma, Some(offers)) = (call.peer.transport, offers) else {
             self.inner.counters.program_unavailable.add(1);
             return refusal(reply, &answer_to(xid, Accepted::ProgramUnavailable));

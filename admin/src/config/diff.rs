@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{Admin, Config, Store, compare};
+use super::{Admin, Config, Rpcbind, Store, compare};
 
 /// What a change of a key takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -53,6 +53,9 @@ pub fn diff_while(running: &Config, before: &Config, after: &Config) -> Vec<KeyC
 }
 
 /// `wanted` with the value of `running` for every key that cannot change while the service runs.
+///
+/// Most of section `rpcrdma` holds for connections made from then on: the others keep to what their
+/// clients were told.
 pub fn live_part(running: &Config, wanted: &Config) -> Config {
     let mut live = wanted.clone();
     live.reactors.cores = running.reactors.cores.clone();
@@ -61,10 +64,17 @@ pub fn live_part(running: &Config, wanted: &Config) -> Config {
     live.mempool.size = wanted.mempool.size.max(running.mempool.size);
     live.rpcrdma.inline = running.rpcrdma.inline;
     live.rpc.rpcbind = running.rpc.rpcbind;
+    // The port mapper of this process has a port of its own at the same address.
+    if running.rpc.rpcbind == Rpcbind::Embedded && wanted.rpc.listen.ip() != running.rpc.listen.ip()
+    {
+        live.rpc.listen = running.rpc.listen;
+    }
     live.admin = Admin {
         // Opened at each change.
         token_file: wanted.admin.token_file.clone(),
         audit_file: wanted.admin.audit_file.clone(),
+        // Read at each scrape.
+        client_series: wanted.admin.client_series,
         ..running.admin.clone()
     };
     live.state_directory.clone_from(&running.state_directory);

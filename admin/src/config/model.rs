@@ -424,6 +424,9 @@ pub struct Admin {
     pub tls: Option<Tls>,
     /// Where HTTP may be spoken without TLS.
     pub plain_http: PlainHttp,
+    /// Clients with series of their own in the metrics, 0 to 1024: the busiest. All others are
+    /// counted together.
+    pub client_series: u32,
 }
 
 impl Default for Admin {
@@ -434,6 +437,7 @@ impl Default for Admin {
             audit_file: None,
             tls: None,
             plain_http: PlainHttp::Loopback,
+            client_series: 64,
         }
     }
 }

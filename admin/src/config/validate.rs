@@ -57,6 +57,9 @@ impl Problem {
     }
 }
 
+/// Most clients with series of their own: each has about ten lines of every scrape.
+const CLIENT_SERIES_MAX: u32 = 1024;
+
 /// Every broken rule of `config`, in the order of its sections; empty for one that can be served.
 pub fn validate(config: &Config) -> Vec<Problem> {
     let mut problems = Problems::default();
@@ -74,6 +77,13 @@ pub fn validate(config: &Config) -> Vec<Problem> {
     }
     if let Some(file) = &config.admin.audit_file {
         problems.absolute(&root.key("admin").key("audit_file"), file);
+    }
+    let series = config.admin.client_series;
+    if series > CLIENT_SERIES_MAX {
+        problems.add(
+            &root.key("admin").key("client_series"),
+            format!("{series} is out of range; accepted are 0 to {CLIENT_SERIES_MAX}"),
+        );
     }
     tls::check(&mut problems, &root.key("admin"), &config.admin);
     problems.log(&root.key("log"), &config.log);

@@ -10,6 +10,7 @@ mod exporter;
 mod families;
 mod histogram;
 mod process;
+pub mod reference;
 mod slot;
 
 pub use exporter::{CONTENT_TYPE, Metrics, MetricsSource, RenderError};

@@ -242,6 +242,10 @@ impl Provider for Watched {
         self.inner.listener_address(listener)
     }
 
+    fn connections(&self) -> usize {
+        self.inner.connections()
+    }
+
     fn stop_listening(&mut self, listener: ListenerId) {
         self.inner.stop_listening(listener);
     }

@@ -356,6 +356,40 @@ pub trait Provider {
     /// The address that a listener is bound to (with the port that the system chose for port 0).
     fn listener_address(&self, listener: ListenerId) -> Option<SocketAddr>;
 
+    /// A second handle on a listener's socket, for a provider that shall take the listener over
+    /// ([`Provider::listen_on`]).
+    ///
+    /// # Errors
+    /// If there is no such listener, the system gives no descriptor, or the fabric has no sockets.
+    fn listener_socket(&self, _listener: ListenerId) -> std::io::Result<std::os::fd::OwnedFd> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    /// Listens on a socket that listens already: connections that nobody has accepted yet come
+    /// here once the other provider has stopped.
+    ///
+    /// # Errors
+    /// If the system cannot watch the socket, or the fabric has no sockets.
+    fn listen_on(
+        &mut self,
+        _socket: std::os::fd::OwnedFd,
+        _limits: QueuePairLimits,
+        _hand_over: bool,
+    ) -> std::io::Result<ListenerId> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    /// Gives the connections that a listener accepts from now on other limits, where the fabric
+    /// can.
+    fn limit_listener(&mut self, _listener: ListenerId, _limits: QueuePairLimits) {}
+
+    /// Connections there are in any state, those included that the application does not know of
+    /// yet or any more.
+    fn connections(&self) -> usize;
+
+    /// Lets a queue pair have more receives posted than it was made for, where the fabric can.
+    fn deepen_receives(&mut self, _queue_pair: QueuePairId, _receive_depth: u32) {}
+
     /// Our address and port of a connection, where the provider knows them.
     fn local_address(&self, _queue_pair: QueuePairId) -> Option<SocketAddr> {
         None

@@ -162,6 +162,10 @@ impl Clients {
         for (export, rates) in new {
             table.exports.entry(export).or_default().set(rates, now);
         }
+        // What has no limit and is waited at nowhere need not be known.
+        table
+            .exports
+            .retain(|_, limit| !limit.is_unlimited() || Arc::strong_count(limit) > 1);
         let limited = |rates: &Rates| !rates.is_unlimited();
         let exports = table.exports.values().any(|limit| !limit.is_unlimited());
         let clients = clients.iter().any(|entry| limited(&entry.rates));

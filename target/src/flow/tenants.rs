@@ -315,9 +315,11 @@ impl Flow {
         for tenant in self.inner.tenants.borrow().values() {
             tenant.gate.changed();
         }
-        for gate in self.inner.exports.borrow().values() {
+        let mut exports = self.inner.exports.borrow_mut();
+        for gate in exports.values() {
             gate.changed();
         }
+        exports.retain(|_, gate| !gate.is_open());
     }
 
     /// Lets a call hold a buffer for data of its client while it waits for it, after others of that

@@ -92,8 +92,9 @@ impl Backlog {
         self.lines.retain(|(_, line)| !line.is_empty());
     }
 
-    /// Forgets all calls.
-    pub fn clear(&mut self) {
-        self.lines.clear();
+    /// Takes out all calls.
+    pub fn take(&mut self) -> impl Iterator<Item = Arrived> + use<> {
+        let lines = std::mem::take(&mut self.lines);
+        lines.into_iter().flat_map(|(_, line)| line)
     }
 }

@@ -31,7 +31,7 @@ use millrace_wire::rpc::{Accepted, AuthStatus, CallHeader, ReplyHeader, answer_t
 use millrace_wire::rpcrdma::{MIN_INLINE, Version};
 use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder};
 
-use super::{Connection, Shared};
+use super::Connection;
 use crate::call::{Answer, Call, Reply};
 use crate::dispatch::{caller, denied_to};
 
@@ -85,25 +85,23 @@ pub(super) struct Agreed {
 }
 
 /// Answers a call of the configuration protocol; `None` for every other call.
-pub(super) fn serve<S>(
-    shared: &Shared<S>,
+pub(super) fn serve(
     connection: &Rc<Connection>,
     version: Version,
     call: &Call<'_>,
     reply: &mut Reply,
 ) -> Option<(Answer, Option<Box<Agreed>>)> {
-    let ccp = shared.settings.get().ccp?;
+    let ccp = connection.terms().ccp?;
     // The program stands behind XID, direction and RPC version (RFC 5531 section 9).
     let program = call.message.get(12..)?.first_chunk()?;
     if u32::from_be_bytes(*program) != ccp.program || version != Version::One {
         return None;
     }
-    configure(shared, connection, ccp, call, reply)
+    configure(connection, ccp, call, reply)
 }
 
 #[cold]
-fn configure<S>(
-    shared: &Shared<S>,
+fn configure(
     connection: &Rc<Connection>,
     ccp: Ccp,
     call: &Call<'_>,
@@ -126,7 +124,7 @@ fn configure<S>(
             Ok(None) if !ccp.anonymous => (denied_to(header.xid, AuthStatus::TooWeak), None),
             Ok(_) => match Wish::decode(&mut input) {
                 Ok(wish) => {
-                    let agreed = agree(shared, connection, &wish);
+                    let agreed = agree(connection, &wish);
                     (answer_to(header.xid, Accepted::Success), Some(agreed))
                 }
                 Err(_) => status(Accepted::GarbageArguments),
@@ -141,8 +139,8 @@ fn configure<S>(
 }
 
 /// What a wish comes to.
-fn agree<S>(shared: &Shared<S>, connection: &Connection, wish: &Wish) -> (Limits, Agreed) {
-    let settings = shared.settings.get();
+fn agree(connection: &Connection, wish: &Wish) -> (Limits, Agreed) {
+    let settings = connection.terms();
     let capacity = connection.receive_class().size();
     let placement = if settings.rules.padding {
         Placement::best(settings.receive_size(), capacity)

@@ -15,11 +15,12 @@ use millrace_wire::rpcrdma::Version;
 use super::ConnectionCounters;
 use super::ccp::{Agreed, Placement};
 use super::exposures::{Exposures, Refused};
+use super::fabrics::FabricId;
 use super::line::{Line, Place};
 use super::reading::Reading;
 use super::receives::Account;
 use super::reverse::Reverse;
-use super::settings::{Inline, private_data};
+use super::settings::{Inline, Terms, private_data};
 use super::shared::{Outcome, Shared};
 use super::tap::Tapped;
 use crate::call::{Broken, Peer, TransportKind};
@@ -43,10 +44,11 @@ pub struct Request<'a> {
 pub struct Connection {
     id: u64,
     fabric: Fabric,
-    /// Which provider of the reactor carries it, for status.
-    pub provider: usize,
+    /// Which listener it came by.
+    pub provider: FabricId,
     queue_pair: QueuePairId,
     peer: Peer,
+    terms: Terms,
     inline: Cell<Inline>,
     /// RDMA Reads at once, the client's and ours.
     depths: Cell<ReadDepths>,
@@ -61,6 +63,10 @@ pub struct Connection {
     /// RDMA Reads under way.
     pub(super) reading: Reading,
     broken: Cell<bool>,
+    /// It was told to end in order.
+    leaving: Cell<bool>,
+    /// A call of its was not taken, and will never be answered.
+    neglected: Cell<bool>,
     /// Kept so that a reply can always be sent, however empty the pool (conformance row
     /// RR1-CRED-11).
     reply_reserve: RefCell<Option<Buffer>>,
@@ -84,7 +90,7 @@ impl Connection {
     pub fn accept<S>(
         shared: &Shared<S>,
         fabric: &Fabric,
-        provider: usize,
+        provider: FabricId,
         request: &Request<'_>,
         limits: QueuePairLimits,
         now: Instant,
@@ -103,6 +109,7 @@ impl Connection {
             provider,
             queue_pair,
             peer,
+            terms: Terms::of(&settings),
             inline: Cell::new(Inline::of_peer(request.private_data, &settings)),
             depths: Cell::default(),
             placement: Cell::default(),
@@ -112,6 +119,8 @@ impl Connection {
             account: Account::new(tenant, usage, settings.receive_class()),
             reading: Reading::new(now),
             broken: Cell::new(false),
+            leaving: Cell::new(false),
+            neglected: Cell::new(false),
             reply_reserve: RefCell::new(shared.keep(Class::Control)),
             send_depth: limits.send_depth as usize,
             line: Line::default(),
@@ -165,6 +174,12 @@ impl Connection {
     #[must_use]
     pub fn peer(&self) -> Peer {
         self.peer
+    }
+
+    /// What it was made with.
+    #[must_use]
+    pub fn terms(&self) -> &Terms {
+        &self.terms
     }
 
     /// What private data settled, or the configuration protocol later.
@@ -238,6 +253,37 @@ impl Connection {
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.broken.get()
+    }
+
+    /// Whether no call is being served, no reply waits to leave, and none is yet to be fetched.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let (_, _, in_service) = self.credits();
+        in_service == 0 && !self.has_waiting_senders() && self.exposures.open_replies() == 0
+    }
+
+    /// Ends the connection in order; once, however often it is asked.
+    pub fn leave(&self) {
+        if !self.leaving.replace(true) {
+            self.close(false);
+        }
+    }
+
+    /// Whether a call of its was not taken. Its client waits for the answer until the connection
+    /// ends, and sends the call again on the next one, so no other call is taken either.
+    pub(super) fn is_neglected(&self) -> bool {
+        self.neglected.get()
+    }
+
+    /// Notes that a call was not taken. Whether it was the first one.
+    pub(super) fn neglect(&self) -> bool {
+        !self.neglected.replace(true)
+    }
+
+    /// Lets it have more receives posted than it was made for.
+    pub(super) fn deepen_receives(&self, receive_depth: u32) {
+        let mut fabric = self.fabric.borrow_mut();
+        fabric.deepen_receives(self.queue_pair, receive_depth);
     }
 
     /// Ends the connection in order, or at once.

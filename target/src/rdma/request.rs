@@ -35,7 +35,7 @@ async fn request<S: Serve>(shared: &Shared<S>, message: Arrived) {
         arrived,
     } = message;
     let connection = &connection;
-    let rules = shared.settings.get().rules;
+    let rules = connection.terms().rules;
     let header = match Header::parse_call(&receive[..length], &rules) {
         Ok(header) => header,
         Err(Fault::Drop) => return drop_message(shared, connection, receive),
@@ -82,7 +82,7 @@ async fn request<S: Serve>(shared: &Shared<S>, message: Arrived) {
         }
         // What answers a call from here, or nothing at all: it is never answered.
         Body::Message { .. } | Body::NoMessage { .. } | Body::Error(_) => {
-            if connection.reverse.take(shared, &header) {
+            if connection.reverse.take(shared, &header, &rules) {
                 count(shared, connection, |counters| {
                     counters.reverse_replies.add(1);
                 });
@@ -160,7 +160,7 @@ async fn serve<S: Serve>(
     };
     // The XID of a long message is known only now (RFC 5666 section 4.1).
     if header
-        .check_xid(message, &shared.settings.get().rules)
+        .check_xid(message, &connection.terms().rules)
         .is_err()
     {
         return Ok(UNUSABLE);
@@ -193,7 +193,7 @@ async fn serve<S: Serve>(
         bulk,
         padding,
     };
-    let (answer, agreed) = match ccp::serve(shared, connection, header.version, &call, &mut reply) {
+    let (answer, agreed) = match ccp::serve(connection, header.version, &call, &mut reply) {
         Some(configured) => configured,
         None => {
             let answer = shared.programs.serve(call, &mut puller, &mut reply).await;
@@ -326,7 +326,7 @@ async fn refuse<S>(
     refusal: Refusal,
 ) {
     let mut buffer = connection.reply_buffer(shared).await;
-    let versions = shared.settings.get().rules.versions;
+    let versions = connection.terms().rules.versions;
     let Some(length) = answer::encode_refusal(refusal, &words, versions, &mut buffer) else {
         return connection.settle_unanswered(shared, receive);
     };

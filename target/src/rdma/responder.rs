@@ -8,58 +8,16 @@ use std::time::Instant;
 
 use millrace_mempool::Buffer;
 use millrace_reactor::Alarm;
-use millrace_reactor::fabric::{
-    Event, Incoming, ListenerId, QueuePairId, QueuePairLimits, WorkError,
-};
+use millrace_reactor::fabric::{Event, Incoming, QueuePairId, WorkError};
 use millrace_reactor::task::{Ended, TaskSet};
 
 use super::backlog::Backlog;
-use super::{Arrived, Connection, Desk, Fabric, Request, Shared, answer, exposures};
+use super::fabrics::{FabricId, FabricSlot};
+use super::{Arrived, Connection, Desk, Request, Shared, answer, exposures};
 use crate::flow::{Cause, TASKS, Tenant};
 
 /// Events taken from a provider in one go.
 const EVENTS: usize = 256;
-
-/// One provider and the connections that it carries.
-pub struct FabricSlot {
-    /// The provider.
-    pub fabric: Fabric,
-    /// Limits of its connections.
-    pub limits: QueuePairLimits,
-    listener: Option<ListenerId>,
-    connections: Vec<Option<Rc<Connection>>>,
-}
-
-impl FabricSlot {
-    /// Without connections yet; with a listener where this reactor has one.
-    #[must_use]
-    pub fn new(fabric: Fabric, limits: QueuePairLimits, listener: Option<ListenerId>) -> Self {
-        Self {
-            fabric,
-            limits,
-            listener,
-            connections: Vec::new(),
-        }
-    }
-
-    fn connection(&self, id: QueuePairId) -> Option<&Rc<Connection>> {
-        let connection = self.connections.get(id.index as usize)?.as_ref()?;
-        (connection.queue_pair() == id).then_some(connection)
-    }
-
-    fn insert(&mut self, connection: Rc<Connection>) {
-        let index = connection.queue_pair().index as usize;
-        if self.connections.len() <= index {
-            self.connections.resize(index + 1, None);
-        }
-        self.connections[index] = Some(connection);
-    }
-
-    fn remove(&mut self, id: QueuePairId) -> Option<Rc<Connection>> {
-        self.connection(id)?;
-        self.connections[id.index as usize].take()
-    }
-}
 
 /// The responder of one reactor, to be turned by whoever owns it: [`poll`](Self::poll),
 /// [`run`](Self::run), [`flush`](Self::flush), over and over. `F` is the future of a task that
@@ -76,6 +34,10 @@ pub struct Responder<S, F: Future<Output = ()>, M> {
     ended: Vec<Ended<()>>,
     /// No calls and no connections are taken any more.
     refuses: bool,
+    /// Connections of which calls were not taken.
+    neglected: Vec<Rc<Connection>>,
+    /// Providers that go with their last connection.
+    retiring: usize,
 }
 
 impl<S, F, M> Responder<S, F, M>
@@ -101,6 +63,8 @@ where
             events: Vec::with_capacity(EVENTS),
             ended: Vec::with_capacity(TASKS),
             refuses: false,
+            neglected: Vec::new(),
+            retiring: 0,
         }
     }
 
@@ -110,10 +74,16 @@ where
     }
 
     /// Sets the clock, and takes in what the providers report. Connections that are to be placed are handed to
-    /// `incoming`, with the index of their provider. Returns the amount of work done.
-    pub fn poll(&mut self, now: Instant, mut incoming: impl FnMut(usize, Incoming)) -> usize {
+    /// `incoming`, with the listener they came by. Returns the amount of work done.
+    pub fn poll(&mut self, now: Instant, mut incoming: impl FnMut(FabricId, Incoming)) -> usize {
         let mut work = self.shared.clock.turn(now) + exposures::expire(&self.shared, now);
         work += self.close_stuck(now);
+        if !self.neglected.is_empty() {
+            self.leave_neglected();
+        }
+        if self.retiring > 0 {
+            self.bury_fabrics();
+        }
         for index in 0..self.fabrics.len() {
             let mut events = std::mem::take(&mut self.events);
             work += self.fabrics[index]
@@ -129,7 +99,7 @@ where
                         length,
                         ..
                     } => self.received(index, queue_pair, buffer, length as usize, now),
-                    Event::Incoming(arrived) => incoming(index, arrived),
+                    Event::Incoming(arrived) => incoming(self.fabrics[index].id, arrived),
                     event => self.event(index, event, now),
                 }
             }
@@ -181,15 +151,39 @@ where
             connection.exposures.done(&self.shared, connection, xid);
             return;
         }
-        if !self.refuses {
-            let connection = Rc::clone(connection);
-            self.start(Arrived {
-                connection,
-                receive,
-                length,
-                arrived,
-            });
+        let call = Arrived {
+            connection: Rc::clone(connection),
+            receive,
+            length,
+            arrived,
+        };
+        if self.refuses || call.connection.is_neglected() {
+            self.neglect(call);
+        } else {
+            self.start(call);
         }
+    }
+
+    /// Does not take a call. Its connection ends when all that were taken are answered.
+    #[cold]
+    fn neglect(&mut self, call: Arrived) {
+        let connection = call.connection;
+        connection.settle_unanswered(&self.shared, call.receive);
+        if connection.neglect() {
+            self.neglected.push(connection);
+        }
+    }
+
+    /// Ends the connections of which calls were not taken, as they fall idle.
+    #[cold]
+    fn leave_neglected(&mut self) {
+        self.neglected.retain(|connection| {
+            let idle = connection.is_idle();
+            if idle && !connection.is_broken() {
+                connection.leave();
+            }
+            !idle && !connection.is_broken()
+        });
     }
 
     fn event(&mut self, fabric: usize, event: Event, now: Instant) {
@@ -229,7 +223,7 @@ where
                     peer,
                     private_data: &private_data,
                 };
-                match Connection::accept(shared, &slot.fabric, fabric, &request, limits, now) {
+                match Connection::accept(shared, &slot.fabric, slot.id, &request, limits, now) {
                     Some(connection) => slot.insert(connection),
                     None => tracing::warn!(
                         %peer,
@@ -382,8 +376,8 @@ where
     }
 
     /// Takes over a connection that arrived at another reactor's listener.
-    pub fn adopt(&mut self, fabric: usize, incoming: Incoming, now: Instant) {
-        let Some(slot) = self.fabrics.get(fabric) else {
+    pub fn adopt(&mut self, fabric: FabricId, incoming: Incoming, now: Instant) {
+        let Some(slot) = self.fabric(fabric) else {
             return;
         };
         let peer = incoming.peer;
@@ -396,19 +390,60 @@ where
     /// their clients send them again, elsewhere or later.
     pub fn refuse(&mut self) {
         self.refuses = true;
-        self.backlog.clear();
+        for call in self.backlog.take() {
+            self.neglect(call);
+        }
         for slot in &mut self.fabrics {
-            if let Some(listener) = slot.listener.take() {
-                slot.fabric.borrow_mut().stop_listening(listener);
+            slot.stop_listening();
+        }
+    }
+
+    /// Takes connections and calls again, but of connections of which calls were not taken:
+    /// those end. Listeners are to be put in place anew
+    /// ([`FabricSlot::listen`]).
+    pub fn resume(&mut self) {
+        self.refuses = false;
+    }
+
+    /// Adds a provider.
+    pub fn add_fabric(&mut self, slot: FabricSlot) {
+        self.fabrics.push(slot);
+    }
+
+    /// The provider of a listener.
+    pub fn fabric(&mut self, id: FabricId) -> Option<&mut FabricSlot> {
+        self.fabrics.iter_mut().find(|slot| slot.id == id)
+    }
+
+    /// Lets go of a provider once its last connection has ended. Nothing may listen there, nor may
+    /// a connection be on its way to it.
+    pub fn retire(&mut self, id: FabricId) {
+        if let Some(slot) = self.fabric(id) {
+            slot.stop_listening();
+            slot.retires = true;
+            self.retiring += 1;
+        }
+    }
+
+    /// Looks for providers whose last connection has ended.
+    fn bury_fabrics(&mut self) {
+        self.fabrics.retain(|slot| !slot.is_over());
+        self.retiring = self.fabrics.iter().filter(|slot| slot.retires).count();
+    }
+
+    /// Lets connections have more receives posted than they were made for: as many as those that
+    /// are made now.
+    pub fn deepen_receives(&self) {
+        for slot in &self.fabrics {
+            for connection in slot.connections() {
+                connection.deepen_receives(slot.limits.receive_depth);
             }
         }
     }
 
     /// Its connections.
     pub fn connections(&self) -> impl Iterator<Item = &Rc<Connection>> {
-        self.fabrics
-            .iter()
-            .flat_map(|slot| slot.connections.iter().flatten())
+        self.fabrics.iter().flat_map(FabricSlot::connections)
     }
 
     /// Calls that wait for a limit or for their client's share. A client may be there twice.

@@ -21,7 +21,9 @@ use millrace_mempool::Class;
 use millrace_reactor::Clock;
 use millrace_reactor::fabric::{Slices, WorkError};
 use millrace_wire::rpc::{self, MessageType};
-use millrace_wire::rpcrdma::{Body, CallChunks, Header, Lists, Outgoing, Version, encode_header};
+use millrace_wire::rpcrdma::{
+    Body, CallChunks, Header, Lists, Outgoing, Rules, Version, encode_header,
+};
 use millrace_wire::xdr::Encoder;
 
 use super::{Connection, Shared, answer};
@@ -153,14 +155,13 @@ impl Reverse {
     }
 
     /// Takes a message that answers a call from here; whether anybody waited for it.
-    pub fn take<S>(&self, shared: &Shared<S>, header: &Header<'_>) -> bool {
-        let rules = shared.settings.get().rules;
+    pub fn take<S>(&self, shared: &Shared<S>, header: &Header<'_>, rules: &Rules) -> bool {
         let (outcome, grant) = match header.body {
             Body::Message {
                 lists,
                 message,
                 padding: None,
-            } if lists == Lists::default() && header.check_xid(message, &rules).is_ok() => {
+            } if lists == Lists::default() && header.check_xid(message, rules).is_ok() => {
                 (Ok(message), Some(header.words.credits))
             }
             // Credits in an error are no grant (version two draft section 6).

@@ -8,7 +8,9 @@ use millrace_wire::rpcrdma::{MIN_INLINE, Rules, Version, Versions};
 use super::budget::ExposureLimits;
 use super::ccp::Ccp;
 
-/// Settings of the responder, the same for all connections of a reactor.
+/// Settings of the responder, the same for all connections of a reactor. They may be replaced while
+/// it runs: bounds hold for all connections from their next call on, [`Terms`] for connections
+/// made from then on.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Longest message that is sent inline, in bytes, and of a receive at least.
@@ -59,18 +61,47 @@ impl Settings {
         self
     }
 
-    /// Bytes of a posted receive. From the first one on they are as long as any version served
-    /// may ask for, as a client may take up its limit with any message (version two draft
-    /// section 6.2).
+    /// Bytes of a posted receive of connections made now ([`Terms::receive_size`]).
     #[must_use]
     pub fn receive_size(&self) -> usize {
-        self.inline.max(self.rules.versions.high().min_inline())
+        Terms::of(self).receive_size()
     }
 
     /// The class of buffers that receives come from.
     #[must_use]
     pub fn receive_class(&self) -> Class {
         Class::for_size(self.receive_size()).unwrap_or(Class::Large)
+    }
+}
+
+/// What of the settings a connection keeps for as long as it lives, whatever they become
+/// meanwhile: its client has been told.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// Longest message that is sent inline, in bytes, and of a receive at least.
+    pub inline: usize,
+    /// What headers are let in.
+    pub rules: Rules,
+    /// The connection configuration protocol, where it is served.
+    pub ccp: Option<Ccp>,
+}
+
+impl Terms {
+    /// Those of a connection made now.
+    #[must_use]
+    pub const fn of(settings: &Settings) -> Self {
+        let Settings {
+            inline, rules, ccp, ..
+        } = *settings;
+        Self { inline, rules, ccp }
+    }
+
+    /// Bytes of a posted receive. From the first one on they are as long as any version served
+    /// may ask for, as a client may take up its limit with any message (version two draft
+    /// section 6.2).
+    #[must_use]
+    pub fn receive_size(&self) -> usize {
+        self.inline.max(self.rules.versions.high().min_inline())
     }
 }
 

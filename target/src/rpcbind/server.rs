@@ -104,6 +104,13 @@ impl RpcbindServer {
         self.address
     }
 
+    /// Answers with other offers from now on, and itself.
+    pub fn replace_offers(&self, offers: &Offers) {
+        let mut offers = offers.clone();
+        offers.add_rpcbind(self.address, self.address);
+        *self.offers.borrow_mut() = offers;
+    }
+
     /// Answers what has come. Returns the amount of work done (0: idle).
     pub fn poll(&mut self, now: Instant) -> usize {
         let mut work = self.tcp.poll(now);

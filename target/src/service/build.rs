@@ -1,51 +1,31 @@
 //! Starting the service from its configuration.
 
-use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use millrace_admin::config::{self, Config};
 use millrace_mempool::{ArenaError, HugepagePolicy, Pool, PoolConfig, Registry};
-use millrace_reactor::fabric::iwarp::{CrcPolicy, Iwarp, IwarpConfig, IwarpCounters};
-use millrace_reactor::fabric::{Provider, QueuePairLimits};
-use millrace_reactor::{
-    Clock, Context, PollMode, ReactorConfig, ReactorHandle, SpawnError, Watchdog,
-};
-use millrace_store::memory::{MemoryConfig, MemoryStore};
-use millrace_wire::rpcrdma::{Version, Versions};
+use millrace_reactor::{Clock, Context, ReactorConfig, ReactorHandle, SpawnError, Watchdog};
+use millrace_store::memory::MemoryStore;
 
+use super::change::{Changing, InForce, Listener};
 use super::control::{ReactorParts, ServiceControl};
-use super::worker::{Message, Worker};
-use super::{Addresses, Service, secret};
+use super::plan::ProviderCounters;
+use super::providers::Providers;
+use super::worker::{Message, Seat, Worker};
+use super::{Addresses, Service, plan as terms, secret};
 use crate::dispatch;
-use crate::exports::{ExportId, Exports, ExportsError, Flavor, Rules, Squash};
-use crate::flow::rate::Rates;
-use crate::flow::{ClientLimit, Clients as FlowClients, Flow, policy};
+use crate::exports::{Exports, ExportsError, Rules};
+use crate::flow::{Clients as FlowClients, Flow};
 use crate::handle::HandleKey;
 use crate::mount3::Clients;
-use crate::nfs3::TRANSFER_MAX;
-use crate::rdma::reverse::CALLS_MAX;
-use crate::rdma::{self, Ccp, ExposureBudget, ExposureLimits, FabricSlot, Settings, Shared};
+use crate::rdma::{self, ExposureBudget, FabricId, FabricSlot, Shared};
 use crate::replay::{ReplayCache, ReplayLimits};
 use crate::rpcbind::{Offers, Registration, Rendezvous, RpcbindServer};
 use crate::tcp::{TcpConfig, TcpServer};
-
-/// Send queue entries of a connection: a reply of the most segments that a header holds and the
-/// most pieces that a file's range has, several times over.
-const SEND_DEPTH: u32 = 1024;
-
-/// RDMA Reads that a client may have open towards us: none is needed where no memory is exposed, but
-/// a ready-to-receive indication may be one (RFC 6581 section 9.2).
-const INBOUND_READS: u16 = 1;
-
-/// The same where clients fetch replies (classic mode).
-const CLASSIC_INBOUND_READS: u16 = 32;
-
-/// RDMA Reads that we have open towards a client at once; less where the client serves fewer.
-const OUTBOUND_READS: u16 = 128;
 
 /// Where port mappers listen (RFC 1833 section 2.1).
 const RPCBIND_PORT: u16 = 111;
@@ -139,10 +119,8 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
         config::Hugepages::Required => HugepagePolicy::Required,
         config::Hugepages::Off => HugepagePolicy::Off,
     });
-    let cores = config
-        .reactors
-        .cores
-        .resolve(&millrace_reactor::allowed_cores());
+    let allowed = millrace_reactor::allowed_cores();
+    let cores = config.reactors.cores.resolve(&allowed);
     if cores.is_empty() {
         return Err(StartError::NoCore);
     }
@@ -159,7 +137,7 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
         registry,
         config: Arc::clone(&config),
     };
-    let (clients, export_limits) = rates(&config);
+    let (clients, export_limits) = terms::rates(&config);
     plan.flow
         .set_limits(&clients, export_limits, Instant::now());
     // A wrong table is found before any reactor starts.
@@ -202,28 +180,51 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
         tracing::warn!(%error, "rpc.rpcbind: nothing could be registered");
         None
     });
-    let handles = reactors.clone();
-    let control = ServiceControl::new(
+    let listeners = (0..).zip(config.fabric.iter().zip(&addresses.fabric));
+    let in_force = InForce {
+        exports: plan.exports,
+        listeners: listeners
+            .map(|(id, (fabric, &address))| Listener {
+                id: FabricId(id),
+                fabric: fabric.clone(),
+                address,
+            })
+            .collect(),
+        former: Vec::new(),
+        rpc: addresses.rpc,
         config,
-        handles,
+    };
+    let changing = Changing {
+        next_listener: in_force.listeners.len() as u64,
+        registration,
+        drain: None,
+        stops: false,
+    };
+    let control = ServiceControl::new(
+        in_force,
+        changing,
+        allowed,
+        reactors.clone(),
         parts,
-        plan.exports,
         plan.flow,
         plan.replay,
+        plan.registry,
         watchdog,
     );
     Ok(Service {
         reactors,
         addresses,
         control: Arc::new(control),
-        registration,
     })
 }
 
 /// Ends reactors that have served nobody yet.
 fn stop(reactors: &[ReactorHandle<Message>]) {
     for reactor in reactors {
-        let _ = reactor.send(Message::Drain(Instant::now()));
+        let _ = reactor.send(Message::Drain {
+            deadline: Instant::now(),
+            ends: true,
+        });
     }
     for reactor in reactors {
         let _ = reactor.join();
@@ -231,75 +232,15 @@ fn stop(reactors: &[ReactorHandle<Message>]) {
 }
 
 fn stores(config: &Config, registry: &Registry) -> Result<Vec<(Rules, MemoryStore)>, StartError> {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    let epoch = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-    let mut stores = Vec::new();
-    for export in &config.exports {
-        // Validation lets no other kind through.
-        let config::Store::Memory { size } = &export.store else {
-            continue;
-        };
-        let rules = rules(export);
-        let memory = MemoryConfig {
-            size_bytes: size.bytes(),
-            inodes: None,
-            file_system: ExportId::of(&rules.path).0,
-            epoch,
-            // Usable by everybody from the start, also where clients' root is squashed; a client
-            // that is root may tighten it.
-            root_mode: 0o1777,
-            root_uid: 0,
-            root_gid: 0,
-        };
-        let store = MemoryStore::new(registry, memory).map_err(|error| StartError::Store {
+    let store = |export: &config::Export| {
+        let rules = terms::rules(export);
+        let store = terms::store(export, registry).map_err(|error| StartError::Store {
             path: rules.path.clone(),
             error,
         })?;
-        stores.push((rules, store));
-    }
-    Ok(stores)
-}
-
-/// The limits of clients and of exports.
-fn rates(config: &Config) -> (Vec<ClientLimit>, Vec<(ExportId, Rates)>) {
-    let clients = config.limits.iter().map(|entry| ClientLimit {
-        networks: entry.clients.clone(),
-        rates: Rates {
-            iops: entry.iops,
-            bandwidth: entry.bandwidth.map(|bandwidth| bandwidth.0),
-        },
-    });
-    let exports = config.exports.iter().filter_map(|export| {
-        let limits = export.limits.as_ref()?;
-        let rates = Rates {
-            iops: limits.iops,
-            bandwidth: limits.bandwidth.map(|bandwidth| bandwidth.0),
-        };
-        Some((ExportId::of(&export.path), rates))
-    });
-    (clients.collect(), exports.collect())
-}
-
-fn rules(export: &config::Export) -> Rules {
-    Rules {
-        path: export.path.clone(),
-        clients: export.clients.clone(),
-        read_only: export.access == config::Access::Ro,
-        flavor: match export.flavor {
-            config::ExportFlavor::None => Flavor::None,
-            config::ExportFlavor::Sys => Flavor::Sys,
-            config::ExportFlavor::Gss => Flavor::Gss,
-        },
-        squash: match export.squash {
-            config::Squash::None => Squash::None,
-            config::Squash::Root => Squash::Root,
-            config::Squash::All => Squash::All,
-        },
-        anonymous_uid: export.anon_uid,
-        anonymous_gid: export.anon_gid,
-    }
+        Ok((rules, store))
+    };
+    config.exports.iter().map(store).collect()
 }
 
 fn spawn(
@@ -307,16 +248,10 @@ fn spawn(
     index: usize,
     core: usize,
 ) -> Result<(ReactorHandle<Message>, Built), SpawnError> {
-    let reactors = &plan.config.reactors;
     let config = ReactorConfig {
         core: Some(core),
         name: format!("reactor-{core}"),
-        poll: match reactors.poll {
-            config::PollMode::Busy => PollMode::Busy,
-            config::PollMode::Adaptive => PollMode::Adaptive {
-                idle_after: reactors.idle_after,
-            },
-        },
+        poll: terms::poll_mode(&plan.config.reactors),
     };
     let (report, built) = crossbeam_channel::bounded(1);
     let plan = Plan {
@@ -342,7 +277,7 @@ fn spawn(
             rdma: Arc::clone(&shared.counters),
             flow: Arc::clone(shared.flow.counters()),
             tcp: tcp.counters(),
-            providers: fabrics.counters,
+            providers: Providers::new(fabrics.counters),
         };
         // The one who started this thread waits for it.
         let _ = report.send(Built {
@@ -351,6 +286,10 @@ fn spawn(
         });
         Ok(Worker::new(
             context,
+            Seat {
+                index: plan.index,
+                reactors: plan.reactors,
+            },
             shared,
             fabrics.slots,
             tcp,
@@ -370,7 +309,7 @@ fn shared(plan: &Plan) -> Result<Rc<Shared<Programs>>, BuildError> {
     let pool = Pool::new(&plan.registry, PoolConfig { bytes })?;
     let exports = Exports::new(plan.exports.iter().cloned())?;
     let key = HandleKey::new(&plan.key);
-    let settings = settings(config);
+    let settings = terms::settings(config);
     let clock = Clock::new(Instant::now());
     let class = settings.receive_class();
     let flow = Flow::new(&plan.flow, plan.index, &pool, class, &clock);
@@ -385,69 +324,9 @@ fn shared(plan: &Plan) -> Result<Rc<Shared<Programs>>, BuildError> {
     Ok(Rc::new(shared.with_flow(flow).within(budget)))
 }
 
-/// What the configuration says of RPC-over-RDMA.
-fn settings(config: &Config) -> Settings {
-    let rpcrdma = &config.rpcrdma;
-    let inline = usize::try_from(rpcrdma.inline.bytes()).unwrap_or(usize::MAX);
-    let padding = rpcrdma.padding.is_on();
-    let mut settings = Settings {
-        exposures: exposures(&config.flow),
-        ccp: rpcrdma.ccp.is_on().then_some(Ccp {
-            program: rpcrdma.ccp_program,
-            anonymous: rpcrdma.ccp_flavor == config::CcpFlavor::None,
-        }),
-        ..Settings::new(inline, config.flow.credits, TRANSFER_MAX, padding)
-    };
-    settings.rules.same_xid = rpcrdma.same_xid == config::SameXid::Strict;
-    let numbers = rpcrdma.versions.iter();
-    let versions = numbers.filter_map(|&number| Version::from_number(number));
-    let (low, high) = (versions.clone().min(), versions.max());
-    match (low, high) {
-        (Some(low), Some(high)) => settings.serving(Versions::new(low, high)),
-        _ => settings,
-    }
-}
-
-/// What the configuration says of replies with read chunks.
-fn exposures(flow: &config::Flow) -> ExposureLimits {
-    ExposureLimits {
-        window: flow.done_window,
-        close: flow.on_window_end == config::WindowEnd::Close,
-        connection: flow.max_exposures,
-        client: flow.max_client_exposures,
-        total: flow.max_total_exposures,
-        bytes: flow.max_exposed_bytes.bytes(),
-    }
-}
-
-/// The limits of a listener's connections.
-fn limits(config: &Config, fabric: &config::Fabric) -> QueuePairLimits {
-    let receive_size = u32::try_from(settings(config).receive_size()).unwrap_or(u32::MAX);
-    let classic = fabric.is_classic(config.rpcrdma.read_chunk_replies);
-    let replies = if classic {
-        config.flow.max_exposures
-    } else {
-        0
-    };
-    // Receives beyond what credits ask for.
-    let beyond = rdma::dones_most(replies).saturating_add(CALLS_MAX);
-    QueuePairLimits {
-        send_depth: SEND_DEPTH,
-        receive_depth: policy::receives_most(config.flow.credits, beyond),
-        ird: if classic {
-            CLASSIC_INBOUND_READS
-        } else {
-            INBOUND_READS
-        },
-        ord: OUTBOUND_READS,
-        exposures: rdma::keys_most(replies),
-        receive_size,
-    }
-}
-
 struct Fabrics {
     slots: Vec<FabricSlot>,
-    counters: Vec<(&'static str, Arc<IwarpCounters>)>,
+    counters: Vec<ProviderCounters>,
 }
 
 /// Providers for every fabric of the configuration; the first reactor listens.
@@ -457,40 +336,22 @@ fn fabrics(plan: &Plan) -> Result<(Fabrics, Vec<SocketAddr>), BuildError> {
         counters: Vec::new(),
     };
     let mut addresses = Vec::new();
-    for fabric in &plan.config.fabric {
-        let limits = limits(&plan.config, fabric);
-        let crc = match fabric.crc.unwrap_or(config::CrcPolicy::Auto) {
-            config::CrcPolicy::Auto => CrcPolicy::Auto,
-            config::CrcPolicy::Required => CrcPolicy::Required,
-            config::CrcPolicy::Off => CrcPolicy::Off,
-        };
-        let config = IwarpConfig {
-            crc,
-            ..IwarpConfig::default()
-        };
-        let mut provider = Iwarp::new(config).map_err(BuildError::Provider)?;
-        let mut listener = None;
+    for (id, fabric) in (0..).map(FabricId).zip(&plan.config.fabric) {
+        let limits = terms::limits(&plan.config, fabric);
+        let made = terms::provider(id, fabric, limits);
+        let (mut slot, counters) = made.map_err(BuildError::Provider)?;
         if plan.index == 0 {
             let address = fabric.listen;
-            let id = provider
-                .listen(address, limits, plan.reactors > 1)
-                .map_err(|error| BuildError::Listen {
-                    key: "fabric",
-                    address,
-                    error,
-                })?;
-            addresses.push(provider.listener_address(id).unwrap_or(address));
-            listener = Some(id);
+            let listens = slot.listen(address, plan.reactors > 1);
+            listens.map_err(|error| BuildError::Listen {
+                key: "fabric",
+                address,
+                error,
+            })?;
+            addresses.push(slot.address().unwrap_or(address));
         }
-        fabrics
-            .counters
-            .push((provider.name(), provider.counters()));
-        let boxed: Box<dyn Provider> = Box::new(provider);
-        fabrics.slots.push(FabricSlot::new(
-            Rc::new(RefCell::new(boxed)),
-            limits,
-            listener,
-        ));
+        fabrics.counters.push(counters);
+        fabrics.slots.push(slot);
     }
     Ok((fabrics, addresses))
 }
@@ -536,27 +397,4 @@ fn rpcbind(
     server
         .map(Some)
         .map_err(|error| BuildError::Rpcbind { address, error })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rr1_done_01_only_listeners_in_classic_mode_can_expose() {
-        let mut config = Config::default();
-        let plain = limits(&config, &config.fabric[0]);
-        assert_eq!((plain.exposures, plain.ird), (0, INBOUND_READS));
-        config.fabric[0].read_chunk_replies = Some(config::Switch::On);
-        let classic = limits(&config, &config.fabric[0]);
-        // Room for every reply's keys, and for every RDMA_DONE that may come for them.
-        assert_eq!(classic.exposures, 16 * 8);
-        assert_eq!(classic.ird, CLASSIC_INBOUND_READS);
-        assert_eq!(classic.receive_depth, plain.receive_depth + 2 * 16);
-        assert_eq!(
-            settings(&config).exposures,
-            ExposureLimits::default(),
-            "the defaults of the configuration"
-        );
-    }
 }

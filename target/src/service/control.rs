@@ -1,27 +1,28 @@
 //! What the management plane sees and asks.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
-use millrace_admin::config::{Config, Problem};
+use millrace_admin::config::{Config, Cores, KeyPath, Problem, live_part};
 use millrace_admin::control::{ApplyError, CaptureStream, Control, ControlError};
 use millrace_admin::status::{
     CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus, Health,
     ListenerStatus, OperationStatus, PoolStatus, RateLimits, ReactorOutcome, ReactorStatus,
     Readiness, StalledReactor,
 };
-use millrace_mempool::{Class, PoolGauges};
-use millrace_reactor::fabric::iwarp::IwarpCounters;
+use millrace_mempool::{Class, PoolGauges, Registry};
 use millrace_reactor::{ReactorHandle, Watchdog};
-use millrace_store::memory::MemoryStore;
 
+use super::change::{Changing, InForce, LogFilter, LogHook, Reaper, check_memory, listener_status};
+use super::metrics::clients::ClientSeries;
+use super::providers::Providers;
 use super::reports::Latest;
 use super::status::ReactorReport;
 use super::worker::Message;
 use crate::counters::Counters;
-use crate::exports::{ExportId, ExportsCounters, Rules, Squash};
+use crate::exports::{ExportId, ExportsCounters, Squash};
 use crate::flow::rate::Rates;
 use crate::flow::{ClientLimit, Clients, FlowCounters};
 use crate::rdma::ConnectionCounters;
@@ -47,48 +48,70 @@ pub struct ReactorParts {
     pub flow: Arc<FlowCounters>,
     /// Its TCP connections.
     pub tcp: Arc<TcpCounters>,
-    /// Its providers, in the order of the configuration.
-    pub providers: Vec<(&'static str, Arc<IwarpCounters>)>,
+    /// Its providers.
+    pub providers: Providers,
 }
 
 /// The service as the management plane sees it.
 pub struct ServiceControl {
-    config: Arc<Config>,
+    pub(super) in_force: Mutex<Arc<InForce>>,
+    pub(super) changing: Mutex<Changing>,
     readiness: AtomicU8,
+    /// Until when clients are let finish, if they are not served.
+    drain: Mutex<Option<Instant>>,
+    /// The cores that the process may use.
+    cores: Vec<usize>,
     pub(super) reactors: Vec<ReactorHandle<Message>>,
     pub(super) parts: Vec<ReactorParts>,
-    pub(super) exports: Vec<(Rules, MemoryStore)>,
     pub(super) clients: Clients,
     pub(super) replay: ReplayCache,
+    pub(super) client_series: ClientSeries,
     reports: Latest<Vec<ReactorReport>>,
+    pub(super) registry: Registry,
+    pub(super) reaper: Reaper,
+    pub(super) log: LogFilter,
     /// Captures under way.
     pub(super) captures: Arc<AtomicUsize>,
     watchdog: Watchdog,
 }
 
 impl ServiceControl {
+    #[allow(clippy::too_many_arguments)] // Each a part of its own, put together once.
     pub(super) fn new(
-        config: Arc<Config>,
+        in_force: InForce,
+        changing: Changing,
+        cores: Vec<usize>,
         reactors: Vec<ReactorHandle<Message>>,
         parts: Vec<ReactorParts>,
-        exports: Vec<(Rules, MemoryStore)>,
         clients: Clients,
         replay: ReplayCache,
+        registry: Registry,
         watchdog: Watchdog,
     ) -> Self {
         let readiness = AtomicU8::new(Readiness::Ready as u8);
         Self {
-            config,
+            in_force: Mutex::new(Arc::new(in_force)),
+            changing: Mutex::new(changing),
             readiness,
+            drain: Mutex::default(),
+            cores,
             reactors,
             parts,
-            exports,
             clients,
             replay,
+            client_series: ClientSeries::default(),
             reports: Latest::default(),
+            registry,
+            reaper: Reaper::default(),
+            log: LogFilter::default(),
             captures: Arc::default(),
             watchdog,
         }
+    }
+
+    /// Whoever writes the log is told of new filters in this way. The first one given counts.
+    pub fn on_log_filter(&self, hook: LogHook) {
+        self.log.set_hook(hook);
     }
 
     /// Puts other limits in place of all there are: of each client in some networks, and of
@@ -114,9 +137,27 @@ impl ServiceControl {
         Ok(())
     }
 
-    pub(super) fn draining(&self) {
-        self.readiness
-            .store(Readiness::Draining as u8, Ordering::Release);
+    /// Ends everything: no change is made from here on.
+    pub(super) fn stop(&self) {
+        let readiness = Readiness::Draining as u8;
+        self.readiness.store(readiness, Ordering::Release);
+        let mut changing = self.lock_changes();
+        changing.stops = true;
+        changing.registration = None;
+    }
+
+    pub(super) fn drain_deadline(&self) -> Option<Instant> {
+        *self.drain.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes until when clients are let finish, or that they are served.
+    pub(super) fn set_drain(&self, deadline: Option<Instant>) {
+        *self.drain.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
+        let readiness = match deadline {
+            Some(_) => Readiness::Draining,
+            None => Readiness::Ready,
+        };
+        self.readiness.store(readiness as u8, Ordering::Release);
     }
 
     /// The reports of all reactors, in their order; of a moment ago, if somebody asked then.
@@ -186,19 +227,36 @@ impl Control for ServiceControl {
     }
 
     fn config(&self) -> Arc<Config> {
-        Arc::clone(&self.config)
+        Arc::clone(&self.in_force().config)
     }
 
-    fn check(&self, _next: &Config) -> Vec<Problem> {
-        Vec::new()
+    fn check(&self, next: &Config) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let running = self.config();
+        if let Cores::List(cores) = &next.reactors.cores
+            && next.reactors.cores != running.reactors.cores
+        {
+            let path = KeyPath::root().key("reactors").key("cores");
+            let bad = |(_, core): &(usize, &usize)| !self.cores.contains(core);
+            problems.extend(cores.iter().enumerate().filter(bad).map(|(index, core)| {
+                let message = format!(
+                    "core {core} cannot be used; this process may use cores {:?}",
+                    self.cores
+                );
+                Problem::new(path.index(index), message)
+            }));
+        }
+        let reactors = self.reactors.len();
+        let live = live_part(&running, next);
+        problems.extend(check_memory(&running, &live, reactors).err());
+        if let Err(message) = LogFilter::parse(&next.log) {
+            problems.push(Problem::new(KeyPath::root().key("log"), message));
+        }
+        problems
     }
 
-    fn apply(&self, _next: Arc<Config>) -> Result<Vec<ReactorOutcome>, ApplyError> {
-        Err(ApplyError {
-            path: String::new(),
-            reason: "changes are not served yet".to_owned(),
-            reactors: Vec::new(),
-        })
+    fn apply(&self, next: Arc<Config>) -> Result<Vec<ReactorOutcome>, ApplyError> {
+        self.change(&next)
     }
 
     fn clients(&self) -> Result<Vec<ClientStatus>, ControlError> {
@@ -211,23 +269,37 @@ impl Control for ServiceControl {
     }
 
     fn listeners(&self) -> Result<Vec<ListenerStatus>, ControlError> {
-        not_served()
+        let in_force = self.in_force();
+        let accepting = self.readiness() == Readiness::Ready;
+        let InForce {
+            listeners,
+            former,
+            rpc,
+            ..
+        } = &*in_force;
+        Ok(listener_status(
+            listeners,
+            former,
+            *rpc,
+            accepting,
+            &self.parts,
+        ))
     }
 
     fn operations(&self) -> Vec<OperationStatus> {
         self.operations_now()
     }
 
-    fn drain(&self, _order: DrainOrder) -> Result<DrainStatus, ControlError> {
-        not_served()
+    fn drain(&self, order: DrainOrder) -> Result<DrainStatus, ControlError> {
+        self.begin_drain(order)
     }
 
     fn drain_status(&self) -> Result<DrainStatus, ControlError> {
-        not_served()
+        self.drain_progress()
     }
 
     fn cancel_drain(&self) -> Result<DrainStatus, ControlError> {
-        not_served()
+        self.end_drain()
     }
 
     fn capture(
@@ -293,7 +365,8 @@ impl Control for ServiceControl {
     }
 
     fn exports(&self) -> Result<Vec<ExportStatus>, ControlError> {
-        let exports = self.exports.iter().map(|(rules, store)| {
+        let in_force = self.in_force();
+        let exports = in_force.exports.iter().map(|(rules, store)| {
             let usage = store.usage();
             let done = self.export_totals(ExportId::of(&rules.path));
             ExportStatus {
@@ -318,8 +391,4 @@ impl Control for ServiceControl {
         });
         Ok(exports.collect())
     }
-}
-
-fn not_served<T>() -> Result<T, ControlError> {
-    Err(ControlError::Unavailable("not served yet".to_owned()))
 }

@@ -1,9 +1,10 @@
 //! The service's numbers, for a scrape. Nothing here waits for a reactor.
 
+pub mod clients;
 mod programs;
 mod transports;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millrace_admin::control::Control;
 use millrace_admin::metrics::{Families, MetricsSource, catalogue};
@@ -59,6 +60,10 @@ impl MetricsSource for ServiceControl {
         }
         self.exports(out);
         replay(out, &self.replay);
+        let most = self.config().admin.client_series as usize;
+        let usage = self.client_usage();
+        self.client_series
+            .collect(out, &usage, most, Instant::now());
         let state = self.readiness();
         for (family, holds) in [
             (&catalogue::READY, state == Readiness::Ready),
@@ -80,7 +85,7 @@ impl ServiceControl {
     }
 
     fn exports(&self, out: &mut Families) {
-        for (rules, store) in &self.exports {
+        for (rules, store) in &self.in_force().exports {
             let usage = store.usage();
             let path = rules.path.as_str();
             let labels = &[path];

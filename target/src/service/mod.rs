@@ -2,10 +2,13 @@
 
 mod build;
 mod capture;
+mod change;
 mod control;
 mod metrics;
 mod peers;
 mod placement;
+mod plan;
+mod providers;
 mod reports;
 mod secret;
 mod status;
@@ -18,9 +21,8 @@ use std::time::{Duration, Instant};
 use millrace_admin::config::Config;
 use millrace_reactor::ReactorHandle;
 
-use crate::rpcbind::Registration;
-
 pub use build::StartError;
+pub use change::LogHook;
 pub use control::ServiceControl;
 pub use worker::Message;
 
@@ -39,8 +41,6 @@ pub struct Service {
     reactors: Vec<ReactorHandle<Message>>,
     addresses: Addresses,
     control: Arc<ServiceControl>,
-    /// With the port mapper of this host.
-    registration: Option<Registration>,
 }
 
 impl Service {
@@ -53,7 +53,7 @@ impl Service {
         build::start(config)
     }
 
-    /// Where it listens.
+    /// Where it listened when it started.
     #[must_use]
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
@@ -78,12 +78,17 @@ impl Service {
     /// Stops: takes no more connections and calls, finishes those in service for at most
     /// `patience`, closes all connections and waits for the reactors to end.
     pub fn drain(self, patience: Duration) {
-        self.control.draining();
-        drop(self.registration);
+        self.control.stop();
         let deadline = Instant::now() + patience;
         for reactor in &self.reactors {
             // A reactor that is stuck with a full mailbox ends with the process.
-            if reactor.send(Message::Drain(deadline)).is_err() {
+            if reactor
+                .send(Message::Drain {
+                    deadline,
+                    ends: true,
+                })
+                .is_err()
+            {
                 tracing::warn!(reactor = reactor.name(), "the reactor takes no messages");
             }
         }

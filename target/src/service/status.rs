@@ -8,7 +8,7 @@ use millrace_admin::metrics::Histogram;
 use millrace_wire::rpcrdma::Version;
 
 use crate::call::Peer;
-use crate::rdma::{Connection, Settings};
+use crate::rdma::Connection;
 use crate::tcp::TcpReport;
 
 /// One connection.
@@ -69,8 +69,8 @@ impl ConnectionReport {
     }
 }
 
-/// Reports on an RDMA connection of a reactor with these settings.
-pub fn of(connection: &Connection, settings: &Settings, now: Instant) -> ConnectionReport {
+/// Reports on an RDMA connection.
+pub fn of(connection: &Connection, now: Instant) -> ConnectionReport {
     let (requested, granted, in_service) = connection.credits();
     let usage = connection.usage();
     let (bytes_read, bytes_written) = usage.bytes();
@@ -88,7 +88,7 @@ pub fn of(connection: &Connection, settings: &Settings, now: Instant) -> Connect
             inline_send: connection
                 .inline()
                 .limit(connection.version().unwrap_or(Version::One)),
-            inline_receive: settings.receive_size(),
+            inline_receive: connection.terms().receive_size(),
             granted,
             requested,
             exposures: connection.exposures.open_replies(),

@@ -4,64 +4,68 @@ use std::future::Future;
 use std::net::TcpStream;
 use std::os::fd::RawFd;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
 use millrace_reactor::fabric::Incoming;
-use millrace_reactor::{Context, ReactorHandle, Source, Turn};
+use millrace_reactor::{Context, ReactorHandle, SendError, Source, Turn};
 
 use super::capture::Begun;
+use super::change::{Drain, Parts, Pending, Programs, Progress, Resume, Ticket, listen_again};
 use super::placement::Placement;
 use super::status::{self, ReactorReport};
 use crate::call::{Serve, TurnEnd};
-use crate::rdma::{Desk, FabricSlot, Responder, Shared, Tap};
+use crate::rdma::{Desk, FabricId, FabricSlot, Responder, Shared, Tap};
 use crate::rpcbind::RpcbindServer;
 use crate::tcp::TcpServer;
-
-/// After the deadline of a drain, connections are given this long to end.
-const LAST_FLUSH: Duration = Duration::from_secs(1);
 
 /// What other threads tell a reactor.
 pub enum Message {
     /// All reactors, in order: those that connections may be placed on.
     Peers(Vec<ReactorHandle<Message>>),
-    /// A connection that arrived elsewhere: which fabric of the configuration, and the connection.
-    Adopt(usize, Incoming),
+    /// A connection that arrived elsewhere: by which listener, and the connection.
+    Adopt(FabricId, Incoming),
     /// A TCP connection that arrived elsewhere.
     AdoptTcp(TcpStream),
-    /// Take no more calls, finish those in service until the deadline, and stop.
-    Drain(Instant),
-    /// Limits have changed.
-    Limits,
+    /// Take no more connections and calls, and finish those in service until the deadline.
+    Drain {
+        /// When connections are closed whatever is under way on them.
+        deadline: Instant,
+        /// Stop when that is done.
+        ends: bool,
+    },
+    /// Take connections and calls again; listen, where this reactor does. The answer is why that
+    /// cannot be.
+    Serve(
+        Option<Arc<Resume>>,
+        crossbeam_channel::Sender<Result<(), String>>,
+    ),
+    /// Tell how far a drain has come.
+    Progress(crossbeam_channel::Sender<Progress>),
+    /// Make a change ready, and put it in force once that is decided.
+    Change(Ticket),
+    /// No connection comes by these listeners any more.
+    Retire(Vec<FabricId>),
     /// Close the connection with this identifier, and answer whether it is here.
     Evict(u64, crossbeam_channel::Sender<bool>),
+    /// Limits have changed.
+    Limits,
+    /// Take one message here, and stand still until the other end goes.
+    #[cfg(test)]
+    Hold(crossbeam_channel::Receiver<()>),
     /// Give copies of a connection's messages to a tap, and answer whether that has begun.
     Capture(u64, Tap, crossbeam_channel::Sender<Begun>),
     /// Report.
     Status(crossbeam_channel::Sender<ReactorReport>),
 }
 
-/// A drain in progress.
-#[derive(Clone, Copy)]
-struct Drain {
-    deadline: Instant,
-    closed: bool,
-}
-
-impl Drain {
-    /// When there is something to do: connections are to be closed, or, once they are, their ends
-    /// are not waited for any longer.
-    fn next_deadline(&self) -> Instant {
-        if self.closed {
-            self.last()
-        } else {
-            self.deadline
-        }
-    }
-
-    /// When it is over, whatever is left.
-    fn last(&self) -> Instant {
-        self.deadline + LAST_FLUSH
-    }
+/// Which of the reactors this is.
+#[derive(Clone, Copy, Debug)]
+pub struct Seat {
+    /// Its number; the first one listens.
+    pub index: usize,
+    /// How many there are.
+    pub reactors: usize,
 }
 
 /// What one reactor runs. `F` is the future of a task that serves calls.
@@ -71,10 +75,15 @@ pub struct Worker<S: Serve, F: Future<Output = ()>, M> {
     tcp: TcpServer<S>,
     rpcbind: Option<RpcbindServer>,
     /// Connections that have just arrived and have no place yet.
-    arrivals: Vec<(usize, Incoming)>,
+    arrivals: Vec<(FabricId, Incoming)>,
+    seat: Seat,
     peers: Vec<ReactorHandle<Message>>,
     placement: Placement,
     drain: Option<Drain>,
+    /// A change that is ready and not decided yet.
+    pending: Option<Pending>,
+    /// Listeners that are gone: which reactors have not been told yet.
+    untold: Vec<(usize, Vec<FabricId>)>,
     stopped: bool,
 }
 
@@ -87,6 +96,7 @@ where
     /// Puts a worker together. `work` makes the future of a task that serves calls.
     pub fn new(
         context: &Context,
+        seat: Seat,
         shared: Rc<Shared<S>>,
         fabrics: Vec<FabricSlot>,
         tcp: TcpServer<S>,
@@ -99,9 +109,12 @@ where
             tcp,
             rpcbind,
             arrivals: Vec::new(),
+            seat,
             peers: Vec::new(),
             placement: Placement::new(1, Instant::now()),
             drain: None,
+            pending: None,
+            untold: Vec::new(),
             stopped: false,
         }
     }
@@ -118,7 +131,7 @@ where
         work
     }
 
-    fn place(&mut self, fabric: usize, incoming: Incoming, now: Instant) {
+    fn place(&mut self, fabric: FabricId, incoming: Incoming, now: Instant) {
         let chosen = self.placement.place(now, |index| {
             self.peers
                 .get(index)
@@ -126,7 +139,6 @@ where
         });
         let mut left = Message::Adopt(fabric, incoming);
         if let Some(peer) = self.peers.get(chosen) {
-            use millrace_reactor::SendError;
             match peer.send(left) {
                 Ok(()) => return,
                 Err(SendError::Full(message) | SendError::Stopped(message)) => left = message,
@@ -155,10 +167,8 @@ where
     }
 
     fn report(&self, now: Instant) -> ReactorReport {
-        let shared = self.responder.shared();
-        let settings = shared.settings.get();
         let rdma = self.responder.connections();
-        let rdma = rdma.map(|one| status::of(one, &settings, now));
+        let rdma = rdma.map(|one| status::of(one, now));
         let tcp = self.tcp.reports();
         let tcp = tcp.map(|one| status::of_tcp(&one, now));
         ReactorReport {
@@ -189,29 +199,91 @@ where
             None => Begun::NotHere,
         }
     }
+}
 
-    /// Carries a drain on. Returns whether it is done.
-    fn drain(&mut self, now: Instant) -> bool {
-        let Some(mut drain) = self.drain else {
-            return false;
-        };
-        let idle = self.responder.is_idle();
-        let late = now >= drain.deadline;
-        if !drain.closed && (idle || late) {
-            for connection in self.responder.connections() {
-                connection.close(late && !idle);
-            }
-            drain.closed = true;
-            self.drain = Some(drain);
+impl<S, F, M> Worker<S, F, M>
+where
+    S: Programs,
+    F: Future<Output = ()>,
+    M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
+{
+    /// The parts that a change may touch.
+    fn parts(&mut self) -> Parts<'_, S, F, M> {
+        Parts {
+            context: &self.context,
+            responder: &mut self.responder,
+            tcp: &mut self.tcp,
+            rpcbind: self.rpcbind.as_ref(),
+            drains: self.drain.is_some(),
+            hands_over: self.seat.reactors > 1,
         }
-        let gone = self.responder.connections().next().is_none();
-        (drain.closed && gone) || now >= drain.last()
+    }
+
+    /// Puts a change in force, or gives it up, if it is decided.
+    fn settle(&mut self) {
+        if let Some(pending) = self.pending.take_if(|pending| pending.is_decided()) {
+            let gone = pending.settle(&mut self.parts());
+            // Connections come by the listeners of the first reactor, which has handed out the
+            // last ones by now. So who is told after them gets none any more.
+            if self.seat.index == 0 && !gone.is_empty() {
+                let others = (1..self.peers.len()).map(|peer| (peer, gone.clone()));
+                self.untold.extend(others);
+                self.retire(&gone);
+                self.tell();
+            }
+        }
+    }
+
+    fn retire(&mut self, gone: &[FabricId]) {
+        for &id in gone {
+            self.responder.retire(id);
+        }
+    }
+
+    /// Tells other reactors of listeners that are gone; those with full mailboxes later.
+    fn tell(&mut self) {
+        let peers = &self.peers;
+        self.untold.retain_mut(|(peer, gone)| {
+            let message = Message::Retire(std::mem::take(gone));
+            match peers.get(*peer).map(|peer| peer.send(message)) {
+                Some(Err(SendError::Full(Message::Retire(left)))) => {
+                    *gone = left;
+                    true
+                }
+                _ => false,
+            }
+        });
+    }
+
+    fn begin_drain(&mut self, deadline: Instant, ends: bool, now: Instant) {
+        self.responder.refuse();
+        self.tcp.refuse(now);
+        match &mut self.drain {
+            Some(drain) => drain.again(deadline, ends),
+            None => self.drain = Some(Drain::new(deadline, ends)),
+        }
+        if self.drain.is_some_and(|drain| drain.ends()) {
+            self.rpcbind = None;
+        }
+    }
+
+    fn serve_again(&mut self, resume: Option<&Resume>) -> Result<(), String> {
+        if self.drain.is_some_and(|drain| drain.ends()) {
+            return Err("the service stops".to_owned());
+        }
+        if let Some(resume) = resume {
+            listen_again(resume, &mut self.parts())?;
+        }
+        self.drain = None;
+        self.responder.resume();
+        self.tcp.resume();
+        Ok(())
     }
 }
 
 impl<S, F, M> millrace_reactor::Worker for Worker<S, F, M>
 where
-    S: Serve,
+    S: Programs,
     F: Future<Output = ()>,
     M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
 {
@@ -220,6 +292,10 @@ where
     const ACTIVITIES: &'static [&'static str] = &["fabric", "records", "tasks", "flush"];
 
     fn turn(&mut self, turn: &Turn) -> usize {
+        self.settle();
+        if !self.untold.is_empty() {
+            self.tell();
+        }
         self.context.activity().enter(0);
         let mut fabric = self.poll_fabrics(turn.now);
         self.context.activity().enter(1);
@@ -233,8 +309,8 @@ where
         let tasks = self.responder.run();
         self.context.activity().enter(3);
         fabric += self.responder.flush(turn.now);
-        if self.drain(turn.now) {
-            self.stopped = true;
+        if let Some(drain) = &mut self.drain {
+            self.stopped = drain.step(turn.now, &self.responder, &mut self.tcp);
         }
         let end = TurnEnd::new(Instant::now);
         let shared = self.responder.shared();
@@ -249,6 +325,8 @@ where
     }
 
     fn message(&mut self, message: Message, turn: &Turn) {
+        // What others do by a change comes after it.
+        self.settle();
         match message {
             Message::Peers(peers) => {
                 self.placement = Placement::new(peers.len(), turn.now);
@@ -261,17 +339,19 @@ where
                 }
             }
             Message::Limits => self.responder.shared().flow.limits_changed(),
-            Message::Drain(deadline) => {
-                self.responder.refuse();
-                self.tcp.stop_listening();
-                self.rpcbind = None;
-                self.drain.get_or_insert(Drain {
-                    deadline,
-                    closed: false,
-                });
+            Message::Drain { deadline, ends } => self.begin_drain(deadline, ends, turn.now),
+            // Whoever asked may have gone, here and below.
+            Message::Serve(resume, answer) => {
+                let _ = answer.try_send(self.serve_again(resume.as_deref()));
             }
+            Message::Progress(answer) => {
+                let _ = answer.try_send(Progress::of(&self.responder, &self.tcp));
+            }
+            Message::Change(ticket) => self.pending = Pending::prepare(ticket, &mut self.parts()),
+            #[cfg(test)]
+            Message::Hold(until) => while until.recv().is_ok() {},
+            Message::Retire(gone) => self.retire(&gone),
             Message::Evict(id, answer) => {
-                // Whoever asked may have gone.
                 let _ = answer.try_send(self.close(id));
             }
             Message::Capture(id, tap, answer) => {
@@ -279,7 +359,6 @@ where
                 let _ = answer.try_send(self.capture(id, tap));
             }
             Message::Status(answer) => {
-                // Whoever asked may have gone.
                 let _ = answer.try_send(self.report(turn.now));
             }
         }
@@ -294,7 +373,7 @@ where
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let drain = self.drain.map(|drain| drain.next_deadline());
+        let drain = self.drain.and_then(|drain| drain.next_deadline());
         let rpcbind = self.rpcbind.as_ref().and_then(RpcbindServer::next_deadline);
         let fabrics = self.responder.next_deadline();
         fabrics
@@ -307,23 +386,5 @@ where
 
     fn stopped(&self) -> bool {
         self.stopped
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_drain_does_not_name_a_deadline_that_it_has_acted_on() {
-        let deadline = Instant::now();
-        let mut drain = Drain {
-            deadline,
-            closed: false,
-        };
-        assert_eq!(drain.next_deadline(), deadline);
-        drain.closed = true;
-        assert!(drain.next_deadline() > deadline);
-        assert_eq!(drain.next_deadline(), drain.last());
     }
 }

@@ -214,6 +214,13 @@ impl Connection {
         !self.finished
     }
 
+    /// Reads no more, as if the peer had said that it sends no more: the connection ends when all
+    /// its calls are answered.
+    pub fn stop_reading(&mut self) {
+        self.finished = true;
+        self.leftover = Vec::new();
+    }
+
     /// Checks what the peer has to keep to at time `now`.
     pub fn check(&self, config: &TcpConfig, now: Instant) -> Result<(), Ended> {
         let late = |since: Option<Instant>, limit: Duration| {

@@ -16,7 +16,7 @@ mod worker;
 
 use std::time::Duration;
 
-pub use server::{TcpCounters, TcpReport, TcpServer};
+pub use server::{PreparedListener, TcpCounters, TcpReport, TcpServer};
 
 /// Longest message that is taken or sent: the largest READ or WRITE and what stands around it.
 pub const MESSAGE_MAX: usize = (1 << 20) + 4096;

@@ -100,6 +100,21 @@ pub struct TcpReport<'a> {
 
 type Worker = Pin<Box<dyn Future<Output = ()>>>;
 
+/// A listener that is ready and has accepted nothing yet.
+#[derive(Debug)]
+pub struct PreparedListener {
+    socket: TcpListener,
+    address: SocketAddr,
+}
+
+impl PreparedListener {
+    /// The address that it is bound to.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
 /// The TCP transport of one reactor.
 pub struct TcpServer<S: Serve> {
     config: TcpConfig,
@@ -110,6 +125,8 @@ pub struct TcpServer<S: Serve> {
     slots: Vec<Slot>,
     free: Vec<u32>,
     accepted: Vec<TcpStream>,
+    /// No calls and no connections are taken any more.
+    refuses: bool,
     queue: Rc<Queue>,
     tasks: TaskSet<Worker>,
     ended: Vec<TaskEnded<()>>,
@@ -152,6 +169,7 @@ impl<S: Serve> TcpServer<S> {
             slots: Vec::new(),
             free: Vec::new(),
             accepted: Vec::new(),
+            refuses: false,
             queue: Rc::new(Queue::new(&config)),
             tasks: TaskSet::new(config.calls + config.connections, alarm),
             ended: Vec::new(),
@@ -182,13 +200,75 @@ impl<S: Serve> TcpServer<S> {
     /// # Errors
     /// If the address cannot be bound.
     pub fn listen(&mut self, address: SocketAddr) -> std::io::Result<SocketAddr> {
-        let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        let data = epoll::EventData::new_u64(LISTENER);
-        epoll::add(&self.epoll, &listener, data, epoll::EventFlags::IN)?;
-        let bound = listener.local_addr()?;
-        self.listener = Some(listener);
+        let prepared = self.prepare_listener(address)?;
+        let bound = prepared.address;
+        self.take_listener(prepared);
         Ok(bound)
+    }
+
+    /// Makes a listener ready beside the one that there is. Nothing is accepted from it before it
+    /// is taken ([`TcpServer::take_listener`]); dropping it is all that it takes to give it up.
+    ///
+    /// # Errors
+    /// If the address cannot be bound.
+    pub fn prepare_listener(&self, address: SocketAddr) -> std::io::Result<PreparedListener> {
+        let socket = TcpListener::bind(address)?;
+        socket.set_nonblocking(true)?;
+        let data = epoll::EventData::new_u64(LISTENER);
+        epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN)?;
+        let address = socket.local_addr()?;
+        Ok(PreparedListener { socket, address })
+    }
+
+    /// Listens there from now on, and nowhere else. Connections live on.
+    pub fn take_listener(&mut self, prepared: PreparedListener) {
+        self.listener = Some(prepared.socket);
+    }
+
+    /// Takes no more calls: connections end when their calls are answered. New ones are not taken
+    /// over either.
+    pub fn refuse(&mut self, now: Instant) {
+        self.stop_listening();
+        self.refuses = true;
+        self.accepted.clear();
+        for id in self.live() {
+            if let Some(connection) = Self::connection(&mut self.slots, id) {
+                connection.stop_reading();
+            }
+            self.advance(id, now);
+        }
+    }
+
+    /// Takes calls and connections again.
+    pub fn resume(&mut self) {
+        self.refuses = false;
+    }
+
+    /// Ends all connections at once.
+    pub fn close_all(&mut self) {
+        for id in self.live() {
+            self.end(id, &Ended::Closed);
+        }
+    }
+
+    /// Calls that are not answered yet.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        let connections = self
+            .slots
+            .iter()
+            .filter_map(|slot| slot.connection.as_ref());
+        connections.map(|connection| connection.in_flight).sum()
+    }
+
+    fn live(&self) -> Vec<ConnectionId> {
+        let slots = (0_u32..).zip(&self.slots);
+        let live = slots.filter(|(_, slot)| slot.connection.is_some());
+        live.map(|(index, slot)| ConnectionId {
+            index,
+            generation: slot.generation,
+        })
+        .collect()
     }
 
     /// Stops to listen. Connections live on.
@@ -201,7 +281,7 @@ impl<S: Serve> TcpServer<S> {
     /// # Errors
     /// If its socket fails, or the bound of connections is reached.
     pub fn adopt(&mut self, socket: TcpStream, now: Instant) -> std::io::Result<()> {
-        if self.connections() >= self.config.connections {
+        if self.refuses || self.connections() >= self.config.connections {
             self.counters.refused.add(1);
             return Err(ErrorKind::QuotaExceeded.into());
         }

@@ -161,6 +161,10 @@ impl Provider for Recorder {
         self.inner.listener_address(listener)
     }
 
+    fn connections(&self) -> usize {
+        self.inner.connections()
+    }
+
     fn stop_listening(&mut self, listener: ListenerId) {
         self.inner.stop_listening(listener);
     }

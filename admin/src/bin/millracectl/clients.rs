@@ -10,6 +10,7 @@ use millrace_admin::status::{ClientStatus, Clients, Evicted, RateLimits};
 
 use super::context::{ChangeOptions, Context, encoded};
 use super::failure::Failure;
+use super::table::count;
 use super::views;
 
 /// The path of the clients.
@@ -90,8 +91,8 @@ pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode,
         Command::Evict { address } => {
             let answer = context.ask(&Order::new(Method::Delete, at(address)))?;
             context.print_answer(&answer, |evicted: Evicted| {
-                let count = evicted.connections;
-                format!("{count} connections of {address} are closed\n")
+                let closed = count(evicted.connections, "connection");
+                format!("closed {closed} of {address}\n")
             })
         }
     }

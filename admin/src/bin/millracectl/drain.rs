@@ -12,6 +12,7 @@ use millrace_admin::status::{DrainOrder, DrainPhase, DrainStatus};
 use super::context::{Context, print, print_whole};
 use super::failure::Failure;
 use super::options::duration;
+use super::table::count;
 
 /// The path of the drain.
 const PATH: &str = "/api/v1/drain";
@@ -120,8 +121,10 @@ fn line(status: &DrainStatus) -> String {
 }
 
 fn counts(status: &DrainStatus) -> String {
-    format!(
-        "{} connections, {} requests in flight, {} replies to be fetched",
-        status.connections, status.requests_in_flight, status.exposures
-    )
+    [
+        count(status.connections, "connection"),
+        format!("{} in flight", count(status.requests_in_flight, "request")),
+        count(status.exposures, "exposure"),
+    ]
+    .join(", ")
 }

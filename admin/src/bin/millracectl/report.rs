@@ -43,10 +43,24 @@ pub fn report(report: &ChangeReport, colour: bool) -> String {
             text.push_str(&line(change, colour));
         }
     }
-    for note in &report.notes {
-        let _ = writeln!(text, "note: {}", plain(note));
-    }
+    text.push_str(&notes(report));
     text
+}
+
+/// What the server has to remark on the sections that change. Its other remarks are as old as what
+/// they are about, and in its log.
+pub fn notes(report: &ChangeReport) -> String {
+    fn section(key: &str) -> &str {
+        key.split(['.', '[', ':']).next().unwrap_or_default()
+    }
+    let changed = |note: &&String| {
+        let mut changes = report.changes.iter();
+        changes.any(|change| section(&change.path) == section(note))
+    };
+    let notes = report.notes.iter().filter(changed);
+    notes
+        .map(|note| format!("note: {}\n", plain(note)))
+        .collect()
 }
 
 /// Keys with their old and new values, one to a line.
@@ -194,7 +208,10 @@ mod tests {
                     Effect::Restart,
                 ),
             ],
-            notes: vec!["exports: there are none".to_owned()],
+            notes: vec![
+                "reactors.poll: sleeps".to_owned(),
+                "exports: there are none".to_owned(),
+            ],
             reactors: vec![outcome(true), outcome(false)],
         };
         assert_eq!(
@@ -208,7 +225,7 @@ mod tests {
              NOT APPLIED by reactor-1: no memory\n\
              still waiting for a restart, from earlier changes:\n  \
              ~ mempool.hugepages: off -> auto  (needs a restart)\n\
-             note: exports: there are none\n"
+             note: reactors.poll: sleeps\n"
         );
         let tried = ChangeReport {
             dry_run: true,

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::context::{Context, print, print_whole};
 use super::failure::Failure;
-use super::table::{bytes, plain, time};
+use super::table::{bytes, count, plain, time};
 use super::wait::{Ready, state_of};
 
 /// The metric that says since when the server runs.
@@ -128,10 +128,10 @@ impl Page {
             clients.iter().map(of).sum()
         };
         lines.push(format!(
-            "clients     {} with {} connections; {} requests in flight, {} held back",
+            "clients     {} with {}; {} in flight, {} held back",
             clients.len(),
-            sum(|one| one.connections),
-            sum(|one| one.credits_used),
+            count(sum(|one| one.connections), "connection"),
+            count(sum(|one| one.credits_used), "request"),
             sum(|one| one.waiting),
         ));
         let paths: Vec<String> = self
@@ -155,13 +155,15 @@ impl Page {
             self.rate(all as f64, |rate| format!("{rate:.0}/s"))
         ));
         lines.push(format!(
-            "read        {} in {reads} requests{}",
+            "read        {} in {}{}",
             bytes(read),
+            count(reads, "request"),
             self.rate(read as f64, |rate| format!("{}/s", bytes(rate as u64)))
         ));
         lines.push(format!(
-            "written     {} in {writes} requests{}",
+            "written     {} in {}{}",
             bytes(written),
+            count(writes, "request"),
             self.rate(written as f64, |rate| format!("{}/s", bytes(rate as u64)))
         ));
         let pending = &self.pending.restart_required;

@@ -75,6 +75,12 @@ impl Cell {
     }
 }
 
+/// A number of things, of which one has no `s` at its end.
+pub fn count(number: u64, thing: &str) -> String {
+    let end = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{end}")
+}
+
 /// Names and values, one pair to a line.
 pub fn fields(list: &[(&str, String)]) -> String {
     let width = list.iter().map(|(name, _)| name.len()).max().unwrap_or(0);

@@ -105,6 +105,15 @@ fn what_is_served_of_the_contract_is_the_default() {
 }
 
 #[test]
+fn series_of_clients_may_be_none_or_many() {
+    assert_eq!(Admin::default().client_series, 64);
+    for most in [0, 1, 1024] {
+        let config = accept(&format!("admin: {{ client_series: {most} }}"));
+        assert_eq!(config.admin.client_series, most);
+    }
+}
+
+#[test]
 fn the_default_text_is_the_default_with_one_export() {
     let config = accept(Config::default_text());
     assert_eq!(

@@ -460,6 +460,13 @@ fn reactor_pool_and_flow_rules() {
             "admin.token_file",
             "relative",
         ),
+        (
+            "admin:\n  client_series: 1025\n",
+            2,
+            18,
+            "admin.client_series",
+            "0 to 1024",
+        ),
     ] {
         refuse_at(text, line, column, path, &[words]);
     }

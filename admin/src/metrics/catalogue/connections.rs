@@ -31,6 +31,35 @@ super::families! {
 }
 
 super::families! {
+    /// Clients by address, the busiest of them each with series of its own.
+    CLIENT_SERIES = "Clients by address";
+
+    CLIENT_REQUESTS = Counter "millrace_client_requests_total" in "calls" [CLIENT]
+        "Calls of a client that were answered, over RDMA and TCP."
+        for "Who uses the server.";
+    CLIENT_DATA = Counter "millrace_client_data_bytes_total" in "bytes" [CLIENT, TRANSFER]
+        "Bytes of file data read or written by a client."
+        for "Who takes the bandwidth.";
+    CLIENT_THROTTLED = Counter "millrace_client_throttled_seconds_total" in "seconds" [CLIENT]
+        "Time that a client's calls had to wait for a limit or for its share, summed over calls."
+        for "Who is held back.";
+    CLIENT_CONNECTIONS = Gauge "millrace_client_connections" in "connections" [CLIENT]
+        "Open connections of a client, RDMA and TCP."
+        for "Clients with many connections, and those that are gone.";
+    CLIENT_CREDITS = Gauge "millrace_client_credits_granted" in "credits" [CLIENT]
+        "Credits granted to a client, over its connections."
+        for "How the credits are divided.";
+    CLIENT_LIMIT_CALLS = Gauge "millrace_client_limit_calls_per_second" in "calls per second" [CLIENT]
+        "The most calls per second that a client gets; only for clients with such a limit."
+        for "Against its rate of calls: how near it is to its limit."
+        absent "only clients with `limits.iops` have it";
+    CLIENT_LIMIT_DATA = Gauge "millrace_client_limit_bytes_per_second" in "bytes per second" [CLIENT]
+        "The most bytes of file data per second that a client gets; only for clients with such a limit."
+        for "Against its throughput: how near it is to its limit."
+        absent "only clients with `limits.bandwidth` have it";
+}
+
+super::families! {
     /// What clients are granted, and what holds them back.
     CREDITS_AND_LIMITS = "Credits and limits";
 

@@ -72,6 +72,9 @@ labels! {
         ["applied", "unchanged", "tried", "stale", "invalid", "not_applied", "not_written"];
     RELOAD = "outcome" "Whether the file was read and what it says applied." ["ok", "failed"];
     EXPORT = "export" "The path of the export." [];
+    CLIENT = "client"
+        "The client's address; `other` for all that have no series of their own (`admin.client_series`), and for those that have left."
+        [];
     RELEASE = "version" "The version of millraced." [];
     PROFILE = "profile" "How it was built." ["debug", "release"];
     RUSTC = "rustc" "The compiler that built it." [];

@@ -40,14 +40,15 @@ pub static SUBJECTS: &[&Subject] = &[
     &REACTORS,
     &MEMORY,
     &CONNECTIONS_AND_CLIENTS,
+    &CLIENT_SERIES,
     &CREDITS_AND_LIMITS,
     &RPC_OVER_RDMA,
     &FABRIC,
     &PROGRAMS,
     &STORES,
     &EXPORTS,
-    &PROCESS,
     &CONFIGURATION,
+    &PROCESS,
 ];
 
 /// All families.

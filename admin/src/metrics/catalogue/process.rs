@@ -24,13 +24,15 @@ super::families! {
         for "Growth that does not end.";
     PROCESS_HUGETLB = Gauge "millrace_process_hugetlb_memory_bytes" in "bytes" []
         "Huge pages of the process."
-        for "Pools and memory stores, where huge pages were to be had.";
+        for "Pools and memory stores, where huge pages were to be had."
+        absent "kernels without huge pages do not tell";
     PROCESS_FDS = Gauge "millrace_process_open_fds" in "descriptors" []
         "File descriptors open."
         for "Each connection takes one.";
     PROCESS_FDS_MAX = Gauge "millrace_process_max_fds" in "descriptors" []
         "File descriptors that the process may have open."
-        for "The bound of connections that the system sets.";
+        for "The bound of connections that the system sets."
+        absent "there may be no limit";
     PROCESS_THREADS = Gauge "millrace_process_threads" in "threads" []
         "Threads of the process."
         for "Reactors and a few helpers: a number that grows is a leak.";

@@ -73,6 +73,9 @@ impl Provider for Traced {
     fn listener_address(&self, listener: ListenerId) -> Option<SocketAddr> {
         self.inner.listener_address(listener)
     }
+    fn connections(&self) -> usize {
+        self.inner.connections()
+    }
     fn stop_listening(&mut self, listener: ListenerId) {
         self.inner.stop_listening(listener);
     }

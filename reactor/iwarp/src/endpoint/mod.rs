@@ -282,6 +282,11 @@ impl<M: Memory> Endpoint<M> {
         Ok(())
     }
 
+    /// Lets more receives be posted than there was room for so far.
+    pub fn deepen_receives(&mut self, receive_depth: usize) {
+        self.limits.receive_depth = self.limits.receive_depth.max(receive_depth);
+    }
+
     /// Exposes memory to the peer; `random` makes the key unpredictable.
     ///
     /// # Errors

@@ -117,6 +117,30 @@ impl IwarpCounters {
     }
 }
 
+impl IwarpCounters {
+    /// Adds what a provider that is gone has done. It has no connections any more.
+    pub fn absorb(&self, gone: &Self) {
+        for (counter, amount) in [
+            (&self.frames_in, &gone.frames_in),
+            (&self.frames_out, &gone.frames_out),
+            (&self.bytes_in, &gone.bytes_in),
+            (&self.bytes_out, &gone.bytes_out),
+            (&self.bytes_direct, &gone.bytes_direct),
+            (&self.receive_calls, &gone.receive_calls),
+            (&self.send_calls, &gone.send_calls),
+            (&self.ready_calls, &gone.ready_calls),
+            (&self.crc_errors, &gone.crc_errors),
+            (&self.terminates_sent, &gone.terminates_sent),
+            (&self.terminates_received, &gone.terminates_received),
+            (&self.setups_failed, &gone.setups_failed),
+            (&self.established, &gone.established),
+            (&self.indications_unexpected, &gone.indications_unexpected),
+        ] {
+            add(counter, amount.load(Ordering::Relaxed));
+        }
+    }
+}
+
 /// Adds to a counter that this thread alone writes.
 pub(super) fn add(counter: &AtomicU64, count: u64) {
     counter.store(

@@ -67,6 +67,24 @@ impl Iwarp {
         Arc::clone(&self.shared.counters)
     }
 
+    fn add_listener(
+        &mut self,
+        socket: OwnedFd,
+        address: SocketAddr,
+        limits: QueuePairLimits,
+        hand_over: bool,
+    ) -> io::Result<ListenerId> {
+        let index = u32::try_from(self.listeners.len()).map_err(io::Error::other)?;
+        self.shared.watch_listener(&socket, index)?;
+        self.listeners.push(Some(Listener {
+            socket,
+            address,
+            limits,
+            hand_over,
+        }));
+        Ok(ListenerId(index))
+    }
+
     /// Takes a connection in that waits for the peer's request.
     pub(super) fn respond(
         &mut self,
@@ -164,15 +182,41 @@ impl Provider for Iwarp {
         hand_over: bool,
     ) -> io::Result<ListenerId> {
         let (socket, address) = socket::listen(address)?;
-        let index = u32::try_from(self.listeners.len()).map_err(io::Error::other)?;
-        self.shared.watch_listener(&socket, index)?;
-        self.listeners.push(Some(Listener {
-            socket,
-            address,
-            limits,
-            hand_over,
-        }));
-        Ok(ListenerId(index))
+        self.add_listener(socket, address, limits, hand_over)
+    }
+
+    fn listener_socket(&self, listener: ListenerId) -> io::Result<OwnedFd> {
+        let slot = self.listeners.get(listener.0 as usize);
+        let listener = slot.and_then(Option::as_ref);
+        let listener = listener.ok_or(io::ErrorKind::NotFound)?;
+        listener.socket.try_clone()
+    }
+
+    fn listen_on(
+        &mut self,
+        socket: OwnedFd,
+        limits: QueuePairLimits,
+        hand_over: bool,
+    ) -> io::Result<ListenerId> {
+        let address = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
+        self.add_listener(socket, address, limits, hand_over)
+    }
+
+    fn limit_listener(&mut self, listener: ListenerId, limits: QueuePairLimits) {
+        let slot = self.listeners.get_mut(listener.0 as usize);
+        if let Some(listener) = slot.and_then(Option::as_mut) {
+            listener.limits = limits;
+        }
+    }
+
+    fn connections(&self) -> usize {
+        self.shared.connections()
+    }
+
+    fn deepen_receives(&mut self, queue_pair: QueuePairId, receive_depth: u32) {
+        if let Some(connection) = self.slots.get_mut(queue_pair) {
+            connection.endpoint.deepen_receives(receive_depth as usize);
+        }
     }
 
     fn adopt(&mut self, incoming: Incoming, now: Instant) -> io::Result<()> {
@@ -199,8 +243,10 @@ impl Provider for Iwarp {
     }
 
     fn stop_listening(&mut self, listener: ListenerId) {
-        if let Some(slot) = self.listeners.get_mut(listener.0 as usize) {
-            *slot = None;
+        let slot = self.listeners.get_mut(listener.0 as usize);
+        if let Some(listener) = slot.and_then(Option::take) {
+            // Closing it does not end that, where another provider has the socket too.
+            self.shared.forget_listener(&listener.socket);
         }
     }
 

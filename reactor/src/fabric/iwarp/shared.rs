@@ -77,6 +77,12 @@ impl Shared {
         )?)
     }
 
+    /// Watches a listening socket no longer.
+    pub(super) fn forget_listener(&self, socket: impl AsFd) {
+        // It fails only for what is not watched.
+        let _ = epoll::delete(&self.epoll, socket);
+    }
+
     pub(super) fn has_deadline(&mut self, deadline: Instant) {
         self.earliest = Some(
             self.earliest

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use millrace_mempool::Buffer;
 
-use super::end::{Entry, Exposed, Frame, Phase};
+use super::end::{End, Entry, Exposed, Frame, Phase};
 use super::network::{Listener, Request, State};
 use super::scatter;
 use crate::fabric::{
@@ -106,6 +106,20 @@ impl Provider for Loopback {
             .get_mut(listener.0 as usize)
         {
             *listener = None;
+        }
+    }
+
+    fn connections(&self) -> usize {
+        let state = self.state.borrow();
+        let mine = |end: &&End| end.provider == self.index && end.phase != Phase::Free;
+        state.ends.iter().filter(mine).count()
+    }
+
+    fn deepen_receives(&mut self, queue_pair: QueuePairId, receive_depth: u32) {
+        let state = &mut *self.state.borrow_mut();
+        if let Some(index) = state.find(self.index, queue_pair) {
+            let limits = &mut state.ends[index].limits;
+            limits.receive_depth = limits.receive_depth.max(receive_depth);
         }
     }
 

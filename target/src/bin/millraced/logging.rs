@@ -3,7 +3,8 @@
 use std::io::IsTerminal;
 
 use anyhow::{Context, Result};
-use tracing_subscriber::EnvFilter;
+use millrace::service::LogHook;
+use tracing_subscriber::{EnvFilter, reload};
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
@@ -22,14 +23,28 @@ pub fn filter(text: &str) -> Result<EnvFilter> {
     })
 }
 
-/// Writes log lines to standard error from now on.
-pub fn start(filter: EnvFilter, format: Format) {
+/// Writes log lines to standard error from now on. Gives the way to change the filter later.
+pub fn start(filter: EnvFilter, format: Format) -> LogHook {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     match format {
-        Format::Text => lines.with_target(false).init(),
-        Format::Json => lines.json().flatten_event(true).init(),
+        Format::Text => {
+            let lines = lines.with_target(false).with_filter_reloading();
+            let hook = hook(lines.reload_handle());
+            lines.init();
+            hook
+        }
+        Format::Json => {
+            let lines = lines.json().flatten_event(true).with_filter_reloading();
+            let hook = hook(lines.reload_handle());
+            lines.init();
+            hook
+        }
     }
+}
+
+fn hook<S: 'static>(handle: reload::Handle<EnvFilter, S>) -> LogHook {
+    Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()))
 }

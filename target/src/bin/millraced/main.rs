@@ -125,7 +125,7 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
     if let Some(user) = &arguments.user {
         rights::become_user(user)?;
     }
-    logging::start(filter, arguments.log_format);
+    let log = logging::start(filter, arguments.log_format);
     if rights::are_roots() {
         tracing::warn!("running as root: --user NAME gives its rights away");
     }
@@ -141,6 +141,7 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
     let admin = TcpListener::bind(config.admin.listen)
         .with_context(|| format!("admin.listen: cannot listen on {}", config.admin.listen))?;
     let service = Service::start(Arc::clone(&config))?;
+    service.control().on_log_filter(log);
     step_aside(&service);
     let metrics = Metrics::new();
     metrics.register(service.control());

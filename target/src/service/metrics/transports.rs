@@ -35,9 +35,9 @@ pub(super) fn rdma(out: &mut Families, core: &str, parts: &ReactorParts) {
     let invalidations = counters.invalidations.get();
     out.number(&catalogue::RPCRDMA_INVALIDATIONS, &[], invalidations);
     exposures(out, core, counters);
-    for (provider, counters) in &parts.providers {
-        fabric(out, core, provider, counters);
-    }
+    parts
+        .providers
+        .each(|provider, counters| fabric(out, core, provider, counters));
     let tcp = &parts.tcp;
     out.number(
         &catalogue::CONNECTIONS_ACCEPTED,

@@ -35,7 +35,7 @@ mod tree;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use millrace_mempool::{ArenaError, Registry, Slice};
+use millrace_mempool::{Arena, ArenaError, Registry, Slice};
 
 use self::tree::Tree;
 use crate::{
@@ -118,6 +118,39 @@ impl MemoryStore {
             used_bytes: space.used(),
             inodes: table.count(),
         }
+    }
+}
+
+/// A store that is served no longer, for as long as somebody still uses it or its memory. Freeing
+/// it takes long, so whoever holds this decides on which thread that happens.
+pub struct Remains {
+    store: Option<MemoryStore>,
+    arenas: Vec<Arc<Arena>>,
+}
+
+impl MemoryStore {
+    /// What to keep of it until nobody else uses it.
+    #[must_use]
+    pub fn remains(&self) -> Remains {
+        Remains {
+            store: Some(self.clone()),
+            arenas: self.tree.space.arenas().cloned().collect(),
+        }
+    }
+}
+
+impl Remains {
+    /// Frees what nobody else uses any more. Returns whether that was all.
+    pub fn free(&mut self) -> bool {
+        if let Some(store) = &self.store {
+            if Arc::strong_count(&store.tree) > 1 {
+                return false;
+            }
+            self.store = None;
+        }
+        // Data on its way to a client holds the memory it lies in.
+        self.arenas.retain(|arena| Arc::strong_count(arena) > 1);
+        self.arenas.is_empty()
     }
 }
 

@@ -101,6 +101,11 @@ impl Space {
         })
     }
 
+    /// Where its memory is.
+    pub fn arenas(&self) -> impl Iterator<Item = &Arc<Arena>> {
+        self.arenas.iter().chain([&self.zeros])
+    }
+
     /// Bytes in all.
     pub fn total(&self) -> u64 {
         self.total

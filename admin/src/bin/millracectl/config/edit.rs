@@ -19,7 +19,6 @@ use super::change::put;
 use crate::context::{ChangeOptions, Context, print, with_options};
 use crate::failure::Failure;
 use crate::report;
-use crate::table::plain;
 
 /// Opens the configuration in an editor, checks what is saved, shows what it would do, asks, and
 /// puts it in force.
@@ -93,9 +92,7 @@ fn would(expected: &ChangeReport, colour: bool) -> String {
         true => "nothing would change but comments and order\n".to_owned(),
         false => report::changes(&expected.changes, colour),
     };
-    for note in &expected.notes {
-        text.push_str(&format!("note: {}\n", plain(note)));
-    }
+    text.push_str(&report::notes(expected));
     text
 }
 

@@ -1,0 +1,173 @@
+//! What the dashboard shows. `$instance` is the servers chosen, `$__rate_interval` a time that
+//! has several scrapes.
+
+/// One panel.
+pub(super) struct Panel {
+    pub title: &'static str,
+    /// Shown when asked for: what to look at.
+    pub description: &'static str,
+    /// As Grafana names it.
+    pub unit: &'static str,
+    pub form: Form,
+    /// Queries and how their lines are named.
+    pub queries: &'static [(&'static str, &'static str)],
+}
+
+/// How a panel shows its queries.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// The latest number, a quarter of a row wide.
+    Number,
+    /// Lines over time.
+    Lines,
+    /// Areas on top of each other over time.
+    Stack,
+}
+
+macro_rules! panel {
+    ($form:ident $title:literal $unit:literal $description:literal
+     $($query:literal => $legend:literal),+ $(,)?) => {
+        Panel {
+            title: $title,
+            description: $description,
+            unit: $unit,
+            form: Form::$form,
+            queries: &[$(($query, $legend)),+],
+        }
+    };
+}
+
+/// The rows of the dashboard.
+pub(super) static ROWS: &[(&str, &[Panel])] = &[
+    (
+        "Overview",
+        &[
+            panel!(Number "Ready" "bool_yes_no" "Whether the servers take connections and calls."
+                r#"millrace_ready{instance=~"$instance"}"# => "{{instance}}"),
+            panel!(Number "Uptime" "s" "Time since the process started."
+                r#"time() - millrace_process_start_time_seconds{instance=~"$instance"}"# => "{{instance}}"),
+            panel!(Number "Connections" "short" "Open connections, RDMA and TCP."
+                r#"sum(millrace_connections{instance=~"$instance"})"# => "connections"),
+            panel!(Number "Version" "string" "What runs."
+                r#"millrace_build_info{instance=~"$instance"}"# => "{{version}} ({{profile}})"),
+            panel!(Lines "Throughput" "Bps" "File data that NFS calls read and wrote."
+                r#"sum by (procedure) (rate(millrace_rpc_data_bytes_total{instance=~"$instance"}[$__rate_interval]))"# => "{{procedure}}"),
+            panel!(Stack "Operations" "ops" "Calls answered each second, by procedure."
+                r#"sum by (program, procedure) (rate(millrace_rpc_requests_total{instance=~"$instance"}[$__rate_interval])) > 0"# => "{{program}} {{procedure}}"),
+        ],
+    ),
+    (
+        "Latency",
+        &[
+            panel!(Lines "Median by procedure" "s" "Half of the calls take no longer, inside the server."
+                r#"histogram_quantile(0.5, sum by (le, procedure) (rate(millrace_rpc_duration_seconds_bucket{instance=~"$instance",program="nfs"}[$__rate_interval])))"# => "{{procedure}}"),
+            panel!(Lines "99th percentile by procedure" "s" "One call in a hundred takes longer."
+                r#"histogram_quantile(0.99, sum by (le, procedure) (rate(millrace_rpc_duration_seconds_bucket{instance=~"$instance",program="nfs"}[$__rate_interval])))"# => "{{procedure}}"),
+            panel!(Lines "99th percentile of READ and WRITE by size" "s" "Large calls take longer for the bytes; small ones should not."
+                r#"histogram_quantile(0.99, sum by (le, procedure, size) (rate(millrace_rpc_duration_seconds_bucket{instance=~"$instance",procedure=~"read|write",size!="none"}[$__rate_interval])))"# => "{{procedure}} {{size}}"),
+            panel!(Lines "99th percentile of the store" "s" "Operations of the exports' stores, of a sample of one in 64."
+                r#"histogram_quantile(0.99, sum by (le, class) (rate(millrace_store_duration_seconds_bucket{instance=~"$instance"}[$__rate_interval])))"# => "{{class}}"),
+        ],
+    ),
+    (
+        "Reactors",
+        &[
+            panel!(Lines "Busy" "percentunit" "Share of each core that finds work. Above 90 % the core is full."
+                r#"rate(millrace_reactor_busy_seconds_total{instance=~"$instance"}[$__rate_interval])"# => "{{instance}} core {{core}}"),
+            panel!(Lines "Queues" "short" "Calls in service, calls that wait for a task, messages in the mailbox."
+                r#"sum by (core) (millrace_reactor_tasks{instance=~"$instance"})"# => "in service, core {{core}}",
+                r#"sum by (core) (millrace_reactor_backlog{instance=~"$instance"})"# => "waiting, core {{core}}",
+                r#"sum by (core) (millrace_reactor_mailbox_messages{instance=~"$instance"})"# => "messages, core {{core}}"),
+            panel!(Lines "Stalls" "s" "Time since the last turn; a reactor that is stuck grows."
+                r#"millrace_reactor_last_turn_age_seconds{instance=~"$instance"}"# => "{{instance}} core {{core}}",
+                r#"millrace_reactor_stalled{instance=~"$instance"} > 0"# => "stalled: {{instance}} core {{core}}"),
+            panel!(Lines "Connections by core" "short" "How evenly the cores have them."
+                r#"sum by (core, provider) (millrace_connections{instance=~"$instance"})"# => "{{provider}}, core {{core}}"),
+        ],
+    ),
+    (
+        "Memory and credits",
+        &[
+            panel!(Lines "Buffers in use" "percentunit" "Share of the buffers of each class that is handed out."
+                r#"sum by (class) (millrace_pool_buffers_in_use{instance=~"$instance"}) / sum by (class) (millrace_pool_buffers{instance=~"$instance"})"# => "{{class}}"),
+            panel!(Lines "Waits" "ops" "Requests that had to wait for a buffer or another bounded thing."
+                r#"sum by (class) (rate(millrace_pool_waits_total{instance=~"$instance"}[$__rate_interval]))"# => "buffer {{class}}",
+                r#"sum by (resource) (rate(millrace_shortage_waits_total{instance=~"$instance"}[$__rate_interval]))"# => "{{resource}}"),
+            panel!(Lines "Credits" "short" "Wished for, granted, and in use."
+                r#"sum(millrace_credits_requested{instance=~"$instance"})"# => "requested",
+                r#"sum(millrace_credits_granted{instance=~"$instance"})"# => "granted",
+                r#"sum(millrace_credits_in_use{instance=~"$instance"})"# => "in use"),
+            panel!(Stack "Throttled" "short" "Calls held back on average, by cause."
+                r#"sum by (cause) (rate(millrace_throttled_seconds_total{instance=~"$instance"}[$__rate_interval]))"# => "{{cause}}"),
+        ],
+    ),
+    (
+        "Fabric",
+        &[
+            panel!(Lines "Network" "Bps" "Bytes on the network, headers and all."
+                r#"sum by (direction) (rate(millrace_fabric_bytes_total{instance=~"$instance"}[$__rate_interval]))"# => "{{direction}}"),
+            panel!(Lines "Work requests" "ops" "Completed, by operation."
+                r#"sum by (operation) (rate(millrace_rdma_operations_total{instance=~"$instance"}[$__rate_interval]))"# => "{{operation}}"),
+            panel!(Lines "System calls for each call" "none" "How well turns batch: below one is good."
+                r#"sum by (call) (rate(millrace_fabric_system_calls_total{instance=~"$instance"}[$__rate_interval])) / on () group_left () sum(rate(millrace_rpc_requests_total{instance=~"$instance"}[$__rate_interval]) > 0)"# => "{{call}}"),
+            panel!(Lines "Errors" "ops" "What should be zero: failed work, damaged frames, ends in error, protocol errors."
+                r#"sum by (status) (rate(millrace_rdma_failures_total{instance=~"$instance"}[$__rate_interval]))"# => "work {{status}}",
+                r#"sum(rate(millrace_fabric_crc_errors_total{instance=~"$instance"}[$__rate_interval]))"# => "CRC",
+                r#"sum by (direction) (rate(millrace_fabric_terminates_total{instance=~"$instance"}[$__rate_interval]))"# => "terminate {{direction}}",
+                r#"sum by (error) (rate(millrace_rpcrdma_errors_total{instance=~"$instance"}[$__rate_interval])) > 0"# => "RPC-over-RDMA {{error}}"),
+            panel!(Lines "Connections that ended" "ops" "By who or what ended them."
+                r#"sum by (provider, reason) (rate(millrace_connections_closed_total{instance=~"$instance"}[$__rate_interval])) > 0"# => "{{provider}} {{reason}}",
+                r#"sum by (provider, reason) (rate(millrace_connections_refused_total{instance=~"$instance"}[$__rate_interval])) > 0"# => "refused: {{provider}} {{reason}}"),
+            panel!(Lines "Exposures" "short" "Read-chunk replies held until RDMA_DONE, and those that expire."
+                r#"sum(millrace_exposures{instance=~"$instance"})"# => "held",
+                r#"sum(rate(millrace_exposures_expired_total{instance=~"$instance"}[$__rate_interval]))"# => "expired each second"),
+        ],
+    ),
+    (
+        "NFS",
+        &[
+            panel!(Lines "Failures by status" "ops" "NFS calls that failed, by what they were answered."
+                r#"sum by (status) (rate(millrace_nfs_errors_total{instance=~"$instance"}[$__rate_interval])) > 0"# => "{{status}}"),
+            panel!(Lines "Rejected calls and replays" "ops" "Calls that no procedure saw, and repetitions answered from the cache."
+                r#"sum by (reason) (rate(millrace_rpc_rejected_total{instance=~"$instance"}[$__rate_interval])) > 0"# => "{{reason}}",
+                r#"sum(rate(millrace_replay_lookups_total{instance=~"$instance",outcome="replayed"}[$__rate_interval]))"# => "replayed"),
+        ],
+    ),
+    (
+        "Clients and exports",
+        &[
+            panel!(Stack "Clients by throughput" "Bps" "The ten that move most."
+                r#"topk(10, sum by (client) (rate(millrace_client_data_bytes_total{instance=~"$instance",client!="other"}[$__rate_interval])))"# => "{{client}}"),
+            panel!(Stack "Clients by calls" "ops" "The ten that ask most."
+                r#"topk(10, sum by (client) (rate(millrace_client_requests_total{instance=~"$instance",client!="other"}[$__rate_interval])))"# => "{{client}}"),
+            panel!(Stack "Clients held back" "short" "Calls that wait on average for a limit or a share; the ten most held back."
+                r#"topk(10, sum by (client) (rate(millrace_client_throttled_seconds_total{instance=~"$instance",client!="other"}[$__rate_interval])) > 0)"# => "{{client}}"),
+            panel!(Lines "Exports by throughput" "Bps" "Data read from and written to each export."
+                r#"sum by (export, operation) (rate(millrace_export_data_bytes_total{instance=~"$instance"}[$__rate_interval]))"# => "{{export}} {{operation}}"),
+            panel!(Lines "Exports by calls" "ops" "Calls on each export, and those that wait at its limit."
+                r#"sum by (export) (rate(millrace_export_requests_total{instance=~"$instance"}[$__rate_interval]))"# => "{{export}}",
+                r#"sum by (export) (millrace_export_waiting{instance=~"$instance"}) > 0"# => "waiting at {{export}}"),
+            panel!(Lines "Exports by fill" "percentunit" "Share of each export's capacity that is used."
+                r#"millrace_export_used_bytes{instance=~"$instance"} / millrace_export_capacity_bytes{instance=~"$instance"}"# => "{{instance}} {{export}}"),
+        ],
+    ),
+    (
+        "Configuration and process",
+        &[
+            panel!(Number "Generation" "short" "Of the running configuration."
+                r#"millrace_config_generation{instance=~"$instance"}"# => "{{instance}}"),
+            panel!(Number "Waiting for a restart" "short" "Keys of the configuration."
+                r#"millrace_config_restart_required{instance=~"$instance"}"# => "{{instance}}"),
+            panel!(Number "Last reload" "bool_yes_no" "Whether it went well."
+                r#"millrace_config_last_reload_successful{instance=~"$instance"}"# => "{{instance}}"),
+            panel!(Number "Draining" "bool_yes_no" "Whether the service finishes calls and takes no more."
+                r#"millrace_draining{instance=~"$instance"}"# => "{{instance}}"),
+            panel!(Lines "Memory" "bytes" "Resident, and in huge pages."
+                r#"millrace_process_resident_memory_bytes{instance=~"$instance"}"# => "{{instance}} resident",
+                r#"millrace_process_hugetlb_memory_bytes{instance=~"$instance"}"# => "{{instance}} huge pages"),
+            panel!(Lines "Changes and reloads" "ops" "Of the configuration, by what became of them."
+                r#"sum by (outcome) (rate(millrace_config_changes_total{instance=~"$instance"}[$__rate_interval])) > 0"# => "change {{outcome}}",
+                r#"sum by (outcome) (rate(millrace_config_reloads_total{instance=~"$instance"}[$__rate_interval])) > 0"# => "reload {{outcome}}"),
+        ],
+    ),
+];

@@ -1,0 +1,122 @@
+//! Changes under full load lose no call.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use clap::Parser;
+use millrace_admin::config::{
+    Access, ByteSize, ClientLimits, Config, CrcPolicy, Fabric, PollMode, Squash, Switch, WindowEnd,
+};
+use millrace_bench::client::{Client, Place};
+use millrace_bench::load::{Engine, Operation, ServerCpu, Until, Workload};
+
+use super::running::{Running, export};
+
+/// Changes that are made, and calls of one round of load.
+const CHANGES: usize = 300;
+const CALLS: u64 = 2000;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    client: Client,
+}
+
+/// The change of this number: every kind in turn, each one different from what is in force.
+fn change(config: &mut Config, number: usize) {
+    let turn = (number / 8).is_multiple_of(2);
+    match number % 8 {
+        0 => config.flow.credits = if turn { 8 } else { 32 },
+        1 if turn => config.exports.push(export("/extra")),
+        1 => config.exports.retain(|one| one.path != "/extra"),
+        2 if turn => config.fabric.push(Fabric {
+            listen: SocketAddr::from(([127, 0, 0, 2], 0)),
+            ..Fabric::default()
+        }),
+        2 => config.fabric.truncate(1),
+        3 => {
+            config.fabric[0].crc = Some(if turn {
+                CrcPolicy::Off
+            } else {
+                CrcPolicy::Auto
+            });
+        }
+        4 => {
+            let clients = vec!["127.0.0.0/8".parse().expect("a network")];
+            config.limits = vec![ClientLimits {
+                clients,
+                iops: Some(if turn { 10_000_000 } else { 20_000_000 }),
+                bandwidth: None,
+            }];
+        }
+        5 => {
+            config.reactors.poll = if turn {
+                PollMode::Busy
+            } else {
+                PollMode::Adaptive
+            };
+            config.flow.on_window_end = if turn {
+                WindowEnd::Close
+            } else {
+                WindowEnd::Free
+            };
+        }
+        6 => {
+            config.rpcrdma.padding = if turn { Switch::Off } else { Switch::On };
+            config.rpcrdma.versions = if turn { vec![1] } else { vec![1, 2] };
+        }
+        _ => {
+            config.exports[0].squash = if turn { Squash::Root } else { Squash::None };
+            config.exports[0].access = Access::Rw;
+            config.mempool.size = ByteSize(config.mempool.size.bytes() + (2 << 20));
+        }
+    }
+}
+
+#[test]
+fn hundreds_of_changes_under_load_lose_no_call_and_no_byte() {
+    let running = Running::start("flow: { credits: 32 }");
+    let line = Line::parse_from(["test", "--uid", "1000", "--gid", "1000", "--settle", "0s"]);
+    let place = Place::of(running.fabric(0), running.rpc(), "/scratch");
+    let client = Client {
+        place,
+        ..line.client
+    };
+    let over = AtomicBool::new(false);
+    let made = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut engine = Engine::new(&client, 2, 16, 4 << 20).expect("connects");
+            let workload = Workload {
+                verify: true,
+                random: true,
+                until: Until::Count(CALLS),
+                ..Workload::new(Operation::Mixed, 16 << 10, 16, Duration::ZERO)
+            };
+            let mut calls = 0;
+            // As long as there are changes; a call that fails or is lost ends it.
+            while !over.load(Ordering::Relaxed) {
+                let measured = engine
+                    .run(&workload, &ServerCpu::default(), &mut |_| {})
+                    .expect("every call is answered");
+                assert_eq!(measured.mismatches, 0);
+                assert_eq!(measured.operations, CALLS);
+                calls += measured.operations;
+            }
+            engine.finish().expect("ends in order");
+            calls
+        });
+        for number in 0..CHANGES {
+            if load.is_finished() {
+                break;
+            }
+            running.change(|config| change(config, number));
+            made.fetch_add(1, Ordering::Relaxed);
+        }
+        over.store(true, Ordering::Relaxed);
+        let calls = load.join().expect("the load goes on to its end");
+        assert!(calls >= CALLS);
+    });
+    assert_eq!(made.into_inner(), CHANGES);
+}

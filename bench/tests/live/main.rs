@@ -1,0 +1,8 @@
+//! A running service whose configuration changes, as its clients see it.
+
+mod drain;
+mod exports;
+mod listeners;
+mod load;
+mod rest;
+mod running;

@@ -1,0 +1,430 @@
+//! A change as the thread takes it that asks for it.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use millrace_admin::config::{Config, Rpcbind};
+use millrace_admin::control::ApplyError;
+use millrace_admin::status::ReactorOutcome;
+use millrace_mempool::Arena;
+use millrace_reactor::ReactorHandle;
+use tracing_subscriber::EnvFilter;
+
+use super::exports::{self, Served};
+use super::listeners::{Listener, Matched, matched};
+use super::log::LogFilter;
+use super::memory;
+use super::ticket::{Answer, Change, Commit, Decision, NewListener, Ready, Refused, Ticket};
+use crate::rdma::FabricId;
+use crate::rpcbind::{Offers, Registration, Rendezvous};
+use crate::service::control::ServiceControl;
+use crate::service::plan;
+use crate::service::worker::Message;
+
+/// How long a reactor may take for each of the two steps.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the service runs with; replaced as a whole.
+#[derive(Clone)]
+pub struct InForce {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// What is served, in the order of the configuration.
+    pub exports: Served,
+    /// Listeners, in the order of the configuration.
+    pub listeners: Vec<Listener>,
+    /// Listeners that have been taken out; some may have connections.
+    pub former: Vec<Listener>,
+    /// Where RPC over TCP listens.
+    pub rpc: Option<SocketAddr>,
+}
+
+impl InForce {
+    /// Where it listens, for the port mapper.
+    pub fn offers(&self) -> Offers {
+        let fabric: Vec<_> = self.listeners.iter().map(|one| one.address).collect();
+        Offers::of_service(self.rpc, &fabric)
+    }
+}
+
+/// What only one change at a time may touch.
+pub struct Changing {
+    /// The name of the next listener.
+    pub next_listener: u64,
+    /// With the port mapper of this host.
+    pub registration: Option<Registration>,
+    /// Until when clients are let finish, if they are not served.
+    pub drain: Option<Instant>,
+    /// The service ends; nothing changes any more.
+    pub stops: bool,
+}
+
+/// Everything of a change that is made ready on the thread that asks.
+struct Prepared {
+    exports: Served,
+    arenas: Vec<Arc<Arena>>,
+    filter: Option<EnvFilter>,
+    matched: Matched,
+    rpc: Option<SocketAddr>,
+    new: Vec<NewListener>,
+}
+
+impl ServiceControl {
+    pub(in crate::service) fn lock_changes(&self) -> MutexGuard<'_, Changing> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is in force now.
+    pub(in crate::service) fn in_force(&self) -> Arc<InForce> {
+        let in_force = self.in_force.lock();
+        Arc::clone(&in_force.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn replace(&self, next: InForce) {
+        let in_force = self.in_force.lock();
+        *in_force.unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+    }
+
+    /// Puts a configuration in force on all reactors, or on none.
+    pub(in crate::service) fn change(
+        &self,
+        next: &Arc<Config>,
+    ) -> Result<Vec<ReactorOutcome>, ApplyError> {
+        let mut changing = self.lock_changes();
+        let before = self.in_force();
+        let refused = |Refused { path, reason }| ApplyError {
+            path,
+            reason,
+            reactors: Vec::new(),
+        };
+        let prepared = self
+            .prepare(&before, next, &mut changing)
+            .map_err(refused)?;
+        let Prepared {
+            exports,
+            arenas,
+            filter,
+            matched,
+            rpc,
+            new,
+        } = prepared;
+        let change = Arc::new(Change {
+            listeners: new,
+            rpc,
+            decision: OnceLock::new(),
+        });
+        let round = Round::begin(self, &change);
+        let (round, mut ready) = match round.prepared() {
+            Ok(ready) => ready,
+            Err(error) => {
+                // Nobody else decides, so this is the decision.
+                let _ = change.decision.set(Decision::Abort);
+                self.ring();
+                return Err(error);
+            }
+        };
+        let listeners = listeners(&before, &change, &matched, next, &ready);
+        let rpc = ready.iter().find_map(|ready| ready.rpc).or(before.rpc);
+        let gone = before.listeners.iter().chain(&before.former);
+        let stays = |id: FabricId| listeners.iter().any(|listener| listener.id == id);
+        let lives = |id| self.parts.iter().any(|one| one.providers.of(id).is_some());
+        let in_force = InForce {
+            config: Arc::clone(next),
+            former: gone
+                .filter(|one| !stays(one.id) && lives(one.id))
+                .cloned()
+                .collect(),
+            exports,
+            listeners,
+            rpc,
+        };
+        let offers = in_force.offers();
+        let offers_change = offers != before.offers();
+        let limits = next.fabric.iter().zip(&matched.kept);
+        let commit = Commit {
+            settings: plan::settings(next),
+            poll: plan::poll_mode(&next.reactors),
+            exports: (next.exports != before.config.exports).then(|| in_force.exports.clone()),
+            arenas,
+            offers: offers_change.then(|| Arc::new(offers.clone())),
+            removed: matched.removed.clone(),
+            limits: limits
+                .filter_map(|(fabric, id)| Some(((*id)?, plan::limits(next, fabric))))
+                .collect(),
+        };
+        // From here on nothing fails.
+        for (parts, ready) in self.parts.iter().zip(&mut ready) {
+            parts.providers.add(std::mem::take(&mut ready.counters));
+        }
+        let (clients, export_limits) = plan::rates(next);
+        self.clients
+            .set_limits(&clients, export_limits, Instant::now());
+        let remains = exports::gone(&before.exports, &in_force.exports);
+        self.replace(in_force);
+        let _ = change.decision.set(Decision::Commit(Box::new(commit)));
+        self.ring();
+        let outcomes = round.applied();
+        drop(before);
+        self.reaper.take(remains);
+        if let Some(filter) = filter {
+            self.log.set(filter);
+        }
+        if offers_change {
+            let cores = self.reactors.iter().filter_map(ReactorHandle::core);
+            changing.register(next, offers, cores.collect());
+        }
+        Ok(outcomes)
+    }
+
+    /// Makes ready what can fail and needs no reactor.
+    fn prepare(
+        &self,
+        before: &InForce,
+        next: &Config,
+        changing: &mut Changing,
+    ) -> Result<Prepared, Refused> {
+        if changing.stops {
+            return Err(Refused::new("", "the service stops"));
+        }
+        let matched = matched(&before.listeners, &next.fabric);
+        let rpc = next.rpc.listen;
+        let rpc = (rpc != before.config.rpc.listen).then_some(rpc);
+        let moves = matched.kept.contains(&None) || !matched.removed.is_empty();
+        if changing.drain.is_some() && (moves || rpc.is_some()) {
+            let path = if moves { "fabric" } else { "rpc.listen" };
+            let reason = "nothing listens during a drain; cancel it first";
+            return Err(Refused::new(path, reason));
+        }
+        let filter = (next.log != before.config.log)
+            .then(|| LogFilter::read(&next.log))
+            .transpose()?;
+        memory::check(&before.config, next, self.reactors.len())
+            .map_err(|problem| Refused::new(problem.path.to_string(), problem.message))?;
+        let exports = exports::next_of(&before.exports, next, &self.registry)?;
+        let arenas = self.more_memory(&before.config, next)?;
+        let new = matched.kept.iter().zip(&matched.replaces).enumerate();
+        let new = new.filter(|(_, (kept, _))| kept.is_none());
+        let new = new.map(|(index, (_, &replaces))| {
+            let id = FabricId(changing.next_listener);
+            changing.next_listener += 1;
+            let fabric = next.fabric[index].clone();
+            NewListener {
+                id,
+                index,
+                limits: plan::limits(next, &fabric),
+                fabric,
+                replaces,
+            }
+        });
+        Ok(Prepared {
+            exports,
+            arenas,
+            filter,
+            new: new.collect(),
+            matched,
+            rpc,
+        })
+    }
+
+    /// Maps what the pools are to have more, one piece for each reactor.
+    fn more_memory(&self, before: &Config, next: &Config) -> Result<Vec<Arc<Arena>>, Refused> {
+        let [before, next] = [before, next].map(|config| config.mempool.size.bytes());
+        let more = usize::try_from(next.saturating_sub(before)).unwrap_or(usize::MAX);
+        if more == 0 {
+            return Ok(Vec::new());
+        }
+        let arenas = self.reactors.iter().map(|_| self.registry.arena(more));
+        arenas
+            .collect::<Result<_, _>>()
+            .map_err(|error| Refused::new("mempool.size", error.to_string()))
+    }
+
+    /// Lets reactors that sleep look at a decision.
+    fn ring(&self) {
+        for reactor in &self.reactors {
+            reactor.alarm().ring();
+        }
+    }
+}
+
+impl Changing {
+    /// Tells the port mapper of this host, where it is to know.
+    fn register(&mut self, config: &Config, offers: Offers, cores: Vec<usize>) {
+        if config.rpc.rpcbind != Rpcbind::Register {
+            return;
+        }
+        // What was offered before is taken back first.
+        self.registration = None;
+        self.registration = Registration::start(Rendezvous::of_this_host(), offers, cores)
+            .inspect_err(|error| tracing::warn!(%error, "rpc.rpcbind: nothing could be registered"))
+            .ok();
+    }
+}
+
+/// The listeners of the next configuration.
+fn listeners(
+    before: &InForce,
+    change: &Change,
+    matched: &Matched,
+    next: &Config,
+    ready: &[Ready],
+) -> Vec<Listener> {
+    let all = next.fabric.iter().zip(&matched.kept).enumerate();
+    all.filter_map(|(index, (fabric, kept))| {
+        let (id, address) = match kept {
+            Some(id) => {
+                let known = before.listeners.iter().find(|one| one.id == *id)?;
+                (*id, known.address)
+            }
+            None => {
+                let new = change.listeners.iter().find(|new| new.index == index)?;
+                let mut bound = ready.iter().flat_map(|ready| &ready.fabric);
+                let bound = bound.find(|(id, _)| *id == new.id);
+                (new.id, bound.map_or(fabric.listen, |(_, address)| *address))
+            }
+        };
+        Some(Listener {
+            id,
+            fabric: fabric.clone(),
+            address,
+        })
+    })
+    .collect()
+}
+
+/// One change asked of all reactors.
+struct Round<'a> {
+    control: &'a ServiceControl,
+    answers: Receiver<(usize, Answer)>,
+    since: Instant,
+    /// Why a reactor could not be asked.
+    unasked: Vec<Option<&'static str>>,
+}
+
+impl<'a> Round<'a> {
+    fn begin(control: &'a ServiceControl, change: &Arc<Change>) -> Self {
+        let count = control.reactors.len();
+        let (sender, answers) = crossbeam_channel::bounded(2 * count);
+        let since = Instant::now();
+        let asked = control.reactors.iter().enumerate();
+        let unasked = asked.map(|(number, reactor)| {
+            let ticket = Ticket {
+                change: Arc::clone(change),
+                reactor: number,
+                answers: sender.clone(),
+            };
+            let sent = reactor.send(Message::Change(ticket));
+            sent.err().map(|_| "takes no messages")
+        });
+        Self {
+            control,
+            unasked: unasked.collect(),
+            answers,
+            since,
+        }
+    }
+
+    /// Waits until all have made it ready.
+    fn prepared(self) -> Result<(Self, Vec<Ready>), ApplyError> {
+        let count = self.unasked.len();
+        let mut seconds = vec![None; count];
+        let mut ready: Vec<Option<Ready>> = (0..count).map(|_| None).collect();
+        let mut refused: Vec<Option<Refused>> = vec![None; count];
+        let mut left = if self.unasked.iter().any(Option::is_some) {
+            0
+        } else {
+            count
+        };
+        while left > 0 {
+            let Some((number, answer)) = self.next() else {
+                break;
+            };
+            if let Answer::Prepared(outcome) = answer {
+                seconds[number] = Some(self.since.elapsed().as_secs_f64());
+                match outcome {
+                    Ok(made) => ready[number] = Some(made),
+                    Err(why) => refused[number] = Some(why),
+                }
+                left -= 1;
+            }
+        }
+        if ready.iter().all(Option::is_some) {
+            return Ok((self, ready.into_iter().flatten().collect()));
+        }
+        let why = refused.iter().flatten().next().cloned();
+        let missing = |number: usize| {
+            let unasked = self.unasked.iter().any(Option::is_some);
+            match self.unasked[number] {
+                Some(reason) => Some(reason.to_owned()),
+                None if unasked || ready[number].is_some() => None,
+                None => match &refused[number] {
+                    Some(refused) => Some(refused.reason.clone()),
+                    None => Some(format!("did not answer within {PATIENCE:?}")),
+                },
+            }
+        };
+        let outcomes: Vec<_> = (0..count)
+            .map(|number| self.outcome(number, false, missing(number), seconds[number]))
+            .collect();
+        let why = why.unwrap_or_else(|| {
+            let silent = outcomes.iter().find(|one| one.error.is_some());
+            let text = silent.map(|one| {
+                let error = one.error.as_deref().unwrap_or_default();
+                format!("{} {error}", one.name)
+            });
+            Refused::new("reactors", text.unwrap_or_default())
+        });
+        Err(ApplyError {
+            path: why.path,
+            reason: why.reason,
+            reactors: outcomes,
+        })
+    }
+
+    /// Waits until all work by it. One that is stuck will, as soon as it turns.
+    fn applied(mut self) -> Vec<ReactorOutcome> {
+        let count = self.unasked.len();
+        let mut seconds = vec![None; count];
+        let began = std::mem::replace(&mut self.since, Instant::now());
+        while seconds.contains(&None) {
+            let Some((number, answer)) = self.next() else {
+                break;
+            };
+            if matches!(answer, Answer::Applied) {
+                seconds[number] = Some(began.elapsed().as_secs_f64());
+            }
+        }
+        (0..count)
+            .map(|number| {
+                let late = seconds[number].is_none().then(|| {
+                    format!("did not answer within {PATIENCE:?}; works by it once it turns")
+                });
+                self.outcome(number, late.is_none(), late, seconds[number])
+            })
+            .collect()
+    }
+
+    fn next(&self) -> Option<(usize, Answer)> {
+        let left = (self.since + PATIENCE).saturating_duration_since(Instant::now());
+        self.answers.recv_timeout(left).ok()
+    }
+
+    fn outcome(
+        &self,
+        number: usize,
+        applied: bool,
+        error: Option<String>,
+        seconds: Option<f64>,
+    ) -> ReactorOutcome {
+        let reactor = &self.control.reactors[number];
+        ReactorOutcome {
+            name: reactor.name().to_owned(),
+            core: reactor.core(),
+            applied,
+            error,
+            seconds: seconds.unwrap_or_else(|| self.since.elapsed().as_secs_f64()),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The filter of the log.
+
+use std::sync::OnceLock;
+
+use tracing_subscriber::EnvFilter;
+
+use super::ticket::Refused;
+
+/// Puts another filter in place of the one that log lines pass.
+pub type LogHook = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
+
+/// The filter of the log, as far as the service has to do with it.
+#[derive(Default)]
+pub struct LogFilter {
+    hook: OnceLock<LogHook>,
+}
+
+impl LogFilter {
+    /// Whoever writes the log is told of new filters in this way. The first one given counts.
+    pub fn set_hook(&self, hook: LogHook) {
+        let _ = self.hook.set(hook);
+    }
+
+    /// Reads a filter.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what is accepted.
+    pub fn parse(text: &str) -> Result<EnvFilter, String> {
+        EnvFilter::try_new(text).map_err(|error| {
+            format!(
+                "`{text}` is no filter ({error}); use a level such as info, or info,millrace=debug"
+            )
+        })
+    }
+
+    /// The same for the key `log`.
+    pub fn read(text: &str) -> Result<EnvFilter, Refused> {
+        Self::parse(text).map_err(|reason| Refused::new("log", reason))
+    }
+
+    /// Lets log lines pass this filter from now on.
+    pub fn set(&self, filter: EnvFilter) {
+        if let Some(hook) = self.hook.get()
+            && let Err(error) = hook(filter)
+        {
+            tracing::error!(error, "log: the filter stays as it is");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Changes of the configuration while the service runs.
+//!
+//! A change takes two steps. First everything that can fail is made ready: stores, memory and log
+//! filter on the thread that asks (`apply`), listeners and providers on the reactors (`reactor`),
+//! which are told by a message. Then the change is decided in one place ([`ticket::Change`]),
+//! which each reactor looks at before its next turn: put in force by all of them, or given up by
+//! all. A reactor that is stuck when it is asked finds the decision when it wakes, so it can never
+//! be left with a change that others have not.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | `ticket` | what goes between the thread that asks and the reactors |
+//! | `apply` | the thread that asks |
+//! | `reactor` | each reactor |
+//! | `listeners` | which listeners stay, come and go |
+//! | `exports` | which stores stay, come and go, and freeing those that went |
+//! | `log` | the filter of the log |
+//! | `memory` | whether there is memory for a change |
+//! | `drain`, `pause` | going on to run without clients, and back |
+
+mod apply;
+mod drain;
+mod exports;
+mod listeners;
+mod log;
+mod memory;
+mod pause;
+mod reactor;
+#[cfg(test)]
+mod tests;
+mod ticket;
+
+pub use drain::{Drain, Progress};
+pub use exports::Reaper;
+pub use listeners::{Listener, listener_status};
+pub use log::{LogFilter, LogHook};
+pub use reactor::{Parts, Pending, Programs, listen_again};
+pub use ticket::{Resume, Ticket};
+
+pub(super) use apply::{Changing, InForce};
+pub(super) use memory::check as check_memory;

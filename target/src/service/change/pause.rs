@@ -1,0 +1,112 @@
+//! Draining on request, and serving again.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use millrace_admin::control::ControlError;
+use millrace_admin::status::{DrainOrder, DrainPhase, DrainStatus};
+
+use super::drain::Progress;
+use super::ticket::Resume;
+use crate::service::control::ServiceControl;
+use crate::service::worker::Message;
+
+/// How long a reactor may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl ServiceControl {
+    /// Lets clients finish until a deadline, from now on or instead of an earlier deadline.
+    pub(in crate::service) fn begin_drain(
+        &self,
+        order: DrainOrder,
+    ) -> Result<DrainStatus, ControlError> {
+        let mut changing = self.lock_changes();
+        if changing.stops {
+            return Err(ControlError::Conflict("the service stops".to_owned()));
+        }
+        // What is not a length of time is none.
+        let patience = Duration::try_from_secs_f64(order.deadline_seconds).unwrap_or_default();
+        let deadline = Instant::now() + patience;
+        changing.drain = Some(deadline);
+        self.set_drain(Some(deadline));
+        for reactor in &self.reactors {
+            reactor
+                .send(Message::Drain {
+                    deadline,
+                    ends: false,
+                })
+                .map_err(|_| {
+                    ControlError::Unavailable(format!("{} takes no messages", reactor.name()))
+                })?;
+        }
+        drop(changing);
+        self.drain_progress()
+    }
+
+    /// How far a drain has come.
+    pub(in crate::service) fn drain_progress(&self) -> Result<DrainStatus, ControlError> {
+        let deadline = self.drain_deadline();
+        let mut sum = Progress::default();
+        for progress in self.ask_all(Message::Progress)? {
+            sum.connections += progress.connections;
+            sum.in_flight += progress.in_flight;
+            sum.exposures += progress.exposures;
+        }
+        let phase = match deadline {
+            None => DrainPhase::Serving,
+            Some(_) if sum.connections > 0 => DrainPhase::Draining,
+            Some(_) => DrainPhase::Drained,
+        };
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+        let draining = phase == DrainPhase::Draining;
+        Ok(DrainStatus {
+            phase,
+            remaining_seconds: deadline
+                .filter(|_| draining)
+                .map(|deadline| left(deadline).as_secs_f64()),
+            connections: sum.connections as u64,
+            requests_in_flight: sum.in_flight as u64,
+            exposures: sum.exposures,
+        })
+    }
+
+    /// Serves again.
+    pub(in crate::service) fn end_drain(&self) -> Result<DrainStatus, ControlError> {
+        let mut changing = self.lock_changes();
+        if changing.stops {
+            return Err(ControlError::Conflict("the service stops".to_owned()));
+        }
+        if let Some(deadline) = changing.drain {
+            let in_force = self.in_force();
+            let listeners = in_force.listeners.iter();
+            let resume = Arc::new(Resume {
+                fabric: listeners.map(|one| (one.id, one.address)).collect(),
+                rpc: in_force.rpc,
+            });
+            // The first one listens, so it comes last: what it accepts, all serve.
+            for (number, reactor) in self.reactors.iter().enumerate().rev() {
+                let resume = (number == 0).then(|| Arc::clone(&resume));
+                let (answer, answered) = crossbeam_channel::bounded(1);
+                let sent = reactor.send(Message::Serve(resume, answer));
+                let served = match sent {
+                    Ok(()) => answered
+                        .recv_timeout(PATIENCE)
+                        .unwrap_or_else(|_| Err(format!("{} does not answer", reactor.name()))),
+                    Err(_) => Err(format!("{} takes no messages", reactor.name())),
+                };
+                if let Err(reason) = served {
+                    for reactor in &self.reactors {
+                        let ends = false;
+                        // One that takes no messages has not been told to serve either.
+                        let _ = reactor.send(Message::Drain { deadline, ends });
+                    }
+                    return Err(ControlError::Unavailable(reason));
+                }
+            }
+            changing.drain = None;
+            self.set_drain(None);
+        }
+        drop(changing);
+        self.drain_progress()
+    }
+}

@@ -1,0 +1,249 @@
+//! A change as one reactor takes it.
+
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use millrace_reactor::Context;
+
+use super::ticket::{
+    Answer, Change, Commit, Decision, NewListener, Ready, Refused, Resume, Ticket,
+};
+use crate::call::Serve;
+use crate::dispatch;
+use crate::exports::Exports;
+use crate::rdma::{Desk, FabricId, FabricSlot, Responder, Shared};
+use crate::rpcbind::{Offers, RpcbindServer};
+use crate::service::plan;
+use crate::tcp::{PreparedListener, TcpServer};
+use millrace_store::memory::MemoryStore;
+
+/// Programs that can be changed while they serve.
+pub trait Programs: Serve {
+    /// Serves these exports from now on.
+    fn take_exports(&self, exports: &[(crate::exports::Rules, MemoryStore)]);
+
+    /// Tells these offers from now on.
+    fn take_offers(&self, offers: &Arc<Offers>);
+}
+
+impl Programs for dispatch::Service<MemoryStore> {
+    fn take_exports(&self, exports: &[(crate::exports::Rules, MemoryStore)]) {
+        // Whoever asked for the change has tried it.
+        match Exports::new(exports.iter().cloned()) {
+            Ok(exports) => self.replace_exports(exports),
+            Err(error) => tracing::error!(%error, "exports stay as they are"),
+        }
+    }
+
+    fn take_offers(&self, offers: &Arc<Offers>) {
+        self.replace_offers(offers);
+    }
+}
+
+/// The parts of a reactor that a change may touch.
+pub struct Parts<'a, S: Serve, F: Future<Output = ()>, M> {
+    pub context: &'a Context,
+    pub responder: &'a mut Responder<S, F, M>,
+    pub tcp: &'a mut TcpServer<S>,
+    pub rpcbind: Option<&'a RpcbindServer>,
+    /// No connections are taken now.
+    pub drains: bool,
+    /// There are other reactors to hand connections to.
+    pub hands_over: bool,
+}
+
+/// A change that is ready and not decided yet.
+pub struct Pending {
+    ticket: Ticket,
+    slots: Vec<FabricSlot>,
+    rpc: Option<PreparedListener>,
+}
+
+impl Pending {
+    /// Makes a change ready and answers. `None` if it is given up already, or cannot be.
+    pub fn prepare<S, F, M>(ticket: Ticket, parts: &mut Parts<'_, S, F, M>) -> Option<Self>
+    where
+        S: Serve,
+        F: Future<Output = ()>,
+        M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
+    {
+        if ticket.change.decision.get().is_some() {
+            return None;
+        }
+        match make(&ticket.change, ticket.reactor, parts) {
+            Ok((slots, rpc, ready)) => {
+                ticket.answer(Answer::Prepared(Ok(ready)));
+                Some(Self { ticket, slots, rpc })
+            }
+            Err(refused) => {
+                ticket.answer(Answer::Prepared(Err(refused)));
+                None
+            }
+        }
+    }
+
+    /// Whether it is decided.
+    pub fn is_decided(&self) -> bool {
+        self.ticket.change.decision.get().is_some()
+    }
+
+    /// Puts the change in force, or gives it up. Returns the listeners that are gone.
+    pub fn settle<S, F, M>(self, parts: &mut Parts<'_, S, F, M>) -> Vec<FabricId>
+    where
+        S: Programs,
+        F: Future<Output = ()>,
+        M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
+    {
+        let Self { ticket, slots, rpc } = self;
+        let Some(Decision::Commit(commit)) = ticket.change.decision.get() else {
+            return Vec::new();
+        };
+        put_in_force(commit, ticket.reactor, parts);
+        for mut slot in slots {
+            if parts.drains {
+                slot.stop_listening();
+            }
+            parts.responder.add_fabric(slot);
+        }
+        for &id in &commit.removed {
+            if let Some(slot) = parts.responder.fabric(id) {
+                slot.stop_listening();
+            }
+        }
+        if let Some(rpc) = rpc.filter(|_| !parts.drains) {
+            parts.tcp.take_listener(rpc);
+        }
+        parts.responder.shared().flow.limits_changed();
+        ticket.answer(Answer::Applied);
+        commit.removed.clone()
+    }
+}
+
+type Made = (Vec<FabricSlot>, Option<PreparedListener>, Ready);
+
+fn make<S, F, M>(
+    change: &Change,
+    reactor: usize,
+    parts: &mut Parts<'_, S, F, M>,
+) -> Result<Made, Refused>
+where
+    S: Serve,
+    F: Future<Output = ()>,
+    M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
+{
+    let mut ready = Ready::default();
+    let mut slots = Vec::new();
+    for new in &change.listeners {
+        let path = format!("fabric[{}]", new.index);
+        let made = plan::provider(new.id, &new.fabric, new.limits);
+        let (mut slot, counters) =
+            made.map_err(|error| Refused::new(path.as_str(), error.to_string()))?;
+        ready.counters.push(counters);
+        if reactor == 0 {
+            listen(new, &mut slot, parts).map_err(|error| {
+                let address = new.fabric.listen;
+                let reason = format!("cannot listen on {address}: {error}");
+                Refused::new(format!("{path}.listen"), reason)
+            })?;
+            let address = slot.address().unwrap_or(new.fabric.listen);
+            ready.fabric.push((new.id, address));
+        }
+        slots.push(slot);
+    }
+    let mut rpc = None;
+    if let (0, Some(address)) = (reactor, change.rpc) {
+        let prepared = parts.tcp.prepare_listener(address).map_err(|error| {
+            Refused::new("rpc.listen", format!("cannot listen on {address}: {error}"))
+        })?;
+        ready.rpc = Some(prepared.address());
+        rpc = Some(prepared);
+    }
+    Ok((slots, rpc, ready))
+}
+
+/// Listens for a new listener; where one at the same address goes, on that one's socket, so that
+/// no connection is turned away meanwhile.
+fn listen<S, F, M>(
+    new: &NewListener,
+    slot: &mut FabricSlot,
+    parts: &mut Parts<'_, S, F, M>,
+) -> std::io::Result<()>
+where
+    F: Future<Output = ()>,
+    S: Serve,
+    M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
+{
+    let before = new.replaces.and_then(|id| parts.responder.fabric(id));
+    match before.map(|before| before.socket()) {
+        Some(socket) => slot.listen_on(socket?, parts.hands_over),
+        None => slot.listen(new.fabric.listen, parts.hands_over),
+    }
+}
+
+fn put_in_force<S, F, M>(commit: &Commit, reactor: usize, parts: &mut Parts<'_, S, F, M>)
+where
+    S: Programs,
+    F: Future<Output = ()>,
+    M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
+{
+    let shared = parts.responder.shared();
+    let before = shared.settings.replace(commit.settings);
+    if let Some(exports) = &commit.exports {
+        shared.programs.take_exports(exports);
+    }
+    if let Some(offers) = &commit.offers {
+        shared.programs.take_offers(offers);
+        if let Some(rpcbind) = parts.rpcbind {
+            rpcbind.replace_offers(offers);
+        }
+    }
+    if let Some(arena) = commit.arenas.get(reactor) {
+        shared.pool.add(Arc::clone(arena));
+    }
+    parts.context.set_poll_mode(commit.poll);
+    for &(id, limits) in &commit.limits {
+        if let Some(slot) = parts.responder.fabric(id) {
+            slot.limit(limits);
+        }
+    }
+    let deeper = |of: &crate::rdma::Settings| (of.credits, of.exposures.connection);
+    if deeper(&commit.settings) != deeper(&before) {
+        parts.responder.deepen_receives();
+    }
+}
+
+/// Listens again at all addresses, or at none.
+///
+/// # Errors
+/// The address that cannot be had.
+pub fn listen_again<S, F, M>(resume: &Resume, parts: &mut Parts<'_, S, F, M>) -> Result<(), String>
+where
+    S: Serve,
+    F: Future<Output = ()>,
+    M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
+{
+    let mut all = || {
+        for &(id, address) in &resume.fabric {
+            if let Some(slot) = parts.responder.fabric(id) {
+                let listens = slot.listen(address, parts.hands_over);
+                listens.map_err(|error| format!("cannot listen on {address}: {error}"))?;
+            }
+        }
+        if let Some(address) = resume.rpc {
+            let listens = parts.tcp.listen(address);
+            listens.map_err(|error| format!("cannot listen on {address}: {error}"))?;
+        }
+        Ok(())
+    };
+    let done = all();
+    if done.is_err() {
+        for &(id, _) in &resume.fabric {
+            if let Some(slot) = parts.responder.fabric(id) {
+                slot.stop_listening();
+            }
+        }
+        parts.tcp.stop_listening();
+    }
+    done
+}

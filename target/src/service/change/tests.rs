@@ -1,0 +1,193 @@
+//! Changes while a reactor is stuck.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+use millrace_admin::config::{self, Access, Config};
+use millrace_admin::control::Control;
+use millrace_reactor::allowed_cores;
+use millrace_wire::mount;
+use millrace_wire::rpc::{CallHeader, Credential, OpaqueAuth, RecordMark};
+use millrace_wire::xdr::{Encode, Encoder};
+
+use super::ticket::{Answer, Change, Commit, Decision, Ticket};
+use crate::service::{Message, Service, plan};
+
+fn start() -> Service {
+    let cores: Vec<_> = allowed_cores().into_iter().take(2).collect();
+    let text = format!(
+        "reactors: {{ cores: {cores:?}, poll: adaptive }}\n\
+         mempool: {{ hugepages: off, size: 16MiB }}\n\
+         fabric: [{{ provider: iwarp, listen: \"127.0.0.1:0\" }}]\n\
+         rpc: {{ listen: \"127.0.0.1:0\" }}\n\
+         exports: [{{ path: /scratch, store: {{ kind: memory, size: 8MiB }} }}]\n"
+    );
+    let config = config::parse(&text, "test").expect("good");
+    Service::start(Arc::new(config)).expect("starts")
+}
+
+/// Stops the last reactor until the value goes.
+fn hold(service: &Service) -> Sender<()> {
+    let (release, held) = crossbeam_channel::bounded(0);
+    let reactor = service.reactors.last().expect("there is one");
+    assert!(reactor.send(Message::Hold(held)).is_ok());
+    // Taken when it stands still.
+    release.send(()).expect("the reactor turns");
+    release
+}
+
+/// The configuration with a change of every kind.
+fn changed(service: &Service, added: SocketAddr) -> Arc<Config> {
+    let mut next = (*service.control().config()).clone();
+    next.flow.credits = 3;
+    next.mempool.size = config::ByteSize::mib(32);
+    next.exports[0].access = Access::Ro;
+    next.exports[0].path = "/other".to_owned();
+    next.fabric.push(config::Fabric {
+        listen: added,
+        ..config::Fabric::default()
+    });
+    Arc::new(next)
+}
+
+fn free() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("bound")
+}
+
+/// The status of a MNT, over a connection of its own.
+fn mount(address: SocketAddr, path: &str) -> u32 {
+    let mut call = vec![0; 512];
+    let mut out = Encoder::new(&mut call);
+    let header = CallHeader {
+        xid: 1,
+        program: mount::PROGRAM,
+        version: mount::VERSION,
+        procedure: mount::Procedure::Mount.number(),
+        credential: Credential::None,
+        verifier: OpaqueAuth::NONE,
+    };
+    out.u32(0).expect("room");
+    header.encode(&mut out).expect("room");
+    mount::Path(path.as_bytes()).encode(&mut out).expect("room");
+    let length = out.position();
+    let mark = RecordMark::whole(length - 4).expect("short");
+    call[..4].copy_from_slice(&mark.to_bytes());
+    let mut stream = TcpStream::connect(address).expect("connects");
+    stream.write_all(&call[..length]).expect("sent");
+    let mut reply = [0; 32];
+    stream.read_exact(&mut reply).expect("an answer");
+    // Behind the mark and six words of an accepted reply.
+    u32::from_be_bytes(reply[28..].try_into().expect("a word"))
+}
+
+/// What each of some connections, which are spread over the reactors, sees of two exports.
+fn seen(service: &Service) -> Vec<(u32, u32)> {
+    let rpc = service.addresses().rpc.expect("listens");
+    (0..4)
+        .map(|_| (mount(rpc, "/scratch"), mount(rpc, "/other")))
+        .collect()
+}
+
+#[test]
+fn a_stuck_reactor_ends_a_change_for_all_and_finds_nothing_changed() {
+    let service = start();
+    let control = service.control();
+    let (before, added) = (control.config(), free());
+    let release = hold(&service);
+    let error = control
+        .apply(changed(&service, added))
+        .expect_err("one does not answer");
+    assert_eq!(error.path, "reactors");
+    let stuck = error.reactors.last().expect("one for each");
+    assert!(error.reason.contains(&stuck.name) && stuck.error.is_some());
+    assert!(error.reactors.iter().all(|one| !one.applied));
+    assert_eq!(control.config(), before);
+    assert_eq!(control.listeners().expect("told").len(), 2);
+    // It wakes, and finds the change, given up, in its mailbox.
+    drop(release);
+    assert_eq!(seen(&service), [(0, 2); 4]);
+    for parts in &control.parts {
+        let large = parts.pool.class(millrace_mempool::Class::Large);
+        assert!(large.capacity() <= 16, "no memory was added");
+    }
+    assert!(TcpStream::connect(added).is_err(), "nothing listens there");
+    // The same change is possible now.
+    let outcomes = control.apply(changed(&service, added)).expect("all answer");
+    assert!(outcomes.iter().all(|one| one.applied));
+    assert_eq!(seen(&service), [(2, 0); 4]);
+    TcpStream::connect(added).expect("listens");
+    service.drain(Duration::ZERO);
+}
+
+#[test]
+fn a_reactor_whose_mailbox_is_full_ends_a_change_for_all() {
+    let service = start();
+    let control = service.control();
+    let before = control.config();
+    let release = hold(&service);
+    let reactor = service.reactors.last().expect("there is one");
+    while reactor.send(Message::Limits).is_ok() {}
+    let error = control
+        .apply(changed(&service, free()))
+        .expect_err("one takes no messages");
+    assert_eq!(error.path, "reactors");
+    assert!(error.reason.contains("takes no messages"), "{error}");
+    assert_eq!(control.config(), before);
+    drop(release);
+    // Until there is room in it, connections are not handed over either.
+    while control.ask_all(Message::Progress).is_err() {}
+    assert_eq!(seen(&service), [(0, 2); 4]);
+    service.drain(Duration::ZERO);
+}
+
+#[test]
+fn a_reactor_that_is_stuck_between_the_steps_follows_once_it_turns() {
+    let service = start();
+    let control = service.control();
+    let (sender, answers) = crossbeam_channel::bounded(2 * service.reactors.len());
+    let change = Arc::new(Change {
+        listeners: Vec::new(),
+        rpc: None,
+        decision: OnceLock::new(),
+    });
+    for (number, reactor) in service.reactors.iter().enumerate() {
+        let ticket = Ticket {
+            change: Arc::clone(&change),
+            reactor: number,
+            answers: sender.clone(),
+        };
+        assert!(reactor.send(Message::Change(ticket)).is_ok());
+    }
+    for _ in &service.reactors {
+        let (_, answer) = answers.recv().expect("an answer");
+        assert!(matches!(answer, Answer::Prepared(Ok(_))));
+    }
+    assert_eq!(seen(&service), [(0, 2); 4], "nothing is decided");
+    let release = hold(&service);
+    let in_force = control.in_force();
+    let config = &in_force.config;
+    let decided = change.decision.set(Decision::Commit(Box::new(Commit {
+        settings: plan::settings(config),
+        poll: plan::poll_mode(&config.reactors),
+        exports: Some(Vec::new()),
+        arenas: Vec::new(),
+        offers: None,
+        removed: Vec::new(),
+        limits: Vec::new(),
+    })));
+    assert!(decided.is_ok());
+    drop(release);
+    for reactor in &service.reactors {
+        reactor.alarm().ring();
+    }
+    for _ in &service.reactors {
+        let (_, answer) = answers.recv().expect("an answer");
+        assert!(matches!(answer, Answer::Applied));
+    }
+    assert_eq!(seen(&service), [(2, 2); 4]);
+    service.drain(Duration::ZERO);
+}

@@ -1,0 +1,223 @@
+//! What the configuration means to the parts of the service.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use millrace_admin::config::{self, Config};
+use millrace_mempool::{ArenaError, Registry};
+use millrace_reactor::PollMode;
+use millrace_reactor::fabric::iwarp::{CrcPolicy, Iwarp, IwarpConfig, IwarpCounters};
+use millrace_reactor::fabric::{Provider, QueuePairLimits};
+use millrace_store::memory::{MemoryConfig, MemoryStore};
+use millrace_wire::rpcrdma::{Version, Versions};
+
+use crate::exports::{ExportId, Flavor, Rules, Squash};
+use crate::flow::rate::Rates;
+use crate::flow::{ClientLimit, policy};
+use crate::nfs3::TRANSFER_MAX;
+use crate::rdma::reverse::CALLS_MAX;
+use crate::rdma::{self, Ccp, ExposureLimits, FabricId, FabricSlot, Settings};
+
+/// Send queue entries of a connection: a reply of the most segments that a header holds and the
+/// most pieces that a file's range has, several times over.
+const SEND_DEPTH: u32 = 1024;
+
+/// RDMA Reads that a client may have open towards us: none is needed where no memory is exposed, but
+/// a ready-to-receive indication may be one (RFC 6581 section 9.2).
+const INBOUND_READS: u16 = 1;
+
+/// The same where clients fetch replies (classic mode).
+const CLASSIC_INBOUND_READS: u16 = 32;
+
+/// RDMA Reads that we have open towards a client at once; less where the client serves fewer.
+const OUTBOUND_READS: u16 = 128;
+
+/// An empty store for an export. Mapping its memory takes a while.
+///
+/// # Errors
+/// There is not so much memory.
+pub fn store(export: &config::Export, registry: &Registry) -> Result<MemoryStore, ArenaError> {
+    // Validation lets no other kind through.
+    let size_bytes = match &export.store {
+        config::Store::Memory { size } => size.bytes(),
+        config::Store::Posix { .. } => 0,
+    };
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let memory = MemoryConfig {
+        size_bytes,
+        inodes: None,
+        file_system: ExportId::of(&export.path).0,
+        epoch: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
+        // Usable by everybody from the start, also where clients' root is squashed; a client
+        // that is root may tighten it.
+        root_mode: 0o1777,
+        root_uid: 0,
+        root_gid: 0,
+    };
+    MemoryStore::new(registry, memory)
+}
+
+/// The limits of clients and of exports.
+pub fn rates(config: &Config) -> (Vec<ClientLimit>, Vec<(ExportId, Rates)>) {
+    let clients = config.limits.iter().map(|entry| ClientLimit {
+        networks: entry.clients.clone(),
+        rates: Rates {
+            iops: entry.iops,
+            bandwidth: entry.bandwidth.map(|bandwidth| bandwidth.0),
+        },
+    });
+    let exports = config.exports.iter().filter_map(|export| {
+        let limits = export.limits.as_ref()?;
+        let rates = Rates {
+            iops: limits.iops,
+            bandwidth: limits.bandwidth.map(|bandwidth| bandwidth.0),
+        };
+        Some((ExportId::of(&export.path), rates))
+    });
+    (clients.collect(), exports.collect())
+}
+
+/// Who may do what with an export.
+pub fn rules(export: &config::Export) -> Rules {
+    Rules {
+        path: export.path.clone(),
+        clients: export.clients.clone(),
+        read_only: export.access == config::Access::Ro,
+        flavor: match export.flavor {
+            config::ExportFlavor::None => Flavor::None,
+            config::ExportFlavor::Sys => Flavor::Sys,
+            config::ExportFlavor::Gss => Flavor::Gss,
+        },
+        squash: match export.squash {
+            config::Squash::None => Squash::None,
+            config::Squash::Root => Squash::Root,
+            config::Squash::All => Squash::All,
+        },
+        anonymous_uid: export.anon_uid,
+        anonymous_gid: export.anon_gid,
+    }
+}
+
+/// What the configuration says of RPC-over-RDMA.
+pub fn settings(config: &Config) -> Settings {
+    let rpcrdma = &config.rpcrdma;
+    let inline = usize::try_from(rpcrdma.inline.bytes()).unwrap_or(usize::MAX);
+    let padding = rpcrdma.padding.is_on();
+    let mut settings = Settings {
+        exposures: exposures(&config.flow),
+        ccp: rpcrdma.ccp.is_on().then_some(Ccp {
+            program: rpcrdma.ccp_program,
+            anonymous: rpcrdma.ccp_flavor == config::CcpFlavor::None,
+        }),
+        ..Settings::new(inline, config.flow.credits, TRANSFER_MAX, padding)
+    };
+    settings.rules.same_xid = rpcrdma.same_xid == config::SameXid::Strict;
+    let numbers = rpcrdma.versions.iter();
+    let versions = numbers.filter_map(|&number| Version::from_number(number));
+    let (low, high) = (versions.clone().min(), versions.max());
+    match (low, high) {
+        (Some(low), Some(high)) => settings.serving(Versions::new(low, high)),
+        _ => settings,
+    }
+}
+
+/// What the configuration says of replies with read chunks.
+fn exposures(flow: &config::Flow) -> ExposureLimits {
+    ExposureLimits {
+        window: flow.done_window,
+        close: flow.on_window_end == config::WindowEnd::Close,
+        connection: flow.max_exposures,
+        client: flow.max_client_exposures,
+        total: flow.max_total_exposures,
+        bytes: flow.max_exposed_bytes.bytes(),
+    }
+}
+
+/// The limits of a listener's connections.
+pub fn limits(config: &Config, fabric: &config::Fabric) -> QueuePairLimits {
+    let receive_size = u32::try_from(settings(config).receive_size()).unwrap_or(u32::MAX);
+    let classic = fabric.is_classic(config.rpcrdma.read_chunk_replies);
+    let replies = if classic {
+        config.flow.max_exposures
+    } else {
+        0
+    };
+    // Receives beyond what credits ask for.
+    let beyond = rdma::dones_most(replies).saturating_add(CALLS_MAX);
+    QueuePairLimits {
+        send_depth: SEND_DEPTH,
+        receive_depth: policy::receives_most(config.flow.credits, beyond),
+        ird: if classic {
+            CLASSIC_INBOUND_READS
+        } else {
+            INBOUND_READS
+        },
+        ord: OUTBOUND_READS,
+        exposures: rdma::keys_most(replies),
+        receive_size,
+    }
+}
+
+/// How reactors wait for work.
+pub fn poll_mode(reactors: &config::Reactors) -> PollMode {
+    match reactors.poll {
+        config::PollMode::Busy => PollMode::Busy,
+        config::PollMode::Adaptive => PollMode::Adaptive {
+            idle_after: reactors.idle_after,
+        },
+    }
+}
+
+/// What the provider of a listener counts on one reactor.
+pub type ProviderCounters = (FabricId, &'static str, Arc<IwarpCounters>);
+
+/// A listener's provider on one reactor, which does not listen yet.
+///
+/// # Errors
+/// The system gives no descriptor.
+pub fn provider(
+    id: FabricId,
+    fabric: &config::Fabric,
+    limits: QueuePairLimits,
+) -> std::io::Result<(FabricSlot, ProviderCounters)> {
+    let crc = match fabric.crc.unwrap_or(config::CrcPolicy::Auto) {
+        config::CrcPolicy::Auto => CrcPolicy::Auto,
+        config::CrcPolicy::Required => CrcPolicy::Required,
+        config::CrcPolicy::Off => CrcPolicy::Off,
+    };
+    let provider = Iwarp::new(IwarpConfig {
+        crc,
+        ..IwarpConfig::default()
+    })?;
+    let counters = (id, provider.name(), provider.counters());
+    let boxed: Box<dyn Provider> = Box::new(provider);
+    let slot = FabricSlot::new(Rc::new(RefCell::new(boxed)), limits, None).named(id);
+    Ok((slot, counters))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rr1_done_01_only_listeners_in_classic_mode_can_expose() {
+        let mut config = Config::default();
+        let plain = limits(&config, &config.fabric[0]);
+        assert_eq!((plain.exposures, plain.ird), (0, INBOUND_READS));
+        config.fabric[0].read_chunk_replies = Some(config::Switch::On);
+        let classic = limits(&config, &config.fabric[0]);
+        // Room for every reply's keys, and for every RDMA_DONE that may come for them.
+        assert_eq!(classic.exposures, 16 * 8);
+        assert_eq!(classic.ird, CLASSIC_INBOUND_READS);
+        assert_eq!(classic.receive_depth, plain.receive_depth + 2 * 16);
+        assert_eq!(
+            settings(&config).exposures,
+            ExposureLimits::default(),
+            "the defaults of the configuration"
+        );
+    }
+}
