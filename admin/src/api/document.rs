@@ -232,6 +232,9 @@ fn present(schema: &mut Option<RefOr<Schema>>) {
             let null = SchemaType::Type(Type::Null);
             let is_null = |item: &RefOr<Schema>| matches!(item, RefOr::T(Schema::Object(object)) if object.schema_type == null);
             one_of.items.retain(|item| !is_null(item));
+            if let [only] = one_of.items.as_slice() {
+                *schema = Some(only.clone());
+            }
         }
         _ => {}
     }

@@ -88,7 +88,7 @@ impl Store {
 }
 
 /// Whether a `posix` store passes the page cache by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DirectIo {
     /// Where range and file system allow.

@@ -9,7 +9,7 @@ use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Schema,
 use utoipa::openapi::{KnownFormat, RefOr, SchemaFormat};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::{Bandwidth, ByteSize, Cores, DirectIo, Network, Switch};
+use super::{Bandwidth, ByteSize, Cores, Network};
 
 /// Stands for addresses, such as `10.0.0.1`, in the API's description.
 pub struct AddressText;
@@ -39,20 +39,6 @@ fn whole(description: &str) -> ObjectBuilder {
         .schema_type(Type::Integer)
         .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
         .minimum(Some(0))
-        .description(Some(description))
-}
-
-/// One of some words, of which YAML may read `on` and `off` as truth values.
-fn words<const N: usize>(words: [&'static str; N], description: &str) -> OneOfBuilder {
-    let word = ObjectBuilder::new()
-        .schema_type(Type::String)
-        .enum_values(Some(words));
-    let truth = ObjectBuilder::new()
-        .schema_type(Type::Boolean)
-        .description(Some("In YAML only: as `on` and `off`."));
-    OneOfBuilder::new()
-        .item(word)
-        .item(truth)
         .description(Some(description))
 }
 
@@ -132,15 +118,6 @@ schema!(
         r"^([0-9]{1,3}(\.[0-9]{1,3}){3}|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):[0-9]+$",
         "An address and a port.",
         "127.0.0.1:20049"
-    )
-);
-schema!(Switch, "Switch", words(["on", "off"], "On or off."));
-schema!(
-    DirectIo,
-    "DirectIo",
-    words(
-        ["auto", "on", "off"],
-        "Whether the page cache is passed by."
     )
 );
 schema!(
