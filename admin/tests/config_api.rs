@@ -7,106 +7,14 @@
 mod support;
 
 use std::fs;
-use std::path::PathBuf;
-use std::sync::Arc;
 
-use millrace_admin::api::AdminHandle;
-use millrace_admin::change::{ChangeReport, History, Pending};
-use millrace_admin::config::{Config, Effect, parse};
+use millrace_admin::change::{History, Pending};
+use millrace_admin::config::{Effect, parse};
 use millrace_admin::control::{ApplyError, Control};
-use millrace_admin::status::{Problem, ReactorOutcome};
+use millrace_admin::status::ReactorOutcome;
 use serde_json::{Value, json};
-use support::Service;
+use support::bench::{Bench, problem, report};
 use support::http::{Answer, Request};
-
-const TOKEN: &str = "a-token-of-the-tests";
-
-/// A service with a token and a configuration file.
-struct Bench {
-    folder: tempfile::TempDir,
-    service: Arc<Service>,
-    admin: AdminHandle,
-}
-
-impl Bench {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let token = folder.path().join("token");
-        fs::write(&token, format!("{TOKEN}\n")).unwrap();
-        let config = Config {
-            admin: millrace_admin::config::Admin {
-                token_file: Some(token),
-                audit_file: Some(folder.path().join("audit.jsonl")),
-                ..Default::default()
-            },
-            ..Config::default()
-        };
-        let file = folder.path().join("millraced.yaml");
-        let text = millrace_admin::config::to_yaml(&config);
-        fs::write(&file, format!("# by hand\n{text}")).unwrap();
-        let service = Service::new(config);
-        let admin = service.serve_file(Some(file));
-        Self {
-            folder,
-            service,
-            admin,
-        }
-    }
-
-    fn file(&self) -> PathBuf {
-        self.folder.path().join("millraced.yaml")
-    }
-
-    fn get(&self, path: &str) -> Answer {
-        Request::new("GET", path).send(self.admin.address())
-    }
-
-    fn tag(&self) -> String {
-        self.get("/api/v1/config").header("etag").unwrap()
-    }
-
-    /// With the token and the present tag.
-    fn ask(&self, method: &str, path: &str, kind: &str, body: impl ToString) -> Answer {
-        self.request(method, path, kind, &body)
-            .header("if-match", &self.tag())
-            .send(self.admin.address())
-    }
-
-    fn request(&self, method: &str, path: &str, kind: &str, body: &impl ToString) -> Request {
-        let request = Request::new(method, path)
-            .header("authorization", &format!("Bearer {TOKEN}"))
-            .body(body.to_string());
-        match kind {
-            "" => request,
-            kind => request.header("content-type", kind),
-        }
-    }
-
-    fn patch(&self, body: Value) -> Answer {
-        self.ask(
-            "PATCH",
-            "/api/v1/config",
-            "application/merge-patch+json",
-            body,
-        )
-    }
-}
-
-fn report(answer: &Answer) -> ChangeReport {
-    assert_eq!(answer.status, 200, "{answer:?}");
-    serde_json::from_str(&answer.body).unwrap()
-}
-
-fn problem(answer: &Answer, status: u16) -> Problem {
-    assert_eq!(answer.status, status, "{answer:?}");
-    let kind = answer.header("content-type");
-    assert_eq!(
-        kind.as_deref(),
-        Some("application/problem+json"),
-        "{answer:?}"
-    );
-    serde_json::from_str(&answer.body).unwrap()
-}
 
 #[test]
 fn a_patch_changes_what_runs_and_gets_a_new_tag() {

@@ -173,3 +173,97 @@ fn append(file: &Path, line: &Line<'_>) -> io::Result<()> {
 fn is_zero(number: &usize) -> bool {
     *number == 0
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::Effect;
+
+    fn change(path: &str, after: Value) -> KeyChange {
+        KeyChange {
+            path: path.to_owned(),
+            before: Value::Null,
+            after,
+            effect: Effect::Live,
+        }
+    }
+
+    fn write(file: &Path, changes: &[KeyChange], error: Option<&ChangeError>) {
+        let author = Author {
+            name: "token".to_owned(),
+            address: Some("192.0.2.1".to_owned()),
+        };
+        let told = Record {
+            author: &author,
+            summary: "patch",
+            outcome: "applied",
+            generation: 7,
+            changes,
+            error,
+        };
+        record(&told, 12.5, Some(file));
+    }
+
+    fn lines(file: &Path) -> Vec<Value> {
+        let text = fs::read_to_string(file).unwrap();
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn lines_are_appended_also_after_rotation() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("audit.jsonl");
+        write(&file, &[change("log", json!("de\nbug"))], None);
+        write(&file, &[], Some(&ChangeError::NoFile));
+        let mode = fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777 & !0o640, 0, "{mode:o}");
+        let found = lines(&file);
+        assert_eq!(
+            found[0],
+            json!({
+                "time_seconds": 12.5, "author": "token", "address": "192.0.2.1",
+                "action": "patch", "outcome": "applied", "generation": 7,
+                "changes": [{ "path": "log", "before": null, "after": "de\nbug" }],
+            })
+        );
+        assert!(
+            found[1]["error"]
+                .as_str()
+                .unwrap()
+                .contains("no configuration file")
+        );
+        fs::rename(&file, folder.path().join("audit.jsonl.1")).unwrap();
+        write(&file, &[], None);
+        assert_eq!(lines(&file).len(), 1);
+    }
+
+    #[test]
+    fn a_line_is_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("audit.jsonl");
+        let changes = vec![change("log", json!("\u{e9}".repeat(100_000))); 1000];
+        let field = FieldProblem {
+            path: "x".repeat(100_000),
+            message: "\u{e9}".repeat(100_000),
+        };
+        write(&file, &changes, Some(&ChangeError::Invalid(vec![field])));
+        assert!(fs::metadata(&file).unwrap().len() < 100_000);
+        let line = &lines(&file)[0];
+        assert_eq!(line["changes"].as_array().unwrap().len(), KEYS_MAX);
+        assert_eq!(line["changes_left_out"], 1000 - KEYS_MAX);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_stops_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), &[], None);
+        write(&folder.path().join("none/audit.jsonl"), &[], None);
+    }
+}

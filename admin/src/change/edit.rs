@@ -65,3 +65,110 @@ fn fields(errors: &ConfigErrors) -> Vec<FieldProblem> {
     };
     errors.iter().map(field).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::config::{diff, validate};
+
+    fn merged(patch: Value, config: &Config) -> Result<Config, ChangeError> {
+        edited(Edit::Merge(patch), config, |_| None, None)
+    }
+
+    #[test]
+    fn null_takes_a_key_back_to_its_default_and_lists_are_replaced() {
+        let config = Config::default();
+        let patch = json!({ "flow": { "credits": 7 }, "fabric": [], "log": "warn" });
+        let one = merged(patch, &config).unwrap();
+        assert_eq!(
+            (one.flow.credits, one.fabric.len(), one.log.as_str()),
+            (7, 0, "warn")
+        );
+        let patch = json!({ "flow": null, "fabric": null });
+        let other = merged(patch, &one).unwrap();
+        assert_eq!(
+            other,
+            Config {
+                log: "warn".to_owned(),
+                ..config
+            }
+        );
+    }
+
+    /// Keys and values that a configuration has, in places where it may not have them.
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            prop::sample::select(vec![
+                "1GiB",
+                "auto",
+                "off",
+                "127.0.0.1:1",
+                "10.0.0.0/8",
+                "5s",
+                "/a",
+                "memory",
+                "",
+            ])
+            .prop_map(Value::from),
+            ".*".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 40, 6, |inner| {
+            let keys = prop::sample::select(vec![
+                "flow",
+                "credits",
+                "fabric",
+                "listen",
+                "exports",
+                "path",
+                "store",
+                "kind",
+                "size",
+                "limits",
+                "clients",
+                "iops",
+                "admin",
+                "log",
+                "rpcrdma",
+                "inline",
+                "reactors",
+                "cores",
+                "provider",
+                "mempool",
+                "done_window",
+                "nothing",
+            ]);
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map(keys, inner, 0..6).prop_map(|map| {
+                    map.into_iter()
+                        .map(|(key, value)| (key.to_owned(), value))
+                        .collect()
+                }),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn random_patches_get_an_answer(patch in values()) {
+            let config = Config::default();
+            match merged(patch, &config) {
+                Ok(next) => {
+                    prop_assert_eq!(diff(&config, &next).is_empty(), config == next);
+                    validate(&next);
+                }
+                Err(ChangeError::Invalid(errors)) => {
+                    prop_assert!(errors.iter().all(|error| !error.message.is_empty()));
+                }
+                Err(other) => prop_assert!(false, "{}", other),
+            }
+        }
+    }
+}

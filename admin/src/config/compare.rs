@@ -31,22 +31,15 @@ impl Comparison {
         if before == after {
             return;
         }
+        if let Some((_, key)) = KEYED.iter().find(|(list, _)| *list == self.path) {
+            let [before, after, live] = [before, after, live].map(|list| named(list, key));
+            return self.entries(&before, &after, &live);
+        }
         match (before, after) {
             (Some(Value::Mapping(one)), Some(Value::Mapping(other))) if one_kind(one, other) => {
                 for key in keys_of_both(one, other) {
                     let live = live.and_then(|live| live.get(key));
                     self.at(key, |at| at.walk(one.get(key), other.get(key), live));
-                }
-            }
-            (Some(Value::Sequence(one)), Some(Value::Sequence(other))) => {
-                let keyed = KEYED.iter().find(|(list, _)| *list == self.path);
-                match keyed {
-                    Some((_, key)) => {
-                        let nothing = Vec::new();
-                        let live = live.and_then(Value::as_sequence).unwrap_or(&nothing);
-                        self.entries(&named(one, key), &named(other, key), &named(live, key));
-                    }
-                    None => self.change(before, after, live == after),
                 }
             }
             _ => self.change(before, after, live == after),
@@ -141,7 +134,11 @@ struct Entry<'a> {
     value: &'a Value,
 }
 
-fn named<'a>(list: &'a [Value], key: &str) -> Vec<Entry<'a>> {
+/// The entries of a list; an empty one need not be there.
+fn named<'a>(list: Option<&'a Value>, key: &str) -> Vec<Entry<'a>> {
+    let list = list
+        .and_then(Value::as_sequence)
+        .map_or(&[][..], Vec::as_slice);
     let mut entries: Vec<Entry<'a>> = Vec::with_capacity(list.len());
     for value in list {
         let name = value.get(key).cloned().unwrap_or_default();

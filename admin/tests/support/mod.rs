@@ -3,15 +3,18 @@
 
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
 
-use millrace_admin::api::{AdminHandle, AdminState, serve};
+use millrace_admin::api::{AdminHandle, AdminState, ApiLimits, serve};
 use millrace_admin::change::Ledger;
 use millrace_admin::config::{Config, Problem};
 use millrace_admin::control::{ApplyError, CaptureStream, Control, ControlError};
 use millrace_admin::metrics::Metrics;
 use millrace_admin::status::*;
 
+pub mod bench;
 pub mod ctl;
 pub mod http;
 pub mod raw;
@@ -25,6 +28,10 @@ pub struct Service {
     pub config: Mutex<Arc<Config>>,
     /// What the next change fails with.
     pub refuses: Mutex<Option<ApplyError>>,
+    /// Taken by the next change, which says through it that it has begun, and waits for a word.
+    pub gate: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+    /// How often something was applied.
+    pub applied: AtomicU64,
     pub connections: Mutex<Vec<ConnectionStatus>>,
     pub drain: Mutex<DrainPhase>,
 }
@@ -37,6 +44,8 @@ impl Service {
             stalled: Mutex::default(),
             config: Mutex::new(Arc::new(config)),
             refuses: Mutex::default(),
+            gate: Mutex::default(),
+            applied: AtomicU64::new(0),
             connections: Mutex::new(vec![connection()]),
             drain: Mutex::new(DrainPhase::Serving),
         })
@@ -49,12 +58,17 @@ impl Service {
 
     /// The same with a configuration file.
     pub fn serve_file(self: &Arc<Self>, file: Option<PathBuf>) -> AdminHandle {
+        self.serve_within(file, ApiLimits::default())
+    }
+
+    /// The same with other limits.
+    pub fn serve_within(self: &Arc<Self>, file: Option<PathBuf>, limits: ApiLimits) -> AdminHandle {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let ledger = Arc::new(Ledger::new(Arc::clone(self) as _, self.config(), file));
         let metrics = Metrics::new();
         metrics.register(Arc::clone(&ledger) as _);
         let state = AdminState::new(Arc::clone(self) as _, metrics, ledger);
-        serve(listener, state).unwrap()
+        serve(listener, state.with_limits(limits)).unwrap()
     }
 }
 
@@ -113,7 +127,14 @@ impl Control for Service {
         if let Some(error) = self.refuses.lock().unwrap().take() {
             return Err(error);
         }
+        let gate = self.gate.lock().unwrap().take();
+        if let Some((begun, go_on)) = gate {
+            begun.send(()).unwrap();
+            // Ends with a word or when the other side is gone.
+            let _ = go_on.recv();
+        }
         *self.config.lock().unwrap() = next;
+        self.applied.fetch_add(1, Ordering::Relaxed);
         Ok(vec![ReactorOutcome {
             name: "reactor-0".to_owned(),
             core: Some(0),

@@ -1,1 +1,187 @@
+//! Losses of power and failures at every step, on a model; permissions and links on real files.
 
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use super::model::{Event, Model, Remains};
+use super::staged::{HEAD, text};
+use super::*;
+use crate::config::Config;
+
+const FILE: &str = "/f/millraced.yaml";
+const BACKUP: &str = "/f/millraced.yaml.bak";
+const BY_HAND: &str = "# by hand\nlog: info\n";
+
+fn config(log: &str) -> Config {
+    Config {
+        log: log.to_owned(),
+        ..Config::default()
+    }
+}
+
+fn persist(disk: &dyn Disk, file: &Path, config: &Config) -> std::io::Result<()> {
+    Staged::new(disk, file, config)?.commit()
+}
+
+fn of<'a>(remains: &'a Remains, name: &str) -> Option<&'a str> {
+    let content = remains.get(Path::new(name))?;
+    Some(std::str::from_utf8(content).unwrap())
+}
+
+/// The states of a disk from which a file is written.
+fn beginnings() -> Vec<Vec<(&'static str, String)>> {
+    let ours = text(&config("warn"));
+    let by_hand = BY_HAND.to_owned();
+    vec![
+        vec![(FILE, by_hand.clone())],
+        vec![(FILE, by_hand.clone()), (BACKUP, "# older\n".to_owned())],
+        vec![(FILE, ours.clone()), (BACKUP, by_hand.clone())],
+        vec![(FILE, ours)],
+        // Left behind by an earlier loss of power.
+        vec![
+            (FILE, by_hand),
+            ("/f/.millraced.yaml.new", "half".to_owned()),
+            ("/f/.millraced.yaml.bak.new", String::new()),
+        ],
+    ]
+}
+
+fn model(files: &[(&'static str, String)], event: Option<(usize, Event)>) -> Model {
+    let files: Vec<_> = files
+        .iter()
+        .map(|(name, content)| (*name, content.as_str()))
+        .collect();
+    Model::new(&files, event)
+}
+
+#[test]
+fn whenever_the_power_goes_the_file_is_whole_and_a_new_one_has_a_backup() {
+    let new = text(&config("debug"));
+    for files in beginnings() {
+        let old = files[0].1.clone();
+        let backup_before = files.iter().find(|(name, _)| *name == BACKUP);
+        let backup_before = backup_before.map(|(_, content)| content.clone());
+        let whole = model(&files, None);
+        persist(&whole, Path::new(FILE), &config("debug")).unwrap();
+        let operations = whole.operations();
+        assert!(operations >= 4);
+        for at in 0..=operations {
+            let disk = model(&files, Some((at, Event::PowerCut)));
+            let done = persist(&disk, Path::new(FILE), &config("debug"));
+            assert_eq!(done.is_ok(), at == operations, "{at}: {done:?}");
+            for remains in disk.after_power_cut() {
+                let file = of(&remains, FILE).expect("there is a file at every moment");
+                let backup = of(&remains, BACKUP);
+                assert!(file == old || file == new, "{at}: {file}");
+                if file == new {
+                    let backup = backup.expect("a new file has a backup");
+                    // What the API wrote itself is no loss.
+                    assert!(
+                        backup == old
+                            || old.starts_with(HEAD) && Some(backup) == backup_before.as_deref(),
+                        "{at}: {backup}"
+                    );
+                } else {
+                    let known = [backup_before.as_deref(), Some(old.as_str())];
+                    assert!(
+                        known.contains(&backup) || backup.is_none(),
+                        "{at}: {backup:?}"
+                    );
+                }
+                assert!(done.is_err() || file == new, "{at}: reported and lost");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_step_that_fails_leaves_the_old_file_and_nothing_else_behind() {
+    for files in beginnings() {
+        let old = files[0].1.clone();
+        let operations = {
+            let disk = model(&files, None);
+            persist(&disk, Path::new(FILE), &config("debug")).unwrap();
+            disk.operations()
+        };
+        for at in 0..operations {
+            let disk = model(&files, Some((at, Event::Failure)));
+            let error = persist(&disk, Path::new(FILE), &config("debug")).unwrap_err();
+            assert!(error.to_string().contains("the disk refuses"), "{error}");
+            assert!(!error.to_string().contains("may hold the new"), "{error}");
+            let now = disk.now();
+            assert_eq!(of(&now, FILE), Some(old.as_str()), "{at}");
+            assert!(
+                now.keys()
+                    .all(|name| !name.to_string_lossy().ends_with(".new")),
+                "{at}: {now:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_backup_is_that_of_the_last_file_by_other_hands() {
+    let disk = model(&[(FILE, BY_HAND.to_owned())], None);
+    for log in ["warn", "debug", "trace"] {
+        persist(&disk, Path::new(FILE), &config(log)).unwrap();
+        let now = disk.now();
+        assert_eq!(of(&now, FILE), Some(text(&config(log)).as_str()));
+        assert_eq!(of(&now, BACKUP), Some(BY_HAND));
+        assert_eq!(now.len(), 2, "{now:?}");
+    }
+    let operations = disk.operations();
+    persist(&disk, Path::new(FILE), &config("trace")).unwrap();
+    assert_eq!(
+        disk.operations(),
+        operations,
+        "what is there already is not written"
+    );
+}
+
+#[test]
+fn a_change_that_is_given_up_leaves_nothing_behind() {
+    let disk = model(&[(FILE, BY_HAND.to_owned())], None);
+    drop(Staged::new(&disk, Path::new(FILE), &config("warn")).unwrap());
+    let now = disk.now();
+    assert_eq!((of(&now, FILE), now.len()), (Some(BY_HAND), 1));
+}
+
+#[test]
+fn permissions_and_links_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let real = folder.path().join("real");
+    fs::create_dir(&real).unwrap();
+    let file = real.join("config");
+    fs::write(&file, BY_HAND).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    let link = folder.path().join("link.yaml");
+    symlink("real/config", &link).unwrap();
+    let before = fs::metadata(&file).unwrap();
+    persist(&HostDisk, &link, &config("warn")).unwrap();
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(fs::read_to_string(&link).unwrap(), text(&config("warn")));
+    let backup = real.join("config.bak");
+    assert_eq!(fs::read_to_string(&backup).unwrap(), BY_HAND);
+    for file in [&file, &backup] {
+        let now = fs::metadata(file).unwrap();
+        assert_eq!(now.mode() & 0o7777, 0o640);
+        assert_eq!((now.uid(), now.gid()), (before.uid(), before.gid()));
+    }
+    assert_eq!(fs::read_dir(&real).unwrap().count(), 2);
+    assert_eq!(crate::config::load(&link).unwrap(), config("warn"));
+}
+
+#[test]
+fn what_cannot_be_written_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let none = folder.path().join("none.yaml");
+    assert!(persist(&HostDisk, &none, &config("warn")).is_err());
+    let file = folder.path().join("config");
+    fs::write(&file, BY_HAND).unwrap();
+    // A folder in the place of the new file cannot be taken away as a file is.
+    fs::create_dir(folder.path().join(".config.new")).unwrap();
+    let error = persist(&HostDisk, &file, &config("warn")).unwrap_err();
+    assert!(error.to_string().contains(".config.new"), "{error}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), BY_HAND);
+}

@@ -2,6 +2,7 @@
 //! odd YAML.
 
 mod accepted;
+mod differences;
 mod odd_yaml;
 mod rules;
 mod tls;

@@ -4,6 +4,7 @@ mod announce;
 mod logging;
 mod notify;
 mod plan;
+mod reload;
 mod rights;
 mod signals;
 
@@ -31,7 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// exported to whom. `deploy/millraced.yaml` shows every key with its default.
 ///
 /// SIGTERM or Ctrl-C stops in order: no new connections, calls in service are finished (for at most
-/// ten seconds), connections are closed. A second signal ends at once.
+/// ten seconds), connections are closed. A second signal ends at once. SIGHUP reads the
+/// configuration file again and puts in force what needs no restart.
 #[derive(Parser)]
 #[command(name = "millraced", version, after_help = EXAMPLES)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -130,6 +132,7 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
         tracing::warn!("running as root: --user NAME gives its rights away");
     }
     let mut signals = signals::StopSignals::catch().context("cannot catch signals")?;
+    let reloads = signals::ReloadSignal::catch().context("cannot catch signals")?;
     let manager = notify::Manager::default();
     let starting = manager.starting().context("cannot start a thread")?;
 
@@ -148,7 +151,7 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
     let file = Some(arguments.config.clone());
     let ledger = Arc::new(Ledger::new(service.control(), Arc::clone(&config), file));
     metrics.register(Arc::clone(&ledger) as _);
-    let mut state = AdminState::new(service.control(), metrics, ledger);
+    let mut state = AdminState::new(service.control(), metrics, Arc::clone(&ledger));
     if let Some(certificates) = certificates {
         state = state.with_certificates(certificates);
     }
@@ -160,6 +163,9 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
         service.addresses(),
         admin.address(),
     ));
+    let told = manager.clone();
+    let served = reloads.serve(move || told.reload(|| reload::reload(&ledger)));
+    served.context("cannot start a thread")?;
     let fed = manager.feed_watchdog(service.control());
     let _fed = fed.context("cannot start a thread")?;
 

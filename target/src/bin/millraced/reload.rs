@@ -1,0 +1,53 @@
+//! SIGHUP: the configuration file is read again.
+
+use std::sync::Arc;
+
+use millrace_admin::change::{Author, ChangeError, ChangeRequest, Edit, Ledger};
+
+/// Reads the file and puts in force what it says, as far as that needs no restart. A file that is
+/// wrong changes nothing; the log names the lines. The answer is how the server stands then.
+pub fn reload(ledger: &Arc<Ledger>) -> String {
+    let request = ChangeRequest {
+        edit: Edit::Reload,
+        expected: None,
+        author: Author {
+            name: "signal".to_owned(),
+            address: None,
+        },
+        dry_run: false,
+        persist: false,
+    };
+    match ledger.change(request) {
+        Ok(report) => {
+            for note in &report.notes {
+                tracing::warn!("{note}");
+            }
+            for key in &report.restart_required {
+                tracing::warn!("{}: {} waits for a restart", key.path, key.after);
+            }
+            tracing::info!(
+                generation = report.generation,
+                keys = report.changes.len(),
+                "the configuration was reloaded"
+            );
+            let generation = report.generation;
+            match report.restart_required.len() {
+                0 => format!("serving generation {generation} of the configuration"),
+                count => format!(
+                    "serving generation {generation} of the configuration; keys that wait for a \
+                     restart: {count}"
+                ),
+            }
+        }
+        Err(error) => {
+            if let ChangeError::Invalid(fields) = &error {
+                for field in fields {
+                    let (key, message) = (&field.path, &field.message);
+                    tracing::error!(key, "{}", message.escape_debug());
+                }
+            }
+            tracing::error!(%error, "the configuration was not reloaded; what was in force stays");
+            "serving as before; the last reload was refused, see the log".to_owned()
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Changes of the configuration of a running `millraced`: the signal, the file and the API.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+const TOKEN: &str = "a-token-that-no-log-may-show";
+
+/// A running server, whose log the test reads.
+struct Server {
+    process: Child,
+    log: BufReader<ChildStderr>,
+    /// What was read of it.
+    read: String,
+    admin: SocketAddr,
+    folder: tempfile::TempDir,
+}
+
+impl Server {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let token = folder.path().join("token");
+        fs::write(&token, TOKEN).unwrap();
+        let file = folder.path().join("millraced.yaml");
+        let text = format!(
+            r#"
+reactors: {{ cores: auto, poll: adaptive }}
+mempool: {{ hugepages: off, size: 8MiB }}
+fabric: [{{ provider: iwarp, listen: "127.0.0.1:0" }}]
+rpc: {{ listen: "127.0.0.1:0" }}
+exports: [{{ path: /scratch, store: {{ kind: memory, size: 1MiB }} }}]
+flow: {{ credits: 32 }}
+admin:
+  listen: "127.0.0.1:0"
+  token_file: {}
+  audit_file: {}
+"#,
+            token.display(),
+            folder.path().join("audit.jsonl").display()
+        );
+        fs::write(&file, text).unwrap();
+        let mut process = Command::new(env!("CARGO_BIN_EXE_millraced"))
+            .arg("--config")
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let log = BufReader::new(process.stderr.take().unwrap());
+        let mut server = Self {
+            process,
+            log,
+            read: String::new(),
+            admin: "127.0.0.1:0".parse().unwrap(),
+            folder,
+        };
+        let line = server.until("admin plane at http://");
+        let (_, rest) = line.split_once("http://").unwrap();
+        server.admin = rest.split_once('/').unwrap().0.parse().unwrap();
+        // The answer comes after everything that the start does.
+        assert_eq!(server.ask("GET", "/readyz", "", "").0, 200);
+        server
+    }
+
+    /// Reads the log up to a line with these words.
+    fn until(&mut self, words: &str) -> String {
+        loop {
+            let mut line = String::new();
+            let length = self.log.read_line(&mut line).unwrap();
+            assert!(length > 0, "the server ended: {}", self.read);
+            self.read += &line;
+            if line.contains(words) {
+                return line;
+            }
+        }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("millraced.yaml")
+    }
+
+    fn edit(&self, from: &str, to: &str) {
+        let text = fs::read_to_string(self.file()).unwrap();
+        assert!(text.contains(from), "{text}");
+        fs::write(self.file(), text.replace(from, to)).unwrap();
+    }
+
+    fn hang_up(&self) {
+        let process = self.process.id().to_string();
+        let sent = Command::new("kill").args(["-HUP", &process]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Status and body; `headers` are whole lines.
+    fn ask(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
+        let mut socket = TcpStream::connect(self.admin).unwrap();
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+             content-length: {length}\r\n{headers}\r\n{body}"
+        );
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        (status, body.to_owned())
+    }
+
+    fn patch(&self, token: &str, body: &str) -> (u16, String) {
+        let headers = format!(
+            "authorization: Bearer {token}\r\nif-match: *\r\ncontent-type: application/json\r\n"
+        );
+        self.ask("PATCH", "/api/v1/config", &headers, body)
+    }
+
+    fn metric(&self, name: &str) -> String {
+        let (_, text) = self.ask("GET", "/metrics", "", "");
+        let mut lines = text.lines();
+        let line = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in {text}"))
+            .to_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn a_hang_up_reads_the_file_and_a_broken_one_changes_nothing() {
+    let mut server = Server::start();
+    server.edit("size: 8MiB", "size: 8MiB }\nrpcrdma: { inline: 8KiB");
+    server.hang_up();
+    let line = server.until("the configuration was reloaded");
+    assert!(line.contains("generation=2"), "{line}");
+    assert!(
+        server
+            .read
+            .contains("rpcrdma.inline: \"8KiB\" waits for a restart"),
+        "{}",
+        server.read
+    );
+    assert_eq!(server.metric("millrace_config_generation"), "2");
+    assert_eq!(server.metric("millrace_config_restart_required"), "1");
+
+    server.edit("inline: 8KiB", "inline: 9000");
+    server.hang_up();
+    server.until("the configuration was not reloaded");
+    let place = format!("{}:4:20: ", server.file().display());
+    assert!(server.read.contains(&place), "{place} in {}", server.read);
+    assert_eq!(server.metric("millrace_config_generation"), "2");
+    let outcomes = ["ok", "failed"].map(|outcome| {
+        let name = format!("millrace_config_reloads_total{{outcome=\"{outcome}\"}}");
+        server.metric(&name)
+    });
+    assert_eq!(outcomes, ["1", "1"]);
+    assert_eq!(server.metric("millrace_config_last_reload_successful"), "0");
+    let (_, config) = server.ask("GET", "/api/v1/config", "", "");
+    assert!(config.contains(r#""inline":"8KiB""#), "{config}");
+}
+
+#[test]
+fn changes_need_the_token_which_no_record_shows() {
+    let mut server = Server::start();
+    let body = r#"{"rpcrdma": {"inline": "8KiB"}}"#;
+    assert_eq!(server.patch("another-token-of-someone", body).0, 401);
+    let (status, report) = server.patch(TOKEN, body);
+    assert_eq!(status, 200, "{report}");
+    server.hang_up();
+    server.until("the configuration was reloaded");
+    let file = server.folder.path().join("audit.jsonl");
+    let audit = fs::read_to_string(file).unwrap();
+    let expected = [
+        r#""author":"unknown","address":"127.0.0.1","action":"wrong token","outcome":"refused""#,
+        r#""author":"token","address":"127.0.0.1","action":"patch","outcome":"applied""#,
+        r#""author":"signal","address":null,"action":"reload","outcome":"applied""#,
+    ];
+    assert_eq!(audit.lines().count(), expected.len(), "{audit}");
+    for (line, words) in audit.lines().zip(expected) {
+        assert!(line.contains(words), "{words} in {line}");
+    }
+    assert!(server.read.contains("wrong token"), "{}", server.read);
+    for text in [&audit, &server.read] {
+        for secret in [TOKEN, "another-token-of-someone"] {
+            assert!(!text.contains(secret), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_limit_changes_live_by_request_and_by_hang_up() {
+    let mut server = Server::start();
+    let body =
+        r#"{"limits": [{"clients": ["192.0.2.0/24"], "iops": 500}], "flow": {"credits": 64}}"#;
+    let (status, report) = server.patch(TOKEN, body);
+    assert_eq!(status, 200, "{report}");
+    assert!(report.contains(r#""restart_required":[]"#), "{report}");
+    assert!(report.contains(r#""path":"limits[0]""#), "{report}");
+    assert!(report.contains(r#""applied":true"#), "{report}");
+
+    // The file says nothing of the limit, and another number of credits.
+    server.edit("credits: 32", "credits: 16");
+    server.hang_up();
+    server.until("the configuration was reloaded");
+    let (_, config) = server.ask("GET", "/api/v1/config", "", "");
+    assert!(config.contains(r#""credits":16"#), "{config}");
+    assert!(!config.contains("192.0.2.0"), "{config}");
+    assert_eq!(server.metric("millrace_config_generation"), "3");
+    assert_eq!(server.metric("millrace_config_restart_required"), "0");
+}
