@@ -11,6 +11,7 @@
 
 pub mod cases;
 pub mod ceiling;
+pub mod changes;
 pub mod client;
 pub mod conformance;
 pub mod limits;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use millrace_bench::cases::Cases;
 use millrace_bench::ceiling::Ceiling;
+use millrace_bench::changes::Changes;
 use millrace_bench::conformance::Conformance;
 use millrace_bench::limits::Limits;
 use millrace_bench::load::Run;
@@ -32,6 +33,8 @@ Examples:
     millrace-bench cases --spawn build/release/millraced
   How soon does a changed limit hold?
     millrace-bench limits
+  Do changes of the configuration disturb anybody?
+    millrace-bench changes --spawn build/release/millraced
   Which requirements of the protocols does that server keep?
     millrace-bench conformance filer.example --export /scratch
 "
@@ -49,6 +52,7 @@ enum Command {
     Cases(Box<Cases>),
     Conformance(Box<Conformance>),
     Limits(Box<Limits>),
+    Changes(Box<Changes>),
 }
 
 fn main() -> ExitCode {
@@ -59,6 +63,7 @@ fn main() -> ExitCode {
         Command::Cases(command) => command.run(),
         Command::Conformance(command) => command.run(),
         Command::Limits(command) => command.run(),
+        Command::Changes(command) => command.run(),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

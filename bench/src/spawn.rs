@@ -1,7 +1,9 @@
 //! A private target: started on free ports, ended with its owner.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,6 +25,8 @@ pub struct Spawned {
     config: PathBuf,
     rdma: SocketAddr,
     rpc: SocketAddr,
+    /// Its management plane, and the file with the token for changes.
+    admin: Option<(SocketAddr, PathBuf)>,
 }
 
 impl Spawned {
@@ -32,9 +36,31 @@ impl Spawned {
     /// # Errors
     /// If it cannot be started or does not come up.
     pub fn start(path: &Path, core: usize, classic: bool) -> Result<Self> {
+        Self::start_with(path, core, classic, false)
+    }
+
+    /// The same, not in classic mode, with a management plane that takes changes.
+    ///
+    /// # Errors
+    /// If it cannot be started or does not come up.
+    pub fn managed(path: &Path, core: usize) -> Result<Self> {
+        Self::start_with(path, core, false, true)
+    }
+
+    fn start_with(path: &Path, core: usize, classic: bool, managed: bool) -> Result<Self> {
         let (rdma, rpc) = (free_address()?, free_address()?);
-        let config = std::env::temp_dir().join(format!("millrace-bench-{}.yaml", rdma.port()));
-        fs::write(&config, configuration(core, classic, rdma, rpc))?;
+        let file = |end| std::env::temp_dir().join(format!("millrace-bench-{}.{end}", rdma.port()));
+        let config = file("yaml");
+        let mut text = configuration(core, classic, rdma, rpc);
+        let mut admin = None;
+        if managed {
+            let (address, token) = (free_address()?, file("token"));
+            write_token(&token)?;
+            let section = format!("listen: {address}\n  token_file: {}", token.display());
+            text = text.replace("listen: 127.0.0.1:0", &section);
+            admin = Some((address, token));
+        }
+        fs::write(&config, text)?;
         let child = Command::new(path)
             .arg("--config")
             .arg(&config)
@@ -48,6 +74,7 @@ impl Spawned {
             config,
             rdma,
             rpc,
+            admin,
         };
         spawned.wait()?;
         Ok(spawned)
@@ -84,6 +111,13 @@ impl Spawned {
         [self.rdma, self.rpc]
     }
 
+    /// Its management plane, and the file with the token for changes, if it was started with one.
+    #[must_use]
+    pub fn admin(&self) -> Option<(SocketAddr, &Path)> {
+        let (address, token) = self.admin.as_ref()?;
+        Some((*address, token))
+    }
+
     /// Its export.
     #[must_use]
     pub fn export(&self) -> &'static str {
@@ -117,7 +151,21 @@ impl Drop for Spawned {
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_file(&self.config);
+        if let Some((_, token)) = &self.admin {
+            let _ = fs::remove_file(token);
+        }
     }
+}
+
+/// Writes a new token that only this user can read.
+fn write_token(path: &Path) -> Result<()> {
+    let mut random = [0_u8; 16];
+    fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
+    let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let options = &mut fs::OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    file?.write_all(token.as_bytes())?;
+    Ok(())
 }
 
 /// A port that nobody has just now.

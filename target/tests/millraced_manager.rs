@@ -18,7 +18,7 @@ struct Manager {
     /// Words of a datagram that have not been looked at yet.
     words: VecDeque<String>,
     service: Child,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Manager {
@@ -38,7 +38,7 @@ impl Manager {
             socket,
             words: VecDeque::new(),
             service: command.spawn().unwrap(),
-            _folder: folder,
+            folder,
         }
     }
 
@@ -220,6 +220,32 @@ fn the_watchdog_is_fed_while_reactors_turn_and_only_then() {
     let (_, [serving, _]) = words.split_last_chunk::<2>().unwrap();
     assert!(serving.starts_with("STATUS=serving 1 export "), "{words:?}");
     assert_eq!(get(admin, "/healthz").0, 200);
+    assert!(manager.stop().success());
+}
+
+#[test]
+fn a_reload_is_told_from_its_beginning_to_its_end() {
+    let mut manager = Manager::start(None, &configuration("adaptive"));
+    manager.serving();
+    let file = manager.folder.path().join("millraced.yaml");
+    let changed = configuration("adaptive").replace("hugepages: off", "hugepages: auto");
+    let waiting = "serving generation 2 of the configuration; keys that wait for a restart: 1";
+    let refused = "serving as before; the last reload was refused, see the log";
+    for (text, status) in [
+        (changed.as_str(), waiting),
+        ("flow: { credits: none }", refused),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        manager.signal("-HUP");
+        assert_eq!(manager.word(), "RELOADING=1");
+        let at = manager.word();
+        let at = at
+            .strip_prefix("MONOTONIC_USEC=")
+            .expect("the time is told");
+        assert!(at.parse::<u64>().unwrap() > 0);
+        assert_eq!(manager.word(), "READY=1");
+        assert_eq!(manager.word(), format!("STATUS={status}"));
+    }
     assert!(manager.stop().success());
 }
 

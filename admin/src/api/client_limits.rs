@@ -14,7 +14,7 @@ use super::named::Named;
 use super::problem::problem;
 use super::routes::AdminState;
 use crate::change::ChangeReport;
-use crate::config::{AddressText, Bandwidth, ClientLimits, Config, Network};
+use crate::config::{AddressText, Bandwidth, ClientLimits, Config, Network, TagsText};
 use crate::status::{FieldProblem, RateLimits};
 
 /// Sets the limits of a client.
@@ -29,7 +29,7 @@ use crate::status::{FieldProblem, RateLimits};
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
         (
-            "If-Match" = Option<String>, Header,
+            "If-Match" = inline(Option<TagsText>), Header,
             description = "Tags of which one must be the present one's, or `*`.",
         ),
     ),
@@ -72,7 +72,7 @@ pub async fn put(
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
         (
-            "If-Match" = Option<String>, Header,
+            "If-Match" = inline(Option<TagsText>), Header,
             description = "Tags of which one must be the present one's, or `*`.",
         ),
     ),

@@ -9,8 +9,9 @@ use std::sync::OnceLock;
 use axum::body::Bytes;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use utoipa::openapi::path::{Operation, PathItem};
+use utoipa::openapi::path::{Operation, Parameter, PathItem};
 use utoipa::openapi::response::{Response as Answer, ResponseBuilder};
+use utoipa::openapi::schema::{Schema, SchemaType, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{
     Components, ContentBuilder, HeaderBuilder, Info, License, OpenApi, OpenApiBuilder, Ref, RefOr,
@@ -103,7 +104,9 @@ fn text() -> Bytes {
         // A value of strings, numbers and lists has no way to fail.
         let json = serde_json::to_string(&description()).unwrap_or_default();
         // Texts that were written for rustdoc have its links.
-        Bytes::from(json.replace("[`", "`").replace("`]", "`"))
+        let json = json.replace("[`", "`").replace("`]", "`");
+        // No number of 64 bits here has a sign.
+        Bytes::from(json.replace(r#""format":"int64""#, r#""format":"uint64""#))
     });
     text.clone()
 }
@@ -201,6 +204,11 @@ fn complete(api: &mut OpenApi) {
                     .entry((*status).to_owned())
                     .or_insert_with(|| RefOr::T(Answer::new("")));
             }
+            for parameter in operation.parameters.iter_mut().flatten() {
+                if let RefOr::T(Parameter { schema, .. }) = parameter {
+                    present(schema);
+                }
+            }
             for (status, answer) in &mut operation.responses.responses {
                 fill_in(status, answer);
             }
@@ -209,6 +217,26 @@ fn complete(api: &mut OpenApi) {
                 operation.security = Some(vec![SecurityRequirement::new(TOKEN, none)]);
             }
         }
+    }
+}
+
+/// A parameter that may be left out has no value that says so.
+fn present(schema: &mut Option<RefOr<Schema>>) {
+    match schema {
+        Some(RefOr::T(Schema::Object(object))) => {
+            if let SchemaType::Array(types) = &mut object.schema_type {
+                types.retain(|one| *one != Type::Null);
+            }
+        }
+        Some(RefOr::T(Schema::OneOf(one_of))) => {
+            let null = SchemaType::Type(Type::Null);
+            let is_null = |item: &RefOr<Schema>| matches!(item, RefOr::T(Schema::Object(object)) if object.schema_type == null);
+            one_of.items.retain(|item| !is_null(item));
+            if let [only] = one_of.items.as_slice() {
+                *schema = Some(only.clone());
+            }
+        }
+        _ => {}
     }
 }
 

@@ -15,7 +15,7 @@ use super::named::Named;
 use super::problem::problem;
 use super::routes::AdminState;
 use crate::change::ChangeReport;
-use crate::config::{Config, Fabric, SocketText};
+use crate::config::{Config, Fabric, SocketText, TagsText};
 use crate::control::{Control, ControlError};
 use crate::status::{ListenerStatus, Listeners};
 
@@ -54,7 +54,7 @@ pub async fn show(
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
         (
-            "If-Match" = Option<String>, Header,
+            "If-Match" = inline(Option<TagsText>), Header,
             description = "Tags of which one must be the present one's, or `*`.",
         ),
     ),
@@ -98,7 +98,7 @@ pub async fn add(
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
         (
-            "If-Match" = Option<String>, Header,
+            "If-Match" = inline(Option<TagsText>), Header,
             description = "Tags of which one must be the present one's, or `*`.",
         ),
     ),

@@ -12,7 +12,7 @@ use super::body::Body;
 use super::editing::Editing;
 use super::routes::AdminState;
 use crate::change::ChangeReport;
-use crate::config::Config;
+use crate::config::{Config, TagsText};
 use crate::status::LogFilter;
 
 /// Shows the filter of the log.
@@ -38,7 +38,7 @@ pub async fn show(State(state): State<AdminState>) -> Result<Response, Response>
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
         (
-            "If-Match" = Option<String>, Header,
+            "If-Match" = inline(Option<TagsText>), Header,
             description = "Tags of which one must be the present one's, or `*`.",
         ),
     ),

@@ -37,7 +37,7 @@ pub use model::{
 pub use network::Network;
 pub use parse::{TEXT_MAX, load, parse, to_yaml};
 pub use path::{KeyPath, Segment};
-pub use schema::{AddressText, SocketText};
+pub use schema::{AddressText, SocketText, TagsText};
 pub use tls::{ClientAuth, PlainHttp, Tls};
 pub use units::{Bandwidth, ByteSize, ParseUnitError, format_duration, parse_duration};
 pub use validate::{Problem, validate};

@@ -74,6 +74,7 @@ impl Config {
 /// The pinned loops.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = ReactorSettings)]
 pub struct Reactors {
     /// One reactor per core.
     pub cores: Cores,

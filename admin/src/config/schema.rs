@@ -20,6 +20,9 @@ pub struct DurationText;
 /// Stands for addresses with ports, such as `127.0.0.1:20049`, in the API's description.
 pub struct SocketText;
 
+/// Stands for the tags of `If-Match` and `If-None-Match` in the API's description.
+pub struct TagsText;
+
 /// A number of bytes, with a unit or as it is.
 const SIZE: &str = r"^\s*[0-9]+\s*(KiB|MiB|GiB)?\s*$";
 
@@ -88,6 +91,15 @@ schema!(
         r"^[0-9A-Fa-f:.]+$",
         "An address of version 4 or 6.",
         "10.0.0.1"
+    )
+);
+schema!(
+    TagsText,
+    "Tags",
+    text(
+        r#"^(\*|(W/)?"[!#-~]*"( *, *(W/)?"[!#-~]*")*)$"#,
+        "Tags of configurations with their quotes, commas between them, or `*` for any.",
+        "*"
     )
 );
 schema!(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millrace_admin::config::{Access, ByteSize, Export, Store};
+use millrace_admin::config::{Access, ByteSize, Export, Limits, Store};
 use millrace_admin::control::Control;
 use millrace_bench::requester::session::Error;
 use millrace_wire::mount;
@@ -49,7 +49,17 @@ fn rules_change_and_the_content_stays() {
     let root = running.mount("/scratch").expect("mounted");
     let mut clients = [running.client(0), running.client(0)];
     let file = clients[0].create(root, "file", b"one");
-    running.change(|config| config.exports[0].access = Access::Ro);
+    running.change(|config| {
+        config.exports[0].access = Access::Ro;
+        config.exports[0].limits = Some(Limits {
+            iops: Some(500_000),
+            bandwidth: None,
+        });
+    });
+    let exports = running.control().exports().expect("stores answer");
+    assert_eq!(exports[0].access, "ro");
+    assert_eq!(exports[0].limits.iops, Some(500_000));
+    assert_eq!(exports[0].limits.bandwidth_bytes, None);
     for client in &mut clients {
         let refused = client.write(file, b"two").expect_err("read-only");
         assert_eq!(refused.status(), Some(Status::ReadOnly));

@@ -369,6 +369,9 @@ impl Control for ServiceControl {
         let exports = in_force.exports.iter().map(|(rules, store)| {
             let usage = store.usage();
             let done = self.export_totals(ExportId::of(&rules.path));
+            let mut configured = in_force.config.exports.iter();
+            let configured = configured.find(|export| export.path == rules.path);
+            let limits = configured.and_then(|export| export.limits.as_ref());
             ExportStatus {
                 path: rules.path.clone(),
                 store: "memory".to_owned(),
@@ -386,7 +389,12 @@ impl Control for ServiceControl {
                 requests: done.requests,
                 bytes_read: done.bytes_read,
                 bytes_written: done.bytes_written,
-                limits: RateLimits::default(),
+                limits: RateLimits {
+                    iops: limits.and_then(|limits| limits.iops),
+                    bandwidth_bytes: limits
+                        .and_then(|limits| limits.bandwidth)
+                        .map(|rate| rate.0),
+                },
             }
         });
         Ok(exports.collect())

@@ -18,10 +18,14 @@ use super::TcpConfig;
 use super::connection::{Connection, Ended, Reading};
 use super::gather::Gather;
 use super::worker::{Queue, Request, Served, work};
-use crate::call::{Answer, Peer, Serve, TransportKind, TurnEnd};
+use crate::call::{Answer, Peer, Serve, TransportKind};
 use crate::flow::{Clients, Usage};
 use crate::latency::Noted;
 use millrace_admin::metrics::Counter;
+
+mod report;
+
+pub use report::TcpReport;
 
 /// Least time between two looks at the sockets while nothing happens: a system call per turn of a
 /// busy reactor would cost its RDMA connections more than TCP clients can notice.
@@ -81,21 +85,6 @@ pub struct TcpCounters {
     pub replies: Counter,
     /// Times that reading had to stop until calls were answered.
     pub held: Counter,
-}
-
-/// One connection, for status.
-#[derive(Clone, Copy, Debug)]
-pub struct TcpReport<'a> {
-    /// Its identifier, unique in the process.
-    pub id: u64,
-    /// The client.
-    pub peer: Peer,
-    /// When it was taken in.
-    pub since: Instant,
-    /// Calls whose replies have not been handed to the socket.
-    pub in_flight: usize,
-    /// What it has used.
-    pub usage: &'a Usage,
 }
 
 type Worker = Pin<Box<dyn Future<Output = ()>>>;
@@ -321,42 +310,6 @@ impl<S: Serve> TcpServer<S> {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.slots.len() - self.free.len()
-    }
-
-    /// Reports on each that is open.
-    pub fn reports(&self) -> impl Iterator<Item = TcpReport<'_>> {
-        let open = self
-            .slots
-            .iter()
-            .filter_map(|slot| slot.connection.as_ref());
-        open.map(|connection| TcpReport {
-            id: connection.id,
-            peer: connection.peer,
-            since: connection.since,
-            in_flight: connection.in_flight,
-            usage: &connection.usage,
-        })
-    }
-
-    /// Closes the connection with this identifier at once. Whether there is one.
-    pub fn close(&mut self, id: u64) -> bool {
-        let at = self.slots.iter().position(|slot| {
-            let connection = slot.connection.as_ref();
-            connection.is_some_and(|connection| connection.id == id)
-        });
-        let Some(index) = at else { return false };
-        let id = ConnectionId {
-            index: index as u32,
-            generation: self.slots[index].generation,
-        };
-        self.end(id, &Ended::Evicted);
-        true
-    }
-
-    /// The reactor has come to the end of a turn: counts the calls that were answered in it.
-    pub fn turned(&self, end: &TurnEnd) {
-        self.answered
-            .settle(end, |usage, took| usage.answered(took));
     }
 
     /// What was done so far.

@@ -14,7 +14,7 @@ use crate::api::changing::{Manner, change};
 use crate::api::problem::{problem, problem_with};
 use crate::api::routes::AdminState;
 use crate::change::{ChangeReport, ChangeRequest, Edit, Generation};
-use crate::config::{Config, ConfigErrors, JsonError, from_json, parse};
+use crate::config::{Config, ConfigErrors, JsonError, TagsText, from_json, parse};
 use crate::status::FieldProblem;
 
 const JSON: &str = "application/json";
@@ -29,7 +29,7 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
     params(
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
-        ("If-Match" = String, Header, description = "Tags of which one must be the present one's, or `*`."),
+        ("If-Match" = inline(TagsText), Header, description = "Tags of which one must be the present one's, or `*`."),
     ),
     request_body(content(
         (Config = "application/json"),
@@ -79,7 +79,7 @@ pub async fn put(
     params(
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
-        ("If-Match" = String, Header, description = "Tags of which one must be the present one's, or `*`."),
+        ("If-Match" = inline(TagsText), Header, description = "Tags of which one must be the present one's, or `*`."),
     ),
     request_body(content(
         (Object = "application/merge-patch+json"),
@@ -127,7 +127,7 @@ pub async fn patch(
         ("generation" = u64, Path, description = "A generation of the history."),
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
-        ("If-Match" = String, Header, description = "Tags of which one must be the present one's, or `*`."),
+        ("If-Match" = inline(TagsText), Header, description = "Tags of which one must be the present one's, or `*`."),
     ),
     responses(
         (
@@ -167,7 +167,7 @@ pub async fn rollback(
     post, path = "/api/v1/config/reload", tag = "configuration", operation_id = "reload_config",
     params(
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
-        ("If-Match" = Option<String>, Header, description = "Tags of which one must be the present one's, or `*`."),
+        ("If-Match" = inline(Option<TagsText>), Header, description = "Tags of which one must be the present one's, or `*`."),
     ),
     responses(
         (

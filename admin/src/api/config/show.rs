@@ -15,7 +15,7 @@ use crate::api::ask::in_time;
 use crate::api::problem::problem;
 use crate::api::routes::AdminState;
 use crate::change::{Generation, History, Pending};
-use crate::config::{Config, to_yaml};
+use crate::config::{Config, TagsText, to_yaml};
 
 /// What a configuration is to look like.
 #[derive(Deserialize)]
@@ -42,7 +42,7 @@ type FormResult = Result<Query<Form>, QueryRejection>;
     get, path = "/api/v1/config", tag = "configuration", operation_id = "get_config",
     params(
         ("format" = inline(Option<Format>), Query, description = "Which of the two text forms."),
-        ("If-None-Match" = Option<String>, Header, description = "Tags that the client has."),
+        ("If-None-Match" = inline(Option<TagsText>), Header, description = "Tags that the client has."),
     ),
     responses(
         (status = 200, description = "The configuration.", content(

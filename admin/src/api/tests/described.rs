@@ -129,6 +129,9 @@ fn what_the_description_refers_to_is_in_it() {
         let place = reference.strip_prefix('#').unwrap();
         assert!(whole.pointer(place).is_some(), "{reference}");
     }
+    // Types of one name would take each other's place.
+    let settings = &whole["components"]["schemas"]["ReactorSettings"]["properties"];
+    assert!(settings["cores"].is_object(), "{settings}");
     for path in description().paths.paths.keys() {
         assert!(whole["paths"][path].is_object(), "{path}");
     }

@@ -120,24 +120,61 @@ impl IwarpCounters {
 impl IwarpCounters {
     /// Adds what a provider that is gone has done. It has no connections any more.
     pub fn absorb(&self, gone: &Self) {
-        for (counter, amount) in [
-            (&self.frames_in, &gone.frames_in),
-            (&self.frames_out, &gone.frames_out),
-            (&self.bytes_in, &gone.bytes_in),
-            (&self.bytes_out, &gone.bytes_out),
-            (&self.bytes_direct, &gone.bytes_direct),
-            (&self.receive_calls, &gone.receive_calls),
-            (&self.send_calls, &gone.send_calls),
-            (&self.ready_calls, &gone.ready_calls),
-            (&self.crc_errors, &gone.crc_errors),
-            (&self.terminates_sent, &gone.terminates_sent),
-            (&self.terminates_received, &gone.terminates_received),
-            (&self.setups_failed, &gone.setups_failed),
-            (&self.established, &gone.established),
-            (&self.indications_unexpected, &gone.indications_unexpected),
-        ] {
+        for (counter, amount) in self.growing().into_iter().zip(gone.growing()) {
             add(counter, amount.load(Ordering::Relaxed));
         }
+    }
+
+    /// All numbers that only grow, in one order.
+    fn growing(&self) -> Vec<&AtomicU64> {
+        // Taken apart whole, so that a new counter is not forgotten here.
+        let Self {
+            frames_in,
+            frames_out,
+            bytes_in,
+            bytes_out,
+            bytes_direct,
+            receive_calls,
+            send_calls,
+            ready_calls,
+            crc_errors,
+            terminates_sent,
+            terminates_received,
+            setups_failed,
+            established,
+            indications_unexpected,
+            connections: _,
+            work,
+            failures,
+            ended,
+        } = self;
+        let mut all = vec![
+            frames_in,
+            frames_out,
+            bytes_in,
+            bytes_out,
+            bytes_direct,
+            receive_calls,
+            send_calls,
+            ready_calls,
+            crc_errors,
+            terminates_sent,
+            terminates_received,
+            setups_failed,
+            established,
+            indications_unexpected,
+        ];
+        for WorkCounters {
+            posted,
+            completed,
+            bytes,
+        } in work
+        {
+            all.extend([posted, completed, bytes]);
+        }
+        all.extend(failures);
+        all.extend(ended);
+        all
     }
 }
 
@@ -155,4 +192,25 @@ pub(super) fn take_one(counter: &AtomicU64) {
         counter.load(Ordering::Relaxed).wrapping_sub(1),
         Ordering::Relaxed,
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_grows_is_lost_with_a_provider() {
+        let (gone, kept) = (IwarpCounters::default(), IwarpCounters::default());
+        for (counter, amount) in gone.growing().into_iter().zip(1..) {
+            counter.store(amount, Ordering::Relaxed);
+        }
+        gone.connections.store(9, Ordering::Relaxed);
+        for round in 1..3 {
+            kept.absorb(&gone);
+            for (counter, amount) in kept.growing().into_iter().zip(1..) {
+                assert_eq!(counter.load(Ordering::Relaxed), round * amount);
+            }
+        }
+        assert_eq!(kept.connections.load(Ordering::Relaxed), 0);
+    }
 }

@@ -156,8 +156,6 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
         state = state.with_certificates(certificates);
     }
     let admin = api::serve(admin, state).context("admin: cannot serve")?;
-    let served = reloads.serve(move || reload::reload(&ledger));
-    served.context("cannot start a thread")?;
     announce::served(&config, service.addresses(), admin.address());
     drop(starting);
     manager.ready(&announce::status(
@@ -165,6 +163,9 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
         service.addresses(),
         admin.address(),
     ));
+    let told = manager.clone();
+    let served = reloads.serve(move || told.reload(|| reload::reload(&ledger)));
+    served.context("cannot start a thread")?;
     let fed = manager.feed_watchdog(service.control());
     let _fed = fed.context("cannot start a thread")?;
 

@@ -41,6 +41,16 @@ impl Manager {
         self.status(status, &[NotifyState::Ready]);
     }
 
+    /// Says that a reload goes on while `reload` runs; its answer is the status afterwards.
+    pub fn reload(&self, reload: impl FnOnce() -> String) {
+        // The manager orders by this time: a reload that it asked for later is another one.
+        match NotifyState::monotonic_usec_now() {
+            Ok(now) => say(&[NotifyState::Reloading, now]),
+            Err(_) => say(&[NotifyState::Reloading]),
+        }
+        self.ready(&reload());
+    }
+
     /// The service stops, and calls are waited for at most this long.
     pub fn stopping(&self, patience: Duration) {
         let limit = microseconds(patience + AFTER_DRAIN);

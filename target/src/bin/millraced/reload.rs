@@ -5,8 +5,8 @@ use std::sync::Arc;
 use millrace_admin::change::{Author, ChangeError, ChangeRequest, Edit, Ledger};
 
 /// Reads the file and puts in force what it says, as far as that needs no restart. A file that is
-/// wrong changes nothing; the log names the lines.
-pub fn reload(ledger: &Arc<Ledger>) {
+/// wrong changes nothing; the log names the lines. The answer is how the server stands then.
+pub fn reload(ledger: &Arc<Ledger>) -> String {
     let request = ChangeRequest {
         edit: Edit::Reload,
         expected: None,
@@ -30,6 +30,14 @@ pub fn reload(ledger: &Arc<Ledger>) {
                 keys = report.changes.len(),
                 "the configuration was reloaded"
             );
+            let generation = report.generation;
+            match report.restart_required.len() {
+                0 => format!("serving generation {generation} of the configuration"),
+                count => format!(
+                    "serving generation {generation} of the configuration; keys that wait for a \
+                     restart: {count}"
+                ),
+            }
         }
         Err(error) => {
             if let ChangeError::Invalid(fields) = &error {
@@ -39,6 +47,7 @@ pub fn reload(ledger: &Arc<Ledger>) {
                 }
             }
             tracing::error!(%error, "the configuration was not reloaded; what was in force stays");
+            "serving as before; the last reload was refused, see the log".to_owned()
         }
     }
 }
