@@ -47,7 +47,7 @@ const tables = {
     text("Read", (one) => orDash(one.rates?.bytes_read, (rate) => perSecond(bytes(rate))), true),
     text("Written", (one) => orDash(one.rates?.bytes_written, (rate) => perSecond(bytes(rate))), true),
     text("Limits", (one) => limits(one.limits)),
-    button("", (one) => ({ words: "Limit…", name: `Limit client ${one.address}` }), dialogs.limitClient),
+    button("Change", (one) => ({ words: "Limit…", name: `Limit client ${one.address}` }), dialogs.limitClient),
   ], (one) => one.address, "no clients"),
   exports: new Table(byId("exports"), [
     text("Path", (one) => one.path),
@@ -63,7 +63,7 @@ const tables = {
     text("Read", (one) => orDash(one.rates?.bytes_read, (rate) => perSecond(bytes(rate))), true),
     text("Written", (one) => orDash(one.rates?.bytes_written, (rate) => perSecond(bytes(rate))), true),
     text("Limits", (one) => limits(one.limits)),
-    button("", (one) => ({ words: "Limit…", name: `Limit export ${one.path}` }), dialogs.limitExport),
+    button("Change", (one) => ({ words: "Limit…", name: `Limit export ${one.path}` }), dialogs.limitExport),
   ], (one) => one.path, "no exports"),
   operations: new Table(byId("operations"), [
     text("Procedure", (one) => `${one.program} ${one.procedure}`),

@@ -67,7 +67,7 @@ export async function limitExport(path, { iops, bandwidth_bytes: bandwidth }) {
   if (!found) throw new Error(`${path} is exported no more`);
   const limits = {};
   if (iops !== null) limits.iops = iops;
-  if (bandwidth !== null) limits.bandwidth = `${bandwidth}B/s`;
+  if (bandwidth !== null) limits.bandwidth = `${bandwidth}/s`;
   if (Object.keys(limits).length > 0) found.limits = limits;
   else delete found.limits;
   await change("PUT", "api/v1/config", config, { "If-Match": answer.headers.get("ETag") });
