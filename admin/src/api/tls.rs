@@ -175,7 +175,7 @@ fn read(files: &Tls) -> Result<(Arc<ServerConfig>, Vec<String>), TlsError> {
             return Err(refused("key", &files.key)(reason));
         }
         Err(error) => {
-            let reason = format!("its first certificate cannot be used: {error}");
+            let reason = format!("its first certificate cannot be used: {}", unusable(&error));
             return Err(refused("certificate", &files.certificate)(reason));
         }
     }
@@ -191,6 +191,18 @@ fn read(files: &Tls) -> Result<(Arc<ServerConfig>, Vec<String>), TlsError> {
     let mut config = config.with_cert_resolver(Arc::new(SingleCertAndKey::from(pair)));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok((Arc::new(config), notes))
+}
+
+/// Why a certificate cannot be used.
+fn unusable(error: &rustls::Error) -> String {
+    let text = error.to_string();
+    // The library has it in its words only.
+    match text.contains("UnsupportedCertVersion") {
+        true => "it is of X.509 version 1, and 3 is needed; `openssl x509 -req` makes one with \
+                 -extfile"
+            .to_owned(),
+        false => text,
+    }
 }
 
 /// Who says whether clients' certificates hold, where they are asked for.

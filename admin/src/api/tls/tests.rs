@@ -246,3 +246,24 @@ fn a_client_is_known_by_its_common_name_or_its_first_other_name() {
     assert_eq!(unnamed(vec![]).as_deref(), Some("certificate 1ab"));
     assert_eq!(name(&CertificateDer::from(vec![1, 2, 3])), None);
 }
+
+#[test]
+fn a_certificate_of_version_1_is_told_as_that() {
+    let folder = TempDir::new().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let files = Tls {
+        certificate: file("certificate", include_str!("version1.pem")),
+        key: file("key", &KeyPair::generate().unwrap().serialize_pem()),
+        client_ca: None,
+        client_auth: ClientAuth::None,
+    };
+    let error = Certificates::load(&files).expect_err("refused").to_string();
+    assert!(
+        error.contains("version 1") && error.contains("-extfile"),
+        "{error}"
+    );
+}
