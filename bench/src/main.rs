@@ -5,6 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use millrace_bench::admin::Admin;
 use millrace_bench::cases::Cases;
 use millrace_bench::ceiling::Ceiling;
 use millrace_bench::conformance::Conformance;
@@ -32,6 +33,8 @@ Examples:
     millrace-bench cases --spawn build/release/millraced
   How soon does a changed limit hold?
     millrace-bench limits
+  What do clients of the HTTP API cost the reactors?
+    millrace-bench admin --spawn build/release/millraced
   Which requirements of the protocols does that server keep?
     millrace-bench conformance filer.example --export /scratch
 "
@@ -49,6 +52,7 @@ enum Command {
     Cases(Box<Cases>),
     Conformance(Box<Conformance>),
     Limits(Box<Limits>),
+    Admin(Box<Admin>),
 }
 
 fn main() -> ExitCode {
@@ -59,6 +63,7 @@ fn main() -> ExitCode {
         Command::Cases(command) => command.run(),
         Command::Conformance(command) => command.run(),
         Command::Limits(command) => command.run(),
+        Command::Admin(command) => command.run(),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

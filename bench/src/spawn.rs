@@ -23,6 +23,7 @@ pub struct Spawned {
     config: PathBuf,
     rdma: SocketAddr,
     rpc: SocketAddr,
+    admin: SocketAddr,
 }
 
 impl Spawned {
@@ -32,9 +33,9 @@ impl Spawned {
     /// # Errors
     /// If it cannot be started or does not come up.
     pub fn start(path: &Path, core: usize, classic: bool) -> Result<Self> {
-        let (rdma, rpc) = (free_address()?, free_address()?);
+        let (rdma, rpc, admin) = (free_address()?, free_address()?, free_address()?);
         let config = std::env::temp_dir().join(format!("millrace-bench-{}.yaml", rdma.port()));
-        fs::write(&config, configuration(core, classic, rdma, rpc))?;
+        fs::write(&config, configuration(core, classic, rdma, rpc, admin))?;
         let child = Command::new(path)
             .arg("--config")
             .arg(&config)
@@ -48,6 +49,7 @@ impl Spawned {
             config,
             rdma,
             rpc,
+            admin,
         };
         spawned.wait()?;
         Ok(spawned)
@@ -59,7 +61,7 @@ impl Spawned {
             if let Some(status) = self.child.try_wait()? {
                 bail!("the target ended at once: {status}");
             }
-            if TcpStream::connect(self.rpc).is_ok() {
+            if TcpStream::connect(self.rpc).is_ok() && TcpStream::connect(self.admin).is_ok() {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -82,6 +84,12 @@ impl Spawned {
     #[must_use]
     pub fn addresses(&self) -> [SocketAddr; 2] {
         [self.rdma, self.rpc]
+    }
+
+    /// Its management plane.
+    #[must_use]
+    pub fn admin(&self) -> SocketAddr {
+        self.admin
     }
 
     /// Its export.
@@ -125,7 +133,13 @@ fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-fn configuration(core: usize, classic: bool, rdma: SocketAddr, rpc: SocketAddr) -> String {
+fn configuration(
+    core: usize,
+    classic: bool,
+    rdma: SocketAddr,
+    rpc: SocketAddr,
+    admin: SocketAddr,
+) -> String {
     let classic = if classic { "on" } else { "off" };
     format!(
         "\
@@ -151,7 +165,7 @@ exports:
     access: rw
     squash: none
 admin:
-  listen: 127.0.0.1:0
+  listen: {admin}
 log: error
 "
     )
