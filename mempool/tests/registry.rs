@@ -1,15 +1,12 @@
 //! Hugepage policies and the registration of arenas.
 
 use std::fs;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use millrace_mempool::{
     Arena, ArenaError, Class, HugepagePolicy, PageSize, Pool, PoolConfig, RegionId, RegisterError,
     Registrar, Registry,
 };
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Keeps a diary.
 #[derive(Default)]
@@ -140,22 +137,6 @@ fn impossible_sizes_are_refused() {
 }
 
 #[test]
-fn auto_falls_back_with_one_warning() {
-    let warnings = Arc::new(Warnings::default());
-    tracing::subscriber::with_default(Arc::clone(&warnings), || {
-        let registry = Registry::with_page_size(HugepagePolicy::Auto, Some(PageSize::Gibibyte1));
-        let arenas = [(); 3].map(|()| registry.arena(1).unwrap());
-        let fallen = arenas
-            .iter()
-            .filter(|arena| arena.page_size() == 4096)
-            .count();
-        // Machines that have 1 GiB pages to spare need no fall-back.
-        assert_eq!(warnings.count.load(Relaxed), usize::from(fallen > 0));
-        assert_eq!(registry.mapped().small, fallen * (2 << 20));
-    });
-}
-
-#[test]
 fn huge_pages_are_used_where_they_are_free() {
     let free = fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
     let chosen = Registry::with_page_size(HugepagePolicy::Required, Some(PageSize::Mebibytes2));
@@ -171,25 +152,4 @@ fn huge_pages_are_used_where_they_are_free() {
         }) => {}
         Err(error) => panic!("{error}; free by the system's count: {free:?}"),
     }
-}
-
-#[derive(Default)]
-struct Warnings {
-    count: AtomicUsize,
-}
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::WARN
-    }
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, _: &Event<'_>) {
-        self.count.fetch_add(1, Relaxed);
-    }
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
 }

@@ -53,7 +53,7 @@ pub enum Command {
     Status,
     /// Which program answers.
     Version,
-    /// The configuration: show, set, edit, apply, compare, history, rollback.
+    /// The configuration: show, set, edit, diff, apply, history, rollback.
     Config {
         #[command(subcommand)]
         command: Option<config::Command>,

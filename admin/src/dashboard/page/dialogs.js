@@ -1,6 +1,6 @@
 // The page's dialogs: each asks, tries, and stays open with the reason where it fails.
 
-import { parseBytes } from "./format.js";
+import { parseBytes, wholeBytes } from "./format.js";
 import * as service from "./service.js";
 
 const byId = (id) => document.getElementById(id);
@@ -67,7 +67,7 @@ function askLimits(words, { iops, bandwidth_bytes: bandwidth }, set) {
     subject = { set };
     byId("limits-of").textContent = words;
     byId("limit-iops").value = iops ?? "";
-    byId("limit-bandwidth").value = bandwidth === null ? "" : `${bandwidth}B`;
+    byId("limit-bandwidth").value = bandwidth === null ? "" : wholeBytes(bandwidth);
     limiting.open();
   });
 }

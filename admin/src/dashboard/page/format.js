@@ -13,6 +13,12 @@ export function bytes(count) {
   return `${scaled.toFixed(index > 0 && scaled < 100 ? 1 : 0)} ${UNITS[index]}`;
 }
 
+// Exactly, in the largest unit that leaves no rest.
+export function wholeBytes(number) {
+  const [unit, step] = Object.entries(STEPS).findLast(([, size]) => number % size === 0);
+  return `${number / step}${unit}`;
+}
+
 export function count(number) {
   if (number >= 1e6) return `${(number / 1e6).toFixed(2)} M`;
   if (number >= 1e4) return `${(number / 1e3).toFixed(1)} k`;

@@ -47,7 +47,7 @@ const tables = {
     text("Read", (one) => orDash(one.rates?.bytes_read, (rate) => perSecond(bytes(rate))), true),
     text("Written", (one) => orDash(one.rates?.bytes_written, (rate) => perSecond(bytes(rate))), true),
     text("Limits", (one) => limits(one.limits)),
-    button("", (one) => ({ words: "Limit…", name: `Limit client ${one.address}` }), dialogs.limitClient),
+    button("Change", (one) => ({ words: "Limit…", name: `Limit client ${one.address}` }), dialogs.limitClient),
   ], (one) => one.address, "no clients"),
   exports: new Table(byId("exports"), [
     text("Path", (one) => one.path),
@@ -63,7 +63,7 @@ const tables = {
     text("Read", (one) => orDash(one.rates?.bytes_read, (rate) => perSecond(bytes(rate))), true),
     text("Written", (one) => orDash(one.rates?.bytes_written, (rate) => perSecond(bytes(rate))), true),
     text("Limits", (one) => limits(one.limits)),
-    button("", (one) => ({ words: "Limit…", name: `Limit export ${one.path}` }), dialogs.limitExport),
+    button("Change", (one) => ({ words: "Limit…", name: `Limit export ${one.path}` }), dialogs.limitExport),
   ], (one) => one.path, "no exports"),
   operations: new Table(byId("operations"), [
     text("Procedure", (one) => `${one.program} ${one.procedure}`),
@@ -113,11 +113,14 @@ function showRates(samples, now) {
   return reactors;
 }
 
-function showState(readiness, reactors, drain) {
+let drain = { phase: "serving", remaining_seconds: null };
+let stalled = [];
+function showState() {
   const state = byId("state");
-  const stalled = reactors.filter((one) => one.stalled).length;
-  state.textContent = stalled > 0 ? `${stalled} of ${reactors.length} reactors stalled` : readiness;
-  state.className = `state ${stalled === 0 && readiness === "ready" ? "good" : "bad"}`;
+  const [first] = stalled;
+  const words = drain.phase === "serving" ? "ready" : drain.phase;
+  state.textContent = first ? `${first.name} stalled for ${seconds(first.seconds)}` : words;
+  state.className = `state ${!first && drain.phase === "serving" ? "good" : "bad"}`;
   const active = drain.phase !== "serving";
   byId("draining").hidden = !active;
   byId("drain").disabled = drain.phase === "drained";
@@ -128,26 +131,43 @@ function showState(readiness, reactors, drain) {
     : "";
 }
 
+const moved = ["requests", "bytes_read", "bytes_written"];
+let shares = null;
+
+// What is asked, and what becomes of each answer.
+const PARTS = [
+  [() => service.text("metrics"), (scrape, now) => { shares = showRates(parse(scrape), now) ?? shares; }],
+  [() => service.json("api/v1/reactors"), ({ reactors }) => tables.reactors.show(
+    reactors.map((one) => ({ ...one, share: shares?.get(String(one.core))?.share ?? 0 })))],
+  [() => service.json("api/v1/clients"), ({ clients }, now) => {
+    tables.clients.show(withRates("clients", clients, "address", [...moved, "throttled_seconds"], now));
+    const connections = clients.reduce((sum, one) => sum + one.connections, 0);
+    byId("tile-clients").textContent = `${clients.length} / ${connections}`;
+  }],
+  [() => service.json("api/v1/exports"), ({ exports: trees }, now) =>
+    tables.exports.show(withRates("exports", trees, "path", moved, now))],
+  [() => service.json("api/v1/drain"), (answer) => { drain = answer; showState(); }],
+  // Last, as it answers even where reactors do not.
+  [() => service.stalled(), (answer) => { stalled = answer; showState(); }],
+];
+
+// One part that does not answer leaves the others live.
 async function refresh() {
-  const api = (name) => service.json(`api/v1/${name}`);
-  const [scrape, { reactors }, { clients }, { exports: trees }, drain] = await Promise.all([
-    service.text("metrics"), api("reactors"), api("clients"), api("exports"), api("drain"),
-  ]);
+  const answers = await Promise.allSettled(PARTS.map(([ask]) => ask()));
   const now = performance.now();
-  const shares = showRates(parse(scrape), now);
-  showState(drain.phase === "serving" ? "ready" : drain.phase, reactors, drain);
-  tables.reactors.show(reactors.map((one) => ({ ...one, share: shares?.get(String(one.core))?.share ?? 0 })));
-  const moved = ["requests", "bytes_read", "bytes_written"];
-  tables.clients.show(withRates("clients", clients, "address", [...moved, "throttled_seconds"], now));
-  tables.exports.show(withRates("exports", trees, "path", moved, now));
-  const connections = clients.reduce((sum, one) => sum + one.connections, 0);
-  byId("tile-clients").textContent = `${clients.length} / ${connections}`;
+  answers.forEach(({ status, value }, index) => {
+    if (status === "fulfilled") PARTS[index][1](value, now);
+  });
+  const failed = answers.filter(({ status }) => status === "rejected");
+  if (failed.length > 0) fail(failed[0].reason, failed.length === PARTS.length);
+  else byId("banner").hidden = true;
 }
 
-function fail(error) {
+function fail(error, all) {
   const banner = byId("banner");
   banner.textContent = error instanceof service.Refusal ? error.message : `The server does not answer (${error.message}). Trying again.`;
   banner.hidden = false;
+  if (!all) return;
   byId("state").textContent = "no answer";
   byId("state").className = "state bad";
 }
@@ -156,7 +176,7 @@ let paused = false;
 async function run() {
   // A page that nobody looks at asks nothing.
   if (!paused && !document.hidden) {
-    await refresh().then(() => { byId("banner").hidden = true; }, fail);
+    await refresh();
     document.documentElement.dataset.refreshed = String(Number(document.documentElement.dataset.refreshed ?? 0) + 1);
   }
   setTimeout(run, INTERVAL);

@@ -25,6 +25,12 @@ async function ask(path, options = {}) {
 export const text = async (path) => (await ask(path)).text();
 export const json = async (path) => (await ask(path)).json();
 
+// The reactors that do not turn.
+export async function stalled() {
+  const answer = await fetch("healthz", { cache: "no-store" });
+  return (await answer.json()).stalled;
+}
+
 async function change(method, path, body, headers = {}) {
   const type = body === undefined ? {} : { "Content-Type": "application/json" };
   const sent = body === undefined ? undefined : JSON.stringify(body);
@@ -61,7 +67,7 @@ export async function limitExport(path, { iops, bandwidth_bytes: bandwidth }) {
   if (!found) throw new Error(`${path} is exported no more`);
   const limits = {};
   if (iops !== null) limits.iops = iops;
-  if (bandwidth !== null) limits.bandwidth = `${bandwidth}B/s`;
+  if (bandwidth !== null) limits.bandwidth = `${bandwidth}/s`;
   if (Object.keys(limits).length > 0) found.limits = limits;
   else delete found.limits;
   await change("PUT", "api/v1/config", config, { "If-Match": answer.headers.get("ETag") });

@@ -89,6 +89,7 @@ export const meter = (heading, of) => ({
     width("used", share);
     width("granted", granted);
     width("wished", wished);
+    bar.querySelector(".wished").hidden = wished === undefined;
     bar.classList.toggle("hot", Boolean(hot));
     if (label.textContent !== words) label.textContent = words;
   },

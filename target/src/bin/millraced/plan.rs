@@ -16,7 +16,7 @@ use millrace_mempool::Class;
 /// Ends with status 1 if the configuration given with --config is too small.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// RDMA connections at once; a Linux client has one for each mount of a server.
+    /// RDMA connections at once; a Linux client has one for each server that it mounts.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: u32,
     /// Calls that each connection has in flight at once. Linux asks for 128 at most.

@@ -1,0 +1,218 @@
+"""Uses the dashboard of a running server as a person would, in headless Chromium.
+
+Usage: check.py URL TOKEN_FILE SCREENSHOTS. Ends with a traceback at the first thing that is wrong.
+"""
+
+import json
+import sys
+import urllib.request
+
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+URL, TOKEN_FILE, SCREENSHOTS = sys.argv[1:]
+TOKEN = open(TOKEN_FILE).read().strip()
+PATIENCE = 60
+
+
+def browser():
+    options = webdriver.ChromeOptions()
+    options.binary_location = "/usr/bin/chromium"
+    for argument in [
+        "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+        "--disable-background-networking", "--disable-component-update", "--disable-sync",
+        "--window-size=1400,1200",
+    ]:
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    service = webdriver.ChromeService("/usr/bin/chromedriver")
+    return webdriver.Chrome(options=options, service=service)
+
+
+def api(path):
+    with urllib.request.urlopen(f"{URL}/api/v1/{path}") as answer:
+        return json.load(answer)
+
+
+class Page:
+    def __init__(self, driver):
+        self.driver = driver
+
+    def find(self, selector):
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def text(self, selector):
+        return self.find(selector).text
+
+    def until(self, condition, what):
+        def holds(_):
+            try:
+                return condition()
+            except Exception as error:  # the page changes under our hands
+                self.error = error
+                return False
+
+        WebDriverWait(self.driver, PATIENCE, 0.2).until(holds, f"never: {what}")
+
+    def refreshed(self, times=2):
+        count = lambda: int(self.find("html").get_attribute("data-refreshed") or 0)
+        goal = count() + times
+        self.until(lambda: count() >= goal, "a refresh")
+
+    def press(self, *keys):
+        webdriver.ActionChains(self.driver).send_keys(*keys).perform()
+
+    def focused(self):
+        return self.driver.switch_to.active_element
+
+    def tab_to(self, identifier):
+        for _ in range(60):
+            if self.focused().get_attribute("id") == identifier:
+                return
+            self.press(Keys.TAB)
+        raise AssertionError(f"the keyboard does not reach #{identifier}")
+
+    def shoot(self, name):
+        self.driver.save_screenshot(f"{SCREENSHOTS}/{name}.png")
+
+
+def shows_figures(page):
+    page.driver.get(URL + "/")
+    page.refreshed(3)
+    assert page.text("#state") == "ready", page.text("#state")
+    assert not page.find("#banner").is_displayed(), page.text("#banner")
+    for tile in ["read", "write", "requests", "read-latency", "write-latency"]:
+        page.until(lambda: page.text(f"#tile-{tile}")[0] in "123456789", f"a load on tile {tile}")
+    page.until(lambda: page.text("#tile-clients")[0] in "123456789", "clients")
+    for table, least in [("reactors", 1), ("clients", 1), ("exports", 1), ("operations", 2)]:
+        rows = page.driver.find_elements(By.CSS_SELECTOR, f"#{table} tbody tr")
+        assert len(rows) >= least, f"{table}: {len(rows)} rows"
+    points = page.find("#chart-throughput polyline").get_attribute("points")
+    assert len(points.split()) >= 2, points
+    assert page.find("#chart-busy svg").get_attribute("aria-label").startswith("core ")
+
+
+def wrong_token_is_refused(page):
+    page.find("#unlock").click()
+    page.find("#token").send_keys("no-such-token-anywhere", Keys.ENTER)
+    page.until(lambda: page.find("#unlock-dialog .error").is_displayed(), "a refusal")
+    page.press(Keys.ESCAPE)
+    assert page.text("#unlock") == "Unlock"
+    page.find("#token").clear() if page.find("#token").is_displayed() else None
+
+
+def keyboard_alone_unlocks(page):
+    page.driver.get(URL + "/")
+    page.refreshed(1)
+    page.tab_to("unlock")
+    page.press(Keys.ENTER)
+    page.until(lambda: page.find("#unlock-dialog").is_displayed(), "the dialog")
+    page.tab_to("token")
+    page.press(TOKEN, Keys.ENTER)
+    page.until(lambda: not page.find("#unlock-dialog").is_displayed(), "unlocking")
+    assert page.text("#unlock") == "Lock"
+
+
+def fill(field, text):
+    field.clear()
+    field.send_keys(text)
+
+
+def limits_are_set_and_taken_back(page):
+    for table, first, of in [
+        ("clients", lambda: api("clients")["clients"][0], "a client"),
+        ("exports", lambda: api("exports")["exports"][0], "an export"),
+    ]:
+        button = page.find(f"#{table} tbody tr button")
+        button.click()
+        fill(page.find("#limit-iops"), "5000")
+        fill(page.find("#limit-bandwidth"), "32MiB")
+        page.shoot(f"limits-{table}")
+        page.find("#limits-dialog button[value=ok]").click()
+        page.until(lambda: not page.find("#limits-dialog").is_displayed(), f"limits of {of}")
+        limits = first()["limits"]
+        assert limits == {"iops": 5000, "bandwidth_bytes": 32 << 20}, limits
+        page.until(lambda: "32.0 MiB/s" in page.text(f"#{table} tbody tr"), "the limit in the table")
+        page.find(f"#{table} tbody tr button").click()
+        page.find("#limits-remove").click()
+        page.until(lambda: not page.find("#limits-dialog").is_displayed(), "no limits")
+        assert first()["limits"] == {"iops": None, "bandwidth_bytes": None}
+    page.find("#clients tbody tr button").click()
+    fill(page.find("#limit-bandwidth"), "")
+    fill(page.find("#limit-iops"), "0")
+    page.find("#limits-dialog button[value=ok]").click()
+    page.until(lambda: page.find("#limits-dialog .error").is_displayed(), "a refusal of 0")
+    page.press(Keys.ESCAPE)
+
+
+def focus_stays_while_figures_change(page):
+    button = page.find("#exports tbody tr button")
+    page.driver.execute_script("arguments[0].focus()", button)
+    page.refreshed(3)
+    assert page.focused() == button, "a refresh took the focus away"
+
+
+def themes_and_sizes(page):
+    colour = lambda: page.find("body").value_of_css_property("background-color")
+    seen = set()
+    for theme in ["light", "dark"]:
+        page.find(f"#theme option[value={theme}]").click()
+        seen.add(colour())
+        page.refreshed(1)
+        page.shoot(theme)
+    assert len(seen) == 2, seen
+    page.driver.set_window_size(500, 1000)
+    width = page.driver.execute_script(
+        "return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert width <= 0, f"the page is {width} pixels wider than a narrow window"
+    page.shoot("narrow")
+    page.driver.set_window_size(1400, 1200)
+    page.find("#theme option[value=auto]").click()
+
+
+def drains_and_serves_again(page):
+    page.find("#drain").click()
+    fill(page.find("#drain-deadline"), "2")
+    page.shoot("drain")
+    page.find("#drain-dialog button[value=ok]").click()
+    page.until(lambda: page.text("#state") in ("draining", "drained"), "draining")
+    page.until(lambda: page.text("#state") == "drained", "the end of the drain")
+    page.shoot("drained")
+    page.find("#drain-cancel").click()
+    page.until(lambda: page.text("#state") == "ready", "serving again")
+
+
+def page_kept_its_policy(page):
+    for entry in page.driver.get_log("browser"):
+        # Refusals that this check provokes are logged by the browser, too.
+        provoked = any(f"status of {code}" in entry["message"] for code in (401, 422))
+        assert provoked or entry["level"] not in ("SEVERE", "WARNING"), entry
+    for entry in page.driver.get_log("performance"):
+        message = json.loads(entry["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent":
+            asked = message["params"]["request"]["url"]
+            assert asked.startswith((URL, "data:", "chrome")), f"the page asked {asked}"
+
+
+def main():
+    driver = browser()
+    try:
+        page = Page(driver)
+        for step in [
+            shows_figures, wrong_token_is_refused, keyboard_alone_unlocks,
+            limits_are_set_and_taken_back, focus_stays_while_figures_change, themes_and_sizes,
+            drains_and_serves_again, page_kept_its_policy,
+        ]:
+            try:
+                step(page)
+            except Exception:
+                page.shoot("failed")
+                raise
+            print(f"    {step.__name__.replace('_', ' ')}")
+    finally:
+        driver.quit()
+
+
+main()
