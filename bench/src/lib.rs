@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admin;
 pub mod cases;
 pub mod ceiling;
 pub mod changes;

@@ -5,6 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use millrace_bench::admin::Admin;
 use millrace_bench::cases::Cases;
 use millrace_bench::ceiling::Ceiling;
 use millrace_bench::changes::Changes;
@@ -35,6 +36,8 @@ Examples:
     millrace-bench limits
   Do changes of the configuration disturb anybody?
     millrace-bench changes --spawn build/release/millraced
+  What do clients of the HTTP API cost the reactors?
+    millrace-bench admin --spawn build/release/millraced
   Which requirements of the protocols does that server keep?
     millrace-bench conformance filer.example --export /scratch
 "
@@ -53,6 +56,7 @@ enum Command {
     Conformance(Box<Conformance>),
     Limits(Box<Limits>),
     Changes(Box<Changes>),
+    Admin(Box<Admin>),
 }
 
 fn main() -> ExitCode {
@@ -64,6 +68,7 @@ fn main() -> ExitCode {
         Command::Conformance(command) => command.run(),
         Command::Limits(command) => command.run(),
         Command::Changes(command) => command.run(),
+        Command::Admin(command) => command.run(),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -9,6 +9,7 @@
 //! A peer can hold a bounded number of calls and bytes, and has to finish records and take replies
 //! in time; whatever else it sends ends its own connection only.
 
+mod complaint;
 mod connection;
 mod gather;
 mod server;

@@ -15,6 +15,7 @@ use millrace_reactor::task::{Ended as TaskEnded, TaskId, TaskSet};
 use rustix::event::{Timespec, epoll};
 
 use super::TcpConfig;
+use super::complaint::Complaint;
 use super::connection::{Connection, Ended, Reading};
 use super::gather::Gather;
 use super::worker::{Queue, Request, Served, work};
@@ -111,6 +112,7 @@ pub struct TcpServer<S: Serve> {
     service: S,
     epoll: OwnedFd,
     listener: Option<TcpListener>,
+    cannot_accept: Complaint,
     slots: Vec<Slot>,
     free: Vec<u32>,
     accepted: Vec<TcpStream>,
@@ -155,6 +157,7 @@ impl<S: Serve> TcpServer<S> {
             service,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             listener: None,
+            cannot_accept: Complaint::default(),
             slots: Vec::new(),
             free: Vec::new(),
             accepted: Vec::new(),
@@ -397,7 +400,10 @@ impl<S: Serve> TcpServer<S> {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    tracing::warn!(%error, "accepting a TCP connection failed");
+                    // Without descriptors, each turn finds the same until others are closed.
+                    if self.cannot_accept.is_due(now) {
+                        tracing::warn!(%error, "accepting a TCP connection failed");
+                    }
                     return;
                 }
             }

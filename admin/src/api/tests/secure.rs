@@ -203,17 +203,12 @@ fn handshakes_take_places_and_are_cut_off() {
         handshake_time: Duration::from_millis(20),
         ..limits
     };
+    // No true handshake here: that may well take longer on a busy machine.
     let handle = start_tls(&files, limits);
     for beginning in ["", "\u{16}\u{3}\u{1}"] {
         // Ends only because the server closes the connection.
         raw(&handle, beginning);
     }
-    assert_eq!(
-        version_of(&client(handle.address(), &authority, None))
-            .unwrap()
-            .status,
-        200
-    );
 }
 
 #[test]
