@@ -8,6 +8,7 @@ mod reload;
 mod rights;
 mod signals;
 
+use std::io::{self, Write};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -118,10 +119,12 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
             .flat_map(|certificates| certificates.notes()),
     );
     if arguments.check {
-        println!("{}: good", arguments.config.display());
+        let mut text = format!("{}: good\n", arguments.config.display());
         for note in notes {
-            println!("note: {note}");
+            text.push_str(&format!("note: {note}\n"));
         }
+        // A reader that has seen enough (`| head -1`) is no fault.
+        let _ = io::stdout().write_all(text.as_bytes());
         return Ok(());
     }
     if let Some(user) = &arguments.user {
