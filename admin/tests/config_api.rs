@@ -402,3 +402,33 @@ fn without_a_file_there_is_nothing_to_reload_or_to_write() {
     }
     assert_eq!(bench.service.config().flow.credits, 128);
 }
+
+#[test]
+fn certificates_that_cannot_be_used_are_refused_by_their_key() {
+    let bench = Bench::new();
+    let tls = json!({ "certificate": "/nowhere/server.pem", "key": "/nowhere/server.key" });
+    let answer = bench.patch(json!({ "admin": { "tls": tls } }));
+    let errors = problem(&answer, 422).errors;
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(errors[0].path.starts_with("admin.tls."), "{errors:?}");
+    assert!(errors[0].message.contains("/nowhere/server."), "{errors:?}");
+    assert_eq!(bench.service.config().admin.tls, None);
+}
+
+#[test]
+fn a_change_that_takes_memory_away_says_so_and_others_do_not() {
+    let bench = Bench::new();
+    let export = json!({
+        "path": "/short", "store": { "kind": "memory", "size": "64MiB" },
+        "clients": ["127.0.0.0/8"], "access": "rw",
+    });
+    let lost = |answer: &Answer| {
+        let notes = report(answer).notes;
+        notes
+            .iter()
+            .any(|note| note.contains("/short") && note.contains("lost at once"))
+    };
+    assert!(!lost(&bench.patch(json!({ "exports": [export] }))));
+    assert!(!lost(&bench.patch(json!({ "flow": { "credits": 64 } }))));
+    assert!(lost(&bench.patch(json!({ "exports": [] }))));
+}

@@ -12,7 +12,8 @@ use super::persist::{Disk, HostDisk, Staged};
 use super::{
     Author, ChangeError, ChangeReport, ChangeRequest, Current, Edit, Generation, HistoryEntry, Tag,
 };
-use crate::config::{self, Config, KeyChange, diff, diff_while, live_part};
+use crate::api::Certificates;
+use crate::config::{self, Config, KeyChange, KeyPath, Problem, diff, diff_while, live_part};
 use crate::control::Control;
 use crate::status::FieldProblem;
 use crate::token;
@@ -170,7 +171,7 @@ impl Ledger {
         }
         let earlier = |wanted| self.generation(wanted);
         let next = edited(request.edit, &config, earlier, self.file.as_deref())?;
-        self.validate(&next)?;
+        self.validate(&config, &next)?;
         let next = Arc::new(next);
         let running = self.control.config();
         let mut report = ChangeReport {
@@ -179,7 +180,10 @@ impl Ledger {
             persisted: false,
             changes: diff_while(&running, &config, &next),
             restart_required: self.restart_required(&next),
-            notes: next.notes().into_iter().chain(token::note(&next)).collect(),
+            notes: lost(&running, &next)
+                .chain(next.notes())
+                .chain(token::note(&next))
+                .collect(),
             reactors: Vec::new(),
         };
         if request.dry_run {
@@ -220,11 +224,20 @@ impl Ledger {
         Ok(report)
     }
 
-    fn validate(&self, next: &Config) -> Result<(), ChangeError> {
+    fn validate(&self, before: &Config, next: &Config) -> Result<(), ChangeError> {
         // What the service has to say of a configuration that breaks a rule means nothing.
         let mut problems = config::validate(next);
         if problems.is_empty() {
             problems = self.control.check(next);
+            // The next start would fail. Files that are in use already are no matter of a change.
+            if next.admin.tls != before.admin.tls
+                && let Some(tls) = &next.admin.tls
+                && let Err(error) = Certificates::load(tls)
+            {
+                let path = KeyPath::root().key("admin").key("tls").key(error.key);
+                let reason = format!("{}: {}", error.file.display(), error.reason);
+                problems.push(Problem::new(path, reason));
+            }
         }
         if problems.is_empty() {
             return Ok(());
@@ -270,6 +283,22 @@ impl Ledger {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What is lost with the exports that go.
+fn lost<'a>(running: &'a Config, next: &'a Config) -> impl Iterator<Item = String> + 'a {
+    let stays = |path| next.exports.iter().any(|export| export.path == path);
+    let is_memory = |export: &&config::Export| matches!(export.store, config::Store::Memory { .. });
+    let exports = running.exports.iter().filter(is_memory);
+    exports
+        .filter(move |export| !stays(export.path.clone()))
+        .map(|export| {
+            format!(
+                "exports: the files of {} are in memory and lost at once when it goes; a rollback \
+             brings it back empty",
+                export.path
+            )
+        })
 }
 
 /// Seconds since 1970.
