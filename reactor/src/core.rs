@@ -78,6 +78,12 @@ pub trait Worker {
     /// Appends the descriptors that become readable when there is work.
     fn descriptors(&self, list: &mut Vec<RawFd>);
 
+    /// Called before a sleep on those descriptors: from here on until the next turn, work makes
+    /// one of them readable. False if there is work already.
+    fn arm(&mut self) -> bool {
+        true
+    }
+
     /// When [`Worker::turn`] has work at the latest.
     fn next_deadline(&self) -> Option<Instant>;
 
@@ -179,7 +185,7 @@ pub(crate) fn run<W: Worker>(mut worker: W, context: &Context, mailbox: &Receive
             && !worker.stopped()
         {
             activity.set(activity::SLEEPING);
-            if sleeper.sleep(&worker, alarm, now) {
+            if sleeper.sleep(&mut worker, alarm, now) {
                 let woken = Instant::now();
                 counters.end_sleep(nanoseconds(woken - now));
                 now = woken;
@@ -200,11 +206,14 @@ struct Sleeper {
 
 impl Sleeper {
     /// False if there is a reason to stay awake.
-    fn sleep<W: Worker>(&mut self, worker: &W, alarm: &Alarm, now: Instant) -> bool {
+    fn sleep<W: Worker>(&mut self, worker: &mut W, alarm: &Alarm, now: Instant) -> bool {
         let timeout = worker
             .next_deadline()
             .map(|at| at.saturating_duration_since(now));
         if timeout == Some(Duration::ZERO) {
+            return false;
+        }
+        if !worker.arm() {
             return false;
         }
         self.descriptors.clear();

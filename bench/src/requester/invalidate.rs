@@ -35,7 +35,7 @@ impl Connection {
         slot.nominated = 0;
         if self.version == Version::Two
             && self.settings.remote_invalidation
-            && provider.remote_invalidation()
+            && provider.remote_invalidation().receives
         {
             slot.nominate()
         } else {

@@ -12,8 +12,9 @@ use std::time::Instant;
 use millrace_mempool::{Buffer, Slice};
 use millrace_reactor::fabric::loopback::Loopback;
 use millrace_reactor::fabric::{
-    Access, ConnectParameters, Event, ExposeError, Exposure, Incoming, Key, ListenerId, Operation,
-    PostError, Provider, QueuePairId, QueuePairLimits, Revoked, Slices, WorkRequest,
+    Access, ConnectParameters, Event, ExposeError, Exposure, Incoming, Invalidation, Key,
+    ListenerId, Operation, PostError, Provider, QueuePairId, QueuePairLimits, Revoked, Slices,
+    WorkRequest,
 };
 
 use millrace_wire::rpc::MessageType;
@@ -221,7 +222,7 @@ impl Provider for Watched {
         self.inner.name()
     }
 
-    fn remote_invalidation(&self) -> bool {
+    fn remote_invalidation(&self) -> Invalidation {
         self.inner.remote_invalidation()
     }
 

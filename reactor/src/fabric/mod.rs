@@ -13,8 +13,11 @@
 //! later Sends were sent; post what depends on a Read after its completion.
 
 pub mod chain;
+pub mod counters;
 pub mod iwarp;
 pub mod loopback;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 
 mod private_data;
 
@@ -326,8 +329,35 @@ pub struct Incoming {
     pub peer: SocketAddr,
     /// The listener's limits.
     pub limits: QueuePairLimits,
-    /// The connected socket. Providers without sockets add their own kind here.
-    pub socket: std::os::fd::OwnedFd,
+    /// What carries it.
+    pub carrier: Carrier,
+}
+
+/// What a connection that has arrived is to its provider.
+#[derive(Debug)]
+pub enum Carrier {
+    /// A connected socket.
+    Socket(std::os::fd::OwnedFd),
+    /// A request at an RDMA device, which is turned away when this is dropped.
+    #[cfg(feature = "verbs")]
+    Device(verbs::Arrival),
+}
+
+/// In which directions Sends may invalidate a key of their receiver's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Invalidation {
+    /// Our Sends may invalidate keys of the peer's ([`Operation::Send`]).
+    pub sends: bool,
+    /// The peer's Sends may invalidate keys of ours ([`Event::Received`]).
+    pub receives: bool,
+}
+
+impl Invalidation {
+    /// In both.
+    pub const BOTH: Self = Self {
+        sends: true,
+        receives: true,
+    };
 }
 
 /// All queue pairs of one fabric on one reactor. Not `Send`: it lives and dies on its core.
@@ -335,10 +365,9 @@ pub trait Provider {
     /// A short word for logs and metrics: `iwarp`, `verbs`, `loopback`.
     fn name(&self) -> &'static str;
 
-    /// Whether Sends may invalidate a key of the receiver's, in both directions
-    /// ([`Operation::Send`], [`Event::Received`]).
-    fn remote_invalidation(&self) -> bool {
-        true
+    /// Whether Sends may invalidate keys, on all devices that connections may be on.
+    fn remote_invalidation(&self) -> Invalidation {
+        Invalidation::BOTH
     }
 
     /// Starts to listen. With `hand_over` every new connection is reported as
@@ -472,6 +501,13 @@ pub trait Provider {
     /// A descriptor that becomes readable when [`Provider::poll`] has work, for adaptive
     /// reactors; `None` if the provider has to be polled.
     fn wake_descriptor(&self) -> Option<std::os::fd::RawFd>;
+
+    /// Called when a reactor is about to sleep on [`Provider::wake_descriptor`]: from here on
+    /// until the next poll, work makes it readable. False if there is work already, so that the
+    /// reactor stays awake.
+    fn arm(&mut self) -> bool {
+        true
+    }
 
     /// The next instant at which [`Provider::poll`] has a deadline to act on.
     fn next_deadline(&self) -> Option<Instant>;

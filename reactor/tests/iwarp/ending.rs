@@ -398,7 +398,7 @@ fn mpa_interop_10_connections_that_never_speak_do_not_keep_a_good_one_out() {
     }
     assert!(asked);
     let counters = server.provider.counters();
-    assert!(counters.setups_failed.load(Ordering::Relaxed) >= 92);
+    assert!(counters.fabric.setups_failed.load(Ordering::Relaxed) >= 92);
     assert!(
         server.events.is_empty(),
         "the application hears nothing of them"

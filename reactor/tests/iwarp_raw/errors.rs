@@ -114,7 +114,7 @@ fn mpa_err_03_a_bad_startup_frame_closes_without_a_word() {
         assert!(to_the_end(&mut stand, &mut peer).is_empty());
     }
     assert!(stand.events.is_empty());
-    assert_eq!(stand.count(|c| &c.setups_failed), 5);
+    assert_eq!(stand.count(|c| &c.fabric.setups_failed), 5);
     // The connecting side reports it.
     let (mut peer, here, ..) = stand.dial(LIMITS);
     peer.send(&frames::request(ENHANCED, 2, &frames::data(0, 4, 4)));
@@ -188,12 +188,12 @@ fn mpa_err_06_a_terminate_is_sent_once_and_the_connection_closed_after_it() {
     assert_eq!((only.opcode, length), (opcode::TERMINATE, bytes.len()));
     assert_eq!(stand.count(|c| &c.terminates_sent), 1);
     assert_eq!(
-        stand.count(|c| &c.connections),
+        stand.count(|c| &c.fabric.connections),
         1,
         "until the peer has read it"
     );
     stand.pass(Duration::from_secs(1));
-    assert_eq!(stand.count(|c| &c.connections), 0);
+    assert_eq!(stand.count(|c| &c.fabric.connections), 0);
     assert!(stand.events.is_empty());
 }
 
@@ -219,6 +219,6 @@ fn mpa_err_06_a_peer_that_reads_nothing_does_not_keep_the_connection() {
     assert_eq!(stand.ended(here), None);
     stand.pass(Duration::from_secs(1));
     assert!(matches!(stand.ended(here), Some(Ended::TerminateSent(_))));
-    assert_eq!(stand.count(|c| &c.connections), 0);
+    assert_eq!(stand.count(|c| &c.fabric.connections), 0);
     assert!(stand.provider.next_deadline().is_none());
 }

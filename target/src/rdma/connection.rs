@@ -113,7 +113,7 @@ impl Connection {
             inline: Cell::new(Inline::of_peer(request.private_data, &settings)),
             depths: Cell::default(),
             placement: Cell::default(),
-            invalidates: fabric.borrow().remote_invalidation(),
+            invalidates: fabric.borrow().remote_invalidation().sends,
             version: Cell::new(None),
             since: now,
             account: Account::new(tenant, usage, settings.receive_class()),

@@ -476,6 +476,12 @@ where
             .filter_map(|slot| slot.fabric.borrow().wake_descriptor())
     }
 
+    /// Lets work make those descriptors readable; false if there is work already.
+    pub fn arm(&self) -> bool {
+        let mut slots = self.fabrics.iter();
+        slots.all(|slot| slot.fabric.borrow_mut().arm())
+    }
+
     /// When a provider, or a task that waits for a time, next has something to do.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.fabrics

@@ -94,13 +94,13 @@ mod tests {
     fn what_a_provider_did_is_counted_after_it_has_gone() {
         let counters = Arc::<IwarpCounters>::default();
         counters.frames_in.store(3, Relaxed);
-        counters.connections.store(1, Relaxed);
+        counters.fabric.connections.store(1, Relaxed);
         let providers = Providers::new(vec![(FabricId(1), "iwarp", Arc::clone(&counters))]);
         let sums = || {
             let (mut frames, mut connections, mut blocks) = (0, 0, 0);
             providers.each(|_, counters| {
                 frames += counters.frames_in.load(Relaxed);
-                connections += counters.connections.load(Relaxed);
+                connections += counters.fabric.connections.load(Relaxed);
                 blocks += 1;
             });
             (frames, connections, blocks)

@@ -372,6 +372,10 @@ where
         }
     }
 
+    fn arm(&mut self) -> bool {
+        self.responder.arm()
+    }
+
     fn next_deadline(&self) -> Option<Instant> {
         let drain = self.drain.and_then(|drain| drain.next_deadline());
         let rpcbind = self.rpcbind.as_ref().and_then(RpcbindServer::next_deadline);

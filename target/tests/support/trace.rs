@@ -11,8 +11,9 @@ use std::time::Instant;
 use millrace_mempool::{Buffer, Slice};
 use millrace_reactor::fabric::loopback::Loopback;
 use millrace_reactor::fabric::{
-    Access, ConnectParameters, Event, ExposeError, Exposure, Incoming, Key, ListenerId, Operation,
-    PostError, Provider, QueuePairId, QueuePairLimits, RemoteAddress, Revoked, Slices, WorkRequest,
+    Access, ConnectParameters, Event, ExposeError, Exposure, Incoming, Invalidation, Key,
+    ListenerId, Operation, PostError, Provider, QueuePairId, QueuePairLimits, RemoteAddress,
+    Revoked, Slices, WorkRequest,
 };
 use millrace_wire::rpc::MessageType;
 use millrace_wire::rpcrdma::{Header, Rules};
@@ -140,8 +141,11 @@ impl Provider for Recorder {
         self.inner.name()
     }
 
-    fn remote_invalidation(&self) -> bool {
-        self.invalidates
+    fn remote_invalidation(&self) -> Invalidation {
+        Invalidation {
+            sends: self.invalidates,
+            receives: self.invalidates,
+        }
     }
 
     fn listen(

@@ -10,8 +10,9 @@ use std::time::Instant;
 use millrace_mempool::{Buffer, Slice};
 use millrace_reactor::fabric::loopback::Loopback;
 use millrace_reactor::fabric::{
-    Access, ConnectParameters, Event, ExposeError, Exposure, Incoming, Key, ListenerId, Operation,
-    PostError, Provider, QueuePairId, QueuePairLimits, Revoked, Slices, WorkRequest,
+    Access, ConnectParameters, Event, ExposeError, Exposure, Incoming, Invalidation, Key,
+    ListenerId, Operation, PostError, Provider, QueuePairId, QueuePairLimits, Revoked, Slices,
+    WorkRequest,
 };
 
 /// One thing that the client did.
@@ -56,8 +57,11 @@ impl Provider for Traced {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
-    fn remote_invalidation(&self) -> bool {
-        self.invalidates
+    fn remote_invalidation(&self) -> Invalidation {
+        Invalidation {
+            sends: self.invalidates,
+            receives: self.invalidates,
+        }
     }
     fn listen(
         &mut self,

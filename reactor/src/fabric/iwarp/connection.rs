@@ -11,7 +11,7 @@ use std::time::Instant;
 use millrace_iwarp::mpa::{Fallback, Initiator, InitiatorConfig, Negotiated, Responder};
 use millrace_iwarp::{Counters, Endpoint, Fault, Limits, Stop, WorkFault};
 
-use super::counters::{IwarpCounters, add};
+use super::counters::{IwarpCounters, add, add_tally};
 use super::memory::Registered;
 use super::shared::Shared;
 use super::socket;
@@ -168,7 +168,7 @@ impl Connection {
             self.phase,
             Phase::Running | Phase::Closing { .. } | Phase::Terminating(_)
         ) {
-            shared.counters.count_end(&reason);
+            shared.counters.fabric.count_end(&reason);
         }
         self.phase = Phase::Ended(reason);
     }
@@ -215,7 +215,7 @@ impl Connection {
     }
 
     pub(super) fn setup_failed(&mut self, reason: Ended, shared: &mut Shared) {
-        add(&shared.counters.setups_failed, 1);
+        add(&shared.counters.fabric.setups_failed, 1);
         self.end(reason, shared);
     }
 
@@ -249,7 +249,7 @@ impl Connection {
             } else if let Some(completion) = self.endpoint.take_completion() {
                 let result = completion.result.map_err(work_error);
                 if let Err(error) = result {
-                    counters.count_failure(error);
+                    counters.fabric.count_failure(error);
                 }
                 events.push(Event::Completed {
                     queue_pair,
@@ -298,11 +298,11 @@ impl Connection {
         add(&counters.crc_errors, now.crc_errors - before.crc_errors);
         let unexpected = now.indications_unexpected - before.indications_unexpected;
         add(&counters.indications_unexpected, unexpected);
-        let [sends, writes, reads, receives] = &counters.work;
-        sends.add(now.sends, before.sends);
-        writes.add(now.writes, before.writes);
-        reads.add(now.reads, before.reads);
-        receives.add(now.receives, before.receives);
+        let [sends, writes, reads, receives] = &counters.fabric.work;
+        add_tally(sends, now.sends, before.sends);
+        add_tally(writes, now.writes, before.writes);
+        add_tally(reads, now.reads, before.reads);
+        add_tally(receives, now.receives, before.receives);
     }
 }
 

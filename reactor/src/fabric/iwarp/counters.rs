@@ -1,16 +1,19 @@
 //! What a provider has done, for metrics.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use millrace_iwarp::Tally;
 
-use crate::fabric::{Ended, WorkError};
+use crate::fabric::counters::{FabricCounters, WorkCounters, absorb};
+pub(super) use crate::fabric::counters::{add, take_one};
 
-/// Numbers of one provider that only grow, but for `connections`. The provider's reactor alone
-/// writes them; anyone may read.
+/// Numbers of one provider that only grow. The provider's reactor alone writes them; anyone may
+/// read.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct IwarpCounters {
+    /// What every provider counts.
+    pub fabric: FabricCounters,
     /// FPDUs received and found good.
     pub frames_in: AtomicU64,
     /// FPDUs sent.
@@ -33,102 +36,34 @@ pub struct IwarpCounters {
     pub terminates_sent: AtomicU64,
     /// Terminate messages received.
     pub terminates_received: AtomicU64,
-    /// Connection setups that failed or timed out, and half-open connections pushed out.
-    pub setups_failed: AtomicU64,
-    /// Connections that were established.
-    pub established: AtomicU64,
     /// First messages that proved a peer ready, but were not of an agreed kind.
     pub indications_unexpected: AtomicU64,
-    /// Connections now, whatever their state.
-    pub connections: AtomicU64,
-    /// Work requests and receives of each kind.
-    pub work: [WorkCounters; WORK_KINDS.len()],
-    /// Work requests that failed, by [`FAILURES`].
-    pub failures: [AtomicU64; FAILURES.len()],
-    /// Established connections that ended, by [`ENDINGS`].
-    pub ended: [AtomicU64; ENDINGS.len()],
 }
 
-/// Names of the kinds of work, in the order of [`IwarpCounters::work`].
-pub const WORK_KINDS: [&str; 4] = ["send", "write", "read", "receive"];
-
-/// Names of the ways that work requests fail, in the order of [`IwarpCounters::failures`].
-pub const FAILURES: [&str; 4] = ["flushed", "remote_access", "local_length", "no_reads"];
-
-/// Names of the ways that connections end, in the order of [`IwarpCounters::ended`].
-pub const ENDINGS: [&str; 6] = [
-    "local",
-    "peer",
-    "terminate_received",
-    "terminate_sent",
-    "timed_out",
-    "network",
-];
-
-/// Work requests, or receives, of one kind.
-#[derive(Debug, Default)]
-pub struct WorkCounters {
-    /// Posted.
-    pub posted: AtomicU64,
-    /// Of these, carried out.
-    pub completed: AtomicU64,
-    /// Bytes that those moved.
-    pub bytes: AtomicU64,
-}
-
-impl WorkCounters {
-    /// Takes in what a connection has done since it was counted last.
-    pub(super) fn add(&self, now: Tally, before: Tally) {
-        for (counter, now, before) in [
-            (&self.posted, now.posted, before.posted),
-            (&self.completed, now.completed, before.completed),
-            (&self.bytes, now.bytes, before.bytes),
-        ] {
-            if now != before {
-                add(counter, now - before);
-            }
+/// Takes in what a connection has done since it was counted last.
+pub(super) fn add_tally(counters: &WorkCounters, now: Tally, before: Tally) {
+    for (counter, now, before) in [
+        (&counters.posted, now.posted, before.posted),
+        (&counters.completed, now.completed, before.completed),
+        (&counters.bytes, now.bytes, before.bytes),
+    ] {
+        if now != before {
+            add(counter, now - before);
         }
-    }
-}
-
-impl IwarpCounters {
-    pub(super) fn count_failure(&self, error: WorkError) {
-        let kind = match error {
-            WorkError::Flushed => 0,
-            WorkError::RemoteAccess => 1,
-            WorkError::LocalLength => 2,
-            WorkError::NoReads => 3,
-        };
-        add(&self.failures[kind], 1);
-    }
-
-    pub(super) fn count_end(&self, reason: &Ended) {
-        let kind = match reason {
-            Ended::Local => 0,
-            Ended::Peer => 1,
-            Ended::TerminateReceived(_) => 2,
-            Ended::TerminateSent(_) => 3,
-            Ended::TimedOut(_) => 4,
-            Ended::Network(_) => 5,
-            // Counted as a set-up that failed.
-            Ended::Setup(_) => return,
-        };
-        add(&self.ended[kind], 1);
     }
 }
 
 impl IwarpCounters {
     /// Adds what a provider that is gone has done. It has no connections any more.
     pub fn absorb(&self, gone: &Self) {
-        for (counter, amount) in self.growing().into_iter().zip(gone.growing()) {
-            add(counter, amount.load(Ordering::Relaxed));
-        }
+        absorb(&self.growing(), &gone.growing());
     }
 
     /// All numbers that only grow, in one order.
     fn growing(&self) -> Vec<&AtomicU64> {
         // Taken apart whole, so that a new counter is not forgotten here.
         let Self {
+            fabric,
             frames_in,
             frames_out,
             bytes_in,
@@ -140,13 +75,7 @@ impl IwarpCounters {
             crc_errors,
             terminates_sent,
             terminates_received,
-            setups_failed,
-            established,
             indications_unexpected,
-            connections: _,
-            work,
-            failures,
-            ended,
         } = self;
         let mut all = vec![
             frames_in,
@@ -160,43 +89,17 @@ impl IwarpCounters {
             crc_errors,
             terminates_sent,
             terminates_received,
-            setups_failed,
-            established,
             indications_unexpected,
         ];
-        for WorkCounters {
-            posted,
-            completed,
-            bytes,
-        } in work
-        {
-            all.extend([posted, completed, bytes]);
-        }
-        all.extend(failures);
-        all.extend(ended);
+        all.extend(fabric.growing());
         all
     }
-}
-
-/// Adds to a counter that this thread alone writes.
-pub(super) fn add(counter: &AtomicU64, count: u64) {
-    counter.store(
-        counter.load(Ordering::Relaxed).wrapping_add(count),
-        Ordering::Relaxed,
-    );
-}
-
-/// Takes one from a counter that this thread alone writes.
-pub(super) fn take_one(counter: &AtomicU64) {
-    counter.store(
-        counter.load(Ordering::Relaxed).wrapping_sub(1),
-        Ordering::Relaxed,
-    );
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::Ordering;
 
     #[test]
     fn nothing_that_grows_is_lost_with_a_provider() {
@@ -204,13 +107,13 @@ mod tests {
         for (counter, amount) in gone.growing().into_iter().zip(1..) {
             counter.store(amount, Ordering::Relaxed);
         }
-        gone.connections.store(9, Ordering::Relaxed);
+        gone.fabric.connections.store(9, Ordering::Relaxed);
         for round in 1..3 {
             kept.absorb(&gone);
             for (counter, amount) in kept.growing().into_iter().zip(1..) {
                 assert_eq!(counter.load(Ordering::Relaxed), round * amount);
             }
         }
-        assert_eq!(kept.connections.load(Ordering::Relaxed), 0);
+        assert_eq!(kept.fabric.connections.load(Ordering::Relaxed), 0);
     }
 }

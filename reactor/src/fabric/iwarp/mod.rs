@@ -22,5 +22,5 @@ mod socket;
 mod stream;
 
 pub use config::{CrcPolicy, IwarpConfig};
-pub use counters::{ENDINGS, FAILURES, IwarpCounters, WORK_KINDS, WorkCounters};
+pub use counters::IwarpCounters;
 pub use provider::Iwarp;

@@ -16,7 +16,7 @@ use super::provider::Iwarp;
 use super::shared::LISTENER;
 use super::slots::State;
 use super::socket;
-use crate::fabric::{Event, Incoming, ListenerId};
+use crate::fabric::{Carrier, Event, Incoming, ListenerId};
 
 /// Busy connections up to which sockets are read without asking which are ready.
 const DIRECT_READS_MAX: usize = 4;
@@ -106,10 +106,10 @@ impl Iwarp {
                     listener,
                     peer,
                     limits,
-                    socket,
+                    carrier: Carrier::Socket(socket),
                 }));
             } else if self.respond(socket, peer, listener, limits, now).is_err() {
-                add(&self.shared.counters.setups_failed, 1);
+                add(&self.shared.counters.fabric.setups_failed, 1);
             }
         }
         work
@@ -250,7 +250,7 @@ impl Iwarp {
         if let Some((_, deadline)) = lingering {
             self.shared.has_deadline(deadline);
         } else {
-            take_one(&self.shared.counters.connections);
+            take_one(&self.shared.counters.fabric.connections);
         }
         self.slots.retire(index, lingering);
     }
@@ -263,7 +263,7 @@ impl Iwarp {
         let over = (expires && lingering.deadline <= now) || lingering_ends(lingering);
         if over {
             self.slots.release(index);
-            take_one(&self.shared.counters.connections);
+            take_one(&self.shared.counters.fabric.connections);
         } else {
             let deadline = lingering.deadline;
             self.shared.has_deadline(deadline);

@@ -18,8 +18,8 @@ use super::shared::Shared;
 use super::slots::Slots;
 use super::socket;
 use crate::fabric::{
-    Access, ConnectParameters, Event, ExposeError, Exposure, Incoming, Key, ListenerId, Operation,
-    PostError, Provider, QueuePairId, QueuePairLimits, Revoked, Slices, WorkRequest,
+    Access, Carrier, ConnectParameters, Event, ExposeError, Exposure, Incoming, Key, ListenerId,
+    Operation, PostError, Provider, QueuePairId, QueuePairLimits, Revoked, Slices, WorkRequest,
 };
 
 /// A listening socket.
@@ -111,7 +111,7 @@ impl Iwarp {
             connection.set_deadline(deadline, shared);
             Ok::<_, io::Error>(Box::new(connection))
         })?;
-        add(&self.shared.counters.connections, 1);
+        add(&self.shared.counters.fabric.connections, 1);
         self.activate(id.index);
         self.half_open.push_back(id);
         self.limit_half_open();
@@ -224,8 +224,12 @@ impl Provider for Iwarp {
             listener,
             peer,
             limits,
-            socket,
+            carrier,
         } = incoming;
+        #[allow(irrefutable_let_patterns)] // It is the only kind without the feature `verbs`.
+        let Carrier::Socket(socket) = carrier else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
         self.respond(socket, peer, listener, limits, now)
     }
 
@@ -272,7 +276,7 @@ impl Provider for Iwarp {
             connection.set_deadline(Some(deadline), shared);
             Ok::<_, io::Error>(Box::new(connection))
         })?;
-        add(&self.shared.counters.connections, 1);
+        add(&self.shared.counters.fabric.connections, 1);
         Ok(id)
     }
 

@@ -121,7 +121,7 @@ impl Connection {
         self.endpoint.start(parameters);
         self.phase = Phase::Running;
         self.deadline = None;
-        add(&shared.counters.established, 1);
+        add(&shared.counters.fabric.established, 1);
         let event = Event::Established {
             queue_pair: self.id,
             private_data: private_data(&negotiated.private_data),
@@ -181,7 +181,7 @@ impl Connection {
                 _ => Fault::SetupCatastrophic,
             };
             self.endpoint.fail(fault);
-            add(&shared.counters.setups_failed, 1);
+            add(&shared.counters.fabric.setups_failed, 1);
             self.stopped(Stop::Fault(fault), now, shared);
             return;
         }
@@ -317,7 +317,7 @@ impl Connection {
         self.announcements.push_back(event);
         self.deadline = None;
         self.phase = Phase::Running;
-        add(&shared.counters.established, 1);
+        add(&shared.counters.fabric.established, 1);
         true
     }
 

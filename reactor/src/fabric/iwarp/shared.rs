@@ -101,7 +101,7 @@ impl Shared {
     }
 
     pub(super) fn connections(&self) -> usize {
-        let count = self.counters.connections.load(Ordering::Relaxed);
+        let count = self.counters.fabric.connections.load(Ordering::Relaxed);
         usize::try_from(count).unwrap_or(usize::MAX)
     }
 }

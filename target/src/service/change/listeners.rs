@@ -77,8 +77,8 @@ pub fn listener_status(
         let blocks = parts.iter().filter_map(|one| one.providers.of(listener.id));
         let (connections, accepted) = blocks.fold((0, 0), |(connections, accepted), block| {
             (
-                connections + block.connections.load(Relaxed),
-                accepted + block.established.load(Relaxed),
+                connections + block.fabric.connections.load(Relaxed),
+                accepted + block.fabric.established.load(Relaxed),
             )
         });
         ListenerStatus {

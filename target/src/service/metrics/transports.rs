@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use millrace_admin::metrics::{Families, catalogue};
-use millrace_reactor::fabric::iwarp::{ENDINGS, FAILURES, IwarpCounters, WORK_KINDS};
+use millrace_reactor::fabric::counters::{ENDINGS, FAILURES, WORK_KINDS};
+use millrace_reactor::fabric::iwarp::IwarpCounters;
 
 use crate::rdma::ConnectionCounters;
 use crate::service::control::ReactorParts;
@@ -94,14 +95,14 @@ fn fabric(out: &mut Families, core: &str, provider: &str, counters: &IwarpCounte
     out.number(
         &catalogue::CONNECTIONS,
         &[core, provider],
-        read(&counters.connections),
+        read(&counters.fabric.connections),
     );
     out.number(
         &catalogue::CONNECTIONS_ACCEPTED,
         &[provider],
-        read(&counters.established),
+        read(&counters.fabric.established),
     );
-    let failed = read(&counters.setups_failed);
+    let failed = read(&counters.fabric.setups_failed);
     out.number(
         &catalogue::CONNECTIONS_REFUSED,
         &[provider, "setup"],
@@ -135,7 +136,7 @@ fn fabric(out: &mut Families, core: &str, provider: &str, counters: &IwarpCounte
     );
     let unexpected = read(&counters.indications_unexpected);
     out.number(&catalogue::FABRIC_INDICATIONS, &[provider], unexpected);
-    for (operation, work) in WORK_KINDS.iter().zip(&counters.work) {
+    for (operation, work) in WORK_KINDS.iter().zip(&counters.fabric.work) {
         for (family, number) in [
             (&catalogue::RDMA_OPERATIONS, &work.completed),
             (&catalogue::RDMA_POSTED, &work.posted),
@@ -144,10 +145,10 @@ fn fabric(out: &mut Families, core: &str, provider: &str, counters: &IwarpCounte
             out.number(family, &[provider, operation], read(number));
         }
     }
-    for (status, count) in FAILURES.iter().zip(&counters.failures) {
+    for (status, count) in FAILURES.iter().zip(&counters.fabric.failures) {
         out.number(&catalogue::RDMA_FAILURES, &[provider, status], read(count));
     }
-    for (reason, count) in ENDINGS.iter().zip(&counters.ended) {
+    for (reason, count) in ENDINGS.iter().zip(&counters.fabric.ended) {
         let labels = &[provider, reason];
         out.number(&catalogue::CONNECTIONS_CLOSED, labels, read(count));
     }

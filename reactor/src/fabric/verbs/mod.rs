@@ -1,0 +1,22 @@
+//! RDMA devices, through libibverbs and librdmacm: InfiniBand, RoCE and iWARP adapters, and the
+//! kernel's software devices (`rdma_rxe`, `siw`).
+//!
+//! [`Devices`] holds the devices of the process, with one protection domain each, in which every
+//! arena is registered once. [`Verbs`] owns the queue pairs of one reactor, with completion queues
+//! of its own on each device, and polls them. What may block (tearing down, registering arenas,
+//! watching for devices that come and go) runs on a thread of [`Devices`].
+//!
+//! All foreign calls, and all `unsafe`, stand in `sys`.
+
+mod config;
+mod counters;
+mod devices;
+mod provider;
+mod report;
+mod sys;
+
+pub use config::VerbsConfig;
+pub use counters::VerbsCounters;
+pub use devices::{Devices, DevicesError, survey};
+pub use provider::{Arrival, Verbs};
+pub use report::{DeviceReport, Features, PortReport, Transport};

@@ -1,0 +1,1 @@
+//! The foreign libraries, made safe.
