@@ -10,7 +10,9 @@ use millrace::dispatch::Service;
 use millrace::rdma::Request;
 use millrace::rpcbind::Offers;
 use millrace_mempool::{HugepagePolicy, Registry};
-use millrace_reactor::fabric::{Event, Incoming, ListenerId, PrivateData, Provider, QueuePairId};
+use millrace_reactor::fabric::{
+    Carrier, Event, Incoming, ListenerId, PrivateData, Provider, QueuePairId,
+};
 use millrace_store::memory::MemoryStore;
 use millrace_wire::rpcbind::{PROGRAM, Registration, RpcbindProcedure};
 use millrace_wire::xdr::{Decoder, from_bytes};
@@ -129,7 +131,7 @@ fn rr1_bind_07_addresses_are_of_ip_whatever_the_network_is() {
         listener: ListenerId(0),
         peer,
         limits: millrace_reactor::fabric::loopback::Pair::LIMITS,
-        socket: socket.into(),
+        carrier: Carrier::Socket(socket.into()),
     };
     assert_eq!(arrived(&incoming), peer);
 }
