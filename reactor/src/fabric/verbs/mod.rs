@@ -13,6 +13,7 @@ mod counters;
 mod devices;
 mod provider;
 mod report;
+mod send_queue;
 mod sys;
 
 pub use config::VerbsConfig;
