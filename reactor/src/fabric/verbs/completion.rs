@@ -193,22 +193,62 @@ mod tests {
         let sent = |layer, kind, code| Ended::TerminateSent(terminate(layer, kind, code));
         let table = [
             (Status::Flushed, WorkError::Flushed, None),
-            (Status::LocalLength, WorkError::LocalLength, Some(sent(1, 2, 5))),
-            (Status::LocalProtection, WorkError::LocalLength, Some(sent(0, 0, 0))),
-            (Status::LocalQueuePair, WorkError::LocalLength, Some(sent(0, 0, 0))),
-            (Status::WindowBind, WorkError::LocalLength, Some(sent(0, 0, 0))),
-            (Status::BadResponse, WorkError::Flushed, Some(sent(0, 2, 255))),
+            (
+                Status::LocalLength,
+                WorkError::LocalLength,
+                Some(sent(1, 2, 5)),
+            ),
+            (
+                Status::LocalProtection,
+                WorkError::LocalLength,
+                Some(sent(0, 0, 0)),
+            ),
+            (
+                Status::LocalQueuePair,
+                WorkError::LocalLength,
+                Some(sent(0, 0, 0)),
+            ),
+            (
+                Status::WindowBind,
+                WorkError::LocalLength,
+                Some(sent(0, 0, 0)),
+            ),
+            (
+                Status::BadResponse,
+                WorkError::Flushed,
+                Some(sent(0, 2, 255)),
+            ),
             (Status::LocalAccess, WorkError::Flushed, Some(sent(0, 1, 0))),
-            (Status::RemoteInvalidRequest, WorkError::RemoteAccess, Some(received(0, 2, 255))),
-            (Status::RemoteAccess, WorkError::RemoteAccess, Some(received(0, 1, 0))),
-            (Status::RemoteOperation, WorkError::RemoteAccess, Some(received(0, 2, 255))),
+            (
+                Status::RemoteInvalidRequest,
+                WorkError::RemoteAccess,
+                Some(received(0, 2, 255)),
+            ),
+            (
+                Status::RemoteAccess,
+                WorkError::RemoteAccess,
+                Some(received(0, 1, 0)),
+            ),
+            (
+                Status::RemoteOperation,
+                WorkError::RemoteAccess,
+                Some(received(0, 2, 255)),
+            ),
             (
                 Status::RetryExceeded,
                 WorkError::Flushed,
                 Some(Ended::TimedOut("the peer stopped answering")),
             ),
-            (Status::ReceiverNotReady, WorkError::Flushed, Some(received(1, 2, 2))),
-            (Status::Other(21), WorkError::Flushed, Some(Ended::Network(ErrorKind::Other))),
+            (
+                Status::ReceiverNotReady,
+                WorkError::Flushed,
+                Some(received(1, 2, 2)),
+            ),
+            (
+                Status::Other(21),
+                WorkError::Flushed,
+                Some(Ended::Network(ErrorKind::Other)),
+            ),
         ];
         assert_eq!(failure(Status::Success), None);
         for (status, error, reason) in table {

@@ -67,10 +67,13 @@ impl ReceiveQueue {
     ) -> usize {
         let number = self.first + self.handed as u64;
         let waiting = self.posted.iter_mut().skip(self.handed).take(most);
-        let taken = (number..)
-            .zip(waiting)
-            .take_while(|(number, buffer)| hand(*number, buffer))
-            .count();
+        let mut taken = 0;
+        for (number, buffer) in (number..).zip(waiting) {
+            if !hand(number, buffer) {
+                break;
+            }
+            taken += 1;
+        }
         self.handed += taken;
         taken
     }
@@ -107,8 +110,9 @@ impl ReceiveQueue {
 /// What one connection has brought to a shared receive queue, and its like of all connections
 /// that are gone.
 ///
-/// Whoever takes a message out must have brought a receive before. What a connection leaves behind
-/// unused is surplus, and stands for receives that others need not bring.
+/// Whoever takes a message out must have brought a receive before; else, and where a receive is
+/// flushed, its buffer goes back into the queue. What a connection leaves behind unused is surplus,
+/// and stands for receives that others need not bring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Brought(u32);
 
@@ -141,14 +145,6 @@ impl Brought {
     /// The connection is over.
     pub(super) fn leave(&mut self, surplus: &mut Surplus) {
         surplus.0 += std::mem::take(&mut self.0);
-    }
-}
-
-impl Surplus {
-    /// A receive was lost: a message took it for which its connection had brought none, or it was
-    /// flushed.
-    pub(super) fn lose(&mut self) {
-        self.0 = self.0.saturating_sub(1);
     }
 }
 
@@ -188,11 +184,17 @@ mod tests {
         assert_eq!(queue.hand_over(9, &mut hand), 4);
         assert_eq!(numbers, [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 5)]);
         for number in 0..6_u64 {
-            assert!(queue.complete((number + 1) & MASK, MASK).is_none(), "not its turn");
+            assert!(
+                queue.complete((number + 1) & MASK, MASK).is_none(),
+                "not its turn"
+            );
             let buffer = queue.complete(number & MASK, MASK).expect("its turn");
             assert_eq!(u64::from(buffer[0]), number);
         }
-        assert!(queue.complete(6 & MASK, MASK).is_none(), "the device has none");
+        assert!(
+            queue.complete(6 & MASK, MASK).is_none(),
+            "the device has none"
+        );
     }
 
     #[test]
@@ -231,19 +233,10 @@ mod tests {
                 match act {
                     0..=3 => queue += u32::from(brought[who].bring(&mut surplus)),
                     4..=6 if queue > 0 => {
-                        queue -= 1;
                         let had = brought[who].count() > 0;
                         prop_assert_eq!(brought[who].take(), had);
-                        if !had {
-                            // It ends, and what it took is missing from the surplus, if there is
-                            // any; else from what the others brought.
-                            let others: u32 = brought.iter().map(|one| one.count()).sum();
-                            surplus.lose();
-                            if queue < others {
-                                // A connection whose receives are short is topped up.
-                                queue += 1;
-                            }
-                        }
+                        // Else its buffer goes back.
+                        queue -= u32::from(had);
                     }
                     _ => brought[who].leave(&mut surplus),
                 }

@@ -50,7 +50,9 @@ fn opened(limits: SendLimits) -> SendQueue {
 }
 
 /// What was handed over: number, bytes before it, its lengths, and whether it is signalled.
-fn hand_over(queue: &mut SendQueue) -> (Vec<(u64, u64, Vec<usize>, bool)>, Hold) {
+type Seen = (u64, u64, Vec<usize>, bool);
+
+fn hand_over(queue: &mut SendQueue) -> (Vec<Seen>, Hold) {
     let mut all = Vec::new();
     let (count, hold) = queue.hand_over(usize::MAX, |handed| {
         let lengths = handed.local.iter().map(Slice::len).collect();
@@ -186,7 +188,10 @@ fn mpa_ird_15_reads_fail_in_their_turn_where_none_are_allowed() {
     assert_eq!(handed.len(), 2);
     assert!(!queue.has_done());
     queue.complete(0, MASK, Ok(()));
-    assert_eq!(popped(&mut queue), [(1, Ok(())), (2, Err(WorkError::NoReads))]);
+    assert_eq!(
+        popped(&mut queue),
+        [(1, Ok(())), (2, Err(WorkError::NoReads))]
+    );
     queue.complete(1, MASK, Ok(()));
     assert_eq!(popped(&mut queue), [(3, Ok(()))]);
 }
@@ -402,7 +407,6 @@ proptest! {
                     queue.post(request(posted, operation, local, signalled));
                     posted += 1;
                 }
-                Act::Post { .. } => {}
                 Act::HandOver(most) => {
                     let (count, _) = queue.hand_over(most, |handed| {
                         let token = token_of(&handed);
@@ -437,7 +441,7 @@ proptest! {
                     broken = true;
                     device.held.iter_mut().for_each(|held| held.signalled = true);
                 }
-                Act::Fail => {}
+                Act::Post { .. } | Act::Fail => {}
             }
             while let Some(done) = queue.pop() {
                 let Work::Request { token, .. } = done.work else {
