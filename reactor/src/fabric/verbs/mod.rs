@@ -13,6 +13,7 @@ mod counters;
 mod devices;
 mod provider;
 mod report;
+#[allow(dead_code, unused_imports)] // Its users come with the provider.
 mod sys;
 
 pub use config::VerbsConfig;
