@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use millrace::call::{Answer, Bulk, Call, Reply, Serve};
 use millrace::rdma::{Ccp, Settings};
-use millrace_wire::private_data::PrivateData;
+use millrace_wire::ccp::{self, Limits, Wish};
 use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpc::{Accepted, CallHeader, Credential, OpaqueAuth, Outcome};
 use millrace_wire::rpcrdma::CallChunks;

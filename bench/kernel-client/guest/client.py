@@ -4,12 +4,12 @@ import fnmatch
 import json
 import os
 import shutil
-import subprocess
 
 import cases_data
 import cases_mount
 import cases_names
 import harness
+import kernel
 from control import Control
 
 # The order in which they run: those that change the mount come last.
@@ -70,21 +70,14 @@ def main():
     text = harness.run_isolated(lambda: cases_mount.mount(context), limit=180)
     control.send("case", name="mount", outcome=text)
     if text != "ok":
-        control.send("end", kernel=kernel_log())
+        control.send("end", kernel=kernel.log())
         return
     for one in todo:
         control.send("case", name=one.name, outcome=run_case(one, context))
     for one in last:
         text = harness.run_isolated(lambda one=one: one.body(context))
         control.send("case", name=one.name, outcome=text)
-    control.send("end", kernel=kernel_log())
-
-
-def kernel_log():
-    """What the kernel said of RDMA and NFS, and all that it complained of."""
-    lines = subprocess.run(["dmesg"], stdout=subprocess.PIPE, text=True, check=False).stdout
-    words = ("siw", "rpcrdma", "nfs", "rdma", "RPC", "BUG", "WARNING", "Call Trace", "Oops")
-    return [line for line in lines.splitlines() if any(word in line for word in words)][-60:]
+    control.send("end", kernel=kernel.log())
 
 
 main()

@@ -1,1 +1,93 @@
-//! The foreign libraries, made safe.
+//! The foreign libraries, libibverbs and librdmacm, as handles that own what they name.
+//!
+//! This is the only place with `unsafe` of the provider, and the only one that names rdma-sys. Its
+//! rules, on which every `SAFETY` below rests:
+//!
+//! * A handle's pointer comes from the library's own constructor, is never null, and is given back
+//!   once, in `Drop`. Parents are held by [`std::sync::Arc`], so that they are destroyed last.
+//! * Both libraries lock for themselves, so handles may be used from any thread.
+//! * Memory that a device reads or writes is registered and therefore pinned: the device cannot
+//!   touch anything else. Who posts a request keeps its slices, buffers, regions and windows until
+//!   the request completes or its queue pair is destroyed; that is the provider's ring's business.
+//! * Device and connection manager are kept apart: queue pairs are made on contexts of our own, and
+//!   the connection manager only learns their numbers. A device can so be taken apart in our order
+//!   when it is unplugged, whatever the connection manager still holds.
+//!
+//! rdma-sys 0.3 cannot find extended verbs on 64-bit machines, and leaves what it then should have
+//! filled uninitialised. So only base verbs are called, results are zeroed first, and its inline
+//! helpers are passed over where they assert or overflow. `layout` compares its structures with
+//! those of rdma-core while compiling.
+
+mod address;
+mod completion;
+mod connection;
+mod context;
+mod layout;
+mod memory;
+mod queue_pair;
+mod work;
+
+pub use completion::{
+    Completion, CompletionChannel, CompletionKind, CompletionQueue, Completions, Status,
+};
+pub use connection::{
+    ConnectionEvent, ConnectionEventKind, ConnectionId, ConnectionParameters, EventChannel,
+    QueuePairAttributes, State,
+};
+pub use context::{
+    AsyncEvent, AsyncKind, Attributes, Context, PortAttributes, device_names, forget_dead_devices,
+    open_device, open_devices,
+};
+pub use memory::{ProtectionDomain, Range, Region, RegionAccess, Window, next_window_key};
+pub use queue_pair::{PostFailed, QueuePair, QueuePairSetup, SharedReceiveQueue};
+pub use work::{ReceiveList, SendKind, SendList, SendRequest};
+
+use std::ffi::c_int;
+use std::io;
+use std::ptr::NonNull;
+
+/// A pointer that a constructor returned, or why it did not (it sets `errno`).
+fn made<T>(pointer: *mut T) -> io::Result<NonNull<T>> {
+    NonNull::new(pointer).ok_or_else(io::Error::last_os_error)
+}
+
+/// The outcome of a call of libibverbs, which returns the error's number.
+fn verbs(status: c_int) -> io::Result<()> {
+    match status {
+        0 => Ok(()),
+        // Some providers return the number negated, and some just -1 with `errno`.
+        -1 => Err(io::Error::last_os_error()),
+        number => Err(io::Error::from_raw_os_error(number.abs())),
+    }
+}
+
+/// The outcome of a call of librdmacm, which returns -1 and sets `errno`.
+fn manager(status: c_int) -> io::Result<()> {
+    match status {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Says that something was not destroyed: it and its parents stay until the process ends.
+fn destroyed(what: &'static str, outcome: io::Result<()>) {
+    if let Err(error) = outcome {
+        tracing::error!(%error, "cannot destroy a {what}");
+    }
+}
+
+/// Lets reads of a descriptor return at once where there is nothing to read.
+fn unblock(descriptor: c_int) -> io::Result<()> {
+    // SAFETY: the caller holds what owns the descriptor.
+    let descriptor = unsafe { std::os::fd::BorrowedFd::borrow_raw(descriptor) };
+    let flags = rustix::fs::fcntl_getfl(descriptor)? | rustix::fs::OFlags::NONBLOCK;
+    Ok(rustix::fs::fcntl_setfl(descriptor, flags)?)
+}
+
+/// `None` where a non-blocking read found nothing.
+fn unless_empty(error: io::Error) -> io::Result<()> {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(()),
+        _ => Err(error),
+    }
+}

@@ -1,0 +1,356 @@
+//! Completion queues, and the channels that wake for them.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_sys::{
+    ibv_ack_cq_events, ibv_comp_channel, ibv_cq, ibv_create_comp_channel, ibv_create_cq,
+    ibv_destroy_comp_channel, ibv_destroy_cq, ibv_get_cq_event, ibv_poll_cq, ibv_req_notify_cq,
+    ibv_wc, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status,
+};
+
+use super::context::Context;
+use super::{destroyed, made, unblock, verbs};
+use crate::fabric::verbs::report::Transport;
+
+/// Completions taken at once.
+const BATCH: usize = 64;
+
+/// Becomes readable when an armed completion queue has something.
+pub struct CompletionChannel {
+    pointer: NonNull<ibv_comp_channel>,
+    _context: Arc<Context>,
+}
+
+// SAFETY: the library locks for itself (module documentation).
+unsafe impl Send for CompletionChannel {}
+// SAFETY: as above.
+unsafe impl Sync for CompletionChannel {}
+
+impl CompletionChannel {
+    /// A channel without queues.
+    ///
+    /// # Errors
+    /// The system gives no descriptor, or the device is gone.
+    pub fn new(context: &Arc<Context>) -> io::Result<Arc<Self>> {
+        // SAFETY: the context lives.
+        let pointer = made(unsafe { ibv_create_comp_channel(context.as_ptr()) })?;
+        let channel = Self {
+            pointer,
+            _context: Arc::clone(context),
+        };
+        unblock(channel.descriptor())?;
+        Ok(Arc::new(channel))
+    }
+
+    fn as_ptr(&self) -> *mut ibv_comp_channel {
+        self.pointer.as_ptr()
+    }
+
+    /// Readable when there are events; it does not block.
+    pub fn descriptor(&self) -> RawFd {
+        // SAFETY: it lives, and the field never changes.
+        unsafe { (*self.as_ptr()).fd }
+    }
+
+    /// Takes and acknowledges all events there are, so that the descriptor is readable no longer.
+    /// Says how many there were.
+    pub fn take_events(&self) -> usize {
+        let mut count = 0;
+        let mut queue = std::ptr::null_mut();
+        let mut application = std::ptr::null_mut();
+        // SAFETY: it lives, and both results have room. Queues that have events live until these
+        // are acknowledged, which destroying them waits for.
+        unsafe {
+            while ibv_get_cq_event(self.as_ptr(), &raw mut queue, &raw mut application) == 0 {
+                ibv_ack_cq_events(queue, 1);
+                count += 1;
+            }
+        }
+        count
+    }
+}
+
+impl Drop for CompletionChannel {
+    fn drop(&mut self) {
+        // SAFETY: made once; its queues hold an `Arc` of it, and are gone.
+        let done = verbs(unsafe { ibv_destroy_comp_channel(self.as_ptr()) });
+        destroyed("completion channel", done);
+    }
+}
+
+/// Where completions of queue pairs arrive.
+pub struct CompletionQueue {
+    pointer: NonNull<ibv_cq>,
+    /// Flags of a completed receive that say that it invalidated a key.
+    invalidating: u32,
+    _channel: Option<Arc<CompletionChannel>>,
+    _context: Arc<Context>,
+}
+
+// SAFETY: the library locks for itself (module documentation).
+unsafe impl Send for CompletionQueue {}
+// SAFETY: as above.
+unsafe impl Sync for CompletionQueue {}
+
+impl CompletionQueue {
+    /// A queue of at least so many entries, on one of the device's completion vectors.
+    ///
+    /// # Errors
+    /// The device has no more, or none so long.
+    pub fn new(
+        context: &Arc<Context>,
+        entries: u32,
+        channel: Option<&Arc<CompletionChannel>>,
+        vector: u32,
+    ) -> io::Result<Arc<Self>> {
+        let number = |number: u32| i32::try_from(number).map_err(io::Error::other);
+        let events = channel.map_or(std::ptr::null_mut(), |channel| channel.as_ptr());
+        // SAFETY: context and channel live.
+        let pointer = made(unsafe {
+            ibv_create_cq(
+                context.as_ptr(),
+                number(entries)?,
+                std::ptr::null_mut(),
+                events,
+                number(vector)?,
+            )
+        })?;
+        Ok(Arc::new(Self {
+            pointer,
+            invalidating: invalidating_flags(context),
+            _channel: channel.cloned(),
+            _context: Arc::clone(context),
+        }))
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ibv_cq {
+        self.pointer.as_ptr()
+    }
+
+    /// Entries.
+    pub fn capacity(&self) -> u32 {
+        // SAFETY: it lives, and nobody resizes it.
+        u32::try_from(unsafe { (*self.as_ptr()).cqe }).unwrap_or(0)
+    }
+
+    /// Takes the completions there are, at most as many as `completions` has room for, and says
+    /// how many.
+    ///
+    /// # Errors
+    /// The queue is broken: its device is gone, or it ran over.
+    pub fn poll(&self, completions: &mut Completions) -> io::Result<usize> {
+        let Completions {
+            entries,
+            count,
+            invalidating,
+        } = completions;
+        *invalidating = self.invalidating;
+        // SAFETY: it lives, and so many results have room.
+        let taken = unsafe { ibv_poll_cq(self.as_ptr(), BATCH as i32, entries.as_mut_ptr()) };
+        *count = usize::try_from(taken).map_err(|_| io::Error::other("the queue is broken"))?;
+        Ok(*count)
+    }
+
+    /// Asks for one event at the channel when the next completion arrives.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub fn arm(&self) -> io::Result<()> {
+        // SAFETY: it lives.
+        verbs(unsafe { ibv_req_notify_cq(self.as_ptr(), 0) })
+    }
+}
+
+/// The software device `rdma_rxe` has a maker's number of all ones.
+const RXE_VENDOR: u32 = 0x00ff_ffff;
+/// `IB_WC_WITH_INVALIDATE` of the kernel's own `<rdma/ib_verbs.h>`.
+const KERNEL_INVALIDATED: u32 = 1 << 2;
+
+/// `rdma_rxe` hands the kernel's flags to user space as they are, where the bits of messages on
+/// reliable connections mean something else.
+fn invalidating_flags(context: &Context) -> u32 {
+    let attributes = context.attributes();
+    let own = ibv_wc_flags::IBV_WC_WITH_INV.0;
+    match (attributes.vendor_id, attributes.transport) {
+        (RXE_VENDOR, Transport::Roce) => own | KERNEL_INVALIDATED,
+        _ => own,
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        // SAFETY: made once; queue pairs hold an `Arc` of it, and are gone. All events are
+        // acknowledged when they are taken.
+        let done = verbs(unsafe { ibv_destroy_cq(self.as_ptr()) });
+        destroyed("completion queue", done);
+    }
+}
+
+impl std::fmt::Debug for CompletionQueue {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("CompletionQueue")
+            .field("capacity", &self.capacity())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Room for the completions of one poll, used again for the next.
+pub struct Completions {
+    entries: Box<[ibv_wc; BATCH]>,
+    count: usize,
+    invalidating: u32,
+}
+
+// SAFETY: numbers only.
+unsafe impl Send for Completions {}
+
+impl Completions {
+    /// Most completions of one poll.
+    pub const MOST: usize = BATCH;
+
+    /// Without completions.
+    pub fn new() -> Self {
+        // SAFETY: plain numbers, for which zeros are good.
+        let entries = Box::new(unsafe { std::mem::zeroed() });
+        Self {
+            entries,
+            count: 0,
+            invalidating: 0,
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// One of them.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn get(&self, index: usize) -> Completion {
+        Completion::of(&self.entries[..self.count][index], self.invalidating)
+    }
+}
+
+/// The end of one work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// What the poster named it.
+    pub id: u64,
+    /// How it ended.
+    pub status: Status,
+    /// What it was; of a failed one not to be trusted.
+    pub kind: CompletionKind,
+    /// Bytes that arrived, of a receive.
+    pub bytes: u32,
+    /// The key of ours that the message invalidated, of a receive.
+    pub invalidated: Option<u32>,
+    /// The number of the queue pair.
+    pub queue_pair: u32,
+}
+
+/// What completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompletionKind {
+    /// A Send.
+    Send,
+    /// An RDMA Write.
+    Write,
+    /// An RDMA Read.
+    Read,
+    /// A window was bound.
+    Bind,
+    /// A key was invalidated by this side.
+    LocalInvalidate,
+    /// A receive was filled.
+    Receive,
+    /// Anything else.
+    Other,
+}
+
+/// How a work request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// It was carried out.
+    Success,
+    /// The queue pair was in error before.
+    Flushed,
+    /// Local memory and data do not fit.
+    LocalLength,
+    /// Local memory is not registered so.
+    LocalProtection,
+    /// The queue pair cannot do this.
+    LocalQueuePair,
+    /// A window was not bound.
+    WindowBind,
+    /// The peer answered nonsense.
+    BadResponse,
+    /// The peer wrote where it may not.
+    LocalAccess,
+    /// The peer cannot take this request.
+    RemoteInvalidRequest,
+    /// The peer refused its memory.
+    RemoteAccess,
+    /// The peer failed at it.
+    RemoteOperation,
+    /// The peer does not answer.
+    RetryExceeded,
+    /// The peer has no receive.
+    ReceiverNotReady,
+    /// Anything else, with the library's number.
+    Other(u32),
+}
+
+impl Completion {
+    fn of(entry: &ibv_wc, invalidating: u32) -> Self {
+        let kind = match entry.opcode {
+            ibv_wc_opcode::IBV_WC_SEND => CompletionKind::Send,
+            ibv_wc_opcode::IBV_WC_RDMA_WRITE => CompletionKind::Write,
+            ibv_wc_opcode::IBV_WC_RDMA_READ => CompletionKind::Read,
+            ibv_wc_opcode::IBV_WC_BIND_MW => CompletionKind::Bind,
+            ibv_wc_opcode::IBV_WC_LOCAL_INV => CompletionKind::LocalInvalidate,
+            ibv_wc_opcode::IBV_WC_RECV => CompletionKind::Receive,
+            _ => CompletionKind::Other,
+        };
+        let status = Status::of(entry.status);
+        let carries_key = status == Status::Success
+            && kind == CompletionKind::Receive
+            && entry.wc_flags & invalidating != 0;
+        // SAFETY: both readings of the four bytes are numbers.
+        let key = unsafe { entry.imm_data_invalidated_rkey_union.invalidated_rkey };
+        Self {
+            id: entry.wr_id,
+            status,
+            kind,
+            bytes: entry.byte_len,
+            invalidated: carries_key.then_some(key),
+            queue_pair: entry.qp_num,
+        }
+    }
+}
+
+impl Status {
+    fn of(status: ibv_wc_status::Type) -> Self {
+        match status {
+            ibv_wc_status::IBV_WC_SUCCESS => Self::Success,
+            ibv_wc_status::IBV_WC_WR_FLUSH_ERR => Self::Flushed,
+            ibv_wc_status::IBV_WC_LOC_LEN_ERR => Self::LocalLength,
+            ibv_wc_status::IBV_WC_LOC_PROT_ERR => Self::LocalProtection,
+            ibv_wc_status::IBV_WC_LOC_QP_OP_ERR => Self::LocalQueuePair,
+            ibv_wc_status::IBV_WC_MW_BIND_ERR => Self::WindowBind,
+            ibv_wc_status::IBV_WC_BAD_RESP_ERR => Self::BadResponse,
+            ibv_wc_status::IBV_WC_LOC_ACCESS_ERR => Self::LocalAccess,
+            ibv_wc_status::IBV_WC_REM_INV_REQ_ERR => Self::RemoteInvalidRequest,
+            ibv_wc_status::IBV_WC_REM_ACCESS_ERR => Self::RemoteAccess,
+            ibv_wc_status::IBV_WC_REM_OP_ERR => Self::RemoteOperation,
+            ibv_wc_status::IBV_WC_RETRY_EXC_ERR => Self::RetryExceeded,
+            ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR => Self::ReceiverNotReady,
+            other => Self::Other(other),
+        }
+    }
+}

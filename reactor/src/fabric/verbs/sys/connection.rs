@@ -1,0 +1,526 @@
+//! The connection manager: identifiers of connections and listeners, and their events.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdma_sys::{
+    ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state, rdma_accept, rdma_ack_cm_event, rdma_bind_addr,
+    rdma_cm_event, rdma_cm_event_type, rdma_cm_id, rdma_conn_param, rdma_connect,
+    rdma_create_event_channel, rdma_create_id, rdma_destroy_event_channel, rdma_destroy_id,
+    rdma_disconnect, rdma_establish, rdma_event_channel, rdma_get_cm_event, rdma_init_qp_attr,
+    rdma_listen, rdma_migrate_id, rdma_port_space, rdma_reject, rdma_resolve_addr,
+    rdma_resolve_route,
+};
+
+use super::address::Address;
+use super::context::device_name;
+use super::{destroyed, made, manager, unblock, unless_empty};
+use crate::fabric::PrivateData;
+
+/// Where the connection manager reports.
+pub struct EventChannel {
+    pointer: NonNull<rdma_event_channel>,
+}
+
+// SAFETY: the library locks for itself (module documentation).
+unsafe impl Send for EventChannel {}
+// SAFETY: as above.
+unsafe impl Sync for EventChannel {}
+
+impl EventChannel {
+    /// A channel without identifiers.
+    ///
+    /// # Errors
+    /// The kernel has no connection manager (ENODEV, ENOENT), or this process may not use it
+    /// (EACCES).
+    pub fn new() -> io::Result<Arc<Self>> {
+        // SAFETY: takes nothing.
+        let pointer = made(unsafe { rdma_create_event_channel() })?;
+        let channel = Self { pointer };
+        unblock(channel.descriptor())?;
+        Ok(Arc::new(channel))
+    }
+
+    fn as_ptr(&self) -> *mut rdma_event_channel {
+        self.pointer.as_ptr()
+    }
+
+    /// Readable when there are events; it does not block.
+    pub fn descriptor(&self) -> RawFd {
+        // SAFETY: it lives, and the field never changes.
+        unsafe { (*self.as_ptr()).fd }
+    }
+
+    /// The next event, acknowledged.
+    ///
+    /// # Errors
+    /// The connection manager is gone.
+    pub fn next(self: &Arc<Self>) -> io::Result<Option<ConnectionEvent>> {
+        let mut event = std::ptr::null_mut();
+        // SAFETY: it lives, and the result has room.
+        if unsafe { rdma_get_cm_event(self.as_ptr(), &raw mut event) } != 0 {
+            return unless_empty(io::Error::last_os_error()).map(|()| None);
+        }
+        // SAFETY: an event that was gotten lives until it is acknowledged.
+        let copied = unsafe { self.copy(&*event) };
+        // SAFETY: as it was gotten, once.
+        manager(unsafe { rdma_ack_cm_event(event) })?;
+        Ok(Some(copied))
+    }
+
+    /// # Safety
+    /// The event lives, and is looked at for the first time.
+    unsafe fn copy(self: &Arc<Self>, event: &rdma_cm_event) -> ConnectionEvent {
+        let kind = ConnectionEventKind::of(event.event);
+        let is_request = kind == ConnectionEventKind::ConnectRequest;
+        let named = if is_request {
+            event.listen_id
+        } else {
+            event.id
+        };
+        let new = is_request.then(|| NonNull::new(event.id)).flatten();
+        // SAFETY: the identifiers of an event live, and our own hold their token there. All
+        // readings of the parameters are of plain numbers and a pointer; that one is good in the
+        // events that have a length for it.
+        let (token, parameters) = unsafe { ((*named).context as u64, &event.param.conn) };
+        let has_data = matches!(
+            kind,
+            ConnectionEventKind::ConnectRequest
+                | ConnectionEventKind::ConnectResponse
+                | ConnectionEventKind::Established
+                | ConnectionEventKind::Rejected
+        ) && !parameters.private_data.is_null();
+        let length = if has_data {
+            parameters.private_data_len
+        } else {
+            0
+        };
+        let data: &[u8] = if has_data {
+            // SAFETY: as above.
+            unsafe {
+                std::slice::from_raw_parts(parameters.private_data.cast(), usize::from(length))
+            }
+        } else {
+            &[]
+        };
+        let most = data.len().min(crate::fabric::PRIVATE_DATA_MAX);
+        ConnectionEvent {
+            kind,
+            token,
+            status: event.status,
+            new: new.map(|pointer| ConnectionId {
+                pointer,
+                channel: Arc::clone(self),
+            }),
+            private_data: data[..most].iter().copied().collect(),
+            responder_resources: parameters.responder_resources,
+            initiator_depth: parameters.initiator_depth,
+        }
+    }
+}
+
+impl Drop for EventChannel {
+    fn drop(&mut self) {
+        // SAFETY: made once; identifiers hold an `Arc` of it, and are gone.
+        unsafe { rdma_destroy_event_channel(self.as_ptr()) };
+    }
+}
+
+/// What happened to a connection or listener.
+#[derive(Debug)]
+pub struct ConnectionEvent {
+    /// What.
+    pub kind: ConnectionEventKind,
+    /// The token of the identifier; that of the listener for a request.
+    pub token: u64,
+    /// An error's number, negative, or a reason of the fabric's own.
+    pub status: i32,
+    /// The new connection of a request.
+    pub new: Option<ConnectionId>,
+    /// The peer's private data; InfiniBand fills it up with zeros to its own length.
+    pub private_data: PrivateData,
+    /// In a request: Reads that the peer wants to open. In an answer: Reads that it serves.
+    pub responder_resources: u8,
+    /// In a request: Reads that the peer serves. In an answer: Reads that it may open.
+    pub initiator_depth: u8,
+}
+
+/// Kinds of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConnectionEventKind {
+    /// The peer's address is known on a device.
+    AddressResolved,
+    /// It is not.
+    AddressError,
+    /// The way to the peer is known.
+    RouteResolved,
+    /// It is not.
+    RouteError,
+    /// A peer asks for a connection.
+    ConnectRequest,
+    /// The peer accepts; this side has to bring its queue pair up and say so.
+    ConnectResponse,
+    /// The connection could not be made.
+    ConnectError,
+    /// Nobody is there, or it is too late.
+    Unreachable,
+    /// The peer refuses.
+    Rejected,
+    /// The connection stands.
+    Established,
+    /// The connection has ended.
+    Disconnected,
+    /// The device is going.
+    DeviceRemoval,
+    /// The local address has moved to another device or port.
+    AddressChange,
+    /// The queue pair's number may be used again.
+    TimewaitExit,
+    /// Anything else.
+    Other,
+}
+
+impl ConnectionEventKind {
+    fn of(kind: rdma_cm_event_type::Type) -> Self {
+        match kind {
+            rdma_cm_event_type::RDMA_CM_EVENT_ADDR_RESOLVED => Self::AddressResolved,
+            rdma_cm_event_type::RDMA_CM_EVENT_ADDR_ERROR => Self::AddressError,
+            rdma_cm_event_type::RDMA_CM_EVENT_ROUTE_RESOLVED => Self::RouteResolved,
+            rdma_cm_event_type::RDMA_CM_EVENT_ROUTE_ERROR => Self::RouteError,
+            rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST => Self::ConnectRequest,
+            rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_RESPONSE => Self::ConnectResponse,
+            rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_ERROR => Self::ConnectError,
+            rdma_cm_event_type::RDMA_CM_EVENT_UNREACHABLE => Self::Unreachable,
+            rdma_cm_event_type::RDMA_CM_EVENT_REJECTED => Self::Rejected,
+            rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED => Self::Established,
+            rdma_cm_event_type::RDMA_CM_EVENT_DISCONNECTED => Self::Disconnected,
+            rdma_cm_event_type::RDMA_CM_EVENT_DEVICE_REMOVAL => Self::DeviceRemoval,
+            rdma_cm_event_type::RDMA_CM_EVENT_ADDR_CHANGE => Self::AddressChange,
+            rdma_cm_event_type::RDMA_CM_EVENT_TIMEWAIT_EXIT => Self::TimewaitExit,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// How to connect or accept.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionParameters<'a> {
+    /// For the peer's application; fabrics bound its length.
+    pub private_data: &'a [u8],
+    /// Reads of the peer's that we serve.
+    pub responder_resources: u8,
+    /// Reads that we open.
+    pub initiator_depth: u8,
+    /// How often a request is sent again that the peer does not confirm, 0 to 7.
+    pub retry_count: u8,
+    /// The same where the peer has no receive; 7 is without end.
+    pub rnr_retry_count: u8,
+    /// The queue pair's number.
+    pub queue_pair: u32,
+    /// Whether it draws from a shared receive queue.
+    pub shared_receive: bool,
+}
+
+impl ConnectionParameters<'_> {
+    fn raw(&self) -> io::Result<rdma_conn_param> {
+        let length = u8::try_from(self.private_data.len()).map_err(io::Error::other)?;
+        Ok(rdma_conn_param {
+            private_data: self.private_data.as_ptr().cast(),
+            private_data_len: length,
+            responder_resources: self.responder_resources,
+            initiator_depth: self.initiator_depth,
+            flow_control: 0,
+            retry_count: self.retry_count,
+            rnr_retry_count: self.rnr_retry_count,
+            srq: u8::from(self.shared_receive),
+            qp_num: self.queue_pair,
+        })
+    }
+}
+
+/// States of a queue pair on its way to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Receives may be posted.
+    Init,
+    /// Messages may arrive.
+    ReadyToReceive,
+    /// Messages may be sent.
+    ReadyToSend,
+}
+
+/// What brings a queue pair into a state, as the connection manager knows the connection.
+pub struct QueuePairAttributes {
+    pub(super) raw: ibv_qp_attr,
+    pub(super) mask: c_int,
+}
+
+impl QueuePairAttributes {
+    /// Whether there is nothing to do: iWARP's kernel drivers do the rest themselves.
+    pub fn is_empty(&self) -> bool {
+        self.mask == 0
+    }
+
+    /// Sets what the peer may do with keys that it was given, where the state takes it
+    /// ([`State::Init`]). The connection manager itself does not know this on the connecting side.
+    pub fn set_remote_access(&mut self, read: bool, write: bool) {
+        if self.mask & ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS.0.cast_signed() != 0 {
+            let access = super::RegionAccess {
+                remote_read: read,
+                remote_write: write,
+                ..super::RegionAccess::default()
+            };
+            self.raw.qp_access_flags = access.flags();
+        }
+    }
+
+    /// Sets the read depths, where the state takes them: Reads of the peer's that we serve, and
+    /// Reads that we open.
+    pub fn set_depths(&mut self, responder_resources: u8, initiator_depth: u8) {
+        let has = |flag: ibv_qp_attr_mask| self.mask & flag.0.cast_signed() != 0;
+        if has(ibv_qp_attr_mask::IBV_QP_MAX_DEST_RD_ATOMIC) {
+            self.raw.max_dest_rd_atomic = responder_resources;
+        }
+        if has(ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC) {
+            self.raw.max_rd_atomic = initiator_depth;
+        }
+    }
+}
+
+/// A connection or listener of the connection manager's. Dropping it ends either; a connection
+/// request that nobody has answered is turned away.
+pub struct ConnectionId {
+    pointer: NonNull<rdma_cm_id>,
+    channel: Arc<EventChannel>,
+}
+
+// SAFETY: the library locks for itself (module documentation).
+unsafe impl Send for ConnectionId {}
+
+impl ConnectionId {
+    /// An identifier whose events carry this token.
+    ///
+    /// # Errors
+    /// The connection manager refuses.
+    pub fn new(channel: &Arc<EventChannel>, token: u64) -> io::Result<Self> {
+        let mut pointer = std::ptr::null_mut();
+        // SAFETY: the channel lives, and the result has room.
+        manager(unsafe {
+            rdma_create_id(
+                channel.as_ptr(),
+                &raw mut pointer,
+                token as *mut c_void,
+                rdma_port_space::RDMA_PS_TCP,
+            )
+        })?;
+        Ok(Self {
+            pointer: made(pointer)?,
+            channel: Arc::clone(channel),
+        })
+    }
+
+    fn as_ptr(&self) -> *mut rdma_cm_id {
+        self.pointer.as_ptr()
+    }
+
+    /// Lets events carry this token from now on.
+    pub fn set_token(&mut self, token: u64) {
+        // SAFETY: it lives, the field is the application's, and the library only copies it in
+        // calls that take this identifier's channel, which has one user.
+        unsafe { (*self.as_ptr()).context = token as *mut c_void };
+    }
+
+    /// Takes an address; on one device where it is that device's.
+    ///
+    /// # Errors
+    /// The address is taken or not a device's.
+    pub fn bind(&self, address: SocketAddr) -> io::Result<()> {
+        let mut address = Address::new(address);
+        // SAFETY: it lives, and the address is only read.
+        manager(unsafe { rdma_bind_addr(self.as_ptr(), address.as_mut_ptr().cast()) })
+    }
+
+    /// Takes connection requests, so many of which may wait.
+    ///
+    /// # Errors
+    /// The connection manager refuses.
+    pub fn listen(&self, backlog: i32) -> io::Result<()> {
+        // SAFETY: it lives.
+        manager(unsafe { rdma_listen(self.as_ptr(), backlog) })
+    }
+
+    /// Begins to look for the device and address by which a peer is reached.
+    ///
+    /// # Errors
+    /// The connection manager refuses at once; later ones are events.
+    pub fn resolve_address(
+        &self,
+        source: Option<SocketAddr>,
+        destination: SocketAddr,
+        patience: Duration,
+    ) -> io::Result<()> {
+        let mut source = source.map(Address::new);
+        let from = source
+            .as_mut()
+            .map_or(std::ptr::null_mut(), Address::as_mut_ptr);
+        let mut destination = Address::new(destination);
+        let to = destination.as_mut_ptr();
+        // SAFETY: it lives, and the addresses are only read.
+        manager(unsafe {
+            rdma_resolve_addr(
+                self.as_ptr(),
+                from.cast(),
+                to.cast(),
+                milliseconds(patience),
+            )
+        })
+    }
+
+    /// Begins to look for the way to the peer.
+    ///
+    /// # Errors
+    /// The connection manager refuses at once; later ones are events.
+    pub fn resolve_route(&self, patience: Duration) -> io::Result<()> {
+        // SAFETY: it lives.
+        manager(unsafe { rdma_resolve_route(self.as_ptr(), milliseconds(patience)) })
+    }
+
+    /// Asks the peer for a connection.
+    ///
+    /// # Errors
+    /// The connection manager refuses at once; later ones are events.
+    pub fn connect(&self, parameters: &ConnectionParameters<'_>) -> io::Result<()> {
+        let mut raw = parameters.raw()?;
+        // SAFETY: it lives; the parameters are only read, and their data is borrowed for the call.
+        manager(unsafe { rdma_connect(self.as_ptr(), &raw mut raw) })
+    }
+
+    /// Accepts a connection request.
+    ///
+    /// # Errors
+    /// The connection manager refuses, or the peer is gone.
+    pub fn accept(&self, parameters: &ConnectionParameters<'_>) -> io::Result<()> {
+        let mut raw = parameters.raw()?;
+        // SAFETY: as above.
+        manager(unsafe { rdma_accept(self.as_ptr(), &raw mut raw) })
+    }
+
+    /// Confirms an acceptance, once the queue pair is up.
+    ///
+    /// # Errors
+    /// The connection manager refuses, or the peer is gone.
+    pub fn establish(&self) -> io::Result<()> {
+        // SAFETY: it lives.
+        manager(unsafe { rdma_establish(self.as_ptr()) })
+    }
+
+    /// Turns a connection request away.
+    ///
+    /// # Errors
+    /// The data is too long for the fabric, or the peer is gone.
+    pub fn reject(&self, private_data: &[u8]) -> io::Result<()> {
+        let length = u8::try_from(private_data.len()).map_err(io::Error::other)?;
+        // SAFETY: it lives, and the data is borrowed for the call.
+        manager(unsafe { rdma_reject(self.as_ptr(), private_data.as_ptr().cast(), length) })
+    }
+
+    /// Ends the connection in order.
+    ///
+    /// # Errors
+    /// It has ended already.
+    pub fn disconnect(&self) -> io::Result<()> {
+        // SAFETY: it lives.
+        manager(unsafe { rdma_disconnect(self.as_ptr()) })
+    }
+
+    /// The name of the device that it is on, once it is on one.
+    pub fn device_name(&self) -> Option<String> {
+        // SAFETY: it lives; the context is null or lives as long as the identifier is on it.
+        let context = NonNull::new(unsafe { (*self.as_ptr()).verbs })?;
+        // SAFETY: as above.
+        Some(device_name(unsafe { context.as_ref() }.device))
+    }
+
+    /// The port of that device, from one on.
+    pub fn port_number(&self) -> u8 {
+        // SAFETY: it lives.
+        unsafe { (*self.as_ptr()).port_num }
+    }
+
+    /// Our address, once there is one.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        // SAFETY: it lives, and the union has room for any address.
+        unsafe {
+            let address = &raw const (*self.as_ptr()).route.addr.src_addr_union;
+            Address::read(address.cast())
+        }
+    }
+
+    /// The peer's address, once there is one.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        // SAFETY: as above.
+        unsafe {
+            let address = &raw const (*self.as_ptr()).route.addr.dst_addr_union;
+            Address::read(address.cast())
+        }
+    }
+
+    /// Moves it to another channel, events that wait included. All events that were taken from
+    /// the first are acknowledged, so this does not block.
+    ///
+    /// # Errors
+    /// The connection manager refuses; it stays where it is.
+    pub fn migrate(&mut self, channel: &Arc<EventChannel>) -> io::Result<()> {
+        // SAFETY: both live.
+        manager(unsafe { rdma_migrate_id(self.as_ptr(), channel.as_ptr()) })?;
+        self.channel = Arc::clone(channel);
+        Ok(())
+    }
+
+    /// What brings a queue pair of this connection into a state.
+    ///
+    /// # Errors
+    /// The connection is not so far, or has ended.
+    pub fn queue_pair_attributes(&self, state: State) -> io::Result<QueuePairAttributes> {
+        // SAFETY: numbers, for which zeros are good.
+        let mut raw: ibv_qp_attr = unsafe { std::mem::zeroed() };
+        raw.qp_state = match state {
+            State::Init => ibv_qp_state::IBV_QPS_INIT,
+            State::ReadyToReceive => ibv_qp_state::IBV_QPS_RTR,
+            State::ReadyToSend => ibv_qp_state::IBV_QPS_RTS,
+        };
+        let mut mask = 0;
+        // SAFETY: it lives, and both results have room.
+        manager(unsafe { rdma_init_qp_attr(self.as_ptr(), &raw mut raw, &raw mut mask) })?;
+        Ok(QueuePairAttributes { raw, mask })
+    }
+}
+
+impl Drop for ConnectionId {
+    fn drop(&mut self) {
+        // SAFETY: made once. It waits for events that were taken and not acknowledged; there are
+        // none.
+        let done = manager(unsafe { rdma_destroy_id(self.as_ptr()) });
+        destroyed("connection identifier", done);
+    }
+}
+
+impl std::fmt::Debug for ConnectionId {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("ConnectionId")
+            .field("local", &self.local_address())
+            .field("peer", &self.peer_address())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A patience as the connection manager takes it.
+fn milliseconds(patience: Duration) -> c_int {
+    c_int::try_from(patience.as_millis()).unwrap_or(c_int::MAX)
+}

@@ -1,0 +1,516 @@
+//! Devices, opened: their limits, ports and asynchronous events.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::io;
+use std::net::Ipv6Addr;
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_sys::{
+    ibv_ack_async_event, ibv_async_event, ibv_close_device, ibv_context, ibv_device,
+    ibv_device_attr, ibv_device_cap_flags, ibv_event_type_str, ibv_free_device_list,
+    ibv_get_async_event, ibv_get_device_list, ibv_gid, ibv_mtu, ibv_open_device, ibv_port_attr,
+    ibv_port_state, ibv_port_state_str, ibv_query_device, ibv_query_gid, ibv_query_port,
+    ibv_transport_type, rdma_free_devices, rdma_get_devices,
+};
+
+use super::{made, unblock, unless_empty, verbs};
+use crate::fabric::verbs::report::Transport;
+
+/// `IBV_LINK_LAYER_ETHERNET` of `<infiniband/verbs.h>`.
+const LINK_LAYER_ETHERNET: u8 = 2;
+
+/// An open device.
+pub struct Context {
+    pointer: NonNull<ibv_context>,
+    name: String,
+    attributes: Attributes,
+}
+
+// SAFETY: the library locks for itself (module documentation); our fields never change.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+/// Limits and abilities of a device. Counts that the device gives as negative are zero here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// The firmware's version.
+    pub firmware: String,
+    /// Its maker.
+    pub vendor_id: u32,
+    /// The network that its first port speaks.
+    pub transport: Transport,
+    /// Ports, counted from one.
+    pub ports: u8,
+    /// Most queue pairs.
+    pub max_qp: u32,
+    /// Most work requests of a queue.
+    pub max_qp_wr: u32,
+    /// Most ranges of a work request.
+    pub max_sge: u32,
+    /// Most ranges of an RDMA Read.
+    pub max_sge_rd: u32,
+    /// Most completion queues.
+    pub max_cq: u32,
+    /// Most entries of one.
+    pub max_cqe: u32,
+    /// Most memory regions.
+    pub max_mr: u32,
+    /// Bytes of the largest.
+    pub max_mr_size: u64,
+    /// Most memory windows.
+    pub max_mw: u32,
+    /// Most shared receive queues.
+    pub max_srq: u32,
+    /// Most receives of one.
+    pub max_srq_wr: u32,
+    /// Most RDMA Reads of a peer's that one queue pair serves.
+    pub max_qp_rd_atom: u32,
+    /// Most RDMA Reads that one queue pair has open.
+    pub max_qp_init_rd_atom: u32,
+    /// Memory windows of type 2, bound to one queue pair.
+    pub has_memory_windows_2: bool,
+    /// Sends may invalidate keys.
+    pub has_send_invalidate: bool,
+}
+
+/// One port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortAttributes {
+    /// Whether it carries traffic.
+    pub is_active: bool,
+    /// The state in the library's words.
+    pub state: &'static str,
+    /// Most payload bytes of a packet.
+    pub mtu: u32,
+    /// Entries of the table of addresses.
+    pub gids: u32,
+    /// Whether it is an Ethernet port.
+    pub is_ethernet: bool,
+}
+
+/// What became of a device, a port, or one of its queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AsyncKind {
+    /// The device is gone or of no use any more.
+    DeviceFatal,
+    /// A port carries traffic now.
+    PortActive,
+    /// A port carries none any more.
+    PortError,
+    /// The addresses of a port changed.
+    AddressesChanged,
+    /// A queue pair is in error for a reason that no completion tells.
+    QueuePairError,
+    /// A completion queue ran over.
+    CompletionQueueError,
+    /// Something about a shared receive queue.
+    SharedReceiveQueue,
+    /// Anything else.
+    Other,
+}
+
+/// An asynchronous event, acknowledged already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AsyncEvent {
+    /// What happened.
+    pub kind: AsyncKind,
+    /// The library's words for it.
+    pub name: &'static str,
+    /// The queue pair's number, for [`AsyncKind::QueuePairError`].
+    pub queue_pair: Option<u32>,
+    /// The port, where the event is about one.
+    pub port: Option<u8>,
+}
+
+/// The list of devices, given back when dropped.
+struct List {
+    first: *mut *mut ibv_device,
+    count: usize,
+}
+
+impl List {
+    fn new() -> io::Result<Self> {
+        let mut count = 0;
+        // SAFETY: the count is written to.
+        let first = unsafe { ibv_get_device_list(&raw mut count) };
+        if first.is_null() {
+            let error = io::Error::last_os_error();
+            // A kernel without RDMA, or with no device yet: an empty list for all that matters.
+            return match error.raw_os_error() {
+                Some(libc::ENOSYS | libc::ENODEV | libc::ENOENT) => Ok(Self { first, count: 0 }),
+                _ => Err(error),
+            };
+        }
+        let count = usize::try_from(count).unwrap_or(0);
+        Ok(Self { first, count })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = *mut ibv_device> {
+        // SAFETY: the list has so many entries and lives as long as `self`.
+        (0..self.count).map(|index| unsafe { *self.first.add(index) })
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        if !self.first.is_null() {
+            // SAFETY: from `ibv_get_device_list`; open devices stay open.
+            unsafe { ibv_free_device_list(self.first) };
+        }
+    }
+}
+
+/// The names of the devices there are; none where the kernel has no RDMA.
+///
+/// # Errors
+/// The library cannot ask.
+pub fn device_names() -> io::Result<Vec<String>> {
+    Ok(List::new()?.iter().map(device_name).collect())
+}
+
+/// Opens every device that can be opened; the others with their reasons.
+///
+/// # Errors
+/// The library cannot ask for the list.
+#[allow(clippy::type_complexity)] // A name and its outcome.
+pub fn open_devices() -> io::Result<Vec<(String, io::Result<Arc<Context>>)>> {
+    let list = List::new()?;
+    let opened = list.iter().map(|device| {
+        let name = device_name(device);
+        let context = Context::open(device, name.clone());
+        (name, context.map(Arc::new))
+    });
+    Ok(opened.collect())
+}
+
+/// Opens the device of this name.
+///
+/// # Errors
+/// There is none, or it cannot be opened.
+pub fn open_device(name: &str) -> io::Result<Arc<Context>> {
+    let list = List::new()?;
+    let device = list.iter().find(|&device| device_name(device) == name);
+    let device = device.ok_or(io::ErrorKind::NotFound)?;
+    Context::open(device, name.to_owned()).map(Arc::new)
+}
+
+/// Lets the connection manager close what it holds of devices that are unplugged. It does so only
+/// when it looks for devices, and the kernel waits for it.
+pub fn forget_dead_devices() {
+    // SAFETY: the list is given back at once; nothing of it is used.
+    unsafe {
+        let list = rdma_get_devices(std::ptr::null_mut());
+        if !list.is_null() {
+            rdma_free_devices(list);
+        }
+    }
+}
+
+/// The kernel's name of a device of a list or of an open context.
+pub(super) fn device_name(device: *mut ibv_device) -> String {
+    // SAFETY: the device lives, and its name is an array that ends with zero.
+    text(unsafe { &(*device).name })
+}
+
+/// The text before the first zero of an array.
+fn text(array: &[c_char]) -> String {
+    let bytes: Vec<u8> = array.iter().map(|&byte| byte.cast_unsigned()).collect();
+    let end = bytes.iter().position(|&byte| byte == 0);
+    String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
+}
+
+/// A constant text of the library's.
+fn constant(pointer: *const c_char) -> &'static str {
+    if pointer.is_null() {
+        return "unknown";
+    }
+    // SAFETY: these functions return string constants.
+    unsafe { CStr::from_ptr(pointer) }
+        .to_str()
+        .unwrap_or("unknown")
+}
+
+fn count(number: c_int) -> u32 {
+    u32::try_from(number).unwrap_or(0)
+}
+
+impl Context {
+    fn open(device: *mut ibv_device, name: String) -> io::Result<Self> {
+        // SAFETY: a device of a list that lives.
+        let pointer = made(unsafe { ibv_open_device(device) })?;
+        let mut context = Self {
+            pointer,
+            name,
+            attributes: Attributes::none(),
+        };
+        context.attributes = context.query()?;
+        unblock(context.async_descriptor())?;
+        Ok(context)
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ibv_context {
+        self.pointer.as_ptr()
+    }
+
+    /// The kernel's name, such as `mlx5_0`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Limits and abilities.
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    fn query(&self) -> io::Result<Attributes> {
+        // SAFETY: plain numbers, for which zeros are good.
+        let mut raw: ibv_device_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: the context lives, and the result has room.
+        verbs(unsafe { ibv_query_device(self.as_ptr(), &raw mut raw) })?;
+        let has = |flag: ibv_device_cap_flags| raw.device_cap_flags & flag.0 != 0;
+        // SAFETY: the context lives, and with it its device.
+        let transport = unsafe { (*(*self.as_ptr()).device).transport_type };
+        let transport = match transport {
+            ibv_transport_type::IBV_TRANSPORT_IWARP => Transport::Iwarp,
+            _ if self.port(1).is_ok_and(|port| port.is_ethernet) => Transport::Roce,
+            _ => Transport::InfiniBand,
+        };
+        Ok(Attributes {
+            firmware: text(&raw.fw_ver),
+            vendor_id: raw.vendor_id,
+            transport,
+            ports: raw.phys_port_cnt,
+            max_qp: count(raw.max_qp),
+            max_qp_wr: count(raw.max_qp_wr),
+            max_sge: count(raw.max_sge),
+            max_sge_rd: count(raw.max_sge_rd),
+            max_cq: count(raw.max_cq),
+            max_cqe: count(raw.max_cqe),
+            max_mr: count(raw.max_mr),
+            max_mr_size: raw.max_mr_size,
+            max_mw: count(raw.max_mw),
+            max_srq: count(raw.max_srq),
+            max_srq_wr: count(raw.max_srq_wr),
+            max_qp_rd_atom: count(raw.max_qp_rd_atom),
+            max_qp_init_rd_atom: count(raw.max_qp_init_rd_atom),
+            // Both kinds of type 2 can be bound by one queue pair for that queue pair.
+            has_memory_windows_2: raw.max_mw > 0
+                && (has(ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A)
+                    || has(ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B)),
+            has_send_invalidate: has(ibv_device_cap_flags::IBV_DEVICE_MEM_MGT_EXTENSIONS),
+        })
+    }
+
+    /// Asks for a port, counted from one.
+    ///
+    /// # Errors
+    /// There is no such port, or the device is gone.
+    pub fn port(&self, number: u8) -> io::Result<PortAttributes> {
+        // SAFETY: plain numbers, for which zeros are good.
+        let mut raw: ibv_port_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: this function fills the first fields of the structure, which lie the same in its
+        // older form that the symbol is declared with.
+        verbs(unsafe { ibv_query_port(self.as_ptr(), number, (&raw mut raw).cast()) })?;
+        Ok(PortAttributes {
+            is_active: raw.state == ibv_port_state::IBV_PORT_ACTIVE,
+            // SAFETY: takes any number.
+            state: constant(unsafe { ibv_port_state_str(raw.state) }),
+            mtu: match raw.active_mtu {
+                ibv_mtu::IBV_MTU_256 => 256,
+                ibv_mtu::IBV_MTU_512 => 512,
+                ibv_mtu::IBV_MTU_1024 => 1024,
+                ibv_mtu::IBV_MTU_2048 => 2048,
+                ibv_mtu::IBV_MTU_4096 => 4096,
+                _ => 0,
+            },
+            gids: count(raw.gid_tbl_len),
+            is_ethernet: raw.link_layer == LINK_LAYER_ETHERNET,
+        })
+    }
+
+    /// An entry of a port's table of addresses; zero where the entry is empty.
+    ///
+    /// # Errors
+    /// There is no such entry, or the device is gone.
+    pub fn gid(&self, port: u8, index: u32) -> io::Result<Ipv6Addr> {
+        let index = c_int::try_from(index).map_err(io::Error::other)?;
+        let mut gid = ibv_gid { raw: [0; 16] };
+        // SAFETY: the context lives, and the result has room.
+        verbs(unsafe { ibv_query_gid(self.as_ptr(), port, index, &raw mut gid) })?;
+        // SAFETY: all bytes are initialised.
+        Ok(Ipv6Addr::from(unsafe { gid.raw }))
+    }
+
+    /// Completion vectors: interrupts that completion queues can be spread over.
+    pub fn completion_vectors(&self) -> u32 {
+        // SAFETY: the context lives, and the field never changes.
+        count(unsafe { (*self.as_ptr()).num_comp_vectors })
+    }
+
+    /// The memory node that the device is near to, where the machine tells.
+    pub fn numa_node(&self) -> Option<u32> {
+        let path = format!("/sys/class/infiniband/{}/device/numa_node", self.name);
+        let node = std::fs::read_to_string(path).ok()?;
+        node.trim().parse().ok()
+    }
+
+    /// Readable when there are asynchronous events; it does not block.
+    pub fn async_descriptor(&self) -> RawFd {
+        // SAFETY: the context lives, and the field never changes.
+        unsafe { (*self.as_ptr()).async_fd }
+    }
+
+    /// The next asynchronous event, acknowledged.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub fn next_async_event(&self) -> io::Result<Option<AsyncEvent>> {
+        let mut event = RawAsyncEvent {
+            element: 0,
+            kind: 0,
+        };
+        let raw = (&raw mut event).cast::<ibv_async_event>();
+        // SAFETY: the context lives, and the event has room (see `RawAsyncEvent`).
+        if unsafe { ibv_get_async_event(self.as_ptr(), raw) } != 0 {
+            return unless_empty(io::Error::last_os_error()).map(|()| None);
+        }
+        let kind = kind_of(event.kind);
+        let queue_pair = matches!(event.kind, QUEUE_PAIR_EVENTS!()).then(|| {
+            // SAFETY: such an event names a queue pair, which is not destroyed before the event
+            // is acknowledged.
+            unsafe { (*(event.element as *const rdma_sys::ibv_qp)).qp_num }
+        });
+        let port = matches!(event.kind, PORT_EVENTS!()).then(|| event.element as u8);
+        let described = AsyncEvent {
+            kind,
+            name: name_of(event.kind),
+            queue_pair: queue_pair.filter(|_| kind == AsyncKind::QueuePairError),
+            port,
+        };
+        // SAFETY: as it was gotten, once.
+        unsafe { ibv_ack_async_event(raw) };
+        Ok(Some(described))
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: opened once; everything made on it holds an `Arc` of it, and is gone.
+        let closed = verbs(unsafe { ibv_close_device(self.as_ptr()) });
+        super::destroyed("device context", closed);
+    }
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut debug = formatter.debug_struct("Context");
+        debug.field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Attributes {
+    fn none() -> Self {
+        Self {
+            firmware: String::new(),
+            vendor_id: 0,
+            transport: Transport::InfiniBand,
+            ports: 0,
+            max_qp: 0,
+            max_qp_wr: 0,
+            max_sge: 0,
+            max_sge_rd: 0,
+            max_cq: 0,
+            max_cqe: 0,
+            max_mr: 0,
+            max_mr_size: 0,
+            max_mw: 0,
+            max_srq: 0,
+            max_srq_wr: 0,
+            max_qp_rd_atom: 0,
+            max_qp_init_rd_atom: 0,
+            has_memory_windows_2: false,
+            has_send_invalidate: false,
+        }
+    }
+}
+
+/// `struct ibv_async_event` with the event's kind as a number: rdma-sys has it as an enumeration,
+/// which a newer library's kinds would break.
+#[repr(C)]
+struct RawAsyncEvent {
+    element: u64,
+    kind: c_int,
+}
+
+const _: () = assert!(size_of::<RawAsyncEvent>() == size_of::<ibv_async_event>());
+
+/// `enum ibv_event_type` of `<infiniband/verbs.h>`: events whose element is a queue pair.
+macro_rules! QUEUE_PAIR_EVENTS {
+    () => {
+        1..=7 | 16
+    };
+}
+/// The same whose element is a port.
+macro_rules! PORT_EVENTS {
+    () => {
+        9..=13 | 17 | 18
+    };
+}
+use {PORT_EVENTS, QUEUE_PAIR_EVENTS};
+
+fn kind_of(number: c_int) -> AsyncKind {
+    match number {
+        0 => AsyncKind::CompletionQueueError,
+        1..=3 => AsyncKind::QueuePairError,
+        8 => AsyncKind::DeviceFatal,
+        9 => AsyncKind::PortActive,
+        10 => AsyncKind::PortError,
+        11 | 12 | 18 => AsyncKind::AddressesChanged,
+        14 | 15 => AsyncKind::SharedReceiveQueue,
+        _ => AsyncKind::Other,
+    }
+}
+
+/// The kinds that rdma-sys knows lie between these.
+fn name_of(number: c_int) -> &'static str {
+    if !(0..=18).contains(&number) {
+        return "unknown event";
+    }
+    // SAFETY: the function takes the number as the C enumeration that it is, without Rust's rules
+    // on it; and this one is among those that rdma-sys knows as well.
+    let kind = unsafe { std::mem::transmute::<c_int, rdma_sys::ibv_event_type>(number) };
+    // SAFETY: takes any number.
+    constant(unsafe { ibv_event_type_str(kind) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_have_names_and_kinds() {
+        assert_eq!(kind_of(8), AsyncKind::DeviceFatal);
+        assert_eq!(kind_of(10), AsyncKind::PortError);
+        assert_eq!(kind_of(99), AsyncKind::Other);
+        assert_eq!(name_of(99), "unknown event");
+        for number in 0..=18 {
+            assert!(!name_of(number).is_empty());
+        }
+    }
+
+    #[test]
+    fn names_end_at_the_first_zero() {
+        let array = [
+            b'm'.cast_signed(),
+            b'5'.cast_signed(),
+            0,
+            b'x'.cast_signed(),
+        ];
+        assert_eq!(text(&array), "m5");
+        assert_eq!(text(&array[..2]), "m5");
+        assert_eq!(text(&[]), "");
+    }
+}

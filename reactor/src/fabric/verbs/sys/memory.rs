@@ -1,0 +1,326 @@
+//! Protection domains, registered memory, and windows into it.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use millrace_mempool::{Arena, Buffer, Slice};
+use rdma_sys::{
+    ibv_access_flags, ibv_alloc_mw, ibv_alloc_pd, ibv_dealloc_mw, ibv_dealloc_pd, ibv_dereg_mr,
+    ibv_mr, ibv_mw, ibv_mw_type, ibv_pd, ibv_reg_mr_iova2, ibv_sge,
+};
+
+use super::context::Context;
+use super::{destroyed, made, verbs};
+
+/// What queue pairs and memory of one device must have in common.
+pub struct ProtectionDomain {
+    pointer: NonNull<ibv_pd>,
+    context: Arc<Context>,
+}
+
+// SAFETY: the library locks for itself (module documentation).
+unsafe impl Send for ProtectionDomain {}
+// SAFETY: as above.
+unsafe impl Sync for ProtectionDomain {}
+
+impl ProtectionDomain {
+    /// A new one.
+    ///
+    /// # Errors
+    /// The device has no more.
+    pub fn new(context: &Arc<Context>) -> io::Result<Arc<Self>> {
+        // SAFETY: the context lives.
+        let pointer = made(unsafe { ibv_alloc_pd(context.as_ptr()) })?;
+        let context = Arc::clone(context);
+        Ok(Arc::new(Self { pointer, context }))
+    }
+
+    /// Its device.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ibv_pd {
+        self.pointer.as_ptr()
+    }
+}
+
+impl Drop for ProtectionDomain {
+    fn drop(&mut self) {
+        // SAFETY: everything made in it holds an `Arc` of it, and is gone.
+        let done = verbs(unsafe { ibv_dealloc_pd(self.as_ptr()) });
+        destroyed("protection domain", done);
+    }
+}
+
+/// What a region may be used for, besides being read by its own device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[allow(clippy::struct_excessive_bools)] // A set of rights.
+pub struct RegionAccess {
+    /// The device may write it, as receives and Reads do.
+    pub local_write: bool,
+    /// Peers with the key may read it.
+    pub remote_read: bool,
+    /// Peers with the key may write it.
+    pub remote_write: bool,
+    /// Windows may be bound to it.
+    pub bind_windows: bool,
+    /// The device's writes may pass each other on the bus, where device and machine can.
+    pub relaxed_ordering: bool,
+}
+
+impl RegionAccess {
+    pub(super) fn flags(self) -> u32 {
+        let all = [
+            (self.local_write, ibv_access_flags::IBV_ACCESS_LOCAL_WRITE),
+            (self.remote_read, ibv_access_flags::IBV_ACCESS_REMOTE_READ),
+            (self.remote_write, ibv_access_flags::IBV_ACCESS_REMOTE_WRITE),
+            (self.bind_windows, ibv_access_flags::IBV_ACCESS_MW_BIND),
+            (
+                self.relaxed_ordering,
+                ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING,
+            ),
+        ];
+        let set = all.into_iter().filter(|(wanted, _)| *wanted);
+        set.fold(0, |flags, (_, flag)| flags | flag.0)
+    }
+}
+
+/// Memory that a device knows. Its pages stay in place until it is dropped, whoever unmaps them.
+pub struct Region {
+    pointer: NonNull<ibv_mr>,
+    address: u64,
+    _domain: Arc<ProtectionDomain>,
+}
+
+// SAFETY: the library locks for itself (module documentation); the keys never change.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// A whole arena, under its own addresses.
+    ///
+    /// # Errors
+    /// The device or the limit of locked memory refuses.
+    pub fn of_arena(
+        domain: &Arc<ProtectionDomain>,
+        arena: &Arena,
+        access: RegionAccess,
+    ) -> io::Result<Self> {
+        let base = arena.base().as_ptr();
+        Self::new(domain, base, arena.len(), base as u64, access)
+    }
+
+    /// One slice, under its own addresses or from `address` on (of which the place within a page
+    /// must be the memory's).
+    ///
+    /// # Errors
+    /// The device or the limit of locked memory refuses, or the slice is empty.
+    pub fn of_slice(
+        domain: &Arc<ProtectionDomain>,
+        slice: &Slice,
+        address: Option<u64>,
+        access: RegionAccess,
+    ) -> io::Result<Self> {
+        let base = slice.as_ptr();
+        let address = address.unwrap_or(base as u64);
+        Self::new(domain, base, slice.len(), address, access)
+    }
+
+    fn new(
+        domain: &Arc<ProtectionDomain>,
+        base: *mut u8,
+        length: usize,
+        address: u64,
+        access: RegionAccess,
+    ) -> io::Result<Self> {
+        if length == 0 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: the domain lives, and the range is mapped by the arena or slice that is borrowed
+        // for the call; afterwards its pages are pinned. The plain `ibv_reg_mr` of the library
+        // would not know the flag of relaxed ordering.
+        let pointer = made(unsafe {
+            ibv_reg_mr_iova2(
+                domain.as_ptr(),
+                base.cast(),
+                length,
+                address,
+                access.flags(),
+            )
+        })?;
+        Ok(Self {
+            pointer,
+            address,
+            _domain: Arc::clone(domain),
+        })
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ibv_mr {
+        self.pointer.as_ptr()
+    }
+
+    /// The key by which this side's work requests name it.
+    pub fn local_key(&self) -> u32 {
+        // SAFETY: it lives, and the field never changes.
+        unsafe { (*self.as_ptr()).lkey }
+    }
+
+    /// The key by which peers name it, if they may.
+    pub fn remote_key(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.as_ptr()).rkey }
+    }
+
+    /// The address by which peers name its first byte.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: registered once.
+        let done = verbs(unsafe { ibv_dereg_mr(self.as_ptr()) });
+        destroyed("memory region", done);
+    }
+}
+
+impl std::fmt::Debug for Region {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Region").finish_non_exhaustive()
+    }
+}
+
+/// A window of type 2 into regions, for the peer of the queue pair that binds it.
+pub struct Window {
+    pointer: NonNull<ibv_mw>,
+    _domain: Arc<ProtectionDomain>,
+}
+
+// SAFETY: the library locks for itself (module documentation); one owner changes the key.
+unsafe impl Send for Window {}
+
+impl Window {
+    /// A window that is bound to nothing.
+    ///
+    /// # Errors
+    /// The device has no more, or none at all.
+    pub fn new(domain: &Arc<ProtectionDomain>) -> io::Result<Self> {
+        // SAFETY: the domain lives.
+        let window = unsafe { ibv_alloc_mw(domain.as_ptr(), ibv_mw_type::IBV_MW_TYPE_2) };
+        let pointer = made(window.unwrap_or(std::ptr::null_mut()))?;
+        Ok(Self {
+            pointer,
+            _domain: Arc::clone(domain),
+        })
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ibv_mw {
+        self.pointer.as_ptr()
+    }
+
+    /// The key that it was last bound with, or made with.
+    pub fn key(&self) -> u32 {
+        // SAFETY: it lives.
+        unsafe { (*self.as_ptr()).rkey }
+    }
+
+    /// Tells the library the key of a binding, once the request for it is posted: the next one
+    /// has to name this key as the window's present one.
+    pub fn set_key(&mut self, key: u32) {
+        // SAFETY: it lives, the library reads the field only while a binding is posted, and there
+        // is one owner to do either.
+        unsafe { (*self.as_ptr()).rkey = key };
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // SAFETY: made once; a binding ends with it.
+        let done = verbs(unsafe { ibv_dealloc_mw(self.as_ptr()) });
+        destroyed("memory window", done);
+    }
+}
+
+impl std::fmt::Debug for Window {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut debug = formatter.debug_struct("Window");
+        debug.field("key", &self.key()).finish_non_exhaustive()
+    }
+}
+
+/// A key for the next binding of a window: the same window, another low byte, which is the
+/// binder's to choose.
+pub fn next_window_key(current: u32, random: u8) -> u32 {
+    let last = current as u8;
+    // Any of the 255 others.
+    let next = last.wrapping_add(1 + random % 255);
+    current & !0xff | u32::from(next)
+}
+
+/// Registered memory of this side, as a work request names it.
+#[derive(Clone, Copy)]
+pub struct Range(pub(super) ibv_sge);
+
+impl Range {
+    /// A slice, under the key of a region that holds it.
+    ///
+    /// # Panics
+    /// If it is longer than 4 GiB, which no slice is.
+    pub fn of_slice(slice: &Slice, key: u32) -> Self {
+        Self(ibv_sge {
+            addr: slice.as_ptr() as u64,
+            length: u32::try_from(slice.len()).expect("a slice of a work request"),
+            lkey: key,
+        })
+    }
+
+    /// A buffer that is to be filled, under the key of a region that holds it.
+    ///
+    /// # Panics
+    /// If it is longer than 4 GiB, which no buffer is.
+    pub fn of_buffer(buffer: &mut Buffer, key: u32) -> Self {
+        Self(ibv_sge {
+            addr: buffer.as_mut_ptr() as u64,
+            length: u32::try_from(buffer.len()).expect("a pool buffer"),
+            lkey: key,
+        })
+    }
+
+    /// Bytes.
+    pub fn length(&self) -> u32 {
+        self.0.length
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_key_is_another_of_the_same_window() {
+        for current in [0, 0x1234_56ff, u32::MAX, 0xabcd_ef00] {
+            for random in 0..=255 {
+                let next = next_window_key(current, random);
+                assert_ne!(next, current);
+                assert_eq!(next >> 8, current >> 8);
+            }
+        }
+    }
+
+    #[test]
+    fn rights_become_flags() {
+        assert_eq!(RegionAccess::default().flags(), 0);
+        let all = RegionAccess {
+            local_write: true,
+            remote_read: true,
+            remote_write: true,
+            bind_windows: true,
+            relaxed_ordering: true,
+        };
+        assert_eq!(all.flags(), 1 | 2 | 4 | 16 | 1 << 20);
+    }
+}

@@ -1,0 +1,272 @@
+//! Queue pairs and shared receive queues.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_sys::{
+    ibv_create_qp, ibv_create_srq, ibv_destroy_qp, ibv_destroy_srq, ibv_modify_qp, ibv_post_recv,
+    ibv_post_send, ibv_post_srq_recv, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap,
+    ibv_qp_init_attr, ibv_qp_state, ibv_qp_type, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
+};
+
+use super::completion::CompletionQueue;
+use super::connection::QueuePairAttributes;
+use super::memory::ProtectionDomain;
+use super::work::{ReceiveList, SendList};
+use super::{destroyed, made, verbs};
+
+/// A list was not posted whole.
+#[derive(Debug, thiserror::Error)]
+#[error("{posted} requests were posted, and the next was refused: {error}")]
+pub struct PostFailed {
+    /// How many of the list the device took.
+    pub posted: usize,
+    /// Why it refused the next.
+    pub error: io::Error,
+}
+
+/// Receives that several queue pairs draw from.
+pub struct SharedReceiveQueue {
+    pointer: NonNull<ibv_srq>,
+    _domain: Arc<ProtectionDomain>,
+}
+
+// SAFETY: the library locks for itself (module documentation).
+unsafe impl Send for SharedReceiveQueue {}
+// SAFETY: as above.
+unsafe impl Sync for SharedReceiveQueue {}
+
+impl SharedReceiveQueue {
+    /// A queue of so many receives, each of one range.
+    ///
+    /// # Errors
+    /// The device has none, or none so deep.
+    pub fn new(domain: &Arc<ProtectionDomain>, depth: u32) -> io::Result<Arc<Self>> {
+        let mut setup = ibv_srq_init_attr {
+            srq_context: std::ptr::null_mut(),
+            attr: ibv_srq_attr {
+                max_wr: depth,
+                max_sge: 1,
+                srq_limit: 0,
+            },
+        };
+        // SAFETY: the domain lives, and the attributes are only read and adjusted.
+        let pointer = made(unsafe { ibv_create_srq(domain.as_ptr(), &raw mut setup) })?;
+        Ok(Arc::new(Self {
+            pointer,
+            _domain: Arc::clone(domain),
+        }))
+    }
+
+    /// Posts all of the list, and empties it.
+    ///
+    /// # Errors
+    /// How many were posted, and why not the next; the list stays as it is.
+    pub fn post(&self, list: &mut ReceiveList) -> Result<(), PostFailed> {
+        let mut refused = std::ptr::null_mut();
+        // SAFETY: it lives; the requests are linked within the list, which is borrowed for the
+        // call; the poster keeps the memory (module documentation).
+        let status =
+            unsafe { ibv_post_srq_recv(self.pointer.as_ptr(), list.link(), &raw mut refused) };
+        verbs(status).map_err(|error| PostFailed {
+            posted: list.position(refused),
+            error,
+        })?;
+        list.clear();
+        Ok(())
+    }
+}
+
+impl Drop for SharedReceiveQueue {
+    fn drop(&mut self) {
+        // SAFETY: made once; queue pairs hold an `Arc` of it, and are gone.
+        let done = verbs(unsafe { ibv_destroy_srq(self.pointer.as_ptr()) });
+        destroyed("shared receive queue", done);
+    }
+}
+
+/// What a queue pair is made of.
+#[derive(Clone, Copy)]
+pub struct QueuePairSetup<'a> {
+    /// Where what it sends completes.
+    pub send_queue: &'a Arc<CompletionQueue>,
+    /// Where what it receives completes.
+    pub receive_queue: &'a Arc<CompletionQueue>,
+    /// Receives that it draws from, in place of its own.
+    pub shared: Option<&'a Arc<SharedReceiveQueue>>,
+    /// Requests of its send queue.
+    pub send_depth: u32,
+    /// Receives of its own.
+    pub receive_depth: u32,
+    /// Ranges of a request of its send queue.
+    pub send_ranges: u32,
+    /// Bytes that a request may carry in itself; less where the device has less.
+    pub inline: u32,
+}
+
+/// A reliable connection's two queues.
+///
+/// Windows that are bound to it are dropped first: they hold it, and `rdma_rxe` waits 50 seconds
+/// for them before it lets a queue pair go.
+pub struct QueuePair {
+    pointer: NonNull<ibv_qp>,
+    number: u32,
+    send_depth: u32,
+    inline_max: u32,
+    _send_queue: Arc<CompletionQueue>,
+    _receive_queue: Arc<CompletionQueue>,
+    _shared: Option<Arc<SharedReceiveQueue>>,
+    _domain: Arc<ProtectionDomain>,
+}
+
+// SAFETY: the library locks for itself (module documentation); our fields never change.
+unsafe impl Send for QueuePair {}
+
+impl QueuePair {
+    /// A queue pair that is connected to nobody.
+    ///
+    /// # Errors
+    /// The device has no more, or none so large.
+    pub fn new(domain: &Arc<ProtectionDomain>, setup: QueuePairSetup<'_>) -> io::Result<Self> {
+        // Devices tell no limit of inline bytes; they refuse what is too much.
+        let mut inline = setup.inline;
+        loop {
+            match Self::attempt(domain, setup, inline) {
+                Err(error) if inline > 0 && error.raw_os_error() == Some(libc::EINVAL) => {
+                    inline = if inline > 64 { inline / 2 } else { 0 };
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn attempt(
+        domain: &Arc<ProtectionDomain>,
+        setup: QueuePairSetup<'_>,
+        inline: u32,
+    ) -> io::Result<Self> {
+        let shared = setup.shared.map(|shared| shared.pointer.as_ptr());
+        let mut raw = ibv_qp_init_attr {
+            qp_context: std::ptr::null_mut(),
+            send_cq: setup.send_queue.as_ptr(),
+            recv_cq: setup.receive_queue.as_ptr(),
+            srq: shared.unwrap_or(std::ptr::null_mut()),
+            cap: ibv_qp_cap {
+                max_send_wr: setup.send_depth,
+                max_recv_wr: if shared.is_some() {
+                    0
+                } else {
+                    setup.receive_depth
+                },
+                max_send_sge: setup.send_ranges,
+                max_recv_sge: u32::from(shared.is_none()),
+                max_inline_data: inline,
+            },
+            qp_type: ibv_qp_type::IBV_QPT_RC,
+            sq_sig_all: 0,
+        };
+        // SAFETY: domain and queues live; the attributes are only read and adjusted.
+        let pointer = made(unsafe { ibv_create_qp(domain.as_ptr(), &raw mut raw) })?;
+        Ok(Self {
+            // SAFETY: just made.
+            number: unsafe { pointer.as_ref() }.qp_num,
+            pointer,
+            send_depth: raw.cap.max_send_wr.max(setup.send_depth),
+            inline_max: raw.cap.max_inline_data,
+            _send_queue: Arc::clone(setup.send_queue),
+            _receive_queue: Arc::clone(setup.receive_queue),
+            _shared: setup.shared.cloned(),
+            _domain: Arc::clone(domain),
+        })
+    }
+
+    /// Its number on its device.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Bytes that a request may carry in itself.
+    pub fn inline_max(&self) -> u32 {
+        self.inline_max
+    }
+
+    /// Requests that its send queue holds.
+    pub fn send_depth(&self) -> u32 {
+        self.send_depth
+    }
+
+    /// Brings it into the state that the attributes are for; nothing where they are empty.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn modify(&self, attributes: &QueuePairAttributes) -> io::Result<()> {
+        if attributes.is_empty() {
+            return Ok(());
+        }
+        let raw = (&raw const attributes.raw).cast_mut();
+        // SAFETY: it lives, and the attributes are only read.
+        verbs(unsafe { ibv_modify_qp(self.pointer.as_ptr(), raw, attributes.mask) })
+    }
+
+    /// Brings it into the error state, in which everything that was posted is flushed.
+    ///
+    /// # Errors
+    /// The device refuses, or is gone.
+    pub fn fail(&self) -> io::Result<()> {
+        // SAFETY: numbers, for which zeros are good.
+        let mut raw: ibv_qp_attr = unsafe { std::mem::zeroed() };
+        raw.qp_state = ibv_qp_state::IBV_QPS_ERR;
+        let mask = ibv_qp_attr_mask::IBV_QP_STATE.0.cast_signed();
+        // SAFETY: as above.
+        verbs(unsafe { ibv_modify_qp(self.pointer.as_ptr(), &raw mut raw, mask) })
+    }
+
+    /// Posts all of the list with one doorbell, and empties it.
+    ///
+    /// # Errors
+    /// How many were posted, and why not the next; the list stays as it is.
+    pub fn post_send(&self, list: &mut SendList) -> Result<(), PostFailed> {
+        let mut refused = std::ptr::null_mut();
+        // SAFETY: it lives; the requests are linked within the list, which is borrowed for the
+        // call; the poster keeps the memory (module documentation).
+        let status = unsafe { ibv_post_send(self.pointer.as_ptr(), list.link(), &raw mut refused) };
+        verbs(status).map_err(|error| PostFailed {
+            posted: list.position(refused),
+            error,
+        })?;
+        list.clear();
+        Ok(())
+    }
+
+    /// Posts all of the list with one doorbell, and empties it.
+    ///
+    /// # Errors
+    /// How many were posted, and why not the next; the list stays as it is.
+    pub fn post_receive(&self, list: &mut ReceiveList) -> Result<(), PostFailed> {
+        let mut refused = std::ptr::null_mut();
+        // SAFETY: as above.
+        let status = unsafe { ibv_post_recv(self.pointer.as_ptr(), list.link(), &raw mut refused) };
+        verbs(status).map_err(|error| PostFailed {
+            posted: list.position(refused),
+            error,
+        })?;
+        list.clear();
+        Ok(())
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: made once. Afterwards the device touches no memory for it any more.
+        let done = verbs(unsafe { ibv_destroy_qp(self.pointer.as_ptr()) });
+        destroyed("queue pair", done);
+    }
+}
+
+impl std::fmt::Debug for QueuePair {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut debug = formatter.debug_struct("QueuePair");
+        debug.field("number", &self.number).finish_non_exhaustive()
+    }
+}
