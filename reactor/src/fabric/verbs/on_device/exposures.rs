@@ -155,9 +155,8 @@ fn destroyed(reaper: &Reaper) -> u64 {
     loop {
         crate::sleep::until_readable(&[reaper.descriptor()], &mut scratch, None);
         reaper.clear();
-        match reaper.notice() {
-            Some(Notice::Destroyed(token)) => return token,
-            Some(_) | None => {}
+        if let Some(Notice::Destroyed(token)) = reaper.notice() {
+            return token;
         }
     }
 }

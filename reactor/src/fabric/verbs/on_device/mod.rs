@@ -37,14 +37,14 @@ fn address() -> IpAddr {
 
 /// One end of a connection, with a receive posted that is `inbox`.
 struct Side {
-    // The queue pair goes before what it stands on.
+    // Dropped in this order: a queue pair that windows are bound to would be waited for.
+    exposures: Exposures,
     queue_pair: QueuePair,
     id: ConnectionId,
     queue: Arc<CompletionQueue>,
     completions: Completions,
     keys: KeyCache,
     windows: Windows,
-    exposures: Exposures,
     counters: Arc<VerbsCounters>,
     device: Arc<Device>,
     inbox: Slice,
@@ -128,16 +128,17 @@ impl Side {
         Range::of_slice(slice, key)
     }
 
+    /// The next completion; after a failure, what is flushed with it does not count.
     fn completed(&mut self) -> Completion {
         loop {
-            if self
-                .queue
+            self.queue
                 .poll(&mut self.completions)
-                .expect("a good queue")
-                > 0
-            {
-                assert_eq!(self.completions.len(), 1, "one request at a time");
-                return self.completions.get(0);
+                .expect("a good queue");
+            let all = (0..self.completions.len()).map(|index| self.completions.get(index));
+            let mut told = all.filter(|completion| completion.status != Status::Flushed);
+            if let Some(completion) = told.next() {
+                assert_eq!(told.next(), None, "one request at a time");
+                return completion;
             }
             std::thread::yield_now();
         }
