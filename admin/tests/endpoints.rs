@@ -364,8 +364,8 @@ fn listeners_come_and_go_through_the_configuration() {
             "port",
         ),
         (
-            json!({"provider": "verbs", "listen": "[::]:1"}),
-            "fabric[1].provider",
+            json!({"provider": "verbs", "listen": "[::]:1", "crc": "off"}),
+            "",
         ),
     ] {
         let problem = problem(&api.tell(Method::Post, path, &body), 422);

@@ -92,6 +92,13 @@ impl Registry {
         Ok(arena)
     }
 
+    /// The arenas there are now. Whoever registers them later than [`Registry::attach`] does
+    /// (with a device that was plugged in) holds them meanwhile.
+    pub fn arenas(&self) -> Vec<Arc<Arena>> {
+        let state = self.lock();
+        state.arenas.iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// Memory mapped now.
     pub fn mapped(&self) -> Mapped {
         let default = hugepages::default_size();

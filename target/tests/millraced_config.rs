@@ -214,3 +214,43 @@ fn a_limit_changes_live_by_request_and_by_hang_up() {
     assert_eq!(server.metric("millrace_config_generation"), "3");
     assert_eq!(server.metric("millrace_config_restart_required"), "0");
 }
+
+#[test]
+fn a_listener_on_devices_that_are_not_there_is_refused_by_request_and_by_hang_up() {
+    let listed = Command::new(env!("CARGO_BIN_EXE_millraced"))
+        .arg("devices")
+        .output();
+    if listed.unwrap().status.success() {
+        // There are devices, and the listener would be had.
+        return;
+    }
+    let mut server = Server::start();
+    let why = match millrace::service::devices::BUILT_IN {
+        true => "this machine has no RDMA device",
+        false => "this millraced is built without RDMA devices",
+    };
+    let headers = format!(
+        "authorization: Bearer {TOKEN}\r\nif-match: *\r\ncontent-type: application/json\r\n"
+    );
+    let entry = r#"{"provider": "verbs", "listen": "0.0.0.0:20049"}"#;
+    for path in ["/api/v1/listeners?dry_run=true", "/api/v1/listeners"] {
+        let (status, report) = server.ask("POST", path, &headers, entry);
+        assert_eq!(status, 422, "{report}");
+        assert!(
+            report.contains(r#""path":"fabric[1].provider""#),
+            "{report}"
+        );
+        assert!(report.contains(why), "{report}");
+    }
+    server.edit(
+        r#"listen: "127.0.0.1:0" }]"#,
+        "listen: \"127.0.0.1:0\" },\n  { provider: verbs, listen: \"0.0.0.0:20049\" }]",
+    );
+    server.hang_up();
+    server.until("the configuration was not reloaded");
+    let place = format!("{}:5:15: {why}", server.file().display());
+    let line = server.read.lines().find(|line| line.contains(&place));
+    let line = line.unwrap_or_else(|| panic!("{place} in {}", server.read));
+    assert!(line.contains("fabric[1].provider"), "{line}");
+    assert_eq!(server.metric("millrace_config_generation"), "1");
+}

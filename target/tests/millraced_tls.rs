@@ -12,8 +12,8 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// What `--check` says and whether it is content.
-fn check(name: &str, tls: &str) -> (bool, String) {
+/// What `--check` says, and its status.
+fn check(name: &str, tls: &str) -> (Option<i32>, String) {
     let file = folder().join(format!("{name}.yaml"));
     let folder = folder();
     let tls = tls.replace("DIR", &folder.display().to_string());
@@ -26,7 +26,7 @@ fn check(name: &str, tls: &str) -> (bool, String) {
     let said = [ran.stdout, ran.stderr].concat();
     let said = String::from_utf8_lossy(&said).into_owned();
     (
-        ran.status.success(),
+        ran.status.code(),
         said.replace(&folder.display().to_string(), "DIR"),
     )
 }
@@ -43,14 +43,14 @@ fn check_reads_the_files_and_says_which_of_them_is_bad_and_why() {
         let mode = if name == "one" { 0o600 } else { 0o644 };
         fs::set_permissions(&key, fs::Permissions::from_mode(mode)).expect("changed");
     }
-    let (good, said) = check("good", "certificate: DIR/one.pem, key: DIR/one.key");
+    let (status, said) = check("good", "certificate: DIR/one.pem, key: DIR/one.key");
     assert!(
-        good && said.contains("good") && !said.contains("admin.tls"),
+        status == Some(0) && said.contains("good") && !said.contains("admin.tls"),
         "{said}"
     );
-    let (good, said) = check("exposed", "certificate: DIR/two.pem, key: DIR/two.key");
+    let (status, said) = check("exposed", "certificate: DIR/two.pem, key: DIR/two.key");
     assert!(
-        good && said.contains("note: admin.tls.key: every user"),
+        status == Some(0) && said.contains("note: admin.tls.key: every user"),
         "{said}"
     );
     for (name, tls, words) in [
@@ -71,7 +71,9 @@ fn check_reads_the_files_and_says_which_of_them_is_bad_and_why() {
             "admin.tls.client_ca: DIR/one.key: has no certificate",
         ),
     ] {
-        let (good, said) = check(name, tls);
-        assert!(!good && said.contains(words), "{said}");
+        let (status, said) = check(name, tls);
+        assert!(status == Some(2) && said.contains(words), "{said}");
+        let place = format!("DIR/{name}.yaml:1:");
+        assert!(said.starts_with(&place), "{said}");
     }
 }

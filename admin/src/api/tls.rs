@@ -15,7 +15,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig, server};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-use crate::config::{ClientAuth, Tls};
+use crate::config::{ClientAuth, KeyPath, Problem, Tls};
 
 /// Bytes of a file with certificates or a key.
 const FILE_MAX: u64 = 1 << 20;
@@ -34,6 +34,13 @@ pub struct TlsError {
     pub file: PathBuf,
     /// What is wrong with it, or why it cannot be read.
     pub reason: String,
+}
+
+impl From<TlsError> for Problem {
+    fn from(error: TlsError) -> Self {
+        let path = KeyPath::root().key("admin").key("tls").key(error.key);
+        Self::new(path, format!("{}: {}", error.file.display(), error.reason))
+    }
 }
 
 /// The server's side of TLS (1.2 or 1.3, HTTP/1.1 by ALPN), from files that are read again when

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{ChangeError, Edit, Generation};
-use crate::config::{self, Config, ConfigError, ConfigErrors};
+use crate::config::{self, Config, ConfigError, ConfigErrors, Source};
 use crate::status::FieldProblem;
 
 /// What the history and the log call it.
@@ -19,15 +19,21 @@ pub fn summary(edit: &Edit) -> String {
 }
 
 /// The configuration that is wanted, where `config` is the present one, `earlier` knows those
-/// before and `file` is where the service has its own from.
+/// before and `file` is where the service has its own from. With what was read, if that was a file.
 pub fn edited(
     edit: Edit,
     config: &Config,
     earlier: impl FnOnce(Generation) -> Option<Arc<Config>>,
     file: Option<&Path>,
-) -> Result<Config, ChangeError> {
-    match edit {
-        Edit::Replace(config) => Ok(*config),
+) -> Result<(Config, Option<Source>), ChangeError> {
+    let config = match edit {
+        Edit::Reload => {
+            let file = file.ok_or(ChangeError::NoFile)?;
+            let (config, source) = config::load_with_source(file)
+                .map_err(|errors| ChangeError::Invalid(fields(&errors)))?;
+            return Ok((config, Some(source)));
+        }
+        Edit::Replace(config) => *config,
         Edit::Merge(patch) => {
             let mut document = serde_json::to_value(config).map_err(|error| {
                 let path = String::new();
@@ -36,25 +42,22 @@ pub fn edited(
             })?;
             json_patch::merge(&mut document, &patch);
             config::from_value(&document)
-                .map_err(|problem| ChangeError::Invalid(vec![problem.into()]))
+                .map_err(|problem| ChangeError::Invalid(vec![problem.into()]))?
         }
         Edit::With { edit, .. } => {
             let mut config = config.clone();
             edit(&mut config).map_err(|problem| ChangeError::Invalid(vec![problem]))?;
-            Ok(config)
+            config
         }
         Edit::Rollback(generation) => earlier(generation)
             .map(|config| (*config).clone())
-            .ok_or(ChangeError::NoGeneration(generation)),
-        Edit::Reload => {
-            let file = file.ok_or(ChangeError::NoFile)?;
-            config::load(file).map_err(|errors| ChangeError::Invalid(fields(&errors)))
-        }
-    }
+            .ok_or(ChangeError::NoGeneration(generation))?,
+    };
+    Ok((config, None))
 }
 
 /// The errors of a file by key; the messages begin with file, line and column.
-fn fields(errors: &ConfigErrors) -> Vec<FieldProblem> {
+pub fn fields(errors: &ConfigErrors) -> Vec<FieldProblem> {
     let field = |error: &ConfigError| {
         let place = [error.line, error.column].map(|number| number.map(|n| format!(":{n}")));
         let [line, column] = place.map(Option::unwrap_or_default);
@@ -75,7 +78,7 @@ mod tests {
     use crate::config::{diff, validate};
 
     fn merged(patch: Value, config: &Config) -> Result<Config, ChangeError> {
-        edited(Edit::Merge(patch), config, |_| None, None)
+        edited(Edit::Merge(patch), config, |_| None, None).map(|(config, _)| config)
     }
 
     #[test]

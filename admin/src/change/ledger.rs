@@ -6,14 +6,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::audit::{self, Record};
 use super::counts::{Counts, Outcome};
-use super::edit::{edited, summary};
+use super::edit::{edited, fields, summary};
 use super::history::History;
 use super::persist::{Disk, HostDisk, Staged};
 use super::{
     Author, ChangeError, ChangeReport, ChangeRequest, Current, Edit, Generation, HistoryEntry, Tag,
 };
 use crate::api::Certificates;
-use crate::config::{self, Config, KeyChange, KeyPath, Problem, diff, diff_while, live_part};
+use crate::config::{self, Config, KeyChange, Source, diff, diff_while, live_part};
 use crate::control::Control;
 use crate::status::FieldProblem;
 use crate::token;
@@ -170,8 +170,8 @@ impl Ledger {
             return Err(ChangeError::Stale(self.tag(generation)));
         }
         let earlier = |wanted| self.generation(wanted);
-        let next = edited(request.edit, &config, earlier, self.file.as_deref())?;
-        self.validate(&config, &next)?;
+        let (next, source) = edited(request.edit, &config, earlier, self.file.as_deref())?;
+        self.validate(&config, &next, source.as_ref())?;
         let next = Arc::new(next);
         let running = self.control.config();
         let mut report = ChangeReport {
@@ -224,7 +224,13 @@ impl Ledger {
         Ok(report)
     }
 
-    fn validate(&self, before: &Config, next: &Config) -> Result<(), ChangeError> {
+    /// What stands against `next`, with its place in `source` if it was read from there.
+    fn validate(
+        &self,
+        before: &Config,
+        next: &Config,
+        source: Option<&Source>,
+    ) -> Result<(), ChangeError> {
         // What the service has to say of a configuration that breaks a rule means nothing.
         let mut problems = config::validate(next);
         if problems.is_empty() {
@@ -234,13 +240,14 @@ impl Ledger {
                 && let Some(tls) = &next.admin.tls
                 && let Err(error) = Certificates::load(tls)
             {
-                let path = KeyPath::root().key("admin").key("tls").key(error.key);
-                let reason = format!("{}: {}", error.file.display(), error.reason);
-                problems.push(Problem::new(path, reason));
+                problems.push(error.into());
             }
         }
         if problems.is_empty() {
             return Ok(());
+        }
+        if let Some(errors) = source.and_then(|source| source.errors(problems.clone())) {
+            return Err(ChangeError::Invalid(fields(&errors)));
         }
         let problems = problems.into_iter().take(config::ConfigErrors::MAX);
         Err(ChangeError::Invalid(

@@ -35,11 +35,12 @@ pub use model::{
     Provider, Reactors, Rpc, Rpcbind, Rpcrdma, SameXid, Switch, WindowEnd,
 };
 pub use network::Network;
-pub use parse::{TEXT_MAX, load, parse, to_yaml};
+pub use parse::{Source, TEXT_MAX, load, load_with_source, parse, to_yaml};
 pub use path::{KeyPath, Segment};
 pub use schema::{AddressText, SocketText, TagsText};
 pub use tls::{ClientAuth, PlainHttp, Tls};
 pub use units::{Bandwidth, ByteSize, ParseUnitError, format_duration, parse_duration};
+use validate::clash;
 pub use validate::{Problem, validate};
 pub use value::{text_of_value, value_of_text};
 

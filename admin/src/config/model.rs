@@ -174,6 +174,10 @@ pub struct Fabric {
     /// The MPA CRC; a matter of `iwarp` alone, `None` for other providers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crc: Option<CrcPolicy>,
+    /// Connections of one device and reactor share one receive queue, where the device has such;
+    /// a matter of `verbs` alone, `None` for other providers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared_receives: Option<Switch>,
     /// Classic mode of the connections to this listener; that of [`Rpcrdma`] if not said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_chunk_replies: Option<Switch>,
@@ -193,6 +197,7 @@ impl Default for Fabric {
             provider: Provider::Iwarp,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 20049)),
             crc: Some(CrcPolicy::Auto),
+            shared_receives: None,
             read_chunk_replies: None,
         }
     }
@@ -204,7 +209,8 @@ impl Default for Fabric {
 pub enum Provider {
     /// Software iWARP over TCP.
     Iwarp,
-    /// RDMA devices, through librdmacm.
+    /// RDMA devices (InfiniBand, RoCE and iWARP adapters, and the kernel's own), through
+    /// librdmacm.
     Verbs,
 }
 

@@ -1,6 +1,6 @@
 //! What a valid configuration means that an operator may not expect.
 
-use super::{ByteSize, CcpFlavor, ClientAuth, Config, ExportFlavor, Fabric};
+use super::{ByteSize, CcpFlavor, ClientAuth, Config, ExportFlavor, Fabric, Provider, clash};
 
 /// Bytes that every peer of version 2 takes in one message.
 const TWO_INLINE: u64 = 4096;
@@ -84,6 +84,7 @@ impl Config {
             );
         }
         notes.extend(self.exposure());
+        notes.extend(self.shared_ports());
         let fabrics = self.fabric.iter().map(|fabric| ("fabric", fabric.listen));
         let others = [
             ("rpc.listen", self.rpc.listen),
@@ -96,6 +97,35 @@ impl Config {
             notes.push(format!(
                 "{key}: {listen} takes a free port, another one at each start"
             ));
+        }
+        notes
+    }
+
+    /// Ports that RDMA and TCP both have at one address.
+    fn shared_ports(&self) -> Vec<String> {
+        let of = |provider| {
+            let fabrics = self.fabric.iter().enumerate();
+            fabrics.filter(move |(_, fabric)| fabric.provider == provider)
+        };
+        let sockets = of(Provider::Iwarp).map(|(index, fabric)| {
+            let key = format!("fabric[{index}].listen");
+            (key, fabric.listen)
+        });
+        let others = [
+            ("rpc.listen".to_owned(), self.rpc.listen),
+            ("admin.listen".to_owned(), self.admin.listen),
+        ];
+        let sockets: Vec<_> = sockets.chain(others).collect();
+        let mut notes = Vec::new();
+        for (index, fabric) in of(Provider::Verbs) {
+            for (key, _) in sockets.iter().filter(|(_, at)| clash(*at, fabric.listen)) {
+                notes.push(format!(
+                    "fabric[{index}].listen: {} is also the TCP port of {key}; InfiniBand and RoCE \
+                     devices have ports of their own, but iWARP devices (siw among them) take \
+                     TCP's, and there only one of the two can listen",
+                    fabric.listen
+                ));
+            }
         }
         notes
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::de::DeserializeSeed;
 
 use super::locate::{FOUND, Point, Walk};
-use super::validate::validate;
+use super::validate::{Problem, validate};
 use super::{Config, ConfigError, ConfigErrors, KeyPath};
 
 /// The most bytes a configuration file may have.
@@ -22,6 +22,44 @@ const DEPTH_MAX: usize = 128;
 ///
 /// Those of [`parse`]; also that the file cannot be read or is not UTF-8.
 pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
+    load_with_source(path).map(|(config, _)| config)
+}
+
+/// What a configuration was read from: for problems that only the service finds, and that are to be
+/// told with their place all the same.
+#[derive(Clone, Debug)]
+pub struct Source {
+    file: String,
+    text: String,
+}
+
+impl Source {
+    /// The problem with the file and the place in it.
+    pub fn error(&self, problem: Problem) -> ConfigError {
+        let text = without_mark(&self.text);
+        let place = nearest(text, &problem.path, problem.point);
+        ConfigError {
+            file: self.file.clone(),
+            line: place.map(|(line, _)| line),
+            column: place.map(|(_, column)| column),
+            path: problem.path,
+            message: problem.message,
+        }
+    }
+
+    /// The same of several, [`ConfigErrors::MAX`] at most; `None` if there are none.
+    pub fn errors(&self, problems: Vec<Problem>) -> Option<ConfigErrors> {
+        let problems = problems.into_iter().take(ConfigErrors::MAX);
+        ConfigErrors::from_list(problems.map(|problem| self.error(problem)).collect())
+    }
+}
+
+/// Reads the configuration file at `path`, and keeps its text for [`Source::error`].
+///
+/// # Errors
+///
+/// Those of [`load`].
+pub fn load_with_source(path: &Path) -> Result<(Config, Source), ConfigErrors> {
     let file_name = path.display().to_string();
     let unreadable = |message: String| {
         ConfigErrors::one(ConfigError {
@@ -45,7 +83,12 @@ pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
             "byte {at} is not UTF-8; a configuration is UTF-8 text"
         ))
     })?;
-    parse(&text, &file_name)
+    let config = parse(&text, &file_name)?;
+    let source = Source {
+        file: file_name,
+        text,
+    };
+    Ok((config, source))
 }
 
 /// Reads a configuration from the text of a file; `file_name` is for the errors.
@@ -69,7 +112,7 @@ pub fn parse(text: &str, file_name: &str) -> Result<Config, ConfigErrors> {
             too_long(),
         )));
     }
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = without_mark(text);
     if is_empty(text) {
         let message = "the file says nothing; write `{}` for a server with all defaults".to_owned();
         return Err(ConfigErrors::one(error_at(
@@ -113,6 +156,11 @@ pub fn parse(text: &str, file_name: &str) -> Result<Config, ConfigErrors> {
 pub fn to_yaml(config: &Config) -> String {
     // Writing a struct of numbers, words and lists into a string has no way to fail.
     serde_yaml::to_string(config).unwrap_or_else(|error| format!("# cannot be written: {error}\n"))
+}
+
+/// Without the mark of byte order that some editors write.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 fn too_long() -> String {

@@ -78,6 +78,7 @@ pub(super) struct FabricRaw {
     #[serde(with = "scalar::socket")]
     listen: SocketAddr,
     crc: Option<CrcPolicy>,
+    shared_receives: Option<Switch>,
     read_chunk_replies: Option<Switch>,
 }
 
@@ -95,10 +96,21 @@ impl TryFrom<FabricRaw> for Fabric {
                 );
             }
         };
+        let shared_receives = match (raw.provider, raw.shared_receives) {
+            (Provider::Verbs, shared) => Some(shared.unwrap_or(Switch::Off)),
+            (Provider::Iwarp, None) => None,
+            (Provider::Iwarp, Some(_)) => {
+                return Err(
+                    "`shared_receives` is a key of provider verbs; software iWARP has a queue of \
+                     receives for each connection",
+                );
+            }
+        };
         Ok(Self {
             provider: raw.provider,
             listen: raw.listen,
             crc,
+            shared_receives,
             read_chunk_replies: raw.read_chunk_replies,
         })
     }

@@ -213,16 +213,11 @@ impl Problems {
             let message = format!("{count} listeners; at most {LISTENERS_MAX} are accepted");
             self.add_at_key(path, message);
         }
-        for (position, fabric) in config.fabric.iter().enumerate() {
-            if fabric.provider == Provider::Verbs {
-                let path = path.index(position).key("provider");
-                self.not_served(&path, "provider verbs", "use iwarp");
-            }
-        }
     }
 
-    /// Two listeners cannot have one port at one address. Verbs listeners have ports of their own
-    /// (RDMA's port space is not TCP's).
+    /// Two listeners cannot have one port at one address. Verbs listeners have ports of their own:
+    /// RDMA's port space is not TCP's. What an iWARP device (`siw` among them) takes of TCP's ports
+    /// all the same is the device's matter, and told by a note ([`Config::notes`]).
     fn listeners(&mut self, config: &Config) {
         let root = KeyPath::root();
         let mut seen: Vec<(KeyPath, SocketAddr, Provider)> = Vec::new();
@@ -426,7 +421,7 @@ impl Problems {
 }
 
 /// Whether two listeners want the same port of the same address; port 0 is any free port.
-fn clash(one: SocketAddr, other: SocketAddr) -> bool {
+pub(super) fn clash(one: SocketAddr, other: SocketAddr) -> bool {
     let same_address =
         one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() == other.port() && one.port() != 0 && same_address

@@ -139,6 +139,8 @@ pub struct Connection {
     /// Keys alive, and most that may be.
     pub(super) exposed: u32,
     pub(super) exposures: u32,
+    /// Most slices under one key.
+    pub(super) group: usize,
     /// Replies to fetch from the server's memory.
     pub(super) fetches: Fetches,
     /// Receives posted.
@@ -210,6 +212,7 @@ impl Connection {
             sequence: 0,
             exposed: 0,
             exposures,
+            group: provider.exposure_slices(),
             fetches: Fetches::default(),
             receives: 0,
             next_deadline: None,
@@ -388,6 +391,7 @@ impl Connection {
             receive: self.receive_limit,
             segments: self.settings.segments,
             reply_segments: self.settings.reply_segments,
+            group: self.group,
             chunk_above: self.settings.chunk_above,
             long_calls: self.settings.long_calls,
             whole: self.settings.identity.protects(),

@@ -57,6 +57,8 @@ pub struct Limits {
     pub segments: usize,
     /// Segments of a reply chunk.
     pub reply_segments: usize,
+    /// Most pieces under one key, of at most [`SLICES_MAX`].
+    pub group: usize,
     /// Eligible data of more bytes does not travel inline.
     pub chunk_above: usize,
     /// All calls travel at position zero.
@@ -144,6 +146,9 @@ pub fn plan(shape: &Shape, limits: &Limits) -> Option<Plan> {
         .skip(if limits.long_calls { 2 } else { 0 })
     {
         for merge in Merge::LADDER {
+            if matches!(merge, Merge::Pieces(group) if group > limits.group.max(1)) {
+                continue;
+            }
             let offer = Offer {
                 offer_writes,
                 form,

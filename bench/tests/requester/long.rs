@@ -2,6 +2,7 @@
 
 use millrace_bench::requester::plan::{Extent, Form, Limits, Shape};
 use millrace_bench::requester::{Call, CallError, Data, Settings, plan};
+use millrace_reactor::fabric::SLICES_MAX;
 use millrace_wire::nfs3::{Entry, Procedure, ReaddirArguments};
 use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpcrdma::Segment;
@@ -232,6 +233,7 @@ fn rr1_long_24_forms_are_tried_in_order() {
         receive: 1024,
         segments: 16,
         reply_segments: 1,
+        group: SLICES_MAX,
         chunk_above: usize::MAX,
         long_calls: false,
         whole: false,

@@ -1,7 +1,8 @@
 //! Properties over random calls and random servers.
 
-use millrace_bench::requester::plan::{Extent, Form, HEADER_MAX, Limits, Shape};
+use millrace_bench::requester::plan::{Extent, Form, HEADER_MAX, Limits, Merge, Shape};
 use millrace_bench::requester::{Call, Settings, Window, plan};
+use millrace_reactor::fabric::SLICES_MAX;
 use millrace_wire::nfs3::Procedure;
 use millrace_wire::rpcrdma::Version;
 use proptest::prelude::*;
@@ -29,10 +30,11 @@ proptest! {
         send in prop::sample::select(vec![1024_usize, 2048, 4096]),
         receive in prop::sample::select(vec![1024_usize, 2048, 4096]),
         segments in 1_usize..40,
+        group in 1_usize..=SLICES_MAX,
         chunk_above in prop::sample::select(vec![0, 500, usize::MAX]),
     ) {
         let limits =
-            Limits { shortest: SHORTEST, send, receive, segments, reply_segments: 1, chunk_above, long_calls: false, whole: false, offer_results: true, read_chunks: true };
+            Limits { shortest: SHORTEST, send, receive, segments, reply_segments: 1, group, chunk_above, long_calls: false, whole: false, offer_results: true, read_chunks: true };
         let shape = Shape {
             message,
             items: items.iter().copied().collect(),
@@ -46,6 +48,7 @@ proptest! {
             prop_assert!((bytes + message) >> 20 >= segments.min(6) || segments > 10);
             return Ok(());
         };
+        prop_assert!(!matches!(plan.merge, Merge::Pieces(pieces) if pieces > group));
         let data: usize = items.iter().map(|item| item.length.next_multiple_of(4)).sum();
         let inline = match plan.form {
             Form::Inline => message + data,

@@ -222,6 +222,10 @@ impl Provider for Watched {
         self.inner.name()
     }
 
+    fn exposure_slices(&self) -> usize {
+        self.inner.exposure_slices()
+    }
+
     fn remote_invalidation(&self) -> Invalidation {
         self.inner.remote_invalidation()
     }

@@ -178,6 +178,10 @@ pub enum ExposeError {
     /// The queue pair is closing or gone.
     #[error("the queue pair is closed")]
     Closed,
+    /// The memory is in more slices than [`Provider::exposure_slices`], or has no bytes at all
+    /// where a key needs some.
+    #[error("the fabric cannot put this memory under one key")]
+    Scattered,
 }
 
 /// What became of a revoked exposure.
@@ -368,6 +372,12 @@ pub trait Provider {
     /// Whether Sends may invalidate keys, on all devices that connections may be on.
     fn remote_invalidation(&self) -> Invalidation {
         Invalidation::BOTH
+    }
+
+    /// Most slices that one key may cover ([`Provider::expose`]). Devices know keys of one range
+    /// of addresses only; their memory in pieces takes a key for each.
+    fn exposure_slices(&self) -> usize {
+        SLICES_MAX
     }
 
     /// Starts to listen. With `hand_over` every new connection is reported as

@@ -389,6 +389,7 @@ fn mpa_interop_10_connections_that_never_speak_do_not_keep_a_good_one_out() {
         let connections = server
             .provider
             .counters()
+            .fabric
             .connections
             .load(Ordering::Relaxed);
         if asked && connections <= 9 {

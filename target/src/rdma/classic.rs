@@ -16,7 +16,6 @@ use std::rc::Rc;
 
 use arrayvec::ArrayVec;
 use millrace_mempool::{Buffer, Class, Pool, Slice};
-use millrace_reactor::fabric::SLICES_MAX;
 use millrace_reactor::fabric::chain::{self, Direction};
 use millrace_wire::rpc::MessageType;
 use millrace_wire::rpcrdma::{
@@ -38,9 +37,11 @@ const MESSAGE_MAX: usize = Class::Large.size() + Class::Control.size();
 /// Bytes of an entry of the read list (RFC 5666 section 4.3): presence, position, segment.
 const READ_ENTRY: usize = 24;
 
-/// Most slices of data in one reply: the message before and after it and its round-up may have to
-/// be exposed with it.
-const PIECES_MAX: usize = SEGMENTS_MAX * SLICES_MAX - 3;
+/// Most slices of data in one reply where a key covers `group` of them: the message before and
+/// after it and its round-up may have to be exposed with it.
+const fn pieces_max(group: usize) -> usize {
+    SEGMENTS_MAX * group - 3
+}
 
 /// Buffers of each class that are left to others when one is to be held for long, so that what
 /// goes on without exposures is not slowed down by them.
@@ -79,17 +80,18 @@ struct Plan {
 }
 
 impl Plan {
-    /// For `message` bytes around data in `slices` slices; none if there is no room inline even
-    /// for the header.
+    /// For `message` bytes around data in `slices` slices, of which one key covers `group`; none
+    /// if there is no room inline even for the header.
     fn new(
         lists: &Lists<'_>,
         within: Option<BulkResult>,
         message: usize,
         slices: usize,
+        group: usize,
         send: usize,
     ) -> Option<Self> {
         let header = |segments| FIRST_WORDS + lists.reply_length() + READ_ENTRY * segments;
-        let data = slices.div_ceil(SLICES_MAX);
+        let data = slices.div_ceil(group);
         if within.is_some() && header(data) + message <= send {
             return Some(Self {
                 whole: false,
@@ -102,7 +104,7 @@ impl Plan {
             let behind = usize::from(bulk.position < message);
             1 + slices + usize::from(pad(bulk.length) > 0) + behind
         });
-        let segments = pieces.div_ceil(SLICES_MAX);
+        let segments = pieces.div_ceil(group);
         (header(segments) <= send).then_some(Self {
             whole: true,
             within,
@@ -172,12 +174,13 @@ pub async fn prepare<S>(
     let within = parts.bulk.filter(|_| apart.is_none());
     // The class of the largest buffer that is held as long as the exposure.
     let mut class = parts.buffer.class();
-    if within.is_some() && parts.slices.len() > PIECES_MAX {
+    let group = connection.exposure_slices();
+    if within.is_some() && parts.slices.len() > pieces_max(group) {
         class = class.max(gather(&shared.pool, &mut parts.slices).await?);
     }
     let (message, slices) = (parts.message.clone(), parts.slices.len());
     let send = inline.limit(Version::One);
-    let plan = Plan::new(lists, within, message.len(), slices, send)?;
+    let plan = Plan::new(lists, within, message.len(), slices, group, send)?;
 
     // The header stands in a buffer of its own, so that it is not exposed, nor held for long.
     let padding = plan.padding();
@@ -386,6 +389,7 @@ fn spare(pool: &Pool, class: Class) -> bool {
 mod tests {
     use super::*;
     use millrace_mempool::{HugepagePolicy, PoolConfig, Registry};
+    use millrace_reactor::fabric::SLICES_MAX;
     use proptest::prelude::*;
     use std::future::Future;
     use std::pin::pin;
@@ -443,13 +447,15 @@ mod tests {
         #[test]
         fn rr1_done_02_a_plan_keeps_to_the_inline_limit(
             position in 1_usize..500, behind in 0_usize..500, length in 1_usize..100_000,
-            slices in 1_usize..=PIECES_MAX, send in 100_usize..5000, apart: bool,
+            slices in 1_usize..=pieces_max(SLICES_MAX), group in 1_usize..=SLICES_MAX,
+            send in 100_usize..5000, apart: bool,
         ) {
             let (position, behind) = (position * 4, behind * 4);
+            let slices = slices.min(pieces_max(group));
             let within = (!apart).then_some(BulkResult { position, length });
             let message = position + behind;
             let lists = Lists::default();
-            let plan = Plan::new(&lists, within, message, slices, send);
+            let plan = Plan::new(&lists, within, message, slices, group, send);
             let least = FIRST_WORDS + lists.reply_length() + READ_ENTRY;
             prop_assert!(plan.is_some() || send < least + SEGMENTS_MAX * READ_ENTRY);
             if let Some(plan) = plan {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use millrace_mempool::{Buffer, Class};
 use millrace_reactor::fabric::{
     Access, ConnectParameters, ExposeError, Exposure, Key, PostError, Provider, QueuePairId,
-    QueuePairLimits, ReadDepths, Revoked, Slices, WorkError, WorkRequest,
+    QueuePairLimits, ReadDepths, Revoked, SLICES_MAX, Slices, WorkError, WorkRequest,
 };
 use millrace_wire::rpcrdma::Version;
 
@@ -406,9 +406,15 @@ impl Connection {
         let mut fabric = self.fabric.borrow_mut();
         let exposed = fabric.expose(self.queue_pair, local, Access::RemoteRead);
         exposed.map_err(|(error, _)| match error {
-            ExposeError::Full => Refused::Full,
+            // Pieces are counted by `exposure_slices`, so that too many are never tried.
+            ExposeError::Full | ExposeError::Scattered => Refused::Full,
             ExposeError::Closed => Refused::Closed,
         })
+    }
+
+    /// Most slices that one key covers.
+    pub(super) fn exposure_slices(&self) -> usize {
+        self.fabric.borrow().exposure_slices().clamp(1, SLICES_MAX)
     }
 
     /// Ends what [`Connection::expose`] began.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
 use millrace_mempool::Slice;
-use millrace_reactor::fabric::{Exposure, Key, Revoked, SLICES_MAX};
+use millrace_reactor::fabric::{Exposure, Key, Revoked};
 use millrace_reactor::timer::{TimerId, TimerWheel};
 use millrace_wire::rpcrdma::FirstWords;
 use millrace_wire::rpcrdma::version1::{Kind, VERSION};
@@ -194,13 +194,14 @@ impl Exposures {
         extra: u64,
     ) -> Result<(Segments, u64), Refused> {
         let limits = shared.settings.get().exposures;
+        let group = connection.exposure_slices();
         let table = &mut *self.table.borrow_mut();
         if table.ended {
             return Err(Refused::Closed);
         }
         if !self.on
             || table.entries.len() >= limits.connection as usize
-            || pieces.len() > SEGMENTS_MAX * SLICES_MAX
+            || pieces.len() > SEGMENTS_MAX * group
         {
             return Err(Refused::Full);
         }
@@ -212,7 +213,7 @@ impl Exposures {
             return Err(Refused::Full);
         }
         let (mut segments, mut keys) = (Segments::new(), ArrayVec::<Held, SEGMENTS_MAX>::new());
-        for part in pieces.chunks(SLICES_MAX) {
+        for part in pieces.chunks(group) {
             match connection.expose(part.iter().cloned().collect()) {
                 Ok(exposure) => {
                     let extra = if keys.is_empty() { extra } else { 0 };

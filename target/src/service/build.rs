@@ -6,13 +6,14 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use millrace_admin::config::{self, Config};
+use millrace_admin::config::{self, Config, Problem};
 use millrace_mempool::{ArenaError, HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_reactor::{Clock, Context, ReactorConfig, ReactorHandle, SpawnError, Watchdog};
 use millrace_store::memory::MemoryStore;
 
 use super::change::{Changing, InForce, Listener};
 use super::control::{ReactorParts, ServiceControl};
+use super::devices::{self, Opened};
 use super::plan::ProviderCounters;
 use super::providers::Providers;
 use super::worker::{Message, Seat, Worker};
@@ -47,6 +48,9 @@ pub enum StartError {
     /// The state directory cannot be used.
     #[error("state_directory: {0}")]
     State(io::Error),
+    /// The devices of listeners with `provider: verbs` cannot be used.
+    #[error("{}: {}", .0.path, .0.message)]
+    Devices(Problem),
     /// The system has no such core for this process.
     #[error("reactors.cores: {0}")]
     Core(SpawnError),
@@ -68,9 +72,9 @@ enum BuildError {
     Pool(#[from] ArenaError),
     #[error("{key}: cannot listen on {address}: {error}")]
     Listen {
-        key: &'static str,
+        key: String,
         address: SocketAddr,
-        error: io::Error,
+        error: String,
     },
     #[error(
         "rpc.rpcbind: cannot listen on {address}: {error} (where another port mapper runs, use \
@@ -80,8 +84,8 @@ enum BuildError {
         address: SocketAddr,
         error: io::Error,
     },
-    #[error("fabric: {0}")]
-    Provider(io::Error),
+    #[error("fabric[{0}].provider: {1}")]
+    Provider(u64, io::Error),
     #[error("rpc: {0}")]
     Tcp(io::Error),
     #[error("exports: {0}")]
@@ -99,6 +103,7 @@ struct Plan {
     clients: Clients,
     flow: FlowClients,
     exposures: Arc<ExposureBudget>,
+    devices: Opened,
     /// What the port mapper tells over RDMA, once it is known.
     offers: Option<Arc<OnceLock<Offers>>>,
     /// How many reactors there are, and which of them this is.
@@ -124,6 +129,10 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
     if cores.is_empty() {
         return Err(StartError::NoCore);
     }
+    // First, as it fails soonest. Memory that is mapped later is registered as it comes.
+    let devices = Opened::default();
+    let opened = devices.open_for(&config, &registry);
+    opened.map_err(StartError::Devices)?;
     let plan = Plan {
         exports: stores(&config, &registry)?,
         key: secret::load(config.state_directory.as_deref()).map_err(StartError::State)?,
@@ -131,6 +140,7 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
         clients: Clients::default(),
         flow: FlowClients::new(cores.len()),
         exposures: Arc::default(),
+        devices,
         offers: (config.rpc.rpcbind == config::Rpcbind::Embedded).then(Arc::default),
         reactors: cores.len(),
         index: 0,
@@ -209,6 +219,7 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
         plan.flow,
         plan.replay,
         plan.registry,
+        plan.devices,
         watchdog,
     );
     Ok(Service {
@@ -260,7 +271,7 @@ fn spawn(
     };
     let handle = millrace_reactor::spawn(config, move |context| {
         let shared = shared(&plan)?;
-        let (fabrics, fabric) = fabrics(&plan)?;
+        let (fabrics, fabric) = fabrics(&plan, context)?;
         let programs = shared.programs.clone();
         let (tcp, rpc) = tcp(&plan, context, &shared.pool, programs)?;
         let offers = Offers::of_service(rpc, &fabric);
@@ -330,23 +341,27 @@ struct Fabrics {
 }
 
 /// Providers for every fabric of the configuration; the first reactor listens.
-fn fabrics(plan: &Plan) -> Result<(Fabrics, Vec<SocketAddr>), BuildError> {
+fn fabrics(plan: &Plan, context: &Context) -> Result<(Fabrics, Vec<SocketAddr>), BuildError> {
     let mut fabrics = Fabrics {
         slots: Vec::new(),
         counters: Vec::new(),
     };
     let mut addresses = Vec::new();
-    for (id, fabric) in (0..).map(FabricId).zip(&plan.config.fabric) {
+    let seat = terms::Seat {
+        index: plan.index,
+        core: context.core(),
+    };
+    for (id, fabric) in (0..).zip(&plan.config.fabric) {
         let limits = terms::limits(&plan.config, fabric);
-        let made = terms::provider(id, fabric, limits);
-        let (mut slot, counters) = made.map_err(BuildError::Provider)?;
+        let made = terms::provider(FabricId(id), fabric, limits, seat, plan.devices.get());
+        let (mut slot, counters) = made.map_err(|error| BuildError::Provider(id, error))?;
         if plan.index == 0 {
             let address = fabric.listen;
             let listens = slot.listen(address, plan.reactors > 1);
             listens.map_err(|error| BuildError::Listen {
-                key: "fabric",
+                key: format!("fabric[{id}].listen"),
                 address,
-                error,
+                error: devices::listen_error(fabric, &error),
             })?;
             addresses.push(slot.address().unwrap_or(address));
         }
@@ -375,9 +390,9 @@ fn tcp(
     }
     let address = plan.config.rpc.listen;
     let bound = server.listen(address).map_err(|error| BuildError::Listen {
-        key: "rpc.listen",
+        key: "rpc.listen".to_owned(),
         address,
-        error,
+        error: error.to_string(),
     })?;
     Ok((server, Some(bound)))
 }

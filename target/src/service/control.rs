@@ -16,6 +16,7 @@ use millrace_mempool::{Class, PoolGauges, Registry};
 use millrace_reactor::{ReactorHandle, Watchdog};
 
 use super::change::{Changing, InForce, LogFilter, LogHook, Reaper, check_memory, listener_status};
+use super::devices::{self, Opened};
 use super::metrics::clients::ClientSeries;
 use super::providers::Providers;
 use super::reports::Latest;
@@ -29,8 +30,8 @@ use crate::rdma::ConnectionCounters;
 use crate::replay::ReplayCache;
 use crate::tcp::TcpCounters;
 
-/// How long a reactor may take to report.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a reactor may take to answer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What one reactor leaves for other threads to read.
 pub struct ReactorParts {
@@ -68,6 +69,7 @@ pub struct ServiceControl {
     pub(super) client_series: ClientSeries,
     reports: Latest<Vec<ReactorReport>>,
     pub(super) registry: Registry,
+    pub(super) devices: Opened,
     pub(super) reaper: Reaper,
     pub(super) log: LogFilter,
     /// Captures under way.
@@ -86,6 +88,7 @@ impl ServiceControl {
         clients: Clients,
         replay: ReplayCache,
         registry: Registry,
+        devices: Opened,
         watchdog: Watchdog,
     ) -> Self {
         let readiness = AtomicU8::new(Readiness::Ready as u8);
@@ -102,6 +105,7 @@ impl ServiceControl {
             client_series: ClientSeries::default(),
             reports: Latest::default(),
             registry,
+            devices,
             reaper: Reaper::default(),
             log: LogFilter::default(),
             captures: Arc::default(),
@@ -249,6 +253,12 @@ impl Control for ServiceControl {
         let reactors = self.reactors.len();
         let live = live_part(&running, next);
         problems.extend(check_memory(&running, &live, reactors).err());
+        problems.extend(devices::unserved(next));
+        // Those that are open may come and go.
+        if devices::BUILT_IN && devices::are_asked_for(next) && self.devices.get().is_none() {
+            let looked = devices::look().err();
+            problems.extend(looked.and_then(|why| devices::unusable(next, &why)));
+        }
         if let Err(message) = LogFilter::parse(&next.log) {
             problems.push(Problem::new(KeyPath::root().key("log"), message));
         }

@@ -3,6 +3,8 @@
 pub mod clients;
 mod programs;
 mod transports;
+#[cfg(feature = "verbs")]
+mod verbs;
 
 use std::time::{Duration, Instant};
 
@@ -57,6 +59,10 @@ impl MetricsSource for ServiceControl {
             rdma(out, &core, parts);
             flow(out, &core, parts);
             programs(out, parts);
+        }
+        #[cfg(feature = "verbs")]
+        if let Some(devices) = self.devices.get() {
+            verbs::of_devices(out, devices);
         }
         self.exports(out);
         replay(out, &self.replay);

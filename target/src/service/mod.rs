@@ -4,6 +4,7 @@ mod build;
 mod capture;
 mod change;
 mod control;
+pub mod devices;
 mod metrics;
 mod peers;
 mod placement;

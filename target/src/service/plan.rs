@@ -2,13 +2,12 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use millrace_admin::config::{self, Config};
 use millrace_mempool::{ArenaError, Registry};
 use millrace_reactor::PollMode;
-use millrace_reactor::fabric::iwarp::{CrcPolicy, Iwarp, IwarpConfig, IwarpCounters};
+use millrace_reactor::fabric::iwarp::{CrcPolicy, Iwarp, IwarpConfig};
 use millrace_reactor::fabric::{Provider, QueuePairLimits};
 use millrace_store::memory::{MemoryConfig, MemoryStore};
 use millrace_wire::rpcrdma::{Version, Versions};
@@ -19,6 +18,8 @@ use crate::flow::{ClientLimit, policy};
 use crate::nfs3::TRANSFER_MAX;
 use crate::rdma::reverse::CALLS_MAX;
 use crate::rdma::{self, Ccp, ExposureLimits, FabricId, FabricSlot, Settings};
+use crate::service::devices::{self, Devices};
+use crate::service::providers::Counters;
 
 /// Send queue entries of a connection: a reply of the most segments that a header holds and the
 /// most pieces that a file's range has, several times over.
@@ -172,18 +173,44 @@ pub fn poll_mode(reactors: &config::Reactors) -> PollMode {
     }
 }
 
-/// What the provider of a listener counts on one reactor.
-pub type ProviderCounters = (FabricId, &'static str, Arc<IwarpCounters>);
+/// Where a provider works.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "verbs"), allow(dead_code))] // Only devices have a place themselves.
+pub struct Seat {
+    /// The number of its reactor.
+    pub index: usize,
+    /// The core that the reactor is pinned to.
+    pub core: Option<usize>,
+}
 
-/// A listener's provider on one reactor, which does not listen yet.
+/// What the provider of a listener counts on one reactor.
+pub type ProviderCounters = (FabricId, &'static str, Counters);
+
+/// A listener's provider on one reactor, which does not listen yet. One on devices takes those that
+/// are open.
 ///
 /// # Errors
-/// The system gives no descriptor.
+/// The system gives no descriptor, or no devices are open.
 pub fn provider(
     id: FabricId,
     fabric: &config::Fabric,
     limits: QueuePairLimits,
+    seat: Seat,
+    devices: Option<&Devices>,
 ) -> std::io::Result<(FabricSlot, ProviderCounters)> {
+    let (provider, counters) = match fabric.provider {
+        config::Provider::Iwarp => iwarp(fabric)?,
+        config::Provider::Verbs => {
+            let devices = devices.ok_or(std::io::ErrorKind::NotConnected)?;
+            devices::provider(devices, fabric, seat)?
+        }
+    };
+    let counters = (id, provider.name(), counters);
+    let slot = FabricSlot::new(Rc::new(RefCell::new(provider)), limits, None).named(id);
+    Ok((slot, counters))
+}
+
+fn iwarp(fabric: &config::Fabric) -> std::io::Result<(Box<dyn Provider>, Counters)> {
     let crc = match fabric.crc.unwrap_or(config::CrcPolicy::Auto) {
         config::CrcPolicy::Auto => CrcPolicy::Auto,
         config::CrcPolicy::Required => CrcPolicy::Required,
@@ -193,10 +220,8 @@ pub fn provider(
         crc,
         ..IwarpConfig::default()
     })?;
-    let counters = (id, provider.name(), provider.counters());
-    let boxed: Box<dyn Provider> = Box::new(provider);
-    let slot = FabricSlot::new(Rc::new(RefCell::new(boxed)), limits, None).named(id);
-    Ok((slot, counters))
+    let counters = Counters::Iwarp(provider.counters());
+    Ok((Box::new(provider), counters))
 }
 
 #[cfg(test)]

@@ -2,10 +2,63 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use millrace_reactor::fabric::counters::FabricCounters;
 use millrace_reactor::fabric::iwarp::IwarpCounters;
+#[cfg(feature = "verbs")]
+use millrace_reactor::fabric::verbs::VerbsCounters;
 
 use super::plan::ProviderCounters;
 use crate::rdma::FabricId;
+
+/// What one provider counts, or several that are gone together.
+#[derive(Clone, Debug)]
+pub enum Counters {
+    /// Of software iWARP.
+    Iwarp(Arc<IwarpCounters>),
+    /// Of RDMA devices.
+    #[cfg(feature = "verbs")]
+    Verbs(Arc<VerbsCounters>),
+}
+
+impl Counters {
+    /// What every provider counts.
+    pub fn fabric(&self) -> &FabricCounters {
+        match self {
+            Self::Iwarp(counters) => &counters.fabric,
+            #[cfg(feature = "verbs")]
+            Self::Verbs(counters) => &counters.fabric,
+        }
+    }
+
+    /// Whether nobody writes to it any more; all that was written is seen here then.
+    fn is_final(&mut self) -> bool {
+        match self {
+            Self::Iwarp(counters) => Arc::get_mut(counters).is_some(),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(counters) => Arc::get_mut(counters).is_some(),
+        }
+    }
+
+    /// Of the same kind, with nothing done.
+    fn fresh(&self) -> Self {
+        match self {
+            Self::Iwarp(_) => Self::Iwarp(Arc::default()),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => Self::Verbs(Arc::default()),
+        }
+    }
+
+    /// Adds what a provider of the same kind has done that is gone.
+    fn absorb(&self, gone: &Self) {
+        match (self, gone) {
+            (Self::Iwarp(sum), Self::Iwarp(gone)) => sum.absorb(gone),
+            #[cfg(feature = "verbs")]
+            (Self::Verbs(sum), Self::Verbs(gone)) => sum.absorb(gone),
+            #[cfg(feature = "verbs")]
+            (Self::Iwarp(_), Self::Verbs(_)) | (Self::Verbs(_), Self::Iwarp(_)) => {}
+        }
+    }
+}
 
 /// The counters of one reactor's providers. Sums never fall: what a provider has done is kept when
 /// it goes. Only threads that may block come here.
@@ -18,7 +71,7 @@ pub struct Providers {
 struct State {
     live: Vec<ProviderCounters>,
     /// What those that are gone have done, by the word for them.
-    gone: Vec<(&'static str, IwarpCounters)>,
+    gone: Vec<(&'static str, Counters)>,
 }
 
 impl Providers {
@@ -39,7 +92,7 @@ impl Providers {
     }
 
     /// Each word for providers there are or were, with the counters of one of them.
-    pub fn each(&self, mut look: impl FnMut(&'static str, &IwarpCounters)) {
+    pub fn each(&self, mut look: impl FnMut(&'static str, &Counters)) {
         self.with(|state| {
             for (_, name, counters) in &state.live {
                 look(name, counters);
@@ -51,10 +104,10 @@ impl Providers {
     }
 
     /// The counters of a listener's provider, if it lives.
-    pub fn of(&self, id: FabricId) -> Option<Arc<IwarpCounters>> {
+    pub fn of(&self, id: FabricId) -> Option<Counters> {
         self.with(|state| {
             let found = state.live.iter().find(|(of, ..)| *of == id);
-            found.map(|(.., counters)| Arc::clone(counters))
+            found.map(|(.., counters)| counters.clone())
         })
     }
 
@@ -70,12 +123,11 @@ impl State {
     fn settle(&mut self) {
         let gone = &mut self.gone;
         self.live.retain_mut(|(_, name, counters)| {
-            // Nobody writes to it any more, and all that was written is seen here.
-            let Some(counters) = Arc::get_mut(counters) else {
+            if !counters.is_final() {
                 return true;
-            };
+            }
             if !gone.iter().any(|(of, _)| of == name) {
-                gone.push((name, IwarpCounters::default()));
+                gone.push((name, counters.fresh()));
             }
             if let Some((_, sum)) = gone.iter().find(|(of, _)| of == name) {
                 sum.absorb(counters);
@@ -90,20 +142,24 @@ mod tests {
     use super::*;
     use std::sync::atomic::Ordering::Relaxed;
 
+    fn of(id: u64, counters: &Arc<IwarpCounters>) -> ProviderCounters {
+        (FabricId(id), "iwarp", Counters::Iwarp(Arc::clone(counters)))
+    }
+
     #[test]
     fn what_a_provider_did_is_counted_after_it_has_gone() {
         let counters = Arc::<IwarpCounters>::default();
-        counters.frames_in.store(3, Relaxed);
+        counters.fabric.established.store(3, Relaxed);
         counters.fabric.connections.store(1, Relaxed);
-        let providers = Providers::new(vec![(FabricId(1), "iwarp", Arc::clone(&counters))]);
+        let providers = Providers::new(vec![of(1, &counters)]);
         let sums = || {
-            let (mut frames, mut connections, mut blocks) = (0, 0, 0);
+            let (mut established, mut connections, mut blocks) = (0, 0, 0);
             providers.each(|_, counters| {
-                frames += counters.frames_in.load(Relaxed);
-                connections += counters.fabric.connections.load(Relaxed);
+                established += counters.fabric().established.load(Relaxed);
+                connections += counters.fabric().connections.load(Relaxed);
                 blocks += 1;
             });
-            (frames, connections, blocks)
+            (established, connections, blocks)
         };
         assert_eq!(sums(), (3, 1, 1));
         drop(counters);
@@ -111,9 +167,31 @@ mod tests {
         assert!(providers.of(FabricId(1)).is_none());
         for id in 2..5 {
             let counters = Arc::<IwarpCounters>::default();
-            counters.frames_in.store(1, Relaxed);
-            providers.add(vec![(FabricId(id), "iwarp", counters)]);
+            counters.fabric.established.store(1, Relaxed);
+            providers.add(vec![of(id, &counters)]);
         }
         assert_eq!(sums(), (6, 0, 1), "however many come and go");
+    }
+
+    #[cfg(feature = "verbs")]
+    #[test]
+    fn providers_of_two_kinds_that_have_gone_are_kept_apart() {
+        let iwarp = Arc::<IwarpCounters>::default();
+        iwarp.frames_in.store(5, Relaxed);
+        let providers = Providers::new(vec![of(1, &iwarp)]);
+        drop(iwarp);
+        for id in 2..4 {
+            let verbs = Arc::<VerbsCounters>::default();
+            verbs.completions.store(7, Relaxed);
+            providers.add(vec![(FabricId(id), "verbs", Counters::Verbs(verbs))]);
+        }
+        let mut found = Vec::new();
+        providers.each(|name, counters| {
+            found.push(match counters {
+                Counters::Iwarp(counters) => (name, counters.frames_in.load(Relaxed)),
+                Counters::Verbs(counters) => (name, counters.completions.load(Relaxed)),
+            });
+        });
+        assert_eq!(found, [("iwarp", 5), ("verbs", 14)]);
     }
 }

@@ -141,6 +141,10 @@ impl Provider for Recorder {
         self.inner.name()
     }
 
+    fn exposure_slices(&self) -> usize {
+        self.inner.exposure_slices()
+    }
+
     fn remote_invalidation(&self) -> Invalidation {
         Invalidation {
             sends: self.invalidates,

@@ -30,6 +30,9 @@ pub enum Command {
         /// The CRC of MPA frames, for iwarp.
         #[arg(long, value_parser = ["auto", "required", "off"])]
         crc: Option<String>,
+        /// One queue of receives for all connections of a device and reactor, for verbs.
+        #[arg(long, value_parser = ["on", "off"])]
+        shared_receives: Option<String>,
         /// Classic mode: on or off, whatever rpcrdma.read_chunk_replies says.
         #[arg(long, value_parser = ["on", "off"])]
         read_chunk_replies: Option<String>,
@@ -53,13 +56,18 @@ pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode,
             address,
             provider,
             crc,
+            shared_receives,
             read_chunk_replies,
             options,
         } => {
             let mut entry = Map::new();
             entry.insert("provider".to_owned(), json!(provider));
             entry.insert("listen".to_owned(), json!(address));
-            for (key, value) in [("crc", crc), ("read_chunk_replies", read_chunk_replies)] {
+            for (key, value) in [
+                ("crc", crc),
+                ("shared_receives", shared_receives),
+                ("read_chunk_replies", read_chunk_replies),
+            ] {
                 if let Some(value) = value {
                     entry.insert(key.to_owned(), json!(value));
                 }

@@ -187,7 +187,9 @@ fn every_word_of_every_set_is_known() {
         "reactors: { cores: auto, poll: adaptive, idle_after: 5ms }\n\
          mempool: { hugepages: required, size: 64MiB }\n\
          fabric: [{ provider: iwarp, listen: '[::1]:20049', crc: required },\n  \
-                  { provider: iwarp, listen: 0.0.0.0:20050 }]\n\
+                  { provider: iwarp, listen: 0.0.0.0:20050 },\n  \
+                  { provider: verbs, listen: 0.0.0.0:20049, shared_receives: true },\n  \
+                  { provider: verbs, listen: 0.0.0.0:20050, read_chunk_replies: on }]\n\
          rpc: { listen: 0.0.0.0:2049, rpcbind: register }\n\
          rpcrdma: { versions: [1], inline: 16KiB, padding: off, ccp: false, ccp_flavor: none,\n  \
                     ccp_program: 0x20000001, same_xid: lenient }\n\
@@ -202,6 +204,11 @@ fn every_word_of_every_set_is_known() {
     assert_eq!(config.reactors.idle_after, Duration::from_millis(5));
     assert_eq!(config.fabric[0].crc, Some(CrcPolicy::Required));
     assert_eq!(config.fabric[1].crc, Some(CrcPolicy::Auto));
+    assert_eq!(config.fabric[1].shared_receives, None);
+    assert_eq!(config.fabric[2].provider, Provider::Verbs);
+    assert_eq!(config.fabric[2].crc, None);
+    assert_eq!(config.fabric[2].shared_receives, Some(Switch::On));
+    assert_eq!(config.fabric[3].shared_receives, Some(Switch::Off));
     assert_eq!(config.rpcrdma.inline.bytes(), 16384);
     assert!(!config.rpcrdma.padding.is_on() && !config.rpcrdma.ccp.is_on());
     assert_eq!(config.rpcrdma.ccp_flavor, CcpFlavor::None);
@@ -309,6 +316,28 @@ fn a_file_that_cannot_be_read_says_why() {
             .contains("longer than 1048576 bytes")
     );
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn what_only_the_service_finds_is_told_with_its_place() {
+    let file = std::env::temp_dir().join(format!("millrace-source-{}.yaml", std::process::id()));
+    let text = "\u{feff}fabric:\n- listen: 0.0.0.0:20049\n  provider: verbs\n";
+    std::fs::write(&file, text).unwrap();
+    let (config, source) = load_with_source(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(config.fabric[0].provider, Provider::Verbs);
+    let fabric = KeyPath::root().key("fabric").index(0);
+    let problem = |key| Problem::new(fabric.key(key), "no such thing");
+    let name = file.display();
+    assert_eq!(
+        source.error(problem("provider")).to_string(),
+        format!("{name}:3:13: fabric[0].provider: no such thing")
+    );
+    // A default stands nowhere, so what it is a default of is shown.
+    assert_eq!(source.error(problem("shared_receives")).line, Some(2));
+    assert_eq!(source.errors(Vec::new()), None);
+    let errors = source.errors(vec![problem("listen"), problem("provider")]);
+    assert_eq!(errors.unwrap().iter().count(), 2);
 }
 
 #[test]

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use super::*;
 use crate::config::{
-    ClientLimits, Cores, Effect, Export, Fabric, KeyChange, Provider, diff, diff_while, live_part,
+    ClientLimits, Cores, Effect, Export, Fabric, KeyChange, Provider, Switch, diff, diff_while,
+    live_part,
 };
 
 fn told(before: &str, after: &str) -> Vec<(String, String, String, Effect)> {
@@ -76,6 +77,31 @@ fn values_are_those_of_the_file() {
             (path, values)
         );
     }
+}
+
+#[test]
+fn another_provider_at_an_address_is_told_key_by_key() {
+    let at = |rest: &str| format!("fabric: [{{listen: '127.0.0.1:1', {rest}}}]");
+    let paths = |one: &str, other: &str| -> Vec<_> {
+        let changes = told(&at(one), &at(other));
+        let words = changes.into_iter().map(|(path, before, after, effect)| {
+            assert_eq!(effect, Effect::Live);
+            format!("{path} {before} {after}")
+        });
+        words.collect()
+    };
+    assert_eq!(
+        paths("provider: verbs", "provider: verbs, shared_receives: on"),
+        ["fabric[0].shared_receives off on"]
+    );
+    assert_eq!(
+        paths("provider: iwarp", "provider: verbs"),
+        [
+            "fabric[0].provider iwarp verbs",
+            "fabric[0].crc auto null",
+            "fabric[0].shared_receives null off"
+        ]
+    );
 }
 
 #[test]
@@ -209,16 +235,18 @@ fn apply(mut document: Value, changes: &[KeyChange]) -> Value {
 }
 
 fn configurations() -> impl Strategy<Value = Config> {
-    let fabric = (0_u16..3, any::<bool>()).prop_map(|(port, verbs)| Fabric {
-        provider: if verbs {
-            Provider::Verbs
-        } else {
-            Provider::Iwarp
-        },
-        listen: ([127, 0, 0, 1], port).into(),
-        crc: (!verbs).then_some(crate::config::CrcPolicy::Auto),
-        read_chunk_replies: None,
-    });
+    let fabric =
+        (0_u16..3, any::<bool>(), any::<bool>()).prop_map(|(port, verbs, shared)| Fabric {
+            provider: if verbs {
+                Provider::Verbs
+            } else {
+                Provider::Iwarp
+            },
+            listen: ([127, 0, 0, 1], port).into(),
+            crc: (!verbs).then_some(crate::config::CrcPolicy::Auto),
+            shared_receives: verbs.then_some(if shared { Switch::On } else { Switch::Off }),
+            read_chunk_replies: None,
+        });
     let export = (0..4, 1..3, any::<bool>()).prop_map(|(path, size, posix)| -> Export {
         let store = match posix {
             true => "{kind: posix, root: /r}".to_owned(),

@@ -537,17 +537,72 @@ fn listeners_do_not_clash() {
 }
 
 #[test]
-fn verbs_is_refused_in_clear_words() {
-    let text = "fabric:\n- provider: verbs\n  listen: 0.0.0.0:20049\n";
-    refuse_at(
-        text,
-        2,
-        13,
-        "fabric[0].provider",
-        &["verbs is not served by this version yet"],
+fn each_provider_has_keys_of_its_own() {
+    let verbs = "fabric:\n- provider: verbs\n  listen: 0.0.0.0:20049\n";
+    let iwarp = verbs.replace("verbs", "iwarp");
+    for (text, line, column, path, words) in [
+        (
+            format!("{verbs}  crc: off\n"),
+            2,
+            3,
+            "fabric[0]",
+            "`crc` is a key of provider iwarp",
+        ),
+        (
+            format!("{iwarp}  shared_receives: on\n"),
+            2,
+            3,
+            "fabric[0]",
+            "`shared_receives` is a key of provider verbs",
+        ),
+        (
+            format!("{verbs}  shared_receives: 4\n"),
+            4,
+            20,
+            "fabric[0].shared_receives",
+            "expected",
+        ),
+        (
+            format!("{verbs}  shared_receives: auto\n"),
+            4,
+            20,
+            "fabric[0].shared_receives",
+            "expected one of `on`",
+        ),
+        (
+            format!("{verbs}  device: mlx5_0\n"),
+            4,
+            3,
+            "fabric[0].device",
+            "`shared_receives`",
+        ),
+        (
+            format!("{verbs}- provider: verbs\n  listen: 10.0.0.1:20049\n"),
+            5,
+            11,
+            "fabric[1].listen",
+            "fabric[0].listen",
+        ),
+    ] {
+        refuse_at(&text, line, column, path, &[words]);
+    }
+}
+
+#[test]
+fn ports_of_rdma_are_not_those_of_tcp_but_a_note_tells_of_iwarp_devices() {
+    let text = "fabric:\n- {provider: verbs, listen: '0.0.0.0:20049'}\n\
+                - {provider: iwarp, listen: '10.0.0.1:20049'}\n\
+                - {provider: verbs, listen: '[::1]:9620'}\n";
+    let notes = accept(text).notes();
+    let about: Vec<_> = notes
+        .iter()
+        .filter(|note| note.contains("TCP port of"))
+        .collect();
+    assert_eq!(about.len(), 1, "{notes:?}");
+    assert!(
+        about[0].starts_with("fabric[0].listen: 0.0.0.0:20049 is also the TCP port of fabric[1]."),
+        "{about:?}"
     );
-    let with_crc = format!("{text}  crc: off\n");
-    refuse_at(&with_crc, 2, 3, "fabric[0]", &["a key of provider iwarp"]);
 }
 
 #[test]

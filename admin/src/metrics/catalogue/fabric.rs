@@ -18,26 +18,33 @@ super::families! {
         "Work requests that completed in error, by status."
         for "`flushed` comes with every connection that breaks; all others are clients in error.";
     FABRIC_FRAMES = Counter "millrace_fabric_frames_total" in "frames" [PROVIDER, DIRECTION]
-        "Frames of the software provider (FPDUs)."
-        for "Divided by requests: frames that a call costs.";
+        "Frames of software iWARP (FPDUs)."
+        for "Divided by requests: frames that a call costs."
+        absent "only servers with `provider: iwarp` have it";
     FABRIC_BYTES = Counter "millrace_fabric_bytes_total" in "bytes" [PROVIDER, DIRECTION]
-        "Bytes on the network, headers and all."
-        for "Load of the network, and by the RDMA bytes the overhead.";
+        "Bytes of software iWARP on the network, headers and all."
+        for "Load of the network, and by the RDMA bytes the overhead."
+        absent "only servers with `provider: iwarp` have it";
     FABRIC_DIRECT_BYTES = Counter "millrace_fabric_direct_bytes_total" in "bytes" [PROVIDER]
         "Received bytes that the kernel put straight into registered memory."
-        for "The share of received data that saves a copy.";
+        for "The share of received data that saves a copy."
+        absent "only servers with `provider: iwarp` have it";
     FABRIC_SYSTEM_CALLS = Counter "millrace_fabric_system_calls_total" in "calls" [PROVIDER, CALL]
         "System calls to receive, to send (one flush of one queue pair each), and to ask which sockets are ready."
-        for "Divided by requests: how well turns batch.";
+        for "Divided by requests: how well turns batch."
+        absent "only servers with `provider: iwarp` have it";
     FABRIC_CRC_ERRORS = Counter "millrace_fabric_crc_errors_total" in "frames" [PROVIDER]
         "Frames with a wrong check value; each ended its connection."
-        for "Damage on the network.";
+        for "Damage on the network."
+        absent "only servers with `provider: iwarp` have it";
     FABRIC_TERMINATES = Counter "millrace_fabric_terminates_total" in "messages"
         [PROVIDER, DIRECTION]
         "Terminate messages, each of which ended a connection in error."
-        for "Peers that broke a rule (out), or think that this server did (in).";
+        for "Peers that broke a rule (out), or think that this server did (in)."
+        absent "only servers with `provider: iwarp` have it";
     FABRIC_INDICATIONS = Counter "millrace_fabric_unexpected_indications_total" in "connections"
         [PROVIDER]
         "Connections whose first message proved the peer ready, but was not of an agreed kind."
-        for "Peers that negotiate one thing and do another.";
+        for "Peers that negotiate one thing and do another."
+        absent "only servers with `provider: iwarp` have it";
 }

@@ -42,6 +42,16 @@ labels! {
     FAILURE = "status" "How the work request failed."
         ["flushed", "remote_access", "local_length", "no_reads"];
     CALL = "call" "What the system was asked for." ["receive", "send", "ready"];
+    DEVICE = "device" "The RDMA device, by the kernel's name." [];
+    TRANSPORT = "transport" "The network that it speaks." ["InfiniBand", "RoCE", "iWARP"];
+    FIRMWARE = "firmware" "The version of its firmware; empty where it tells none." [];
+    MEMORY_NODE = "memory_node" "The memory node that it is near to; `-` where there is one only." [];
+    PORT = "port" "The device's port, from 1 on." [];
+    PORT_STATE = "state" "What the port says of itself." [];
+    DEVICE_EVENT = "event" "What the device told."
+        ["device_fatal", "port_active", "port_error", "addresses_changed", "queue_pair_error",
+         "completion_queue_error", "shared_receive_queue", "other"];
+    QUEUE = "queue" "Of sends (Writes and Reads among them), or of receives." ["send", "receive"];
     PROGRAM = "program" "The RPC program." ["nfs", "mount"];
     PROCEDURE = "procedure" "The procedure, in small letters."
         ["null", "getattr", "setattr", "lookup", "access", "readlink", "read", "write", "create",

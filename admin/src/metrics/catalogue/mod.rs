@@ -13,6 +13,7 @@ mod process;
 mod reactors;
 mod rpc;
 mod rpcrdma;
+mod verbs;
 
 use super::Family;
 
@@ -25,6 +26,7 @@ pub use process::*;
 pub use reactors::*;
 pub use rpc::*;
 pub use rpcrdma::*;
+pub use verbs::*;
 
 /// Families about one subject.
 #[derive(Debug)]
@@ -44,6 +46,7 @@ pub static SUBJECTS: &[&Subject] = &[
     &CREDITS_AND_LIMITS,
     &RPC_OVER_RDMA,
     &FABRIC,
+    &VERBS,
     &PROGRAMS,
     &STORES,
     &EXPORTS,

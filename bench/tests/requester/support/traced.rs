@@ -57,6 +57,9 @@ impl Provider for Traced {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
+    fn exposure_slices(&self) -> usize {
+        self.inner.exposure_slices()
+    }
     fn remote_invalidation(&self) -> Invalidation {
         Invalidation {
             sends: self.invalidates,

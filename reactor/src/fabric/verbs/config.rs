@@ -28,6 +28,10 @@ pub struct VerbsConfig {
     pub core: Option<usize>,
     /// Which of the device's completion vectors (interrupts) is used; modulo their number.
     pub completion_vector: usize,
+    /// Each RDMA Read gets a registration of its own, as iWARP adapters need it, on devices that
+    /// do not need it as well. For tests of that way on software devices.
+    #[doc(hidden)]
+    pub force_read_registrations: bool,
 }
 
 impl Default for VerbsConfig {
@@ -44,6 +48,7 @@ impl Default for VerbsConfig {
             event_interval: Duration::from_millis(1),
             core: None,
             completion_vector: 0,
+            force_read_registrations: false,
         }
     }
 }

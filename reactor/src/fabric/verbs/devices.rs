@@ -1,8 +1,22 @@
 //! The RDMA devices of the process.
 
-use millrace_mempool::Registry;
+use std::collections::HashSet;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
 
+use millrace_mempool::{Arena, RegisterError, Registrar, Registry};
+
+use super::device::{Device, Refusal};
+use super::device_counters::DeviceCounters;
+use super::numa;
+use super::reaper::{Command, Line, Reaper};
 use super::report::DeviceReport;
+use super::survey::describe;
+use super::sys::{self, Context};
+use super::watch::Watch;
+use crate::fabric::Invalidation;
 
 /// Why there are no devices.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,30 +32,286 @@ pub enum DevicesError {
     Unusable(String),
 }
 
+impl DevicesError {
+    pub(super) fn unusable(reason: impl fmt::Display) -> Self {
+        Self::Unusable(reason.to_string())
+    }
+}
+
 /// The RDMA devices of the process, shared by all reactors. Clones share them.
-#[derive(Clone, Debug)]
-pub struct Devices {}
+///
+/// A thread of its own (`rdma-devices`) watches them: devices that are plugged in later get all
+/// memory and are used, those that are unplugged are let go of. It ends with the last clone.
+///
+/// What lies near to what on machines of several sockets is not arranged here: the cores are the
+/// configuration's choice, and a pool's memory lies near to the thread that makes the pool, which
+/// is its own reactor's. A reactor that is far from a device it serves is named in the log.
+#[derive(Clone)]
+pub struct Devices {
+    handle: Arc<Handle>,
+}
+
+struct Handle {
+    shared: Arc<Shared>,
+    line: Line,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What devices, control thread and registry have in common.
+pub(super) struct Shared {
+    registry: Registry,
+    /// All devices that are open, those included that are gone and held by somebody.
+    devices: Mutex<Vec<Arc<Device>>>,
+    /// Of all devices that ever were, in the order of their first appearance.
+    counters: Mutex<Vec<Arc<DeviceCounters>>>,
+    /// Cores and devices that were said to be far from each other.
+    far: Mutex<HashSet<(usize, String)>>,
+}
 
 impl Devices {
     /// Opens all devices and registers the memory of `registry` with them, now and when there is
     /// more. Takes about 0.1 s per GiB and more; not for a reactor.
     ///
+    /// With several devices, one that does not open or refuses the memory is left out with a
+    /// warning.
+    ///
     /// # Errors
     /// [`DevicesError`].
-    pub fn open(_registry: &Registry) -> Result<Self, DevicesError> {
-        Err(DevicesError::None)
+    pub fn open(registry: &Registry) -> Result<Self, DevicesError> {
+        let found = sys::open_devices().map_err(DevicesError::unusable)?;
+        if found.is_empty() {
+            return Err(DevicesError::None);
+        }
+        let shared = Arc::new(Shared {
+            registry: registry.clone(),
+            devices: Mutex::default(),
+            counters: Mutex::default(),
+            far: Mutex::default(),
+        });
+        let mut failed = Vec::new();
+        for (name, context) in found {
+            if let Err(error) = context.and_then(|context| shared.add(context)) {
+                failed.push(format!("{name}: {error}"));
+            }
+        }
+        if shared.all().is_empty() {
+            return Err(DevicesError::Unusable(failed.join(", ")));
+        }
+        for reason in failed {
+            tracing::warn!("an RDMA device cannot be opened: {reason}");
+        }
+        let registrar = Arc::new(Memory(Arc::downgrade(&shared)));
+        registry.attach(registrar).map_err(DevicesError::unusable)?;
+        for device in shared.all() {
+            device.set_ready();
+        }
+        Self::watched(shared).map_err(DevicesError::unusable)
     }
 
-    /// What there is now.
+    fn watched(shared: Arc<Shared>) -> io::Result<Self> {
+        let (line, commands, bell) = Line::new()?;
+        let watch = Watch::new(Arc::clone(&shared), commands, bell);
+        let thread = std::thread::Builder::new()
+            .name(String::from("rdma-devices"))
+            .spawn(move || watch.run())?;
+        let handle = Handle {
+            shared,
+            line,
+            thread: Some(thread),
+        };
+        Ok(Self {
+            handle: Arc::new(handle),
+        })
+    }
+
+    /// What there is now, of the devices in use.
     pub fn report(&self) -> Vec<DeviceReport> {
-        Vec::new()
+        let devices = self.all();
+        devices.iter().map(|d| describe(d.context())).collect()
+    }
+
+    /// What is counted of each device that was ever in use, in a stable order.
+    pub fn counters(&self) -> Vec<Arc<DeviceCounters>> {
+        lock(&self.handle.shared.counters).clone()
+    }
+
+    /// In which directions keys are invalidated by messages, on whatever device.
+    pub fn invalidation(&self) -> Invalidation {
+        let devices = self.all();
+        let each = devices.iter().map(|device| device.invalidation());
+        each.fold(Invalidation::BOTH, |all, one| Invalidation {
+            sends: all.sends && one.sends,
+            receives: all.receives && one.receives,
+        })
+    }
+
+    /// The devices on which connections may be made.
+    pub(crate) fn all(&self) -> Vec<Arc<Device>> {
+        let mut devices = self.handle.shared.all();
+        devices.retain(|device| device.is_in_use());
+        devices
+    }
+
+    /// The device of this name, if connections may be made on it.
+    pub(crate) fn by_name(&self, name: &str) -> Option<Arc<Device>> {
+        let devices = lock(&self.handle.shared.devices);
+        let mut devices = devices.iter();
+        devices
+            .find(|device| device.name() == name && device.is_in_use())
+            .cloned()
+    }
+
+    /// A provider's door to the control thread, with room for so many notices.
+    ///
+    /// # Errors
+    /// The system gives no descriptor.
+    pub(crate) fn reaper(&self, room: usize) -> io::Result<Reaper> {
+        Reaper::new(&self.handle.line, room)
+    }
+
+    /// The completion vector of a device for the reactor on this core: one near to it if there
+    /// is, else the one that is wished for. Says in the log, once, if core and device are far from
+    /// each other.
+    pub(crate) fn completion_vector(
+        &self,
+        device: &Device,
+        core: Option<usize>,
+        wish: usize,
+    ) -> u32 {
+        let context = device.context();
+        let node = context.numa_node();
+        let near = node.map(numa::cores_of_node).unwrap_or_default();
+        if let (Some(core), Some(node)) = (core, node)
+            && let Some(own) = numa::node_of_core(core)
+            && own != node
+            && lock(&self.handle.shared.far).insert((core, device.name().to_owned()))
+        {
+            tracing::warn!(
+                core,
+                core_node = own,
+                device = device.name(),
+                device_node = node,
+                "a reactor is far from an RDMA device: all its data crosses between the sockets"
+            );
+        }
+        numa::vector(core, &near, wish, context.completion_vectors())
     }
 }
 
-/// Looks what devices there are, without using them.
+impl fmt::Debug for Devices {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_list().entries(self.all()).finish()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.line.send(Command::Stop);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that watches the RDMA devices has panicked");
+        }
+    }
+}
+
+impl Shared {
+    /// All devices that are open, whatever their state.
+    pub(super) fn all(&self) -> Vec<Arc<Device>> {
+        lock(&self.devices).clone()
+    }
+
+    /// Takes a device in. It has no memory yet, but gets every arena that is made from now on.
+    pub(super) fn add(&self, context: Arc<Context>) -> io::Result<Arc<Device>> {
+        let counters = self.counters_of(context.name());
+        let device = Arc::new(Device::new(context, counters)?);
+        lock(&self.devices).push(Arc::clone(&device));
+        Ok(device)
+    }
+
+    /// Registers all arenas that there are with a device that was added, and says whether it is in
+    /// use then.
+    ///
+    /// Not under the registry's lock: an arena that is being made meanwhile is either in the
+    /// registry's list already, or finds the device in ours.
+    pub(super) fn fill(&self, device: &Device) -> bool {
+        for arena in self.registry.arenas() {
+            if let Err(refusal) = device.register(&arena) {
+                leave_out(device, &refusal);
+                break;
+            }
+        }
+        device.set_ready();
+        device.is_in_use()
+    }
+
+    /// Removes the devices that are gone and that nobody else holds, and gives them to be closed.
+    pub(super) fn take_unheld(&self) -> Vec<Arc<Device>> {
+        let mut devices = lock(&self.devices);
+        let is_unheld =
+            |device: &mut Arc<Device>| device.is_gone() && Arc::strong_count(device) == 1;
+        devices.extract_if(.., is_unheld).collect()
+    }
+
+    /// Lets go of all devices.
+    pub(super) fn clear(&self) {
+        let devices = std::mem::take(&mut *lock(&self.devices));
+        drop(devices);
+    }
+
+    fn counters_of(&self, name: &str) -> Arc<DeviceCounters> {
+        let mut all = lock(&self.counters);
+        if let Some(known) = all.iter().find(|counters| counters.name() == name) {
+            return Arc::clone(known);
+        }
+        let counters = Arc::new(DeviceCounters::new(name));
+        all.push(Arc::clone(&counters));
+        counters
+    }
+}
+
+fn leave_out(device: &Device, refusal: &Refusal) {
+    if device.set_unusable() {
+        tracing::warn!("{refusal}; the device is not used");
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The registry's door to the devices, which may be gone before the registry is.
 ///
-/// # Errors
-/// [`DevicesError`].
-pub fn survey() -> Result<Vec<DeviceReport>, DevicesError> {
-    Err(DevicesError::None)
+/// It is called under the registry's lock. It takes the lock of the list of devices, and then that
+/// of one device's table, each for a moment; the control thread calls the registry with neither.
+struct Memory(Weak<Shared>);
+
+impl Registrar for Memory {
+    fn register(&self, arena: &Arena) -> Result<(), RegisterError> {
+        let Some(shared) = self.0.upgrade() else {
+            return Ok(());
+        };
+        let mut devices = shared.all();
+        devices.retain(|device| !device.is_gone());
+        let outcomes: Vec<_> = devices.iter().map(|d| d.register(arena)).collect();
+        let has_some = outcomes.iter().any(Result::is_ok);
+        for (device, outcome) in devices.iter().zip(outcomes) {
+            match outcome {
+                Ok(()) => {}
+                // The others serve without it.
+                Err(refusal) if has_some => leave_out(device, &refusal),
+                Err(refusal) => return Err(RegisterError::new(refusal)),
+            }
+        }
+        Ok(())
+    }
+
+    fn unregister(&self, arena: &Arena) {
+        let Some(shared) = self.0.upgrade() else {
+            return;
+        };
+        for device in shared.all() {
+            device.unregister(arena);
+        }
+    }
 }

@@ -67,7 +67,6 @@ pub struct DeviceReport {
 
 /// What a device can, of what the service makes use of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[allow(clippy::struct_excessive_bools)] // A list of capabilities.
 pub struct Features {
     /// Memory windows of type 2.
     pub memory_windows: bool,
@@ -75,8 +74,6 @@ pub struct Features {
     pub shared_receive_queues: bool,
     /// Sends may invalidate keys of the peer's.
     pub send_invalidate: bool,
-    /// Writes of the device's may pass each other, which is faster on some machines.
-    pub relaxed_ordering: bool,
 }
 
 /// One port of a device.

@@ -1,6 +1,7 @@
 //! The Millrace server.
 
 mod announce;
+mod devices;
 mod logging;
 mod notify;
 mod plan;
@@ -15,12 +16,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::{Args, Parser, Subcommand};
-use millrace::service::Service;
+use millrace::service::devices as rdma;
+use millrace::service::{Service, StartError};
 use millrace_admin::api::{self, AdminState, Certificates};
 use millrace_admin::change::Ledger;
-use millrace_admin::config::{self, Config};
+use millrace_admin::config::{self, Config, Source};
 use millrace_admin::metrics::Metrics;
 use millrace_admin::token;
 
@@ -36,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// ten seconds), connections are closed. A second signal ends at once. SIGHUP reads the
 /// configuration file again and puts in force what needs no restart.
 #[derive(Parser)]
-#[command(name = "millraced", version, after_help = EXAMPLES)]
+#[command(name = "millraced", version, long_version = VERSION, after_help = EXAMPLES)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct Arguments {
     #[command(subcommand)]
@@ -48,7 +50,21 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Plan(plan::Arguments),
+    Devices(devices::Arguments),
 }
+
+/// With what the program was built with.
+const VERSION: &str = if rdma::BUILT_IN {
+    concat!(
+        env!("CARGO_PKG_VERSION"),
+        "\nproviders: iwarp, verbs (RDMA devices)"
+    )
+} else {
+    concat!(
+        env!("CARGO_PKG_VERSION"),
+        "\nproviders: iwarp (built without RDMA devices)"
+    )
+};
 
 #[derive(Args)]
 struct Serve {
@@ -71,6 +87,7 @@ const EXAMPLES: &str = "Examples:
   millraced --config /etc/millrace/millraced.yaml
   millraced --config deploy/quickstart.yaml --log-format json
   millraced plan --connections 500 --depth 32
+  millraced devices
 
 Then, on a Linux client:
   mount -t nfs -o vers=3,proto=rdma,port=20049,nolock,mountproto=tcp,mountport=2049 HOST:/scratch /mnt";
@@ -81,22 +98,78 @@ fn main() -> ExitCode {
             command: Some(Command::Plan(wanted)),
             ..
         } => return plan::print(&wanted),
+        Arguments {
+            command: Some(Command::Devices(wanted)),
+            ..
+        } => return devices::print(&wanted),
         Arguments { serve, .. } => serve.expect("required without a command"),
     };
-    let config = match config::load(&arguments.config) {
-        Ok(config) => config,
-        Err(errors) => {
-            eprintln!("{errors}");
-            return ExitCode::from(2);
-        }
+    let (config, source) = match config::load_with_source(&arguments.config) {
+        Ok(loaded) => loaded,
+        Err(errors) => return refused(&errors),
     };
-    match run(&arguments, config) {
+    if let Some(errors) = source.errors(rdma::unserved(&config)) {
+        return refused(&errors);
+    }
+    let certificates = config.admin.tls.as_ref().map(Certificates::load);
+    let certificates = match certificates.transpose() {
+        Ok(certificates) => certificates.map(Arc::new),
+        Err(error) => return refused(&source.error(error.into())),
+    };
+    let done = match arguments.check {
+        true => check(&arguments, &config, &source, certificates.as_deref()),
+        false => run(&arguments, config, &source, certificates),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("millraced: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// The configuration is wrong: another start would not help.
+fn refused(errors: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("{errors}");
+    ExitCode::from(2)
+}
+
+/// What a configuration means that an operator may not expect.
+fn notes(config: &Config, certificates: Option<&Certificates>) -> Vec<String> {
+    let mut notes: Vec<String> = config.notes();
+    notes.extend(token::note(config));
+    notes.extend(certificates.into_iter().flat_map(Certificates::notes));
+    notes.extend(rdma::note(config));
+    notes
+}
+
+/// Says that the configuration is good, and what it means.
+fn check(
+    arguments: &Serve,
+    config: &Config,
+    source: &Source,
+    certificates: Option<&Certificates>,
+) -> Result<()> {
+    logging::filter(&config.log)?;
+    let mut text = format!("{}: good\n", arguments.config.display());
+    for note in notes(config, certificates) {
+        text.push_str(&format!("note: {note}\n"));
+    }
+    if rdma::are_asked_for(config) {
+        // The file is good all the same: devices come and go.
+        match rdma::describe(Some(config)) {
+            Ok(devices) => text.push_str(&devices),
+            Err(why) => {
+                let problem = rdma::unusable(config, &why).map(|problem| source.error(problem));
+                let problem = problem.map(|error| error.to_string()).unwrap_or(why);
+                text.push_str(&format!("note: {problem}; millraced would not start now\n"));
+            }
+        }
+    }
+    // A reader that has seen enough (`| head -1`) is no fault.
+    let _ = io::stdout().write_all(text.as_bytes());
+    Ok(())
 }
 
 /// Takes this thread, and so every thread that it starts, out of the reactors' way.
@@ -107,26 +180,13 @@ fn step_aside(service: &Service) {
     }
 }
 
-fn run(arguments: &Serve, config: Config) -> Result<()> {
+fn run(
+    arguments: &Serve,
+    config: Config,
+    source: &Source,
+    certificates: Option<Arc<Certificates>>,
+) -> Result<()> {
     let filter = logging::filter(&config.log)?;
-    let certificates = config.admin.tls.as_ref().map(Certificates::load);
-    let certificates = certificates.transpose()?.map(Arc::new);
-    let mut notes: Vec<String> = config.notes();
-    notes.extend(token::note(&config));
-    notes.extend(
-        certificates
-            .iter()
-            .flat_map(|certificates| certificates.notes()),
-    );
-    if arguments.check {
-        let mut text = format!("{}: good\n", arguments.config.display());
-        for note in notes {
-            text.push_str(&format!("note: {note}\n"));
-        }
-        // A reader that has seen enough (`| head -1`) is no fault.
-        let _ = io::stdout().write_all(text.as_bytes());
-        return Ok(());
-    }
     if let Some(user) = &arguments.user {
         rights::become_user(user)?;
     }
@@ -140,13 +200,25 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
     let starting = manager.starting().context("cannot start a thread")?;
 
     let config = Arc::new(config);
-    for note in notes {
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        rdma_devices = if rdma::BUILT_IN {
+            "built in"
+        } else {
+            "left out"
+        },
+        "millraced"
+    );
+    for note in notes(&config, certificates.as_deref()) {
         tracing::warn!("{note}");
     }
     // Taken early: a port that is in use ends the start before any memory is mapped.
     let admin = TcpListener::bind(config.admin.listen)
         .with_context(|| format!("admin.listen: cannot listen on {}", config.admin.listen))?;
-    let service = Service::start(Arc::clone(&config))?;
+    let service = Service::start(Arc::clone(&config)).map_err(|error| match error {
+        StartError::Devices(problem) => anyhow!("{}", source.error(problem)),
+        error => error.into(),
+    })?;
     service.control().on_log_filter(log);
     step_aside(&service);
     let metrics = Metrics::new();
@@ -155,8 +227,8 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
     let ledger = Arc::new(Ledger::new(service.control(), Arc::clone(&config), file));
     metrics.register(Arc::clone(&ledger) as _);
     let mut state = AdminState::new(service.control(), metrics, Arc::clone(&ledger));
-    if let Some(certificates) = certificates {
-        state = state.with_certificates(certificates);
+    if let Some(certificates) = &certificates {
+        state = state.with_certificates(Arc::clone(certificates));
     }
     let admin = api::serve(admin, state).context("admin: cannot serve")?;
     announce::served(&config, service.addresses(), admin.address());
@@ -167,7 +239,8 @@ fn run(arguments: &Serve, config: Config) -> Result<()> {
         admin.address(),
     ));
     let told = manager.clone();
-    let served = reloads.serve(move || told.reload(|| reload::reload(&ledger)));
+    let served =
+        reloads.serve(move || told.reload(|| reload::reload(&ledger, certificates.as_deref())));
     served.context("cannot start a thread")?;
     let fed = manager.feed_watchdog(service.control());
     let _fed = fed.context("cannot start a thread")?;

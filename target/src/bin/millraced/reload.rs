@@ -1,12 +1,19 @@
-//! SIGHUP: the configuration file is read again.
+//! SIGHUP: the configuration file is read again, and the certificates.
 
 use std::sync::Arc;
 
+use millrace_admin::api::Certificates;
 use millrace_admin::change::{Author, ChangeError, ChangeRequest, Edit, Ledger};
 
 /// Reads the file and puts in force what it says, as far as that needs no restart. A file that is
-/// wrong changes nothing; the log names the lines. The answer is how the server stands then.
-pub fn reload(ledger: &Arc<Ledger>) -> String {
+/// wrong changes nothing; the log names the lines. The certificates in use are read again whatever
+/// becomes of it, and stay if they cannot be used. The answer is how the server stands then.
+pub fn reload(ledger: &Arc<Ledger>, certificates: Option<&Certificates>) -> String {
+    match certificates.map(Certificates::reload) {
+        Some(Ok(())) => tracing::info!("the certificates of the management plane were read again"),
+        Some(Err(error)) => tracing::error!("{error}; the certificates read before stay in use"),
+        None => {}
+    }
     let request = ChangeRequest {
         edit: Edit::Reload,
         expected: None,

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crossbeam_channel::Receiver;
 use millrace_admin::config::{Config, Rpcbind};
@@ -19,12 +19,9 @@ use super::memory;
 use super::ticket::{Answer, Change, Commit, Decision, NewListener, Ready, Refused, Ticket};
 use crate::rdma::FabricId;
 use crate::rpcbind::{Offers, Registration, Rendezvous};
-use crate::service::control::ServiceControl;
+use crate::service::control::{PATIENCE, ServiceControl};
 use crate::service::plan;
 use crate::service::worker::Message;
-
-/// How long a reactor may take for each of the two steps.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the service runs with; replaced as a whole.
 #[derive(Clone)]
@@ -113,6 +110,7 @@ impl ServiceControl {
         let change = Arc::new(Change {
             listeners: new,
             rpc,
+            devices: self.devices.get().cloned(),
             decision: OnceLock::new(),
         });
         let round = Round::begin(self, &change);
@@ -200,8 +198,8 @@ impl ServiceControl {
         let filter = (next.log != before.config.log)
             .then(|| LogFilter::read(&next.log))
             .transpose()?;
-        memory::check(&before.config, next, self.reactors.len())
-            .map_err(|problem| Refused::new(problem.path.to_string(), problem.message))?;
+        memory::check(&before.config, next, self.reactors.len()).map_err(Refused::from)?;
+        self.devices.open_for(next, &self.registry)?;
         let exports = exports::next_of(&before.exports, next, &self.registry)?;
         let arenas = self.more_memory(&before.config, next)?;
         let new = matched.kept.iter().zip(&matched.replaces).enumerate();
@@ -294,7 +292,7 @@ fn listeners(
     .collect()
 }
 
-/// One change asked of all reactors.
+/// One change asked of all reactors, each of which may take [`PATIENCE`] for each of the two steps.
 struct Round<'a> {
     control: &'a ServiceControl,
     answers: Receiver<(usize, Answer)>,

@@ -32,7 +32,8 @@ pub struct Matched {
 }
 
 /// Finds the listeners of the next configuration among those there are. Classic mode is a limit of
-/// connections, so it may change without a new listener; check values are the provider's.
+/// connections, so it may change without a new listener; check values and shared receives are the
+/// provider's.
 pub fn matched(before: &[Listener], next: &[Fabric]) -> Matched {
     let mut left: Vec<&Listener> = before.iter().collect();
     let mut take = |same: &dyn Fn(&Fabric) -> bool| {
@@ -43,8 +44,8 @@ pub fn matched(before: &[Listener], next: &[Fabric]) -> Matched {
         .iter()
         .map(|fabric| {
             take(&|other: &Fabric| {
-                (other.provider, other.listen, other.crc)
-                    == (fabric.provider, fabric.listen, fabric.crc)
+                let of = |one: &Fabric| (one.provider, one.listen, one.crc, one.shared_receives);
+                of(other) == of(fabric)
             })
         })
         .collect();
@@ -77,8 +78,8 @@ pub fn listener_status(
         let blocks = parts.iter().filter_map(|one| one.providers.of(listener.id));
         let (connections, accepted) = blocks.fold((0, 0), |(connections, accepted), block| {
             (
-                connections + block.fabric.connections.load(Relaxed),
-                accepted + block.fabric.established.load(Relaxed),
+                connections + block.fabric().connections.load(Relaxed),
+                accepted + block.fabric().established.load(Relaxed),
             )
         });
         ListenerStatus {

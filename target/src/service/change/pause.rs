@@ -8,11 +8,8 @@ use millrace_admin::status::{DrainOrder, DrainPhase, DrainStatus};
 
 use super::drain::Progress;
 use super::ticket::Resume;
-use crate::service::control::ServiceControl;
+use crate::service::control::{PATIENCE, ServiceControl};
 use crate::service::worker::Message;
-
-/// How long a reactor may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 impl ServiceControl {
     /// Lets clients finish until a deadline, from now on or instead of an earlier deadline.

@@ -14,7 +14,7 @@ use crate::dispatch;
 use crate::exports::Exports;
 use crate::rdma::{Desk, FabricId, FabricSlot, Responder, Shared};
 use crate::rpcbind::{Offers, RpcbindServer};
-use crate::service::plan;
+use crate::service::{devices, plan};
 use crate::tcp::{PreparedListener, TcpServer};
 use millrace_store::memory::MemoryStore;
 
@@ -134,15 +134,21 @@ where
 {
     let mut ready = Ready::default();
     let mut slots = Vec::new();
+    let seat = plan::Seat {
+        index: reactor,
+        core: parts.context.core(),
+    };
     for new in &change.listeners {
         let path = format!("fabric[{}]", new.index);
-        let made = plan::provider(new.id, &new.fabric, new.limits);
+        let devices = change.devices.as_ref();
+        let made = plan::provider(new.id, &new.fabric, new.limits, seat, devices);
         let (mut slot, counters) =
             made.map_err(|error| Refused::new(path.as_str(), error.to_string()))?;
         ready.counters.push(counters);
         if reactor == 0 {
             listen(new, &mut slot, parts).map_err(|error| {
                 let address = new.fabric.listen;
+                let error = devices::listen_error(&new.fabric, &error);
                 let reason = format!("cannot listen on {address}: {error}");
                 Refused::new(format!("{path}.listen"), reason)
             })?;

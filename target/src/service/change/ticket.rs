@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::Sender;
-use millrace_admin::config;
+use millrace_admin::config::{self, Problem};
 use millrace_mempool::Arena;
 use millrace_reactor::PollMode;
 use millrace_reactor::fabric::QueuePairLimits;
@@ -13,6 +13,7 @@ use millrace_store::memory::MemoryStore;
 use crate::exports::Rules;
 use crate::rdma::{FabricId, Settings};
 use crate::rpcbind::Offers;
+use crate::service::devices::Devices;
 use crate::service::plan::ProviderCounters;
 
 /// A change on its way.
@@ -21,6 +22,8 @@ pub struct Change {
     pub listeners: Vec<NewListener>,
     /// Where RPC over TCP shall listen instead.
     pub rpc: Option<SocketAddr>,
+    /// The devices that listeners may be on.
+    pub devices: Option<Devices>,
     /// What is to become of it, once all reactors have answered or one has not.
     pub decision: OnceLock<Decision>,
 }
@@ -91,6 +94,12 @@ impl Refused {
             path: path.into(),
             reason: reason.into(),
         }
+    }
+}
+
+impl From<Problem> for Refused {
+    fn from(problem: Problem) -> Self {
+        Self::new(problem.path.to_string(), problem.message)
     }
 }
 

@@ -3,11 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use millrace_admin::metrics::{Families, catalogue};
-use millrace_reactor::fabric::counters::{ENDINGS, FAILURES, WORK_KINDS};
+use millrace_reactor::fabric::counters::{ENDINGS, FAILURES, FabricCounters, WORK_KINDS};
 use millrace_reactor::fabric::iwarp::IwarpCounters;
 
 use crate::rdma::ConnectionCounters;
 use crate::service::control::ReactorParts;
+#[cfg(feature = "verbs")]
+use crate::service::metrics::verbs;
+use crate::service::providers::Counters;
 
 pub(super) fn rdma(out: &mut Families, core: &str, parts: &ReactorParts) {
     let counters = &parts.rdma;
@@ -36,9 +39,14 @@ pub(super) fn rdma(out: &mut Families, core: &str, parts: &ReactorParts) {
     let invalidations = counters.invalidations.get();
     out.number(&catalogue::RPCRDMA_INVALIDATIONS, &[], invalidations);
     exposures(out, core, counters);
-    parts
-        .providers
-        .each(|provider, counters| fabric(out, core, provider, counters));
+    parts.providers.each(|provider, counters| {
+        fabric(out, core, provider, counters.fabric());
+        match counters {
+            Counters::Iwarp(counters) => iwarp(out, provider, counters),
+            #[cfg(feature = "verbs")]
+            Counters::Verbs(counters) => verbs::of_provider(out, core, counters),
+        }
+    });
     let tcp = &parts.tcp;
     out.number(
         &catalogue::CONNECTIONS_ACCEPTED,
@@ -90,24 +98,42 @@ fn exposures(out: &mut Families, core: &str, counters: &ConnectionCounters) {
     }
 }
 
-fn fabric(out: &mut Families, core: &str, provider: &str, counters: &IwarpCounters) {
-    let read = |counter: &AtomicU64| counter.load(Relaxed);
+fn fabric(out: &mut Families, core: &str, provider: &str, counters: &FabricCounters) {
     out.number(
         &catalogue::CONNECTIONS,
         &[core, provider],
-        read(&counters.fabric.connections),
+        read(&counters.connections),
     );
     out.number(
         &catalogue::CONNECTIONS_ACCEPTED,
         &[provider],
-        read(&counters.fabric.established),
+        read(&counters.established),
     );
-    let failed = read(&counters.fabric.setups_failed);
+    let failed = read(&counters.setups_failed);
     out.number(
         &catalogue::CONNECTIONS_REFUSED,
         &[provider, "setup"],
         failed,
     );
+    for (operation, work) in WORK_KINDS.iter().zip(&counters.work) {
+        for (family, number) in [
+            (&catalogue::RDMA_OPERATIONS, &work.completed),
+            (&catalogue::RDMA_POSTED, &work.posted),
+            (&catalogue::RDMA_BYTES, &work.bytes),
+        ] {
+            out.number(family, &[provider, operation], read(number));
+        }
+    }
+    for (status, count) in FAILURES.iter().zip(&counters.failures) {
+        out.number(&catalogue::RDMA_FAILURES, &[provider, status], read(count));
+    }
+    for (reason, count) in ENDINGS.iter().zip(&counters.ended) {
+        let labels = &[provider, reason];
+        out.number(&catalogue::CONNECTIONS_CLOSED, labels, read(count));
+    }
+}
+
+fn iwarp(out: &mut Families, provider: &str, counters: &IwarpCounters) {
     for (direction, frames, bytes, terminates) in [
         (
             "in",
@@ -136,22 +162,6 @@ fn fabric(out: &mut Families, core: &str, provider: &str, counters: &IwarpCounte
     );
     let unexpected = read(&counters.indications_unexpected);
     out.number(&catalogue::FABRIC_INDICATIONS, &[provider], unexpected);
-    for (operation, work) in WORK_KINDS.iter().zip(&counters.fabric.work) {
-        for (family, number) in [
-            (&catalogue::RDMA_OPERATIONS, &work.completed),
-            (&catalogue::RDMA_POSTED, &work.posted),
-            (&catalogue::RDMA_BYTES, &work.bytes),
-        ] {
-            out.number(family, &[provider, operation], read(number));
-        }
-    }
-    for (status, count) in FAILURES.iter().zip(&counters.fabric.failures) {
-        out.number(&catalogue::RDMA_FAILURES, &[provider, status], read(count));
-    }
-    for (reason, count) in ENDINGS.iter().zip(&counters.fabric.ended) {
-        let labels = &[provider, reason];
-        out.number(&catalogue::CONNECTIONS_CLOSED, labels, read(count));
-    }
     for (call, count) in [
         ("receive", &counters.receive_calls),
         ("send", &counters.send_calls),
@@ -163,4 +173,8 @@ fn fabric(out: &mut Families, core: &str, provider: &str, counters: &IwarpCounte
             read(count),
         );
     }
+}
+
+fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Relaxed)
 }

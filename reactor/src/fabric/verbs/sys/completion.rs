@@ -13,6 +13,7 @@ use rdma_sys::{
 
 use super::context::Context;
 use super::{destroyed, made, unblock, verbs};
+use crate::fabric::verbs::report::Transport;
 
 /// Completions taken at once.
 const BATCH: usize = 64;
@@ -83,6 +84,8 @@ impl Drop for CompletionChannel {
 /// Where completions of queue pairs arrive.
 pub struct CompletionQueue {
     pointer: NonNull<ibv_cq>,
+    /// Flags of a completed receive that say that it invalidated a key.
+    invalidating: u32,
     _channel: Option<Arc<CompletionChannel>>,
     _context: Arc<Context>,
 }
@@ -117,6 +120,7 @@ impl CompletionQueue {
         })?;
         Ok(Arc::new(Self {
             pointer,
+            invalidating: invalidating_flags(context),
             _channel: channel.cloned(),
             _context: Arc::clone(context),
         }))
@@ -138,7 +142,12 @@ impl CompletionQueue {
     /// # Errors
     /// The queue is broken: its device is gone, or it ran over.
     pub fn poll(&self, completions: &mut Completions) -> io::Result<usize> {
-        let Completions { entries, count } = completions;
+        let Completions {
+            entries,
+            count,
+            invalidating,
+        } = completions;
+        *invalidating = self.invalidating;
         // SAFETY: it lives, and so many results have room.
         let taken = unsafe { ibv_poll_cq(self.as_ptr(), BATCH as i32, entries.as_mut_ptr()) };
         *count = usize::try_from(taken).map_err(|_| io::Error::other("the queue is broken"))?;
@@ -152,6 +161,22 @@ impl CompletionQueue {
     pub fn arm(&self) -> io::Result<()> {
         // SAFETY: it lives.
         verbs(unsafe { ibv_req_notify_cq(self.as_ptr(), 0) })
+    }
+}
+
+/// The software device `rdma_rxe` has a maker's number of all ones.
+const RXE_VENDOR: u32 = 0x00ff_ffff;
+/// `IB_WC_WITH_INVALIDATE` of the kernel's own `<rdma/ib_verbs.h>`.
+const KERNEL_INVALIDATED: u32 = 1 << 2;
+
+/// `rdma_rxe` hands the kernel's flags to user space as they are, where the bits of messages on
+/// reliable connections mean something else.
+fn invalidating_flags(context: &Context) -> u32 {
+    let attributes = context.attributes();
+    let own = ibv_wc_flags::IBV_WC_WITH_INV.0;
+    match (attributes.vendor_id, attributes.transport) {
+        (RXE_VENDOR, Transport::Roce) => own | KERNEL_INVALIDATED,
+        _ => own,
     }
 }
 
@@ -177,6 +202,7 @@ impl std::fmt::Debug for CompletionQueue {
 pub struct Completions {
     entries: Box<[ibv_wc; BATCH]>,
     count: usize,
+    invalidating: u32,
 }
 
 // SAFETY: numbers only.
@@ -190,7 +216,11 @@ impl Completions {
     pub fn new() -> Self {
         // SAFETY: plain numbers, for which zeros are good.
         let entries = Box::new(unsafe { std::mem::zeroed() });
-        Self { entries, count: 0 }
+        Self {
+            entries,
+            count: 0,
+            invalidating: 0,
+        }
     }
 
     /// How many there are.
@@ -203,7 +233,7 @@ impl Completions {
     /// # Panics
     /// If there are not so many.
     pub fn get(&self, index: usize) -> Completion {
-        Completion::of(&self.entries[..self.count][index])
+        Completion::of(&self.entries[..self.count][index], self.invalidating)
     }
 }
 
@@ -277,7 +307,7 @@ pub enum Status {
 }
 
 impl Completion {
-    fn of(entry: &ibv_wc) -> Self {
+    fn of(entry: &ibv_wc, invalidating: u32) -> Self {
         let kind = match entry.opcode {
             ibv_wc_opcode::IBV_WC_SEND => CompletionKind::Send,
             ibv_wc_opcode::IBV_WC_RDMA_WRITE => CompletionKind::Write,
@@ -290,7 +320,7 @@ impl Completion {
         let status = Status::of(entry.status);
         let carries_key = status == Status::Success
             && kind == CompletionKind::Receive
-            && entry.wc_flags & ibv_wc_flags::IBV_WC_WITH_INV.0 != 0;
+            && entry.wc_flags & invalidating != 0;
         // SAFETY: both readings of the four bytes are numbers.
         let key = unsafe { entry.imm_data_invalidated_rkey_union.invalidated_rkey };
         Self {

@@ -266,6 +266,19 @@ impl QueuePairAttributes {
         self.mask == 0
     }
 
+    /// Sets what the peer may do with keys that it was given, where the state takes it
+    /// ([`State::Init`]). The connection manager itself does not know this on the connecting side.
+    pub fn set_remote_access(&mut self, read: bool, write: bool) {
+        if self.mask & ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS.0.cast_signed() != 0 {
+            let access = super::RegionAccess {
+                remote_read: read,
+                remote_write: write,
+                ..super::RegionAccess::default()
+            };
+            self.raw.qp_access_flags = access.flags();
+        }
+    }
+
     /// Sets the read depths, where the state takes them: Reads of the peer's that we serve, and
     /// Reads that we open.
     pub fn set_depths(&mut self, responder_resources: u8, initiator_depth: u8) {

@@ -197,7 +197,6 @@ impl std::fmt::Debug for Region {
 /// A window of type 2 into regions, for the peer of the queue pair that binds it.
 pub struct Window {
     pointer: NonNull<ibv_mw>,
-    key: u32,
     _domain: Arc<ProtectionDomain>,
 }
 
@@ -213,11 +212,8 @@ impl Window {
         // SAFETY: the domain lives.
         let window = unsafe { ibv_alloc_mw(domain.as_ptr(), ibv_mw_type::IBV_MW_TYPE_2) };
         let pointer = made(window.unwrap_or(std::ptr::null_mut()))?;
-        // SAFETY: just made.
-        let key = unsafe { pointer.as_ref() }.rkey;
         Ok(Self {
             pointer,
-            key,
             _domain: Arc::clone(domain),
         })
     }
@@ -228,12 +224,16 @@ impl Window {
 
     /// The key that it was last bound with, or made with.
     pub fn key(&self) -> u32 {
-        self.key
+        // SAFETY: it lives.
+        unsafe { (*self.as_ptr()).rkey }
     }
 
-    /// Remembers the key of a binding.
+    /// Tells the library the key of a binding, once the request for it is posted: the next one
+    /// has to name this key as the window's present one.
     pub fn set_key(&mut self, key: u32) {
-        self.key = key;
+        // SAFETY: it lives, the library reads the field only while a binding is posted, and there
+        // is one owner to do either.
+        unsafe { (*self.as_ptr()).rkey = key };
     }
 }
 
@@ -248,7 +248,7 @@ impl Drop for Window {
 impl std::fmt::Debug for Window {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut debug = formatter.debug_struct("Window");
-        debug.field("key", &self.key).finish_non_exhaustive()
+        debug.field("key", &self.key()).finish_non_exhaustive()
     }
 }
 

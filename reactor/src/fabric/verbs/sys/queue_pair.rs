@@ -106,6 +106,9 @@ pub struct QueuePairSetup<'a> {
 }
 
 /// A reliable connection's two queues.
+///
+/// Windows that are bound to it are dropped first: they hold it, and `rdma_rxe` waits 50 seconds
+/// for them before it lets a queue pair go.
 pub struct QueuePair {
     pointer: NonNull<ibv_qp>,
     number: u32,

@@ -291,7 +291,7 @@ mod tests {
         SendRequest {
             id,
             kind,
-            signalled: id % 2 == 0,
+            signalled: id.is_multiple_of(2),
             inline: false,
             solicited: false,
             fence: false,

@@ -1,0 +1,141 @@
+//! Which devices there were at the last look, and what a new look makes of that.
+
+use std::collections::BTreeMap;
+
+/// Looks for which a device that failed while it was plugged in is left alone, before it is tried
+/// again: its driver may be setting it up anew.
+const REST: u32 = 5;
+
+/// Where a device stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// Opened by us, whether it serves or not.
+    Open,
+    /// Tried, and not opened; tried again at every look.
+    Closed,
+    /// Failed while it was plugged in; so many looks of rest are left.
+    Failed(u32),
+}
+
+/// The devices that are known, by name.
+#[derive(Debug, Default)]
+pub struct Census(BTreeMap<String, Standing>);
+
+/// What a look found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Open devices that the kernel lists no more.
+    pub left: Vec<String>,
+    /// Devices to be opened, and whether for the first time since they appeared.
+    pub wanted: Vec<(String, bool)>,
+}
+
+impl Census {
+    /// Notes that a device is open.
+    pub fn opened(&mut self, name: &str) {
+        self.0.insert(name.to_owned(), Standing::Open);
+    }
+
+    /// Notes that a device could not be opened.
+    pub fn not_opened(&mut self, name: &str) {
+        self.0.insert(name.to_owned(), Standing::Closed);
+    }
+
+    /// Notes that an open device reported its own end.
+    pub fn failed(&mut self, name: &str) {
+        self.0.insert(name.to_owned(), Standing::Failed(REST));
+    }
+
+    /// Compares what is known with the kernel's list.
+    pub fn look(&mut self, listed: &[String]) -> Changes {
+        let mut changes = Changes::default();
+        self.0.retain(|name, standing| {
+            if listed.contains(name) {
+                return true;
+            }
+            if *standing == Standing::Open {
+                changes.left.push(name.clone());
+            }
+            false
+        });
+        for name in listed {
+            match self.0.get_mut(name) {
+                None => changes.wanted.push((name.clone(), true)),
+                Some(Standing::Open) => {}
+                Some(Standing::Closed | Standing::Failed(0)) => {
+                    changes.wanted.push((name.clone(), false));
+                }
+                Some(Standing::Failed(rest)) => *rest -= 1,
+            }
+        }
+        changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(all: &[&str]) -> Vec<String> {
+        all.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    fn wanted(name: &str, is_new: bool) -> Changes {
+        Changes {
+            wanted: vec![(name.to_owned(), is_new)],
+            ..Changes::default()
+        }
+    }
+
+    #[test]
+    fn devices_come_go_and_come_back() {
+        let mut census = Census::default();
+        census.opened("mlx5_0");
+        let nothing = Changes::default();
+        assert_eq!(census.look(&names(&["mlx5_0"])), nothing);
+        assert_eq!(
+            census.look(&names(&["mlx5_0", "siw0"])),
+            wanted("siw0", true)
+        );
+        census.opened("siw0");
+        assert_eq!(census.look(&names(&["siw0", "mlx5_0"])), nothing);
+        let gone = Changes {
+            left: names(&["mlx5_0"]),
+            ..Changes::default()
+        };
+        assert_eq!(census.look(&names(&["siw0"])), gone);
+        assert_eq!(census.look(&names(&["siw0"])), nothing, "said once");
+        assert_eq!(
+            census.look(&names(&["mlx5_0", "siw0"])),
+            wanted("mlx5_0", true)
+        );
+    }
+
+    #[test]
+    fn a_device_that_does_not_open_is_tried_at_every_look() {
+        let mut census = Census::default();
+        let listed = names(&["irdma0"]);
+        assert_eq!(census.look(&listed), wanted("irdma0", true));
+        census.not_opened("irdma0");
+        assert_eq!(census.look(&listed), wanted("irdma0", false));
+        census.not_opened("irdma0");
+        assert_eq!(census.look(&[]), Changes::default(), "never was open");
+        assert_eq!(census.look(&listed), wanted("irdma0", true));
+    }
+
+    #[test]
+    fn a_device_that_failed_rests_before_it_is_tried_again() {
+        let mut census = Census::default();
+        let listed = names(&["mlx5_0"]);
+        census.opened("mlx5_0");
+        census.failed("mlx5_0");
+        for _ in 0..REST {
+            assert_eq!(census.look(&listed), Changes::default());
+        }
+        assert_eq!(census.look(&listed), wanted("mlx5_0", false));
+        // Unplugged while it rests: it is new when it comes.
+        census.failed("mlx5_0");
+        assert_eq!(census.look(&[]), Changes::default());
+        assert_eq!(census.look(&listed), wanted("mlx5_0", true));
+    }
+}

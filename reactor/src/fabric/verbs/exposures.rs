@@ -1,0 +1,287 @@
+//! Memory that the peer of one connection may use.
+//!
+//! Where the device has memory windows, an exposure is a window of type 2: bound by a request of
+//! the send queue that goes out ahead of the message that tells its key, ended by another such
+//! request, or by the peer's message. The key holds on that queue pair only. Where it has none, an
+//! exposure is a registration of its own, which holds until it is revoked.
+//!
+//! Both know one range of addresses, so one exposure is one slice
+//! ([`crate::fabric::Provider::exposure_slices`]).
+//!
+//! What a connection does with this:
+//!
+//! 1. [`Exposures::expose`] gives the exposure, and the slot of a binding that has to be appended
+//!    to the send queue at once; [`Exposures::binding`] gives that request when it is handed to the
+//!    device. The queue needs room for it before.
+//! 2. [`Exposures::revoke`] gives the memory, or the slot of an ending to append to the send queue;
+//!    [`Exposures::ending`] gives that request, and when it has completed, [`Exposures::ended`] the
+//!    memory. It has to be signalled.
+//! 3. A message that arrives with an invalidated key goes through
+//!    [`Exposures::invalidated_by_peer`]. A key that it does not know is the peer's error.
+//! 4. When the connection ends, [`Exposures::end`] gives what must be destroyed *before* the queue
+//!    pair, and memory that is to be kept until that is done.
+
+use std::sync::Arc;
+
+use millrace_mempool::Slice;
+
+use super::exposure_table::{Revocation, Table};
+use super::keys::KeyCache;
+use super::sys::{Region, SendKind, Window};
+use super::windows::Windows;
+use crate::fabric::{Access, ExposeError, Exposure, Key, Slices};
+
+/// The exposures of one connection.
+pub struct Exposures {
+    table: Table<Held, Slices>,
+}
+
+/// What makes memory reachable.
+enum Held {
+    Window(Bound),
+    Region(Region),
+}
+
+/// A window with what it is bound to. The window goes first.
+struct Bound {
+    window: Window,
+    region: Arc<Region>,
+    address: u64,
+    length: u32,
+    access: Access,
+}
+
+/// What became of a revoked exposure.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // By value, for boxing would allocate per operation.
+pub enum Ending {
+    /// The key is dead, and the memory the caller's again.
+    Now(Slices),
+    /// A request has to end it: append this slot's to the send queue.
+    Request(u32),
+    /// No such exposure (any more).
+    Unknown,
+}
+
+/// What is left of the exposures of a connection that has ended.
+#[derive(Default)]
+pub struct Leftovers {
+    /// To be destroyed, on the control thread, and before the queue pair: some devices do not
+    /// destroy a queue pair that windows are bound to.
+    pub handles: Handles,
+    /// To be kept until the queue pair is destroyed.
+    pub memory: Vec<Slices>,
+}
+
+/// Windows that may still be bound, and registrations.
+#[derive(Default)]
+pub struct Handles {
+    held: Vec<Held>,
+}
+
+impl Handles {
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+}
+
+impl Exposures {
+    /// None yet, and at most so many at once.
+    pub fn new(most: u32) -> Self {
+        Self {
+            table: Table::new(most),
+        }
+    }
+
+    /// Exposes one slice. With a slot, the key becomes valid by a request that the caller appends
+    /// to the send queue ([`Exposures::binding`]).
+    ///
+    /// # Errors
+    /// There is no room, the device has no more windows or registrations or does not have this
+    /// memory, or it is not one slice. The memory comes back.
+    #[allow(clippy::result_large_err)] // The memory comes back by value; boxing would allocate.
+    pub fn expose(
+        &mut self,
+        local: Slices,
+        access: Access,
+        windows: &mut Windows,
+        keys: &mut KeyCache,
+    ) -> Result<(Exposure, Option<u32>), (ExposeError, Slices)> {
+        if !self.table.has_room() {
+            return Err((ExposeError::Full, local));
+        }
+        let Some((slice, length)) = single(&local) else {
+            return Err((ExposeError::Scattered, local));
+        };
+        let held = hold(slice, length, access, windows, keys);
+        let Some((held, key, offset)) = held else {
+            return Err((ExposeError::Full, local));
+        };
+        let is_window = matches!(held, Held::Window(_));
+        match self.table.insert(key, held, local) {
+            Ok(slot) => {
+                let exposure = Exposure {
+                    key: Key(key),
+                    offset,
+                    length,
+                };
+                Ok((exposure, is_window.then_some(slot)))
+            }
+            Err((held, local)) => {
+                // Never bound.
+                release(held, windows);
+                Err((ExposeError::Full, local))
+            }
+        }
+    }
+
+    /// The request that makes a slot's key valid.
+    pub fn binding(&self, slot: u32) -> Option<SendKind<'_>> {
+        match self.table.get(slot)? {
+            (key, Held::Window(bound)) => Some(SendKind::Bind {
+                window: &bound.window,
+                region: &bound.region,
+                key,
+                address: bound.address,
+                length: u64::from(bound.length),
+                remote_read: bound.access == Access::RemoteRead,
+                remote_write: bound.access == Access::RemoteWrite,
+            }),
+            (_, Held::Region(_)) => None,
+        }
+    }
+
+    /// Ends an exposure.
+    pub fn revoke(&mut self, key: Key, windows: &mut Windows) -> Ending {
+        let is_window = |held: &Held| matches!(held, Held::Window(_));
+        match self.table.revoke(key.0, is_window) {
+            Revocation::Now(held, memory) => {
+                release(held, windows);
+                Ending::Now(memory)
+            }
+            Revocation::Later(slot) => Ending::Request(slot),
+            Revocation::Unknown => Ending::Unknown,
+        }
+    }
+
+    /// The request that ends a slot's binding.
+    pub fn ending(&self, slot: u32) -> Option<SendKind<'static>> {
+        self.table
+            .get(slot)
+            .map(|(key, _)| SendKind::Invalidate(key))
+    }
+
+    /// The request of [`Exposures::ending`] has completed with success: the key is dead, and this
+    /// is its memory.
+    pub fn ended(&mut self, slot: u32, windows: &mut Windows) -> Option<(Key, Slices)> {
+        let (key, held, memory) = self.table.ended(slot)?;
+        release(held, windows);
+        Some((Key(key), memory))
+    }
+
+    /// A message of the peer's invalidated a key. False if that is no live exposure of this
+    /// connection: such a peer is to be disconnected.
+    pub fn invalidated_by_peer(&mut self, key: Key) -> bool {
+        self.table.invalidate(key.0)
+    }
+
+    /// Exposures that have not ended.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// The connection has ended: everything that is left. There are no exposures afterwards.
+    pub fn end(&mut self) -> Leftovers {
+        let mut left = Leftovers::default();
+        for (held, memory) in self.table.drain() {
+            left.handles.held.push(held);
+            left.memory.push(memory);
+        }
+        left
+    }
+}
+
+/// The only slice that has bytes.
+fn single(local: &Slices) -> Option<(&Slice, u32)> {
+    let mut slices = local.iter().filter(|slice| !slice.is_empty());
+    let slice = slices.next()?;
+    let length = u32::try_from(slice.len()).ok()?;
+    slices.next().is_none().then_some((slice, length))
+}
+
+/// What makes a slice reachable, its key and the first byte's offset.
+fn hold(
+    slice: &Slice,
+    length: u32,
+    access: Access,
+    windows: &mut Windows,
+    keys: &mut KeyCache,
+) -> Option<(Held, u32, u64)> {
+    let device = windows.device();
+    if device.is_gone() {
+        return None;
+    }
+    let refused = |error: std::io::Error| {
+        tracing::debug!(%error, bytes = length, "no memory is exposed");
+    };
+    if windows.are_there() {
+        let region = keys.region(slice.region())?;
+        let window = windows.take().map_err(refused).ok()?;
+        let key = window.key();
+        // Arenas are registered under their own addresses.
+        let address = slice.as_ptr() as u64;
+        let bound = Bound {
+            window,
+            region,
+            address,
+            length,
+            access,
+        };
+        return Some((Held::Window(bound), key, address));
+    }
+    let region = windows.register(slice, access).map_err(refused).ok()?;
+    let (key, address) = (region.remote_key(), region.address());
+    Some((Held::Region(region), key, address))
+}
+
+/// Keeps a window that is bound no more; ends a registration.
+fn release(held: Held, windows: &mut Windows) {
+    match held {
+        Held::Window(bound) => windows.give_back(bound.window),
+        Held::Region(region) => drop(region),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
+
+    #[test]
+    fn one_slice_with_bytes_is_exposed_and_nothing_else() {
+        let registry = Registry::new(HugepagePolicy::Off);
+        let pool = Pool::new(&registry, PoolConfig { bytes: 8 << 20 }).unwrap();
+        let buffer = pool.try_acquire(millrace_mempool::Class::Control).unwrap();
+        let whole = buffer.into_slice(0..1000);
+        let pieces = |ranges: &[(usize, usize)]| -> Slices {
+            let slices = ranges.iter().map(|&(from, to)| whole.slice(from..to));
+            slices.collect()
+        };
+        let length = |local: &Slices| single(local).map(|(_, length)| length);
+        assert_eq!(length(&pieces(&[(0, 1000)])), Some(1000));
+        assert_eq!(length(&pieces(&[(5, 5), (10, 20), (30, 30)])), Some(10));
+        assert_eq!(length(&pieces(&[(0, 10), (10, 20)])), None);
+        assert_eq!(length(&pieces(&[(5, 5)])), None);
+        assert_eq!(length(&Slices::new()), None);
+    }
+
+    #[test]
+    fn an_unknown_key_is_not_the_peers_to_invalidate() {
+        let mut exposures = Exposures::new(4);
+        assert!(!exposures.invalidated_by_peer(Key(7)));
+        assert!(exposures.binding(0).is_none() && exposures.ending(0).is_none());
+        let left = exposures.end();
+        assert!(left.handles.is_empty() && left.memory.is_empty());
+    }
+}

@@ -1,0 +1,311 @@
+//! Where a connection stands, until when, and why it ends.
+
+use std::time::Instant;
+
+use super::config::VerbsConfig;
+use crate::fabric::Ended;
+
+/// The phases of a connection. It only ever moves down this list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    /// The peer's address is looked for.
+    Resolving,
+    /// The way to it is looked for.
+    Routing,
+    /// The peer was asked.
+    Connecting,
+    /// The application was asked.
+    Deciding,
+    /// The application has accepted; the peer's confirmation is awaited.
+    Accepting,
+    /// Messages flow.
+    Running,
+    /// What is posted leaves.
+    Closing,
+    /// The peer was told, and its end is awaited.
+    Disconnecting,
+    /// The queue pair is in error: what it had is flushed.
+    Draining,
+    /// The queue pair is being destroyed.
+    Destroying,
+    /// Only events are left.
+    Ended,
+}
+
+/// What a deadline that has passed asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Late {
+    /// The connection ends.
+    Fail(Ended),
+    /// What the device has not given back by now is given up with the queue pair.
+    Destroy,
+}
+
+/// A connection's way through the phases.
+#[derive(Debug)]
+pub(super) struct Course {
+    phase: Phase,
+    deadline: Option<Instant>,
+    reason: Option<Ended>,
+    was_running: bool,
+}
+
+impl Course {
+    fn new(phase: Phase, deadline: Instant) -> Self {
+        Self {
+            phase,
+            deadline: Some(deadline),
+            reason: None,
+            was_running: false,
+        }
+    }
+
+    /// Of the side that asks. One deadline holds until the peer has answered.
+    pub(super) fn connecting(now: Instant, config: &VerbsConfig) -> Self {
+        Self::new(Phase::Resolving, now + config.connect_wait)
+    }
+
+    /// Of the side that is asked.
+    pub(super) fn deciding(now: Instant, config: &VerbsConfig) -> Self {
+        Self::new(Phase::Deciding, now + config.decide_wait)
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Why it ends, once it does.
+    pub(super) fn reason(&self) -> Option<&Ended> {
+        self.reason.as_ref()
+    }
+
+    /// Whether it ever was established.
+    pub(super) fn was_running(&self) -> bool {
+        self.was_running
+    }
+
+    /// Whether work may be posted.
+    pub(super) fn is_open(&self) -> bool {
+        self.phase <= Phase::Running
+    }
+
+    /// Whether the device may be given send requests.
+    pub(super) fn sends(&self) -> bool {
+        matches!(self.phase, Phase::Running | Phase::Closing)
+    }
+
+    /// Whether it is on its way out.
+    pub(super) fn is_ending(&self) -> bool {
+        self.phase >= Phase::Draining
+    }
+
+    fn step(&mut self, from: Phase, to: Phase) -> bool {
+        let moves = self.phase == from;
+        if moves {
+            self.phase = to;
+        }
+        moves
+    }
+
+    /// The address is known.
+    pub(super) fn resolved(&mut self) -> bool {
+        self.step(Phase::Resolving, Phase::Routing)
+    }
+
+    /// The way is known, and the peer was asked.
+    pub(super) fn asked(&mut self) -> bool {
+        self.step(Phase::Routing, Phase::Connecting)
+    }
+
+    /// The application has accepted.
+    pub(super) fn accepted(&mut self, now: Instant, config: &VerbsConfig) -> bool {
+        let moves = self.step(Phase::Deciding, Phase::Accepting);
+        if moves {
+            self.deadline = Some(now + config.connect_wait);
+        }
+        moves
+    }
+
+    /// The peer has confirmed, or shown it by a message. True the first time.
+    pub(super) fn established(&mut self) -> bool {
+        let moves = self.step(Phase::Connecting, Phase::Running)
+            || self.step(Phase::Accepting, Phase::Running);
+        if moves {
+            self.deadline = None;
+            self.was_running = true;
+        }
+        moves
+    }
+
+    /// The application closes: true if what is posted is to leave first, or else it ends now.
+    pub(super) fn close(&mut self, now: Instant, config: &VerbsConfig) -> bool {
+        let moves = self.step(Phase::Running, Phase::Closing);
+        if moves {
+            self.reason = Some(Ended::Local);
+            self.deadline = Some(now + config.close_wait);
+        }
+        moves
+    }
+
+    /// All that was posted has left.
+    pub(super) fn told_peer(&mut self) -> bool {
+        self.step(Phase::Closing, Phase::Disconnecting)
+    }
+
+    /// It ends, and the queue pair is put into error. True the first time. That the peer is gone
+    /// may be learned before the cause is; a cause then takes its place.
+    pub(super) fn fail(&mut self, reason: Ended, now: Instant, config: &VerbsConfig) -> bool {
+        if self.phase < Phase::Ended && matches!(self.reason, None | Some(Ended::Peer)) {
+            self.reason = Some(reason);
+        }
+        let moves = self.phase < Phase::Draining;
+        if moves {
+            self.phase = Phase::Draining;
+            self.deadline = Some(now + config.drain_wait);
+        }
+        moves
+    }
+
+    /// Nothing is to be waited for any more, and the queue pair goes to be destroyed.
+    pub(super) fn destroying(&mut self) -> bool {
+        let moves = self.step(Phase::Draining, Phase::Destroying);
+        if moves {
+            self.deadline = None;
+        }
+        moves
+    }
+
+    /// The queue pair is no more.
+    pub(super) fn ended(&mut self) -> bool {
+        self.step(Phase::Destroying, Phase::Ended)
+    }
+
+    /// What is due at `now`.
+    pub(super) fn late(&self, now: Instant) -> Option<Late> {
+        self.deadline.filter(|&deadline| deadline <= now)?;
+        Some(match self.phase {
+            Phase::Resolving => Late::Fail(Ended::TimedOut("looking for the peer's address")),
+            Phase::Routing => Late::Fail(Ended::TimedOut("looking for a way to the peer")),
+            Phase::Connecting => Late::Fail(Ended::TimedOut("the answer to the request")),
+            Phase::Deciding => Late::Fail(Ended::TimedOut("the decision on the request")),
+            Phase::Accepting => Late::Fail(Ended::TimedOut("the peer's confirmation")),
+            Phase::Closing | Phase::Disconnecting => Late::Fail(Ended::Local),
+            Phase::Draining => Late::Destroy,
+            Phase::Running | Phase::Destroying | Phase::Ended => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn asking(now: Instant) -> Course {
+        Course::connecting(now, &VerbsConfig::default())
+    }
+
+    #[test]
+    fn both_sides_come_to_run() {
+        let (now, config) = (Instant::now(), VerbsConfig::default());
+        let mut active = asking(now);
+        let mut passive = Course::deciding(now, &config);
+        assert!(active.resolved() && active.asked());
+        assert_eq!(active.deadline(), Some(now + config.connect_wait));
+        assert!(!passive.established(), "nobody has accepted");
+        assert!(passive.accepted(now, &config));
+        for course in [&mut active, &mut passive] {
+            assert!(course.established() && !course.established());
+            assert_eq!((course.phase(), course.deadline()), (Phase::Running, None));
+            assert!(course.was_running() && course.is_open() && course.sends());
+        }
+    }
+
+    #[test]
+    fn every_wait_before_and_after_has_its_deadline() {
+        let (now, config) = (Instant::now(), VerbsConfig::default());
+        let late = |course: &Course| course.late(now + config.connect_wait + config.close_wait);
+        let timed_out = |what| Some(Late::Fail(Ended::TimedOut(what)));
+        let mut course = asking(now);
+        assert_eq!(course.late(now), None);
+        assert_eq!(late(&course), timed_out("looking for the peer's address"));
+        course.resolved();
+        assert_eq!(late(&course), timed_out("looking for a way to the peer"));
+        course.asked();
+        assert_eq!(late(&course), timed_out("the answer to the request"));
+        course.established();
+        assert_eq!(late(&course), None);
+        course.close(now, &config);
+        assert_eq!(late(&course), Some(Late::Fail(Ended::Local)));
+        course.told_peer();
+        assert_eq!(late(&course), Some(Late::Fail(Ended::Local)));
+        course.fail(Ended::Peer, now, &config);
+        assert_eq!(course.late(now), None);
+        assert_eq!(course.late(now + config.drain_wait), Some(Late::Destroy));
+        course.destroying();
+        assert_eq!(late(&course), None, "the device is waited for");
+        course.ended();
+        assert_eq!(
+            (late(&course), course.reason()),
+            (None, Some(&Ended::Local))
+        );
+
+        let mut course = Course::deciding(now, &config);
+        assert_eq!(late(&course), timed_out("the decision on the request"));
+        course.accepted(now, &config);
+        assert_eq!(late(&course), timed_out("the peer's confirmation"));
+    }
+
+    #[test]
+    fn a_cause_takes_the_place_of_the_mere_end() {
+        let (now, config) = (Instant::now(), VerbsConfig::default());
+        let mut course = asking(now);
+        course.fail(Ended::Peer, now, &config);
+        course.fail(Ended::TimedOut("silence"), now, &config);
+        course.fail(Ended::Local, now, &config);
+        assert_eq!(course.reason(), Some(&Ended::TimedOut("silence")));
+        assert!(!course.was_running());
+    }
+
+    proptest! {
+        /// Whatever happens in whatever order: a connection only moves on, ends at most once in
+        /// each way, and has a deadline wherever it waits for anyone but the device.
+        #[test]
+        fn a_connection_only_moves_on(steps in prop::collection::vec(0_u8..11, 0..60)) {
+            let (now, config) = (Instant::now(), VerbsConfig::default());
+            let mut course = asking(now);
+            let mut before = course.phase();
+            for step in steps {
+                let moved = match step {
+                    0 => course.resolved(),
+                    1 => course.asked(),
+                    2 => course.accepted(now, &config),
+                    3 => course.established(),
+                    4 => course.close(now, &config),
+                    5 => course.told_peer(),
+                    6 => course.fail(Ended::Peer, now, &config),
+                    7 => course.fail(Ended::Setup("x"), now, &config),
+                    8 => course.destroying(),
+                    9 => course.ended(),
+                    _ => {
+                        course.late(now);
+                        false
+                    }
+                };
+                prop_assert_eq!(moved, course.phase() > before);
+                prop_assert!(course.phase() >= before);
+                before = course.phase();
+                let waits = !matches!(
+                    before,
+                    Phase::Running | Phase::Destroying | Phase::Ended
+                );
+                prop_assert_eq!(course.deadline().is_some(), waits);
+                prop_assert_eq!(course.reason().is_some(), before > Phase::Running);
+            }
+        }
+    }
+}

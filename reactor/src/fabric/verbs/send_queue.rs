@@ -1,0 +1,494 @@
+//! The send queue of a connection, as its poster sees it: what was posted, what of it the device
+//! has, and what is done.
+//!
+//! Work requests wait here until the connection stands and the device has room for them, and stay
+//! until they are done with, for they own their memory. Towards the device they are *device
+//! requests*, numbered from 0 on: a Read into more ranges than the device takes at once becomes
+//! several of them. Few are signalled, so a completion speaks for those before it too; but not for
+//! RDMA Reads, since there are devices (siw) that complete a Send before an earlier Read has
+//! brought its bytes. So the last of the Reads in a row is always signalled.
+
+use std::collections::VecDeque;
+
+use millrace_mempool::Slice;
+
+use crate::fabric::{Operation, Slices, WorkError, WorkRequest};
+
+/// What an entry asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// The application's.
+    Request {
+        token: u64,
+        operation: Operation,
+        signalled: bool,
+    },
+    /// Opens an exposure's window; the exposures know it by this number.
+    Bind(u32),
+    /// Ends the key of that exposure.
+    Invalidate(u32),
+}
+
+/// Sizes of a send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SendLimits {
+    /// Work requests of the application's that may be posted and not done.
+    pub(super) depth: usize,
+    /// Device requests that the device's queue has room for.
+    pub(super) room: u32,
+    /// Local ranges of a device request that sends or writes.
+    pub(super) ranges: usize,
+    /// Local ranges of a device request that reads.
+    pub(super) read_ranges: usize,
+}
+
+/// A device request on its way to the device.
+#[derive(Debug)]
+pub(super) struct Handed<'a> {
+    /// Its number.
+    pub(super) number: u64,
+    /// What it is part of.
+    pub(super) work: &'a Work,
+    /// Bytes of the work request that are parts of earlier device requests.
+    pub(super) skipped: u64,
+    /// Its memory. Slices of no length are to be left out.
+    pub(super) local: &'a [Slice],
+    /// Whether its success is to be told.
+    pub(super) signalled: bool,
+}
+
+/// Work that is done with.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) work: Work,
+    pub(super) local: Slices,
+    pub(super) result: Result<(), WorkError>,
+}
+
+struct Entry {
+    work: Work,
+    local: Slices,
+    /// The number behind its last device request, once all of it is handed over.
+    end: u64,
+    /// How it failed, if that is its own story.
+    error: Option<WorkError>,
+}
+
+impl Entry {
+    /// Of an entry that the device does not have whole.
+    const OPEN: u64 = u64::MAX;
+}
+
+/// One device request, found but not yet handed over.
+#[derive(Clone, Copy)]
+struct Step {
+    number: u64,
+    entry: usize,
+    first: usize,
+    end: usize,
+    skipped: u64,
+    is_read: bool,
+    signalled: bool,
+}
+
+/// Why no device request can be handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// There is none, or the connection does not stand.
+    Nothing,
+    /// The device's queue has no room.
+    Room,
+    /// As many Reads are open as may be.
+    Reads,
+}
+
+pub(super) struct SendQueue {
+    limits: SendLimits,
+    entries: VecDeque<Entry>,
+    /// Entries of the application's.
+    requests: usize,
+    /// Entries, from the front on, that the device has whole.
+    handed: usize,
+    /// Of the entry behind those: slices that the device has, and their bytes.
+    slice: usize,
+    skipped: u64,
+    /// The number of the next device request.
+    next: u64,
+    /// All device requests before this one, but open Reads, are done with.
+    retired: u64,
+    /// Reads that the device has, the oldest first.
+    reads: VecDeque<u64>,
+    /// Device requests since the last one that was signalled.
+    unsignalled: u32,
+    /// Reads that the connection's setup allows at once; absent until it stands.
+    depth: Option<u16>,
+    /// Reads that the application allows at once.
+    limit: Option<u16>,
+    /// The first device request that failed; nothing behind it succeeds.
+    failed: Option<u64>,
+    /// The device has nothing any more, and gets nothing any more.
+    is_over: bool,
+}
+
+impl SendQueue {
+    pub(super) fn new(limits: SendLimits) -> Self {
+        Self {
+            limits,
+            entries: VecDeque::new(),
+            requests: 0,
+            handed: 0,
+            slice: 0,
+            skipped: 0,
+            next: 0,
+            retired: 0,
+            reads: VecDeque::new(),
+            unsignalled: 0,
+            depth: None,
+            limit: None,
+            failed: None,
+            is_over: false,
+        }
+    }
+
+    /// The device is known, or another one: its limits hold. Nothing may be handed over yet.
+    pub(super) fn set_device(&mut self, room: u32, ranges: usize, read_ranges: usize) {
+        debug_assert_eq!(self.next, 0, "a connection has one device");
+        self.limits = SendLimits {
+            room,
+            ranges: ranges.max(1),
+            read_ranges: read_ranges.max(1),
+            ..self.limits
+        };
+    }
+
+    /// The connection stands, and lets so many Reads be open at once.
+    pub(super) fn open(&mut self, depth: u16) {
+        self.depth = Some(depth);
+    }
+
+    /// Keeps the Reads that are open at once at or below a number of the application's.
+    pub(super) fn limit_reads(&mut self, limit: u16) {
+        self.limit = Some(limit);
+    }
+
+    /// Places for work requests.
+    pub(super) fn room(&self) -> usize {
+        self.limits.depth - self.requests
+    }
+
+    /// Takes a work request, for which there is [room](Self::room).
+    pub(super) fn post(&mut self, request: WorkRequest) {
+        debug_assert!(self.room() > 0);
+        self.requests += 1;
+        let WorkRequest {
+            token,
+            operation,
+            local,
+            signalled,
+        } = request;
+        self.push(
+            Work::Request {
+                token,
+                operation,
+                signalled,
+            },
+            local,
+        );
+    }
+
+    /// Appends work of the provider's own. The exposures bound its number.
+    pub(super) fn post_own(&mut self, work: Work) {
+        self.push(work, Slices::new());
+    }
+
+    fn push(&mut self, work: Work, local: Slices) {
+        self.entries.push_back(Entry {
+            work,
+            local,
+            end: Entry::OPEN,
+            error: None,
+        });
+    }
+
+    /// Whether something waits to be handed over.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.handed < self.entries.len()
+    }
+
+    /// Whether nothing is posted that is not done with.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether the device refused something, or failed at it.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// Device requests that the device has.
+    pub(super) fn outstanding(&self) -> u64 {
+        self.next - self.done_before()
+    }
+
+    /// All device requests before this one are done with.
+    fn done_before(&self) -> u64 {
+        let reads = self.reads.front().copied().unwrap_or(u64::MAX);
+        reads.min(self.retired)
+    }
+
+    /// Hands over what may go now, at most `most` device requests: each is given to `hand`, in
+    /// order, which says whether it could take it; if not, it and all behind it stay for ever.
+    /// Returns how many were handed over, and why it was not more.
+    pub(super) fn hand_over(
+        &mut self,
+        most: usize,
+        mut hand: impl FnMut(Handed<'_>) -> bool,
+    ) -> (usize, Hold) {
+        let mut count = 0;
+        // One is held back, until it is known what comes behind it.
+        let mut last: Option<Step> = None;
+        let hold = loop {
+            if count + usize::from(last.is_some()) == most {
+                break Hold::Room;
+            }
+            let step = match self.step() {
+                Ok(step) => step,
+                Err(hold) => break hold,
+            };
+            if let Some(mut before) = last.replace(step) {
+                before.signalled |= before.is_read && !step.is_read;
+                if !self.hand(before, &mut hand) {
+                    return (count, Hold::Nothing);
+                }
+                count += 1;
+            }
+        };
+        if let Some(mut last) = last {
+            last.signalled = true;
+            if !self.hand(last, &mut hand) {
+                return (count, Hold::Nothing);
+            }
+            count += 1;
+            self.unsignalled = 0;
+        }
+        (count, hold)
+    }
+
+    fn hand(&mut self, step: Step, hand: &mut impl FnMut(Handed<'_>) -> bool) -> bool {
+        let entry = &self.entries[step.entry];
+        let taken = hand(Handed {
+            number: step.number,
+            work: &entry.work,
+            skipped: step.skipped,
+            local: &entry.local[step.first..step.end],
+            signalled: step.signalled,
+        });
+        if !taken {
+            self.not_handed(step.number);
+        }
+        taken
+    }
+
+    /// The device did not take the device requests from `number` on. The connection has to end.
+    pub(super) fn not_handed(&mut self, number: u64) {
+        self.next = self.next.min(number);
+        self.retired = self.retired.min(number);
+        while self.reads.back().is_some_and(|&read| read >= number) {
+            self.reads.pop_back();
+        }
+        self.failed = Some(self.failed.map_or(number, |failed| failed.min(number)));
+    }
+
+    /// Finds the next device request.
+    fn step(&mut self) -> Result<Step, Hold> {
+        let (Some(depth), None, false) = (self.depth, self.failed, self.is_over) else {
+            return Err(Hold::Nothing);
+        };
+        let limit = self.limit.unwrap_or(u16::MAX);
+        let allowed = usize::from(depth.min(limit));
+        loop {
+            let Some(entry) = self.entries.get_mut(self.handed) else {
+                return Err(Hold::Nothing);
+            };
+            let (is_read, ranges) = match entry.work {
+                Work::Request {
+                    operation: Operation::Read(_),
+                    ..
+                } => (true, self.limits.read_ranges),
+                _ => (false, self.limits.ranges),
+            };
+            let refused = if is_read && allowed == 0 {
+                Some(WorkError::NoReads)
+            } else if !can_be_cut(&entry.work) && pieces(&entry.local) > ranges {
+                Some(WorkError::LocalLength)
+            } else {
+                None
+            };
+            if refused.is_some() {
+                // What the device has of it comes to its end first.
+                entry.error = refused;
+                entry.end = self.next;
+                self.next_entry();
+                continue;
+            }
+            // The device itself sees to the depth that the setup gave.
+            let holds = limit < depth;
+            if is_read && holds && self.reads.len() >= allowed {
+                return Err(Hold::Reads);
+            }
+            if self.outstanding() >= u64::from(self.limits.room) {
+                return Err(Hold::Room);
+            }
+            return Ok(self.take_step(is_read, is_read && holds, ranges));
+        }
+    }
+
+    fn take_step(&mut self, is_read: bool, told: bool, ranges: usize) -> Step {
+        let entry = &mut self.entries[self.handed];
+        let number = self.next;
+        let first = self.slice;
+        let (mut end, mut taken, mut bytes) = (first, 0, 0);
+        while let Some(slice) = entry.local.get(end)
+            && (taken < ranges || slice.is_empty())
+        {
+            taken += usize::from(!slice.is_empty());
+            bytes += slice.len() as u64;
+            end += 1;
+        }
+        self.next += 1;
+        if is_read {
+            self.reads.push_back(number);
+        }
+        let is_last = end == entry.local.len();
+        let asked = matches!(
+            entry.work,
+            Work::Request {
+                signalled: true,
+                ..
+            } | Work::Invalidate(_)
+        );
+        self.unsignalled += 1;
+        let signalled =
+            told || (asked && is_last) || self.unsignalled >= (self.limits.room / 4).max(1);
+        if signalled {
+            self.unsignalled = 0;
+        }
+        let step = Step {
+            number,
+            entry: self.handed,
+            first,
+            end,
+            skipped: self.skipped,
+            is_read,
+            signalled,
+        };
+        if is_last {
+            entry.end = self.next;
+            self.next_entry();
+        } else {
+            self.slice = end;
+            self.skipped += bytes;
+        }
+        step
+    }
+
+    fn next_entry(&mut self) {
+        self.handed += 1;
+        self.slice = 0;
+        self.skipped = 0;
+    }
+
+    /// The device says that a device request is done: the newest one that has this `number`, of
+    /// which only the bits in `mask` are known. False if it has none such.
+    pub(super) fn complete(
+        &mut self,
+        number: u64,
+        mask: u64,
+        result: Result<(), WorkError>,
+    ) -> bool {
+        let done = self.done_before();
+        let ahead = number.wrapping_sub(done) & mask;
+        if ahead >= self.next - done {
+            return false;
+        }
+        let number = done + ahead;
+        let is_read = self.reads.binary_search(&number);
+        if let Ok(position) = is_read {
+            self.reads.drain(..=position);
+        }
+        self.retired = self.retired.max(number + 1);
+        if let Err(error) = result {
+            let at = self.entries.partition_point(|entry| entry.end <= number);
+            if let Some(entry) = self.entries.get_mut(at) {
+                entry.error.get_or_insert(error);
+            }
+            self.failed = Some(self.failed.map_or(number, |failed| failed.min(number)));
+        }
+        true
+    }
+
+    /// The device has given everything up: what is left is flushed.
+    pub(super) fn end(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let done = self.done_before();
+        self.failed = Some(self.failed.map_or(done, |failed| failed.min(done)));
+        self.next = done;
+        self.retired = done;
+        self.reads.clear();
+        self.is_over = true;
+    }
+
+    /// Whether [`SendQueue::pop`] has something.
+    pub(super) fn has_done(&self) -> bool {
+        let done = self.done_before();
+        self.entries
+            .front()
+            .is_some_and(|front| self.is_over || front.end <= done)
+    }
+
+    /// Takes the oldest work out, if it is done with.
+    pub(super) fn pop(&mut self) -> Option<Done> {
+        if !self.has_done() {
+            return None;
+        }
+        let Entry {
+            work,
+            local,
+            end,
+            error,
+        } = self.entries.pop_front()?;
+        self.handed = self.handed.saturating_sub(1);
+        self.requests -= usize::from(matches!(work, Work::Request { .. }));
+        let result = match error {
+            Some(error) => Err(error),
+            None if self.failed.is_some_and(|failed| end > failed) => Err(WorkError::Flushed),
+            None => Ok(()),
+        };
+        Some(Done {
+            work,
+            local,
+            result,
+        })
+    }
+}
+
+/// Whether several device requests can do the work of one.
+fn can_be_cut(work: &Work) -> bool {
+    matches!(
+        work,
+        Work::Request {
+            operation: Operation::Read(_) | Operation::Write(_),
+            ..
+        }
+    )
+}
+
+/// Slices that have bytes.
+fn pieces(local: &[Slice]) -> usize {
+    local.iter().filter(|slice| !slice.is_empty()).count()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! Whether this process may use the nodes of RDMA devices, and pin memory.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use millrace_admin::config::{ByteSize, Config, Store};
+use millrace_reactor::allowed_cores;
+use rustix::fs::Access;
+use rustix::process::{Resource, geteuid, getrlimit};
+use rustix::thread::{CapabilitySet, capabilities};
+
+/// Where the nodes are.
+const FOLDER: &str = "/dev/infiniband";
+
+/// The node of the connection manager, and what those of devices begin with.
+const MANAGER: &str = "rdma_cm";
+const DEVICE: &str = "uverbs";
+
+/// Whether the nodes may be used, as far as there are any: without, it is the library that says that
+/// there is no device.
+///
+/// # Errors
+/// What is lacking, and what helps.
+pub fn check() -> Result<(), String> {
+    check_in(Path::new(FOLDER))
+}
+
+fn check_in(folder: &Path) -> Result<(), String> {
+    let mut nodes: Vec<PathBuf> = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name == MANAGER || name.starts_with(DEVICE)
+        })
+        .collect();
+    nodes.sort();
+    for node in &nodes {
+        if let Err(error) = rustix::fs::access(node, Access::READ_OK | Access::WRITE_OK) {
+            return Err(refused(node, error));
+        }
+    }
+    let devices = nodes
+        .iter()
+        .any(|node| !node.ends_with(MANAGER) && is_device(node));
+    if devices && !nodes.iter().any(|node| node.ends_with(MANAGER)) {
+        return Err(format!(
+            "there are RDMA devices, but no {}: load the connection manager with `modprobe \
+             rdma_ucm`",
+            folder.join(MANAGER).display()
+        ));
+    }
+    Ok(())
+}
+
+fn is_device(node: &Path) -> bool {
+    fs::metadata(node).is_ok_and(|node| node.file_type().is_char_device())
+}
+
+/// Why a node cannot be used by this user.
+fn refused(node: &Path, error: rustix::io::Errno) -> String {
+    let user = geteuid().as_raw();
+    let owner = fs::metadata(node).map_or_else(
+        |_| String::new(),
+        |node| {
+            format!(
+                " (it has mode {:04o}, user {} and group {})",
+                node.mode() & 0o7777,
+                node.uid(),
+                node.gid()
+            )
+        },
+    );
+    format!(
+        "{} cannot be read and written by user {user}{owner}: {error}; let the user in by its group \
+         or by a rule of udev (`KERNEL==\"rdma_cm|uverbs*\", GROUP=\"millrace\", MODE=\"0660\"`)",
+        node.display()
+    )
+}
+
+/// What keeps the memory of a configuration from being registered, if anything: all of it is
+/// pinned, and the system lets processes pin only so much.
+pub fn memory_note(config: &Config) -> Option<String> {
+    let limit = getrlimit(Resource::Memlock).current?;
+    let free =
+        capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    if free {
+        return None;
+    }
+    let reactors = config.reactors.cores.resolve(&allowed_cores()).len();
+    let needed = pinned(config, reactors);
+    (needed > limit).then(|| {
+        format!(
+            "RDMA devices pin all buffers and exports in memory, {} here, and this process may pin \
+             {} (`ulimit -l unlimited`, LimitMEMLOCK=infinity of a unit, --ulimit memlock=-1 of a \
+             container)",
+            ByteSize(needed),
+            ByteSize(limit)
+        )
+    })
+}
+
+/// Bytes that devices pin.
+fn pinned(config: &Config, reactors: usize) -> u64 {
+    let pools = (config.mempool.size.bytes()).saturating_mul(reactors as u64);
+    let stores = config.exports.iter().map(|export| match &export.store {
+        Store::Memory { size } => size.bytes(),
+        Store::Posix { .. } => 0,
+    });
+    stores.fold(pools, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn memory_that_is_pinned_is_that_of_buffers_and_of_exports() {
+        let text = "mempool: { size: 64MiB }\n\
+                    exports:\n- { path: /a, store: { kind: memory, size: 1GiB } }\n\
+                    - { path: /b, store: { kind: memory, size: 8MiB } }\n";
+        let config = millrace_admin::config::parse(text, "test").expect("good");
+        assert_eq!(pinned(&config, 4), (4 * 64 + 1024 + 8) << 20);
+    }
+
+    #[test]
+    fn no_nodes_are_no_fault_and_a_node_that_is_closed_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert_eq!(check_in(&folder.path().join("none")), Ok(()));
+        assert_eq!(check_in(folder.path()), Ok(()));
+        let node = folder.path().join("uverbs0");
+        fs::write(&node, "").expect("written");
+        fs::set_permissions(&node, fs::Permissions::from_mode(0o400)).expect("changed");
+        let refused = refused(&node, rustix::io::Errno::ACCESS);
+        for words in ["uverbs0", "mode 0400", "MODE=\"0660\""] {
+            assert!(refused.contains(words), "{words} in {refused}");
+        }
+        // Root may use it all the same.
+        let mine = geteuid().is_root();
+        assert_eq!(check_in(folder.path()).is_ok(), mine);
+    }
+}

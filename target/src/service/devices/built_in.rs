@@ -1,0 +1,78 @@
+//! RDMA devices by the reactor's provider `verbs`.
+
+use std::io;
+
+use millrace_admin::config::{Config, Fabric, Switch};
+use millrace_mempool::Registry;
+use millrace_reactor::fabric::Provider;
+use millrace_reactor::fabric::verbs::{self, DeviceReport, Verbs, VerbsConfig, survey};
+
+use super::{access, text};
+use crate::service::plan::Seat;
+use crate::service::providers::Counters;
+
+/// The devices of the process.
+#[derive(Clone, Debug)]
+pub struct Devices(verbs::Devices);
+
+impl Devices {
+    /// Opens all there are, and registers all memory with them.
+    ///
+    /// # Errors
+    /// There are none, or they cannot be used.
+    pub fn open(registry: &Registry) -> Result<Self, String> {
+        access::check()?;
+        let devices = verbs::Devices::open(registry).map_err(|error| error.to_string())?;
+        for device in devices.report() {
+            text::log(&device);
+        }
+        Ok(Self(devices))
+    }
+
+    /// What there is now.
+    pub fn report(&self) -> Vec<DeviceReport> {
+        self.0.report()
+    }
+}
+
+/// The provider of a listener on devices, on the reactor of this seat.
+///
+/// # Errors
+/// The connection manager cannot be reached.
+pub fn provider(
+    devices: &Devices,
+    fabric: &Fabric,
+    seat: Seat,
+) -> io::Result<(Box<dyn Provider>, Counters)> {
+    let provider = Verbs::new(
+        &devices.0,
+        VerbsConfig {
+            shared_receives: fabric.shared_receives.is_some_and(Switch::is_on),
+            core: seat.core,
+            completion_vector: seat.index,
+            ..VerbsConfig::default()
+        },
+    )?;
+    let _counters = Counters::Verbs(provider.counters());
+    // Its queue pairs come next; nobody gets here while no device can be opened.
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Looks whether devices can be used.
+///
+/// # Errors
+/// There are none, or they cannot be used.
+pub fn look() -> Result<(), String> {
+    access::check()?;
+    survey().map(|_| ()).map_err(|error| error.to_string())
+}
+
+/// The devices of this machine in words, and what they mean for the listeners of a configuration.
+///
+/// # Errors
+/// There are none, or they cannot be used.
+pub fn describe(config: Option<&Config>) -> Result<String, String> {
+    access::check()?;
+    let devices = survey().map_err(|error| error.to_string())?;
+    Ok(text::describe(&devices, config))
+}

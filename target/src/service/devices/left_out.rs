@@ -1,0 +1,53 @@
+//! What there is without the feature `verbs`: no devices.
+
+use std::io;
+
+use millrace_admin::config::{Config, Fabric};
+use millrace_mempool::Registry;
+use millrace_reactor::fabric::Provider;
+
+use super::LEFT_OUT;
+use crate::service::plan::Seat;
+use crate::service::providers::Counters;
+
+/// The devices of the process, of which there are none.
+#[derive(Clone, Debug)]
+pub enum Devices {}
+
+impl Devices {
+    /// # Errors
+    /// Always.
+    pub fn open(_registry: &Registry) -> Result<Self, String> {
+        Err(LEFT_OUT.to_owned())
+    }
+}
+
+/// No memory is pinned.
+pub fn memory_note(_config: &Config) -> Option<String> {
+    None
+}
+
+/// Never called, as there are no devices.
+pub fn provider(
+    devices: &Devices,
+    _fabric: &Fabric,
+    _seat: Seat,
+) -> io::Result<(Box<dyn Provider>, Counters)> {
+    match *devices {}
+}
+
+/// Looks whether devices can be used.
+///
+/// # Errors
+/// Always: they cannot.
+pub fn look() -> Result<(), String> {
+    Err(LEFT_OUT.to_owned())
+}
+
+/// The devices of this machine in words, and what they mean for the listeners of a configuration.
+///
+/// # Errors
+/// Always: this program cannot look for them.
+pub fn describe(_config: Option<&Config>) -> Result<String, String> {
+    Err(LEFT_OUT.to_owned())
+}

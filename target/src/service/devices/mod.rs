@@ -1,0 +1,181 @@
+//! RDMA devices, as far as the service has to do with them: whether this program can use any, which
+//! ones there are, and the providers on them.
+//!
+//! A program that is built without the cargo feature `verbs` knows no devices: there is no value of
+//! the type [`Devices`] then, and what would take one cannot be reached.
+
+#[cfg(feature = "verbs")]
+mod access;
+#[cfg(feature = "verbs")]
+mod built_in;
+#[cfg(not(feature = "verbs"))]
+mod left_out;
+#[cfg(feature = "verbs")]
+mod text;
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use millrace_admin::config::{Config, Fabric, KeyPath, Problem, Provider};
+use millrace_mempool::Registry;
+
+#[cfg(feature = "verbs")]
+use access::memory_note;
+#[cfg(feature = "verbs")]
+pub(super) use built_in::{Devices, provider};
+#[cfg(feature = "verbs")]
+pub use built_in::{describe, look};
+#[cfg(not(feature = "verbs"))]
+use left_out::memory_note;
+#[cfg(not(feature = "verbs"))]
+pub(super) use left_out::{Devices, provider};
+#[cfg(not(feature = "verbs"))]
+pub use left_out::{describe, look};
+
+/// Whether this program can use RDMA devices.
+pub const BUILT_IN: bool = cfg!(feature = "verbs");
+
+/// What is said of listeners on devices by a program that cannot have them.
+pub const LEFT_OUT: &str = "this millraced is built without RDMA devices; build it with `cargo \
+    build --features verbs` (on Debian this takes libibverbs-dev librdmacm-dev libclang1-14 \
+    libclang-common-14-dev pkg-config), or use provider iwarp, which needs no device";
+
+/// The places of `provider: verbs`, in the order of the configuration.
+fn listeners(config: &Config) -> impl Iterator<Item = (KeyPath, &Fabric)> {
+    let fabrics = config.fabric.iter().enumerate();
+    let verbs = fabrics.filter(|(_, fabric)| fabric.provider == Provider::Verbs);
+    verbs.map(|(index, fabric)| (KeyPath::root().key("fabric").index(index), fabric))
+}
+
+/// Whether any listener is on RDMA devices.
+#[must_use]
+pub fn are_asked_for(config: &Config) -> bool {
+    listeners(config).next().is_some()
+}
+
+/// What no start of this program can make good: every listener on devices, if it has none built in.
+#[must_use]
+pub fn unserved(config: &Config) -> Vec<Problem> {
+    if BUILT_IN {
+        return Vec::new();
+    }
+    let paths = listeners(config).map(|(path, _)| path.key("provider"));
+    paths.map(|path| Problem::new(path, LEFT_OUT)).collect()
+}
+
+/// The problem of the first listener on devices, where they cannot be used.
+#[must_use]
+pub fn unusable(config: &Config, reason: &str) -> Option<Problem> {
+    let (path, _) = listeners(config).next()?;
+    Some(Problem::new(path.key("provider"), reason))
+}
+
+/// Why an address cannot be listened on, in words that help.
+pub(super) fn listen_error(fabric: &Fabric, error: &io::Error) -> String {
+    let no_device = matches!(
+        error.kind(),
+        io::ErrorKind::AddrNotAvailable | io::ErrorKind::NotFound
+    ) || error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error());
+    match fabric.provider {
+        Provider::Verbs if no_device => format!(
+            "{error}; no RDMA device has this address (`millraced devices` lists them, and \
+             0.0.0.0 is the addresses of all devices)"
+        ),
+        _ => error.to_string(),
+    }
+}
+
+/// What keeps devices from having the memory of a configuration, if anything does.
+#[must_use]
+pub fn note(config: &Config) -> Option<String> {
+    let (path, _) = listeners(config).next()?;
+    memory_note(config).map(|note| format!("{path}.provider: {note}"))
+}
+
+/// The devices of the process, from when a listener first needs them until it ends: registrations
+/// are given back by threads that may block, and a reactor that lets go of its listener may not.
+#[derive(Clone, Default)]
+pub(super) struct Opened(Arc<OnceLock<Devices>>);
+
+impl Opened {
+    /// Those that are open.
+    pub fn get(&self) -> Option<&Devices> {
+        self.0.get()
+    }
+
+    /// Opens them, if a listener of the configuration is on devices and that is not done yet.
+    /// Registers all memory, which takes a while.
+    ///
+    /// # Errors
+    /// There are none, or they cannot be used: a problem of the first such listener.
+    pub fn open_for(&self, config: &Config, registry: &Registry) -> Result<(), Problem> {
+        let Some((path, _)) = listeners(config).next() else {
+            return Ok(());
+        };
+        if self.0.get().is_none() {
+            let devices = Devices::open(registry);
+            let devices = devices.map_err(|why| Problem::new(path.key("provider"), why))?;
+            // Two who come at once both have them; one pair of hands is enough.
+            let _ = self.0.set(devices);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(providers: &[Provider]) -> Config {
+        let fabric = |&provider: &Provider| Fabric {
+            provider,
+            ..Fabric::default()
+        };
+        Config {
+            fabric: providers.iter().map(fabric).collect(),
+            ..Config::default()
+        }
+    }
+
+    #[test]
+    fn a_program_without_devices_says_so_of_each_listener_on_them() {
+        let config = config(&[Provider::Verbs, Provider::Iwarp, Provider::Verbs]);
+        let problems = unserved(&config);
+        let paths: Vec<_> = problems
+            .iter()
+            .map(|problem| problem.path.to_string())
+            .collect();
+        let expected: &[&str] = match BUILT_IN {
+            true => &[],
+            false => &["fabric[0].provider", "fabric[2].provider"],
+        };
+        assert_eq!(paths, expected);
+        assert!(
+            problems
+                .iter()
+                .all(|problem| problem.message.contains("--features verbs"))
+        );
+    }
+
+    #[test]
+    fn devices_that_cannot_be_used_are_a_problem_of_the_first_listener_on_them() {
+        let config = config(&[Provider::Iwarp, Provider::Verbs, Provider::Verbs]);
+        assert!(are_asked_for(&config));
+        let problem = unusable(&config, "there is none").expect("a listener needs them");
+        assert_eq!(problem.path.to_string(), "fabric[1].provider");
+        assert_eq!(unusable(&Config::default(), "there is none"), None);
+        assert!(!are_asked_for(&Config::default()));
+    }
+
+    #[test]
+    fn an_address_that_no_device_has_is_told_as_that() {
+        let fabric = config(&[Provider::Verbs]).fabric.remove(0);
+        let no_device = io::Error::from(rustix::io::Errno::NODEV);
+        let told = listen_error(&fabric, &no_device);
+        assert!(told.contains("no RDMA device has this address"), "{told}");
+        let in_use = io::Error::from(rustix::io::Errno::ADDRINUSE);
+        assert_eq!(listen_error(&fabric, &in_use), in_use.to_string());
+        let told = listen_error(&Fabric::default(), &no_device);
+        assert_eq!(told, no_device.to_string());
+    }
+}

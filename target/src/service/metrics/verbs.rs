@@ -1,0 +1,51 @@
+//! Numbers of RDMA devices, and of the provider on them.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use millrace_admin::metrics::{Families, catalogue};
+use millrace_reactor::fabric::verbs::VerbsCounters;
+
+use crate::service::devices::Devices;
+
+/// What the provider of a listener has done on one reactor, beyond what all providers count.
+pub fn of_provider(out: &mut Families, core: &str, counters: &VerbsCounters) {
+    for (queue, count) in [
+        ("send", &counters.send_doorbells),
+        ("receive", &counters.receive_doorbells),
+    ] {
+        let labels = &[core, queue];
+        out.number(&catalogue::VERBS_DOORBELLS, labels, count.load(Relaxed));
+    }
+    for (family, count) in [
+        (&catalogue::VERBS_COMPLETIONS, &counters.completions),
+        (&catalogue::VERBS_INLINED, &counters.inlined),
+        (&catalogue::VERBS_ARMED, &counters.armed),
+        (&catalogue::VERBS_QUEUE_WAITS, &counters.send_queue_waits),
+        (
+            &catalogue::VERBS_CONNECTION_EVENTS,
+            &counters.connection_events,
+        ),
+        (&catalogue::VERBS_WINDOWS, &counters.windows_bound),
+        (&catalogue::VERBS_REGISTRATIONS, &counters.registrations),
+        (&catalogue::VERBS_UNDRAINED, &counters.undrained),
+        (&catalogue::VERBS_LOST, &counters.devices_lost),
+    ] {
+        out.number(family, &[core], count.load(Relaxed));
+    }
+}
+
+/// The devices, and those that have gone.
+pub fn of_devices(out: &mut Families, devices: &Devices) {
+    for device in devices.report() {
+        let name = device.name.as_str();
+        let node = device.numa_node;
+        let node = node.map_or_else(|| "-".to_owned(), |node| node.to_string());
+        let labels = &[name, device.transport.name(), &device.firmware, &node];
+        out.number(&catalogue::RDMA_DEVICE_INFO, labels, 1);
+        for port in &device.ports {
+            let labels = &[name, &port.number.to_string(), port.state];
+            let active = u64::from(port.is_active);
+            out.number(&catalogue::RDMA_PORT_ACTIVE, labels, active);
+        }
+    }
+}
