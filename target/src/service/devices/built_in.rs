@@ -1,11 +1,14 @@
 //! RDMA devices by the reactor's provider `verbs`.
 
 use std::io;
+use std::sync::Arc;
 
 use millrace_admin::config::{Config, Fabric, Switch};
 use millrace_mempool::Registry;
 use millrace_reactor::fabric::Provider;
-use millrace_reactor::fabric::verbs::{self, DeviceReport, Verbs, VerbsConfig, survey};
+use millrace_reactor::fabric::verbs::{
+    self, DeviceCounters, DeviceReport, Verbs, VerbsConfig, survey,
+};
 
 use super::{access, text};
 use crate::service::plan::Seat;
@@ -27,6 +30,11 @@ impl Devices {
             text::log(&device);
         }
         Ok(Self(devices))
+    }
+
+    /// What is counted of each, also of those that have gone.
+    pub fn counters(&self) -> Vec<Arc<DeviceCounters>> {
+        self.0.counters()
     }
 
     /// What there is now.

@@ -88,13 +88,11 @@ fn features(features: Features) -> String {
         memory_windows,
         shared_receive_queues,
         send_invalidate,
-        relaxed_ordering,
     } = features;
     let all = [
         (memory_windows, "memory windows"),
         (shared_receive_queues, "shared receives"),
         (send_invalidate, "invalidation by Sends"),
-        (relaxed_ordering, "relaxed ordering"),
     ];
     let there: Vec<_> = all
         .into_iter()
@@ -165,7 +163,7 @@ mod tests {
             registration_max: 1 << 40,
             features: Features {
                 memory_windows: true,
-                relaxed_ordering: true,
+                send_invalidate: true,
                 ..Features::default()
             },
         }
@@ -179,7 +177,7 @@ mod tests {
             "  port 1: active, MTU 4096\n    10.0.0.7 (::ffff:10.0.0.7)\n",
             "at most: 100 queue pairs with 200 requests, 30 ranges in a request (10 in a Read)",
             "16 Reads served and 17 open at once",
-            "  features: memory windows, relaxed ordering\n",
+            "  features: memory windows, invalidation by Sends\n",
         ] {
             assert!(text.contains(words), "{words} in {text}");
         }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use millrace_admin::metrics::{Families, catalogue};
-use millrace_reactor::fabric::verbs::VerbsCounters;
+use millrace_reactor::fabric::verbs::{DEVICE_EVENTS, VerbsCounters};
 
 use crate::service::devices::Devices;
 
@@ -36,6 +36,24 @@ pub fn of_provider(out: &mut Families, core: &str, counters: &VerbsCounters) {
 
 /// The devices, and those that have gone.
 pub fn of_devices(out: &mut Families, devices: &Devices) {
+    for counters in devices.counters() {
+        let device = counters.name();
+        for (family, number) in [
+            (&catalogue::RDMA_DEVICE_IN_USE, &counters.in_use),
+            (&catalogue::RDMA_DEVICE_OPENED, &counters.opened),
+            (&catalogue::RDMA_DEVICE_UNPLUGGED, &counters.unplugged),
+            (
+                &catalogue::RDMA_DEVICE_REGISTERED,
+                &counters.registered_bytes,
+            ),
+        ] {
+            out.number(family, &[device], number.load(Relaxed));
+        }
+        for (event, count) in DEVICE_EVENTS.iter().zip(&counters.events) {
+            let labels = &[device, event];
+            out.number(&catalogue::RDMA_DEVICE_EVENTS, labels, count.load(Relaxed));
+        }
+    }
     for device in devices.report() {
         let name = device.name.as_str();
         let node = device.numa_node;
