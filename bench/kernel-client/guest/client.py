@@ -15,7 +15,7 @@ from control import Control
 from serving import Servers
 
 # The order in which they run: those that change the mount come last.
-MODULES = (cases_data, cases_names, cases_fabric, cases_mount)
+MODULES = (cases_data, cases_names, cases_mount, cases_fabric)
 
 
 def chosen(parameters):
