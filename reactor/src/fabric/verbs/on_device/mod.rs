@@ -14,7 +14,7 @@ use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice}
 
 use super::counters::VerbsCounters;
 use super::device::Device;
-use super::devices::Devices;
+use super::devices::{Devices, DevicesError};
 use super::exposures::{Ending, Exposures};
 use super::keys::KeyCache;
 use super::sys::{
@@ -206,11 +206,17 @@ fn memory(pool: &Pool, byte: u8) -> Slice {
     buffer.into_slice(0..length)
 }
 
+/// Opens the devices.
+type Open = fn(&Registry) -> Result<Devices, DevicesError>;
+
+/// As the service does, and with windows wherever there are some.
+const WAYS: [Open; 2] = [Devices::open, Devices::open_trusting_windows];
+
 impl Pair {
-    fn new() -> Self {
+    fn new(open: Open) -> Self {
         let registry = Registry::new(HugepagePolicy::Off);
         let pool = Pool::new(&registry, PoolConfig { bytes: 8 << 20 }).expect("memory");
-        let devices = Devices::open(&registry).expect("a device");
+        let devices = open(&registry).expect("a device");
         let [here, there] = [(); 2].map(|()| EventChannel::new().expect("a manager"));
         let listener = ConnectionId::new(&there, 1).expect("an identifier");
         listener.bind(SocketAddr::new(address(), 0)).expect("ours");
