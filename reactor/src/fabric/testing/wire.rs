@@ -16,6 +16,8 @@ use super::Rest;
 use super::ledger::{Ledger, Name, count};
 use super::wrapper::Wrapper;
 use crate::fabric::loopback::{Loopback, Network};
+#[cfg(feature = "verbs")]
+use crate::fabric::verbs::Devices;
 use crate::fabric::{
     ConnectParameters, Event, ListenerId, PostError, Provider, QueuePairId, QueuePairLimits,
     Revoked, WorkRequest,
@@ -261,20 +263,32 @@ impl From<Network> for Wire {
     }
 }
 
-/// A provider on the devices of this machine, whose connections come from `source`.
+/// The devices that know [`registry`], and an address of one, if the environment asks for them.
+///
+/// # Panics
+/// If there are none.
 #[cfg(feature = "verbs")]
-fn open(source: Ipv4Addr) -> Box<dyn Provider> {
-    use crate::fabric::verbs::{Devices, Verbs, VerbsConfig};
-
+pub fn devices() -> Option<(Devices, Ipv4Addr)> {
     static DEVICES: OnceLock<Devices> = OnceLock::new();
+    let address = (*DEVICE)?;
+    tell("verbs");
     let devices = DEVICES.get_or_init(|| {
         Devices::open(&registry()).unwrap_or_else(|error| panic!("{VARIABLE}: {error}"))
     });
+    Some((devices.clone(), address))
+}
+
+/// A provider on the devices of this machine, whose connections come from `source`.
+#[cfg(feature = "verbs")]
+fn open(source: Ipv4Addr) -> Box<dyn Provider> {
+    use crate::fabric::verbs::{Verbs, VerbsConfig};
+
+    let (devices, _) = devices().expect("asked for");
     let config = VerbsConfig {
         source: Some(source.into()),
         ..VerbsConfig::default()
     };
-    let _provider = Verbs::new(devices, config);
+    let _provider = Verbs::new(&devices, config);
     // Its queue pairs come next.
     panic!("{VARIABLE}: devices carry nothing yet");
 }
