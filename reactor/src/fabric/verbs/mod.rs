@@ -27,6 +27,7 @@ mod keys;
 mod numa;
 #[allow(dead_code)] // As `sys`.
 mod phase;
+mod place;
 mod provider;
 #[allow(dead_code)] // As `sys`.
 mod reaper;
@@ -46,6 +47,7 @@ pub use config::VerbsConfig;
 pub use counters::VerbsCounters;
 pub use device_counters::{DEVICE_EVENTS, DeviceCounters};
 pub use devices::{Devices, DevicesError};
+pub use place::device_at;
 pub use provider::{Arrival, Verbs};
 pub use report::{DeviceReport, Features, PortReport, Transport};
 pub use survey::survey;

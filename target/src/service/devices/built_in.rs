@@ -82,5 +82,12 @@ pub fn look() -> Result<(), String> {
 pub fn describe(config: Option<&Config>) -> Result<String, String> {
     access::check()?;
     let devices = survey().map_err(|error| error.to_string())?;
-    Ok(text::describe(&devices, config))
+    let place = |address| match verbs::device_at(address) {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::warn!(%error, "the connection manager of RDMA cannot be asked");
+            None
+        }
+    };
+    Ok(text::describe(&devices, config, place))
 }
