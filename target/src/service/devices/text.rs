@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::{Ipv6Addr, SocketAddr};
 
-use millrace_admin::config::Config;
+use millrace_admin::config::{ByteSize, Config};
 use millrace_reactor::fabric::verbs::{DeviceReport, Features};
 
 use super::listeners;
@@ -71,19 +71,21 @@ fn one(text: &mut String, device: &DeviceReport) {
             let _ = writeln!(text, "    {}", address(gid));
         }
     }
+    let registration = match device.registration_max {
+        u64::MAX => "registrations of any size".to_owned(),
+        most => format!("{} in a registration", ByteSize(most)),
+    };
     let _ = writeln!(
         text,
         "  at most: {} queue pairs with {} requests, {} ranges in a request ({} in a Read), {} \
-         completions in a queue,\n    {} Reads served and {} open at once, {} bytes in a \
-         registration",
+         completions in a queue,\n    {} Reads served and {} open at once; {registration}",
         device.queue_pairs_max,
         device.work_requests_max,
         device.ranges_max,
         device.read_ranges_max,
         device.completions_max,
         device.reads_served_max,
-        device.reads_open_max,
-        device.registration_max
+        device.reads_open_max
     );
     let _ = writeln!(text, "  features: {}", features(device.features));
 }
@@ -187,7 +189,7 @@ mod tests {
             "mlx5_0: RoCE, firmware 20.1, memory node 1, 4 completion vectors\n",
             "  port 1: active, MTU 4096\n    10.0.0.7 (::ffff:10.0.0.7)\n",
             "at most: 100 queue pairs with 200 requests, 30 ranges in a request (10 in a Read)",
-            "16 Reads served and 17 open at once",
+            "16 Reads served and 17 open at once; 1024GiB in a registration",
             "  features: memory windows, invalidation by Sends\n",
         ] {
             assert!(text.contains(words), "{words} in {text}");
