@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
+use millrace_mempool::{Pool, PoolConfig};
 use millrace_reactor::fabric::Provider;
-use millrace_reactor::fabric::iwarp::{Iwarp, IwarpConfig};
 use millrace_wire::nfs3::{self, FileHandle};
 use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpcbind::{self, Netid};
 use millrace_wire::rpcrdma::{MIN_INLINE, Version, Versions};
 use millrace_wire::{ccp, mount};
 
+use crate::fabric::{self, Fabric};
 use crate::lookup::{Service, ask_rpcbind, rdma_netid, resolve};
 use crate::requester::{
     Alignment, Ccp, Connection, Identity, Session, Settings, VersionMemory, session,
@@ -151,9 +151,14 @@ pub struct Manner {
     pub timeout: Duration,
 
     /// How long to wait on a new connection before the first call: Linux's siw as responder
-    /// overlooks a message that follows too closely.
-    #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = duration)]
-    pub settle: Duration,
+    /// overlooks a message that follows too closely. By default 100ms on iWARP, and no time on
+    /// other networks.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub settle: Option<Duration>,
+
+    /// What carries the calls.
+    #[command(flatten)]
+    pub fabric: Fabric,
 }
 
 impl Place {
@@ -176,6 +181,14 @@ impl Manner {
     fn ccp_program(&self) -> Option<u32> {
         let learns = matches!(self.padding, Alignment::Learnt { .. });
         self.ccp.or(learns.then_some(ccp::PROGRAM))
+    }
+
+    /// How long a new connection is left alone. Where there is no fabric there is nothing to wait
+    /// for.
+    #[must_use]
+    pub fn settle(&self) -> Duration {
+        let usual = || self.fabric.settle().unwrap_or_default();
+        self.settle.unwrap_or_else(usual)
     }
 }
 
@@ -208,7 +221,7 @@ impl Client {
             calls: depth.max(1),
             identity: self.identity(),
             timeout: self.manner.timeout,
-            settle: self.manner.settle,
+            settle: self.manner.settle(),
             ccp: self.manner.ccp_program().map(|program| Ccp {
                 program,
                 call_size: self.manner.inline.max(MIN_INLINE),
@@ -287,7 +300,7 @@ impl Client {
         .with_context(|| format!("cannot mount {} by MOUNT at {address}", self.place.export))
     }
 
-    /// A session with settings of one's own.
+    /// A session with settings of one's own. Over RDMA devices the pool has to be one of [`pool`].
     ///
     /// # Errors
     /// If the server cannot be reached.
@@ -303,17 +316,15 @@ impl Client {
         })
     }
 
-    /// The software iWARP provider.
+    /// The provider that carries the client.
     ///
     /// # Errors
-    /// If the system gives no descriptor.
+    /// If the system gives no descriptor, or there are no RDMA devices where such are wanted.
     pub fn provider(&self) -> Result<Box<dyn Provider>> {
-        Ok(Box::new(Iwarp::new(IwarpConfig {
-            source: self.place.source,
-            connect_wait: self.manner.timeout,
-            reply_wait: self.manner.timeout,
-            ..IwarpConfig::default()
-        })?))
+        let Manner {
+            fabric, timeout, ..
+        } = &self.manner;
+        fabric.provider(self.place.source, *timeout)
     }
 }
 
@@ -343,13 +354,12 @@ fn padding(text: &str) -> Result<Alignment, String> {
     }
 }
 
-/// Memory for a client, with hugepages if there are any.
+/// Memory for a client, with hugepages if there are any, known to RDMA devices.
 ///
 /// # Errors
 /// If there is not so much memory.
 pub fn pool(bytes: usize) -> Result<Pool> {
-    let registry = Registry::new(HugepagePolicy::Auto);
-    Pool::new(&registry, PoolConfig { bytes }).context("no memory for buffers")
+    Pool::new(fabric::registry(), PoolConfig { bytes }).context("no memory for buffers")
 }
 
 /// Reads `--versions`.

@@ -18,7 +18,7 @@ use millrace_bench::roundtrip::Roundtrip;
 ///
 /// The client speaks RPC-over-RDMA version one, and version two where it is told to (--versions),
 /// over software iWARP, so it needs no RDMA hardware and no kernel module, and works against any
-/// NFS/RDMA server on iWARP.
+/// NFS/RDMA server on iWARP. With --fabric verbs it speaks through the RDMA devices of this machine.
 #[derive(Parser)]
 #[command(
     version,
@@ -38,6 +38,8 @@ Examples:
     millrace-bench changes --spawn build/release/millraced
   What do clients of the HTTP API cost the reactors?
     millrace-bench admin --spawn build/release/millraced
+  And over RDMA devices, from one of this machine to its own?
+    millrace-bench cases --spawn build/release/millraced --fabric verbs --device-address 10.0.0.1
   Which requirements of the protocols does that server keep?
     millrace-bench conformance filer.example --export /scratch
 "

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::client::{Client, Place};
+use crate::fabric::Fabric;
 
 /// Time for the target to come up.
 const START_WAIT: Duration = Duration::from_secs(15);
@@ -30,28 +31,33 @@ pub struct Spawned {
 }
 
 impl Spawned {
-    /// Starts the program at `path` with one busy reactor on `core`, in classic mode or not, and
-    /// waits until it listens.
+    /// Starts the program at `path` with one busy reactor on `core` and one listener on `fabric`,
+    /// in classic mode or not, and waits until it listens.
     ///
     /// # Errors
     /// If it cannot be started or does not come up.
-    pub fn start(path: &Path, core: usize, classic: bool) -> Result<Self> {
-        Self::start_with(path, core, classic, false)
+    pub fn start(path: &Path, core: usize, fabric: &Fabric, classic: bool) -> Result<Self> {
+        Self::start_with(path, core, fabric, [classic, false])
     }
 
     /// The same, not in classic mode, with a management plane that takes changes.
     ///
     /// # Errors
     /// If it cannot be started or does not come up.
-    pub fn managed(path: &Path, core: usize) -> Result<Self> {
-        Self::start_with(path, core, false, true)
+    pub fn managed(path: &Path, core: usize, fabric: &Fabric) -> Result<Self> {
+        Self::start_with(path, core, fabric, [false, true])
     }
 
-    fn start_with(path: &Path, core: usize, classic: bool, managed: bool) -> Result<Self> {
-        let (rdma, rpc) = (free_address()?, free_address()?);
+    fn start_with(
+        path: &Path,
+        core: usize,
+        fabric: &Fabric,
+        [classic, managed]: [bool; 2],
+    ) -> Result<Self> {
+        let (rdma, rpc) = (fabric.free_address()?, free_address()?);
         let file = |end| std::env::temp_dir().join(format!("millrace-bench-{}.{end}", rdma.port()));
         let config = file("yaml");
-        let mut text = configuration(core, classic, rdma, rpc);
+        let mut text = configuration(core, classic, (fabric.name(), rdma), rpc);
         let mut admin = None;
         if managed {
             let (address, token) = (free_address()?, file("token"));
@@ -173,7 +179,22 @@ fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-fn configuration(core: usize, classic: bool, rdma: SocketAddr, rpc: SocketAddr) -> String {
+/// The networks that may mount.
+pub(crate) fn networks(host: IpAddr) -> Vec<String> {
+    let mut networks = vec!["127.0.0.0/8".to_owned()];
+    if !host.is_loopback() {
+        networks.push(host.to_string());
+    }
+    networks
+}
+
+fn configuration(
+    core: usize,
+    classic: bool,
+    (provider, rdma): (&str, SocketAddr),
+    rpc: SocketAddr,
+) -> String {
+    let networks = networks(rdma.ip());
     let classic = if classic { "on" } else { "off" };
     format!(
         "\
@@ -184,9 +205,8 @@ mempool:
   hugepages: auto
   size: 256MiB
 fabric:
-  - provider: iwarp
+  - provider: {provider}
     listen: {rdma}
-    crc: auto
 rpc:
   listen: {rpc}
   rpcbind: off
@@ -195,7 +215,7 @@ rpcrdma:
 exports:
   - path: {EXPORT}
     store: {{ kind: memory, size: 512MiB }}
-    clients: [\"127.0.0.0/8\"]
+    clients: {networks:?}
     access: rw
     squash: none
 admin:

@@ -2,17 +2,16 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::RawFd;
 use std::time::Instant;
 
 use millrace_bench::requester::{Call, Connection, Settings, State};
 use millrace_mempool::{Buffer, Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
 use millrace_reactor::fabric::loopback::{Loopback, Network};
+use millrace_reactor::fabric::testing::Wrapper;
 use millrace_reactor::fabric::{
-    Access, ConnectParameters, Event, ExposeError, Exposure, Incoming, Key, ListenerId, Operation,
-    PostError, PrivateData, Provider, QueuePairId, QueuePairLimits, Revoked, Slices, WorkRequest,
+    Access, ConnectParameters, Event, ExposeError, Exposure, Key, Operation, PostError,
+    PrivateData, Provider, QueuePairId, QueuePairLimits, Revoked, Slices, WorkRequest,
 };
 use millrace_wire::nfs3::{
     FileHandle, Procedure, ReadArguments, ReaddirArguments, Stability, WriteArguments,
@@ -58,52 +57,19 @@ fn counting<T>(on: bool, run: impl FnOnce() -> T) -> T {
 /// The loopback provider, whose own allocations do not count.
 struct Uncounted(Loopback);
 
-impl Provider for Uncounted {
-    fn name(&self) -> &'static str {
-        self.0.name()
+impl Wrapper for Uncounted {
+    fn inner(&self) -> &dyn Provider {
+        &self.0
     }
-    fn listen(
-        &mut self,
-        address: SocketAddr,
-        limits: QueuePairLimits,
-        hand_over: bool,
-    ) -> io::Result<ListenerId> {
-        self.0.listen(address, limits, hand_over)
-    }
-    fn adopt(&mut self, incoming: Incoming, now: Instant) -> io::Result<()> {
-        self.0.adopt(incoming, now)
-    }
-    fn listener_address(&self, listener: ListenerId) -> Option<SocketAddr> {
-        self.0.listener_address(listener)
-    }
-    fn connections(&self) -> usize {
-        self.0.connections()
-    }
-    fn stop_listening(&mut self, listener: ListenerId) {
-        self.0.stop_listening(listener);
-    }
-    fn connect(
-        &mut self,
-        address: SocketAddr,
-        parameters: ConnectParameters,
-        now: Instant,
-    ) -> io::Result<QueuePairId> {
-        self.0.connect(address, parameters, now)
-    }
-    fn accept(&mut self, id: QueuePairId, parameters: ConnectParameters) -> Result<(), PostError> {
-        self.0.accept(id, parameters)
-    }
-    fn reject(&mut self, id: QueuePairId, private_data: &[u8]) {
-        self.0.reject(id, private_data);
+
+    fn inner_mut(&mut self) -> &mut dyn Provider {
+        &mut self.0
     }
     fn post_receive(&mut self, id: QueuePairId, buffer: Buffer) -> Result<(), (PostError, Buffer)> {
         counting(false, || self.0.post_receive(id, buffer))
     }
     fn post(&mut self, id: QueuePairId, chain: &mut Vec<WorkRequest>) -> Result<(), PostError> {
         counting(false, || self.0.post(id, chain))
-    }
-    fn send_room(&self, id: QueuePairId) -> usize {
-        self.0.send_room(id)
     }
     fn expose(
         &mut self,
@@ -118,27 +84,6 @@ impl Provider for Uncounted {
     }
     fn revoke(&mut self, id: QueuePairId, key: Key) -> Revoked {
         counting(false, || self.0.revoke(id, key))
-    }
-    fn limit_reads(&mut self, id: QueuePairId, reads: u16) {
-        self.0.limit_reads(id, reads);
-    }
-    fn close(&mut self, id: QueuePairId) {
-        self.0.close(id);
-    }
-    fn abort(&mut self, id: QueuePairId) {
-        self.0.abort(id);
-    }
-    fn poll(&mut self, now: Instant, events: &mut Vec<Event>) -> usize {
-        self.0.poll(now, events)
-    }
-    fn flush(&mut self, now: Instant) -> usize {
-        self.0.flush(now)
-    }
-    fn wake_descriptor(&self) -> Option<RawFd> {
-        self.0.wake_descriptor()
-    }
-    fn next_deadline(&self) -> Option<Instant> {
-        self.0.next_deadline()
     }
 }
 
@@ -229,7 +174,7 @@ impl Bench {
         }
         self.server.flush(self.now);
         let mut events = Vec::with_capacity(64);
-        self.client.poll(self.now, &mut events);
+        Provider::poll(&mut self.client, self.now, &mut events);
         let (connection, client) = (&mut self.connection, &mut self.client);
         let mut ended = 0;
         for event in events {
@@ -242,7 +187,7 @@ impl Bench {
         }
         counting(true, || connection.pump(client, &mut |_| {}));
         self.ended += ended;
-        self.client.flush(self.now);
+        Provider::flush(&mut self.client, self.now);
     }
 
     fn receive(&mut self, queue_pair: QueuePairId) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use millrace::rdma::Settings;
 use millrace_mempool::Class;
+use millrace_reactor::fabric::testing::loopback;
 use millrace_wire::rpcrdma::CallChunks;
 use support::message::{PROGRAM, is_chunk_error, long, plain, reads, rpc, word};
 use support::raw::{Options, Stated, World};
@@ -292,6 +293,7 @@ fn a_hostile_client_keeps_nobody_else_from_being_served() {
 
 #[test]
 fn a_connection_whose_reads_go_on_is_not_closed_however_long_that_takes() {
+    let network = loopback();
     let (mut world, script) = world(Options::default());
     let client = world.connect();
     script.plan(Plan::default());
@@ -304,7 +306,7 @@ fn a_connection_whose_reads_go_on_is_not_closed_however_long_that_takes() {
     };
     assert_eq!(credits(&mut world, client, 8), 8);
     // An RDMA Read takes 20 seconds, and there is always one, for two minutes.
-    world.network.set_latency(Duration::from_secs(10));
+    network.set_latency(Duration::from_secs(10));
     for _ in 0..6 {
         world.post(client, &long(9, &chunks));
         for _ in 0..15 {
@@ -316,7 +318,7 @@ fn a_connection_whose_reads_go_on_is_not_closed_however_long_that_takes() {
     }
     assert!(world.is_open(client));
     assert_eq!(world.received(client).len(), 6);
-    world.network.set_latency(Duration::ZERO);
+    network.set_latency(Duration::ZERO);
     world.check_clean();
 }
 

@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use millrace::call::{Answer, Shortage};
+use millrace_reactor::fabric::testing::loopback;
 use millrace_wire::rpcrdma::CallChunks;
 use support::message::{
     PROGRAM, inline, is_chunk_error, long, parse, plain, reads, rpc, word, words,
@@ -67,6 +68,7 @@ fn everything(world: &mut World<Script>, client: usize) -> Vec<Vec<u8>> {
 
 #[test]
 fn nothing_is_left_of_a_connection_that_ends_in_any_phase() {
+    let network = loopback();
     let plan = Plan {
         length: 6000,
         pull: true,
@@ -79,11 +81,11 @@ fn nothing_is_left_of_a_connection_that_ends_in_any_phase() {
         script.plan(Plan { hold, ..plan });
         for turns in 0..24 {
             for from_client in [false, true] {
-                world.network.set_latency(Duration::ZERO);
+                network.set_latency(Duration::ZERO);
                 let client = world.connect();
                 world.exchange_wish(client, &script, Plan { hold, ..plan });
                 let calls = everything(&mut world, client);
-                world.network.set_latency(Duration::from_micros(100));
+                network.set_latency(Duration::from_micros(100));
                 for call in &calls {
                     world.post(client, call);
                 }

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use millrace::call::{Answer, Bulk, Call, Reply, Serve};
 use millrace::rdma::{Ccp, Settings};
 use millrace_wire::ccp::{self, Limits, Wish};
+use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpc::{Accepted, CallHeader, Credential, OpaqueAuth, Outcome};
 use millrace_wire::rpcrdma::CallChunks;
 use millrace_wire::xdr::from_bytes;
@@ -37,6 +38,7 @@ const SERVED: Ccp = Ccp {
 const MODEST: Stated = Stated {
     source: std::net::Ipv4Addr::LOCALHOST,
     inline: None,
+    padded: 0,
     takes: Some(4096),
     invalidation: false,
     receives: 256,
@@ -241,6 +243,24 @@ fn rr1_ccp_12_without_it_and_private_data_replies_have_1024_bytes() {
         assert_eq!(fits(&mut world, &script, 0, bytes), inline, "{bytes}");
     }
     world.check_clean();
+}
+
+/// InfiniBand and RoCE pass on all 56 bytes of the field in a request.
+#[test]
+fn zeros_behind_private_data_mean_nothing() {
+    for padded in [0, 56] {
+        for (inline, reply) in [(None, 1024), (Some(2048), 2048), (Some(4096), 4096)] {
+            let mut world = World::new(Script::default(), options(settings(true)));
+            let client = world.connect_with(Stated {
+                inline,
+                padded,
+                ..MODEST
+            });
+            assert_eq!(inline_of(&world).send, reply);
+            let told = PrivateData::find(&world.clients[client].private_data);
+            assert_eq!(told.expect("always told").receive_size, 4096);
+        }
+    }
 }
 
 /// A call of the protocol by nobody.

@@ -4,6 +4,7 @@ mod support;
 
 use std::time::Duration;
 
+use millrace_reactor::fabric::testing::loopback;
 use millrace_wire::nfs3::{Entry, LookupResults, Procedure};
 use millrace_wire::rpcrdma::{CallChunks, ReadSegment, Segment};
 use millrace_wire::xdr::from_bytes;
@@ -95,13 +96,14 @@ fn rr1_chunk_12_rr1_chunk_30_chunks_at_several_positions_in_any_order() {
 
 #[test]
 fn rr1_chunk_13_rr1_chunk_14_data_is_used_and_answered_only_after_the_read() {
+    let network = loopback();
     let mut nfs = Nfs::new();
     let file = nfs.file(b"f", b"before");
     let source = nfs.world.source(0, &pattern(1000));
     let (rpc, position) = nfs.write_message(file, 1000);
     let entries = reads(position, &source.cut(&[500, 500]));
     nfs.world.trace();
-    nfs.world.network.set_latency(Duration::from_millis(1));
+    network.set_latency(Duration::from_millis(1));
     nfs.world.post(0, &inline(&with_reads(&entries), &rpc));
     nfs.world.settle();
     nfs.world.pass(Duration::from_millis(1));
@@ -121,7 +123,7 @@ fn rr1_chunk_13_rr1_chunk_14_data_is_used_and_answered_only_after_the_read() {
         trace[1..],
         [Trace::PostReceive, Trace::Send { .. }]
     ));
-    nfs.world.network.set_latency(Duration::ZERO);
+    network.set_latency(Duration::ZERO);
     nfs.world.pass(Duration::from_millis(1));
     assert_eq!(nfs.world.received(0).len(), 1);
     assert_eq!(nfs.content(file), pattern(1000));

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use millrace::rdma::Settings;
 use millrace_mempool::Class;
+use millrace_reactor::fabric::testing::loopback;
 use millrace_wire::rpcrdma::CallChunks;
 use support::message::{
     self, PROGRAM, check_chunk_error, inline, is_chunk_error, long, parse, plain, reads, rpc, word,
@@ -103,6 +104,7 @@ fn rr1_cred_05_rr1_cred_08_grants_go_up_and_down_covered_by_receives_and_no_call
 
 #[test]
 fn rr1_cred_05_a_falling_grant_covers_calls_sent_under_the_old_one() {
+    let network = loopback();
     let (mut world, script) = scripted(Plan::default(), Options::default());
     assert_eq!(word(&world.exchange(0, &wishing(1, 32)), 2), 32);
     script.plan(held());
@@ -115,7 +117,7 @@ fn rr1_cred_05_a_falling_grant_covers_calls_sent_under_the_old_one() {
         .shared
         .settings
         .set(Settings::new(4096, 1, 1 << 20, true));
-    world.network.set_latency(Duration::from_millis(1));
+    network.set_latency(Duration::from_millis(1));
     script.release(8);
     world.settle();
     for xid in 16..32 {
@@ -131,7 +133,7 @@ fn rr1_cred_05_a_falling_grant_covers_calls_sent_under_the_old_one() {
     let replies = world.received(0);
     assert_eq!(replies.len(), 32);
     assert!(replies.iter().all(|reply| word(reply, 2) == 1));
-    world.network.set_latency(Duration::ZERO);
+    network.set_latency(Duration::ZERO);
     world.pass(Duration::from_millis(2));
     world.check_clean();
 }
@@ -327,6 +329,7 @@ fn old_11_one_message_beyond_the_grant_is_borne() {
 #[test]
 fn a_short_send_queue_serves_all_in_order_and_lets_go_at_the_end() {
     for send_depth in [1, 2, 3, 7] {
+        let network = loopback();
         let options = Options {
             send_depth,
             ..Options::default()
@@ -334,7 +337,7 @@ fn a_short_send_queue_serves_all_in_order_and_lets_go_at_the_end() {
         let mut nfs = Nfs::with(options);
         let file = nfs.file(b"f", &[9; 3000]);
         let (source, sink) = (nfs.world.source(0, &[7; 3000]), nfs.world.sink(0, 3000));
-        nfs.world.network.set_latency(Duration::from_millis(1));
+        network.set_latency(Duration::from_millis(1));
         let mut xids = Vec::new();
         for _ in 0..8 {
             let rpc = nfs.read_message(file, 3000);
@@ -367,7 +370,7 @@ fn a_short_send_queue_serves_all_in_order_and_lets_go_at_the_end() {
         let connection = nfs.world.connections()[0].clone();
         assert!(!connection.has_waiting_senders());
         assert!(connection.counters().send_waits.get() > 0);
-        nfs.world.network.set_latency(Duration::ZERO);
+        network.set_latency(Duration::ZERO);
         nfs.world.pass(Duration::from_millis(10));
         nfs.world.check_clean();
     }

@@ -4,6 +4,7 @@ mod support;
 
 use millrace_mempool::Class;
 use millrace_reactor::fabric::WorkError;
+use millrace_reactor::fabric::testing::deferring;
 use millrace_wire::nfs3::{CreateArguments, CreateHow, Entry, Procedure, SetAttributes};
 use millrace_wire::rpcrdma::CallChunks;
 use support::fetch::{done, fetch, segments};
@@ -165,8 +166,8 @@ fn rr1_done_02_a_whole_reply_is_a_read_chunk_at_position_zero() {
 #[test]
 fn rr1_done_06_done_ends_the_exposure_and_has_no_answer() {
     for deferred in [false, true] {
+        let _network = deferred.then(deferring);
         let (mut world, _) = scripted(5000, Options::classic());
-        world.network.set_defer_revocations(deferred);
         // As many receives are posted then as ever will be.
         exposed(&mut world, 0, 6);
         world.send(0, &done(6));
@@ -256,8 +257,8 @@ fn rr1_done_08_read_chunks_of_calls_need_none() {
 #[test]
 fn rr1_done_14_the_end_of_a_connection_frees_what_it_exposed_at_once() {
     for deferred in [false, true] {
+        let _network = deferred.then(deferring);
         let (mut world, _) = scripted(5000, Options::classic());
-        world.network.set_defer_revocations(deferred);
         let other = world.connect();
         exposed(&mut world, other, 100);
         let before = world.in_use();

@@ -7,6 +7,8 @@ use std::time::Duration;
 use millrace::call::Serve;
 use millrace::rdma::ExposureLimits;
 use millrace_mempool::Class;
+use millrace_reactor::fabric::loopback::Network;
+use millrace_reactor::fabric::testing::{deferring, loopback};
 use millrace_reactor::fabric::{Ended, Terminate, WorkError};
 use support::fetch::{done, fetch, segments};
 use support::message::{PROGRAM, Parsed, check_chunk_error, null, parse, plain, rpc, word};
@@ -64,8 +66,8 @@ fn answers(world: &mut World<impl Serve>, client: usize) -> (Vec<u32>, Vec<u32>)
 #[test]
 fn rr1_done_10_at_the_windows_end_the_memory_is_free() {
     for deferred in [false, true] {
+        let _network = deferred.then(deferring);
         let (mut world, _) = scripted(Options::classic());
-        world.network.set_defer_revocations(deferred);
         world.connect();
         exposed(&mut world, 0, 1);
         world.send(0, &done(1));
@@ -430,7 +432,7 @@ fn old_11_a_client_that_counts_done_differently_by_one_is_borne() {
 }
 
 /// Two replies over a network this slow, on a send queue that holds one of them.
-fn two_over(latency: Duration) -> World<Script> {
+fn two_over(network: &Network, latency: Duration) -> World<Script> {
     let mut options = Options::classic();
     options.send_depth = 1;
     let (mut world, script) = scripted(options);
@@ -445,7 +447,7 @@ fn two_over(latency: Duration) -> World<Script> {
     for xid in [2, 3] {
         world.send(0, &call(xid));
     }
-    world.network.set_latency(latency);
+    network.set_latency(latency);
     script.release(2);
     world.settle();
     let exposures = &world.connections()[0].exposures;
@@ -455,7 +457,8 @@ fn two_over(latency: Duration) -> World<Script> {
 
 #[test]
 fn rr1_done_10_the_window_begins_when_the_reply_can_leave() {
-    let mut world = two_over(WINDOW * 6 / 10);
+    let network = loopback();
+    let mut world = two_over(&network, WINDOW * 6 / 10);
     world.pass(WINDOW * 6 / 10);
     world.pass(WINDOW * 5 / 10);
     let state = |world: &World<Script>| {
@@ -474,20 +477,21 @@ fn rr1_done_10_the_window_begins_when_the_reply_can_leave() {
     world.pass(WINDOW * 3 / 10);
     assert_eq!(state(&world), (0, 0));
     assert!(world.is_open(0));
-    world.network.set_latency(Duration::ZERO);
+    network.set_latency(Duration::ZERO);
     world.pass(WINDOW);
     world.check_clean();
 }
 
 #[test]
 fn rr1_done_10_a_client_that_takes_no_replies_holds_no_memory_for_ever() {
-    let mut world = two_over(WINDOW * 100);
+    let network = loopback();
+    let mut world = two_over(&network, WINDOW * 100);
     world.pass(WINDOW + Duration::from_millis(1));
     assert_eq!(world.connections().len(), 1);
     world.pass(WINDOW + Duration::from_millis(1));
     assert_eq!(world.connections().len(), 0);
     assert_eq!(world.shared.exposed.budget().now(), (0, 0, 0));
-    world.network.set_latency(Duration::ZERO);
+    network.set_latency(Duration::ZERO);
     world.pass(WINDOW * 100);
     world.check_clean();
 }

@@ -4,6 +4,7 @@ mod support;
 
 use std::time::Duration;
 
+use millrace_reactor::fabric::testing::loopback;
 use millrace_wire::nfs3::{Entry, FileHandle, Procedure};
 use millrace_wire::rpcrdma::version1::Kind;
 use millrace_wire::rpcrdma::{Body, CallChunks, Header, Rules, Segment};
@@ -410,6 +411,7 @@ fn rr1_hdr_21_header_and_message_leave_in_one_send_within_the_limit() {
 
 #[test]
 fn rr1_hdr_25_a_call_repeated_on_a_new_connection_is_not_executed_twice() {
+    let network = loopback();
     let mut nfs = Nfs::new();
     nfs.create(b"gone");
     let entry = Entry {
@@ -420,12 +422,12 @@ fn rr1_hdr_25_a_call_repeated_on_a_new_connection_is_not_executed_twice() {
     let remove = plain(&support::message::nfs(xid, Procedure::Remove, &entry));
     // Executed, but the reply finds nobody.
     nfs.world.post(0, &remove);
-    nfs.world.network.set_latency(Duration::from_millis(1));
+    network.set_latency(Duration::from_millis(1));
     nfs.world.settle();
     nfs.world.pass(Duration::from_millis(1));
     assert!(nfs.world.received(0).is_empty());
     nfs.world.abort(0);
-    nfs.world.network.set_latency(Duration::ZERO);
+    network.set_latency(Duration::ZERO);
     nfs.world.pass(Duration::from_millis(1));
     let again = nfs.world.connect();
     let reply = parse(&nfs.world.exchange(again, &remove));

@@ -98,7 +98,7 @@ impl Admin {
         if self.rounds == 0 || self.depth == 0 {
             bail!("--rounds and --depth take 1 or more");
         }
-        let spawned = Spawned::managed(&self.spawn, self.server_core)?;
+        let spawned = Spawned::managed(&self.spawn, self.server_core, &self.client.manner.fabric)?;
         let (server, _) = spawned.admin().context("it has a management plane")?;
         pin(self.client_core)?;
         let client = spawned.client(&self.client);

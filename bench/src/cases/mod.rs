@@ -103,7 +103,10 @@ impl Cases {
     /// If the server cannot be reached at all.
     pub fn run(&self) -> Result<bool> {
         let spawned = match &self.spawn {
-            Some(path) => Some(Spawned::start(path, 0, self.client.manner.classic)?),
+            Some(path) => {
+                let manner = &self.client.manner;
+                Some(Spawned::start(path, 0, &manner.fabric, manner.classic)?)
+            }
             None => None,
         };
         let client = spawned.as_ref().map_or_else(

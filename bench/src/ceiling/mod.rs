@@ -196,6 +196,7 @@ impl Ceiling {
             Some(path) => Some(Spawned::start(
                 path,
                 self.server_core,
+                &self.client.manner.fabric,
                 self.client.manner.classic,
             )?),
             None => None,

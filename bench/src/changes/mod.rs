@@ -131,7 +131,7 @@ impl Changes {
         if self.changes == 0 || self.depth == 0 || self.connections == 0 {
             bail!("--changes, --depth and --connections take 1 or more");
         }
-        let target = Spawned::managed(&self.spawn, self.server_core)?;
+        let target = Spawned::managed(&self.spawn, self.server_core, &self.manner.fabric)?;
         let (address, token) = target.admin().context("it has a management plane")?;
         let token = Token::read(token).map_err(|error| anyhow::anyhow!("{error}"))?;
         let admin = Admin::new(&address.to_string())?.with_token(token);
@@ -197,7 +197,11 @@ impl Changes {
     fn change(&self, admin: &Admin, target: &Spawned, over: impl Fn() -> bool) -> Result<Made> {
         let first = admin.get("/api/v1/config")?;
         let mut tag = first.tag.context("the configuration has no tag")?;
-        let mut patches = Patches::new(target.addresses()[0], target.export());
+        let mut patches = Patches::new(
+            self.manner.fabric.name(),
+            target.addresses()[0],
+            target.export(),
+        );
         let start = Instant::now();
         let mut made = 0;
         while made < self.changes && !over() {

@@ -4,11 +4,14 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
+use crate::spawn::networks;
+
 /// Kinds of changes.
 const KINDS: usize = 8;
 
 /// Makes merge patches (RFC 7396), each different from what is in force.
 pub struct Patches {
+    provider: &'static str,
     rdma: SocketAddr,
     export: String,
     extra_export: bool,
@@ -17,9 +20,10 @@ pub struct Patches {
 }
 
 impl Patches {
-    /// For a target with one listener and one export.
-    pub fn new(rdma: SocketAddr, export: &str) -> Self {
+    /// For a target with one listener, of this provider, and one export.
+    pub fn new(provider: &'static str, rdma: SocketAddr, export: &str) -> Self {
         Self {
+            provider,
             rdma,
             export: export.to_owned(),
             extra_export: false,
@@ -66,7 +70,7 @@ impl Patches {
             json!({
                 "path": path,
                 "store": { "kind": "memory", "size": size },
-                "clients": ["127.0.0.0/8"],
+                "clients": networks(self.rdma.ip()),
                 "anon_uid": 60_000 + number % 1000,
             })
         };
@@ -78,11 +82,19 @@ impl Patches {
     }
 
     fn listeners(&self) -> Value {
-        let listener = |listen: String, crc: &str| json!({ "provider": "iwarp", "listen": listen, "crc": crc });
         let crc = if self.crc_off { "off" } else { "auto" };
-        let mut fabric = vec![listener(self.rdma.to_string(), crc)];
+        let mut own = json!({ "provider": self.provider, "listen": self.rdma.to_string() });
+        let mut extra = json!({ "provider": "iwarp", "listen": "127.0.0.2:0", "crc": "auto" });
+        // Devices see to the integrity of what they carry by themselves.
+        let changing = if self.provider == "iwarp" {
+            &mut own
+        } else {
+            &mut extra
+        };
+        changing["crc"] = crc.into();
+        let mut fabric = vec![own];
         if self.extra_listener {
-            fabric.push(listener("127.0.0.2:0".to_owned(), "auto"));
+            fabric.push(extra);
         }
         json!({ "fabric": fabric })
     }
@@ -95,10 +107,12 @@ mod tests {
     #[test]
     fn a_change_of_each_kind_differs_from_the_one_before() {
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
-        let mut patches = Patches::new(address, "/scratch");
-        let made: Vec<_> = (0..2 * KINDS).map(|number| patches.next(number)).collect();
-        for number in 0..KINDS {
-            assert_ne!(made[number], made[number + KINDS], "kind {number}");
+        for provider in ["iwarp", "verbs"] {
+            let mut patches = Patches::new(provider, address, "/scratch");
+            let made: Vec<_> = (0..2 * KINDS).map(|number| patches.next(number)).collect();
+            for number in 0..KINDS {
+                assert_ne!(made[number], made[number + KINDS], "kind {number}");
+            }
         }
     }
 }

@@ -24,6 +24,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::client::pool;
+use crate::fabric::Fabric;
 use crate::lookup::resolve;
 use crate::spawn::Spawned;
 use crate::units::duration;
@@ -39,6 +40,9 @@ use verdict::{Done, Stop};
 const PORT: u16 = 20049;
 
 /// Ask a server which requirements it keeps, row by row of the conformance matrix.
+///
+/// The probe writes iWARP's own frames, malformed ones too, so it speaks over TCP and never through
+/// an RDMA device: the server has to be one on iWARP, in software or on an adapter.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Each line is a row of the conformance matrix: pass, FAIL with the field and the bytes that differ, or
@@ -132,7 +136,7 @@ impl Conformance {
             return Ok(true);
         }
         let spawned = match &self.spawn {
-            Some(path) => Some(Spawned::start(path, 0, false)?),
+            Some(path) => Some(Spawned::start(path, 0, &Fabric::default(), false)?),
             None => None,
         };
         let manner = Manner {

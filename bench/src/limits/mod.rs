@@ -2,7 +2,6 @@
 
 mod series;
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -29,7 +28,7 @@ const BAR: Duration = Duration::from_millis(100);
 /// Change a client's limit while it works, and see how soon the new one holds.
 ///
 /// A target with one reactor is started inside this process. Two clients, of the addresses
-/// 127.0.0.1 and 127.0.0.2, work on it as hard as they can; the second has limits. Its rate is
+/// 127.0.0.1 and 127.0.0.2 or those of --device-address, work on it as hard as they can; the second has limits. Its rate is
 /// taken every 10 ms.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
@@ -134,12 +133,14 @@ impl Limits {
         let text = format!(
             "reactors: {{ cores: [{}], poll: busy }}\n\
              mempool: {{ size: 256MiB }}\n\
-             fabric: [{{ provider: iwarp, listen: \"127.0.0.1:0\" }}]\n\
+             fabric: [{{ provider: {}, listen: \"{}:0\" }}]\n\
              rpc: {{ listen: \"127.0.0.1:0\" }}\n\
              exports: [{{ path: /scratch, store: {{ kind: memory, size: 128MiB }} }}]\n\
              admin: {{ listen: \"127.0.0.1:0\" }}\n\
              log: error\n",
-            self.server_core
+            self.server_core,
+            self.manner.fabric.name(),
+            self.manner.fabric.host(0)?,
         );
         let config = millrace_admin::config::parse(&text, "limits")?;
         Ok(Service::start(Arc::new(config))?)
@@ -151,7 +152,7 @@ impl Limits {
         let fabric = addresses.fabric.first().context("no listener")?;
         let rpc = addresses.rpc.context("no listener for MOUNT")?;
         let mut place = Place::of(*fabric, rpc, "/scratch");
-        place.source = Some(source(host));
+        place.source = Some(self.manner.fabric.host(host)?);
         let client = Client {
             place,
             manner: self.manner.clone(),
@@ -164,7 +165,7 @@ impl Limits {
         let progress = [Progress::default(), Progress::default()];
         std::thread::scope(|scope| {
             let mut running = Vec::new();
-            for (host, progress) in (1..).zip(&progress) {
+            for (host, progress) in (0..).zip(&progress) {
                 let (begun, began) = std::sync::mpsc::channel();
                 let progress = progress.clone();
                 let stop = &stop;
@@ -206,8 +207,10 @@ impl Limits {
         std::thread::sleep(self.time / 2);
         let mut steps = Vec::new();
         for &Bandwidth(limit) in &self.steps {
+            let limited = self.manner.fabric.host(1)?;
+            let whole = if limited.is_ipv4() { 32 } else { 128 };
             let entry = ClientLimit {
-                networks: vec![Network::around(source(2), 32)?],
+                networks: vec![Network::around(limited, whole)?],
                 rates: Rates {
                     iops: None,
                     bandwidth: Some(limit),
@@ -263,8 +266,4 @@ impl Limits {
         }
         table
     }
-}
-
-fn source(host: u8) -> IpAddr {
-    IpAddr::from(Ipv4Addr::new(127, 0, 0, host))
 }

@@ -171,7 +171,7 @@ impl Engine {
         }
         session.close();
         self.wait(|state| state != &State::Connecting)?;
-        std::thread::sleep(self.client.manner.settle);
+        std::thread::sleep(self.client.manner.settle());
         self.settled = true;
         self.wait(|state| state == &State::Ready)
     }

@@ -1,4 +1,4 @@
-//! The requester against the project's own responder on a loopback network: each version and each
+//! The requester against the project's own responder: each version and each
 //! way between them, classic mode, padding and the configuration protocol.
 
 mod classic;

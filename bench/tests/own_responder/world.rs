@@ -1,4 +1,4 @@
-//! A client and a server with one export, on one thread and one network.
+//! A client and a server with one export, on one thread and whatever network.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -15,9 +15,9 @@ use millrace::mount3::Clients;
 use millrace::rdma::{self, FabricSlot, Responder, Shared, work};
 use millrace::replay::{ReplayCache, ReplayLimits};
 use millrace_bench::requester::{Call, CallError, Connection, Reply, Settings};
-use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use millrace_mempool::{Class, Pool, PoolConfig, Slice};
 use millrace_reactor::Clock;
-use millrace_reactor::fabric::loopback::{Loopback, Network};
+use millrace_reactor::fabric::testing::{Wire, Wired, registry};
 use millrace_reactor::fabric::{Provider, QueuePairLimits};
 use millrace_store::Store;
 use millrace_store::memory::{MemoryConfig, MemoryStore};
@@ -55,7 +55,8 @@ where
 pub struct World {
     responder: Box<dyn Turned>,
     pub shared: Rc<Shared<Programs>>,
-    pub client: Loopback,
+    wire: Wire,
+    pub client: Wired,
     pub connection: Connection,
     pub pool: Pool,
     pub root: FileHandle,
@@ -75,8 +76,8 @@ impl World {
 
     /// A server with these settings, in classic mode or not, and a client, connected.
     pub fn with(server: rdma::Settings, classic: bool, settings: Settings) -> Self {
-        let network = Network::new();
-        let registry = Registry::new(HugepagePolicy::Off);
+        let wire = Wire::new();
+        let registry = registry();
         let pool = || Pool::new(&registry, PoolConfig { bytes: 16 << 20 }).expect("memory");
         let (server_pool, pool) = (pool(), pool());
         let config = MemoryConfig {
@@ -107,7 +108,7 @@ impl World {
         let now = Instant::now();
         let shared = Rc::new(Shared::new(service, server_pool, Clock::new(now), server));
 
-        let mut provider = network.provider();
+        let mut provider = wire.provider();
         let limits = QueuePairLimits {
             send_depth: 1024,
             receive_depth: 4096,
@@ -123,12 +124,13 @@ impl World {
         let slot = FabricSlot::new(Rc::new(RefCell::new(fabric)), limits, Some(listener));
         let responder = Responder::new(Rc::clone(&shared), vec![slot], work, None);
 
-        let mut client = network.provider();
+        let mut client = wire.provider();
         let connection =
             Connection::connect(&mut client, &pool, address, settings, now).expect("connects");
         let mut world = Self {
             responder: Box::new(responder),
             shared,
+            wire,
             client,
             connection,
             pool,
@@ -146,12 +148,8 @@ impl World {
 
     /// The same while calls are underway, whose ends are told.
     pub fn settle_with(&mut self, told: &mut dyn FnMut(u64, Result<Reply<'_>, CallError>)) {
-        for _ in 0..TURNS {
-            if self.turn(told) == 0 {
-                return;
-            }
-        }
-        panic!("never comes to rest");
+        let mut rest = self.wire.rest(TURNS);
+        while !rest.reached(self.turn(told)) {}
     }
 
     fn turn(&mut self, told: &mut dyn FnMut(u64, Result<Reply<'_>, CallError>)) -> usize {
@@ -178,8 +176,9 @@ impl World {
     ) -> Result<T, CallError> {
         self.connection.submit(call, self.now).expect("taken");
         let (mut read, mut outcome) = (Some(read), None);
-        for _ in 0..TURNS {
-            self.turn(&mut |_, result| {
+        let mut rest = self.wire.rest(TURNS);
+        loop {
+            let work = self.turn(&mut |_, result| {
                 let read = read.take().expect("one call, one end");
                 outcome = Some(result.map(|reply| read(&reply)));
             });
@@ -187,8 +186,8 @@ impl World {
                 self.settle();
                 return outcome;
             }
+            assert!(!rest.reached(work), "no end of the call");
         }
-        panic!("no end of the call");
     }
 
     /// The server's end of the connection.
@@ -198,14 +197,17 @@ impl World {
 
     /// Turns the world until a future of the server's is ready.
     pub fn wait<T>(&mut self, mut future: Pin<&mut dyn Future<Output = T>>) -> T {
-        for _ in 0..TURNS {
+        let mut rest = self.wire.rest(TURNS);
+        let mut rests = false;
+        loop {
             let mut context = Context::from_waker(Waker::noop());
             if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
                 return value;
             }
-            self.turn(&mut |token, _| panic!("call {token} is nobody's"));
+            assert!(!rests, "never ready");
+            let work = self.turn(&mut |token, _| panic!("call {token} is nobody's"));
+            rests = rest.reached(work);
         }
-        panic!("never ready");
     }
 
     /// Memory with a pattern in it.

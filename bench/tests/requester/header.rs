@@ -2,6 +2,7 @@
 
 use millrace_bench::requester::{CallError, Settings, State};
 use millrace_reactor::fabric::Access;
+use millrace_reactor::fabric::testing::deferring;
 use millrace_wire::nfs3::{Procedure, ReadArguments, ReaddirArguments};
 use millrace_wire::private_data::PrivateData;
 
@@ -305,8 +306,8 @@ fn rr1_hdr_28_a_reverse_call_with_the_xid_of_a_pending_call_is_no_reply() {
 
 #[test]
 fn keys_that_die_later_hold_the_result_back() {
+    let _network = deferring();
     let mut raw = Raw::open(settings(), Peer::default(), 8);
-    raw.network.set_defer_revocations(true);
     let room = [raw.memory(16384)];
     let arguments = ReadArguments {
         file: handle(),
@@ -343,13 +344,21 @@ fn sizes_come_from_both_sides_private_data() {
             private_data: ours,
             ..settings()
         };
-        let peer = Peer {
-            private_data: peers,
-            ..Peer::default()
-        };
-        let raw = Raw::open(mine, peer, 8);
-        let limits = raw.connection.limits();
-        assert_eq!((limits.send, limits.receive), (both, both));
+        // InfiniBand and RoCE pass on all 196 bytes of the field in an answer.
+        for padded in [0, 196] {
+            let peer = Peer {
+                private_data: peers,
+                padded,
+                ..Peer::default()
+            };
+            let raw = Raw::open(mine.clone(), peer, 8);
+            let limits = raw.connection.limits();
+            assert_eq!((limits.send, limits.receive), (both, both));
+            assert!(
+                raw.asked <= 56,
+                "there is no more room in a request of theirs"
+            );
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use millrace_bench::requester::{Call, CallError, CallId, Data, Identity, Settings, State};
+use millrace_reactor::fabric::testing::deferring;
 use millrace_reactor::fabric::{Access, Ended, Key};
 use millrace_wire::nfs3::Procedure;
 use millrace_wire::rpc::RPCSEC_GSS;
@@ -330,8 +331,8 @@ fn rr1_sec_15_cancelling_fences_the_memory_before_the_owner_is_told() {
 
 #[test]
 fn rr1_sec_15_the_owner_waits_for_keys_that_die_later() {
+    let _network = deferring();
     let mut raw = Raw::open(chunky(), Peer::default(), 8);
-    raw.network.set_defer_revocations(true);
     let id = everything(&mut raw, 1);
     let call = raw.next();
     assert!(raw.cancel(id));

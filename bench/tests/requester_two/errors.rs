@@ -1,6 +1,7 @@
 //! RDMA2_ERROR, and second tries.
 
 use millrace_bench::requester::{Call, CallError, Settings, State};
+use millrace_reactor::fabric::testing::deferring;
 use millrace_wire::nfs3::{Procedure, ReaddirArguments};
 use millrace_wire::rpcrdma::{Segment, Versions};
 
@@ -196,8 +197,8 @@ fn rr2_err_09_the_callers_own_room_is_the_callers_to_enlarge() {
 
 #[test]
 fn rr2_err_09_a_second_try_waits_for_its_keys_and_its_credit() {
+    let _network = deferring();
     let mut raw = Raw::open(settings(), Peer::default(), 1);
-    raw.network.set_defer_revocations(true);
     raw.submit(&readdir(32_768));
     raw.getattr(2);
     let first = raw.next();

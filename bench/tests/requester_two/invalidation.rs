@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use millrace_bench::requester::{Call, CallError, Settings, State};
+use millrace_reactor::fabric::testing::deferring;
 use millrace_reactor::fabric::{Access, Key, Provider};
 use millrace_wire::nfs3::Procedure;
 use millrace_wire::rpcrdma::Segment;
@@ -122,9 +123,9 @@ fn rr2_inv_08_nothing_is_nominated_if_settings_or_provider_do_not_allow_it() {
 
 #[test]
 fn rr2_inv_09_the_right_key_or_none_is_taken_and_the_others_die_before_the_end() {
+    let _network = deferring();
     for invalidated in [false, true] {
         let mut raw = Raw::open(settings(), Peer::default(), 8);
-        raw.network.set_defer_revocations(true);
         let call = read(&mut raw, 1);
         let key = Key(call.invalidate);
         raw.send_with(&reply_to(&call), invalidated.then_some(key));

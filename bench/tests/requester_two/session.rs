@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use millrace_bench::requester::session::Error;
 use millrace_bench::requester::{CallError, Session, Settings, State};
-use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry};
-use millrace_reactor::fabric::loopback::{Loopback, Network};
+use millrace_mempool::{Class, Pool, PoolConfig};
+use millrace_reactor::fabric::testing::{Wire, Wired, registry};
 use millrace_reactor::fabric::{ConnectParameters, Event, Operation, Provider, WorkRequest};
 use millrace_wire::rpcrdma::{Version, Versions};
 
@@ -24,7 +24,7 @@ enum Habit {
 }
 
 struct Server {
-    provider: Loopback,
+    provider: Wired,
     pool: Pool,
     habit: Habit,
     /// Versions of the first messages.
@@ -86,10 +86,10 @@ impl Server {
 
 /// A session with such a server, and the versions that it saw.
 fn session(habit: Habit, versions: Versions) -> (Result<Session, Error>, Vec<u32>) {
-    let network = Network::new();
-    let registry = Registry::new(HugepagePolicy::Off);
+    let wire = Wire::new();
+    let registry = registry();
     let pool = || Pool::new(&registry, PoolConfig { bytes: 8 << 20 }).expect("memory");
-    let mut provider = network.provider();
+    let mut provider = wire.provider();
     let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listener = provider.listen(anywhere, LIMITS, false).expect("a port");
     let address = provider.listener_address(listener).expect("listening");
@@ -101,7 +101,7 @@ fn session(habit: Habit, versions: Versions) -> (Result<Session, Error>, Vec<u32
         seen: Rc::clone(&seen),
     };
     let client = Traced {
-        inner: network.provider(),
+        inner: wire.provider(),
         trace: Trace::default(),
         holds_on: false,
         full: false,

@@ -17,16 +17,16 @@ use super::operation::{Kind, Operation};
 use super::options::ClientOptions;
 use super::watch::Watched;
 
-/// How long a client waits for anything to happen before it gives its connection up.
-const PATIENCE: Duration = Duration::from_millis(300);
-
 /// How a call ended: the reply's message, and what it tells of write chunks.
 pub type Ended = Result<(Vec<u8>, Vec<Option<u32>>), CallError>;
 
 /// Whether none of these connections lives at the server.
-pub fn is_dead(lost: &[QueuePairId], alive: &HashSet<QueuePairId>) -> bool {
-    !lost.iter().any(|queue_pair| alive.contains(queue_pair))
+pub fn is_dead(lost: &[Carrier], alive: &HashSet<Carrier>) -> bool {
+    !lost.iter().any(|carrier| alive.contains(carrier))
 }
+
+/// A client's end of a connection: its owner, and its queue pair.
+pub type Carrier = (usize, QueuePairId);
 
 /// What all clients use.
 pub struct Context<'a> {
@@ -36,7 +36,7 @@ pub struct Context<'a> {
     pub files: &'a [FileHandle],
     pub address: SocketAddr,
     /// Connections that live at the server, by the client's end.
-    pub alive: &'a HashSet<QueuePairId>,
+    pub alive: &'a HashSet<Carrier>,
 }
 
 /// A call under way.
@@ -47,7 +47,7 @@ pub struct Open {
     pub made: Instant,
     pub memory: Option<Memory>,
     /// Connections that were lost while it was under way.
-    pub lost: Vec<QueuePairId>,
+    pub lost: Vec<Carrier>,
     pub cancelled: bool,
 }
 
@@ -56,11 +56,13 @@ pub struct Open {
 pub struct Lingering {
     pub file: usize,
     pub write: u64,
-    pub lost: Vec<QueuePairId>,
+    pub lost: Vec<Carrier>,
 }
 
 pub struct Client {
     pub index: usize,
+    /// Whose its queue pairs are, where they are not named but once in the world.
+    pub owner: usize,
     /// Where its connections come from.
     pub address: IpAddr,
     pub provider: Watched,
@@ -96,6 +98,7 @@ impl Client {
         let left = options.operations;
         Self {
             index,
+            owner: 0,
             address,
             provider,
             pool,
@@ -147,7 +150,7 @@ impl Client {
         }
         if let Some(lost) = lost {
             for open in self.open.values_mut() {
-                open.lost.push(lost);
+                open.lost.push((self.owner, lost));
             }
         }
         work += ended.len();
@@ -330,7 +333,7 @@ impl Client {
         }
         if let Some(connection) = &self.connection
             && connection.state() == &State::Ready
-            && now >= self.progress.1 + PATIENCE
+            && now >= self.progress.1 + self.options.patience
         {
             self.progress.1 = now;
             self.provider.abort(connection.queue_pair());
@@ -354,7 +357,7 @@ impl Client {
     }
 
     /// Ends WRITEs whose earlier copies are over.
-    pub fn settle(&mut self, model: &mut Model, alive: &HashSet<QueuePairId>) {
+    pub fn settle(&mut self, model: &mut Model, alive: &HashSet<Carrier>) {
         self.lingering.retain(|lingering| {
             let over = is_dead(&lingering.lost, alive);
             if over {
@@ -383,7 +386,7 @@ impl Client {
             self.connection.as_ref().map(Connection::state),
             Some(State::Ready)
         );
-        let stuck = (ready && busy).then_some(self.progress.1 + PATIENCE);
+        let stuck = (ready && busy).then_some(self.progress.1 + self.options.patience);
         let call = self.may_call().then_some(self.next_call);
         let own = self.connection.as_ref();
         let own = own.and_then(Connection::next_deadline);

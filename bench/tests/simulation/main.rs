@@ -1,12 +1,18 @@
 //! A deterministic simulation: requesters against the responder, over a network that goes wrong,
 //! in virtual time. Everything follows from a seed.
 //!
+//! With `MILLRACE_TEST_FABRIC=verbs:ADDRESS` the same clients and the same server run over RDMA
+//! devices, in real time, under the same watch; what goes wrong there are connections that are
+//! broken off, receives that come late, and sides that do not look for a while.
+//!
 //! `MILLRACE_SIM_SEEDS=20000` runs that many seeds instead of the default number,
 //! `MILLRACE_SIM_SEED=17` runs one, and `MILLRACE_SIM_FIRST=5000` begins there.
 
 mod client;
+mod device;
 mod dice;
 mod memory;
+mod mischief;
 mod model;
 mod mutant;
 mod operation;
@@ -19,11 +25,14 @@ mod world;
 
 use std::collections::HashSet;
 
+use millrace_reactor::fabric::testing::Wire;
 use mutant::Mutant;
-use world::{Grounds, Run, run};
+use world::{Carries, Grounds, Run, run, run_on};
 
 /// Seeds of an ordinary test run.
 const SEEDS: u64 = 1500;
+/// The same on devices, where time is real.
+const DEVICE_SEEDS: u64 = 25;
 
 fn environment(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
@@ -43,21 +52,31 @@ fn fail(seed: u64, what: &str) -> ! {
 
 #[test]
 fn seeds() {
+    // In real time there are as many as one can wait for.
+    let wire = Wire::new();
+    let usual = if wire.is_real() { DEVICE_SEEDS } else { SEEDS };
     let seeds = match environment("MILLRACE_SIM_SEED") {
         Some(seed) => seed..seed + 1,
         None => {
             let first = environment("MILLRACE_SIM_FIRST").unwrap_or(0);
-            first..first + environment("MILLRACE_SIM_SEEDS").unwrap_or(SEEDS)
+            first..first + environment("MILLRACE_SIM_SEEDS").unwrap_or(usual)
         }
     };
     let grounds = Grounds::new();
     let mut sum = Run::default();
     for seed in seeds.clone() {
-        let run = run(seed, None, &grounds).unwrap_or_else(|what| fail(seed, &what));
-        sum.add(&run);
+        let ran = if wire.is_real() {
+            run_on(Carries::Devices(Wire::new()), seed, None, &grounds)
+        } else {
+            run(seed, None, &grounds)
+        };
+        sum.add(&ran.unwrap_or_else(|what| fail(seed, &what)));
     }
     println!("{} seeds: {sum:?}", seeds.end - seeds.start);
-    if seeds.end - seeds.start >= 100 {
+    if wire.is_real() {
+        let some = [sum.connections, sum.resets, sum.injected, sum.calls];
+        assert!(some.into_iter().all(|count| count > 0), "{sum:?}");
+    } else if seeds.end - seeds.start >= 100 {
         assert!(sum.is_varied(), "{sum:?}");
     }
 }
@@ -79,9 +98,14 @@ fn every_mutant_is_found() {
     for mutant in Mutant::ALL {
         let found = (0..SEEDS).find_map(|seed| {
             // Memory that a mutant keeps stays in use, so each has its own.
-            run(seed, Some(mutant), &Grounds::new())
-                .err()
-                .map(|what| (seed, what))
+            let grounds = Grounds::new();
+            let wire = Wire::new();
+            let ran = if wire.is_real() {
+                run_on(Carries::Devices(wire), seed, Some(mutant), &grounds)
+            } else {
+                run(seed, Some(mutant), &grounds)
+            };
+            ran.err().map(|what| (seed, what))
         });
         let (seed, what) = found.unwrap_or_else(|| panic!("{mutant:?} is never found"));
         println!("{mutant:?}: seed {seed}: {what}");

@@ -68,6 +68,8 @@ pub struct Server {
     pub files: Vec<FileHandle>,
     /// Calls to clients.
     pub calls: Calls,
+    /// The network of the first client.
+    pub limited: String,
     clients: flow::Clients,
     dice: Dice,
 }
@@ -159,6 +161,7 @@ impl Server {
             root,
             files,
             calls: Calls::default(),
+            limited: "192.0.2.0/31".to_owned(),
             clients,
             dice,
         }
@@ -171,7 +174,7 @@ impl Server {
             bandwidth: self.dice.pick(&[None, Some(20_000_000)]),
         };
         let client = ClientLimit {
-            networks: vec!["192.0.2.0/31".parse().expect("a network")],
+            networks: vec![self.limited.parse().expect("a network")],
             rates: rates(),
         };
         let export = (ExportId::of("/export"), rates());

@@ -3,24 +3,18 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::io;
-use std::net::SocketAddr;
-use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::Instant;
 
 use millrace_mempool::{Buffer, Slice};
-use millrace_reactor::fabric::loopback::Loopback;
-use millrace_reactor::fabric::{
-    Access, ConnectParameters, Event, ExposeError, Exposure, Incoming, Invalidation, Key,
-    ListenerId, Operation, PostError, Provider, QueuePairId, QueuePairLimits, Revoked, Slices,
-    WorkRequest,
-};
+use millrace_reactor::fabric::testing::{Wired, Wrapper};
+use millrace_reactor::fabric::{Event, Operation, PostError, Provider, QueuePairId, WorkRequest};
 
 use millrace_wire::rpc::MessageType;
 use millrace_wire::rpcrdma::{Body, Header, Rules, Versions};
 
 use super::dice::Dice;
+use super::mischief::Mischief;
 use super::mutant::Mutant;
 
 /// What is wrong, in words; the first thing counts.
@@ -44,13 +38,15 @@ struct Account {
     grant: Option<u32>,
 }
 
-/// A loopback provider under watch.
+/// A provider under watch.
 pub struct Watched {
-    pub inner: Loopback,
+    pub inner: Wired,
     role: Role,
     accounts: HashMap<QueuePairId, Account>,
     complaints: Complaints,
     mutant: Option<(Mutant, Dice)>,
+    /// What goes wrong on devices.
+    pub mischief: Option<Rc<RefCell<Mischief>>>,
     /// Sends no RDMA_DONE.
     pub forgets_dones: bool,
 }
@@ -107,13 +103,14 @@ fn gather(slices: &[Slice]) -> Vec<u8> {
 }
 
 impl Watched {
-    pub fn new(inner: Loopback, role: Role, complaints: &Complaints) -> Self {
+    pub fn new(inner: Wired, role: Role, complaints: &Complaints) -> Self {
         Self {
             inner,
             role,
             accounts: HashMap::new(),
             complaints: Rc::clone(complaints),
             mutant: None,
+            mischief: None,
             forgets_dones: false,
         }
     }
@@ -124,6 +121,24 @@ impl Watched {
 
     fn complain(&self, what: String) {
         self.complaints.borrow_mut().push(what);
+    }
+
+    /// Lets go wrong what goes wrong by itself. Whether nobody looks at the provider now.
+    fn plays(&mut self) -> bool {
+        let Some(mischief) = self.mischief.clone() else {
+            return false;
+        };
+        let mut mischief = mischief.borrow_mut();
+        for (id, buffer) in mischief.late() {
+            // Of a connection that has ended meanwhile nothing is wanted.
+            let _ = self.inner_mut().post_receive(id, buffer);
+        }
+        if let Some(number) = mischief.aborts(self.accounts.len()) {
+            let mut names: Vec<QueuePairId> = self.accounts.keys().copied().collect();
+            names.sort_unstable_by_key(|name| (name.index, name.generation));
+            self.inner_mut().abort(names[number]);
+        }
+        mischief.is_deaf()
     }
 
     /// Whether the mutant strikes now.
@@ -217,66 +232,25 @@ impl Watched {
     }
 }
 
-impl Provider for Watched {
-    fn name(&self) -> &'static str {
-        self.inner.name()
+impl Wrapper for Watched {
+    fn inner(&self) -> &dyn Provider {
+        &self.inner
     }
 
-    fn exposure_slices(&self) -> usize {
-        self.inner.exposure_slices()
-    }
-
-    fn remote_invalidation(&self) -> Invalidation {
-        self.inner.remote_invalidation()
-    }
-
-    fn listen(
-        &mut self,
-        address: SocketAddr,
-        limits: QueuePairLimits,
-        hand_over: bool,
-    ) -> io::Result<ListenerId> {
-        self.inner.listen(address, limits, hand_over)
-    }
-
-    fn adopt(&mut self, incoming: Incoming, now: Instant) -> io::Result<()> {
-        self.inner.adopt(incoming, now)
-    }
-
-    fn listener_address(&self, listener: ListenerId) -> Option<SocketAddr> {
-        self.inner.listener_address(listener)
-    }
-
-    fn connections(&self) -> usize {
-        self.inner.connections()
-    }
-
-    fn stop_listening(&mut self, listener: ListenerId) {
-        self.inner.stop_listening(listener);
-    }
-
-    fn connect(
-        &mut self,
-        address: SocketAddr,
-        parameters: ConnectParameters,
-        now: Instant,
-    ) -> io::Result<QueuePairId> {
-        self.inner.connect(address, parameters, now)
-    }
-
-    fn accept(&mut self, id: QueuePairId, parameters: ConnectParameters) -> Result<(), PostError> {
-        self.inner.accept(id, parameters)
-    }
-
-    fn reject(&mut self, id: QueuePairId, private_data: &[u8]) {
-        self.inner.reject(id, private_data);
+    fn inner_mut(&mut self) -> &mut dyn Provider {
+        &mut self.inner
     }
 
     fn post_receive(&mut self, id: QueuePairId, buffer: Buffer) -> Result<(), (PostError, Buffer)> {
         if self.strikes(Mutant::LosesReceives) && self.accounts.contains_key(&id) {
             drop(buffer);
+        } else if let Some(mischief) = &self.mischief
+            && self.accounts.contains_key(&id)
+            && mischief.borrow_mut().delays_receive()
+        {
+            mischief.borrow_mut().late.push((id, buffer));
         } else {
-            self.inner.post_receive(id, buffer)?;
+            self.inner_mut().post_receive(id, buffer)?;
         }
         self.accounts.entry(id).or_default().posted += 1;
         Ok(())
@@ -289,48 +263,22 @@ impl Provider for Watched {
         let is_send = |request: &&WorkRequest| matches!(request.operation, Operation::Send { .. });
         let sends = chain.iter().filter(is_send);
         let sends: Vec<Vec<u8>> = sends.map(|request| gather(&request.local)).collect();
-        if self.inner.send_room(id) >= chain.len() {
+        if self.inner().send_room(id) >= chain.len() {
             self.mutate(chain);
         }
-        self.inner.post(id, chain)?;
+        self.inner_mut().post(id, chain)?;
         for bytes in sends {
             self.sent(id, &bytes);
         }
         Ok(())
     }
 
-    fn send_room(&self, id: QueuePairId) -> usize {
-        self.inner.send_room(id)
-    }
-
-    fn expose(
-        &mut self,
-        id: QueuePairId,
-        local: Slices,
-        access: Access,
-    ) -> Result<Exposure, (ExposeError, Slices)> {
-        self.inner.expose(id, local, access)
-    }
-
-    fn revoke(&mut self, id: QueuePairId, key: Key) -> Revoked {
-        self.inner.revoke(id, key)
-    }
-
-    fn limit_reads(&mut self, id: QueuePairId, reads: u16) {
-        self.inner.limit_reads(id, reads);
-    }
-
-    fn close(&mut self, id: QueuePairId) {
-        self.inner.close(id);
-    }
-
-    fn abort(&mut self, id: QueuePairId) {
-        self.inner.abort(id);
-    }
-
     fn poll(&mut self, now: Instant, events: &mut Vec<Event>) -> usize {
+        if self.plays() {
+            return 0;
+        }
         let before = events.len();
-        let work = self.inner.poll(now, events);
+        let work = self.inner_mut().poll(now, events);
         for event in &events[before..] {
             match event {
                 Event::Received {
@@ -342,24 +290,19 @@ impl Provider for Watched {
                 Event::Completed { local, .. } if self.strikes(Mutant::KeepsMemory) => {
                     std::mem::forget(local.clone());
                 }
-                Event::Disconnected { queue_pair, .. } | Event::Rejected { queue_pair, .. } => {
+                Event::Disconnected { queue_pair, reason } => {
+                    self.accounts.remove(queue_pair);
+                    if let Some(mischief) = &self.mischief {
+                        let ended = (*queue_pair, reason.clone());
+                        mischief.borrow_mut().ended.push(ended);
+                    }
+                }
+                Event::Rejected { queue_pair, .. } => {
                     self.accounts.remove(queue_pair);
                 }
                 _ => {}
             }
         }
         work
-    }
-
-    fn flush(&mut self, now: Instant) -> usize {
-        self.inner.flush(now)
-    }
-
-    fn wake_descriptor(&self) -> Option<RawFd> {
-        self.inner.wake_descriptor()
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        self.inner.next_deadline()
     }
 }

@@ -1,17 +1,21 @@
 //! A server, its clients, the network between them, and time.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::Ipv4Addr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
+use millrace_mempool::{Pool, PoolConfig, Registry};
 use millrace_reactor::fabric::QueuePairId;
 use millrace_reactor::fabric::loopback::{Faults, Network, Record};
+use millrace_reactor::fabric::testing::{End, Wire, registry};
 
-use super::client::{Client, Context};
+use super::client::{Carrier, Client, Context};
 use super::dice::Dice;
+use super::mischief::Mischief;
 use super::model::Model;
 use super::mutant::Mutant;
 use super::options::Options;
@@ -37,7 +41,7 @@ pub struct Grounds {
 
 impl Grounds {
     pub fn new() -> Self {
-        let registry = Registry::new(HugepagePolicy::Off);
+        let registry = registry();
         let pool = |bytes| Pool::new(&registry, PoolConfig { bytes }).expect("memory");
         let server = [pool(LEAST), pool(LEAST + (4 << 20))];
         let clients = pool(16 << 20);
@@ -107,29 +111,42 @@ impl Run {
     }
 }
 
-struct World {
-    network: Network,
-    server: Server,
-    clients: Vec<Client>,
-    model: Model,
-    dice: Dice,
-    start: Instant,
-    now: Instant,
-    complaints: Complaints,
+/// What carries a world.
+#[derive(Clone)]
+pub enum Carries {
+    /// A network in virtual time, of which everything is known.
+    Network(Network),
+    /// RDMA devices, in real time.
+    Devices(Wire),
+}
+
+pub struct World {
+    pub carries: Carries,
+    pub server: Server,
+    pub clients: Vec<Client>,
+    pub model: Model,
+    pub dice: Dice,
+    pub start: Instant,
+    pub now: Instant,
+    pub complaints: Complaints,
     /// The client's end of each connection, by the server's; and those that live at the server.
-    ends: HashMap<QueuePairId, QueuePairId>,
-    alive: HashSet<QueuePairId>,
+    ends: HashMap<QueuePairId, Carrier>,
+    pub alive: HashSet<Carrier>,
+    /// On devices: the server's end of each connection that lives there.
+    pub others: HashMap<Carrier, End>,
     hasher: DefaultHasher,
-    run: Run,
+    pub run: Run,
     in_use: [u64; 2],
     grounds: [Pool; 2],
-    healed: bool,
+    pub healed: bool,
     /// Limits come and go.
-    limits: bool,
+    pub limits: bool,
     /// Replies may have read chunks.
-    classic: bool,
+    pub classic: bool,
     /// Tells what happens.
-    talks: bool,
+    pub talks: bool,
+    /// What goes wrong on devices, around the server and each client.
+    pub mischiefs: Vec<Rc<RefCell<Mischief>>>,
 }
 
 /// Runs a seed to its end.
@@ -137,10 +154,28 @@ struct World {
 /// # Errors
 /// What is wrong.
 pub fn run(seed: u64, mutant: Option<Mutant>, grounds: &Grounds) -> Result<Run, String> {
+    let network = Network::with_seed(seed);
+    network.keep_log();
+    run_on(Carries::Network(network), seed, mutant, grounds)
+}
+
+/// The same on what carries it.
+///
+/// # Errors
+/// What is wrong.
+pub fn run_on(
+    carries: Carries,
+    seed: u64,
+    mutant: Option<Mutant>,
+    grounds: &Grounds,
+) -> Result<Run, String> {
     panics::clear();
     let ran = catch_unwind(AssertUnwindSafe(|| {
-        let mut world = World::new(seed, mutant, grounds);
-        let ran = world.live().and_then(|()| world.part());
+        let mut world = World::new(carries, seed, mutant, grounds);
+        let ran = match world.carries.clone() {
+            Carries::Network(network) => world.live(&network).and_then(|()| world.part(&network)),
+            Carries::Devices(wire) => world.live_on(&wire),
+        };
         ran.map_err(|what| format!("at {:?}: {what}", world.now - world.start))?;
         world.finish()
     }));
@@ -152,16 +187,26 @@ pub fn run(seed: u64, mutant: Option<Mutant>, grounds: &Grounds) -> Result<Run, 
 }
 
 impl World {
-    fn new(seed: u64, mutant: Option<Mutant>, grounds: &Grounds) -> Self {
+    fn new(carries: Carries, seed: u64, mutant: Option<Mutant>, grounds: &Grounds) -> Self {
         let mut dice = Dice::new(seed);
         let options = Options::new(&mut dice);
-        let network = Network::with_seed(seed);
-        network.keep_log();
-        network.set_faults(options.faults);
+        let wire = match &carries {
+            Carries::Network(network) => {
+                network.set_faults(options.faults);
+                network.clone().into()
+            }
+            Carries::Devices(wire) => wire.clone(),
+        };
         // What measures time from its own making is made before anything happens.
         let now = Instant::now() + Duration::from_secs(1);
         let complaints = Complaints::default();
-        let mut provider = Watched::new(network.provider(), Role::Responder, &complaints);
+        let mut mischiefs = Vec::new();
+        let mut provider = Watched::new(wire.provider(), Role::Responder, &complaints);
+        if wire.is_real() {
+            let mischief = Rc::new(RefCell::new(Mischief::new(dice.fork())));
+            mischiefs.push(Rc::clone(&mischief));
+            provider.mischief = Some(mischief);
+        }
         if let Some(mutant) = mutant {
             provider.infect(mutant, dice.fork());
         }
@@ -184,12 +229,12 @@ impl World {
             .enumerate()
             .map(|(index, options)| {
                 let address = Ipv4Addr::new(192, 0, 2, 1 + index as u8);
-                let provider = network.provider_at(address);
+                let provider = wire.provider_at(address);
                 let mut provider = Watched::new(provider, Role::Requester, &complaints);
                 provider.forgets_dones = options.forgets_dones;
                 Client::new(
                     index,
-                    address.into(),
+                    wire.source(address).into(),
                     provider,
                     grounds.clients.clone(),
                     options,
@@ -198,8 +243,8 @@ impl World {
                 )
             });
         let clients = clients.collect();
-        Self {
-            network,
+        let mut world = Self {
+            carries,
             server,
             clients,
             model: Model::new(FILES, count, NAMES),
@@ -209,6 +254,7 @@ impl World {
             complaints,
             ends: HashMap::new(),
             alive: HashSet::new(),
+            others: HashMap::new(),
             hasher: DefaultHasher::new(),
             run: Run::default(),
             in_use,
@@ -217,12 +263,17 @@ impl World {
             limits: options.server.limits,
             classic: options.server.classic,
             talks: std::env::var_os("MILLRACE_SIM_TRACE").is_some(),
+            mischiefs,
+        };
+        if wire.is_real() {
+            world.settle_on(&wire);
         }
+        world
     }
 
     /// Lets everybody do what there is to do at this time, in any order. Whoever names a deadline
     /// has something to do by then; an idle core would else be awake for nothing.
-    fn settle(&mut self) -> Result<(), String> {
+    fn settle(&mut self, network: &Network) -> Result<(), String> {
         let mut parties: Vec<usize> = (0..=self.clients.len()).collect();
         let mut idle = false;
         for _ in 0..TURNS {
@@ -230,7 +281,7 @@ impl World {
             self.dice.shuffle(&mut parties);
             for &party in &parties {
                 work += self.turn(party)?;
-                self.look()?;
+                self.look(network)?;
             }
             if work > 0 {
                 idle = false;
@@ -261,7 +312,7 @@ impl World {
         }
     }
 
-    fn turn(&mut self, party: usize) -> Result<usize, String> {
+    pub fn turn(&mut self, party: usize) -> Result<usize, String> {
         match self.clients.get_mut(party) {
             None => {
                 let takes = |client: &Client| client.options.settings.reverse_credits > 0;
@@ -285,11 +336,11 @@ impl World {
     }
 
     /// Reads what happened.
-    fn look(&mut self) -> Result<(), String> {
+    fn look(&mut self, network: &Network) -> Result<(), String> {
         if let Some(complaint) = self.complaints.borrow().first() {
             return Err(complaint.clone());
         }
-        let log = self.network.take_log();
+        let log = network.take_log();
         if log.is_empty() {
             return Ok(());
         }
@@ -301,8 +352,9 @@ impl World {
             match record {
                 Record::Asked { client, server } => {
                     self.run.connections += 1;
-                    self.ends.insert(server, client);
-                    self.alive.insert(client);
+                    // The network names every end but once, whosever it is.
+                    self.ends.insert(server, (0, client));
+                    self.alive.insert((0, client));
                 }
                 Record::Ended { queue_pair, .. } => {
                     if let Some(client) = self.ends.remove(&queue_pair) {
@@ -335,7 +387,7 @@ impl World {
     }
 
     /// Goes on to when something happens next. False if nothing ever will.
-    fn pass(&mut self) -> bool {
+    fn pass(&mut self, network: &Network) -> bool {
         let parties = 0..=self.clients.len();
         let next = parties.filter_map(|party| self.deadline(party)).min();
         if let Some(next) = next {
@@ -347,7 +399,7 @@ impl World {
         }
         if !self.healed && self.now > self.start + HEALED {
             self.healed = true;
-            self.network.set_faults(Faults::default());
+            network.set_faults(Faults::default());
             for client in &mut self.clients {
                 client.options.breaks = usize::MAX;
             }
@@ -356,16 +408,21 @@ impl World {
     }
 
     /// Until all calls have been made and have ended.
-    fn live(&mut self) -> Result<(), String> {
+    fn live(&mut self, network: &Network) -> Result<(), String> {
         for _ in 0..TURNS {
-            self.settle()?;
+            self.settle(network)?;
             if self.clients.iter().all(Client::is_done) {
                 return Ok(());
             }
-            if !self.pass() {
+            if !self.pass(network) {
                 break;
             }
         }
+        Err(self.stuck())
+    }
+
+    /// What is known about calls that never end.
+    pub fn stuck(&self) -> String {
         let open = self.clients.iter().map(|client| {
             let open: Vec<_> = client.open.values().map(|open| &open.operation).collect();
             let connection = client.connection.as_ref();
@@ -377,25 +434,25 @@ impl World {
         });
         let open: Vec<_> = open.collect();
         let (responder, gauges) = (&self.server.responder, self.grounds[0].gauges());
-        Err(format!(
+        format!(
             "calls never end: {open:?}, {} calls in service by {} connections, {gauges:?}, {:?}",
             responder.calls(),
             responder.connections().len(),
             self.server.shared.settings.get(),
-        ))
+        )
     }
 
     /// Until all connections have ended.
-    fn part(&mut self) -> Result<(), String> {
+    fn part(&mut self, network: &Network) -> Result<(), String> {
         for client in &mut self.clients {
             client.part();
         }
         for _ in 0..TURNS {
-            self.settle()?;
-            if self.network.queue_pairs() == 0 && self.server.calls.len() == 0 {
+            self.settle(network)?;
+            if network.queue_pairs() == 0 && self.server.calls.len() == 0 {
                 return Ok(());
             }
-            if !self.pass() {
+            if !self.pass(network) {
                 break;
             }
         }
@@ -408,12 +465,17 @@ impl World {
             responder, shared, ..
         } = &self.server;
         let counters = shared.programs.service.counters();
+        let exposures = match &self.carries {
+            Carries::Network(network) => network.exposures(),
+            // They end with their connections, all of which have.
+            Carries::Devices(_) => 0,
+        };
         let left = [
             ("calls", responder.calls()),
             ("connections", responder.connections().len()),
             ("calls to clients", self.server.calls.len()),
             ("completions awaited", shared.completions.pending()),
-            ("exposures", self.network.exposures()),
+            ("exposures", exposures),
         ];
         for (what, count) in left {
             if count != 0 {

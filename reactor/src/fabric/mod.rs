@@ -16,6 +16,8 @@ pub mod chain;
 pub mod counters;
 pub mod iwarp;
 pub mod loopback;
+#[cfg(feature = "testing")]
+pub mod testing;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 

@@ -1,5 +1,5 @@
-//! A responder on an in-memory fabric, and requesters that send it any bytes: all on one thread,
-//! with a clock that is turned by hand.
+//! A responder and requesters that send it any bytes: all on one thread, on a fabric that does not
+//! matter, with a clock that is turned by hand.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use millrace::call::Serve;
 use millrace::rdma::{Connection, Desk, FabricSlot, Inline, Responder, Settings, Shared, work};
-use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use millrace_mempool::{Class, Pool, PoolConfig, Slice};
 use millrace_reactor::Clock;
-use millrace_reactor::fabric::loopback::{Loopback, Network};
+use millrace_reactor::fabric::testing::{Wire, Wired, registry};
 use millrace_reactor::fabric::{
     Access, ConnectParameters, Ended, Event, Exposure, Key, Operation, PrivateData, Provider,
     QueuePairId, QueuePairLimits, RemoteAddress, Slices, WorkError, WorkRequest,
@@ -118,6 +118,8 @@ impl Default for Options {
 pub struct Stated {
     /// Its receive size in private data; none: no private data.
     pub inline: Option<usize>,
+    /// Bytes of private data at least: zeros fill up, as where the network carries it in a field.
+    pub padded: usize,
     /// Bytes of its receives, where they are not what it states.
     pub takes: Option<usize>,
     pub invalidation: bool,
@@ -133,6 +135,7 @@ impl Default for Stated {
     fn default() -> Self {
         Self {
             inline: Some(4096),
+            padded: 0,
             takes: None,
             invalidation: false,
             source: Ipv4Addr::LOCALHOST,
@@ -144,7 +147,7 @@ impl Default for Stated {
 
 /// One connection of a requester.
 pub struct Requester {
-    provider: Loopback,
+    provider: Wired,
     queue_pair: QueuePairId,
     pool: Pool,
     /// Messages received and not taken yet.
@@ -202,7 +205,7 @@ impl Memory {
 
 /// A responder and its requesters.
 pub struct World<S> {
-    pub network: Network,
+    pub wire: Wire,
     pub now: Instant,
     pub shared: Rc<Shared<S>>,
     pub clients: Vec<Requester>,
@@ -216,7 +219,7 @@ pub struct World<S> {
 impl<S: Serve> World<S> {
     /// A responder that serves `programs`.
     pub fn new(programs: S, options: Options) -> Self {
-        let registry = Registry::new(HugepagePolicy::Off);
+        let registry = registry();
         let bytes = options.pool;
         let pool = Pool::new(&registry, PoolConfig { bytes }).unwrap();
         let bytes = 32 << 20;
@@ -228,10 +231,10 @@ impl<S: Serve> World<S> {
             Clock::new(Instant::now()),
             settings,
         ));
-        let network = Network::new();
+        let wire = Wire::new();
         let notes = Rc::new(RefCell::default());
         let mut recorder = Recorder {
-            inner: network.provider(),
+            inner: wire.provider(),
             notes: Rc::clone(&notes),
             invalidates: options.invalidates,
         };
@@ -250,7 +253,7 @@ impl<S: Serve> World<S> {
         let slot = FabricSlot::new(Rc::new(RefCell::new(fabric)), limits, Some(listener));
         let responder = Responder::new(Rc::clone(&shared), vec![slot], work, None);
         Self {
-            network,
+            wire,
             now: Instant::now(),
             shared,
             clients: Vec::new(),
@@ -268,7 +271,7 @@ impl<S: Serve> World<S> {
 
     /// A connection, whether it comes to stand or not.
     pub fn connect_with(&mut self, stated: Stated) -> usize {
-        let mut provider = self.network.provider_at(stated.source);
+        let mut provider = self.wire.provider_at(stated.source);
         let least = message::version().min_inline();
         let size = stated.takes.or(stated.inline).unwrap_or(least);
         let private_data = stated.inline.map(|size| private_data::PrivateData {
@@ -284,12 +287,12 @@ impl<S: Serve> World<S> {
             exposures: 1024,
             receive_size: u32::try_from(size).unwrap(),
         };
+        let told = private_data.map(|message| message.to_bytes().to_vec());
+        let told = told.unwrap_or_default();
+        let pad = stated.padded.saturating_sub(told.len());
         let parameters = ConnectParameters {
             limits,
-            private_data: private_data
-                .iter()
-                .flat_map(private_data::PrivateData::to_bytes)
-                .collect(),
+            private_data: told.into_iter().chain(vec![0; pad]).collect(),
         };
         let queue_pair = provider
             .connect(self.address, parameters, self.now)
@@ -332,12 +335,8 @@ impl<S: Serve> World<S> {
 
     /// Turns until nothing more happens at this time.
     pub fn settle(&mut self) {
-        for _ in 0..ROUNDS_MAX {
-            if self.turn() == 0 {
-                return;
-            }
-        }
-        panic!("no rest");
+        let mut rest = self.wire.rest(ROUNDS_MAX);
+        while !rest.reached(self.turn()) {}
     }
 
     /// Lets time pass, then settles.

@@ -2,7 +2,7 @@
 
 use millrace::dispatch::Service;
 use millrace::handle::HandleKey;
-use millrace_mempool::{HugepagePolicy, Registry};
+use millrace_reactor::fabric::testing::registry;
 use millrace_store::Store;
 use millrace_store::memory::MemoryStore;
 use millrace_wire::nfs3::{
@@ -31,7 +31,7 @@ impl Nfs {
     }
 
     pub fn with(options: Options) -> Self {
-        let registry = Registry::new(HugepagePolicy::Off);
+        let registry = registry();
         let store = memory_store(&registry);
         let service = service([(rules("/export"), store.clone())]);
         let exports = service.exports();

@@ -4,16 +4,14 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::Instant;
 
 use millrace_mempool::{Buffer, Slice};
-use millrace_reactor::fabric::loopback::Loopback;
+use millrace_reactor::fabric::testing::{Wired, Wrapper};
 use millrace_reactor::fabric::{
-    Access, ConnectParameters, Event, ExposeError, Exposure, Incoming, Invalidation, Key,
-    ListenerId, Operation, PostError, Provider, QueuePairId, QueuePairLimits, RemoteAddress,
-    Revoked, Slices, WorkRequest,
+    Access, ConnectParameters, Event, ExposeError, Exposure, Invalidation, Key, Operation,
+    PostError, Provider, QueuePairId, RemoteAddress, Revoked, Slices, WorkRequest,
 };
 use millrace_wire::rpc::MessageType;
 use millrace_wire::rpcrdma::{Header, Rules};
@@ -102,9 +100,9 @@ impl Notes {
     }
 }
 
-/// A loopback provider under watch.
+/// A provider under watch.
 pub struct Recorder {
-    pub inner: Loopback,
+    pub inner: Wired,
     pub notes: Rc<RefCell<Notes>>,
     pub invalidates: bool,
 }
@@ -136,13 +134,13 @@ impl Recorder {
     }
 }
 
-impl Provider for Recorder {
-    fn name(&self) -> &'static str {
-        self.inner.name()
+impl Wrapper for Recorder {
+    fn inner(&self) -> &dyn Provider {
+        &self.inner
     }
 
-    fn exposure_slices(&self) -> usize {
-        self.inner.exposure_slices()
+    fn inner_mut(&mut self) -> &mut dyn Provider {
+        &mut self.inner
     }
 
     fn remote_invalidation(&self) -> Invalidation {
@@ -150,31 +148,6 @@ impl Provider for Recorder {
             sends: self.invalidates,
             receives: self.invalidates,
         }
-    }
-
-    fn listen(
-        &mut self,
-        address: SocketAddr,
-        limits: QueuePairLimits,
-        hand_over: bool,
-    ) -> io::Result<ListenerId> {
-        self.inner.listen(address, limits, hand_over)
-    }
-
-    fn adopt(&mut self, incoming: Incoming, now: Instant) -> io::Result<()> {
-        self.inner.adopt(incoming, now)
-    }
-
-    fn listener_address(&self, listener: ListenerId) -> Option<SocketAddr> {
-        self.inner.listener_address(listener)
-    }
-
-    fn connections(&self) -> usize {
-        self.inner.connections()
-    }
-
-    fn stop_listening(&mut self, listener: ListenerId) {
-        self.inner.stop_listening(listener);
     }
 
     fn connect(
@@ -186,25 +159,13 @@ impl Provider for Recorder {
         panic!("a responder never connects")
     }
 
-    fn accept(
-        &mut self,
-        queue_pair: QueuePairId,
-        parameters: ConnectParameters,
-    ) -> Result<(), PostError> {
-        self.inner.accept(queue_pair, parameters)
-    }
-
-    fn reject(&mut self, queue_pair: QueuePairId, private_data: &[u8]) {
-        self.inner.reject(queue_pair, private_data);
-    }
-
     fn post_receive(
         &mut self,
         queue_pair: QueuePairId,
         buffer: Buffer,
     ) -> Result<(), (PostError, Buffer)> {
         let place = (buffer.as_ptr().addr() % 4096, buffer.capacity());
-        self.inner.post_receive(queue_pair, buffer)?;
+        self.inner_mut().post_receive(queue_pair, buffer)?;
         self.note(Trace::PostReceive);
         let mut notes = self.notes.borrow_mut();
         notes.places.push(place);
@@ -229,7 +190,7 @@ impl Provider for Recorder {
                 Operation::Read(from) => Trace::Read(from, length(&request.local)),
             });
         }
-        self.inner.post(queue_pair, chain)?;
+        self.inner_mut().post(queue_pair, chain)?;
         for trace in traces {
             if let Trace::Send { bytes, .. } = &trace {
                 self.check_grant(queue_pair, bytes);
@@ -239,10 +200,6 @@ impl Provider for Recorder {
         Ok(())
     }
 
-    fn send_room(&self, queue_pair: QueuePairId) -> usize {
-        self.inner.send_room(queue_pair)
-    }
-
     fn expose(
         &mut self,
         queue_pair: QueuePairId,
@@ -250,31 +207,23 @@ impl Provider for Recorder {
         access: Access,
     ) -> Result<Exposure, (ExposeError, Slices)> {
         self.note(Trace::Expose);
-        self.inner.expose(queue_pair, local, access)
+        self.inner_mut().expose(queue_pair, local, access)
     }
 
     fn revoke(&mut self, queue_pair: QueuePairId, key: Key) -> Revoked {
-        let revoked = self.inner.revoke(queue_pair, key);
+        let revoked = self.inner_mut().revoke(queue_pair, key);
         self.note(Trace::Revoke(matches!(revoked, Revoked::Now(_))));
         revoked
     }
 
     fn limit_reads(&mut self, queue_pair: QueuePairId, reads: u16) {
         self.notes.borrow_mut().read_limits.push(reads);
-        self.inner.limit_reads(queue_pair, reads);
-    }
-
-    fn close(&mut self, queue_pair: QueuePairId) {
-        self.inner.close(queue_pair);
-    }
-
-    fn abort(&mut self, queue_pair: QueuePairId) {
-        self.inner.abort(queue_pair);
+        self.inner_mut().limit_reads(queue_pair, reads);
     }
 
     fn poll(&mut self, now: Instant, events: &mut Vec<Event>) -> usize {
         let before = events.len();
-        let work = self.inner.poll(now, events);
+        let work = self.inner_mut().poll(now, events);
         let mut notes = self.notes.borrow_mut();
         for receives in notes.receives.values_mut() {
             receives.dones = 0;
@@ -313,17 +262,5 @@ impl Provider for Recorder {
             }
         }
         work
-    }
-
-    fn flush(&mut self, now: Instant) -> usize {
-        self.inner.flush(now)
-    }
-
-    fn wake_descriptor(&self) -> Option<RawFd> {
-        self.inner.wake_descriptor()
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        self.inner.next_deadline()
     }
 }

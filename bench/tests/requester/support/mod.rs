@@ -1,4 +1,4 @@
-//! A scripted server on the loopback provider: it sees every byte, says what it is told to, and
+//! A scripted server: it sees every byte, says what it is told to, and
 //! can do RDMA Reads and Writes of its own. One thread, and a clock that only tests turn.
 
 mod classic;
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use millrace_bench::requester::{
     Call, CallError, CallId, Completion, Connection, Identity, Settings, State, SubmitError,
 };
-use millrace_mempool::{Buffer, Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
-use millrace_reactor::fabric::loopback::{Loopback, Network};
+use millrace_mempool::{Buffer, Class, Pool, PoolConfig, Slice};
+use millrace_reactor::fabric::testing::{Wire, Wired, registry};
 use millrace_reactor::fabric::{
     ConnectParameters, Event, Key, Operation, Provider, QueuePairId, QueuePairLimits,
     RemoteAddress, WorkError, WorkRequest,
@@ -47,6 +47,8 @@ pub struct Done {
 #[derive(Clone, Copy)]
 pub struct Peer {
     pub private_data: Option<PrivateData>,
+    /// Bytes of private data at least: zeros fill up, as where the network carries it in a field.
+    pub padded: usize,
     pub receives: usize,
 }
 
@@ -58,15 +60,16 @@ impl Default for Peer {
                 send_size: 4096,
                 receive_size: 4096,
             }),
+            padded: 0,
             receives: 64,
         }
     }
 }
 
 pub struct Raw {
-    pub network: Network,
+    wire: Wire,
     pub client: Traced,
-    pub server: Loopback,
+    pub server: Wired,
     pub connection: Connection,
     pub pool: Pool,
     server_pool: Pool,
@@ -80,6 +83,8 @@ pub struct Raw {
     /// Events of the server that are neither messages nor connections.
     pub work: Vec<(u64, Result<(), WorkError>)>,
     pub disconnects: usize,
+    /// Bytes of private data of the newest connection's request.
+    pub asked: usize,
     /// The call submitted last.
     pub last: Option<CallId>,
 }
@@ -124,9 +129,9 @@ impl Raw {
 
     /// A connection that has begun, on which nothing was answered.
     pub fn bare(settings: Settings, peer: Peer) -> Self {
-        let network = Network::new();
-        let mut server = network.provider();
-        let registry = Registry::new(HugepagePolicy::Off);
+        let wire = Wire::new();
+        let mut server = wire.provider();
+        let registry = registry();
         let pool = || Pool::new(&registry, PoolConfig { bytes: 8 << 20 }).expect("memory");
         let (client_pool, server_pool) = (pool(), pool());
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -134,7 +139,7 @@ impl Raw {
         let address = server.listener_address(listener).expect("listening");
         let trace = Trace::default();
         let mut client = Traced {
-            inner: network.provider(),
+            inner: wire.provider(),
             trace: Rc::clone(&trace),
             invalidates: true,
             next_key: None,
@@ -146,7 +151,7 @@ impl Raw {
         let connection = Connection::connect(&mut client, &client_pool, address, settings, now)
             .expect("connects");
         let mut raw = Self {
-            network,
+            wire,
             client,
             server,
             connection,
@@ -160,6 +165,7 @@ impl Raw {
             now,
             work: Vec::new(),
             disconnects: 0,
+            asked: 0,
             last: None,
         };
         raw.settle();
@@ -196,12 +202,8 @@ impl Raw {
 
     /// Lets everything happen that can happen at this time.
     pub fn settle(&mut self) {
-        for _ in 0..10_000 {
-            if self.client_turn() + self.server_turn() == 0 {
-                return;
-            }
-        }
-        panic!("never comes to rest");
+        let mut rest = self.wire.rest(10_000);
+        while !rest.reached(self.client_turn() + self.server_turn()) {}
     }
 
     /// One pass of the client.
@@ -241,15 +243,22 @@ impl Raw {
 
     fn serve(&mut self, event: Event) {
         match event {
-            Event::ConnectRequest { queue_pair, .. } => {
+            Event::ConnectRequest {
+                queue_pair,
+                private_data,
+                ..
+            } => {
                 self.queue_pair = Some(queue_pair);
+                self.asked = private_data.len();
                 for _ in 0..self.peer.receives {
                     self.post_receive();
                 }
                 let private_data = self.peer.private_data.map(|message| message.to_bytes());
+                let told: Vec<u8> = private_data.iter().flatten().copied().collect();
+                let pad = self.peer.padded.saturating_sub(told.len());
                 let parameters = ConnectParameters {
                     limits: LIMITS,
-                    private_data: private_data.iter().flatten().copied().collect(),
+                    private_data: told.into_iter().chain(vec![0; pad]).collect(),
                 };
                 self.server
                     .accept(queue_pair, parameters)

@@ -1,18 +1,14 @@
 //! A provider that notes what is asked of it.
 
 use std::cell::RefCell;
-use std::io;
-use std::net::SocketAddr;
-use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::Instant;
 
 use millrace_mempool::{Buffer, Slice};
-use millrace_reactor::fabric::loopback::Loopback;
+use millrace_reactor::fabric::testing::{Wired, Wrapper};
 use millrace_reactor::fabric::{
-    Access, ConnectParameters, Event, ExposeError, Exposure, Incoming, Invalidation, Key,
-    ListenerId, Operation, PostError, Provider, QueuePairId, QueuePairLimits, Revoked, Slices,
-    WorkRequest,
+    Access, Event, ExposeError, Exposure, Invalidation, Key, Operation, PostError, Provider,
+    QueuePairId, Revoked, Slices, WorkRequest,
 };
 
 /// One thing that the client did.
@@ -33,7 +29,7 @@ pub enum Step {
 pub type Trace = Rc<RefCell<Vec<Step>>>;
 
 pub struct Traced {
-    pub inner: Loopback,
+    pub inner: Wired,
     pub trace: Trace,
     /// What it says it can do.
     pub invalidates: bool,
@@ -53,12 +49,13 @@ impl Traced {
     }
 }
 
-impl Provider for Traced {
-    fn name(&self) -> &'static str {
-        self.inner.name()
+impl Wrapper for Traced {
+    fn inner(&self) -> &dyn Provider {
+        &self.inner
     }
-    fn exposure_slices(&self) -> usize {
-        self.inner.exposure_slices()
+
+    fn inner_mut(&mut self) -> &mut dyn Provider {
+        &mut self.inner
     }
     fn remote_invalidation(&self) -> Invalidation {
         Invalidation {
@@ -66,43 +63,9 @@ impl Provider for Traced {
             receives: self.invalidates,
         }
     }
-    fn listen(
-        &mut self,
-        address: SocketAddr,
-        limits: QueuePairLimits,
-        hand_over: bool,
-    ) -> io::Result<ListenerId> {
-        self.inner.listen(address, limits, hand_over)
-    }
-    fn adopt(&mut self, incoming: Incoming, now: Instant) -> io::Result<()> {
-        self.inner.adopt(incoming, now)
-    }
-    fn listener_address(&self, listener: ListenerId) -> Option<SocketAddr> {
-        self.inner.listener_address(listener)
-    }
-    fn connections(&self) -> usize {
-        self.inner.connections()
-    }
-    fn stop_listening(&mut self, listener: ListenerId) {
-        self.inner.stop_listening(listener);
-    }
-    fn connect(
-        &mut self,
-        address: SocketAddr,
-        parameters: ConnectParameters,
-        now: Instant,
-    ) -> io::Result<QueuePairId> {
-        self.inner.connect(address, parameters, now)
-    }
-    fn accept(&mut self, id: QueuePairId, parameters: ConnectParameters) -> Result<(), PostError> {
-        self.inner.accept(id, parameters)
-    }
-    fn reject(&mut self, id: QueuePairId, private_data: &[u8]) {
-        self.inner.reject(id, private_data);
-    }
     fn post_receive(&mut self, id: QueuePairId, buffer: Buffer) -> Result<(), (PostError, Buffer)> {
         self.note(Step::PostReceive);
-        self.inner.post_receive(id, buffer)
+        self.inner_mut().post_receive(id, buffer)
     }
     fn post(&mut self, id: QueuePairId, chain: &mut Vec<WorkRequest>) -> Result<(), PostError> {
         if self.full {
@@ -118,13 +81,13 @@ impl Provider for Traced {
                 _ => Step::Other,
             });
         }
-        self.inner.post(id, chain)
+        self.inner_mut().post(id, chain)
     }
     fn send_room(&self, id: QueuePairId) -> usize {
         if self.full {
             return 0;
         }
-        self.inner.send_room(id)
+        self.inner().send_room(id)
     }
     fn expose(
         &mut self,
@@ -132,7 +95,7 @@ impl Provider for Traced {
         local: Slices,
         access: Access,
     ) -> Result<Exposure, (ExposeError, Slices)> {
-        let mut exposure = self.inner.expose(id, local, access)?;
+        let mut exposure = self.inner_mut().expose(id, local, access)?;
         exposure.key = self.next_key.take().unwrap_or(exposure.key);
         self.note(Step::Expose(exposure.key, access, exposure.length));
         Ok(exposure)
@@ -142,32 +105,20 @@ impl Provider for Traced {
         if self.holds_on {
             return Revoked::Unknown;
         }
-        self.inner.revoke(id, key)
-    }
-    fn limit_reads(&mut self, id: QueuePairId, reads: u16) {
-        self.inner.limit_reads(id, reads);
+        self.inner_mut().revoke(id, key)
     }
     fn close(&mut self, id: QueuePairId) {
         self.note(Step::Close);
-        self.inner.close(id);
+        self.inner_mut().close(id);
     }
     fn abort(&mut self, id: QueuePairId) {
         self.note(Step::Close);
-        self.inner.abort(id);
+        self.inner_mut().abort(id);
     }
     fn poll(&mut self, now: Instant, events: &mut Vec<Event>) -> usize {
         if let Some(meanwhile) = &mut self.meanwhile {
             meanwhile();
         }
-        self.inner.poll(now, events)
-    }
-    fn flush(&mut self, now: Instant) -> usize {
-        self.inner.flush(now)
-    }
-    fn wake_descriptor(&self) -> Option<RawFd> {
-        self.inner.wake_descriptor()
-    }
-    fn next_deadline(&self) -> Option<Instant> {
-        self.inner.next_deadline()
+        self.inner_mut().poll(now, events)
     }
 }

@@ -19,7 +19,9 @@
 //! 3. A message that arrives with an invalidated key goes through
 //!    [`Exposures::invalidated_by_peer`]. A key that it does not know is the peer's error.
 //! 4. When the connection ends, [`Exposures::end`] gives what must be destroyed *before* the queue
-//!    pair, and memory that is to be kept until that is done.
+//!    pair, and memory that is to be kept until that is done. `rdma_rxe` waits for 50 seconds
+//!    before it destroys a queue pair that windows are bound to, so a structure that holds both
+//!    declares its `Exposures` first.
 
 use std::sync::Arc;
 
@@ -45,6 +47,7 @@ enum Held {
 /// A window with what it is bound to. The window goes first.
 struct Bound {
     window: Window,
+    key: u32,
     region: Arc<Region>,
     address: u64,
     length: u32,
@@ -129,8 +132,9 @@ impl Exposures {
                 Ok((exposure, is_window.then_some(slot)))
             }
             Err((held, local)) => {
-                // Never bound.
-                release(held, windows);
+                if let Held::Window(bound) = held {
+                    windows.give_back(bound.window, None);
+                }
                 Err((ExposeError::Full, local))
             }
         }
@@ -139,10 +143,10 @@ impl Exposures {
     /// The request that makes a slot's key valid.
     pub fn binding(&self, slot: u32) -> Option<SendKind<'_>> {
         match self.table.get(slot)? {
-            (key, Held::Window(bound)) => Some(SendKind::Bind {
+            (_, Held::Window(bound)) => Some(SendKind::Bind {
                 window: &bound.window,
                 region: &bound.region,
-                key,
+                key: bound.key,
                 address: bound.address,
                 length: u64::from(bound.length),
                 remote_read: bound.access == Access::RemoteRead,
@@ -227,12 +231,12 @@ fn hold(
     };
     if windows.are_there() {
         let region = keys.region(slice.region())?;
-        let window = windows.take().map_err(refused).ok()?;
-        let key = window.key();
+        let (window, key) = windows.take().map_err(refused).ok()?;
         // Arenas are registered under their own addresses.
         let address = slice.as_ptr() as u64;
         let bound = Bound {
             window,
+            key,
             region,
             address,
             length,
@@ -245,10 +249,10 @@ fn hold(
     Some((Held::Region(region), key, address))
 }
 
-/// Keeps a window that is bound no more; ends a registration.
+/// Keeps a window that was bound and is no more; ends a registration.
 fn release(held: Held, windows: &mut Windows) {
     match held {
-        Held::Window(bound) => windows.give_back(bound.window),
+        Held::Window(bound) => windows.give_back(bound.window, Some(bound.key)),
         Held::Region(region) => drop(region),
     }
 }

@@ -25,6 +25,8 @@ mod exposures;
 #[allow(dead_code)] // As `sys`.
 mod keys;
 mod numa;
+#[cfg(test)]
+mod on_device;
 #[allow(dead_code)] // As `sys`.
 mod phase;
 mod place;

@@ -59,25 +59,29 @@ impl Windows {
         self.device.attributes().has_memory_windows_2
     }
 
-    /// A window with the key that it shall be bound with: never the last one, and unpredictable
-    /// in the part that is ours to choose.
+    /// A window, and the key that it shall be bound with: never the last one, and unpredictable in
+    /// the part that is ours to choose.
     ///
     /// # Errors
     /// The device has no more.
-    pub(super) fn take(&mut self) -> io::Result<Window> {
-        let mut window = match self.free.pop_front() {
+    pub(super) fn take(&mut self) -> io::Result<(Window, u32)> {
+        let window = match self.free.pop_front() {
             Some(window) => window,
             None => Window::new(self.device.protection_domain())?,
         };
         // The lowest byte of the generator is as good as any.
         let key = next_window_key(window.key(), self.random.next_u32() as u8);
-        window.set_key(key);
         add(&self.counters.windows_bound, 1);
-        Ok(window)
+        Ok((window, key))
     }
 
-    /// Takes back a window that is bound to nothing.
-    pub(super) fn give_back(&mut self, window: Window) {
+    /// Takes back a window that is bound to nothing any more, or was not bound since it was taken
+    /// (then without a key).
+    pub(super) fn give_back(&mut self, mut window: Window, bound: Option<u32>) {
+        // The next binding names the key of the last one as well.
+        if let Some(key) = bound {
+            window.set_key(key);
+        }
         self.free.push_back(window);
     }
 

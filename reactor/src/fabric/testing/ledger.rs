@@ -1,0 +1,161 @@
+//! What is under way between the providers of one test, as far as their owners can tell.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use crate::fabric::{Event, Operation, QueuePairId, WorkError, WorkRequest};
+
+/// A queue pair of one of the providers.
+pub(super) type Name = (usize, QueuePairId);
+
+/// All queue pairs that have not ended.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    ends: HashMap<Name, End>,
+}
+
+/// One side of a connection.
+#[derive(Debug, Default)]
+struct End {
+    /// It asked for the connection.
+    asked: bool,
+    /// It waits for the connection to stand.
+    waits: bool,
+    /// It is about to end.
+    ends: bool,
+    sent: u64,
+    received: u64,
+    /// Work requests that will be reported.
+    signalled: u64,
+    /// Keys that die later.
+    dying: u64,
+    /// The address of the side that asked.
+    address: Option<SocketAddr>,
+}
+
+impl Ledger {
+    fn end(&mut self, name: Name) -> &mut End {
+        self.ends.entry(name).or_default()
+    }
+
+    /// A connection is asked for.
+    pub fn connects(&mut self, name: Name) {
+        let end = self.end(name);
+        (end.asked, end.waits) = (true, true);
+    }
+
+    /// A request is granted.
+    pub fn accepts(&mut self, name: Name) {
+        self.end(name).waits = true;
+    }
+
+    /// A side ends the connection and will be told.
+    pub fn ends(&mut self, name: Name) {
+        if let Some(end) = self.ends.get_mut(&name) {
+            end.ends = true;
+        }
+    }
+
+    /// A side is gone and will not be told.
+    pub fn forget(&mut self, name: Name) {
+        self.ends.remove(&name);
+    }
+
+    /// A provider is gone.
+    pub fn forget_all(&mut self, provider: usize) {
+        self.ends.retain(|(owner, _), _| *owner != provider);
+    }
+
+    /// Work was posted: how many Sends, how many reports.
+    pub fn posted(&mut self, name: Name, (sends, signalled): (u64, u64)) {
+        let end = self.end(name);
+        end.sent += sends;
+        end.signalled += signalled;
+    }
+
+    /// A key dies later.
+    pub fn revokes(&mut self, name: Name) {
+        self.end(name).dying += 1;
+    }
+
+    /// Our address of a connection that stands.
+    pub fn stands_at(&mut self, name: Name, address: Option<SocketAddr>) {
+        let end = self.end(name);
+        if end.asked {
+            end.address = address;
+        }
+    }
+
+    /// Takes notice of an event of a provider's.
+    pub fn note(&mut self, provider: usize, event: &Event) {
+        match event {
+            Event::ConnectRequest {
+                queue_pair, peer, ..
+            } => self.end((provider, *queue_pair)).address = Some(*peer),
+            Event::Established { queue_pair, .. } => {
+                self.end((provider, *queue_pair)).waits = false;
+            }
+            Event::Received { queue_pair, .. } => {
+                self.end((provider, *queue_pair)).received += 1;
+            }
+            Event::Completed {
+                queue_pair, result, ..
+            } => {
+                let end = self.end((provider, *queue_pair));
+                end.signalled = end.signalled.saturating_sub(1);
+                // Other failures end the connection.
+                end.ends |= result.is_err_and(|error| error != WorkError::NoReads);
+            }
+            Event::Revoked { queue_pair, .. } => {
+                let end = self.end((provider, *queue_pair));
+                end.dying = end.dying.saturating_sub(1);
+            }
+            Event::Rejected { queue_pair, .. } | Event::Disconnected { queue_pair, .. } => {
+                self.forget((provider, *queue_pair));
+            }
+            Event::Incoming(_) => {}
+        }
+    }
+
+    /// Whether somebody will be told of something, or a message has not arrived.
+    pub fn is_busy(&self) -> bool {
+        let (mut asking, mut asked, mut sent, mut received) = (0, 0, 0, 0);
+        for end in self.ends.values() {
+            if end.waits || end.ends || end.signalled > 0 || end.dying > 0 {
+                return true;
+            }
+            asking += u64::from(end.asked);
+            asked += u64::from(!end.asked);
+            sent += end.sent;
+            received += end.received;
+        }
+        asking != asked || sent != received
+    }
+
+    /// Queue pairs that have not ended.
+    pub fn queue_pairs(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether a side has not ended.
+    pub fn lives(&self, name: Name) -> bool {
+        self.ends.contains_key(&name)
+    }
+
+    /// The queue pair at the other end of a connection that this one asked for, while both live.
+    pub fn other_end(&self, asking: Name) -> Option<Name> {
+        let address = self.ends.get(&asking)?.address?;
+        let matches = |(_, end): &(&Name, &End)| !end.asked && end.address == Some(address);
+        self.ends.iter().find(matches).map(|(name, _)| *name)
+    }
+}
+
+/// How many Sends are in a chain, and how many reports it brings if all goes well.
+pub(super) fn count(chain: &[WorkRequest]) -> (u64, u64) {
+    let is_send = |request: &&WorkRequest| matches!(request.operation, Operation::Send { .. });
+    let is_signalled = |request: &&WorkRequest| request.signalled;
+    (
+        chain.iter().filter(is_send).count() as u64,
+        chain.iter().filter(is_signalled).count() as u64,
+    )
+}

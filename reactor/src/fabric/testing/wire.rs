@@ -1,0 +1,443 @@
+//! The network that a test runs over.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::fmt;
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use millrace_mempool::{HugepagePolicy, Registry};
+
+use super::Rest;
+use super::ledger::{Ledger, Name, count};
+use super::wrapper::Wrapper;
+use crate::fabric::loopback::{Loopback, Network};
+use crate::fabric::{
+    ConnectParameters, Event, ListenerId, PostError, Provider, QueuePairId, QueuePairLimits,
+    Revoked, WorkRequest,
+};
+
+/// Names what carries tests that do not mind.
+const VARIABLE: &str = "MILLRACE_TEST_FABRIC";
+
+/// The address of the device that carries tests, if one does.
+static DEVICE: LazyLock<Option<Ipv4Addr>> = LazyLock::new(|| {
+    let text = std::env::var(VARIABLE).ok()?;
+    if text == "loopback" {
+        return None;
+    }
+    let address = text.strip_prefix("verbs:").and_then(|at| at.parse().ok());
+    Some(address.unwrap_or_else(|| {
+        panic!("{VARIABLE}={text}: expected `loopback`, or `verbs:` and an IPv4 address")
+    }))
+});
+
+/// Memory for a test: known to all devices, if tests run over any.
+pub fn registry() -> Registry {
+    if DEVICE.is_none() {
+        return Registry::new(HugepagePolicy::Off);
+    }
+    static REGISTRY: OnceLock<Registry> = OnceLock::new();
+    REGISTRY
+        .get_or_init(|| Registry::new(HugepagePolicy::Off))
+        .clone()
+}
+
+/// Says on what a test runs, once, where somebody has chosen.
+fn tell(fabric: &'static str) {
+    static TOLD: Mutex<Option<HashSet<(String, &str)>>> = Mutex::new(None);
+    if std::env::var_os(VARIABLE).is_none() {
+        return;
+    }
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("?");
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    if told
+        .get_or_insert_default()
+        .insert((test.to_owned(), fabric))
+    {
+        // Not by a macro, whose output the test harness keeps to itself.
+        let _ = writeln!(io::stderr(), "over {fabric}: {test}");
+    }
+}
+
+thread_local! {
+    static HERE: RefCell<Option<Network>> = const { RefCell::new(None) };
+}
+
+/// A loopback network for a test that needs its powers: every [`Wire`] of this thread is this
+/// network, until the guard is dropped.
+#[must_use]
+pub fn loopback() -> Here {
+    let network = Network::new();
+    HERE.set(Some(network.clone()));
+    Here { network }
+}
+
+/// The same, on which revocations take effect later, as on fabrics that invalidate keys by a work
+/// request.
+#[must_use]
+pub fn deferring() -> Here {
+    let here = loopback();
+    here.set_defer_revocations(true);
+    here
+}
+
+/// The guard of [`loopback`], and its network.
+#[derive(Debug)]
+pub struct Here {
+    network: Network,
+}
+
+impl Deref for Here {
+    type Target = Network;
+
+    fn deref(&self) -> &Network {
+        &self.network
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        HERE.set(None);
+    }
+}
+
+/// An end of a connection, whosever it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct End(Name);
+
+/// The network of one test, on one thread. Clones are the same network.
+#[derive(Clone, Debug)]
+pub struct Wire {
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Loopback(Network),
+    Device(Rc<Device>),
+}
+
+/// RDMA devices as a network.
+#[derive(Debug)]
+struct Device {
+    address: Ipv4Addr,
+    ledger: RefCell<Ledger>,
+    providers: Cell<usize>,
+}
+
+impl Wire {
+    /// The network of [`loopback`], if that is called for; else what the environment asks for;
+    /// else an own loopback network.
+    ///
+    /// # Panics
+    /// If the environment asks for what is not there.
+    pub fn new() -> Self {
+        match (HERE.with_borrow(Clone::clone), *DEVICE) {
+            (Some(network), _) => network.into(),
+            (None, None) => Network::new().into(),
+            (None, Some(address)) => {
+                tell("verbs");
+                let kind = Kind::Device(Rc::new(Device {
+                    address,
+                    ledger: RefCell::default(),
+                    providers: Cell::new(0),
+                }));
+                Self { kind }
+            }
+        }
+    }
+
+    /// A new provider.
+    pub fn provider(&self) -> Wired {
+        self.provider_at(Ipv4Addr::LOCALHOST)
+    }
+
+    /// A new provider whose peers see its connections come from [`Wire::source`] of this address.
+    ///
+    /// # Panics
+    /// If there is no such device.
+    pub fn provider_at(&self, address: Ipv4Addr) -> Wired {
+        match &self.kind {
+            Kind::Loopback(network) => Wired {
+                inner: Inner::Loopback(network.provider_at(address)),
+            },
+            Kind::Device(device) => {
+                let number = device.providers.get();
+                device.providers.set(number + 1);
+                let inner = open(self.source(address));
+                let device = Rc::clone(device);
+                Wired {
+                    inner: Inner::Device(OnDevice {
+                        inner,
+                        device,
+                        number,
+                    }),
+                }
+            }
+        }
+    }
+
+    /// The address that stands for this one. On a device the loopback address becomes the
+    /// device's own, and all others one whose last byte is from 100 to 199 in its network of 256,
+    /// which somebody must have given to the device.
+    pub fn source(&self, address: Ipv4Addr) -> Ipv4Addr {
+        match &self.kind {
+            Kind::Loopback(_) => address,
+            Kind::Device(device) if address == Ipv4Addr::LOCALHOST => device.address,
+            Kind::Device(device) => {
+                let ([a, b, c, _], [.., host]) = (device.address.octets(), address.octets());
+                Ipv4Addr::new(a, b, c, 100 + host % 100)
+            }
+        }
+    }
+
+    /// Whether time passes by itself.
+    pub fn is_real(&self) -> bool {
+        matches!(self.kind, Kind::Device(_))
+    }
+
+    /// Begins to wait until nothing more happens, which must be so after `rounds` rounds with
+    /// work.
+    pub fn rest(&self, rounds: usize) -> Rest {
+        Rest::new(self.clone(), rounds)
+    }
+
+    /// Whether something is under way between the providers, where that is not the same as their
+    /// having work to do.
+    pub(super) fn is_busy(&self) -> Option<bool> {
+        match &self.kind {
+            Kind::Loopback(_) => None,
+            Kind::Device(device) => Some(device.ledger.borrow().is_busy()),
+        }
+    }
+
+    /// Queue pairs that have not ended.
+    pub fn queue_pairs(&self) -> usize {
+        match &self.kind {
+            Kind::Loopback(network) => network.queue_pairs(),
+            Kind::Device(device) => device.ledger.borrow().queue_pairs(),
+        }
+    }
+
+    /// On devices: the other end of a connection that `provider` asked for and which has come to
+    /// stand, while both ends live.
+    pub fn other_end(&self, provider: &Wired, queue_pair: QueuePairId) -> Option<End> {
+        match &provider.inner {
+            Inner::Loopback(_) => None,
+            Inner::Device(it) => {
+                let ledger = it.device.ledger.borrow();
+                ledger.other_end((it.number, queue_pair)).map(End)
+            }
+        }
+    }
+
+    /// On devices: whether an end of a connection lives still.
+    pub fn lives(&self, end: End) -> bool {
+        match &self.kind {
+            Kind::Loopback(_) => false,
+            Kind::Device(device) => device.ledger.borrow().lives(end.0),
+        }
+    }
+}
+
+impl Default for Wire {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl From<Network> for Wire {
+    fn from(network: Network) -> Self {
+        tell("loopback");
+        Self {
+            kind: Kind::Loopback(network),
+        }
+    }
+}
+
+/// A provider on the devices of this machine, whose connections come from `source`.
+#[cfg(feature = "verbs")]
+fn open(source: Ipv4Addr) -> Box<dyn Provider> {
+    use crate::fabric::verbs::{Devices, Verbs, VerbsConfig};
+
+    static DEVICES: OnceLock<Devices> = OnceLock::new();
+    let devices = DEVICES.get_or_init(|| {
+        Devices::open(&registry()).unwrap_or_else(|error| panic!("{VARIABLE}: {error}"))
+    });
+    let config = VerbsConfig {
+        source: Some(source.into()),
+        ..VerbsConfig::default()
+    };
+    let _provider = Verbs::new(devices, config);
+    // Its queue pairs come next.
+    panic!("{VARIABLE}: devices carry nothing yet");
+}
+
+#[cfg(not(feature = "verbs"))]
+fn open(_: Ipv4Addr) -> Box<dyn Provider> {
+    panic!("{VARIABLE} asks for RDMA devices, and this was built without the feature `verbs`")
+}
+
+/// A provider on a [`Wire`].
+pub struct Wired {
+    inner: Inner,
+}
+
+enum Inner {
+    Loopback(Loopback),
+    Device(OnDevice),
+}
+
+impl Wrapper for Wired {
+    fn inner(&self) -> &dyn Provider {
+        match &self.inner {
+            Inner::Loopback(provider) => provider,
+            Inner::Device(provider) => provider,
+        }
+    }
+
+    fn inner_mut(&mut self) -> &mut dyn Provider {
+        match &mut self.inner {
+            Inner::Loopback(provider) => provider,
+            Inner::Device(provider) => provider,
+        }
+    }
+}
+
+impl fmt::Debug for Wired {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Wired")
+            .field("fabric", &Wrapper::name(self))
+            .finish_non_exhaustive()
+    }
+}
+
+/// A provider whose time is real whatever its owner says, so that those above may turn their
+/// clock by hand; and which keeps the ledger.
+struct OnDevice {
+    inner: Box<dyn Provider>,
+    device: Rc<Device>,
+    number: usize,
+}
+
+impl OnDevice {
+    fn name(&self, queue_pair: QueuePairId) -> Name {
+        (self.number, queue_pair)
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Ledger)) {
+        change(&mut self.device.ledger.borrow_mut());
+    }
+}
+
+impl Drop for OnDevice {
+    fn drop(&mut self) {
+        self.note(|ledger| ledger.forget_all(self.number));
+    }
+}
+
+impl Wrapper for OnDevice {
+    fn inner(&self) -> &dyn Provider {
+        self.inner.as_ref()
+    }
+
+    fn inner_mut(&mut self) -> &mut dyn Provider {
+        self.inner.as_mut()
+    }
+
+    fn listen(
+        &mut self,
+        mut address: SocketAddr,
+        limits: QueuePairLimits,
+        hand_over: bool,
+    ) -> io::Result<ListenerId> {
+        if address.ip().is_loopback() {
+            address.set_ip(IpAddr::V4(self.device.address));
+        }
+        self.inner.listen(address, limits, hand_over)
+    }
+
+    fn connect(
+        &mut self,
+        address: SocketAddr,
+        parameters: ConnectParameters,
+        _: Instant,
+    ) -> io::Result<QueuePairId> {
+        let queue_pair = self.inner.connect(address, parameters, Instant::now())?;
+        self.note(|ledger| ledger.connects(self.name(queue_pair)));
+        Ok(queue_pair)
+    }
+
+    fn accept(
+        &mut self,
+        queue_pair: QueuePairId,
+        parameters: ConnectParameters,
+    ) -> Result<(), PostError> {
+        self.inner.accept(queue_pair, parameters)?;
+        self.note(|ledger| ledger.accepts(self.name(queue_pair)));
+        Ok(())
+    }
+
+    fn reject(&mut self, queue_pair: QueuePairId, private_data: &[u8]) {
+        self.inner.reject(queue_pair, private_data);
+        self.note(|ledger| ledger.forget(self.name(queue_pair)));
+    }
+
+    fn post(
+        &mut self,
+        queue_pair: QueuePairId,
+        chain: &mut Vec<WorkRequest>,
+    ) -> Result<(), PostError> {
+        let posted = count(chain);
+        self.inner.post(queue_pair, chain)?;
+        self.note(|ledger| ledger.posted(self.name(queue_pair), posted));
+        Ok(())
+    }
+
+    fn revoke(&mut self, queue_pair: QueuePairId, key: crate::fabric::Key) -> Revoked {
+        let revoked = self.inner.revoke(queue_pair, key);
+        if matches!(revoked, Revoked::Later) {
+            self.note(|ledger| ledger.revokes(self.name(queue_pair)));
+        }
+        revoked
+    }
+
+    fn close(&mut self, queue_pair: QueuePairId) {
+        self.inner.close(queue_pair);
+        self.note(|ledger| ledger.ends(self.name(queue_pair)));
+    }
+
+    fn abort(&mut self, queue_pair: QueuePairId) {
+        self.inner.abort(queue_pair);
+        self.note(|ledger| ledger.ends(self.name(queue_pair)));
+    }
+
+    fn poll(&mut self, _: Instant, events: &mut Vec<Event>) -> usize {
+        let before = events.len();
+        let work = self.inner.poll(Instant::now(), events);
+        for event in &events[before..] {
+            self.note(|ledger| ledger.note(self.number, event));
+            if let Event::Established { queue_pair, .. } = event {
+                let address = self.inner.local_address(*queue_pair);
+                self.note(|ledger| ledger.stands_at(self.name(*queue_pair), address));
+            }
+        }
+        work
+    }
+
+    fn flush(&mut self, _: Instant) -> usize {
+        self.inner.flush(Instant::now())
+    }
+
+    /// Its deadlines are of another time than its owner's, who has to look all the time.
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+}

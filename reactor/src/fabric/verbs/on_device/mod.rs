@@ -1,0 +1,252 @@
+//! Tests of what lies below the provider, on a real device.
+//!
+//! They connect two queue pairs of this process over the device that has the address of
+//! `MILLRACE_TEST_FABRIC` (`verbs:ADDRESS`), by default 10.0.2.15, that of the guests of
+//! `bench/kernel-client/in-guest`.
+
+mod exposures;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+
+use super::counters::VerbsCounters;
+use super::device::Device;
+use super::devices::Devices;
+use super::exposures::{Ending, Exposures};
+use super::keys::KeyCache;
+use super::sys::{
+    Completion, CompletionQueue, Completions, ConnectionEvent, ConnectionEventKind, ConnectionId,
+    ConnectionParameters, EventChannel, QueuePair, QueuePairSetup, Range, ReceiveList, SendKind,
+    SendList, SendRequest, State, Status,
+};
+use super::windows::Windows;
+use crate::fabric::{Access, Exposure, Key, Slices};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn address() -> IpAddr {
+    let fabric = std::env::var("MILLRACE_TEST_FABRIC").unwrap_or_default();
+    match fabric.strip_prefix("verbs:") {
+        Some(address) => address.parse().expect("verbs:ADDRESS"),
+        None => IpAddr::from(Ipv4Addr::new(10, 0, 2, 15)),
+    }
+}
+
+/// One end of a connection, with a receive posted that is `inbox`.
+struct Side {
+    // Dropped in this order: a queue pair that windows are bound to would be waited for.
+    exposures: Exposures,
+    queue_pair: QueuePair,
+    id: ConnectionId,
+    queue: Arc<CompletionQueue>,
+    completions: Completions,
+    keys: KeyCache,
+    windows: Windows,
+    counters: Arc<VerbsCounters>,
+    device: Arc<Device>,
+    inbox: Slice,
+}
+
+/// Memory, the devices, and two ends on one of them.
+struct Pair {
+    asks: Side,
+    serves: Side,
+    devices: Devices,
+    pool: Pool,
+}
+
+fn event(channel: &Arc<EventChannel>, wanted: &[ConnectionEventKind]) -> ConnectionEvent {
+    let mut scratch = Vec::new();
+    loop {
+        if let Some(event) = channel.next().expect("a channel that works") {
+            assert!(wanted.contains(&event.kind), "{event:?}");
+            return event;
+        }
+        crate::sleep::until_readable(&[channel.descriptor()], &mut scratch, None);
+    }
+}
+
+impl Side {
+    fn new(devices: &Devices, id: ConnectionId, pool: &Pool) -> Self {
+        let name = id.device_name().expect("on a device by now");
+        let device = devices.by_name(&name).expect("in use");
+        let queue = CompletionQueue::new(device.context(), 64, None, 0).expect("a queue");
+        let setup = QueuePairSetup {
+            send_queue: &queue,
+            receive_queue: &queue,
+            shared: None,
+            send_depth: 16,
+            receive_depth: 4,
+            send_ranges: 1,
+            inline: 64,
+        };
+        let queue_pair = QueuePair::new(device.protection_domain(), setup).expect("a queue pair");
+        let counters = Arc::default();
+        let mut side = Self {
+            id,
+            keys: KeyCache::new(&device),
+            windows: Windows::new(&device, &counters).expect("random numbers"),
+            exposures: Exposures::new(8),
+            completions: Completions::new(),
+            inbox: memory(pool, 0),
+            queue_pair,
+            queue,
+            counters,
+            device,
+        };
+        side.raise(State::Init);
+        let mut list = ReceiveList::with_capacity(1);
+        let inbox = side.inbox.clone();
+        list.push(1, side.range(&inbox));
+        side.queue_pair.post_receive(&mut list).expect("room");
+        side
+    }
+
+    fn raise(&self, state: State) {
+        let mut attributes = self.id.queue_pair_attributes(state).expect("known");
+        attributes.set_remote_access(true, true);
+        self.queue_pair.modify(&attributes).expect("a good state");
+    }
+
+    fn parameters(&self) -> ConnectionParameters<'static> {
+        ConnectionParameters {
+            private_data: &[],
+            responder_resources: 4,
+            initiator_depth: 4,
+            retry_count: 7,
+            rnr_retry_count: 7,
+            queue_pair: self.queue_pair.number(),
+            shared_receive: false,
+        }
+    }
+
+    fn range(&mut self, slice: &Slice) -> Range {
+        let key = self.keys.local_key(slice.region()).expect("registered");
+        Range::of_slice(slice, key)
+    }
+
+    /// The next completion; after a failure, what is flushed with it does not count.
+    fn completed(&mut self) -> Completion {
+        loop {
+            self.queue
+                .poll(&mut self.completions)
+                .expect("a good queue");
+            let all = (0..self.completions.len()).map(|index| self.completions.get(index));
+            let mut told = all.filter(|completion| completion.status != Status::Flushed);
+            if let Some(completion) = told.next() {
+                assert_eq!(told.next(), None, "one request at a time");
+                return completion;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Carries out one request.
+    fn carry_out(&mut self, kind: SendKind<'_>, slice: Option<&Slice>) -> Status {
+        let range = slice.map(|slice| self.range(slice));
+        post(&self.queue_pair, kind, range);
+        self.completed().status
+    }
+
+    /// Exposes a slice and lets the peer in.
+    fn expose(&mut self, slice: &Slice, access: Access) -> Exposure {
+        let local: Slices = std::iter::once(slice.clone()).collect();
+        let exposed = self
+            .exposures
+            .expose(local, access, &mut self.windows, &mut self.keys);
+        let (exposure, slot) = exposed.expect("room");
+        assert_eq!(slot.is_some(), self.windows.are_there());
+        if let Some(slot) = slot {
+            let binding = self.exposures.binding(slot).expect("a window");
+            post(&self.queue_pair, binding, None);
+            assert_eq!(self.completed().status, Status::Success, "bound");
+        }
+        exposure
+    }
+
+    /// Ends an exposure; its memory.
+    fn revoke(&mut self, key: Key) -> Slices {
+        match self.exposures.revoke(key, &mut self.windows) {
+            Ending::Now(memory) => memory,
+            Ending::Unknown => panic!("it was exposed"),
+            Ending::Request(slot) => {
+                let ending = self.exposures.ending(slot).expect("a window");
+                assert_eq!(self.carry_out(ending, None), Status::Success, "ended");
+                let ended = self.exposures.ended(slot, &mut self.windows);
+                let (ended, memory) = ended.expect("it was ending");
+                assert_eq!(ended, key);
+                memory
+            }
+        }
+    }
+}
+
+fn post(queue_pair: &QueuePair, kind: SendKind<'_>, range: Option<Range>) {
+    let mut list = SendList::with_capacity(1, 1);
+    let request = SendRequest {
+        id: 2,
+        kind,
+        signalled: true,
+        inline: false,
+        solicited: false,
+        fence: false,
+    };
+    list.push(request, range);
+    queue_pair.post_send(&mut list).expect("room");
+}
+
+/// 4 KiB of this byte.
+fn memory(pool: &Pool, byte: u8) -> Slice {
+    let mut buffer = pool.try_acquire(Class::Control).expect("memory");
+    buffer.fill(byte);
+    let length = buffer.capacity().min(4096);
+    buffer.into_slice(0..length)
+}
+
+impl Pair {
+    fn new() -> Self {
+        let registry = Registry::new(HugepagePolicy::Off);
+        let pool = Pool::new(&registry, PoolConfig { bytes: 8 << 20 }).expect("memory");
+        let devices = Devices::open(&registry).expect("a device");
+        let [here, there] = [(); 2].map(|()| EventChannel::new().expect("a manager"));
+        let listener = ConnectionId::new(&there, 1).expect("an identifier");
+        listener.bind(SocketAddr::new(address(), 0)).expect("ours");
+        listener.listen(1).expect("to listen");
+        let to = listener.local_address().expect("bound");
+
+        let id = ConnectionId::new(&here, 2).expect("an identifier");
+        id.resolve_address(None, to, PATIENCE).expect("begun");
+        event(&here, &[ConnectionEventKind::AddressResolved]);
+        id.resolve_route(PATIENCE).expect("begun");
+        event(&here, &[ConnectionEventKind::RouteResolved]);
+        let asks = Side::new(&devices, id, &pool);
+        asks.id.connect(&asks.parameters()).expect("begun");
+
+        let request = event(&there, &[ConnectionEventKind::ConnectRequest]);
+        assert_eq!(request.token, 1);
+        let serves = Side::new(&devices, request.new.expect("a connection"), &pool);
+        serves.raise(State::ReadyToReceive);
+        serves.raise(State::ReadyToSend);
+        serves.id.accept(&serves.parameters()).expect("accepted");
+
+        let kinds = [
+            ConnectionEventKind::ConnectResponse,
+            ConnectionEventKind::Established,
+        ];
+        if event(&here, &kinds).kind == ConnectionEventKind::ConnectResponse {
+            asks.raise(State::ReadyToReceive);
+            asks.raise(State::ReadyToSend);
+            asks.id.establish().expect("up");
+        }
+        event(&there, &[ConnectionEventKind::Established]);
+        Self {
+            asks,
+            serves,
+            devices,
+            pool,
+        }
+    }
+}
