@@ -38,6 +38,18 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def free_segment():
+    """A network that guests can share: a multicast group that stays on this machine."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"230.0.0.1:{probe.getsockname()[1]}"
+
+
+def segment_address(number):
+    """The address of the guest of this number there."""
+    return f"10.9.0.{number}"
+
+
 def accepts_connections(port, host="127.0.0.1"):
     """Whether something listens on the port."""
     try:
@@ -81,11 +93,12 @@ class Guest:
     """One virtual machine. The folder holds its disks, sockets and console.
 
     `devices` are the software RDMA devices it makes, each KIND:NETDEV with siw
-    or rxe for a kind; `files` are brought along, and found in /payload/files."""
+    or rxe for a kind; `files` are brought along, and found in /payload/files.
+    With a `segment` and a `number` it is 10.9.0.NUMBER there, on eth1."""
 
     def __init__(self, images, folder, program, parameters, *, forwards=(), memory=1024,
                  processors=2, scratch=None, capture=None, devices=("siw:eth0",), hugepages=0,
-                 files=()):
+                 files=(), segment=None, number=0):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.console = self.folder / "console.log"
@@ -100,6 +113,8 @@ class Guest:
         self._devices = devices
         self._hugepages = hugepages
         self._files = files
+        self._segment = segment
+        self.number = number
         self._process = None
         self._control = None
         self._received = b""
@@ -122,13 +137,20 @@ class Guest:
         else:
             command += ["-accel", "tcg,thread=multi", "-cpu", "max,la57=off"]
         command += ["-smp", str(self._processors), "-m", str(self._memory)]
+        boot = {"program": self._program, "devices": ",".join(self._devices),
+                "hugepages": self._hugepages}
+        if self._segment:
+            boot["addresses"] = f"{segment_address(self.number)}/24"
         command += ["-kernel", str(self._images / "vmlinuz")]
         command += ["-initrd", str(self._images / "initramfs")]
         command += ["-append", "console=ttyS0 panic=-1 quiet net.ifnames=0 mitigations=off "
-                    f"apparmor=0 audit=0 millrace.program={self._program} "
-                    f"millrace.devices={','.join(self._devices)} "
-                    f"millrace.hugepages={self._hugepages}"]
+                    "apparmor=0 audit=0 "
+                    + " ".join(f"millrace.{key}={value}" for key, value in boot.items())]
         command += ["-netdev", network, "-device", "virtio-net-pci,netdev=net0,romfile="]
+        if self._segment:
+            command += ["-netdev", f"socket,id=net1,mcast={self._segment},localaddr=127.0.0.1"]
+            command += ["-device", "virtio-net-pci,netdev=net1,romfile=,"
+                        f"mac=52:54:00:09:00:{self.number:02x}"]
         command += ["-device", "virtio-rng-pci"]
         for disk in disks:
             command += ["-drive", disk]
@@ -198,6 +220,11 @@ class Guest:
             detail = message.get("detail", message) if message else "the guest ended"
             raise GuestError(f"expected `{event}`: {detail}\n{self.tail()}")
         return message
+
+    def do(self, order):
+        """Has the program in the guest do something and waits for the end of it."""
+        self.send(do=order)
+        return self.expect("done", BOOT_LIMIT)
 
     def alive(self):
         """Whether the machine is still running."""

@@ -16,6 +16,12 @@ class ServerError(Exception):
     """The server did not start, or went away."""
 
 
+def only_restart(order):
+    """Servers on this machine can do no more: they have no device to lose."""
+    if order != "restart":
+        raise ServerError(f"cannot {order} here")
+
+
 class Given:
     """A server that somebody else runs."""
 
@@ -30,9 +36,11 @@ class Given:
     def start(self):
         """Nothing to start."""
 
-    def restart(self):
-        """Runs the command that was given for it."""
+    def obey(self, order):
+        """Runs the command that was given for its restart."""
+        only_restart(order)
         subprocess.run(self._restart_command, shell=True, check=True)
+        return {}
 
     def problem(self):
         """What went wrong with the server by itself: unknown here."""
@@ -59,11 +67,11 @@ class Millraced:
         self._process = None
 
     @staticmethod
-    def build():
+    def build(*features):
         """Builds the service and returns the path of the program."""
         done = subprocess.run(
             ["cargo", "build", "--release", "--package", "millrace", "--bin", "millraced",
-             "--message-format", "json-render-diagnostics"],
+             "--features", ",".join(features), "--message-format", "json-render-diagnostics"],
             cwd=REPOSITORY, check=True, stdout=subprocess.PIPE, text=True,
         )
         for line in done.stdout.splitlines():
@@ -116,10 +124,12 @@ class Millraced:
         status = self._process.poll() if self._process else None
         return None if status is None else f"millraced ended with status {status}\n{self.tail()}"
 
-    def restart(self):
+    def obey(self, order):
         """Ends the service and starts it again."""
+        only_restart(order)
         self.stop()
         self.start()
+        return {}
 
     def stop(self):
         """Ends the service as an operator would, by force if it does not."""
@@ -147,15 +157,11 @@ class Knfsd:
         self.nfs_port = nfs_port or machine.free_port()
         self.mount_port = mount_port or machine.free_port()
         self._folder = Path(folder)
-        exports = [
-            {"path": self.export, "options": "rw,no_root_squash"},
-            {"path": "/readonly", "options": "ro,no_root_squash"},
-            {"path": "/squashed", "options": "rw,root_squash,anonuid=65534,anongid=65534"},
-        ]
         self._folder.mkdir(parents=True, exist_ok=True)
         self._disk = self._folder / "scratch.ext4"
         self.guest = machine.Guest(
-            images, folder, "server", {"exports": exports}, memory=1024, processors=processors,
+            images, folder, "server", {"servers": ["knfsd"], "disk": True}, memory=1024,
+            processors=processors,
             forwards=[(self.rdma_port, 20049), (self.nfs_port, 2049), (self.mount_port, 20048)],
             scratch=self._disk, capture=capture,
         )
@@ -168,12 +174,12 @@ class Knfsd:
         subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", str(self._disk)], check=True,
                        env=environment)
         self.guest.start()
-        self.guest.expect("ready", machine.BOOT_LIMIT)
-
-    def restart(self):
-        """Stops and starts the server's threads and listeners in the guest."""
-        self.guest.send(do="restart")
         self.guest.expect("done", machine.BOOT_LIMIT)
+
+    def obey(self, order):
+        """Stops and starts the server's threads and listeners in the guest."""
+        only_restart(order)
+        return self.guest.do(order)
 
     def problem(self):
         """Whether the machine ended by itself."""

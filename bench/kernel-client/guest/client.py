@@ -6,14 +6,16 @@ import os
 import shutil
 
 import cases_data
+import cases_fabric
 import cases_mount
 import cases_names
 import harness
 import kernel
 from control import Control
+from serving import Servers
 
 # The order in which they run: those that change the mount come last.
-MODULES = (cases_data, cases_names, cases_mount)
+MODULES = (cases_data, cases_names, cases_mount, cases_fabric)
 
 
 def chosen(parameters):
@@ -22,10 +24,12 @@ def chosen(parameters):
     capabilities = parameters["capabilities"]
     order = [module.__name__ for module in MODULES]
     cases = sorted(harness.CASES, key=lambda one: order.index(one.body.__module__))
+    # What is about the mount itself would not bear other clients beside it.
+    alone = parameters["clients"] == 1
     return [
         one
         for one in cases
-        if (not one.needs or one.needs in capabilities)
+        if (one.needs in capabilities if one.needs else alone or not one.shared)
         and any(fnmatch.fnmatch(one.name, pattern) for pattern in patterns)
     ]
 
@@ -34,7 +38,7 @@ def run_case(one, context):
     """The outcome of one case, and of tidying up after it."""
     if one.shared:
         return harness.run_isolated(lambda: one.body(context))
-    context.folder = os.path.join(context.root, "case." + one.name)
+    context.folder = os.path.join(context.root, f"case.{one.name}.{context.number}")
 
     def body():
         os.mkdir(context.folder)
@@ -57,11 +61,28 @@ def tidy(folder):
         raise harness.Failure(f"cannot remove what the case made: {error}") from error
 
 
+class NextDoor:
+    """The host's place where the servers run in this guest: what the cases ask
+    for is done here."""
+
+    def __init__(self, control, parameters):
+        self.send = control.send
+        self._servers = Servers(parameters)
+
+    def ask(self, what, **fields):
+        """Does it at once."""
+        return self._servers.obey(what, **fields)
+
+
 def main():
     control = Control()
     with open("/payload/parameters.json", encoding="utf-8") as file:
         parameters = json.load(file)
-    mounted = harness.Mount(parameters["server"], parameters["export"], "/mnt/rdma")
+    if "serve" in parameters:
+        control = NextDoor(control, parameters["serve"])
+        control.ask("start")
+    mounted = harness.Mount(parameters["server"], parameters["export"], "/mnt/rdma",
+                            extra=parameters["options"])
     context = harness.Context(mounted, control, parameters)
     todo = chosen(parameters)
     last = [harness.Case("unmount", lambda context: context.mounted.unmount())]

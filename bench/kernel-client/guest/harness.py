@@ -108,18 +108,19 @@ def command(*words, limit=CASE_LIMIT):
 class Mount:
     """One export of the server, mounted."""
 
-    def __init__(self, server, path, point, transport="rdma"):
+    def __init__(self, server, path, point, transport="rdma", extra=()):
         self.server = server
         self.path = path
         self.point = point
         self.transport = transport
+        self._extra = extra
 
     def options(self):
         port = self.server["rdma_port"] if self.transport == "rdma" else self.server["nfs_port"]
-        return (
+        return ",".join([
             f"vers=3,proto={self.transport},port={port},nolock,mountproto=tcp,mountvers=3,"
-            f"mountport={self.server['mount_port']},retry=0"
-        )
+            f"mountport={self.server['mount_port']},retry=0", *self._extra
+        ])
 
     def mount(self):
         os.makedirs(self.point, exist_ok=True)
@@ -145,8 +146,8 @@ class Mount:
                     return fields[3].split(",")
         raise Failure(f"{self.point} is not mounted")
 
-    def counters(self):
-        """The transport's counters, by the kernel's names for them."""
+    def transports(self):
+        """The counters of each connection, by the kernel's names for them."""
         names = (
             "port bind_count connect_count connect_time idle_time sends receives bad_xids "
             "requests_used backlog read_chunks write_chunks reply_chunks request_bytes "
@@ -154,13 +155,20 @@ class Mount:
             "nomsg_calls"
         ).split()
         inside = False
+        found = []
         with open("/proc/self/mountstats", encoding="utf-8") as table:
             for line in table:
                 if line.startswith("device "):
                     inside = f" mounted on {self.point} " in line
                 elif inside and line.split()[:2] == ["xprt:", "rdma"]:
-                    return dict(zip(names, map(int, line.split()[2:])))
-        raise Failure(f"{self.point} has no RDMA transport")
+                    found.append(dict(zip(names, map(int, line.split()[2:]))))
+        if not found:
+            raise Failure(f"{self.point} has no RDMA transport")
+        return found
+
+    def counters(self):
+        """The counters of the first connection."""
+        return self.transports()[0]
 
 
 class Context:
@@ -170,6 +178,8 @@ class Context:
         self.mounted = mounted
         self.control = control
         self.parameters = parameters
+        # Tells apart clients that work on one export at the same time.
+        self.number = parameters["number"]
         self.root = mounted.point
         self.folder = None
 

@@ -1,0 +1,101 @@
+"""Servers that run inside guests, on software RDMA devices."""
+
+import threading
+
+import machine
+import servers
+
+# The segment's interface in every guest, and eth0 where all is in one.
+SEGMENT_INTERFACE = "eth1"
+OWN_ADDRESS = "10.0.2.15"
+PORTS = {
+    "knfsd": {"rdma_port": 20049, "nfs_port": 2049, "mount_port": 20048},
+    "millraced": {"rdma_port": 20050, "nfs_port": 2050, "mount_port": 2050},
+}
+MEMORY = 2048
+
+
+def serving(kinds, device, *, address, provider="verbs"):
+    """What a guest is told that runs these servers on such a device at the address."""
+    interface = "eth0" if address == OWN_ADDRESS else SEGMENT_INTERFACE
+    return {
+        "servers": list(kinds),
+        "provider": provider,
+        "address": "0.0.0.0" if provider == "verbs" else address,
+        "devices": [[f"{device}0", device, interface]],
+    }
+
+
+def files(kinds, program):
+    """What the guest of these servers must bring along."""
+    return [program.resolve()] if "millraced" in kinds else []
+
+
+class Across:
+    """Servers in a guest of their own; clients reach it over a segment."""
+
+    can_restart = True
+
+    def __init__(self, images, folder, kinds, device, *, program=None, provider="verbs",
+                 capture=None):
+        self.segment = machine.free_segment()
+        self.host = machine.segment_address(1)
+        self.ports = {kind: PORTS[kind] for kind in kinds}
+        vars(self).update(PORTS[kinds[0]])
+        self.guest = machine.Guest(
+            images, folder, "server",
+            serving(kinds, device, address=self.host, provider=provider),
+            memory=MEMORY, devices=(f"{device}:{SEGMENT_INTERFACE}",),
+            files=files(kinds, program), segment=self.segment, number=1, capture=capture,
+        )
+        self._lock = threading.Lock()
+
+    def start(self):
+        """Boots the guest and waits until it serves."""
+        self.guest.start()
+        self.guest.expect("done", machine.BOOT_LIMIT)
+
+    def obey(self, order):
+        """Has the servers' guest do something; what it found out."""
+        with self._lock:
+            return self.guest.do(order)
+
+    def problem(self):
+        """How a server ended, if one did by itself."""
+        if not self.guest.alive():
+            return f"the servers' guest ended\n{self.guest.tail()}"
+        try:
+            self.obey("check")
+        except machine.GuestError as error:
+            return str(error)
+        return None
+
+    def stop(self):
+        """Ends the machine: what it stored is lost."""
+        self.guest.stop()
+
+
+class NextDoor:
+    """Servers in the client's own guest: the client starts and steers them."""
+
+    can_restart = True
+    host = OWN_ADDRESS
+
+    def __init__(self, kind, device, *, program=None, provider="verbs"):
+        vars(self).update(PORTS[kind])
+        self.serve = serving([kind], device, address=self.host, provider=provider)
+        self.files = files([kind], program)
+
+    def start(self):
+        """The client's business."""
+
+    def obey(self, order):
+        """The client's business, so nobody asks for it here."""
+        raise servers.ServerError(f"nobody to ask for {order}")
+
+    def problem(self):
+        """The client would tell."""
+        return None
+
+    def stop(self):
+        """It ends with the client's machine."""

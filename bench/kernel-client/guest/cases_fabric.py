@@ -1,0 +1,156 @@
+"""Cases about RDMA devices that go and return, and about several clients at once."""
+
+import os
+import threading
+
+from harness import case, check, content, equal, equal_content
+
+PART = 65536
+
+
+class Work:
+    """A thread that does a step again and again, and counts."""
+
+    def __init__(self, step):
+        self.done = 0
+        self.error = None
+        self._step = step
+        self._moved = threading.Condition()
+        self._stop = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        try:
+            while not self._stop:
+                self._step(self.done)
+                with self._moved:
+                    self.done += 1
+                    self._moved.notify_all()
+        except BaseException as error:  # the case fails with it, whatever it is
+            with self._moved:
+                self.error = error
+                self._moved.notify_all()
+
+    def goes_on(self, steps):
+        """Waits for so many steps more."""
+        with self._moved:
+            goal = self.done + steps
+            self._moved.wait_for(lambda: self.done >= goal or self.error)
+        if self.error:
+            raise self.error
+
+    def finish(self):
+        """Ends it after its current step."""
+        self._stop = True
+        self._thread.join()
+        if self.error:
+            raise self.error
+
+
+def part(number):
+    """What the writer writes in its step of this number."""
+    return content(f"part{number}", PART)
+
+
+@case(shared=True, needs="device")
+def device_goes_and_returns(context):
+    """The server loses its RDMA device under load and gets it back: reads and
+    writes that were under way end well, and every byte is right."""
+    room = 64
+    written = os.path.join(context.root, "written")
+    constant = os.path.join(context.root, "constant")
+    data = content("constant", 700001)
+    context.write(constant, data)
+    file = os.open(written, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
+
+    def write(number):
+        equal(os.pwrite(file, part(number), number % room * PART), PART, "bytes written")
+
+    def read(_):
+        equal_content(context.read(constant, os.O_DIRECT), data, "read beside the writer")
+
+    for turn in range(2):
+        writer, reader = Work(write), Work(read)
+        writer.goes_on(8)
+        reader.goes_on(2)
+        context.control.ask("unplug")
+        context.control.ask("plug")
+        writer.goes_on(room + 8)
+        reader.goes_on(2)
+        writer.finish()
+        reader.finish()
+        last = {number % room: number for number in range(writer.done)}
+        expected = b"".join(part(last[place]) for place in range(room))
+        context.verify(written, expected, f"written across the removal {turn}", os.O_DIRECT)
+    os.close(file)
+    for path in (written, constant):
+        os.unlink(path)
+
+
+@case(shared=True, needs="clients")
+def all_connections_are_there(context):
+    """The kernel made as many connections as the mount asked for."""
+    wanted = 1
+    for option in context.parameters["options"]:
+        if option.startswith("nconnect="):
+            wanted = int(option.partition("=")[2])
+    # Each is made when a request is first given to it.
+    for _ in range(4 * wanted):
+        os.statvfs(context.root)
+    connected = [one for one in context.mounted.transports() if one["connect_count"]]
+    equal(len(connected), wanted, "connections")
+    for one in connected:
+        for name in ("bad_xids", "bad_replies"):
+            equal(one[name], 0, name)
+
+
+@case(shared=True, needs="clients")
+def clients_share_a_file(context):
+    """Each client writes stripes of one file; then each reads all of it."""
+    clients, stripes, length = context.parameters["clients"], 24, 50001
+    path = os.path.join(context.root, "stripes")
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
+    parts = [content(f"stripe{number}", length) for number in range(stripes * clients)]
+    for number in range(context.number - 1, len(parts), clients):
+        equal(os.pwrite(file, parts[number], number * length), length, "bytes written")
+    os.fsync(file)
+    os.close(file)
+    context.control.ask("meet")
+    equal_content(context.read(path, os.O_DIRECT), b"".join(parts), "the file of all clients")
+    context.control.ask("meet")
+    if context.number == 1:
+        os.unlink(path)
+
+
+@case(shared=True, needs="clients")
+def clients_work_side_by_side(context):
+    """Writers and readers in each client, many requests in flight from all."""
+    context.control.ask("meet")
+    folder = os.path.join(context.root, f"beside{context.number}")
+    os.mkdir(folder)
+    workers, rounds = 6, 5
+
+    def work(number):
+        data = content(f"client{context.number} worker{number}", 1300003)
+        for turn in range(rounds):
+            path = os.path.join(folder, f"{number}.{turn}")
+            context.write(path, data, os.O_DIRECT if turn % 2 else 0)
+            equal_content(context.read(path, os.O_DIRECT), data, f"worker {number}, turn {turn}")
+            os.unlink(path)
+
+    children = []
+    for number in range(workers):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                work(number)
+                status = 0
+            finally:
+                os._exit(status)
+        children.append(child)
+    statuses = [os.waitpid(child, 0)[1] for child in children]
+    check(not any(statuses), f"the workers ended with {statuses}")
+    os.rmdir(folder)
+    context.control.ask("meet")

@@ -1,0 +1,221 @@
+"""The NFS servers that a guest can run: Linux's own, and millraced."""
+
+import os
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+FILES = "/payload/files"
+
+# Linux's listens on its own three ports, ours beside them where both run.
+KNFSD_PORTS = {"rdma_port": 20049, "nfs_port": 2049, "mount_port": 20048}
+MILLRACED_PORTS = {"rdma_port": 20050, "nfs_port": 2050, "mount_port": 2050}
+ADMIN_PORT = 9620
+THREADS = 8
+
+# Only ends what would never end.
+START_LIMIT = 200.0
+STOP_LIMIT = 120.0
+
+STORE = "/run/store"
+EXPORTS = {"/scratch": "no_root_squash", "/readonly": "no_root_squash",
+           "/squashed": "root_squash,anonuid=65534,anongid=65534"}
+
+
+class ServerError(Exception):
+    """The server did not do what it had to."""
+
+
+def call(*command):
+    """Runs a command that must succeed."""
+    print("server:", *command, flush=True)
+    subprocess.run(command, check=True)
+
+
+class Knfsd:
+    """Linux's own server. Its exports are folders of the guest's memory, or of
+    an ext4 file system on the scratch disk."""
+
+    ports = KNFSD_PORTS
+
+    def __init__(self, parameters):
+        self._disk = parameters.get("disk", False)
+
+    def start(self):
+        if not os.path.ismount("/proc/fs/nfsd"):
+            self._prepare()
+        call("rpc.nfsd", f"--rdma={self.ports['rdma_port']}", str(THREADS))
+
+    def _prepare(self):
+        call("modprobe", "nfsd")
+        os.makedirs(STORE, exist_ok=True)
+        if self._disk:
+            call("mount", "-t", "ext4", "-o", "noatime", "/dev/vdc", STORE)
+        else:
+            call("mount", "-t", "tmpfs", "-o", "size=1g", "tmpfs", STORE)
+        call("mount", "-t", "nfsd", "nfsd", "/proc/fs/nfsd")
+        with open("/etc/exports", "w", encoding="utf-8") as table:
+            for number, (path, squash) in enumerate(EXPORTS.items(), start=1):
+                folder = STORE + path
+                os.makedirs(folder)
+                os.chmod(folder, 0o1777)
+                os.makedirs(path, exist_ok=True)
+                call("mount", "--bind", folder, path)
+                access = "ro" if path == "/readonly" else "rw"
+                table.write(f"{path} *({access},{squash},insecure,no_subtree_check,"
+                            f"fsid={number})\n")
+        os.makedirs("/run/rpcbind", exist_ok=True)
+        call("rpcbind", "-w")
+        call("exportfs", "-ra")
+        call("rpc.mountd", "--port", str(self.ports["mount_port"]))
+
+    def stop(self):
+        """What a client sees as a server that went away."""
+        call("rpc.nfsd", "0")
+
+    def problem(self):
+        """How it ended by itself: it does not."""
+        return None
+
+    def tail(self, lines=40):
+        """It writes no log."""
+        return ""
+
+
+class Millraced:
+    """Ours, with memory stores, over the verbs provider or over software iWARP."""
+
+    ports = MILLRACED_PORTS
+
+    def __init__(self, parameters):
+        self._provider = parameters["provider"]
+        self._address = parameters["address"]
+        self._process = None
+        self._log = "/run/millraced.log"
+        self._configuration = "/run/millraced.yaml"
+
+    def _configure(self):
+        ports = self.ports
+        lines = [
+            "reactors: { cores: auto, poll: adaptive }",
+            "mempool: { hugepages: off, size: 256MiB }",
+            f"fabric: [{{ provider: {self._provider}, "
+            f"listen: '{self._address}:{ports['rdma_port']}' }}]",
+            f"rpc: {{ listen: '0.0.0.0:{ports['mount_port']}', rpcbind: off }}",
+            f"admin: {{ listen: '127.0.0.1:{ADMIN_PORT}' }}",
+            # Keeps the secret of the file handles: a mount outlives the service.
+            "state_directory: '/run/millraced'",
+            "log: info",
+            "exports:",
+        ]
+        for path, squash in EXPORTS.items():
+            size = "768MiB" if path == "/scratch" else "64MiB"
+            access = "ro" if path == "/readonly" else "rw"
+            squash = "none" if squash.startswith("no_") else "root"
+            lines.append(f"  - {{ path: {path}, store: {{ kind: memory, size: {size} }}, "
+                         f"clients: ['0.0.0.0/0'], access: {access}, squash: {squash} }}")
+        with open(self._configuration, "w", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+
+    def start(self):
+        self._configure()
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(
+                [f"{FILES}/millraced", "--config", self._configuration],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )
+        limit = time.monotonic() + START_LIMIT
+        while not self._is_ready():
+            if self.problem() or time.monotonic() > limit:
+                raise ServerError(f"millraced did not start: {self.problem()}\n{self.tail()}")
+            time.sleep(0.2)
+
+    @staticmethod
+    def _is_ready():
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{ADMIN_PORT}/readyz", timeout=20):
+                return True
+        except (urllib.error.URLError, OSError):
+            return False
+
+    @staticmethod
+    def metrics():
+        """The service's metrics, as it writes them."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{ADMIN_PORT}/metrics", timeout=60) as page:
+            return page.read().decode()
+
+    def stop(self):
+        """Ends the service as an operator would; it must end in order."""
+        if problem := self.problem():
+            raise ServerError(problem)
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            status = self._process.wait(STOP_LIMIT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise ServerError(f"millraced did not end at SIGTERM\n{self.tail()}") from None
+        finally:
+            self._process.wait()
+        self._process = None
+        if status:
+            raise ServerError(f"millraced ended with status {status} at SIGTERM\n{self.tail()}")
+
+    def problem(self):
+        status = self._process.poll() if self._process else None
+        return None if status is None else f"millraced ended with status {status}\n{self.tail()}"
+
+    def tail(self, lines=40):
+        """The last lines of the service's log."""
+        try:
+            with open(self._log, encoding="utf-8", errors="replace") as file:
+                return "".join(file.readlines()[-lines:])
+        except OSError:
+            return "(no log)"
+
+
+KINDS = {"knfsd": Knfsd, "millraced": Millraced}
+
+
+class Servers:
+    """The servers of this guest, and the devices they stand on; obeys orders."""
+
+    def __init__(self, parameters):
+        self._devices = parameters.get("devices", [])
+        self._servers = {name: KINDS[name](parameters) for name in parameters["servers"]}
+
+    def obey(self, order):
+        """Carries out what was asked; what it found out."""
+        return getattr(self, "_" + order)() or {}
+
+    def _start(self):
+        for server in self._servers.values():
+            server.start()
+
+    def _stop(self):
+        for server in self._servers.values():
+            server.stop()
+
+    def _restart(self):
+        self._stop()
+        self._start()
+
+    def _check(self):
+        """Fails if a server ended by itself; tells what they said."""
+        for server in self._servers.values():
+            if problem := server.problem():
+                raise ServerError(problem)
+        return {"logs": {name: one.tail(4000) for name, one in self._servers.items()}}
+
+    def _unplug(self):
+        """Takes the devices away, as pulling an adapter would."""
+        for name, _, _ in self._devices:
+            call("rdma", "link", "delete", name)
+        return self._check()
+
+    def _plug(self):
+        """Brings the devices back."""
+        for name, kind, netdev in self._devices:
+            call("rdma", "link", "add", name, "type", kind, "netdev", netdev)
+        return self._check()
