@@ -28,6 +28,7 @@ mod numa;
 #[cfg(test)]
 mod on_device;
 mod phase;
+mod place;
 mod poll;
 mod post;
 mod provider;
@@ -50,6 +51,7 @@ pub use config::VerbsConfig;
 pub use counters::VerbsCounters;
 pub use device_counters::{DEVICE_EVENTS, DeviceCounters};
 pub use devices::{Devices, DevicesError};
+pub use place::device_at;
 pub use provider::Verbs;
 pub use report::{DeviceReport, Features, PortReport, Transport};
 pub use survey::survey;
