@@ -14,7 +14,9 @@ mod devices;
 mod ending;
 #[path = "../pair/mod.rs"]
 mod pair;
+mod sleeping;
 mod transfer;
+mod unplugging;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
