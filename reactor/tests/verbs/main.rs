@@ -12,6 +12,7 @@
 
 mod devices;
 mod ending;
+mod memory;
 #[path = "../pair/mod.rs"]
 mod pair;
 mod transfer;
