@@ -15,7 +15,9 @@ mod ending;
 mod memory;
 #[path = "../pair/mod.rs"]
 mod pair;
+mod sleeping;
 mod transfer;
+mod unplugging;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -177,7 +177,9 @@ impl Verbs {
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::error!(%error, "the RDMA connection manager fails");
+                    if !std::mem::replace(&mut self.is_manager_lost, true) {
+                        tracing::error!(%error, "the RDMA connection manager fails");
+                    }
                     break;
                 }
             }
