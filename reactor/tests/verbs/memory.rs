@@ -3,29 +3,18 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use millrace_mempool::{Class, Registry};
-use millrace_reactor::fabric::verbs::{Devices, DevicesError, Verbs, VerbsConfig};
+use millrace_mempool::Class;
+use millrace_reactor::fabric::verbs::{Devices, Verbs, VerbsConfig};
 use millrace_reactor::fabric::{
     Access, ExposeError, Key, Operation, Provider, RemoteAddress, Revoked,
 };
 
-use crate::pair::{LIMITS, Pair, Side, completed, local, pattern, read, request};
-use crate::{address, alone};
-
-/// Opens the devices.
-type Open = fn(&Registry) -> Result<Devices, DevicesError>;
-
-/// As the service does, and with windows wherever there are some.
-const WAYS: [Open; 2] = [Devices::open, Devices::open_trusting_windows];
+use crate::pair::{LIMITS, Pair, completed, local, pattern, read, request};
+use crate::{Open, WAYS, address, alone, side_of};
 
 fn pair(open: Open) -> Pair<Verbs> {
-    let side = || {
-        Side::new(|registry| {
-            let devices = open(registry).expect("an RDMA device");
-            Verbs::new(&devices, VerbsConfig::default()).expect("a provider")
-        })
-    };
-    Pair::connected(side(), side(), address(), LIMITS)
+    let [client, server] = [(); 2].map(|()| side_of(open, VerbsConfig::default()));
+    Pair::connected(client, server, address(), LIMITS)
 }
 
 /// One request of the server's, to its end.
