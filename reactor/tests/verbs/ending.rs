@@ -98,7 +98,12 @@ fn rr1_sec_08_one_byte_past_the_exposure_is_refused() {
         key: exposure.key,
         offset: exposure.offset,
     };
-    // The key is bound when the message behind it is there.
+    // The side that asked speaks first; the key is bound when the message behind it is there.
+    let slice = pair.client.pattern(10, 0);
+    pair.client
+        .post(pair.here, vec![request(0, SEND, local([slice]))]);
+    pair.until(|pair| pair.server.take(received));
+    pair.until(|pair| pair.client.take(completed));
     let slice = pair.server.pattern(10, 0);
     pair.server
         .post(pair.there, vec![request(0, SEND, local([slice]))]);

@@ -168,11 +168,12 @@ impl Verbs {
                 self.lose_lane(index);
             }
         }
+        let mut managed = 0;
         // A request may be an event at once.
-        while work < EVENTS_MAX && events.len() < events.capacity() {
+        while managed < EVENTS_MAX && events.len() < events.capacity() {
             match self.common.channel.next() {
                 Ok(Some(event)) => {
-                    work += 1;
+                    managed += 1;
                     self.managed(event, events);
                 }
                 Ok(None) => break,
@@ -184,8 +185,10 @@ impl Verbs {
                 }
             }
         }
-        add(&self.common.counters.connection_events, work as u64);
-        work
+        if managed > 0 {
+            add(&self.common.counters.connection_events, managed as u64);
+        }
+        work + managed
     }
 
     fn managed(&mut self, event: ConnectionEvent, events: &mut Vec<Event>) {
