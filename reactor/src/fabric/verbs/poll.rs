@@ -15,6 +15,10 @@ use super::token::Token;
 use crate::fabric::counters::{add, take_one};
 use crate::fabric::{Carrier, Ended, Event, Incoming, ListenerId, Terminate};
 
+/// Turns after which the connection manager is asked, even if the time that the caller gives does
+/// not move: a clock may stand still, as those of tests do.
+const POLLS_MAX: u32 = 4096;
+
 /// Events taken from the connection manager at once.
 const EVENTS_MAX: usize = 64;
 
@@ -41,8 +45,10 @@ impl Verbs {
         let mut work = self.take_completions();
         let interval = self.common.config.event_interval;
         let is_due = |asked: Instant| now.saturating_duration_since(asked) >= interval;
-        if self.asked.is_none_or(is_due) {
+        self.polls += 1;
+        if self.asked.is_none_or(is_due) || self.polls == POLLS_MAX {
             self.asked = Some(now);
+            self.polls = 0;
             work += self.look_around(events);
         }
         if self.common.earliest.is_some_and(|earliest| earliest <= now) {
