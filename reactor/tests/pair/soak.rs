@@ -132,7 +132,10 @@ impl End {
             match event {
                 Event::Received { buffer, length, .. } => {
                     let expected = self.coming.pop_front().expect("a message was sent");
-                    assert_eq!(buffer[..length as usize], expected);
+                    assert_eq!(buffer[..length as usize].len(), expected.len());
+                    let found = &buffer[..length as usize];
+                    let differences = differences(found, &expected);
+                    assert!(found == expected, "a message: {differences}");
                     self.receives -= 1;
                 }
                 Event::Completed {
@@ -146,7 +149,12 @@ impl End {
                     assert_eq!(oldest, token, "completions come in order");
                     if let Some(brings) = brings {
                         let found: Vec<u8> = local.iter().flat_map(read).collect();
-                        assert!(found == brings, "a Read brings what is there");
+                        let cuts: Vec<usize> = local.iter().map(Slice::len).collect();
+                        assert!(
+                            found == brings,
+                            "a Read into {cuts:?} brings what is there: {}",
+                            differences(&found, &brings)
+                        );
                     }
                 }
                 other => panic!("{other:?}"),
@@ -251,6 +259,17 @@ fn last_words<P: Provider>(pair: &mut Pair<P>, client: &mut End, server: &mut En
     }
 }
 
+/// Where what was found differs from what was expected.
+fn differences(found: &[u8], expected: &[u8]) -> String {
+    let pairs = found.iter().zip(expected).enumerate();
+    let wrong: Vec<usize> = pairs
+        .filter_map(|(at, (found, expected))| (found != expected).then_some(at))
+        .collect();
+    let (count, all) = (wrong.len(), expected.len());
+    let ends = (wrong.first(), wrong.last());
+    format!("{count} of {all} bytes differ, between {ends:?}")
+}
+
 fn is_received(event: &Event) -> Option<()> {
     matches!(event, Event::Received { .. }).then_some(())
 }
@@ -315,7 +334,9 @@ fn invalidate<P: Provider>(pair: &mut Pair<P>, client: &mut End, server: &mut En
 /// Messages came behind the Writes, so all of them are placed.
 fn compare_writes<P: Provider>(pair: &mut Pair<P>, client: &mut End, server: &mut End) {
     for (side, end) in [(&mut pair.client, client), (&mut pair.server, server)] {
-        assert!(read(&end.sink) == end.expected, "written memory");
+        let found = read(&end.sink);
+        let differences = differences(&found, &end.expected);
+        assert!(found == end.expected, "written memory: {differences}");
         let key: Key = end.exposures[1].key;
         let revoked = side.provider.revoke(end.here, key);
         assert!(!matches!(revoked, Revoked::Unknown));
