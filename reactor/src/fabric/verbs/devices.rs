@@ -117,6 +117,8 @@ impl Devices {
         for reason in failed {
             tracing::warn!("an RDMA device cannot be opened: {reason}");
         }
+        // Before connections are on them.
+        sys::let_manager_look();
         let registrar = Arc::new(Memory(Arc::downgrade(&shared)));
         registry.attach(registrar).map_err(DevicesError::unusable)?;
         for device in shared.all() {
