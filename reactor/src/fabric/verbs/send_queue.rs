@@ -91,6 +91,9 @@ struct Step {
     signalled: bool,
 }
 
+/// Work requests that there is storage for from the start; more is made as it is needed, and kept.
+const ORDINARY_DEPTH: usize = 64;
+
 /// Why no device request can be handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
@@ -164,6 +167,10 @@ impl SendQueue {
     /// The connection stands, and lets so many Reads be open at once.
     pub(super) fn open(&mut self, depth: u16) {
         self.depth = Some(depth);
+        // What most connections come to need, so that few of them ever allocate while they work.
+        let ordinary = self.limits.depth.min(ORDINARY_DEPTH);
+        self.entries.reserve(ordinary);
+        self.reads.reserve(ordinary);
     }
 
     /// Keeps the Reads that are open at once at or below a number of the application's.

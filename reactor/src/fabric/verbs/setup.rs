@@ -21,6 +21,9 @@ const RETRIES: u8 = 7;
 /// The same where a peer has no receive: without end, for it may just be late.
 const RECEIVER_RETRIES: u8 = 7;
 
+/// Messages that there is storage for from the start, while they wait to be reported.
+const ORDINARY_MESSAGES: usize = 32;
+
 /// InfiniBand's number for a rejection by the application itself.
 const REJECTED_BY_APPLICATION: i32 = 28;
 
@@ -158,6 +161,8 @@ impl Connection {
             return;
         }
         add(&common.counters.fabric.established, 1);
+        self.filled
+            .reserve(self.receive.depth().min(ORDINARY_MESSAGES));
         self.announcements.push_back(Event::Established {
             queue_pair: self.id,
             private_data,
