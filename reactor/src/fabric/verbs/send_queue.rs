@@ -40,6 +40,8 @@ pub(super) struct SendLimits {
     pub(super) ranges: usize,
     /// Local ranges of a device request that reads.
     pub(super) read_ranges: usize,
+    /// Whether all that sends or writes is signalled.
+    pub(super) signals_sends: bool,
 }
 
 /// A device request on its way to the device.
@@ -153,14 +155,14 @@ impl SendQueue {
         }
     }
 
-    /// The device is known, or another one: its limits hold. Nothing may be handed over yet.
-    pub(super) fn set_device(&mut self, room: u32, ranges: usize, read_ranges: usize) {
+    /// The device is known: its limits hold, but for the depth. Nothing may be handed over before.
+    pub(super) fn set_device(&mut self, device: SendLimits) {
         debug_assert_eq!(self.next, 0, "a connection has one device");
         self.limits = SendLimits {
-            room,
-            ranges: ranges.max(1),
-            read_ranges: read_ranges.max(1),
-            ..self.limits
+            depth: self.limits.depth,
+            ranges: device.ranges.max(1),
+            read_ranges: device.read_ranges.max(1),
+            ..device
         };
     }
 
@@ -380,8 +382,10 @@ impl SendQueue {
             } | Work::Invalidate(_)
         );
         self.unsignalled += 1;
-        let signalled =
-            told || (asked && is_last) || self.unsignalled >= (self.limits.room / 4).max(1);
+        let signalled = told
+            || (self.limits.signals_sends && !is_read)
+            || (asked && is_last)
+            || self.unsignalled >= (self.limits.room / 4).max(1);
         if signalled {
             self.unsignalled = 0;
         }

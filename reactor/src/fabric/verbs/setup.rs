@@ -8,6 +8,7 @@ use super::connection::Connection;
 use super::lane::Lane;
 use super::phase::Phase;
 use super::report::Transport;
+use super::send_queue::SendLimits;
 use super::sys::{
     ConnectionEvent, ConnectionEventKind, ConnectionId, ConnectionParameters, QueuePair,
     QueuePairAttributes, State,
@@ -44,11 +45,13 @@ impl Connection {
         let attributes = attributes(manager, State::Init);
         let number = queue_pair.number();
         // From here on it is taken apart in its order, whatever fails.
-        self.send.set_device(
-            bounds.send_depth,
-            bounds.send_ranges as usize,
-            bounds.read_ranges as usize,
-        );
+        self.send.set_device(SendLimits {
+            depth: 0,
+            room: bounds.send_depth,
+            ranges: bounds.send_ranges as usize,
+            read_ranges: bounds.read_ranges as usize,
+            signals_sends: lane.device.sends_by_reference(),
+        });
         self.receive.bound(bounds.receive_depth);
         self.lane = Some(index);
         self.place = Some(place);
