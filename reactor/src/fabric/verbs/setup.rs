@@ -149,8 +149,9 @@ impl Connection {
             let manager = self.manager.as_ref();
             manager.map_or(Ok(()), |manager| manager.accept(&answer))
         });
-        let (now, config) = (common.now, &common.config);
-        self.course.accepted(now, config);
+        if self.course.accepted(common.now, &common.config) {
+            common.half_open -= 1;
+        }
         self.set_deadline(common);
         if let Err(error) = outcome {
             self.fail(refused(&error, private_data), common);
