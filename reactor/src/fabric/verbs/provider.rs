@@ -229,6 +229,11 @@ impl Provider for Verbs {
         connection.manager.as_ref()?.local_address()
     }
 
+    fn device_name(&self, queue_pair: QueuePairId) -> Option<String> {
+        let connection = self.slots.get(queue_pair)?;
+        connection.manager.as_ref()?.device_name()
+    }
+
     fn stop_listening(&mut self, listener: ListenerId) {
         let slot = self.listeners.get_mut(listener.0 as usize);
         if let Some(mut listener) = slot.and_then(Option::take) {
