@@ -247,10 +247,13 @@ impl Connection {
         let (Phase::Connecting, Some(lane)) = (self.phase(), lane) else {
             return;
         };
-        let (peer_ird, peer_ord) = (
+        let (mut peer_ird, mut peer_ord) = (
             u16::from(event.initiator_depth),
             u16::from(event.responder_resources),
         );
+        if lane.device.answers_with_own_depths() {
+            std::mem::swap(&mut peer_ird, &mut peer_ord);
+        }
         self.depths = ReadDepths {
             peer_ird: Some(peer_ird),
             peer_ord: Some(peer_ord),
