@@ -153,9 +153,7 @@ mod devices {
             connect_wait: timeout,
             ..VerbsConfig::default()
         };
-        let _provider = Verbs::new(devices()?, config)?;
-        // Its queue pairs come next.
-        anyhow::bail!("--fabric verbs: devices carry nothing yet")
+        Ok(Box::new(Verbs::new(devices()?, config)?))
     }
 
     pub fn speak_iwarp() -> Result<bool> {

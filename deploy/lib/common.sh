@@ -41,6 +41,28 @@ require_packages() {
         "${missing[@]}" >/dev/null || die "could not install: ${missing[*]}"
 }
 
+# What the cargo feature `verbs` (RDMA devices) takes.
+rdma_build_packages=(libibverbs-dev librdmacm-dev libclang1-14 libclang-common-14-dev pkg-config)
+
+# require_rdma_build: these packages have to be there. The crate below the feature makes its bindings
+# with libclang, of version 15 at most: with a newer one its generator ends in a panic (`... is not a
+# valid Ident`). Where several are there, LIBCLANG_PATH says which; .cargo/config.toml sets it to
+# Debian 12's. Where a library is missing, the crate itself names one package of all these.
+require_rdma_build() {
+    local packages=("${rdma_build_packages[@]}") needed
+    needed="RDMA devices (cargo feature verbs) need: ${rdma_build_packages[*]}"
+    if [ -n "${LIBCLANG_PATH:-}" ]; then
+        packages=(libibverbs-dev librdmacm-dev pkg-config)
+        compgen -G "$LIBCLANG_PATH/libclang*.so*" >/dev/null ||
+            die "$needed; there is no libclang in LIBCLANG_PATH=$LIBCLANG_PATH"
+    elif command -v apt-cache >/dev/null 2>&1 && [ ! -d /usr/lib/llvm-14/lib ] &&
+        ! apt-cache show libclang1-14 >/dev/null 2>&1; then
+        die "$needed; this system has no libclang1-14, and version 16 and later do not do: set" \
+            "LIBCLANG_PATH to a folder with libclang 14 or 15, or build without --features verbs"
+    fi
+    require_packages "${packages[@]}"
+}
+
 # require_rust: the toolchain named in rust-toolchain.toml has to be usable.
 require_rust() {
     if ! command -v cargo >/dev/null 2>&1 && [ -f "$HOME/.cargo/env" ]; then

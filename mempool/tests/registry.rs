@@ -65,6 +65,23 @@ fn every_arena_is_registered_once_with_every_fabric() {
 }
 
 #[test]
+fn the_arenas_are_those_that_are_still_there() {
+    let registry = Registry::new(HugepagePolicy::Off);
+    let pool = Pool::new(&registry, PoolConfig { bytes: 1 }).unwrap();
+    let gone = registry.arena(1).unwrap();
+    let kept = registry.arena(1).unwrap();
+    drop(gone);
+    let ids = || -> Vec<_> { registry.arenas().iter().map(|arena| arena.id()).collect() };
+    assert_eq!(ids(), [RegionId(0), kept.id()]);
+    // Whoever holds one keeps it; asking does not.
+    let held = registry.arenas();
+    drop(pool);
+    assert_eq!(ids(), [RegionId(0), kept.id()]);
+    drop(held);
+    assert_eq!(ids(), [kept.id()]);
+}
+
+#[test]
 fn a_refused_arena_is_not_used() {
     let registry = Registry::new(HugepagePolicy::Off);
     let willing = Arc::new(Fabric::default());

@@ -1,19 +1,22 @@
 //! Steady calls over RDMA take no memory from the heap, from the receive to the reply: through
-//! the responder and the software iWARP provider, over TCP on this host, on one thread.
+//! the responder and the software iWARP provider, over TCP on this host, on one thread; or through
+//! RDMA devices, where `MILLRACE_TEST_FABRIC=verbs:ADDRESS` names an address of one. There each call
+//! makes do with one or two lists of work requests, and nothing is registered for it.
 
 mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Instant;
 
 use millrace::handle::HandleKey;
 use millrace::rdma::{FabricSlot, Responder, Settings, Shared, work};
-use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use millrace_mempool::{Class, Pool, PoolConfig, Slice};
 use millrace_reactor::Clock;
 use millrace_reactor::fabric::iwarp::{Iwarp, IwarpConfig};
+use millrace_reactor::fabric::testing::registry;
 use millrace_reactor::fabric::{
     Access, ConnectParameters, Event, Exposure, Operation, Provider, QueuePairId, QueuePairLimits,
     WorkRequest,
@@ -74,9 +77,73 @@ const LIMITS: QueuePairLimits = QueuePairLimits {
     receive_size: 4096,
 };
 
+/// Calls of each kind that are counted.
+const ROUNDS: u64 = 50;
+
+/// What carries the calls: an address, the server's provider and the client's, and what the server
+/// has done, where that is counted.
+struct Fabric {
+    host: IpAddr,
+    server: Box<dyn Provider>,
+    client: Box<dyn Provider>,
+    done: Option<Box<dyn Fn() -> Done>>,
+}
+
+/// What a provider on devices has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Done {
+    /// Lists of sends and of receives handed to the device.
+    lists: [u64; 2],
+    /// What takes the kernel: memory registered, windows bound, queues armed, connections.
+    kernel: [u64; 4],
+}
+
+impl Fabric {
+    fn new() -> Self {
+        #[cfg(feature = "verbs")]
+        if let Some((devices, address)) = millrace_reactor::fabric::testing::devices() {
+            return Self::on(&devices, address.into());
+        }
+        let provider = || Box::new(Iwarp::new(IwarpConfig::default()).unwrap());
+        Self {
+            host: Ipv4Addr::LOCALHOST.into(),
+            server: provider(),
+            client: provider(),
+            done: None,
+        }
+    }
+
+    #[cfg(feature = "verbs")]
+    fn on(devices: &millrace_reactor::fabric::verbs::Devices, host: IpAddr) -> Self {
+        use millrace_reactor::fabric::verbs::{Verbs, VerbsConfig};
+        use std::sync::atomic::Ordering::Relaxed;
+
+        let provider = || Verbs::new(devices, VerbsConfig::default()).unwrap();
+        let (server, client) = (provider(), provider());
+        let counters = server.counters();
+        let done = move || Done {
+            lists: [&counters.send_doorbells, &counters.receive_doorbells]
+                .map(|counter| counter.load(Relaxed)),
+            kernel: [
+                &counters.registrations,
+                &counters.windows_bound,
+                &counters.armed,
+                &counters.connection_events,
+            ]
+            .map(|counter| counter.load(Relaxed)),
+        };
+        Self {
+            host,
+            server: Box::new(server),
+            client: Box::new(client),
+            done: Some(Box::new(done)),
+        }
+    }
+}
+
 /// The requester, and the responder's turn that is counted.
 struct Both<T> {
-    client: Iwarp,
+    client: Box<dyn Provider>,
     pool: Pool,
     queue_pair: QueuePairId,
     events: Vec<Event>,
@@ -181,7 +248,7 @@ fn read_call(file: FileHandle, count: u32, sink: Option<(&Exposure, &[u32])>) ->
 
 #[test]
 fn steady_calls_over_rdma_allocate_nothing() {
-    let registry = Registry::new(HugepagePolicy::Off);
+    let registry = registry();
     let pool = || Pool::new(&registry, PoolConfig { bytes: 32 << 20 }).unwrap();
     let store = memory_store(&registry);
     let programs = service([(rules("/export"), store.clone())]);
@@ -196,15 +263,18 @@ fn steady_calls_over_rdma_allocate_nothing() {
         settings,
     ));
 
-    let mut server = Iwarp::new(IwarpConfig::default()).unwrap();
-    let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let Fabric {
+        host,
+        mut server,
+        mut client,
+        done,
+    } = Fabric::new();
+    let anywhere = SocketAddr::from((host, 0));
     let listener = server.listen(anywhere, LIMITS, false).unwrap();
     let address = server.listener_address(listener).unwrap();
-    let boxed: Box<dyn Provider> = Box::new(server);
-    let slot = FabricSlot::new(Rc::new(RefCell::new(boxed)), LIMITS, Some(listener));
+    let slot = FabricSlot::new(Rc::new(RefCell::new(server)), LIMITS, Some(listener));
     let mut responder = Responder::new(Rc::clone(&shared), vec![slot], work, None);
 
-    let mut client = Iwarp::new(IwarpConfig::default()).unwrap();
     let private_data = PrivateData {
         remote_invalidation: false,
         send_size: 4096,
@@ -277,12 +347,29 @@ fn steady_calls_over_rdma_allocate_nothing() {
         }
         assert!(ALLOCATIONS.get() > 0, "what warms up is counted");
         for (number, call) in calls.iter().enumerate() {
-            let before = ALLOCATIONS.get();
-            for _ in 0..50 {
+            let before = (ALLOCATIONS.get(), done.as_ref().map(|done| done()));
+            for _ in 0..ROUNDS {
                 both.exchange(call);
             }
-            let allocations = ALLOCATIONS.get() - before;
+            let allocations = ALLOCATIONS.get() - before.0;
             assert_eq!(allocations, 0, "call {number} of version {version:?}");
+            let Some((before, after)) = before.1.zip(done.as_ref().map(|done| done())) else {
+                continue;
+            };
+            assert_eq!(after.kernel, before.kernel, "call {number}");
+            let [sends, receives] = [0, 1].map(|at| after.lists[at] - before.lists[at]);
+            // One list for Reads, one for the reply with the Writes before it; and the receive
+            // goes back.
+            let most = if number < 2 { 2 } else { 1 };
+            assert!(
+                (ROUNDS..=most * ROUNDS).contains(&sends),
+                "call {number}: {sends} lists"
+            );
+            assert!(
+                receives <= ROUNDS + 1,
+                "call {number}: {receives} lists of receives"
+            );
+            println!("call {number} of version {version:?}: {sends} + {receives} lists");
         }
     }
     let mut arrived = vec![0; data.len()];

@@ -1,10 +1,12 @@
 //! What differs between two configurations, and which of it can change while the service runs.
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{Admin, Config, Rpcbind, Store, compare};
+use super::{Admin, Config, Provider, Rpcbind, Store, compare};
 
 /// What a change of a key takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -78,6 +80,20 @@ pub fn live_part(running: &Config, wanted: &Config) -> Config {
         ..running.admin.clone()
     };
     live.state_directory.clone_from(&running.state_directory);
+    // The devices' connection manager lets no listener have an address before it has let go of the
+    // one before, and there is no handing over.
+    let mut same = HashMap::new();
+    for fabric in &mut live.fabric {
+        let nth: &mut usize = same.entry(fabric.listen).or_default();
+        let there = running.fabric.iter();
+        let mut there = there.filter(|one| one.listen == fabric.listen);
+        if let Some(before) = there.nth(*nth)
+            && (before.provider, fabric.provider) == (Provider::Verbs, Provider::Verbs)
+        {
+            fabric.shared_receives = before.shared_receives;
+        }
+        *nth += 1;
+    }
     for export in &mut live.exports {
         let before = running.exports.iter().find(|one| one.path == export.path);
         if let Some(before) = before

@@ -423,7 +423,7 @@ fn limits_that_never_come_end_the_connection_at_their_deadline() {
     // Whoever has slept until now has nothing to handle.
     let mut sink = |_: Completion<'_>| panic!("there are no calls");
     raw.connection.expire(&mut raw.client, raw.now, &mut sink);
-    raw.server_turn();
+    raw.settle();
     assert_eq!(raw.disconnects, 1);
 }
 

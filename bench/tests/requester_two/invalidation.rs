@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use millrace_bench::requester::{Call, CallError, Settings, State};
-use millrace_reactor::fabric::testing::deferring;
+use millrace_reactor::fabric::testing::{deferring, loopback};
 use millrace_reactor::fabric::{Access, Key, Provider};
 use millrace_wire::nfs3::Procedure;
 use millrace_wire::rpcrdma::Segment;
@@ -207,6 +207,8 @@ fn hasty() -> Settings {
 
 #[test]
 fn rr2_inv_12_a_nominated_key_is_not_given_out_again_before_the_reply() {
+    // One rest after the other is looked at.
+    let _network = loopback();
     for cancelled in [true, false] {
         let mut raw = Raw::open(hasty(), Peer::default(), 8);
         let slow = given_up(&mut raw, cancelled);

@@ -6,96 +6,40 @@ use std::time::{Duration, Instant};
 use millrace_mempool::Class;
 use millrace_reactor::fabric::iwarp::IwarpConfig;
 use millrace_reactor::fabric::{
-    Access, Ended, Event, Key, Operation, PostError, Provider, RemoteAddress, Terminate, WorkError,
+    Access, Ended, Event, Key, Operation, Provider, RemoteAddress, Terminate, WorkError,
 };
 
 use crate::pair::{
-    LIMITS, Pair, SEND, Side, completed, local, parameters, pattern, received, request,
+    LIMITS, SEND, completed, disconnected, ending, local, parameters, pattern, received, request,
 };
-
-fn disconnected(event: &Event) -> Option<Ended> {
-    match event {
-        Event::Disconnected { reason, .. } => Some(reason.clone()),
-        _ => None,
-    }
-}
+use crate::{LOOPBACK, plain, side};
 
 #[test]
 fn a_close_sends_what_is_posted_first() {
-    let mut pair = Pair::plain();
-    for token in 0..20 {
-        let slice = pair.client.pattern(4000, 1);
-        pair.client
-            .post(pair.here, vec![request(token, SEND, local([slice]))]);
-    }
-    pair.client.provider.close(pair.here);
-    let slice = pair.client.pattern(4000, 1);
-    let mut late = vec![request(99, SEND, local([slice]))];
-    assert_eq!(
-        pair.client.provider.post(pair.here, &mut late),
-        Err(PostError::Closed)
-    );
-    for _ in 0..20 {
-        assert_eq!(
-            pair.until(|pair| pair.server.take(received)),
-            pattern(4000, 1)
-        );
-    }
-    assert_eq!(
-        pair.until(|pair| pair.server.take(disconnected)),
-        Ended::Peer
-    );
-    for token in 0..20 {
-        assert_eq!(
-            pair.until(|pair| pair.client.take(completed)),
-            (token, true)
-        );
-    }
-    assert_eq!(
-        pair.until(|pair| pair.client.take(disconnected)),
-        Ended::Local
-    );
+    ending::a_close_sends_what_is_posted_first(plain());
 }
 
 #[test]
 fn an_abort_flushes_posted_work() {
-    let mut pair = Pair::plain();
-    let sink = pair.client.slice(Class::Control, 100);
-    let remote = RemoteAddress {
-        key: Key(1),
-        offset: 0,
-    };
-    let slice = pair.client.pattern(4000, 1);
-    let mut silent = request(2, SEND, local([slice]));
-    silent.signalled = false;
-    pair.client.post(
-        pair.here,
-        vec![request(1, Operation::Read(remote), local([sink])), silent],
-    );
-    pair.client.provider.abort(pair.here);
-    for token in [1, 2] {
-        let (seen, result) = pair.until(|pair| {
-            pair.client.take(|event| match event {
-                Event::Completed { token, result, .. } => Some((*token, *result)),
-                _ => None,
-            })
-        });
-        assert_eq!((seen, result), (token, Err(WorkError::Flushed)));
-    }
-    assert_eq!(
-        pair.until(|pair| pair.client.take(disconnected)),
-        Ended::Local
-    );
-    assert_eq!(
-        pair.until(|pair| pair.server.take(disconnected)),
-        Ended::Peer
-    );
-    assert_eq!(pair.client.provider.send_room(pair.here), 0);
+    ending::an_abort_flushes_posted_work(plain());
+}
+
+#[test]
+fn a_rejection_reaches_the_connecting_side() {
+    let any = "[::1]:0".parse().unwrap();
+    let [client, server] = [(); 2].map(|()| side(IwarpConfig::default()));
+    ending::a_rejection_reaches_the_connecting_side(client, server, any);
+}
+
+#[test]
+fn connections_can_be_handed_to_another_provider() {
+    let sides = [(); 3].map(|()| side(IwarpConfig::default()));
+    ending::connections_can_be_handed_to_another_provider(sides, LOOPBACK);
 }
 
 #[test]
 fn a_read_of_a_key_that_is_none_is_refused_and_says_so() {
-    let mut pair = Pair::plain();
+    let mut pair = plain();
     let sink = pair.client.slice(Class::Control, 100);
     let remote = RemoteAddress {
         key: Key(0x1234_5678),
@@ -127,7 +71,7 @@ fn a_read_of_a_key_that_is_none_is_refused_and_says_so() {
 
 #[test]
 fn rr1_sec_05_keys_hold_on_their_own_connection_only() {
-    let mut pair = Pair::plain();
+    let mut pair = plain();
     let address = pair
         .server
         .provider
@@ -196,7 +140,7 @@ fn rr1_sec_05_keys_hold_on_their_own_connection_only() {
 
 #[test]
 fn rr1_sec_08_one_byte_past_the_exposure_is_refused() {
-    let mut pair = Pair::plain();
+    let mut pair = plain();
     let source = pair.client.pattern(1000, 3);
     let exposure = pair
         .client
@@ -228,7 +172,7 @@ fn rr1_sec_08_one_byte_past_the_exposure_is_refused() {
 
 #[test]
 fn a_send_without_a_receive_ends_the_connection() {
-    let mut pair = Pair::plain();
+    let mut pair = plain();
     for token in 0..33 {
         let slice = pair.client.pattern(10, 0);
         pair.client
@@ -252,47 +196,9 @@ fn a_send_without_a_receive_ends_the_connection() {
 }
 
 #[test]
-fn a_rejection_reaches_the_connecting_side() {
-    let mut client = Side::new(IwarpConfig::default());
-    let mut server = Side::new(IwarpConfig::default());
-    let any = "[::1]:0".parse().unwrap();
-    let listener = server.provider.listen(any, LIMITS, false).unwrap();
-    let address = server.provider.listener_address(listener).unwrap();
-    let here = client
-        .provider
-        .connect(address, parameters(LIMITS, b"please"), Instant::now())
-        .unwrap();
-    let mut rejected = None;
-    for _ in 0..1_000_000 {
-        client.turn();
-        server.turn();
-        if let Some(queue_pair) = server.take(|event| match event {
-            Event::ConnectRequest { queue_pair, .. } => Some(*queue_pair),
-            _ => None,
-        }) {
-            server.provider.reject(queue_pair, b"no room");
-        }
-        rejected = client.take(|event| match event {
-            Event::Rejected {
-                queue_pair,
-                private_data,
-                ..
-            } if *queue_pair == here => Some(private_data.to_vec()),
-            _ => None,
-        });
-        if rejected.is_some() {
-            break;
-        }
-        std::thread::yield_now();
-    }
-    assert_eq!(rejected.as_deref(), Some(&b"no room"[..]));
-    assert!(client.events.is_empty() && server.events.is_empty());
-}
-
-#[test]
 fn a_silent_server_is_given_up_by_the_clock() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut client = Side::new(IwarpConfig::default());
+    let mut client = side(IwarpConfig::default());
     let start = Instant::now();
     let address = listener.local_addr().unwrap();
     client
@@ -320,52 +226,9 @@ fn a_silent_server_is_given_up_by_the_clock() {
 }
 
 #[test]
-fn connections_can_be_handed_to_another_provider() {
-    let mut client = Side::new(IwarpConfig::default());
-    let mut server = Side::new(IwarpConfig::default());
-    let mut other = Side::new(IwarpConfig::default());
-    let any = "127.0.0.1:0".parse().unwrap();
-    let listener = server.provider.listen(any, LIMITS, true).unwrap();
-    let address = server.provider.listener_address(listener).unwrap();
-    client
-        .provider
-        .connect(address, parameters(LIMITS, b"hello"), Instant::now())
-        .unwrap();
-    let mut established = false;
-    for _ in 0..1_000_000 {
-        for side in [&mut client, &mut server, &mut other] {
-            side.turn();
-        }
-        while let Some(event) = server.events.pop() {
-            let Event::Incoming(incoming) = event else {
-                panic!("{event:?}")
-            };
-            other.provider.adopt(incoming, Instant::now()).unwrap();
-        }
-        if let Some(queue_pair) = other.take(|event| match event {
-            Event::ConnectRequest { queue_pair, .. } => Some(*queue_pair),
-            _ => None,
-        }) {
-            other
-                .provider
-                .accept(queue_pair, parameters(LIMITS, b"here"))
-                .unwrap();
-        }
-        established |= client
-            .take(|event| matches!(event, Event::Established { .. }).then_some(()))
-            .is_some();
-        if established {
-            break;
-        }
-        std::thread::yield_now();
-    }
-    assert!(established);
-}
-
-#[test]
 fn mpa_interop_10_connections_that_never_speak_do_not_keep_a_good_one_out() {
-    let mut client = Side::new(IwarpConfig::default());
-    let mut server = Side::new(IwarpConfig {
+    let mut client = side(IwarpConfig::default());
+    let mut server = side(IwarpConfig {
         half_open_max: 8,
         ..IwarpConfig::default()
     });

@@ -1,12 +1,10 @@
 //! Sends, Writes and Reads between two providers.
 
-use millrace_mempool::Class;
-use millrace_reactor::fabric::iwarp::{CrcPolicy, IwarpConfig};
-use millrace_reactor::fabric::{
-    Access, Event, Key, Operation, Provider, RemoteAddress, Revoked, WorkError,
-};
+use millrace_reactor::fabric::QueuePairLimits;
+use millrace_reactor::fabric::iwarp::{CrcPolicy, Iwarp, IwarpConfig};
 
-use crate::pair::{Pair, SEND, completed, local, pattern, read, received, request};
+use crate::pair::{LIMITS, Pair, transfer};
+use crate::{connected, plain, with_limits};
 
 fn with_crc() -> IwarpConfig {
     IwarpConfig {
@@ -32,242 +30,45 @@ fn configurations() -> [(IwarpConfig, IwarpConfig); 3] {
     ]
 }
 
+fn pairs() -> impl Iterator<Item = Pair<Iwarp>> {
+    let configurations = configurations().into_iter();
+    configurations.map(|(client, server)| connected(client, server))
+}
+
 #[test]
 fn sends_go_both_ways() {
-    for (client, server) in configurations() {
-        let mut pair = Pair::connected(client, server);
-        let slices = [pair.client.pattern(100, 1), pair.client.pattern(3000, 2)];
-        pair.client
-            .post(pair.here, vec![request(7, SEND, local(slices))]);
-        let message = pair.until(|pair| pair.server.take(received));
-        assert_eq!(message, [pattern(100, 1), pattern(3000, 2)].concat());
-        assert_eq!(pair.until(|pair| pair.client.take(completed)), (7, true));
-        let slice = pair.server.pattern(1, 3);
-        pair.server
-            .post(pair.there, vec![request(8, SEND, local([slice]))]);
-        assert_eq!(pair.until(|pair| pair.client.take(received)), pattern(1, 3));
-        pair.server
-            .post(pair.there, vec![request(9, SEND, local([]))]);
-        assert_eq!(
-            pair.until(|pair| pair.client.take(received)),
-            Vec::<u8>::new()
-        );
-    }
+    pairs().for_each(transfer::sends_go_both_ways);
 }
 
 #[test]
 fn writes_are_placed_before_the_send_behind_them() {
-    for (client, server) in configurations() {
-        let mut pair = Pair::connected(client, server);
-        let room = pair.client.slice(Class::Large, 1 << 20);
-        let exposure = pair
-            .client
-            .provider
-            .expose(pair.here, local([room]), Access::RemoteWrite)
-            .unwrap();
-        // The server may only send once the client has.
-        let slice = pair.client.pattern(10, 0);
-        pair.client
-            .post(pair.here, vec![request(0, SEND, local([slice]))]);
-        let (data, reply) = (pair.server.pattern(1 << 20, 4), pair.server.pattern(64, 5));
-        let remote = RemoteAddress {
-            key: exposure.key,
-            offset: exposure.offset,
-        };
-        pair.server.post(
-            pair.there,
-            vec![
-                request(1, Operation::Write(remote), local([data])),
-                request(2, SEND, local([reply])),
-            ],
-        );
-        assert_eq!(
-            pair.until(|pair| pair.client.take(received)),
-            pattern(64, 5)
-        );
-        let Revoked::Now(memory) = pair.client.provider.revoke(pair.here, exposure.key) else {
-            panic!("nothing reads it");
-        };
-        assert!(read(&memory[0]) == pattern(1 << 20, 4));
-        assert_eq!(pair.until(|pair| pair.server.take(completed)), (1, true));
-        assert_eq!(pair.until(|pair| pair.server.take(completed)), (2, true));
-        assert!(matches!(
-            pair.client.provider.revoke(pair.here, exposure.key),
-            Revoked::Unknown
-        ));
-    }
+    pairs().for_each(transfer::writes_are_placed_before_the_send_behind_them);
 }
 
 #[test]
 fn reads_fill_scattered_memory_and_wait_for_their_turn() {
-    for (client, server) in configurations() {
-        let mut pair = Pair::connected(client, server);
-        let source = pair.client.pattern(1 << 20, 6);
-        let exposure = pair
-            .client
-            .provider
-            .expose(pair.here, local([source]), Access::RemoteRead)
-            .unwrap();
-        let slice = pair.client.pattern(10, 0);
-        pair.client
-            .post(pair.here, vec![request(0, SEND, local([slice]))]);
-        // More than the read depth of eight.
-        let length = 40_000;
-        let chain = (0..20_u64)
-            .map(|token| {
-                let sinks = [
-                    pair.server.slice(Class::Medium, 30_000),
-                    pair.server.slice(Class::Medium, 10_000),
-                ];
-                let offset = exposure.offset + token * length;
-                let operation = Operation::Read(RemoteAddress {
-                    key: exposure.key,
-                    offset,
-                });
-                request(token, operation, local(sinks))
-            })
-            .collect();
-        pair.server.post(pair.there, chain);
-        let whole = pattern(1 << 20, 6);
-        for expected in 0..20 {
-            let (token, bytes) = pair.until(|pair| {
-                pair.server.take(|event| match event {
-                    Event::Completed {
-                        token,
-                        result: Ok(()),
-                        local,
-                        ..
-                    } => Some((*token, [read(&local[0]), read(&local[1])].concat())),
-                    _ => None,
-                })
-            });
-            assert_eq!(token, expected);
-            let start = (token * length) as usize;
-            assert!(bytes == whole[start..start + length as usize]);
-        }
-        match pair.client.provider.revoke(pair.here, exposure.key) {
-            Revoked::Now(_) => {}
-            Revoked::Later => {
-                pair.until(|pair| {
-                    pair.client
-                        .take(|event| matches!(event, Event::Revoked { .. }).then_some(()))
-                });
-            }
-            Revoked::Unknown => panic!("it was exposed"),
-        }
-    }
+    pairs().for_each(transfer::reads_fill_scattered_memory_and_wait_for_their_turn);
 }
 
 #[test]
 fn a_send_may_invalidate_a_key() {
-    let mut pair = Pair::plain();
-    let room = pair.client.slice(Class::Control, 4096);
-    let exposure = pair
-        .client
-        .provider
-        .expose(pair.here, local([room]), Access::RemoteWrite)
-        .unwrap();
-    let slice = pair.client.pattern(10, 0);
-    pair.client
-        .post(pair.here, vec![request(0, SEND, local([slice]))]);
-    let reply = pair.server.pattern(64, 5);
-    let operation = Operation::Send {
-        invalidate: Some(exposure.key),
-        solicited: true,
-    };
-    pair.server
-        .post(pair.there, vec![request(2, operation, local([reply]))]);
-    let invalidated = pair.until(|pair| {
-        pair.client.take(|event| match event {
-            Event::Received { invalidated, .. } => Some(*invalidated),
-            _ => None,
-        })
-    });
-    assert_eq!(invalidated, Some(exposure.key));
-    assert!(matches!(
-        pair.client.provider.revoke(pair.here, exposure.key),
-        Revoked::Now(memory) if memory[0].len() == 4096
-    ));
+    transfer::a_send_may_invalidate_a_key(plain());
 }
 
 #[test]
 fn rr1_hdr_31_sends_complete_in_order_with_their_lengths() {
-    let mut pair = Pair::plain();
-    let (mut next, mut seen) = (0_u64, 0_u64);
-    let length = |token: u64| (token.wrapping_mul(2_654_435_761) >> 7) as usize % 4097;
-    pair.until(|pair| {
-        while next < 10_000 && pair.client.provider.send_room(pair.here) > 0 && next - seen < 30 {
-            let slice = pair
-                .client
-                .pattern(4096, next as usize)
-                .slice(0..length(next));
-            let mut send = request(next, SEND, local([slice]));
-            send.signalled = next % 7 == 0;
-            pair.client.post(pair.here, vec![send]);
-            next += 1;
-        }
-        while let Some(message) = pair.server.take(received) {
-            assert_eq!(message.len(), length(seen));
-            assert!(message == pattern(4096, seen as usize)[..message.len()]);
-            pair.server.post_receives(pair.there, 1);
-            seen += 1;
-        }
-        (seen == 10_000).then_some(())
-    });
-    let mut expected = 0;
-    while expected < 10_000 {
-        assert_eq!(
-            pair.until(|pair| pair.client.take(completed)),
-            (expected, true)
-        );
-        expected += 7;
-    }
+    transfer::sends_complete_in_order_with_their_lengths(plain());
 }
 
 #[test]
 fn mpa_ird_15_reads_fail_at_once_where_none_are_allowed() {
-    let limits = millrace_reactor::fabric::QueuePairLimits {
-        ord: 0,
-        ..crate::pair::LIMITS
-    };
+    let limits = QueuePairLimits { ord: 0, ..LIMITS };
     let config = IwarpConfig::default;
-    let mut pair = Pair::with_limits(config(), config(), limits);
-    let sink = pair.client.slice(Class::Control, 100);
-    let remote = RemoteAddress {
-        key: Key(1),
-        offset: 0,
-    };
-    pair.client.post(
-        pair.here,
-        vec![request(5, Operation::Read(remote), local([sink]))],
-    );
-    let result = pair.until(|pair| {
-        pair.client.take(|event| match event {
-            Event::Completed {
-                token: 5, result, ..
-            } => Some(*result),
-            _ => None,
-        })
-    });
-    assert_eq!(result, Err(WorkError::NoReads));
+    let pair = with_limits(config(), config(), limits);
+    transfer::reads_fail_at_once_where_none_are_allowed(pair);
 }
 
 #[test]
 fn queues_refuse_what_has_no_room() {
-    let mut pair = Pair::plain();
-    let mut chain: Vec<_> = (0..65)
-        .map(|token| request(token, SEND, local([pair.client.pattern(10, 0)])))
-        .collect();
-    assert!(pair.client.provider.post(pair.here, &mut chain).is_err());
-    assert_eq!(chain.len(), 65);
-    chain.truncate(30);
-    assert!(pair.client.provider.post(pair.here, &mut chain).is_ok());
-    assert_eq!(pair.client.provider.send_room(pair.here), 34);
-    for _ in 0..30 {
-        pair.until(|pair| pair.server.take(received));
-    }
-    for _ in 0..30 {
-        pair.until(|pair| pair.client.take(completed));
-    }
-    assert_eq!(pair.client.provider.send_room(pair.here), 64);
+    transfer::queues_refuse_what_has_no_room(plain());
 }

@@ -132,6 +132,32 @@ fn memory_beyond_the_limit_is_refused_with_advice() {
     drop(small);
 }
 
+#[test]
+#[ignore = "needs an RDMA device"]
+fn of_several_devices_one_that_refuses_memory_is_left_out() {
+    let _alone = alone();
+    let registry = Registry::new(HugepagePolicy::Off);
+    let devices = Devices::open(&registry).expect("a device");
+    let all = names(&devices);
+    let arena = {
+        // Every device's registration counts.
+        let _limited = Limited::to(ARENA as u64 * 3 / 2);
+        registry.arena(ARENA).expect("the first takes it")
+    };
+    let mut left = registered(&devices);
+    left.retain(|&bytes| bytes == arena.len() as u64);
+    assert_eq!(left.len(), 1);
+    assert_eq!(names(&devices).len(), 1);
+    let first = &names(&devices)[0];
+    assert!(all.contains(first));
+    // The one that is left goes on to get all memory.
+    let more = registry.arena(4 << 20).expect("memory");
+    let counters = devices.counters();
+    let counters = counters.iter().find(|counters| counters.name() == first);
+    let bytes = counters.map(|counters| counters.registered_bytes.load(Ordering::Relaxed));
+    assert_eq!(bytes, Some((arena.len() + more.len()) as u64));
+}
+
 fn rdma(arguments: &[&str]) {
     let status = Command::new("rdma").args(arguments).status();
     assert!(status.expect("iproute2").success(), "rdma {arguments:?}");

@@ -6,13 +6,52 @@
 //! ```
 //!
 //! Tests that unplug a device or change what the process may lock run alone ([`alone`]).
+//!
+//! Providers are tried on the device that has the address of `MILLRACE_TEST_FABRIC`
+//! (`verbs:ADDRESS`), by default 10.0.2.15, that of the guests.
 
 mod devices;
+mod ending;
+#[path = "../pair/mod.rs"]
+mod pair;
+mod transfer;
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use millrace_reactor::fabric::QueuePairLimits;
+use millrace_reactor::fabric::verbs::{Devices, Verbs, VerbsConfig};
+
+use pair::{LIMITS, Pair, Side};
 
 /// Held by every test here, for some change what all share.
 fn alone() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where to listen.
+fn address() -> SocketAddr {
+    let fabric = std::env::var("MILLRACE_TEST_FABRIC").unwrap_or_default();
+    let address = match fabric.strip_prefix("verbs:") {
+        Some(address) => address.parse().expect("verbs:ADDRESS"),
+        None => IpAddr::from(Ipv4Addr::new(10, 0, 2, 15)),
+    };
+    SocketAddr::new(address, 0)
+}
+
+fn side(config: VerbsConfig) -> Side<Verbs> {
+    Side::new(|registry| {
+        let devices = Devices::open(registry).expect("an RDMA device");
+        Verbs::new(&devices, config).expect("a provider")
+    })
+}
+
+fn with_limits(client: VerbsConfig, server: VerbsConfig, limits: QueuePairLimits) -> Pair<Verbs> {
+    Pair::connected(side(client), side(server), address(), limits)
+}
+
+fn plain() -> Pair<Verbs> {
+    let config = VerbsConfig::default;
+    with_limits(config(), config(), LIMITS)
 }

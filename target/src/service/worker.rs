@@ -24,7 +24,7 @@ pub enum Message {
     /// All reactors, in order: those that connections may be placed on.
     Peers(Vec<ReactorHandle<Message>>),
     /// A connection that arrived elsewhere: by which listener, and the connection.
-    Adopt(FabricId, Incoming),
+    Adopt(FabricId, Box<Incoming>),
     /// A TCP connection that arrived elsewhere.
     AdoptTcp(TcpStream),
     /// Take no more connections and calls, and finish those in service until the deadline.
@@ -137,7 +137,7 @@ where
                 .get(index)
                 .map_or(0, |peer| peer.counters().busy_ns())
         });
-        let mut left = Message::Adopt(fabric, incoming);
+        let mut left = Message::Adopt(fabric, Box::new(incoming));
         if let Some(peer) = self.peers.get(chosen) {
             match peer.send(left) {
                 Ok(()) => return,
@@ -146,7 +146,7 @@ where
         }
         // Its mailbox is full: this reactor serves it.
         if let Message::Adopt(fabric, incoming) = left {
-            self.responder.adopt(fabric, incoming, now);
+            self.responder.adopt(fabric, *incoming, now);
         }
     }
 
@@ -332,7 +332,7 @@ where
                 self.placement = Placement::new(peers.len(), turn.now);
                 self.peers = peers;
             }
-            Message::Adopt(fabric, incoming) => self.responder.adopt(fabric, incoming, turn.now),
+            Message::Adopt(fabric, incoming) => self.responder.adopt(fabric, *incoming, turn.now),
             Message::AdoptTcp(socket) => {
                 if let Err(error) = self.tcp.adopt(socket, turn.now) {
                     tracing::warn!(%error, "TCP connection could not be taken over");

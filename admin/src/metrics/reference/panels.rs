@@ -124,6 +124,26 @@ pub(super) static ROWS: &[(&str, &[Panel])] = &[
         ],
     ),
     (
+        "RDMA devices",
+        &[
+            panel!(Lines "Devices and ports" "short" "One while a device is in use, or a port carries traffic."
+                r#"millrace_rdma_device_in_use{instance=~"$instance"}"# => "{{instance}} {{device}}",
+                r#"millrace_rdma_port_active{instance=~"$instance"}"# => "{{instance}} {{device}} port {{port}} {{state}}"),
+            panel!(Lines "Registered memory" "bytes" "Pinned for each device: all buffers and exports in memory."
+                r#"millrace_rdma_device_registered_bytes{instance=~"$instance"}"# => "{{instance}} {{device}}"),
+            panel!(Lines "Doorbells and completions" "ops" "What the provider asks of devices, and gets from them."
+                r#"sum by (queue) (rate(millrace_verbs_doorbells_total{instance=~"$instance"}[$__rate_interval]))"# => "doorbells {{queue}}",
+                r#"sum(rate(millrace_verbs_completions_total{instance=~"$instance"}[$__rate_interval]))"# => "completions",
+                r#"sum(rate(millrace_verbs_inlined_sends_total{instance=~"$instance"}[$__rate_interval]))"# => "inlined sends",
+                r#"sum(rate(millrace_verbs_armed_total{instance=~"$instance"}[$__rate_interval]))"# => "armed"),
+            panel!(Lines "Trouble of devices" "ops" "What should be zero: waits for room, devices lost, work never completed; and events by kind."
+                r#"sum(rate(millrace_verbs_send_queue_waits_total{instance=~"$instance"}[$__rate_interval]))"# => "send queue waits",
+                r#"sum(rate(millrace_verbs_connections_lost_total{instance=~"$instance"}[$__rate_interval]))"# => "connections lost",
+                r#"sum(rate(millrace_verbs_undrained_total{instance=~"$instance"}[$__rate_interval]))"# => "undrained",
+                r#"sum by (device, event) (rate(millrace_rdma_device_events_total{instance=~"$instance"}[$__rate_interval])) > 0"# => "{{device}} {{event}}"),
+        ],
+    ),
+    (
         "NFS",
         &[
             panel!(Lines "Failures by status" "ops" "NFS calls that failed, by what they were answered."

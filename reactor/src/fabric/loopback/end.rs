@@ -1,6 +1,7 @@
 //! One end of a connection: a queue pair's queues, exposures and arrivals.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -142,6 +143,8 @@ pub(super) struct End {
     pub phase: Phase,
     /// The other end, once it exists.
     pub peer: Option<QueuePairId>,
+    /// The address of the side that connects.
+    pub local: Option<SocketAddr>,
     pub limits: QueuePairLimits,
     pub depths: ReadDepths,
     /// When the provider gives up waiting, while connecting or closing.
@@ -181,6 +184,7 @@ impl End {
             provider,
             phase,
             peer: None,
+            local: None,
             limits,
             depths: ReadDepths::default(),
             deadline: None,

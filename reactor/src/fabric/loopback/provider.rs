@@ -109,6 +109,12 @@ impl Provider for Loopback {
         }
     }
 
+    fn local_address(&self, queue_pair: QueuePairId) -> Option<SocketAddr> {
+        let state = self.state.borrow();
+        let index = state.find(self.index, queue_pair)?;
+        state.ends[index].local
+    }
+
     fn connections(&self) -> usize {
         let state = self.state.borrow();
         let mine = |end: &&End| end.provider == self.index && end.phase != Phase::Free;
@@ -143,6 +149,7 @@ impl Provider for Loopback {
         match state.listener(address).filter(|_| !refused) {
             Some((provider, listener)) => {
                 let peer = state.ephemeral(self.index);
+                state.ends[index].local = Some(peer);
                 let requests = &state.providers[provider].requests;
                 let due = requests.back().map_or(due, |last| due.max(last.due));
                 let request = Request {

@@ -11,5 +11,7 @@ mod wire;
 mod wrapper;
 
 pub use rest::Rest;
+#[cfg(feature = "verbs")]
+pub use wire::devices;
 pub use wire::{End, Here, Wire, Wired, deferring, loopback, registry};
 pub use wrapper::Wrapper;

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use millrace_mempool::{HugepagePolicy, Registry};
 
@@ -16,6 +16,8 @@ use super::Rest;
 use super::ledger::{Ledger, Name, count};
 use super::wrapper::Wrapper;
 use crate::fabric::loopback::{Loopback, Network};
+#[cfg(feature = "verbs")]
+use crate::fabric::verbs::Devices;
 use crate::fabric::{
     ConnectParameters, Event, ListenerId, PostError, Provider, QueuePairId, QueuePairLimits,
     Revoked, WorkRequest,
@@ -24,21 +26,42 @@ use crate::fabric::{
 /// Names what carries tests that do not mind.
 const VARIABLE: &str = "MILLRACE_TEST_FABRIC";
 
-/// The address of the device that carries tests, if one does.
-static DEVICE: LazyLock<Option<Ipv4Addr>> = LazyLock::new(|| {
-    let text = std::env::var(VARIABLE).ok()?;
-    if text == "loopback" {
-        return None;
-    }
-    let address = text.strip_prefix("verbs:").and_then(|at| at.parse().ok());
-    Some(address.unwrap_or_else(|| {
-        panic!("{VARIABLE}={text}: expected `loopback`, or `verbs:` and an IPv4 address")
-    }))
+/// What carries tests that do not mind.
+#[derive(Clone, Copy, Debug)]
+enum Choice {
+    /// The loopback network, in the time of its test.
+    Loopback,
+    /// The loopback network in real time, where everything takes so long to arrive: devices
+    /// without devices.
+    Delayed(Duration),
+    /// The device at this address.
+    Verbs(Ipv4Addr),
+}
+
+static CHOICE: LazyLock<Choice> = LazyLock::new(|| {
+    let Ok(text) = std::env::var(VARIABLE) else {
+        return Choice::Loopback;
+    };
+    let chosen = match text.split_once(':') {
+        None if text == "loopback" => Some(Choice::Loopback),
+        Some(("delayed", time)) => {
+            let time = time.parse().ok();
+            time.map(|time| Choice::Delayed(Duration::from_micros(time)))
+        }
+        Some(("verbs", address)) => address.parse().ok().map(Choice::Verbs),
+        _ => None,
+    };
+    chosen.unwrap_or_else(|| {
+        panic!(
+            "{VARIABLE}={text}: expected `loopback`, `delayed:` and microseconds, or `verbs:` and \
+             an IPv4 address"
+        )
+    })
 });
 
 /// Memory for a test: known to all devices, if tests run over any.
 pub fn registry() -> Registry {
-    if DEVICE.is_none() {
+    if !matches!(*CHOICE, Choice::Verbs(_)) {
         return Registry::new(HugepagePolicy::Off);
     }
     static REGISTRY: OnceLock<Registry> = OnceLock::new();
@@ -123,10 +146,12 @@ enum Kind {
     Device(Rc<Device>),
 }
 
-/// RDMA devices as a network.
+/// A network in real time.
 #[derive(Debug)]
 struct Device {
     address: Ipv4Addr,
+    /// What stands in for devices.
+    delayed: Option<Network>,
     ledger: RefCell<Ledger>,
     providers: Cell<usize>,
 }
@@ -138,19 +163,28 @@ impl Wire {
     /// # Panics
     /// If the environment asks for what is not there.
     pub fn new() -> Self {
-        match (HERE.with_borrow(Clone::clone), *DEVICE) {
-            (Some(network), _) => network.into(),
-            (None, None) => Network::new().into(),
-            (None, Some(address)) => {
+        let (address, delayed) = match (HERE.with_borrow(Clone::clone), *CHOICE) {
+            (Some(network), _) => return network.into(),
+            (None, Choice::Loopback) => return Network::new().into(),
+            (None, Choice::Verbs(address)) => {
                 tell("verbs");
-                let kind = Kind::Device(Rc::new(Device {
-                    address,
-                    ledger: RefCell::default(),
-                    providers: Cell::new(0),
-                }));
-                Self { kind }
+                (address, None)
             }
-        }
+            (None, Choice::Delayed(time)) => {
+                tell("delayed loopback");
+                let network = Network::new();
+                network.set_latency(time);
+                (Ipv4Addr::LOCALHOST, Some(network))
+            }
+        };
+        let device = Device {
+            address,
+            delayed,
+            ledger: RefCell::default(),
+            providers: Cell::new(0),
+        };
+        let kind = Kind::Device(Rc::new(device));
+        Self { kind }
     }
 
     /// A new provider.
@@ -170,7 +204,11 @@ impl Wire {
             Kind::Device(device) => {
                 let number = device.providers.get();
                 device.providers.set(number + 1);
-                let inner = open(self.source(address));
+                let source = self.source(address);
+                let inner = match &device.delayed {
+                    Some(network) => Box::new(network.provider_at(source)),
+                    None => open(source),
+                };
                 let device = Rc::clone(device);
                 Wired {
                     inner: Inner::Device(OnDevice {
@@ -189,6 +227,7 @@ impl Wire {
     pub fn source(&self, address: Ipv4Addr) -> Ipv4Addr {
         match &self.kind {
             Kind::Loopback(_) => address,
+            Kind::Device(device) if device.delayed.is_some() => address,
             Kind::Device(device) if address == Ipv4Addr::LOCALHOST => device.address,
             Kind::Device(device) => {
                 let ([a, b, c, _], [.., host]) = (device.address.octets(), address.octets());
@@ -261,22 +300,35 @@ impl From<Network> for Wire {
     }
 }
 
-/// A provider on the devices of this machine, whose connections come from `source`.
+/// The devices that know [`registry`], and an address of one, if the environment asks for them.
+///
+/// # Panics
+/// If there are none.
 #[cfg(feature = "verbs")]
-fn open(source: Ipv4Addr) -> Box<dyn Provider> {
-    use crate::fabric::verbs::{Devices, Verbs, VerbsConfig};
-
+pub fn devices() -> Option<(Devices, Ipv4Addr)> {
     static DEVICES: OnceLock<Devices> = OnceLock::new();
+    let Choice::Verbs(address) = *CHOICE else {
+        return None;
+    };
+    tell("verbs");
     let devices = DEVICES.get_or_init(|| {
         Devices::open(&registry()).unwrap_or_else(|error| panic!("{VARIABLE}: {error}"))
     });
+    Some((devices.clone(), address))
+}
+
+/// A provider on the devices of this machine, whose connections come from `source`.
+#[cfg(feature = "verbs")]
+fn open(source: Ipv4Addr) -> Box<dyn Provider> {
+    use crate::fabric::verbs::{Verbs, VerbsConfig};
+
+    let (devices, _) = devices().expect("asked for");
     let config = VerbsConfig {
         source: Some(source.into()),
         ..VerbsConfig::default()
     };
-    let _provider = Verbs::new(devices, config);
-    // Its queue pairs come next.
-    panic!("{VARIABLE}: devices carry nothing yet");
+    let provider = Verbs::new(&devices, config);
+    Box::new(provider.unwrap_or_else(|error| panic!("{VARIABLE}: {error}")))
 }
 
 #[cfg(not(feature = "verbs"))]

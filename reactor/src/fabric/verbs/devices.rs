@@ -315,3 +315,77 @@ impl Registrar for Memory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::verbs::reaper::Notice;
+    use millrace_mempool::HugepagePolicy;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    fn without_devices(registry: &Registry) -> Devices {
+        let shared = Arc::new(Shared {
+            registry: registry.clone(),
+            devices: Mutex::default(),
+            counters: Mutex::default(),
+            far: Mutex::default(),
+        });
+        let registrar = Arc::new(Memory(Arc::downgrade(&shared)));
+        registry.attach(registrar).expect("nobody refuses");
+        Devices::watched(shared).expect("a thread")
+    }
+
+    /// Says on which thread it was dropped.
+    struct Remains(Arc<Mutex<Option<String>>>);
+
+    impl Drop for Remains {
+        fn drop(&mut self) {
+            let name = std::thread::current().name().map(str::to_owned);
+            *lock(&self.0) = name;
+        }
+    }
+
+    #[test]
+    fn what_is_sent_is_dropped_on_the_control_thread_and_noted() {
+        let devices = without_devices(&Registry::new(HugepagePolicy::Off));
+        let reaper = devices.reaper(4).expect("a door");
+        let dropped = Arc::default();
+        reaper.destroy(Box::new(Remains(Arc::clone(&dropped))), 9);
+        let mut scratch = Vec::new();
+        let token = loop {
+            crate::sleep::until_readable(&[reaper.descriptor()], &mut scratch, None);
+            reaper.clear();
+            if let Some(Notice::Destroyed(token)) = reaper.notice() {
+                break token;
+            }
+        };
+        assert_eq!(token, 9);
+        assert_eq!(lock(&dropped).as_deref(), Some("rdma-devices"));
+    }
+
+    #[test]
+    fn the_thread_ends_with_the_last_clone_and_memory_outlives_it() {
+        struct Told(Arc<AtomicBool>);
+        impl Drop for Told {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::SeqCst);
+            }
+        }
+        let registry = Registry::new(HugepagePolicy::Off);
+        let before = registry.arena(2 << 20).expect("memory");
+        let devices = without_devices(&registry);
+        let told = Arc::new(AtomicBool::new(false));
+        let reaper = devices.reaper(4).expect("a door");
+        let clone = devices.clone();
+        drop(devices);
+        assert!(clone.all().is_empty() && clone.by_name("mlx5_0").is_none());
+        assert_eq!(clone.invalidation(), Invalidation::BOTH);
+        let shared = Arc::downgrade(&clone.handle.shared);
+        reaper.destroy(Box::new(Told(Arc::clone(&told))), 1);
+        drop(clone);
+        assert!(told.load(Ordering::SeqCst), "dropped before the end");
+        assert!(shared.upgrade().is_none(), "the registry does not hold it");
+        let after = registry.arena(2 << 20).expect("nobody to ask");
+        drop((before, after));
+    }
+}

@@ -84,6 +84,7 @@ pub struct Handles {
 
 impl Handles {
     /// Whether there is nothing.
+    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
@@ -191,6 +192,7 @@ impl Exposures {
     }
 
     /// Exposures that have not ended.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.table.len()
     }

@@ -8,46 +8,50 @@
 //!
 //! All foreign calls, and all `unsafe`, stand in `sys`.
 
+mod arrival;
 mod census;
-#[allow(dead_code)] // As `sys`.
+mod common;
 mod completion;
 mod config;
+mod connection;
 mod counters;
-#[allow(dead_code)] // As `sys`.
 mod device;
 mod device_counters;
-#[allow(dead_code)] // As `sys`.
 mod devices;
-#[allow(dead_code)] // As `sys`.
+mod end;
 mod exposure_table;
-#[allow(dead_code)] // As `sys`.
 mod exposures;
-#[allow(dead_code)] // As `sys`.
 mod keys;
+mod lane;
+mod listener;
 mod numa;
 #[cfg(test)]
 mod on_device;
-#[allow(dead_code)] // As `sys`.
 mod phase;
+mod place;
+mod poll;
+mod post;
 mod provider;
-#[allow(dead_code)] // As `sys`.
 mod reaper;
-#[allow(dead_code)] // As `sys`.
 mod receive_queue;
 mod report;
-#[allow(dead_code)] // As `sys`.
 mod send_queue;
+mod setup;
+mod shared_receives;
+mod slots;
 mod survey;
-#[allow(dead_code, unused_imports)] // Its users come with the provider.
+#[allow(dead_code, unused_imports)] // It has handles whole, more of them than is used.
 mod sys;
+mod token;
 mod watch;
-#[allow(dead_code)] // As `sys`.
 mod windows;
 
+pub use arrival::Arrival;
 pub use config::VerbsConfig;
 pub use counters::VerbsCounters;
 pub use device_counters::{DEVICE_EVENTS, DeviceCounters};
 pub use devices::{Devices, DevicesError};
-pub use provider::{Arrival, Verbs};
+pub use place::device_at;
+pub use provider::Verbs;
 pub use report::{DeviceReport, Features, PortReport, Transport};
 pub use survey::survey;

@@ -1,19 +1,53 @@
 //! The provider: what the application asks for.
 
 use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
+use std::time::Instant;
 
+use millrace_mempool::Buffer;
+
+use super::arrival::Arrival;
+use super::common::Common;
 use super::config::VerbsConfig;
+use super::connection::{Connection, kind};
 use super::counters::VerbsCounters;
 use super::devices::Devices;
-
-/// A connection request on its way to the reactor that shall own it; turned away when dropped.
-#[derive(Debug)]
-pub struct Arrival {}
+use super::exposures::Ending;
+use super::lane::{Kept, Lane};
+use super::listener::Listener;
+use super::phase::{Course, Phase};
+use super::poll::lane_of;
+use super::send_queue::Work;
+use super::slots::Slots;
+use super::sys::ConnectionId;
+use super::token::Token;
+use crate::fabric::counters::add;
+use crate::fabric::{
+    Access, Carrier, ConnectParameters, Event, ExposeError, Exposure, Incoming, Invalidation, Key,
+    ListenerId, PostError, Provider, QueuePairId, QueuePairLimits, ReadDepths, Revoked, Slices,
+    WorkRequest,
+};
 
 /// The queue pairs of one reactor on the devices of the machine.
 pub struct Verbs {
-    counters: Arc<VerbsCounters>,
+    pub(super) slots: Slots,
+    pub(super) listeners: Vec<Option<Listener>>,
+    /// Our parts of devices. Connections know theirs by number.
+    pub(super) lanes: Vec<Option<Lane>>,
+    /// Receives of parts that are being taken apart, by their number.
+    pub(super) kept: Vec<(u32, Kept)>,
+    /// Connections to report of.
+    pub(super) active: Vec<u32>,
+    /// Connections that may have something to send.
+    pub(super) dirty: Vec<u32>,
+    /// When the connection manager was asked last.
+    pub(super) asked: Option<Instant>,
+    /// The reactor has slept, or is about to.
+    pub(super) is_woken: bool,
+    // Last: the control thread outlasts all handles.
+    pub(super) common: Common,
 }
 
 impl Verbs {
@@ -21,15 +55,417 @@ impl Verbs {
     ///
     /// # Errors
     /// If the connection manager cannot be reached.
-    pub fn new(_devices: &Devices, _config: VerbsConfig) -> io::Result<Self> {
+    pub fn new(devices: &Devices, config: VerbsConfig) -> io::Result<Self> {
         Ok(Self {
-            counters: Arc::default(),
+            slots: Slots::default(),
+            listeners: Vec::new(),
+            lanes: Vec::new(),
+            kept: Vec::new(),
+            active: Vec::new(),
+            dirty: Vec::new(),
+            asked: None,
+            is_woken: false,
+            common: Common::new(devices, config)?,
         })
     }
 
     /// What this provider does, in numbers.
     #[must_use]
     pub fn counters(&self) -> Arc<VerbsCounters> {
-        Arc::clone(&self.counters)
+        Arc::clone(&self.common.counters)
+    }
+
+    fn has_room(&self) -> io::Result<()> {
+        if self.common.connections() >= self.common.config.connections_max {
+            return Err(io::Error::other("too many connections"));
+        }
+        Ok(())
+    }
+
+    /// Connections whose requests wait for the application.
+    fn half_open(&mut self) -> usize {
+        let slots = &mut self.slots;
+        (0..slots.len())
+            .filter(|&index| {
+                slots
+                    .at(index)
+                    .is_some_and(|connection| connection.phase() == Phase::Deciding)
+            })
+            .count()
+    }
+
+    /// Takes a connection request in, and asks the application.
+    pub(super) fn respond(
+        &mut self,
+        mut arrival: Arrival,
+        listener: ListenerId,
+        limits: QueuePairLimits,
+    ) -> io::Result<()> {
+        self.has_room()?;
+        let most = self.common.config.half_open_max;
+        // Counting takes long, so only where there are many.
+        if self.common.connections() >= most && self.half_open() >= most {
+            return Err(io::Error::other("too many requests wait for an answer"));
+        }
+        let common = &mut self.common;
+        let (peer_ird, peer_ord) = (u16::from(arrival.peer_ird), u16::from(arrival.peer_ord));
+        let private_data = std::mem::take(&mut arrival.private_data);
+        let inserted = self.slots.insert_with(|id| {
+            arrival.take(&common.channel, Token::Connection(id))?;
+            let course = Course::deciding(common.now, &common.config);
+            let Arrival { manager, peer, .. } = arrival;
+            let mut connection = Connection::new(id, course, manager, peer, limits);
+            connection.listener = Some(listener);
+            connection.set_deadline(common);
+            Ok::<_, io::Error>(Box::new(connection))
+        });
+        let id = inserted.ok_or_else(|| io::Error::other("too many connections"))??;
+        add(&self.common.counters.fabric.connections, 1);
+        self.attach(id.index);
+        let Some(connection) = self.slots.get_mut(id) else {
+            return Ok(());
+        };
+        if !connection.course.is_ending() {
+            connection.depths = ReadDepths {
+                peer_ird: Some(peer_ird),
+                peer_ord: Some(peer_ord),
+                ird: connection.depths.ird.min(peer_ord),
+                ord: connection.depths.ord.min(peer_ird),
+            };
+            connection.is_known = true;
+            connection.announcements.push_back(Event::ConnectRequest {
+                queue_pair: id,
+                listener,
+                peer: connection.peer,
+                private_data,
+                depths: connection.depths,
+            });
+        }
+        self.stir(id.index);
+        Ok(())
+    }
+
+    /// Does something with a connection and our part of its device.
+    fn with<T>(
+        &mut self,
+        id: QueuePairId,
+        act: impl FnOnce(&mut Connection, Option<&mut Lane>, &mut Common) -> T,
+    ) -> Option<T> {
+        let Self {
+            slots,
+            lanes,
+            common,
+            ..
+        } = self;
+        let connection = slots.get_mut(id)?;
+        let lane = lane_of(connection, lanes);
+        Some(act(connection, lane, common))
+    }
+}
+
+impl Provider for Verbs {
+    fn name(&self) -> &'static str {
+        "verbs"
+    }
+
+    fn remote_invalidation(&self) -> Invalidation {
+        self.common.devices.invalidation()
+    }
+
+    fn listen(
+        &mut self,
+        address: SocketAddr,
+        limits: QueuePairLimits,
+        hand_over: bool,
+    ) -> io::Result<ListenerId> {
+        let index = u32::try_from(self.listeners.len()).map_err(io::Error::other)?;
+        let listener = Listener::new(index, address, limits, hand_over, &self.common)?;
+        self.listeners.push(Some(listener));
+        Ok(ListenerId(index))
+    }
+
+    fn adopt(&mut self, incoming: Incoming, now: Instant) -> io::Result<()> {
+        let Incoming {
+            listener,
+            limits,
+            carrier,
+            ..
+        } = incoming;
+        let Carrier::Device(arrival) = carrier else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        self.common.now = now;
+        let taken = self.respond(arrival, listener, limits);
+        if taken.is_err() {
+            add(&self.common.counters.fabric.setups_failed, 1);
+        }
+        taken
+    }
+
+    fn listener_address(&self, listener: ListenerId) -> Option<SocketAddr> {
+        let slot = self.listeners.get(listener.0 as usize)?;
+        slot.as_ref().map(|listener| listener.address)
+    }
+
+    fn limit_listener(&mut self, listener: ListenerId, limits: QueuePairLimits) {
+        let slot = self.listeners.get_mut(listener.0 as usize);
+        if let Some(listener) = slot.and_then(Option::as_mut) {
+            listener.limits = limits;
+        }
+    }
+
+    fn connections(&self) -> usize {
+        self.common.connections()
+    }
+
+    fn local_address(&self, queue_pair: QueuePairId) -> Option<SocketAddr> {
+        let connection = self.slots.get(queue_pair)?;
+        connection.manager.as_ref()?.local_address()
+    }
+
+    fn stop_listening(&mut self, listener: ListenerId) {
+        let slot = self.listeners.get_mut(listener.0 as usize);
+        if let Some(mut listener) = slot.and_then(Option::take) {
+            listener.stop(&self.common);
+        }
+    }
+
+    fn connect(
+        &mut self,
+        address: SocketAddr,
+        parameters: ConnectParameters,
+        now: Instant,
+    ) -> io::Result<QueuePairId> {
+        self.has_room()?;
+        self.common.now = now;
+        let common = &mut self.common;
+        let inserted = self.slots.insert_with(|id| {
+            let token = Token::Connection(id).encode();
+            let manager = ConnectionId::new(&common.channel, token)?;
+            let source = common.config.source.map(|source| (source, 0).into());
+            manager.resolve_address(source, address, common.config.connect_wait)?;
+            let course = Course::connecting(now, &common.config);
+            let limits = parameters.limits;
+            let mut connection = Connection::new(id, course, manager, address, limits);
+            connection.private_data = parameters.private_data;
+            connection.is_known = true;
+            connection.set_deadline(common);
+            Ok::<_, io::Error>(Box::new(connection))
+        });
+        let id = inserted.ok_or_else(|| io::Error::other("too many connections"))??;
+        add(&self.common.counters.fabric.connections, 1);
+        Ok(id)
+    }
+
+    fn accept(
+        &mut self,
+        queue_pair: QueuePairId,
+        parameters: ConnectParameters,
+    ) -> Result<(), PostError> {
+        let accepted = self.with(queue_pair, |connection, lane, common| match lane {
+            Some(lane) => {
+                lane.flush_shared(common);
+                connection.accept(&parameters, lane, common)
+            }
+            None => Err(PostError::Closed),
+        });
+        accepted.unwrap_or(Err(PostError::Closed))?;
+        self.stir(queue_pair.index);
+        Ok(())
+    }
+
+    fn reject(&mut self, queue_pair: QueuePairId, private_data: &[u8]) {
+        self.with(queue_pair, |connection, _, common| {
+            if connection.phase() == Phase::Deciding {
+                connection.turn_away(private_data, common);
+            }
+        });
+        self.stir(queue_pair.index);
+    }
+
+    fn post_receive(
+        &mut self,
+        queue_pair: QueuePairId,
+        buffer: Buffer,
+    ) -> Result<(), (PostError, Buffer)> {
+        let Self {
+            slots,
+            lanes,
+            common,
+            ..
+        } = self;
+        let connection = slots
+            .get_mut(queue_pair)
+            .filter(|connection| connection.course.is_open());
+        let Some(connection) = connection else {
+            return Err((PostError::Closed, buffer));
+        };
+        let lane = lane_of(connection, lanes);
+        connection
+            .post_receive(buffer, lane)
+            .map_err(|buffer| (PostError::Full, buffer))?;
+        add(&common.counters.fabric.work[3].posted, 1);
+        self.touch(queue_pair.index);
+        Ok(())
+    }
+
+    fn post(
+        &mut self,
+        queue_pair: QueuePairId,
+        chain: &mut Vec<WorkRequest>,
+    ) -> Result<(), PostError> {
+        let connection = self
+            .slots
+            .get_mut(queue_pair)
+            .filter(|connection| connection.course.is_open())
+            .ok_or(PostError::Closed)?;
+        if connection.send.room() < chain.len() {
+            return Err(PostError::Full);
+        }
+        for request in chain.drain(..) {
+            let posted = &self.common.counters.fabric.work[kind(&request.operation)].posted;
+            add(posted, 1);
+            connection.send.post(request);
+        }
+        self.touch(queue_pair.index);
+        Ok(())
+    }
+
+    fn send_room(&self, queue_pair: QueuePairId) -> usize {
+        match self.slots.get(queue_pair) {
+            Some(connection) if connection.course.is_open() => connection.send.room(),
+            _ => 0,
+        }
+    }
+
+    fn expose(
+        &mut self,
+        queue_pair: QueuePairId,
+        local: Slices,
+        access: Access,
+    ) -> Result<Exposure, (ExposeError, Slices)> {
+        let Self { slots, lanes, .. } = self;
+        let connection = slots
+            .get_mut(queue_pair)
+            .filter(|connection| connection.course.is_open());
+        let Some(connection) = connection else {
+            return Err((ExposeError::Closed, local));
+        };
+        // Before the peer's device is known nobody could be told the key.
+        let Some(lane) = lane_of(connection, lanes) else {
+            return Err((ExposeError::Closed, local));
+        };
+        let Lane { windows, keys, .. } = lane;
+        let (exposure, binding) = connection.exposures.expose(local, access, windows, keys)?;
+        if let Some(slot) = binding {
+            connection.send.post_own(Work::Bind(slot));
+            self.touch(queue_pair.index);
+        }
+        Ok(exposure)
+    }
+
+    fn revoke(&mut self, queue_pair: QueuePairId, key: Key) -> Revoked {
+        let revoked = self.with(queue_pair, |connection, lane, _| {
+            let Some(lane) = lane.filter(|_| !connection.course.is_ending()) else {
+                // Its memory comes free with the queue pair.
+                return Revoked::Unknown;
+            };
+            match connection.exposures.revoke(key, &mut lane.windows) {
+                Ending::Now(local) => Revoked::Now(local),
+                Ending::Request(slot) => {
+                    connection.send.post_own(Work::Invalidate(slot));
+                    Revoked::Later
+                }
+                Ending::Unknown => Revoked::Unknown,
+            }
+        });
+        if matches!(revoked, Some(Revoked::Later)) {
+            self.touch(queue_pair.index);
+        }
+        revoked.unwrap_or(Revoked::Unknown)
+    }
+
+    fn limit_reads(&mut self, queue_pair: QueuePairId, reads: u16) {
+        self.with(queue_pair, |connection, _, _| {
+            connection.send.limit_reads(reads);
+        });
+        // Reads that waited may go, or end.
+        if self.slots.get(queue_pair).is_some() {
+            self.touch(queue_pair.index);
+        }
+    }
+
+    fn close(&mut self, queue_pair: QueuePairId) {
+        self.with(queue_pair, |connection, _, common| connection.close(common));
+        if self.slots.get(queue_pair).is_some() {
+            self.touch(queue_pair.index);
+            self.stir(queue_pair.index);
+        }
+    }
+
+    fn abort(&mut self, queue_pair: QueuePairId) {
+        self.with(queue_pair, |connection, _, common| {
+            connection.fail(crate::fabric::Ended::Local, common);
+        });
+        if self.slots.get(queue_pair).is_some() {
+            self.stir(queue_pair.index);
+        }
+    }
+
+    fn poll(&mut self, now: Instant, events: &mut Vec<Event>) -> usize {
+        self.poll_all(now, events)
+    }
+
+    fn flush(&mut self, now: Instant) -> usize {
+        self.common.now = now;
+        self.flush_all()
+    }
+
+    fn wake_descriptor(&self) -> Option<RawFd> {
+        Some(self.common.epoll.as_raw_fd())
+    }
+
+    fn arm(&mut self) -> bool {
+        self.arm_all()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.common.earliest
+    }
+}
+
+impl Drop for Verbs {
+    /// Destroys what there is before the memory that it may touch is let go of.
+    fn drop(&mut self) {
+        for listener in self.listeners.iter_mut().flatten() {
+            listener.stop(&self.common);
+        }
+        let mut on_their_way = 0;
+        self.each(|connection, _, _| {
+            if connection.phase() == Phase::Destroying {
+                on_their_way += 1;
+            }
+            connection.destroy_now();
+        });
+        on_their_way += self.kept.len();
+        while on_their_way > 0 {
+            match self.common.reaper.notice() {
+                Some(super::reaper::Notice::Destroyed(token))
+                    if token != Token::Nobody.encode() =>
+                {
+                    on_their_way -= 1;
+                }
+                Some(_) => {}
+                None => {
+                    let mut descriptors = [rustix::event::PollFd::new(
+                        &self.common.reaper,
+                        rustix::event::PollFlags::IN,
+                    )];
+                    // However it ends, we look again.
+                    let _ = rustix::event::poll(&mut descriptors, None);
+                    self.common.reaper.clear();
+                }
+            }
+        }
     }
 }

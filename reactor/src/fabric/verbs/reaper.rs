@@ -6,7 +6,9 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+#[cfg(test)]
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Weak};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
@@ -166,6 +168,7 @@ impl Reaper {
     }
 
     /// Readable when there are notices, until [`Reaper::clear`].
+    #[cfg(test)]
     pub fn descriptor(&self) -> RawFd {
         self.me.bell.as_fd().as_raw_fd()
     }
@@ -173,6 +176,13 @@ impl Reaper {
     /// Makes the descriptor unreadable. To be called before notices are taken.
     pub fn clear(&self) {
         self.me.bell.clear();
+    }
+}
+
+/// Readable when there are notices, until [`Reaper::clear`].
+impl AsFd for Reaper {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.me.bell.as_fd()
     }
 }
 

@@ -41,6 +41,18 @@ impl ReceiveQueue {
         self.depth = self.depth.min(depth as usize);
     }
 
+    /// Receives that there may be.
+    pub(super) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// The oldest receive that the device does not have. For a shared queue, that has it from now
+    /// on.
+    pub(super) fn take_waiting(&mut self) -> Option<Buffer> {
+        debug_assert_eq!(self.handed, 0, "receives are its own or shared");
+        self.posted.pop_front()
+    }
+
     /// Takes a receive.
     ///
     /// # Errors
@@ -137,7 +149,7 @@ impl Brought {
         had
     }
 
-    /// Receives it has brought that no message has taken.
+    /// Receives that it has brought and no message has taken.
     pub(super) fn count(self) -> u32 {
         self.0
     }
@@ -145,6 +157,13 @@ impl Brought {
     /// The connection is over.
     pub(super) fn leave(&mut self, surplus: &mut Surplus) {
         surplus.0 += std::mem::take(&mut self.0);
+    }
+}
+
+impl Surplus {
+    /// Whether there is any.
+    pub(super) fn is_some(self) -> bool {
+        self.0 > 0
     }
 }
 

@@ -220,9 +220,14 @@ impl SendQueue {
         self.entries.is_empty()
     }
 
-    /// Whether the device refused something, or failed at it.
-    pub(super) fn has_failed(&self) -> bool {
+    /// Whether a device request failed or was not taken.
+    pub(super) fn is_broken(&self) -> bool {
         self.failed.is_some()
+    }
+
+    /// The number of the next device request.
+    pub(super) fn next(&self) -> u64 {
+        self.next
     }
 
     /// Device requests that the device has.
@@ -231,7 +236,7 @@ impl SendQueue {
     }
 
     /// All device requests before this one are done with.
-    fn done_before(&self) -> u64 {
+    pub(super) fn done_before(&self) -> u64 {
         let reads = self.reads.front().copied().unwrap_or(u64::MAX);
         reads.min(self.retired)
     }

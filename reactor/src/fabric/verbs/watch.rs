@@ -40,6 +40,8 @@ pub(super) struct Watch {
     census: Census,
     /// Devices that we have let go of, whose contexts others may still hold.
     closing: Vec<Weak<Context>>,
+    /// Devices that are gone and still held, at the last look.
+    gone: usize,
     forget_looks: u32,
     next_look: Instant,
     logged: HashMap<(String, usize), Instant>,
@@ -60,6 +62,7 @@ impl Watch {
             outbox: Outbox::default(),
             census,
             closing: Vec::new(),
+            gone: 0,
             forget_looks: 0,
             next_look: Instant::now() + LOOK_INTERVAL,
             logged: HashMap::new(),
@@ -237,7 +240,6 @@ impl Watch {
                 "the RDMA device is gone: its connections end"
             );
             self.forget_looks = FORGET_LOOKS;
-            self.outbox.tell_all(&Notice::DevicesChanged);
         }
     }
 
@@ -268,8 +270,14 @@ impl Watch {
         }
     }
 
-    /// Closes the devices that are gone and that nobody holds any more.
+    /// Closes the devices that are gone and that nobody holds any more, and lets the others' holders
+    /// know.
     fn let_go(&mut self) {
+        let gone = self.shared.all().iter().filter(|d| d.is_gone()).count();
+        if gone > self.gone {
+            self.outbox.tell_all(&Notice::DevicesChanged);
+        }
+        self.gone = gone;
         for device in self.shared.take_unheld() {
             self.closing.push(Arc::downgrade(device.context()));
         }

@@ -208,7 +208,11 @@ impl ServiceControl {
             let id = FabricId(changing.next_listener);
             changing.next_listener += 1;
             let fabric = next.fabric[index].clone();
+            let mut going = before.listeners.iter().filter(|one| {
+                matched.removed.contains(&one.id) && one.address.port() == fabric.listen.port()
+            });
             NewListener {
+                behind: going.next().map(|one| one.address),
                 id,
                 index,
                 limits: plan::limits(next, &fabric),

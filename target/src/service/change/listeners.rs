@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
-use millrace_admin::config::Fabric;
+use millrace_admin::config::{Fabric, Provider};
 use millrace_admin::status::ListenerStatus;
 
 use crate::rdma::FabricId;
@@ -27,7 +27,8 @@ pub struct Matched {
     pub kept: Vec<Option<FabricId>>,
     /// Those that go.
     pub removed: Vec<FabricId>,
-    /// For each of the next configuration: the one that goes and whose address it has.
+    /// For each of the next configuration: the one that goes and whose socket it takes over, where
+    /// both have sockets.
     pub replaces: Vec<Option<FabricId>>,
 }
 
@@ -54,8 +55,10 @@ pub fn matched(before: &[Listener], next: &[Fabric]) -> Matched {
         if kept.is_some() {
             return None;
         }
-        let same = |listener: &Listener| listener.fabric.listen == fabric.listen;
-        let at = left.iter().position(|listener| same(listener))?;
+        let of = |one: &Fabric| (one.provider, one.listen);
+        let same = |listener: &Listener| of(&listener.fabric) == (Provider::Iwarp, fabric.listen);
+        let at = left.iter().position(|listener| same(listener));
+        let at = at.filter(|_| fabric.provider == Provider::Iwarp)?;
         Some(left.remove(at).id)
     });
     Matched {
@@ -159,6 +162,29 @@ mod tests {
         assert_eq!(first.replaces, [Some(FabricId(0)), None]);
         // Nothing is taken over from one that stays.
         assert_eq!(matched(&before, &next).replaces, [None, None, None]);
+    }
+
+    #[test]
+    fn no_socket_goes_between_providers_or_from_one_on_devices() {
+        let iwarp = fabric(1, CrcPolicy::Auto);
+        let verbs = |shared| Fabric {
+            provider: Provider::Verbs,
+            crc: None,
+            shared_receives: Some(shared),
+            ..iwarp.clone()
+        };
+        for (before, next) in [
+            (iwarp.clone(), verbs(Switch::Off)),
+            (verbs(Switch::Off), iwarp.clone()),
+            (verbs(Switch::Off), verbs(Switch::On)),
+        ] {
+            let found = matched(&listeners(&[before]), &[next]);
+            assert_eq!(found.kept, [None]);
+            assert_eq!(found.removed, [FabricId(0)]);
+            assert_eq!(found.replaces, [None]);
+        }
+        let kept = matched(&listeners(&[verbs(Switch::On)]), &[verbs(Switch::On)]);
+        assert_eq!(kept.kept, [Some(FabricId(0))]);
     }
 
     #[test]

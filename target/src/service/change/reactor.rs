@@ -148,8 +148,14 @@ where
         if reactor == 0 {
             listen(new, &mut slot, parts).map_err(|error| {
                 let address = new.fabric.listen;
-                let error = devices::listen_error(&new.fabric, &error);
-                let reason = format!("cannot listen on {address}: {error}");
+                let told = devices::listen_error(&new.fabric, &error);
+                let mut reason = format!("cannot listen on {address}: {told}");
+                if let (std::io::ErrorKind::AddrInUse, Some(behind)) = (error.kind(), new.behind) {
+                    reason += &format!(
+                        "; the listener at {behind} has the port until this one is there, so take \
+                         it out first, and add this one in a change of its own"
+                    );
+                }
                 Refused::new(format!("{path}.listen"), reason)
             })?;
             let address = slot.address().unwrap_or(new.fabric.listen);

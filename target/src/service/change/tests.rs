@@ -192,3 +192,19 @@ fn a_reactor_that_is_stuck_between_the_steps_follows_once_it_turns() {
     assert_eq!(seen(&service), [(2, 2); 4]);
     service.drain(Duration::ZERO);
 }
+
+#[test]
+fn a_port_that_a_listener_has_until_it_goes_is_told_as_that() {
+    let service = start();
+    let control = service.control();
+    let bound = service.addresses().fabric[0];
+    let mut next = (*control.config()).clone();
+    // Another address, so its socket is not taken over; and the port is not free yet.
+    next.fabric[0].listen = SocketAddr::from(([0, 0, 0, 0], bound.port()));
+    let error = control.apply(Arc::new(next)).expect_err("it is in use");
+    assert_eq!(error.path, "fabric[0].listen");
+    let words = format!("the listener at {bound} has the port until this one is there");
+    assert!(error.reason.contains(&words), "{error}");
+    TcpStream::connect(bound).expect("it listens as before");
+    service.drain(Duration::ZERO);
+}

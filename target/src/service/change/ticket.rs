@@ -40,6 +40,8 @@ pub struct NewListener {
     pub limits: QueuePairLimits,
     /// The listener at the same address, which goes: its socket is taken over.
     pub replaces: Option<FabricId>,
+    /// Where another one listens at the same port that goes once this one is there.
+    pub behind: Option<SocketAddr>,
 }
 
 /// What is to become of a change.

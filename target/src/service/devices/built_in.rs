@@ -61,9 +61,8 @@ pub fn provider(
             ..VerbsConfig::default()
         },
     )?;
-    let _counters = Counters::Verbs(provider.counters());
-    // Its queue pairs come next; nobody gets here while no device can be opened.
-    Err(io::ErrorKind::Unsupported.into())
+    let counters = Counters::Verbs(provider.counters());
+    Ok((Box::new(provider), counters))
 }
 
 /// Looks whether devices can be used.
@@ -82,5 +81,12 @@ pub fn look() -> Result<(), String> {
 pub fn describe(config: Option<&Config>) -> Result<String, String> {
     access::check()?;
     let devices = survey().map_err(|error| error.to_string())?;
-    Ok(text::describe(&devices, config))
+    let place = |address| match verbs::device_at(address) {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::warn!(%error, "the connection manager of RDMA cannot be asked");
+            None
+        }
+    };
+    Ok(text::describe(&devices, config, place))
 }

@@ -1,10 +1,10 @@
 //! RDMA devices in words.
 
 use std::fmt::Write;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{Ipv6Addr, SocketAddr};
 
-use millrace_admin::config::Config;
-use millrace_reactor::fabric::verbs::{DeviceReport, Features, PortReport};
+use millrace_admin::config::{ByteSize, Config};
+use millrace_reactor::fabric::verbs::{DeviceReport, Features};
 
 use super::listeners;
 
@@ -23,8 +23,13 @@ pub fn log(device: &DeviceReport) {
     }
 }
 
-/// The devices, and where the listeners of a configuration are among them.
-pub fn describe(devices: &[DeviceReport], config: Option<&Config>) -> String {
+/// The devices, and where the listeners of a configuration are among them; `find` knows the device,
+/// and its port, that has an address.
+pub fn describe(
+    devices: &[DeviceReport],
+    config: Option<&Config>,
+    find: impl Fn(SocketAddr) -> Option<(String, u8)>,
+) -> String {
     let mut text = String::new();
     for device in devices {
         one(&mut text, device);
@@ -35,7 +40,7 @@ pub fn describe(devices: &[DeviceReport], config: Option<&Config>) -> String {
             text,
             "{path}.listen: {}: {}",
             fabric.listen,
-            place(devices, fabric.listen.ip())
+            place(devices, fabric.listen, &find)
         );
     }
     text
@@ -66,19 +71,21 @@ fn one(text: &mut String, device: &DeviceReport) {
             let _ = writeln!(text, "    {}", address(gid));
         }
     }
+    let registration = match device.registration_max {
+        u64::MAX => "registrations of any size".to_owned(),
+        most => format!("{} in a registration", ByteSize(most)),
+    };
     let _ = writeln!(
         text,
         "  at most: {} queue pairs with {} requests, {} ranges in a request ({} in a Read), {} \
-         completions in a queue,\n    {} Reads served and {} open at once, {} bytes in a \
-         registration",
+         completions in a queue,\n    {} Reads served and {} open at once; {registration}",
         device.queue_pairs_max,
         device.work_requests_max,
         device.ranges_max,
         device.read_ranges_max,
         device.completions_max,
         device.reads_served_max,
-        device.reads_open_max,
-        device.registration_max
+        device.reads_open_max
     );
     let _ = writeln!(text, "  features: {}", features(device.features));
 }
@@ -113,31 +120,37 @@ fn address(gid: &Ipv6Addr) -> String {
 }
 
 /// Where an address is listened on.
-fn place(devices: &[DeviceReport], listen: IpAddr) -> String {
-    if listen.is_unspecified() {
+fn place(
+    devices: &[DeviceReport],
+    listen: SocketAddr,
+    find: impl Fn(SocketAddr) -> Option<(String, u8)>,
+) -> String {
+    if listen.ip().is_unspecified() {
         return "all devices, those included that come later".to_owned();
     }
-    let has = |port: &PortReport| port.gids.iter().any(|gid| gid.to_canonical() == listen);
-    for device in devices {
-        if let Some(port) = device.ports.iter().find(|port| has(port)) {
-            let state = if port.is_active {
-                ""
-            } else {
-                ", which is down"
-            };
-            return format!("{} port {}{state}", device.name, port.number);
+    let Some((name, number)) = find(listen) else {
+        return "no RDMA device has this address, so nothing can listen there now; it has to be \
+                that of the network interface of a device"
+            .to_owned();
+    };
+    let device = devices.iter().find(|device| device.name == name);
+    let mut ports = device.into_iter().flat_map(|device| &device.ports);
+    match ports.find(|port| port.number == number) {
+        Some(port) if !port.is_active => {
+            format!(
+                "{name}, port {number}, which is not active ({})",
+                port.state
+            )
         }
+        _ => format!("{name}, port {number}"),
     }
-    "no port has this address among its GIDs; it has to be one of the network interface of an \
-     InfiniBand or iWARP device"
-        .to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use millrace_admin::config;
-    use millrace_reactor::fabric::verbs::Transport;
+    use millrace_reactor::fabric::verbs::{PortReport, Transport};
 
     fn device(name: &str, gid: &str, is_active: bool) -> DeviceReport {
         DeviceReport {
@@ -171,12 +184,12 @@ mod tests {
 
     #[test]
     fn devices_are_told_with_their_ports_and_what_they_can() {
-        let text = describe(&[device("mlx5_0", "::ffff:10.0.0.7", true)], None);
+        let text = describe(&[device("mlx5_0", "::ffff:10.0.0.7", true)], None, |_| None);
         for words in [
             "mlx5_0: RoCE, firmware 20.1, memory node 1, 4 completion vectors\n",
             "  port 1: active, MTU 4096\n    10.0.0.7 (::ffff:10.0.0.7)\n",
             "at most: 100 queue pairs with 200 requests, 30 ranges in a request (10 in a Read)",
-            "16 Reads served and 17 open at once",
+            "16 Reads served and 17 open at once; 1024GiB in a registration",
             "  features: memory windows, invalidation by Sends\n",
         ] {
             assert!(text.contains(words), "{words} in {text}");
@@ -194,14 +207,18 @@ mod tests {
             .map(|listen| format!("{{provider: verbs, listen: {listen}}}"))
             .collect();
         let text = format!("fabric: [{}]", listeners.join(", "));
-        // The first one takes the ports of all others.
         let config = config::parse(&text, "test").expect("ports are others");
-        let told = describe(&devices, Some(&config));
+        let find = |address: SocketAddr| match address.port() {
+            2 => Some(("rxe0".to_owned(), 1)),
+            3 => Some(("rxe1".to_owned(), 1)),
+            _ => None,
+        };
+        let told = describe(&devices, Some(&config), find);
         for words in [
             "fabric[0].listen: 0.0.0.0:1: all devices",
-            "fabric[1].listen: 10.0.0.7:2: rxe0 port 1\n",
-            "fabric[2].listen: [fd00::7]:3: rxe1 port 1, which is down\n",
-            "fabric[3].listen: 10.0.0.8:4: no port has this address",
+            "fabric[1].listen: 10.0.0.7:2: rxe0, port 1\n",
+            "fabric[2].listen: [fd00::7]:3: rxe1, port 1, which is not active (down)\n",
+            "fabric[3].listen: 10.0.0.8:4: no RDMA device has this address",
         ] {
             assert!(told.contains(words), "{words} in {told}");
         }

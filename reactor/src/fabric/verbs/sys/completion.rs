@@ -1,7 +1,7 @@
 //! Completion queues, and the channels that wake for them.
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -70,6 +70,13 @@ impl CompletionChannel {
             }
         }
         count
+    }
+}
+
+impl AsFd for CompletionChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: it is open as long as the channel lives, which is borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.descriptor()) }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,6 +124,13 @@ impl EventChannel {
     }
 }
 
+impl AsFd for EventChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: it is open as long as the channel lives, which is borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.descriptor()) }
+    }
+}
+
 impl Drop for EventChannel {
     fn drop(&mut self) {
         // SAFETY: made once; identifiers hold an `Arc` of it, and are gone.
@@ -144,9 +151,9 @@ pub struct ConnectionEvent {
     pub new: Option<ConnectionId>,
     /// The peer's private data; InfiniBand fills it up with zeros to its own length.
     pub private_data: PrivateData,
-    /// In a request: Reads that the peer wants to open. In an answer: Reads that it serves.
+    /// In a request and in its answer: Reads that the peer wants to open.
     pub responder_resources: u8,
-    /// In a request: Reads that the peer serves. In an answer: Reads that it may open.
+    /// In a request and in its answer: Reads that the peer serves.
     pub initiator_depth: u8,
 }
 

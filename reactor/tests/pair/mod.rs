@@ -1,12 +1,19 @@
-//! A connecting and an accepting provider, advanced in turn.
+//! A connecting and an accepting provider of one kind, advanced in turn, and tests that hold for
+//! every kind.
 
+#![allow(dead_code, reason = "each kind of provider uses its own part")]
+
+pub mod ending;
+pub mod soak;
+pub mod transfer;
+
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use millrace_mempool::{Buffer, Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
-use millrace_reactor::fabric::iwarp::{Iwarp, IwarpConfig};
 use millrace_reactor::fabric::{
-    ConnectParameters, Event, ListenerId, Operation, PrivateData, Provider, QueuePairId,
-    QueuePairLimits, Slices, WorkRequest,
+    ConnectParameters, Ended, Event, Key, ListenerId, Operation, PrivateData, Provider,
+    QueuePairId, QueuePairLimits, Revoked, Slices, WorkRequest,
 };
 
 pub const LIMITS: QueuePairLimits = QueuePairLimits {
@@ -18,20 +25,25 @@ pub const LIMITS: QueuePairLimits = QueuePairLimits {
     receive_size: 4096,
 };
 
+/// Turns after which nothing is expected to come any more. Devices that software pretends, on an
+/// emulated machine, take long.
+pub const TURNS: u32 = 20_000_000;
+
 /// One provider with its memory and what it has reported.
-pub struct Side {
-    pub provider: Iwarp,
+pub struct Side<P> {
+    pub provider: P,
     pub pool: Pool,
     pub events: Vec<Event>,
     fresh: Vec<Event>,
 }
 
-impl Side {
-    pub fn new(config: IwarpConfig) -> Self {
+impl<P: Provider> Side<P> {
+    /// A side whose provider is made for its memory.
+    pub fn new(provider: impl FnOnce(&Registry) -> P) -> Self {
         let registry = Registry::new(HugepagePolicy::Off);
         let pool = Pool::new(&registry, PoolConfig { bytes: 32 << 20 }).expect("memory");
         Self {
-            provider: Iwarp::new(config).expect("a provider"),
+            provider: provider(&registry),
             pool,
             events: Vec::new(),
             fresh: Vec::with_capacity(32),
@@ -120,9 +132,9 @@ pub const SEND: Operation = Operation::Send {
 };
 
 /// Two connected queue pairs.
-pub struct Pair {
-    pub client: Side,
-    pub server: Side,
+pub struct Pair<P> {
+    pub client: Side<P>,
+    pub server: Side<P>,
     pub listener: ListenerId,
     /// The client's queue pair.
     pub here: QueuePairId,
@@ -130,15 +142,14 @@ pub struct Pair {
     pub there: QueuePairId,
 }
 
-impl Pair {
-    pub fn connected(client: IwarpConfig, server: IwarpConfig) -> Self {
-        Self::with_limits(client, server, LIMITS)
-    }
-
-    pub fn with_limits(client: IwarpConfig, server: IwarpConfig, limits: QueuePairLimits) -> Self {
-        let mut client = Side::new(client);
-        let mut server = Side::new(server);
-        let any = "127.0.0.1:0".parse().expect("an address");
+impl<P: Provider> Pair<P> {
+    /// Connects two sides, the server listening at a port of this address.
+    pub fn connected(
+        mut client: Side<P>,
+        mut server: Side<P>,
+        any: SocketAddr,
+        limits: QueuePairLimits,
+    ) -> Self {
         let listener = server
             .provider
             .listen(any, limits, false)
@@ -168,7 +179,7 @@ impl Pair {
                 _ => None,
             })
         });
-        assert_eq!(&private_data[..], b"hello");
+        assert!(is_padded(&private_data, b"hello"));
         pair.there = there;
         pair.server.post_receives(there, 32);
         pair.client.post_receives(here, 32);
@@ -186,17 +197,34 @@ impl Pair {
                 _ => None,
             })
         });
-        assert_eq!(&private_data[..], b"welcome");
+        assert!(is_padded(&private_data, b"welcome"));
         pair
     }
 
-    pub fn plain() -> Self {
-        Self::connected(IwarpConfig::default(), IwarpConfig::default())
+    /// Ends an exposure of the client's: its memory.
+    pub fn revoked(&mut self, key: Key) -> Slices {
+        let memory = match self.client.provider.revoke(self.here, key) {
+            Revoked::Now(memory) => memory,
+            Revoked::Later => self.until(|pair| {
+                pair.client.take(|event| match event {
+                    Event::Revoked {
+                        key: dead, local, ..
+                    } if *dead == key => Some(local.clone()),
+                    _ => None,
+                })
+            }),
+            Revoked::Unknown => panic!("it was exposed"),
+        };
+        assert!(matches!(
+            self.client.provider.revoke(self.here, key),
+            Revoked::Unknown
+        ));
+        memory
     }
 
     /// Advances both sides until there is an answer.
     pub fn until<T>(&mut self, mut attempt: impl FnMut(&mut Self) -> Option<T>) -> T {
-        for _ in 0..2_000_000 {
+        for _ in 0..TURNS {
             self.client.turn();
             self.server.turn();
             if let Some(answer) = attempt(self) {
@@ -211,10 +239,24 @@ impl Pair {
     }
 }
 
+/// Whether private data is this, which some fabrics fill up with zeros.
+pub fn is_padded(found: &[u8], expected: &[u8]) -> bool {
+    let rest = found.strip_prefix(expected);
+    rest.is_some_and(|rest| rest.iter().all(|&byte| byte == 0))
+}
+
 pub fn parameters(limits: QueuePairLimits, private_data: &[u8]) -> ConnectParameters {
     ConnectParameters {
         limits,
         private_data: PrivateData::try_from(private_data).expect("fits"),
+    }
+}
+
+/// Why a connection ended.
+pub fn disconnected(event: &Event) -> Option<Ended> {
+    match event {
+        Event::Disconnected { reason, .. } => Some(reason.clone()),
+        _ => None,
     }
 }
 

@@ -1,0 +1,86 @@
+//! What the connections of one provider share.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use rustix::event::epoll;
+
+use super::config::VerbsConfig;
+use super::counters::VerbsCounters;
+use super::devices::Devices;
+use super::reaper::Reaper;
+use super::sys::{Completions, EventChannel, ReceiveList, SendList};
+use crate::fabric::SLICES_MAX;
+
+/// Work requests handed to a device at once.
+pub(super) const LIST_MAX: usize = 256;
+
+/// Notices that may wait for the provider.
+const NOTICES_MAX: usize = 1024;
+
+pub(super) struct Common {
+    pub(super) config: VerbsConfig,
+    pub(super) counters: Arc<VerbsCounters>,
+    /// Where the connection manager reports.
+    pub(super) channel: Arc<EventChannel>,
+    pub(super) reaper: Reaper,
+    /// Readable when there is something to poll for.
+    pub(super) epoll: OwnedFd,
+    /// The time of the last turn.
+    pub(super) now: Instant,
+    /// No deadline is earlier.
+    pub(super) earliest: Option<Instant>,
+    /// Lists in the making, and room for completions; they hold nothing between two calls.
+    pub(super) sends: SendList,
+    pub(super) receives: ReceiveList,
+    pub(super) completions: Completions,
+    // Last: the control thread outlasts all else.
+    pub(super) devices: Devices,
+}
+
+impl Common {
+    pub(super) fn new(devices: &Devices, config: VerbsConfig) -> io::Result<Self> {
+        let common = Self {
+            config,
+            counters: Arc::default(),
+            channel: EventChannel::new()?,
+            reaper: devices.reaper(NOTICES_MAX)?,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            now: Instant::now(),
+            earliest: None,
+            sends: SendList::with_capacity(LIST_MAX, LIST_MAX * SLICES_MAX),
+            receives: ReceiveList::with_capacity(LIST_MAX),
+            completions: Completions::new(),
+            devices: devices.clone(),
+        };
+        common.watch(&*common.channel)?;
+        common.watch(&common.reaper)?;
+        Ok(common)
+    }
+
+    /// Lets a descriptor make ours readable.
+    pub(super) fn watch(&self, descriptor: impl AsFd) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(0);
+        Ok(epoll::add(
+            &self.epoll,
+            descriptor,
+            data,
+            epoll::EventFlags::IN,
+        )?)
+    }
+
+    pub(super) fn has_deadline(&mut self, deadline: Instant) {
+        self.earliest = Some(
+            self.earliest
+                .map_or(deadline, |earliest| earliest.min(deadline)),
+        );
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        let count = self.counters.fabric.connections.load(Ordering::Relaxed);
+        usize::try_from(count).unwrap_or(usize::MAX)
+    }
+}

@@ -1,0 +1,171 @@
+//! Taking connections down.
+//!
+//! The queue pair is put into error, and what the device gives back by that is collected. Not all
+//! devices give everything back: siw's does not know requests that were posted after the error,
+//! and unsignalled ones that succeeded before it leave no trace. So what ends a connection is the
+//! destruction of its queue pair, on the control thread; after it nothing is touched any more, and
+//! what is left is flushed.
+
+use std::io;
+
+use super::common::Common;
+use super::connection::Connection;
+use super::lane::Lane;
+use super::phase::{Late, Phase};
+use super::sys::ConnectionId;
+use super::token::Token;
+use crate::fabric::Ended;
+use crate::fabric::counters::add;
+
+impl Connection {
+    /// Ends it for this reason, if it does not end already.
+    pub(super) fn fail(&mut self, reason: Ended, common: &mut Common) {
+        let phase = self.phase();
+        if !self.course.fail(reason, common.now, &common.config) {
+            return;
+        }
+        if !self.course.was_running() {
+            add(&common.counters.fabric.setups_failed, 1);
+        }
+        // The queue pair first, so that nothing moves any more. Either may know already.
+        if let Some(queue_pair) = &self.queue_pair {
+            let _ = queue_pair.fail();
+        }
+        if let Some(manager) = &self.manager {
+            let _ = match phase {
+                Phase::Deciding => manager.reject(&[]),
+                Phase::Accepting | Phase::Running | Phase::Closing => manager.disconnect(),
+                _ => Ok(()),
+            };
+        }
+        self.set_deadline(common);
+    }
+
+    /// Its device is gone.
+    pub(super) fn device_lost(&mut self, common: &mut Common) {
+        if !self.course.is_ending() {
+            add(&common.counters.devices_lost, 1);
+        }
+        self.fail(Ended::Network(io::ErrorKind::NotConnected), common);
+    }
+
+    /// The application turns it away.
+    pub(super) fn turn_away(&mut self, private_data: &[u8], common: &mut Common) {
+        if let Some(manager) = &self.manager
+            && manager.reject(private_data).is_err()
+        {
+            // More than the fabric takes; or the peer is gone.
+            let _ = manager.reject(&[]);
+        }
+        // Not one that failed, but nobody hears of it any more.
+        self.is_known = false;
+        if let Some(queue_pair) = &self.queue_pair {
+            let _ = queue_pair.fail();
+        }
+        self.course.fail(Ended::Local, common.now, &common.config);
+        self.set_deadline(common);
+    }
+
+    /// Begins to close in order.
+    pub(super) fn close(&mut self, common: &mut Common) {
+        let is_open = self.course.is_open();
+        if self.course.close(common.now, &common.config) {
+            self.set_deadline(common);
+        } else if is_open {
+            self.fail(Ended::Local, common);
+        }
+    }
+
+    /// Goes on with what waits for work to be done with: the orderly close, and the end.
+    pub(super) fn settle(&mut self, lane: Option<&mut Lane>, common: &mut Common) {
+        if self.phase() == Phase::Closing && self.send.is_empty() {
+            self.course.told_peer();
+            let told = self.manager.as_ref().map(ConnectionId::disconnect);
+            if !matches!(told, Some(Ok(()))) {
+                self.fail(Ended::Local, common);
+            }
+        }
+        if self.phase() == Phase::Draining {
+            let is_lost = lane.as_ref().is_some_and(|lane| lane.is_lost());
+            if is_lost || self.is_drained() {
+                self.destroy(lane, common);
+            }
+        }
+    }
+
+    /// Whether the device has nothing of it.
+    fn is_drained(&self) -> bool {
+        self.send.outstanding() == 0 && self.receive.outstanding() == 0
+    }
+
+    /// Acts on a deadline that has passed.
+    pub(super) fn expire(&mut self, lane: Option<&mut Lane>, common: &mut Common) {
+        match self.course.late(common.now) {
+            None => {}
+            Some(Late::Fail(reason)) => {
+                self.fail(reason, common);
+                self.settle(lane, common);
+            }
+            Some(Late::Destroy) => {
+                if !self.is_drained() {
+                    add(&common.counters.undrained, 1);
+                }
+                self.destroy(lane, common);
+            }
+        }
+    }
+
+    /// Sends the handles away to be destroyed.
+    fn destroy(&mut self, lane: Option<&mut Lane>, common: &Common) {
+        if !self.course.destroying() {
+            return;
+        }
+        let exposures = self.exposures.end();
+        self.kept = exposures.memory;
+        if let (Some(queue_pair), Some(shared)) =
+            (&self.queue_pair, lane.and_then(|lane| lane.shared.as_mut()))
+        {
+            shared.leave(queue_pair.number(), &mut self.brought);
+        }
+        let sinks = std::mem::take(&mut self.sinks);
+        // In this order: what is bound to the queue pair, itself, what it wrote through, and last
+        // what names it.
+        let remains = (
+            exposures.handles,
+            self.queue_pair.take(),
+            sinks,
+            self.manager.take(),
+        );
+        let token = Token::Connection(self.id).encode();
+        common.reaper.destroy(Box::new(remains), token);
+    }
+
+    /// Its handles are destroyed: nothing touches its memory any more.
+    pub(super) fn destroyed(&mut self, lane: Option<&mut Lane>, common: &Common) {
+        if !self.course.ended() {
+            return;
+        }
+        self.send.end();
+        self.receive.end();
+        self.kept.clear();
+        if !self.course.was_running() {
+            self.filled.clear();
+        } else if let Some(reason) = self.course.reason() {
+            common.counters.fabric.count_end(reason);
+        }
+        if let (Some(lane), Some(place)) = (lane, self.place.take()) {
+            lane.leave(place);
+            lane.connections -= 1;
+        }
+    }
+
+    /// Destroys the handles here and now, before the memory, for the provider ends.
+    pub(super) fn destroy_now(&mut self) {
+        let exposures = self.exposures.end();
+        self.kept.extend(exposures.memory);
+        drop(exposures.handles);
+        drop(self.queue_pair.take());
+        self.sinks.clear();
+        drop(self.manager.take());
+    }
+}

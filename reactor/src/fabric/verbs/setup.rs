@@ -1,0 +1,305 @@
+//! Bringing connections up: what the connection manager reports of them, and what is done then.
+
+use std::io;
+use std::time::Duration;
+
+use super::common::Common;
+use super::connection::Connection;
+use super::lane::Lane;
+use super::phase::Phase;
+use super::report::Transport;
+use super::sys::{
+    ConnectionEvent, ConnectionEventKind, ConnectionId, ConnectionParameters, QueuePair,
+    QueuePairAttributes, State,
+};
+use crate::fabric::counters::add;
+use crate::fabric::{ConnectParameters, Ended, Event, PostError, PrivateData, ReadDepths};
+
+/// How often a request is sent again that a peer does not confirm: as often as can be said.
+const RETRIES: u8 = 7;
+
+/// The same where a peer has no receive: without end, for it may just be late.
+const RECEIVER_RETRIES: u8 = 7;
+
+/// InfiniBand's number for a rejection by the application itself.
+const REJECTED_BY_APPLICATION: i32 = 28;
+
+/// InfiniBand's numbers for rejections because something took too long, and because nobody
+/// listens.
+const REJECTED_LATE: i32 = 4;
+const NOBODY_LISTENS: i32 = 8;
+
+impl Connection {
+    /// Makes its queue pair, on the device that the connection manager has found for it.
+    ///
+    /// # Errors
+    /// The device has no more, or is gone.
+    pub(super) fn attach(&mut self, index: u32, lane: &mut Lane) -> io::Result<()> {
+        let manager = self.manager.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let bounds = lane.device.queue_pair_bounds(&self.limits);
+        let (queue_pair, place) = lane.queue_pair(&bounds)?;
+        let attributes = attributes(manager, State::Init);
+        let number = queue_pair.number();
+        // From here on it is taken apart in its order, whatever fails.
+        self.send.set_device(
+            bounds.send_depth,
+            bounds.send_ranges as usize,
+            bounds.read_ranges as usize,
+        );
+        self.receive.bound(bounds.receive_depth);
+        self.lane = Some(index);
+        self.place = Some(place);
+        lane.connections += 1;
+        let mut has_room = true;
+        if let Some(shared) = &mut lane.shared {
+            shared.join(number, self.id.index);
+            while has_room && let Some(buffer) = self.receive.take_waiting() {
+                has_room = shared.post(buffer, &mut self.brought).is_ok();
+            }
+        }
+        self.depths.ird = u16::from(bounds.responder_resources);
+        self.depths.ord = u16::from(bounds.initiator_depth);
+        let initialized = attributes.and_then(|attributes| queue_pair.modify(&attributes));
+        self.queue_pair = Some(queue_pair);
+        if !has_room {
+            return Err(io::Error::other("the shared receive queue is full"));
+        }
+        initialized
+    }
+
+    /// Brings the queue pair from its first state into that in which messages flow. iWARP's
+    /// drivers do that themselves.
+    fn bring_up(&self, transport: Transport) -> io::Result<()> {
+        if transport == Transport::Iwarp {
+            return Ok(());
+        }
+        let (Some(manager), Some(queue_pair)) = (&self.manager, &self.queue_pair) else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        // The first state again: its attributes were not all known before.
+        for state in [State::Init, State::ReadyToReceive, State::ReadyToSend] {
+            let mut attributes = attributes(manager, state)?;
+            attributes.set_depths(byte(self.depths.ird), byte(self.depths.ord));
+            queue_pair.modify(&attributes)?;
+        }
+        Ok(())
+    }
+
+    fn parameters<'a>(&self, private_data: &'a [u8], lane: &Lane) -> ConnectionParameters<'a> {
+        ConnectionParameters {
+            private_data,
+            responder_resources: byte(self.depths.ird),
+            initiator_depth: byte(self.depths.ord),
+            retry_count: RETRIES,
+            rnr_retry_count: RECEIVER_RETRIES,
+            queue_pair: self.queue_pair.as_ref().map_or(0, QueuePair::number),
+            shared_receive: lane.shared.is_some(),
+        }
+    }
+
+    /// Asks the peer.
+    pub(super) fn ask(&mut self, lane: &mut Lane, common: &mut Common) {
+        self.flush_receives(lane, common);
+        let private_data = std::mem::take(&mut self.private_data);
+        let parameters = self.parameters(&private_data, lane);
+        let asked = self.manager.as_ref().map(|id| id.connect(&parameters));
+        match asked {
+            Some(Ok(())) => {
+                self.course.asked();
+            }
+            Some(Err(error)) => self.fail(refused(&error, &private_data), common),
+            None => {}
+        }
+    }
+
+    /// The application accepts. The depths of its queues stay those that it was made with, since
+    /// work may have been posted already; read depths may be lowered.
+    ///
+    /// # Errors
+    /// It was not asked, or has answered.
+    pub(super) fn accept(
+        &mut self,
+        parameters: &ConnectParameters,
+        lane: &mut Lane,
+        common: &mut Common,
+    ) -> Result<(), PostError> {
+        if self.phase() != Phase::Deciding {
+            return Err(PostError::Closed);
+        }
+        let limits = &parameters.limits;
+        self.depths.ird = self.depths.ird.min(limits.ird);
+        self.depths.ord = self.depths.ord.min(limits.ord);
+        self.flush_receives(lane, common);
+        if self.course.is_ending() {
+            // Its end is reported.
+            return Ok(());
+        }
+        let private_data = &parameters.private_data;
+        let answer = self.parameters(private_data, lane);
+        let outcome = self.bring_up(lane.device.transport()).and_then(|()| {
+            let manager = self.manager.as_ref();
+            manager.map_or(Ok(()), |manager| manager.accept(&answer))
+        });
+        let (now, config) = (common.now, &common.config);
+        self.course.accepted(now, config);
+        self.set_deadline(common);
+        if let Err(error) = outcome {
+            self.fail(refused(&error, private_data), common);
+        }
+        Ok(())
+    }
+
+    /// The connection stands.
+    pub(super) fn establish(&mut self, private_data: PrivateData, common: &Common) {
+        if !self.course.established() {
+            return;
+        }
+        add(&common.counters.fabric.established, 1);
+        self.announcements.push_back(Event::Established {
+            queue_pair: self.id,
+            private_data,
+            depths: self.depths,
+        });
+        self.send.open(self.depths.ord);
+    }
+
+    /// The connection manager reports something. The lane is there once the connection has one.
+    pub(super) fn managed(
+        &mut self,
+        event: ConnectionEvent,
+        lane: Option<&mut Lane>,
+        common: &mut Common,
+    ) {
+        use ConnectionEventKind as Kind;
+        match event.kind {
+            Kind::AddressResolved => self.address_resolved(common),
+            // The provider has found the device.
+            Kind::RouteResolved => {
+                if let (Phase::Routing, Some(lane)) = (self.phase(), lane) {
+                    self.ask(lane, common);
+                }
+            }
+            Kind::ConnectResponse => self.answered(event, lane, true, common),
+            Kind::Established => match self.phase() {
+                Phase::Accepting => self.establish(PrivateData::new(), common),
+                _ => self.answered(event, lane, false, common),
+            },
+            Kind::Rejected => self.rejected(event, common),
+            Kind::AddressError | Kind::RouteError | Kind::ConnectError => {
+                self.fail(Ended::Network(error_kind(event.status)), common);
+            }
+            Kind::Unreachable => self.fail(Ended::TimedOut("the peer does not answer"), common),
+            Kind::Disconnected => self.fail(Ended::Peer, common),
+            Kind::DeviceRemoval => self.device_lost(common),
+            Kind::AddressChange => {
+                self.fail(Ended::Network(io::ErrorKind::AddrNotAvailable), common);
+            }
+            Kind::ConnectRequest | Kind::TimewaitExit | Kind::Other => {}
+        }
+    }
+
+    fn address_resolved(&mut self, common: &mut Common) {
+        let Some(manager) = &self.manager else {
+            return;
+        };
+        let deadline = self.course.deadline();
+        let left = deadline.map_or(Duration::ZERO, |deadline| {
+            deadline.saturating_duration_since(common.now)
+        });
+        let begun = manager.resolve_route(left.max(Duration::from_millis(1)));
+        if !self.course.resolved() {
+            return;
+        }
+        if let Err(error) = begun {
+            self.fail(Ended::Network(error.kind()), common);
+        }
+    }
+
+    /// The peer has accepted; on InfiniBand our queue pair is not up yet.
+    fn answered(
+        &mut self,
+        event: ConnectionEvent,
+        lane: Option<&mut Lane>,
+        is_down: bool,
+        common: &mut Common,
+    ) {
+        let (Phase::Connecting, Some(lane)) = (self.phase(), lane) else {
+            return;
+        };
+        let (peer_ird, peer_ord) = (
+            u16::from(event.initiator_depth),
+            u16::from(event.responder_resources),
+        );
+        self.depths = ReadDepths {
+            peer_ird: Some(peer_ird),
+            peer_ord: Some(peer_ord),
+            ird: self.depths.ird.min(peer_ord),
+            ord: self.depths.ord.min(peer_ird),
+        };
+        if is_down {
+            let confirmed = self.bring_up(lane.device.transport()).and_then(|()| {
+                let manager = self.manager.as_ref();
+                manager.map_or(Ok(()), ConnectionId::establish)
+            });
+            if let Err(error) = confirmed {
+                self.fail(Ended::Network(error.kind()), common);
+                return;
+            }
+        }
+        self.establish(event.private_data, common);
+    }
+
+    fn rejected(&mut self, event: ConnectionEvent, common: &mut Common) {
+        // iWARP has one number for it.
+        let by_application = [REJECTED_BY_APPLICATION, -libc::ECONNRESET];
+        if !by_application.contains(&event.status) {
+            let reason = match event.status {
+                REJECTED_LATE => Ended::TimedOut("the connection's setup"),
+                NOBODY_LISTENS => Ended::Network(io::ErrorKind::ConnectionRefused),
+                status if status < 0 => Ended::Network(error_kind(status)),
+                _ => Ended::Setup("the fabric rejected the connection"),
+            };
+            self.fail(reason, common);
+            return;
+        }
+        if self.is_known && self.phase() == Phase::Connecting {
+            self.announcements.push_back(Event::Rejected {
+                queue_pair: self.id,
+                private_data: event.private_data,
+                depths: ReadDepths::default(),
+            });
+            self.is_last_word_said = true;
+        }
+        self.fail(Ended::Peer, common);
+    }
+}
+
+/// What brings a queue pair into a state, in which the peer may do what its keys allow.
+fn attributes(manager: &ConnectionId, state: State) -> io::Result<QueuePairAttributes> {
+    let mut attributes = manager.queue_pair_attributes(state)?;
+    attributes.set_remote_access(true, true);
+    Ok(attributes)
+}
+
+/// A depth as the connection manager takes it.
+fn byte(depth: u16) -> u8 {
+    u8::try_from(depth).unwrap_or(u8::MAX)
+}
+
+/// The error of an event's status.
+fn error_kind(status: i32) -> io::ErrorKind {
+    match status {
+        ..0 => io::Error::from_raw_os_error(-status).kind(),
+        _ => io::ErrorKind::Other,
+    }
+}
+
+/// Why a request or its answer was refused at once.
+fn refused(error: &io::Error, private_data: &[u8]) -> Ended {
+    // Fabrics differ in how much they take: InfiniBand 56 bytes in a request and 196 in an answer.
+    if error.kind() == io::ErrorKind::InvalidInput && !private_data.is_empty() {
+        Ended::Setup("more private data than the fabric takes, or other wishes that it has not")
+    } else {
+        Ended::Network(error.kind())
+    }
+}

@@ -1,0 +1,134 @@
+//! Receives that all connections of a provider on one device draw from.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use millrace_mempool::Buffer;
+
+use super::lane::Kept;
+use super::receive_queue::{Brought, Surplus};
+use super::sys::SharedReceiveQueue;
+
+/// Receives that a shared queue is made for, where the device has so many.
+pub(super) const DEPTH_WISH: u32 = 32 * 1024;
+
+/// A shared receive queue, and the buffers in it by number.
+pub(super) struct SharedReceives {
+    // Goes before the buffers that the device has.
+    queue: Arc<SharedReceiveQueue>,
+    buffers: Vec<Option<Buffer>>,
+    free: Vec<u32>,
+    /// Numbers of buffers that the device does not have yet.
+    waiting: Vec<u32>,
+    depth: usize,
+    surplus: Surplus,
+    /// Slots of connections by the number of their queue pair, for completions of a shared queue
+    /// do not carry the connection's own name.
+    owners: HashMap<u32, u32>,
+}
+
+impl SharedReceives {
+    pub(super) fn new(queue: Arc<SharedReceiveQueue>, depth: u32) -> Self {
+        Self {
+            queue,
+            buffers: Vec::new(),
+            free: Vec::new(),
+            waiting: Vec::new(),
+            depth: depth as usize,
+            surplus: Surplus::default(),
+            owners: HashMap::new(),
+        }
+    }
+
+    /// The queue, which goes first, and the buffers in it.
+    pub(super) fn take_apart(self) -> (Arc<SharedReceiveQueue>, Kept) {
+        (self.queue, self.buffers)
+    }
+
+    pub(super) fn queue(&self) -> &Arc<SharedReceiveQueue> {
+        &self.queue
+    }
+
+    /// A connection draws from it from here on.
+    pub(super) fn join(&mut self, queue_pair: u32, slot: u32) {
+        self.owners.insert(queue_pair, slot);
+    }
+
+    /// A connection does so no longer.
+    pub(super) fn leave(&mut self, queue_pair: u32, brought: &mut Brought) {
+        self.owners.remove(&queue_pair);
+        brought.leave(&mut self.surplus);
+    }
+
+    /// The connection whose queue pair has this number.
+    pub(super) fn owner(&self, queue_pair: u32) -> Option<u32> {
+        self.owners.get(&queue_pair).copied()
+    }
+
+    /// Takes a receive of a connection's. Where there is one too many already, the buffer is not
+    /// needed.
+    ///
+    /// # Errors
+    /// There is no room; the buffer comes back.
+    pub(super) fn post(&mut self, buffer: Buffer, brought: &mut Brought) -> Result<(), Buffer> {
+        let held = self.buffers.len() - self.free.len();
+        if held >= self.depth && !self.surplus.is_some() {
+            return Err(buffer);
+        }
+        if brought.bring(&mut self.surplus) {
+            self.keep(buffer);
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, buffer: Buffer) {
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.buffers[number as usize] = Some(buffer);
+                number
+            }
+            None => {
+                self.buffers.push(Some(buffer));
+                self.buffers.len() as u32 - 1
+            }
+        };
+        self.waiting.push(number);
+    }
+
+    /// The device is done with a receive.
+    pub(super) fn complete(&mut self, number: u64) -> Option<Buffer> {
+        let index = usize::try_from(number).ok()?;
+        let buffer = self.buffers.get_mut(index)?.take()?;
+        self.free.push(index as u32);
+        Some(buffer)
+    }
+
+    /// Puts the buffer of a receive back that nobody got a message from.
+    pub(super) fn put_back(&mut self, buffer: Buffer) {
+        self.keep(buffer);
+    }
+
+    /// Whether receives wait to be handed to the device.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Hands receives over, at most `most`; each is given to `hand`, which says whether it could
+    /// take it. Returns how many it took.
+    pub(super) fn hand_over(
+        &mut self,
+        most: usize,
+        mut hand: impl FnMut(u64, &mut Buffer) -> bool,
+    ) -> usize {
+        let mut count = 0;
+        while count < most
+            && let Some(&number) = self.waiting.last()
+            && let Some(buffer) = self.buffers[number as usize].as_mut()
+            && hand(u64::from(number), buffer)
+        {
+            self.waiting.pop();
+            count += 1;
+        }
+        count
+    }
+}

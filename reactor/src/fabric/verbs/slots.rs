@@ -1,0 +1,94 @@
+//! The connections of a provider, found by index.
+
+use super::completion::Name;
+use super::connection::Connection;
+use crate::fabric::QueuePairId;
+
+struct Slot {
+    generation: u32,
+    connection: Option<Box<Connection>>,
+}
+
+#[derive(Default)]
+pub(super) struct Slots {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+impl Slots {
+    /// Fills a free slot with what `make` gives for its name. `None` if all names are taken.
+    pub(super) fn insert_with<E>(
+        &mut self,
+        make: impl FnOnce(QueuePairId) -> Result<Box<Connection>, E>,
+    ) -> Option<Result<QueuePairId, E>> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.slots.len() < Name::SLOTS_MAX => {
+                self.slots.push(Slot {
+                    generation: 0,
+                    connection: None,
+                });
+                self.slots.len() as u32 - 1
+            }
+            None => return None,
+        };
+        let slot = &mut self.slots[index as usize];
+        let id = QueuePairId {
+            index,
+            generation: slot.generation,
+        };
+        Some(match make(id) {
+            Ok(connection) => {
+                slot.connection = Some(connection);
+                Ok(id)
+            }
+            Err(error) => {
+                self.free.push(index);
+                Err(error)
+            }
+        })
+    }
+
+    /// The connection of this name.
+    pub(super) fn get(&self, id: QueuePairId) -> Option<&Connection> {
+        let slot = self.slots.get(id.index as usize)?;
+        let connection = slot.connection.as_deref()?;
+        (slot.generation == id.generation).then_some(connection)
+    }
+
+    /// The connection of this name.
+    pub(super) fn get_mut(&mut self, id: QueuePairId) -> Option<&mut Connection> {
+        let slot = self.slots.get_mut(id.index as usize)?;
+        let connection = slot.connection.as_deref_mut()?;
+        (slot.generation == id.generation).then_some(connection)
+    }
+
+    /// The connection that a request was named after.
+    pub(super) fn named(&mut self, name: Name) -> Option<&mut Connection> {
+        let slot = self.slots.get_mut(name.slot as usize)?;
+        let is_same = slot.generation & Name::GENERATION_MASK == name.generation;
+        slot.connection.as_deref_mut().filter(|_| is_same)
+    }
+
+    /// Whatever connection is in a slot.
+    pub(super) fn at(&mut self, index: u32) -> Option<&mut Connection> {
+        self.slots
+            .get_mut(index as usize)?
+            .connection
+            .as_deref_mut()
+    }
+
+    /// Ends the name of a connection.
+    pub(super) fn remove(&mut self, index: u32) -> Option<Box<Connection>> {
+        let slot = self.slots.get_mut(index as usize)?;
+        let connection = slot.connection.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(index);
+        Some(connection)
+    }
+
+    /// Number of slots, free ones too.
+    pub(super) fn len(&self) -> u32 {
+        self.slots.len() as u32
+    }
+}
