@@ -27,7 +27,7 @@ pub const LIMITS: QueuePairLimits = QueuePairLimits {
 
 /// Turns after which nothing is expected to come any more. Devices that software pretends, on an
 /// emulated machine, take long.
-pub const TURNS: u32 = 20_000_000;
+pub const TURNS: u32 = 4_000_000;
 
 /// One provider with its memory and what it has reported.
 pub struct Side<P> {

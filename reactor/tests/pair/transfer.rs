@@ -33,10 +33,11 @@ pub fn writes_are_placed_before_the_send_behind_them<P: Provider>(mut pair: Pair
         .provider
         .expose(pair.here, local([room]), Access::RemoteWrite)
         .unwrap();
-    // The server may only send once the client has.
+    // The server may only send once the client has, and the key is good then.
     let slice = pair.client.pattern(10, 0);
     pair.client
         .post(pair.here, vec![request(0, SEND, local([slice]))]);
+    pair.until(|pair| pair.server.take(received));
     let (data, reply) = (pair.server.pattern(1 << 20, 4), pair.server.pattern(64, 5));
     let remote = RemoteAddress {
         key: exposure.key,
@@ -73,6 +74,7 @@ pub fn reads_fill_scattered_memory_and_wait_for_their_turn<P: Provider>(mut pair
     let slice = pair.client.pattern(10, 0);
     pair.client
         .post(pair.here, vec![request(0, SEND, local([slice]))]);
+    pair.until(|pair| pair.server.take(received));
     // More than the read depth of eight.
     let length = 40_000;
     let chain = (0..20_u64)
@@ -120,6 +122,7 @@ pub fn a_send_may_invalidate_a_key<P: Provider>(mut pair: Pair<P>) {
     let slice = pair.client.pattern(10, 0);
     pair.client
         .post(pair.here, vec![request(0, SEND, local([slice]))]);
+    pair.until(|pair| pair.server.take(received));
     let reply = pair.server.pattern(64, 5);
     let operation = Operation::Send {
         invalidate: Some(exposure.key),

@@ -12,15 +12,19 @@
 
 mod devices;
 mod ending;
+mod memory;
 #[path = "../pair/mod.rs"]
 mod pair;
+mod sleeping;
 mod transfer;
+mod unplugging;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use millrace_mempool::Registry;
 use millrace_reactor::fabric::QueuePairLimits;
-use millrace_reactor::fabric::verbs::{Devices, Verbs, VerbsConfig};
+use millrace_reactor::fabric::verbs::{Devices, DevicesError, Verbs, VerbsConfig};
 
 use pair::{LIMITS, Pair, Side};
 
@@ -40,11 +44,28 @@ fn address() -> SocketAddr {
     SocketAddr::new(address, 0)
 }
 
-fn side(config: VerbsConfig) -> Side<Verbs> {
+/// Opens the devices.
+type Open = fn(&Registry) -> Result<Devices, DevicesError>;
+
+/// As the service does, and with windows wherever there are some.
+const WAYS: [Open; 2] = [Devices::open, Devices::open_trusting_windows];
+
+fn side_of(open: Open, config: VerbsConfig) -> Side<Verbs> {
     Side::new(|registry| {
-        let devices = Devices::open(registry).expect("an RDMA device");
+        let devices = open(registry).expect("an RDMA device");
         Verbs::new(&devices, config).expect("a provider")
     })
+}
+
+fn side(config: VerbsConfig) -> Side<Verbs> {
+    side_of(Devices::open, config)
+}
+
+/// Two sides whose exposures are windows wherever there are some.
+fn trusting(limits: QueuePairLimits) -> Pair<Verbs> {
+    let [client, server] =
+        [(); 2].map(|()| side_of(Devices::open_trusting_windows, VerbsConfig::default()));
+    Pair::connected(client, server, address(), limits)
 }
 
 fn with_limits(client: VerbsConfig, server: VerbsConfig, limits: QueuePairLimits) -> Pair<Verbs> {

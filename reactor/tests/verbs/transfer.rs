@@ -5,7 +5,7 @@ use millrace_reactor::fabric::{Provider, QueuePairLimits};
 
 use crate::pair::soak::{self, SOAK_LIMITS};
 use crate::pair::{LIMITS, transfer};
-use crate::{alone, plain, with_limits};
+use crate::{alone, plain, trusting, with_limits};
 
 /// Receives that are shared, and a registration for each Read.
 fn otherwise() -> VerbsConfig {
@@ -49,7 +49,7 @@ fn reads_fill_memory_that_is_registered_for_them_alone() {
 #[ignore = "needs an RDMA device"]
 fn a_send_may_invalidate_a_key() {
     let _alone = alone();
-    let pair = plain();
+    let pair = trusting(LIMITS);
     let invalidation = pair.client.provider.remote_invalidation();
     // Where there are no windows, no key may be invalidated.
     if invalidation.sends && invalidation.receives {
@@ -98,6 +98,13 @@ fn random_work_arrives_and_is_accounted_for() {
         let pair = with_limits(config(), config(), SOAK_LIMITS);
         soak::random_work_arrives_and_is_accounted_for(seed, pair);
     }
+}
+
+#[test]
+#[ignore = "needs an RDMA device"]
+fn random_work_arrives_through_windows() {
+    let _alone = alone();
+    soak::random_work_arrives_and_is_accounted_for(5, trusting(SOAK_LIMITS));
 }
 
 #[test]

@@ -64,6 +64,8 @@ pub(super) struct Connection {
     pub(super) is_active: bool,
     /// In the provider's list of connections to flush.
     pub(super) is_dirty: bool,
+    /// Nothing may be sent before the peer has spoken.
+    pub(super) waits_for_peer: bool,
     /// Work waits for room in the device's queue.
     pub(super) is_held: bool,
 }
@@ -106,6 +108,7 @@ impl Connection {
             is_last_word_said: false,
             is_active: false,
             is_dirty: false,
+            waits_for_peer: false,
             is_held: false,
         }
     }
@@ -205,6 +208,7 @@ impl Connection {
             // Who speaks has heard the answer.
             self.establish(PrivateData::new(), common);
         }
+        self.heard();
         let received = &common.counters.fabric.work[3];
         add(&received.completed, 1);
         add(&received.bytes, u64::from(completion.bytes));

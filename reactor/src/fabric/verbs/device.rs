@@ -24,6 +24,9 @@ const READ_DEPTH_MAX: u32 = 255;
 /// The vendor that `siw`, the kernel's software iWARP, calls itself.
 const VENDOR_SIW: u32 = 0x62_6d_74;
 
+/// The vendor that `rdma_rxe`, the kernel's software RoCE, calls itself.
+const VENDOR_RXE: u32 = 0xff_ffff;
+
 /// Requests of a send queue for each window: one that binds it, one that ends the binding.
 const REQUESTS_PER_WINDOW: u32 = 2;
 
@@ -33,6 +36,7 @@ pub struct Device {
     regions: Mutex<BTreeMap<RegionId, Arc<Region>>>,
     domain: Arc<ProtectionDomain>,
     context: Arc<Context>,
+    has_windows: bool,
     state: AtomicU8,
     registered: AtomicU64,
     counters: Arc<DeviceCounters>,
@@ -91,12 +95,21 @@ pub struct Refusal {
 }
 
 impl Device {
-    /// A device without memory.
+    /// A device without memory. Its windows are used if they hold what they promise, or are
+    /// trusted in any case.
     ///
     /// # Errors
     /// It has no protection domain for us.
-    pub fn new(context: Arc<Context>, counters: Arc<DeviceCounters>) -> io::Result<Self> {
+    pub fn new(
+        context: Arc<Context>,
+        counters: Arc<DeviceCounters>,
+        trusts_windows: bool,
+    ) -> io::Result<Self> {
+        let attributes = context.attributes();
+        let has_windows =
+            attributes.has_memory_windows_2 && (trusts_windows || windows_hold(attributes));
         Ok(Self {
+            has_windows,
             regions: Mutex::default(),
             domain: ProtectionDomain::new(&context)?,
             context,
@@ -183,6 +196,11 @@ impl Device {
         outcome.is_ok()
     }
 
+    /// Whether exposures are memory windows.
+    pub fn has_windows(&self) -> bool {
+        self.has_windows
+    }
+
     /// Which key the sinks of Reads have; `separate` asks for one each in any case.
     pub fn read_sink(&self, separate: bool) -> ReadSink {
         let is_siw = self.attributes().vendor_id == VENDOR_SIW;
@@ -211,13 +229,13 @@ impl Device {
     pub fn invalidation(&self) -> Invalidation {
         Invalidation {
             sends: self.attributes().has_send_invalidate,
-            receives: self.attributes().has_memory_windows_2,
+            receives: self.has_windows,
         }
     }
 
     /// What a queue pair may have of what is wished for.
     pub fn queue_pair_bounds(&self, wish: &QueuePairLimits) -> QueuePairBounds {
-        bounds(self.attributes(), wish)
+        bounds(self.attributes(), self.has_windows, wish)
     }
 
     /// The registration of an arena.
@@ -240,7 +258,7 @@ impl Device {
         }
         let access = RegionAccess {
             local_write: true,
-            bind_windows: self.attributes().has_memory_windows_2,
+            bind_windows: self.has_windows,
             // Completions are never passed by the data that they report.
             relaxed_ordering: true,
             ..RegionAccess::default()
@@ -312,9 +330,17 @@ fn advice(error: &io::Error, limit: Option<u64>) -> String {
     }
 }
 
-fn bounds(device: &Attributes, wish: &QueuePairLimits) -> QueuePairBounds {
+/// Whether a device's windows keep a peer within them. `rdma_rxe` checks what a peer asks for
+/// against the bounds of the registration that a window is bound to (`check_rkey` of
+/// `rxe_resp.c`), which here is a whole arena.
+pub fn windows_hold(device: &Attributes) -> bool {
+    let is_rxe = device.vendor_id == VENDOR_RXE && device.transport == Transport::Roce;
+    device.has_memory_windows_2 && !is_rxe
+}
+
+fn bounds(device: &Attributes, has_windows: bool, wish: &QueuePairLimits) -> QueuePairBounds {
     let most = device.max_qp_wr.max(1);
-    let windows = if device.has_memory_windows_2 {
+    let windows = if has_windows {
         wish.exposures.saturating_mul(REQUESTS_PER_WINDOW)
     } else {
         0
@@ -387,7 +413,7 @@ mod tests {
             responder_resources: 16,
             initiator_depth: 255,
         };
-        assert_eq!(bounds(&attributes(), &WISH), expected);
+        assert_eq!(bounds(&attributes(), true, &WISH), expected);
         let wish = QueuePairLimits {
             send_depth: u32::MAX,
             receive_depth: 501,
@@ -398,21 +424,35 @@ mod tests {
             receive_depth: 500,
             ..expected
         };
-        assert_eq!(bounds(&attributes(), &wish), most);
+        assert_eq!(bounds(&attributes(), true, &wish), most);
     }
 
     #[test]
     fn exposures_take_no_requests_where_there_are_no_windows() {
         let device = Attributes {
-            has_memory_windows_2: false,
             max_sge: 3,
             max_sge_rd: 0,
             max_qp_rd_atom: 0,
             ..attributes()
         };
-        let found = bounds(&device, &WISH);
+        let found = bounds(&device, false, &WISH);
         assert_eq!((found.send_depth, found.responder_resources), (100, 0));
         assert_eq!((found.send_ranges, found.read_ranges), (3, 3));
+    }
+
+    #[test]
+    fn windows_that_do_not_hold_are_not_used() {
+        assert!(windows_hold(&attributes()));
+        let rxe = Attributes {
+            vendor_id: VENDOR_RXE,
+            ..attributes()
+        };
+        assert!(!windows_hold(&rxe));
+        let none = Attributes {
+            has_memory_windows_2: false,
+            ..attributes()
+        };
+        assert!(!windows_hold(&none));
     }
 
     #[test]

@@ -60,6 +60,8 @@ struct Handle {
 /// What devices, control thread and registry have in common.
 pub(super) struct Shared {
     registry: Registry,
+    /// Windows are used wherever there are some.
+    trusts_windows: bool,
     /// All devices that are open, those included that are gone and held by somebody.
     devices: Mutex<Vec<Arc<Device>>>,
     /// Of all devices that ever were, in the order of their first appearance.
@@ -78,12 +80,27 @@ impl Devices {
     /// # Errors
     /// [`DevicesError`].
     pub fn open(registry: &Registry) -> Result<Self, DevicesError> {
+        Self::open_with(registry, false)
+    }
+
+    /// As [`Devices::open`], and uses memory windows of devices too that do not keep peers within
+    /// them. For tests of windows on `rdma_rxe`.
+    ///
+    /// # Errors
+    /// [`DevicesError`].
+    #[doc(hidden)]
+    pub fn open_trusting_windows(registry: &Registry) -> Result<Self, DevicesError> {
+        Self::open_with(registry, true)
+    }
+
+    fn open_with(registry: &Registry, trusts_windows: bool) -> Result<Self, DevicesError> {
         let found = sys::open_devices().map_err(DevicesError::unusable)?;
         if found.is_empty() {
             return Err(DevicesError::None);
         }
         let shared = Arc::new(Shared {
             registry: registry.clone(),
+            trusts_windows,
             devices: Mutex::default(),
             counters: Mutex::default(),
             far: Mutex::default(),
@@ -100,6 +117,8 @@ impl Devices {
         for reason in failed {
             tracing::warn!("an RDMA device cannot be opened: {reason}");
         }
+        // Before connections are on them.
+        sys::let_manager_look();
         let registrar = Arc::new(Memory(Arc::downgrade(&shared)));
         registry.attach(registrar).map_err(DevicesError::unusable)?;
         for device in shared.all() {
@@ -127,7 +146,12 @@ impl Devices {
     /// What there is now, of the devices in use.
     pub fn report(&self) -> Vec<DeviceReport> {
         let devices = self.all();
-        devices.iter().map(|d| describe(d.context())).collect()
+        let described = devices.iter().map(|device| {
+            let mut report = describe(device.context());
+            report.features.memory_windows = device.has_windows();
+            report
+        });
+        described.collect()
     }
 
     /// What is counted of each device that was ever in use, in a stable order.
@@ -224,7 +248,7 @@ impl Shared {
     /// Takes a device in. It has no memory yet, but gets every arena that is made from now on.
     pub(super) fn add(&self, context: Arc<Context>) -> io::Result<Arc<Device>> {
         let counters = self.counters_of(context.name());
-        let device = Arc::new(Device::new(context, counters)?);
+        let device = Arc::new(Device::new(context, counters, self.trusts_windows)?);
         lock(&self.devices).push(Arc::clone(&device));
         Ok(device)
     }
@@ -326,6 +350,7 @@ mod tests {
     fn without_devices(registry: &Registry) -> Devices {
         let shared = Arc::new(Shared {
             registry: registry.clone(),
+            trusts_windows: false,
             devices: Mutex::default(),
             counters: Mutex::default(),
             far: Mutex::default(),

@@ -60,7 +60,10 @@ impl Lane {
         config: &VerbsConfig,
         counters: &Arc<VerbsCounters>,
     ) -> io::Result<Self> {
-        let depth = device.attributes().max_srq_wr.min(DEPTH_WISH);
+        let attributes = device.attributes();
+        let depth = DEPTH_WISH
+            .min(attributes.max_srq_wr)
+            .min(attributes.max_cqe / 2);
         let shared = if config.shared_receives && depth > 0 {
             let queue = SharedReceiveQueue::new(device.protection_domain(), depth)?;
             Some(SharedReceives::new(queue, depth))
@@ -89,13 +92,14 @@ impl Lane {
         &mut self,
         bounds: &QueuePairBounds,
     ) -> io::Result<(QueuePair, Place)> {
-        // Receives of a shared queue are the connection's too, as far as it brings them.
-        let entries = bounds.send_depth.saturating_add(bounds.receive_depth);
-        let queue = self.find_queue(entries)?;
+        // A completion queue has room for all receives of a shared one: a peer may take more of
+        // them than its connection has brought, before that is noticed.
         let receive_depth = match self.shared {
             Some(_) => 0,
             None => bounds.receive_depth,
         };
+        let entries = bounds.send_depth.saturating_add(receive_depth);
+        let queue = self.find_queue(entries)?;
         let completions = &self.queues[queue].queue;
         let queue_pair = QueuePair::new(
             self.device.protection_domain(),
@@ -122,7 +126,11 @@ impl Lane {
         if let Some(found) = self.queues.iter().position(fits) {
             return Ok(found);
         }
-        let wish = ENTRIES_WISH.max(entries.saturating_add(ENTRIES_SPARE));
+        let promised = self.shared.as_ref().map_or(0, SharedReceives::depth);
+        let least = entries
+            .saturating_add(promised)
+            .saturating_add(ENTRIES_SPARE);
+        let wish = ENTRIES_WISH.max(least);
         let most = self.device.attributes().max_cqe;
         let queue = CompletionQueue::new(
             self.device.context(),
@@ -130,7 +138,7 @@ impl Lane {
             Some(&self.channel),
             self.vector,
         )?;
-        let queue = Queue { queue, promised: 0 };
+        let queue = Queue { queue, promised };
         if !fits(&queue) {
             return Err(io::Error::other(format!(
                 "a connection of {entries} work requests does not fit into the device's longest \

@@ -168,22 +168,27 @@ impl Verbs {
                 self.lose_lane(index);
             }
         }
+        let mut managed = 0;
         // A request may be an event at once.
-        while work < EVENTS_MAX && events.len() < events.capacity() {
+        while managed < EVENTS_MAX && events.len() < events.capacity() {
             match self.common.channel.next() {
                 Ok(Some(event)) => {
-                    work += 1;
+                    managed += 1;
                     self.managed(event, events);
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::error!(%error, "the RDMA connection manager fails");
+                    if !std::mem::replace(&mut self.is_manager_lost, true) {
+                        tracing::error!(%error, "the RDMA connection manager fails");
+                    }
                     break;
                 }
             }
         }
-        add(&self.common.counters.connection_events, work as u64);
-        work
+        if managed > 0 {
+            add(&self.common.counters.connection_events, managed as u64);
+        }
+        work + managed
     }
 
     fn managed(&mut self, event: ConnectionEvent, events: &mut Vec<Event>) {

@@ -31,6 +31,10 @@ use crate::fabric::{
 };
 
 /// The queue pairs of one reactor on the devices of the machine.
+///
+/// The depths of a queue pair's queues are fixed when it is made, at the listener's or connector's
+/// limits: [`Provider::deepen_receives`] does nothing for connections that are there already, whose
+/// further receives are refused as [`PostError::Full`]. One key covers one slice.
 pub struct Verbs {
     pub(super) slots: Slots,
     pub(super) listeners: Vec<Option<Listener>>,
@@ -46,6 +50,8 @@ pub struct Verbs {
     pub(super) asked: Option<Instant>,
     /// The reactor has slept, or is about to.
     pub(super) is_woken: bool,
+    /// The connection manager has failed, and that was said.
+    pub(super) is_manager_lost: bool,
     // Last: the control thread outlasts all handles.
     pub(super) common: Common,
 }
@@ -65,6 +71,7 @@ impl Verbs {
             dirty: Vec::new(),
             asked: None,
             is_woken: false,
+            is_manager_lost: false,
             common: Common::new(devices, config)?,
         })
     }
@@ -166,6 +173,10 @@ impl Verbs {
 impl Provider for Verbs {
     fn name(&self) -> &'static str {
         "verbs"
+    }
+
+    fn exposure_slices(&self) -> usize {
+        1
     }
 
     fn remote_invalidation(&self) -> Invalidation {

@@ -68,7 +68,7 @@ pub struct DeviceReport {
 /// What a device can, of what the service makes use of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Features {
-    /// Memory windows of type 2.
+    /// Memory windows of type 2 that keep peers within them.
     pub memory_windows: bool,
     /// Shared receive queues.
     pub shared_receive_queues: bool,

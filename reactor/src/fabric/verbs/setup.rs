@@ -134,6 +134,9 @@ impl Connection {
             // Its end is reported.
             return Ok(());
         }
+        // On iWARP the side that asks speaks first (RFC 5044 section 7.1.2): what comes in the same
+        // breath as the answer, kernels take for an error.
+        self.waits_for_peer = lane.device.transport() == Transport::Iwarp;
         let private_data = &parameters.private_data;
         let answer = self.parameters(private_data, lane);
         let outcome = self.bring_up(lane.device.transport()).and_then(|()| {
@@ -160,7 +163,16 @@ impl Connection {
             private_data,
             depths: self.depths,
         });
-        self.send.open(self.depths.ord);
+        if !self.waits_for_peer {
+            self.send.open(self.depths.ord);
+        }
+    }
+
+    /// The peer has spoken, so that it can be spoken to.
+    pub(super) fn heard(&mut self) {
+        if std::mem::replace(&mut self.waits_for_peer, false) {
+            self.send.open(self.depths.ord);
+        }
     }
 
     /// The connection manager reports something. The lane is there once the connection has one.
@@ -297,7 +309,8 @@ fn error_kind(status: i32) -> io::ErrorKind {
 /// Why a request or its answer was refused at once.
 fn refused(error: &io::Error, private_data: &[u8]) -> Ended {
     // Fabrics differ in how much they take: InfiniBand 56 bytes in a request and 196 in an answer.
-    if error.kind() == io::ErrorKind::InvalidInput && !private_data.is_empty() {
+    let is_refused = error.kind() == io::ErrorKind::InvalidInput && !private_data.is_empty();
+    if is_refused || private_data.len() > usize::from(u8::MAX) {
         Ended::Setup("more private data than the fabric takes, or other wishes that it has not")
     } else {
         Ended::Network(error.kind())

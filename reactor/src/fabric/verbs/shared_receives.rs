@@ -10,7 +10,7 @@ use super::receive_queue::{Brought, Surplus};
 use super::sys::SharedReceiveQueue;
 
 /// Receives that a shared queue is made for, where the device has so many.
-pub(super) const DEPTH_WISH: u32 = 32 * 1024;
+pub(super) const DEPTH_WISH: u32 = 16 * 1024;
 
 /// A shared receive queue, and the buffers in it by number.
 pub(super) struct SharedReceives {
@@ -20,7 +20,7 @@ pub(super) struct SharedReceives {
     free: Vec<u32>,
     /// Numbers of buffers that the device does not have yet.
     waiting: Vec<u32>,
-    depth: usize,
+    depth: u32,
     surplus: Surplus,
     /// Slots of connections by the number of their queue pair, for completions of a shared queue
     /// do not carry the connection's own name.
@@ -34,7 +34,7 @@ impl SharedReceives {
             buffers: Vec::new(),
             free: Vec::new(),
             waiting: Vec::new(),
-            depth: depth as usize,
+            depth,
             surplus: Surplus::default(),
             owners: HashMap::new(),
         }
@@ -43,6 +43,11 @@ impl SharedReceives {
     /// The queue, which goes first, and the buffers in it.
     pub(super) fn take_apart(self) -> (Arc<SharedReceiveQueue>, Kept) {
         (self.queue, self.buffers)
+    }
+
+    /// Receives that have room.
+    pub(super) fn depth(&self) -> u32 {
+        self.depth
     }
 
     pub(super) fn queue(&self) -> &Arc<SharedReceiveQueue> {
@@ -72,7 +77,7 @@ impl SharedReceives {
     /// There is no room; the buffer comes back.
     pub(super) fn post(&mut self, buffer: Buffer, brought: &mut Brought) -> Result<(), Buffer> {
         let held = self.buffers.len() - self.free.len();
-        if held >= self.depth && !self.surplus.is_some() {
+        if held >= self.depth as usize && !self.surplus.is_some() {
             return Err(buffer);
         }
         if brought.bring(&mut self.surplus) {

@@ -1,5 +1,6 @@
 //! Looking at devices without using them.
 
+use super::device::windows_hold;
 use super::devices::DevicesError;
 use super::report::{DeviceReport, Features, PortReport};
 use super::sys::{self, Context};
@@ -54,7 +55,7 @@ pub(super) fn describe(context: &Context) -> DeviceReport {
         reads_open_max: attributes.max_qp_init_rd_atom,
         registration_max: attributes.max_mr_size,
         features: Features {
-            memory_windows: attributes.has_memory_windows_2,
+            memory_windows: windows_hold(attributes),
             shared_receive_queues: attributes.max_srq > 0,
             send_invalidate: attributes.has_send_invalidate,
         },

@@ -210,7 +210,7 @@ impl Watch {
     fn look(&mut self) {
         if self.forget_looks > 0 {
             self.forget_looks -= 1;
-            sys::forget_dead_devices();
+            sys::let_manager_look();
         }
         let listed = match sys::device_names() {
             Ok(listed) => listed,
@@ -250,6 +250,8 @@ impl Watch {
             return;
         }
         let opened = sys::open_device(name).and_then(|context| self.shared.add(context));
+        // Before connections are on it.
+        sys::let_manager_look();
         let device = match opened {
             Ok(device) => device,
             Err(error) => {
@@ -284,7 +286,7 @@ impl Watch {
         let before = self.closing.len();
         self.closing.retain(|context| context.strong_count() > 0);
         if self.closing.len() < before {
-            sys::forget_dead_devices();
+            sys::let_manager_look();
         }
     }
 }

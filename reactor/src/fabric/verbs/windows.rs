@@ -56,7 +56,7 @@ impl Windows {
 
     /// Whether exposures are windows; else each is a registration.
     pub fn are_there(&self) -> bool {
-        self.device.attributes().has_memory_windows_2
+        self.device.has_windows()
     }
 
     /// A window, and the key that it shall be bound with: never the last one, and unpredictable in

@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 
 use millrace_mempool::Slice;
 
+use super::super::devices::Devices;
 use super::super::reaper::{Notice, Reaper};
 use super::super::sys::{CompletionKind, SendKind, Status};
-use super::{Pair, memory};
+use super::{Pair, RECEIVE, WAYS, memory};
 use crate::fabric::{Access, ExposeError, Exposure};
 
 fn bytes(slice: &Slice) -> Vec<u8> {
@@ -33,7 +34,12 @@ fn read(exposure: &Exposure) -> SendKind<'static> {
 #[test]
 #[ignore = "needs an RDMA device"]
 fn the_peer_reads_and_writes_what_it_was_given_until_that_is_revoked() {
-    let mut pair = Pair::new();
+    for open in WAYS {
+        read_and_write(Pair::new(open));
+    }
+}
+
+fn read_and_write(mut pair: Pair) {
     let mut last = None;
     let mut seen = HashSet::new();
     const ROUNDS: u8 = 200;
@@ -61,8 +67,8 @@ fn the_peer_reads_and_writes_what_it_was_given_until_that_is_revoked() {
         } else {
             0xee
         };
-        assert_eq!(bytes(&ours), vec![expected; ours.len()]);
-        assert_eq!(bytes(&theirs), vec![expected; theirs.len()]);
+        assert!(bytes(&ours) == vec![expected; ours.len()]);
+        assert!(bytes(&theirs) == vec![expected; theirs.len()]);
         let revoked = pair.asks.revoke(exposure.key);
         assert_eq!(revoked[0].as_ptr(), ours.as_ptr());
         assert_eq!(pair.asks.exposures.len(), 0);
@@ -84,14 +90,29 @@ fn the_peer_reads_and_writes_what_it_was_given_until_that_is_revoked() {
 #[test]
 #[ignore = "needs an RDMA device"]
 fn a_revoked_key_is_dead() {
-    let mut pair = Pair::new();
+    for open in WAYS {
+        use_a_dead_key(Pair::new(open));
+    }
+}
+
+fn use_a_dead_key(mut pair: Pair) {
     let ours = memory(&pair.pool, 1);
-    let theirs = memory(&pair.pool, 2);
     let exposure = pair.asks.expose(&ours, Access::RemoteWrite);
     pair.asks.revoke(exposure.key);
-    let status = pair.serves.carry_out(write(&exposure, 0), Some(&theirs));
-    assert_ne!(status, Status::Success);
-    assert_eq!(bytes(&ours), vec![1; ours.len()]);
+    misuse(pair, &ours, write(&exposure, 0));
+}
+
+/// The peer makes a request that is not allowed: its connection ends, and no byte is moved.
+fn misuse(mut pair: Pair, ours: &Slice, request: SendKind<'static>) {
+    let good = memory(&pair.pool, 3);
+    let allowed = pair.asks.expose(&good, Access::RemoteRead);
+    let [theirs, sink] = [2, 4].map(|byte| memory(&pair.pool, byte));
+    // Where Writes have no answer, as with iWARP, it may look well on that side.
+    let status = pair.serves.carry_out(request, Some(&theirs));
+    println!("{}: {status:?}", pair.serves.device.name());
+    assert!(pair.serves.is_cut_off(read(&allowed), &sink));
+    assert!(bytes(ours) == vec![1; ours.len()], "untouched");
+    assert!(bytes(&theirs) == vec![2; theirs.len()], "untouched");
 }
 
 #[test]
@@ -102,28 +123,23 @@ fn bounds_and_rights_hold() {
         (Access::RemoteRead, false, 0),
         (Access::RemoteWrite, false, 1),
     ] {
-        let mut pair = Pair::new();
+        println!("{access:?}, read {is_read}, offset {offset}");
+        let mut pair = Pair::new(Devices::open);
         let ours = memory(&pair.pool, 1);
-        let theirs = memory(&pair.pool, 2);
         let exposure = pair.asks.expose(&ours, access);
         let request = if is_read {
             read(&exposure)
         } else {
             write(&exposure, offset)
         };
-        let status = pair.serves.carry_out(request, Some(&theirs));
-        println!("{access:?}, read {is_read}, offset {offset}: {status:?}");
-        // Writes without an answer, as iWARP's are, may succeed on this side.
-        assert!(status != Status::Success || !is_read);
-        assert_eq!(bytes(&ours), vec![1; ours.len()]);
-        assert_eq!(bytes(&theirs), vec![2; theirs.len()]);
+        misuse(pair, &ours, request);
     }
 }
 
 #[test]
 #[ignore = "needs an RDMA device"]
 fn the_peer_ends_an_exposure_with_its_message() {
-    let mut pair = Pair::new();
+    let mut pair = Pair::new(Devices::open_trusting_windows);
     let invalidation = pair.asks.device.invalidation();
     if !(invalidation.sends && invalidation.receives) {
         println!("{}: no invalidation", pair.asks.device.name());
@@ -134,7 +150,7 @@ fn the_peer_ends_an_exposure_with_its_message() {
     let exposure = pair.asks.expose(&ours, Access::RemoteRead);
     let send = SendKind::SendInvalidate(exposure.key.0);
     assert_eq!(pair.serves.carry_out(send, Some(&message)), Status::Success);
-    let received = pair.asks.completed();
+    let received = pair.asks.completed(RECEIVE);
     assert_eq!(received.kind, CompletionKind::Receive);
     assert_eq!(received.bytes as usize, message.len());
     assert_eq!(received.invalidated, Some(exposure.key.0));
@@ -147,7 +163,7 @@ fn the_peer_ends_an_exposure_with_its_message() {
     let theirs = memory(&pair.pool, 3);
     let status = pair.serves.carry_out(read(&again), Some(&theirs));
     assert_eq!(status, Status::Success);
-    assert_eq!(bytes(&theirs), bytes(&ours));
+    assert!(bytes(&theirs) == bytes(&ours));
 }
 
 fn destroyed(reaper: &Reaper) -> u64 {
@@ -164,12 +180,18 @@ fn destroyed(reaper: &Reaper) -> u64 {
 #[test]
 #[ignore = "needs an RDMA device"]
 fn what_is_exposed_at_the_end_goes_before_the_queue_pair() {
+    for open in WAYS {
+        end_with_exposures(Pair::new(open));
+    }
+}
+
+fn end_with_exposures(pair: Pair) {
     let Pair {
         mut asks,
-        mut serves,
+        serves,
         devices,
         pool,
-    } = Pair::new();
+    } = pair;
     let ours: Vec<Slice> = (0..8).map(|byte| memory(&pool, byte)).collect();
     for slice in &ours {
         asks.expose(slice, Access::RemoteWrite);
@@ -187,10 +209,6 @@ fn what_is_exposed_at_the_end_goes_before_the_queue_pair() {
     reaper.destroy(Box::new(remains), 7);
     assert_eq!(destroyed(&reaper), 7);
     drop(left.memory);
-    // The other end finds nobody.
-    let theirs = memory(&pool, 9);
-    let send = serves.carry_out(SendKind::Send, Some(&theirs));
-    assert_ne!(send, Status::Success);
     let remains = (serves.queue_pair, serves.id);
     reaper.destroy(Box::new(remains), 8);
     assert_eq!(destroyed(&reaper), 8);

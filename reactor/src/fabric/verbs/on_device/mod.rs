@@ -14,18 +14,22 @@ use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice}
 
 use super::counters::VerbsCounters;
 use super::device::Device;
-use super::devices::Devices;
+use super::devices::{Devices, DevicesError};
 use super::exposures::{Ending, Exposures};
 use super::keys::KeyCache;
 use super::sys::{
     Completion, CompletionQueue, Completions, ConnectionEvent, ConnectionEventKind, ConnectionId,
-    ConnectionParameters, EventChannel, QueuePair, QueuePairSetup, Range, ReceiveList, SendKind,
-    SendList, SendRequest, State, Status,
+    ConnectionParameters, EventChannel, PostFailed, QueuePair, QueuePairSetup, Range, ReceiveList,
+    SendKind, SendList, SendRequest, State, Status,
 };
 use super::windows::Windows;
 use crate::fabric::{Access, Exposure, Key, Slices};
 
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Names of the receive, and of the request that is on its way.
+const RECEIVE: u64 = 1;
+const REQUEST: u64 = 2;
 
 fn address() -> IpAddr {
     let fabric = std::env::var("MILLRACE_TEST_FABRIC").unwrap_or_default();
@@ -41,6 +45,7 @@ struct Side {
     exposures: Exposures,
     queue_pair: QueuePair,
     id: ConnectionId,
+    channel: Arc<EventChannel>,
     queue: Arc<CompletionQueue>,
     completions: Completions,
     keys: KeyCache,
@@ -70,7 +75,7 @@ fn event(channel: &Arc<EventChannel>, wanted: &[ConnectionEventKind]) -> Connect
 }
 
 impl Side {
-    fn new(devices: &Devices, id: ConnectionId, pool: &Pool) -> Self {
+    fn new(devices: &Devices, channel: &Arc<EventChannel>, id: ConnectionId, pool: &Pool) -> Self {
         let name = id.device_name().expect("on a device by now");
         let device = devices.by_name(&name).expect("in use");
         let queue = CompletionQueue::new(device.context(), 64, None, 0).expect("a queue");
@@ -87,6 +92,7 @@ impl Side {
         let counters = Arc::default();
         let mut side = Self {
             id,
+            channel: Arc::clone(channel),
             keys: KeyCache::new(&device),
             windows: Windows::new(&device, &counters).expect("random numbers"),
             exposures: Exposures::new(8),
@@ -100,7 +106,7 @@ impl Side {
         side.raise(State::Init);
         let mut list = ReceiveList::with_capacity(1);
         let inbox = side.inbox.clone();
-        list.push(1, side.range(&inbox));
+        list.push(RECEIVE, side.range(&inbox));
         side.queue_pair.post_receive(&mut list).expect("room");
         side
     }
@@ -128,27 +134,48 @@ impl Side {
         Range::of_slice(slice, key)
     }
 
-    /// The next completion; after a failure, what is flushed with it does not count.
-    fn completed(&mut self) -> Completion {
+    /// A completion of the receive, or of the one request there is.
+    fn look(&mut self, id: u64) -> Option<Completion> {
+        self.queue
+            .poll(&mut self.completions)
+            .expect("a good queue");
+        let all = (0..self.completions.len()).map(|index| self.completions.get(index));
+        all.into_iter().find(|completion| completion.id == id)
+    }
+
+    fn completed(&mut self, id: u64) -> Completion {
         loop {
-            self.queue
-                .poll(&mut self.completions)
-                .expect("a good queue");
-            let all = (0..self.completions.len()).map(|index| self.completions.get(index));
-            let mut told = all.filter(|completion| completion.status != Status::Flushed);
-            if let Some(completion) = told.next() {
-                assert_eq!(told.next(), None, "one request at a time");
+            if let Some(completion) = self.look(id) {
                 return completion;
             }
             std::thread::yield_now();
         }
     }
 
+    /// Whether the connection ends, by a request that would succeed on one that stands: behind
+    /// all requests before it.
+    fn is_cut_off(&mut self, kind: SendKind<'_>, slice: &Slice) -> bool {
+        let range = self.range(slice);
+        if try_to_post(&self.queue_pair, kind, Some(range)).is_err() {
+            return true;
+        }
+        // Not every device flushes what comes after the end.
+        loop {
+            if let Some(completion) = self.look(REQUEST) {
+                return completion.status != Status::Success;
+            }
+            match self.channel.next().expect("a channel that works") {
+                Some(event) if event.kind == ConnectionEventKind::Disconnected => return true,
+                Some(_) | None => std::thread::yield_now(),
+            }
+        }
+    }
+
     /// Carries out one request.
     fn carry_out(&mut self, kind: SendKind<'_>, slice: Option<&Slice>) -> Status {
         let range = slice.map(|slice| self.range(slice));
-        post(&self.queue_pair, kind, range);
-        self.completed().status
+        try_to_post(&self.queue_pair, kind, range).expect("room");
+        self.completed(REQUEST).status
     }
 
     /// Exposes a slice and lets the peer in.
@@ -161,8 +188,8 @@ impl Side {
         assert_eq!(slot.is_some(), self.windows.are_there());
         if let Some(slot) = slot {
             let binding = self.exposures.binding(slot).expect("a window");
-            post(&self.queue_pair, binding, None);
-            assert_eq!(self.completed().status, Status::Success, "bound");
+            try_to_post(&self.queue_pair, binding, None).expect("room");
+            assert_eq!(self.completed(REQUEST).status, Status::Success, "bound");
         }
         exposure
     }
@@ -184,10 +211,14 @@ impl Side {
     }
 }
 
-fn post(queue_pair: &QueuePair, kind: SendKind<'_>, range: Option<Range>) {
+fn try_to_post(
+    queue_pair: &QueuePair,
+    kind: SendKind<'_>,
+    range: Option<Range>,
+) -> Result<(), PostFailed> {
     let mut list = SendList::with_capacity(1, 1);
     let request = SendRequest {
-        id: 2,
+        id: REQUEST,
         kind,
         signalled: true,
         inline: false,
@@ -195,7 +226,7 @@ fn post(queue_pair: &QueuePair, kind: SendKind<'_>, range: Option<Range>) {
         fence: false,
     };
     list.push(request, range);
-    queue_pair.post_send(&mut list).expect("room");
+    queue_pair.post_send(&mut list)
 }
 
 /// 4 KiB of this byte.
@@ -206,11 +237,17 @@ fn memory(pool: &Pool, byte: u8) -> Slice {
     buffer.into_slice(0..length)
 }
 
+/// Opens the devices.
+type Open = fn(&Registry) -> Result<Devices, DevicesError>;
+
+/// As the service does, and with windows wherever there are some.
+const WAYS: [Open; 2] = [Devices::open, Devices::open_trusting_windows];
+
 impl Pair {
-    fn new() -> Self {
+    fn new(open: Open) -> Self {
         let registry = Registry::new(HugepagePolicy::Off);
         let pool = Pool::new(&registry, PoolConfig { bytes: 8 << 20 }).expect("memory");
-        let devices = Devices::open(&registry).expect("a device");
+        let devices = open(&registry).expect("a device");
         let [here, there] = [(); 2].map(|()| EventChannel::new().expect("a manager"));
         let listener = ConnectionId::new(&there, 1).expect("an identifier");
         listener.bind(SocketAddr::new(address(), 0)).expect("ours");
@@ -222,12 +259,13 @@ impl Pair {
         event(&here, &[ConnectionEventKind::AddressResolved]);
         id.resolve_route(PATIENCE).expect("begun");
         event(&here, &[ConnectionEventKind::RouteResolved]);
-        let asks = Side::new(&devices, id, &pool);
+        let asks = Side::new(&devices, &here, id, &pool);
         asks.id.connect(&asks.parameters()).expect("begun");
 
         let request = event(&there, &[ConnectionEventKind::ConnectRequest]);
         assert_eq!(request.token, 1);
-        let serves = Side::new(&devices, request.new.expect("a connection"), &pool);
+        let id = request.new.expect("a connection");
+        let serves = Side::new(&devices, &there, id, &pool);
         serves.raise(State::ReadyToReceive);
         serves.raise(State::ReadyToSend);
         serves.id.accept(&serves.parameters()).expect("accepted");

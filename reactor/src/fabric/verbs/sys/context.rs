@@ -12,7 +12,7 @@ use rdma_sys::{
     ibv_device_attr, ibv_device_cap_flags, ibv_event_type_str, ibv_free_device_list,
     ibv_get_async_event, ibv_get_device_list, ibv_gid, ibv_mtu, ibv_open_device, ibv_port_attr,
     ibv_port_state, ibv_port_state_str, ibv_query_device, ibv_query_gid, ibv_query_port,
-    ibv_transport_type, rdma_free_devices, rdma_get_devices,
+    ibv_transport_type,
 };
 
 use super::{made, unblock, unless_empty, verbs};
@@ -195,18 +195,6 @@ pub fn open_device(name: &str) -> io::Result<Arc<Context>> {
     let device = list.iter().find(|&device| device_name(device) == name);
     let device = device.ok_or(io::ErrorKind::NotFound)?;
     Context::open(device, name.to_owned()).map(Arc::new)
-}
-
-/// Lets the connection manager close what it holds of devices that are unplugged. It does so only
-/// when it looks for devices, and the kernel waits for it.
-pub fn forget_dead_devices() {
-    // SAFETY: the list is given back at once; nothing of it is used.
-    unsafe {
-        let list = rdma_get_devices(std::ptr::null_mut());
-        if !list.is_null() {
-            rdma_free_devices(list);
-        }
-    }
 }
 
 /// The kernel's name of a device of a list or of an open context.

@@ -23,6 +23,7 @@ mod completion;
 mod connection;
 mod context;
 mod layout;
+mod manager;
 mod memory;
 mod queue_pair;
 mod work;
@@ -35,9 +36,10 @@ pub use connection::{
     QueuePairAttributes, State,
 };
 pub use context::{
-    AsyncEvent, AsyncKind, Attributes, Context, PortAttributes, device_names, forget_dead_devices,
-    open_device, open_devices,
+    AsyncEvent, AsyncKind, Attributes, Context, PortAttributes, device_names, open_device,
+    open_devices,
 };
+pub use manager::let_manager_look;
 pub use memory::{ProtectionDomain, Range, Region, RegionAccess, Window, next_window_key};
 pub use queue_pair::{PostFailed, QueuePair, QueuePairSetup, SharedReceiveQueue};
 pub use work::{ReceiveList, SendKind, SendList, SendRequest};

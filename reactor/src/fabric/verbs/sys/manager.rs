@@ -1,0 +1,122 @@
+//! What librdmacm keeps of devices for itself.
+//!
+//! It opens every device that an identifier is on, and keeps it open. The kernel lets an unplugged
+//! device go only when that is closed, too. The library does so when it looks for devices and
+//! misses one; but it looks only when it is asked, and with no device left at all it does not
+//! compare. So it is asked ([`let_manager_look`]), and where it would not compare, the descriptors
+//! of what it has open are turned to `/dev/null`, which it then closes when the next device comes.
+
+use std::ffi::c_int;
+use std::sync::{Mutex, PoisonError};
+
+use rdma_sys::{rdma_free_devices, rdma_get_devices};
+
+use super::context::device_names;
+
+/// A context of the library's.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    commands: c_int,
+    events: c_int,
+    /// The number of the device's node.
+    node: u64,
+}
+
+/// All of them, at the last look.
+static HELD: Mutex<Vec<Held>> = Mutex::new(Vec::new());
+
+/// Lets librdmacm look for devices: it opens those that are there, and closes those that are not.
+/// To be called when devices came, before identifiers are on them, and after they went.
+pub fn let_manager_look() {
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: takes nothing.
+    let list = unsafe { rdma_get_devices(std::ptr::null_mut()) };
+    if list.is_null() {
+        // No device, or no connection manager, or one of the devices does not open.
+        if device_names().is_ok_and(|names| names.is_empty()) {
+            held.drain(..).for_each(Held::let_go);
+        }
+        return;
+    }
+    held.clear();
+    for index in 0.. {
+        // SAFETY: the list ends with null, and its contexts live as long as it does.
+        let (commands, events) = unsafe {
+            let context = *list.add(index);
+            if context.is_null() {
+                break;
+            }
+            ((*context).cmd_fd, (*context).async_fd)
+        };
+        held.extend(node(commands).map(|node| Held {
+            commands,
+            events,
+            node,
+        }));
+    }
+    // SAFETY: made by the library, once.
+    unsafe { rdma_free_devices(list) };
+}
+
+impl Held {
+    /// Closes the device and keeps the descriptors' numbers taken.
+    fn let_go(self) {
+        // Closed by the library meanwhile, and perhaps another's by now.
+        if node(self.commands) != Some(self.node) {
+            return;
+        }
+        // SAFETY: a constant text.
+        let null = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+        if null < 0 {
+            return;
+        }
+        for descriptor in [self.events, self.commands] {
+            // SAFETY: numbers of open descriptors that the library owns. What it has open of a
+            // device that is gone answers nothing but errors, as its replacement does.
+            unsafe { libc::dup3(null, descriptor, libc::O_CLOEXEC) };
+        }
+        // SAFETY: opened above.
+        unsafe { libc::close(null) };
+    }
+}
+
+/// The number of the node that a descriptor is open on; none if it is not open.
+fn node(descriptor: c_int) -> Option<u64> {
+    // SAFETY: numbers, for which zeros are good.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the result has room; any number may be asked about.
+    let found = unsafe { libc::fstat(descriptor, &raw mut status) };
+    (found == 0).then_some(status.st_rdev)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn what_is_held_is_turned_to_nothing_unless_it_is_anothers_by_now() {
+        let zero = File::open("/dev/zero").unwrap();
+        let [commands, events] = [(); 2].map(|()| zero.try_clone().unwrap());
+        let numbers = [&commands, &events].map(AsRawFd::as_raw_fd);
+        let own = node(zero.as_raw_fd()).unwrap();
+        let held = |node| Held {
+            commands: numbers[0],
+            events: numbers[1],
+            node,
+        };
+        held(own + 1).let_go();
+        assert_eq!(numbers.map(node), [Some(own); 2]);
+        held(own).let_go();
+        let null = node(File::open("/dev/null").unwrap().as_raw_fd());
+        assert_eq!(numbers.map(node), [null; 2]);
+        assert_eq!(node(-1), None);
+    }
+
+    #[test]
+    fn looking_without_devices_does_nothing() {
+        let_manager_look();
+        let_manager_look();
+    }
+}
