@@ -1,8 +1,9 @@
 //! What `millraced` makes of the files of `admin.tls`.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 
@@ -76,4 +77,76 @@ fn check_reads_the_files_and_says_which_of_them_is_bad_and_why() {
         let place = format!("DIR/{name}.yaml:1:");
         assert!(said.starts_with(&place), "{said}");
     }
+}
+
+/// A running server, ended with the test.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Reads lines up to one with these words.
+fn until(log: &mut impl BufRead, words: &str) {
+    let mut read = String::new();
+    loop {
+        let before = read.len();
+        let length = log.read_line(&mut read).expect("text");
+        assert!(length > 0, "no `{words}` in {read}");
+        if read[before..].contains(words) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_hang_up_has_the_certificates_read_again() {
+    let folder = folder();
+    let make = || {
+        let names = vec!["localhost".to_owned()];
+        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names).expect("made");
+        fs::write(folder.join("hang-up.pem"), cert.pem()).expect("written");
+        fs::write(folder.join("hang-up.key"), signing_key.serialize_pem()).expect("written");
+    };
+    make();
+    let file = folder.join("hang-up.yaml");
+    let place = folder.display();
+    let text = format!(
+        "reactors: {{ poll: adaptive }}\n\
+         mempool: {{ hugepages: off, size: 8MiB }}\n\
+         fabric: []\n\
+         rpc: {{ listen: \"127.0.0.1:0\" }}\n\
+         admin:\n  listen: \"127.0.0.1:0\"\n\
+         \x20 tls: {{ certificate: {place}/hang-up.pem, key: {place}/hang-up.key }}\n"
+    );
+    fs::write(&file, text).expect("written");
+    let mut process = Command::new(env!("CARGO_BIN_EXE_millraced"))
+        .arg("--config")
+        .arg(&file)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("runs");
+    let mut log = BufReader::new(process.stderr.take().expect("piped"));
+    let server = Server(process);
+    let hang_up = || {
+        let process = server.0.id().to_string();
+        let sent = Command::new("kill").args(["-HUP", &process]).status();
+        assert!(sent.expect("runs").success());
+    };
+    until(&mut log, "admin plane at https://");
+    // No connection is made, which would have files looked at that have changed.
+    make();
+    hang_up();
+    until(
+        &mut log,
+        "the certificates of the management plane were read again",
+    );
+    fs::write(folder.join("hang-up.key"), "no key").expect("written");
+    hang_up();
+    until(&mut log, "the certificates read before stay in use");
+    // What the rest of the file says is put in force all the same.
+    until(&mut log, "the configuration was reloaded");
 }

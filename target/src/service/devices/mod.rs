@@ -2,7 +2,7 @@
 //! ones there are, and the providers on them.
 //!
 //! A program that is built without the cargo feature `verbs` knows no devices: there is no value of
-//! the type [`Devices`] then, and what would take one cannot be reached.
+//! the type `Devices` then, and what would take one cannot be reached.
 
 #[cfg(feature = "verbs")]
 mod access;
