@@ -26,6 +26,6 @@ fn random_work_arrives_and_is_accounted_for() {
     ] {
         let config = configuration(crc, ulpdu);
         let pair = with_limits(config.clone(), config, SOAK_LIMITS);
-        soak::random_work_arrives_and_is_accounted_for(seed, pair);
+        soak::random_work_arrives_and_is_accounted_for(seed, pair, false);
     }
 }

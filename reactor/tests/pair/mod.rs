@@ -57,6 +57,23 @@ impl<P: Provider> Side<P> {
         self.provider.flush(now);
     }
 
+    /// The pool, once the events are dropped, and the provider if it still has memory.
+    pub fn into_pool(self, with_provider: bool) -> Pool {
+        let Self {
+            provider,
+            pool,
+            events,
+            ..
+        } = self;
+        drop(events);
+        if with_provider {
+            drop(provider);
+        } else {
+            assert_eq!(pool.gauges().in_use(), 0, "the provider has memory");
+        }
+        pool
+    }
+
     pub fn buffer(&self, class: Class) -> Buffer {
         self.pool.try_acquire(class).expect("a free buffer")
     }

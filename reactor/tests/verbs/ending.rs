@@ -123,6 +123,10 @@ fn an_exposure_that_was_revoked_is_refused() {
         .expose(pair.here, local([source]), Access::RemoteRead)
         .unwrap();
     pair.revoked(exposure.key);
+    // The side that asked speaks first.
+    pair.client
+        .post(pair.here, vec![request(0, SEND, local([]))]);
+    pair.until(|pair| pair.server.take(received));
     let sink = pair.server.slice(Class::Control, 1000);
     let remote = RemoteAddress {
         key: exposure.key,

@@ -96,7 +96,7 @@ fn random_work_arrives_and_is_accounted_for() {
     for seed in 1..4 {
         let config = VerbsConfig::default;
         let pair = with_limits(config(), config(), SOAK_LIMITS);
-        soak::random_work_arrives_and_is_accounted_for(seed, pair);
+        soak::random_work_arrives_and_is_accounted_for(seed, pair, false);
     }
 }
 
@@ -104,7 +104,7 @@ fn random_work_arrives_and_is_accounted_for() {
 #[ignore = "needs an RDMA device"]
 fn random_work_arrives_through_windows() {
     let _alone = alone();
-    soak::random_work_arrives_and_is_accounted_for(5, trusting(SOAK_LIMITS));
+    soak::random_work_arrives_and_is_accounted_for(5, trusting(SOAK_LIMITS), false);
 }
 
 #[test]
@@ -112,5 +112,5 @@ fn random_work_arrives_through_windows() {
 fn random_work_arrives_in_shared_receives() {
     let _alone = alone();
     let pair = with_limits(otherwise(), otherwise(), SOAK_LIMITS);
-    soak::random_work_arrives_and_is_accounted_for(9, pair);
+    soak::random_work_arrives_and_is_accounted_for(9, pair, true);
 }

@@ -93,6 +93,7 @@ impl Connection {
                 room: 1,
                 ranges: 1,
                 read_ranges: 1,
+                signals_sends: false,
             }),
             receive: ReceiveQueue::new(limits.receive_depth),
             brought: Brought::default(),

@@ -203,13 +203,23 @@ impl Device {
 
     /// Which key the sinks of Reads have; `separate` asks for one each in any case.
     pub fn read_sink(&self, separate: bool) -> ReadSink {
-        let is_siw = self.attributes().vendor_id == VENDOR_SIW;
-        let writes_by_peer = self.transport() == Transport::Iwarp && !is_siw;
+        let writes_by_peer = self.transport() == Transport::Iwarp && !self.is_siw();
         if separate || writes_by_peer {
             ReadSink::PerRead
         } else {
             ReadSink::Pool
         }
+    }
+
+    /// Whether messages and Writes have to be signalled, each of them. `siw` hands the pages of
+    /// those that are not to TCP by reference (`siw_qp_prepare_tx` of `siw_qp_tx.c`), and completes
+    /// them when TCP has the reference: what is done with the memory then may still go to the peer.
+    pub fn sends_by_reference(&self) -> bool {
+        self.is_siw()
+    }
+
+    fn is_siw(&self) -> bool {
+        self.attributes().vendor_id == VENDOR_SIW && self.transport() == Transport::Iwarp
     }
 
     /// Registers the sink of one Read, which the peer may write as long as this lives.

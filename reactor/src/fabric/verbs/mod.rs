@@ -24,6 +24,7 @@ mod exposures;
 mod keys;
 mod lane;
 mod listener;
+mod manage;
 mod numa;
 #[cfg(test)]
 mod on_device;

@@ -48,6 +48,8 @@ pub struct Verbs {
     pub(super) dirty: Vec<u32>,
     /// When the connection manager was asked last.
     pub(super) asked: Option<Instant>,
+    /// Turns since then.
+    pub(super) polls: u32,
     /// The reactor has slept, or is about to.
     pub(super) is_woken: bool,
     /// The connection manager has failed, and that was said.
@@ -70,6 +72,7 @@ impl Verbs {
             active: Vec::new(),
             dirty: Vec::new(),
             asked: None,
+            polls: 0,
             is_woken: false,
             is_manager_lost: false,
             common: Common::new(devices, config)?,

@@ -40,6 +40,8 @@ pub(super) struct SendLimits {
     pub(super) ranges: usize,
     /// Local ranges of a device request that reads.
     pub(super) read_ranges: usize,
+    /// Whether all that sends or writes is signalled.
+    pub(super) signals_sends: bool,
 }
 
 /// A device request on its way to the device.
@@ -90,6 +92,9 @@ struct Step {
     is_read: bool,
     signalled: bool,
 }
+
+/// Work requests that there is storage for from the start; more is made as it is needed, and kept.
+const ORDINARY_DEPTH: usize = 64;
 
 /// Why no device request can be handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,20 +155,24 @@ impl SendQueue {
         }
     }
 
-    /// The device is known, or another one: its limits hold. Nothing may be handed over yet.
-    pub(super) fn set_device(&mut self, room: u32, ranges: usize, read_ranges: usize) {
+    /// The device is known: its limits hold, but for the depth. Nothing may be handed over before.
+    pub(super) fn set_device(&mut self, device: SendLimits) {
         debug_assert_eq!(self.next, 0, "a connection has one device");
         self.limits = SendLimits {
-            room,
-            ranges: ranges.max(1),
-            read_ranges: read_ranges.max(1),
-            ..self.limits
+            depth: self.limits.depth,
+            ranges: device.ranges.max(1),
+            read_ranges: device.read_ranges.max(1),
+            ..device
         };
     }
 
     /// The connection stands, and lets so many Reads be open at once.
     pub(super) fn open(&mut self, depth: u16) {
         self.depth = Some(depth);
+        // What most connections come to need, so that few of them ever allocate while they work.
+        let ordinary = self.limits.depth.min(ORDINARY_DEPTH);
+        self.entries.reserve(ordinary);
+        self.reads.reserve(ordinary);
     }
 
     /// Keeps the Reads that are open at once at or below a number of the application's.
@@ -373,8 +382,10 @@ impl SendQueue {
             } | Work::Invalidate(_)
         );
         self.unsignalled += 1;
-        let signalled =
-            told || (asked && is_last) || self.unsignalled >= (self.limits.room / 4).max(1);
+        let signalled = told
+            || (self.limits.signals_sends && !is_read)
+            || (asked && is_last)
+            || self.unsignalled >= (self.limits.room / 4).max(1);
         if signalled {
             self.unsignalled = 0;
         }

@@ -8,6 +8,7 @@ use super::connection::Connection;
 use super::lane::Lane;
 use super::phase::Phase;
 use super::report::Transport;
+use super::send_queue::SendLimits;
 use super::sys::{
     ConnectionEvent, ConnectionEventKind, ConnectionId, ConnectionParameters, QueuePair,
     QueuePairAttributes, State,
@@ -20,6 +21,9 @@ const RETRIES: u8 = 7;
 
 /// The same where a peer has no receive: without end, for it may just be late.
 const RECEIVER_RETRIES: u8 = 7;
+
+/// Messages that there is storage for from the start, while they wait to be reported.
+const ORDINARY_MESSAGES: usize = 32;
 
 /// InfiniBand's number for a rejection by the application itself.
 const REJECTED_BY_APPLICATION: i32 = 28;
@@ -41,11 +45,13 @@ impl Connection {
         let attributes = attributes(manager, State::Init);
         let number = queue_pair.number();
         // From here on it is taken apart in its order, whatever fails.
-        self.send.set_device(
-            bounds.send_depth,
-            bounds.send_ranges as usize,
-            bounds.read_ranges as usize,
-        );
+        self.send.set_device(SendLimits {
+            depth: 0,
+            room: bounds.send_depth,
+            ranges: bounds.send_ranges as usize,
+            read_ranges: bounds.read_ranges as usize,
+            signals_sends: lane.device.sends_by_reference(),
+        });
         self.receive.bound(bounds.receive_depth);
         self.lane = Some(index);
         self.place = Some(place);
@@ -158,6 +164,8 @@ impl Connection {
             return;
         }
         add(&common.counters.fabric.established, 1);
+        self.filled
+            .reserve(self.receive.depth().min(ORDINARY_MESSAGES));
         self.announcements.push_back(Event::Established {
             queue_pair: self.id,
             private_data,

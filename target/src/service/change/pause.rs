@@ -5,11 +5,16 @@ use std::time::{Duration, Instant};
 
 use millrace_admin::control::ControlError;
 use millrace_admin::status::{DrainOrder, DrainPhase, DrainStatus};
+use millrace_reactor::ReactorHandle;
 
 use super::drain::Progress;
 use super::ticket::Resume;
 use crate::service::control::{PATIENCE, ServiceControl};
+use crate::service::devices;
 use crate::service::worker::Message;
+
+/// Between two attempts to have an address again.
+const AGAIN: Duration = Duration::from_millis(20);
 
 impl ServiceControl {
     /// Lets clients finish until a deadline, from now on or instead of an earlier deadline.
@@ -83,13 +88,14 @@ impl ServiceControl {
             // The first one listens, so it comes last: what it accepts, all serve.
             for (number, reactor) in self.reactors.iter().enumerate().rev() {
                 let resume = (number == 0).then(|| Arc::clone(&resume));
-                let (answer, answered) = crossbeam_channel::bounded(1);
-                let sent = reactor.send(Message::Serve(resume, answer));
-                let served = match sent {
-                    Ok(()) => answered
-                        .recv_timeout(PATIENCE)
-                        .unwrap_or_else(|_| Err(format!("{} does not answer", reactor.name()))),
-                    Err(_) => Err(format!("{} takes no messages", reactor.name())),
+                // A listener on devices gives its address back a moment after it stops.
+                let waits = resume.is_some() && devices::are_asked_for(&in_force.config);
+                let until = Instant::now() + if waits { PATIENCE } else { Duration::ZERO };
+                let served = loop {
+                    match serve(reactor, resume.clone()) {
+                        Err(_) if Instant::now() < until => std::thread::sleep(AGAIN),
+                        served => break served,
+                    }
                 };
                 if let Err(reason) = served {
                     for reactor in &self.reactors {
@@ -105,5 +111,16 @@ impl ServiceControl {
         }
         drop(changing);
         self.drain_progress()
+    }
+}
+
+/// Has a reactor serve again, and listen if it is told where. Says why that cannot be.
+fn serve(reactor: &ReactorHandle<Message>, resume: Option<Arc<Resume>>) -> Result<(), String> {
+    let (answer, answered) = crossbeam_channel::bounded(1);
+    match reactor.send(Message::Serve(resume, answer)) {
+        Ok(()) => answered
+            .recv_timeout(PATIENCE)
+            .unwrap_or_else(|_| Err(format!("{} does not answer", reactor.name()))),
+        Err(_) => Err(format!("{} takes no messages", reactor.name())),
     }
 }

@@ -1,7 +1,7 @@
 //! Whether this process may use the nodes of RDMA devices, and pin memory.
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use millrace_admin::config::{ByteSize, Config, Store};
@@ -27,24 +27,13 @@ pub fn check() -> Result<(), String> {
 }
 
 fn check_in(folder: &Path) -> Result<(), String> {
-    let mut nodes: Vec<PathBuf> = fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            name == MANAGER || name.starts_with(DEVICE)
-        })
-        .collect();
-    nodes.sort();
+    let nodes = nodes(folder);
     for node in &nodes {
         if let Err(error) = rustix::fs::access(node, Access::READ_OK | Access::WRITE_OK) {
             return Err(refused(node, error));
         }
     }
-    let devices = nodes
-        .iter()
-        .any(|node| !node.ends_with(MANAGER) && is_device(node));
+    let devices = nodes.iter().any(|node| is_of_device(node));
     if devices && !nodes.iter().any(|node| node.ends_with(MANAGER)) {
         return Err(format!(
             "there are RDMA devices, but no {}: load the connection manager with `modprobe \
@@ -53,10 +42,6 @@ fn check_in(folder: &Path) -> Result<(), String> {
         ));
     }
     Ok(())
-}
-
-fn is_device(node: &Path) -> bool {
-    fs::metadata(node).is_ok_and(|node| node.file_type().is_char_device())
 }
 
 /// Why a node cannot be used by this user.
@@ -80,8 +65,22 @@ fn refused(node: &Path, error: rustix::io::Errno) -> String {
     )
 }
 
+/// The nodes of devices and of the connection manager, in order.
+fn nodes(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut nodes: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    nodes.retain(|node| node.ends_with(MANAGER) || is_of_device(node));
+    nodes.sort();
+    nodes
+}
+
+fn is_of_device(node: &Path) -> bool {
+    let name = node.file_name().unwrap_or_default();
+    name.to_string_lossy().starts_with(DEVICE)
+}
+
 /// What keeps the memory of a configuration from being registered, if anything: all of it is
-/// pinned, and the system lets processes pin only so much.
+/// pinned, for each device anew, and the system lets processes pin only so much.
 pub fn memory_note(config: &Config) -> Option<String> {
     let limit = getrlimit(Resource::Memlock).current?;
     let free =
@@ -89,15 +88,20 @@ pub fn memory_note(config: &Config) -> Option<String> {
     if free {
         return None;
     }
+    let nodes = nodes(Path::new(FOLDER));
+    let devices = nodes
+        .iter()
+        .filter(|node| is_of_device(node))
+        .count()
+        .max(1);
     let reactors = config.reactors.cores.resolve(&allowed_cores()).len();
-    let needed = pinned(config, reactors);
-    (needed > limit).then(|| {
+    let each = pinned(config, reactors);
+    (each.saturating_mul(devices as u64) > limit).then(|| {
+        let (each, limit) = (ByteSize(each), ByteSize(limit));
         format!(
-            "RDMA devices pin all buffers and exports in memory, {} here, and this process may pin \
-             {} (`ulimit -l unlimited`, LimitMEMLOCK=infinity of a unit, --ulimit memlock=-1 of a \
-             container)",
-            ByteSize(needed),
-            ByteSize(limit)
+            "all buffers and exports in memory, {each} here, are pinned for each RDMA device, of \
+             which there are {devices}, and this process may pin {limit} (`ulimit -l unlimited`, \
+             LimitMEMLOCK=infinity of a unit, --ulimit memlock=-1 of a container)"
         )
     })
 }
@@ -139,7 +143,17 @@ mod tests {
             assert!(refused.contains(words), "{words} in {refused}");
         }
         // Root may use it all the same.
-        let mine = geteuid().is_root();
-        assert_eq!(check_in(folder.path()).is_ok(), mine);
+        let told = check_in(folder.path()).expect_err("there is no connection manager, at least");
+        match geteuid().is_root() {
+            true => assert!(told.contains("modprobe rdma_ucm"), "{told}"),
+            false => assert!(told.contains("uverbs0"), "{told}"),
+        }
+        fs::remove_file(&node).expect("removed");
+        fs::write(folder.path().join("umad0"), "").expect("written");
+        assert_eq!(
+            check_in(folder.path()),
+            Ok(()),
+            "what is not used may be closed"
+        );
     }
 }

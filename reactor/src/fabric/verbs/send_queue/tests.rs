@@ -20,6 +20,7 @@ const LIMITS: SendLimits = SendLimits {
     room: 16,
     ranges: 4,
     read_ranges: 1,
+    signals_sends: false,
 };
 
 fn pool() -> Pool {
@@ -132,6 +133,24 @@ fn few_are_signalled_but_always_the_last_and_every_quarter_of_the_queue() {
     let (handed, _) = hand_over(&mut queue);
     let signalled: Vec<_> = handed.iter().filter(|h| h.3).map(|h| h.0).collect();
     assert_eq!(signalled, [1, 5, 6]);
+}
+
+#[test]
+fn all_that_sends_is_signalled_where_the_device_asks_for_it() {
+    let pool = pool();
+    let mut queue = opened(SendLimits {
+        signals_sends: true,
+        ..LIMITS
+    });
+    for operation in [Operation::Write(REMOTE), SEND, Operation::Read(REMOTE)] {
+        for token in 0..2 {
+            let local = local(&pool, &[1]);
+            queue.post(request(token, operation, local, false));
+        }
+    }
+    let (handed, _) = hand_over(&mut queue);
+    let signalled: Vec<_> = handed.iter().map(|h| h.3).collect();
+    assert_eq!(signalled, [true, true, true, true, false, true]);
 }
 
 #[test]
@@ -386,10 +405,17 @@ proptest! {
         room in 1_u32..12,
         ranges in 1_usize..4,
         fails in any::<bool>(),
+        signals_sends in any::<bool>(),
     ) {
         let memory = pool();
         let slices = local(&memory, &[3, 5, 7, 9]);
-        let mut queue = opened(SendLimits { depth: 24, room, ranges: 4, read_ranges: ranges });
+        let mut queue = opened(SendLimits {
+            depth: 24,
+            room,
+            ranges: 4,
+            read_ranges: ranges,
+            signals_sends,
+        });
         let mut device = Device::default();
         let (mut posted, mut given_back) = (0, 0);
         let mut limit = u16::MAX;
@@ -473,7 +499,7 @@ proptest! {
         reads in any::<bool>(),
     ) {
         let memory = pool();
-        let mut queue = opened(SendLimits { depth: 1, room: 16, ranges, read_ranges: ranges });
+        let mut queue = opened(SendLimits { depth: 1, ranges, read_ranges: ranges, ..LIMITS });
         let operation = if reads { Operation::Read(REMOTE) } else { Operation::Write(REMOTE) };
         queue.post(request(1, operation, local(&memory, &lengths), true));
         let (handed, _) = hand_over(&mut queue);
