@@ -557,7 +557,7 @@ impl Requester {
                     local,
                     ..
                 } => self.fetched.push(result.map(|()| gather(&local))),
-                Event::Completed { .. } => {}
+                Event::Completed { .. } | Event::Revoked { .. } => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -13,6 +13,7 @@ use super::sys::{
     CompletionChannel, CompletionQueue, QueuePair, QueuePairSetup, SharedReceiveQueue,
 };
 use super::windows::Windows;
+use crate::fabric::QueuePairLimits;
 
 /// Entries that a completion queue is made for, where the device has so many.
 const ENTRIES_WISH: u32 = 32 * 1024;
@@ -82,6 +83,29 @@ impl Lane {
             is_broken: false,
             device: Arc::clone(device),
         })
+    }
+
+    /// What a queue pair may have, so that its completions fit into one completion queue.
+    pub(super) fn bounds(&self, wish: &QueuePairLimits) -> QueuePairBounds {
+        let bounds = self.device.queue_pair_bounds(wish);
+        let promised = self.shared.as_ref().map_or(0, SharedReceives::depth);
+        let most = self.device.attributes().max_cqe;
+        let most = most.saturating_sub(promised.saturating_add(ENTRIES_SPARE));
+        match self.shared {
+            Some(_) => QueuePairBounds {
+                send_depth: bounds.send_depth.min(most),
+                ..bounds
+            },
+            None => {
+                let (send_depth, receive_depth) =
+                    fit(bounds.send_depth, bounds.receive_depth, most);
+                QueuePairBounds {
+                    send_depth,
+                    receive_depth,
+                    ..bounds
+                }
+            }
+        }
     }
 
     /// Makes a queue pair whose completions always have room.
@@ -189,5 +213,36 @@ impl Lane {
     }
 }
 
+/// Two depths that together are at most so much: the larger gives way, down to half of it.
+fn fit(one: u32, other: u32, most: u32) -> (u32, u32) {
+    if one.saturating_add(other) <= most {
+        return (one, other);
+    }
+    let half = most / 2;
+    if one <= half {
+        (one, most - one)
+    } else if other <= half {
+        (most - other, other)
+    } else {
+        (half, half)
+    }
+}
+
 /// Buffers that a device may still fill.
 pub(super) type Kept = Vec<Option<millrace_mempool::Buffer>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn depths_fit_and_a_small_one_is_kept(one: u32, other: u32, most in 2_u32..100_000) {
+            let (first, second) = fit(one, other, most);
+            prop_assert!(first + second <= most);
+            prop_assert!(first <= one && second <= other);
+            prop_assert!(first >= one.min(most / 2) && second >= other.min(most / 2));
+        }
+    }
+}

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use millrace_mempool::Buffer;
 
@@ -19,6 +19,7 @@ use super::lane::{Kept, Lane};
 use super::listener::Listener;
 use super::phase::{Course, Phase};
 use super::poll::lane_of;
+use super::reaper::Notice;
 use super::send_queue::Work;
 use super::slots::Slots;
 use super::sys::ConnectionId;
@@ -29,6 +30,10 @@ use crate::fabric::{
     ListenerId, PostError, Provider, QueuePairId, QueuePairLimits, ReadDepths, Revoked, Slices,
     WorkRequest,
 };
+
+/// Waits for the control thread at the end of a provider, and how long each lasts at most.
+const WAITS_MAX: u32 = 100;
+const WAIT: Duration = Duration::from_millis(100);
 
 /// The queue pairs of one reactor on the devices of the machine.
 ///
@@ -235,6 +240,11 @@ impl Provider for Verbs {
     fn local_address(&self, queue_pair: QueuePairId) -> Option<SocketAddr> {
         let connection = self.slots.get(queue_pair)?;
         connection.manager.as_ref()?.local_address()
+    }
+
+    fn device_name(&self, queue_pair: QueuePairId) -> Option<String> {
+        let connection = self.slots.get(queue_pair)?;
+        connection.manager.as_ref()?.device_name()
     }
 
     fn stop_listening(&mut self, listener: ListenerId) {
@@ -462,24 +472,26 @@ impl Drop for Verbs {
             connection.destroy_now();
         });
         on_their_way += self.kept.len();
-        while on_their_way > 0 {
+        let mut waits = 0;
+        while on_their_way > 0 && waits < WAITS_MAX {
             match self.common.reaper.notice() {
-                Some(super::reaper::Notice::Destroyed(token))
-                    if token != Token::Nobody.encode() =>
-                {
+                Some(Notice::Destroyed(token)) if token != Token::Nobody.encode() => {
                     on_their_way -= 1;
                 }
                 Some(_) => {}
                 None => {
-                    let mut descriptors = [rustix::event::PollFd::new(
-                        &self.common.reaper,
-                        rustix::event::PollFlags::IN,
-                    )];
-                    // However it ends, we look again.
-                    let _ = rustix::event::poll(&mut descriptors, None);
-                    self.common.reaper.clear();
+                    self.common.reaper.wait(WAIT);
+                    waits += 1;
                 }
             }
+        }
+        if on_their_way > 0 {
+            tracing::error!(
+                on_their_way,
+                "queue pairs are not destroyed; their memory is lost"
+            );
+            std::mem::forget(std::mem::take(&mut self.slots));
+            std::mem::forget(std::mem::take(&mut self.kept));
         }
     }
 }

@@ -10,9 +10,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 #[cfg(test)]
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::device::Device;
 
@@ -171,6 +172,15 @@ impl Reaper {
     #[cfg(test)]
     pub fn descriptor(&self) -> RawFd {
         self.me.bell.as_fd().as_raw_fd()
+    }
+
+    /// Waits for a notice, at most so long, and clears.
+    pub fn wait(&self, patience: Duration) {
+        let timeout = Timespec::try_from(patience).ok();
+        let mut descriptors = [PollFd::new(&self.me.bell, PollFlags::IN)];
+        // However it ends, the caller looks again.
+        let _ = poll(&mut descriptors, timeout.as_ref());
+        self.clear();
     }
 
     /// Makes the descriptor unreadable. To be called before notices are taken.

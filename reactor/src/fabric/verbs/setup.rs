@@ -40,7 +40,7 @@ impl Connection {
     /// The device has no more, or is gone.
     pub(super) fn attach(&mut self, index: u32, lane: &mut Lane) -> io::Result<()> {
         let manager = self.manager.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        let bounds = lane.device.queue_pair_bounds(&self.limits);
+        let bounds = lane.bounds(&self.limits);
         let (queue_pair, place) = lane.queue_pair(&bounds)?;
         let attributes = attributes(manager, State::Init);
         let number = queue_pair.number();

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use millrace_mempool::Slice;
+use millrace_mempool::{Class, Slice};
 
 use super::super::devices::Devices;
 use super::super::reaper::{Notice, Reaper};
@@ -212,4 +212,54 @@ fn end_with_exposures(pair: Pair) {
     let remains = (serves.queue_pair, serves.id);
     reaper.destroy(Box::new(remains), 8);
     assert_eq!(destroyed(&reaper), 8);
+}
+
+#[test]
+#[ignore = "needs an RDMA device"]
+fn reads_of_any_length_bring_what_is_there() {
+    const LENGTH: usize = 200_000;
+    let mut pair = Pair::new(Devices::open);
+    let whole = pair.pool.try_acquire(Class::Large).expect("memory");
+    let ours = whole.into_slice(0..LENGTH);
+    let content: Vec<u8> = (0..LENGTH).map(|at| (at * 31 + (at >> 8)) as u8).collect();
+    ours.copy_from(0, &content);
+    let exposure = pair.asks.expose(&ours, Access::RemoteRead);
+    let sinks: Vec<Slice> = (0..3)
+        .map(|_| pair.pool.try_acquire(Class::Large).expect("memory"))
+        .map(|buffer| buffer.into_slice(0..LENGTH))
+        .collect();
+    let mut random = 7_u64;
+    let mut below = |limit: usize| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (random >> 33) as usize % limit
+    };
+    for round in 0..300 {
+        // One after another, and several at once.
+        let reads: Vec<_> = sinks[..1 + round % sinks.len()]
+            .iter()
+            .map(|sink| {
+                // siw answers wrongly what is no longer than 32 bytes and crosses pages.
+                let most = [0, 200, 5_000, 90_000][below(4)];
+                let length = if most == 0 { 1 } else { 33 + below(most) };
+                let (from, to) = (below(LENGTH - length), below(LENGTH - length));
+                sink.fill_zero(0..LENGTH);
+                (length, from, sink.slice(to..to + length))
+            })
+            .collect();
+        for (_, from, part) in &reads {
+            let request = SendKind::Read {
+                key: exposure.key.0,
+                address: exposure.offset + *from as u64,
+            };
+            pair.serves.begin(request, part);
+        }
+        pair.serves.finish(reads.len());
+        for (length, from, part) in reads {
+            let (found, expected) = (bytes(&part), &content[from..from + length]);
+            let wrong = found.iter().zip(expected).position(|(a, b)| a != b);
+            assert_eq!(wrong, None, "round {round}: {length} bytes from {from}");
+        }
+    }
 }

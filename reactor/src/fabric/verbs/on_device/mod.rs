@@ -152,6 +152,31 @@ impl Side {
         }
     }
 
+    /// Begins a request among several.
+    fn begin(&mut self, kind: SendKind<'_>, slice: &Slice) {
+        let range = self.range(slice);
+        try_to_post(&self.queue_pair, kind, Some(range)).expect("room");
+    }
+
+    /// Waits until so many requests have succeeded.
+    fn finish(&mut self, count: usize) {
+        let mut left = count;
+        while left > 0 {
+            self.queue
+                .poll(&mut self.completions)
+                .expect("a good queue");
+            for index in 0..self.completions.len() {
+                let completion = self.completions.get(index);
+                assert_eq!(
+                    (completion.id, completion.status),
+                    (REQUEST, Status::Success)
+                );
+                left -= 1;
+            }
+            std::thread::yield_now();
+        }
+    }
+
     /// Whether the connection ends, by a request that would succeed on one that stands: behind
     /// all requests before it.
     fn is_cut_off(&mut self, kind: SendKind<'_>, slice: &Slice) -> bool {
