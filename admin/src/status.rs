@@ -159,6 +159,9 @@ pub struct ConnectionStatus {
     pub peer: String,
     /// `iwarp`, `verbs`, or `tcp` for ONC RPC over TCP.
     pub provider: String,
+    /// The RDMA device that it is on; `null` where the provider has no devices.
+    #[serde(default)]
+    pub device: Option<String>,
     /// The core it lives on; `null` if its reactor is not pinned.
     pub core: Option<usize>,
     /// Since when it is open, in seconds.

@@ -77,6 +77,7 @@ pub fn connection() -> ConnectionStatus {
         id: 7,
         peer: "192.0.2.1:800".to_owned(),
         provider: "iwarp".to_owned(),
+        device: None,
         core: Some(3),
         age_seconds: 90.0,
         rpcrdma_version: Some(2),

@@ -436,6 +436,11 @@ pub trait Provider {
         None
     }
 
+    /// The name of the device that a connection is on, where the fabric has devices.
+    fn device_name(&self, _queue_pair: QueuePairId) -> Option<String> {
+        None
+    }
+
     /// Stops to listen. Connections made through the listener live on.
     fn stop_listening(&mut self, listener: ListenerId);
 

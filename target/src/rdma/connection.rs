@@ -164,6 +164,12 @@ impl Connection {
         self.fabric.borrow().local_address(self.queue_pair)
     }
 
+    /// The name of the device that it is on, if the provider has devices.
+    #[must_use]
+    pub fn device_name(&self) -> Option<String> {
+        self.fabric.borrow().device_name(self.queue_pair)
+    }
+
     /// Its queue pair.
     #[must_use]
     pub fn queue_pair(&self) -> QueuePairId {

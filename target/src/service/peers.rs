@@ -70,6 +70,7 @@ fn connection(one: &ConnectionReport, core: Option<usize>) -> ConnectionStatus {
         id: one.id,
         peer: one.address().to_string(),
         provider: rdma.map_or("tcp", |rdma| rdma.provider).to_owned(),
+        device: one.device.clone(),
         core,
         age_seconds: one.age,
         rpcrdma_version: rdma.and_then(|rdma| rdma.version),

@@ -18,6 +18,8 @@ pub struct ConnectionReport {
     pub id: u64,
     /// The client.
     pub peer: Peer,
+    /// The RDMA device that it is on, if it is on one.
+    pub device: Option<String>,
     /// Seconds since it was accepted.
     pub age: f64,
     /// Calls that are not answered yet.
@@ -77,6 +79,7 @@ pub fn of(connection: &Connection, now: Instant) -> ConnectionReport {
     ConnectionReport {
         id: connection.id(),
         peer: connection.peer(),
+        device: connection.device_name(),
         age: seconds(connection.since(), now),
         in_service,
         bytes_read,
@@ -102,6 +105,7 @@ pub fn of_tcp(connection: &TcpReport<'_>, now: Instant) -> ConnectionReport {
     ConnectionReport {
         id: connection.id,
         peer: connection.peer,
+        device: None,
         age: seconds(connection.since, now),
         in_service: u32::try_from(connection.in_flight).unwrap_or(u32::MAX),
         bytes_read,

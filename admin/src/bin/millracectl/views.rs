@@ -205,6 +205,10 @@ pub fn connection(one: &ConnectionStatus) -> String {
         ("id", one.id.to_string()),
         ("peer", plain(&one.peer)),
         ("provider", plain(&one.provider)),
+        (
+            "device",
+            one.device.as_deref().map_or("-".to_owned(), plain),
+        ),
         ("core", maybe(one.core.map(|core| core as u64))),
         ("age", time(one.age_seconds)),
         (

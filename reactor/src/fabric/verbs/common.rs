@@ -29,6 +29,8 @@ pub(super) struct Common {
     pub(super) reaper: Reaper,
     /// Readable when there is something to poll for.
     pub(super) epoll: OwnedFd,
+    /// Connections whose requests wait for the application.
+    pub(super) half_open: usize,
     /// The time of the last turn.
     pub(super) now: Instant,
     /// No deadline is earlier.
@@ -49,6 +51,7 @@ impl Common {
             channel: EventChannel::new()?,
             reaper: devices.reaper(NOTICES_MAX)?,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            half_open: 0,
             now: Instant::now(),
             earliest: None,
             sends: SendList::with_capacity(LIST_MAX, LIST_MAX * SLICES_MAX),

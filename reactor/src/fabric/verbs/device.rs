@@ -218,6 +218,12 @@ impl Device {
         self.is_siw()
     }
 
+    /// Whether an answer to our connection request states the depths that hold on this side, and
+    /// not those of the peer (`siw_cm_upcall` of `siw_cm.c`).
+    pub fn answers_with_own_depths(&self) -> bool {
+        self.is_siw()
+    }
+
     fn is_siw(&self) -> bool {
         self.attributes().vendor_id == VENDOR_SIW && self.transport() == Transport::Iwarp
     }
@@ -236,9 +242,13 @@ impl Device {
     }
 
     /// In which directions keys are invalidated by messages on this device.
+    ///
+    /// The library of `siw` takes the key of such a message from the wrong place of the work
+    /// request (`push_send_wqe` of its `siw.c`), and the peer ends the connection for a key that it
+    /// never gave; so none is asked of it, although the kernel's part can do it.
     pub fn invalidation(&self) -> Invalidation {
         Invalidation {
-            sends: self.attributes().has_send_invalidate,
+            sends: self.attributes().has_send_invalidate && !self.is_siw(),
             receives: self.has_windows,
         }
     }

@@ -27,6 +27,7 @@ impl Connection {
         if !self.course.was_running() {
             add(&common.counters.fabric.setups_failed, 1);
         }
+        common.half_open -= usize::from(phase == Phase::Deciding);
         // The queue pair first, so that nothing moves any more. Either may know already.
         if let Some(queue_pair) = &self.queue_pair {
             let _ = queue_pair.fail();
@@ -49,7 +50,7 @@ impl Connection {
         self.fail(Ended::Network(io::ErrorKind::NotConnected), common);
     }
 
-    /// The application turns it away.
+    /// The application turns it away, which was asked.
     pub(super) fn turn_away(&mut self, private_data: &[u8], common: &mut Common) {
         if let Some(manager) = &self.manager
             && manager.reject(private_data).is_err()
@@ -62,7 +63,9 @@ impl Connection {
         if let Some(queue_pair) = &self.queue_pair {
             let _ = queue_pair.fail();
         }
-        self.course.fail(Ended::Local, common.now, &common.config);
+        if self.course.fail(Ended::Local, common.now, &common.config) {
+            common.half_open -= 1;
+        }
         self.set_deadline(common);
     }
 

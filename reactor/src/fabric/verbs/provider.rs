@@ -97,18 +97,6 @@ impl Verbs {
         Ok(())
     }
 
-    /// Connections whose requests wait for the application.
-    fn half_open(&mut self) -> usize {
-        let slots = &mut self.slots;
-        (0..slots.len())
-            .filter(|&index| {
-                slots
-                    .at(index)
-                    .is_some_and(|connection| connection.phase() == Phase::Deciding)
-            })
-            .count()
-    }
-
     /// Takes a connection request in, and asks the application.
     pub(super) fn respond(
         &mut self,
@@ -117,9 +105,7 @@ impl Verbs {
         limits: QueuePairLimits,
     ) -> io::Result<()> {
         self.has_room()?;
-        let most = self.common.config.half_open_max;
-        // Counting takes long, so only where there are many.
-        if self.common.connections() >= most && self.half_open() >= most {
+        if self.common.half_open >= self.common.config.half_open_max {
             return Err(io::Error::other("too many requests wait for an answer"));
         }
         let common = &mut self.common;
@@ -136,6 +122,7 @@ impl Verbs {
         });
         let id = inserted.ok_or_else(|| io::Error::other("too many connections"))??;
         add(&self.common.counters.fabric.connections, 1);
+        self.common.half_open += 1;
         self.attach(id.index);
         let Some(connection) = self.slots.get_mut(id) else {
             return Ok(());
@@ -240,6 +227,11 @@ impl Provider for Verbs {
     fn local_address(&self, queue_pair: QueuePairId) -> Option<SocketAddr> {
         let connection = self.slots.get(queue_pair)?;
         connection.manager.as_ref()?.local_address()
+    }
+
+    fn device_name(&self, queue_pair: QueuePairId) -> Option<String> {
+        let connection = self.slots.get(queue_pair)?;
+        connection.manager.as_ref()?.device_name()
     }
 
     fn stop_listening(&mut self, listener: ListenerId) {

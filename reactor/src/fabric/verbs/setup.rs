@@ -149,8 +149,9 @@ impl Connection {
             let manager = self.manager.as_ref();
             manager.map_or(Ok(()), |manager| manager.accept(&answer))
         });
-        let (now, config) = (common.now, &common.config);
-        self.course.accepted(now, config);
+        if self.course.accepted(common.now, &common.config) {
+            common.half_open -= 1;
+        }
         self.set_deadline(common);
         if let Err(error) = outcome {
             self.fail(refused(&error, private_data), common);
@@ -246,10 +247,13 @@ impl Connection {
         let (Phase::Connecting, Some(lane)) = (self.phase(), lane) else {
             return;
         };
-        let (peer_ird, peer_ord) = (
+        let (mut peer_ird, mut peer_ord) = (
             u16::from(event.initiator_depth),
             u16::from(event.responder_resources),
         );
+        if lane.device.answers_with_own_depths() {
+            std::mem::swap(&mut peer_ird, &mut peer_ord);
+        }
         self.depths = ReadDepths {
             peer_ird: Some(peer_ird),
             peer_ord: Some(peer_ord),

@@ -44,6 +44,7 @@ fn connection(id: u64, peer: &str, requests: u64) -> ConnectionStatus {
         id,
         peer: peer.to_owned(),
         provider: "iwarp".to_owned(),
+        device: None,
         core: Some(0),
         age_seconds: 90.0,
         rpcrdma_version: Some(1),
