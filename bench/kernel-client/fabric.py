@@ -15,13 +15,16 @@ PORTS = {
 MEMORY = 2048
 
 
-def serving(kinds, device, *, address, provider="verbs"):
-    """What a guest is told that runs these servers on such a device at the address."""
+def serving(kinds, device, *, address, provider="verbs", listen="any"):
+    """What a guest is told that runs these servers on such a device at the address.
+
+    millraced listens on that one, bound to its device, or on any; Linux's server
+    knows only the latter."""
     interface = "eth0" if address == OWN_ADDRESS else SEGMENT_INTERFACE
     return {
         "servers": list(kinds),
         "provider": provider,
-        "address": "0.0.0.0" if provider == "verbs" else address,
+        "address": address if listen == "own" else "0.0.0.0",
         "devices": [[f"{device}0", device, interface]],
     }
 
@@ -37,14 +40,14 @@ class Across:
     can_restart = True
 
     def __init__(self, images, folder, kinds, device, *, program=None, provider="verbs",
-                 capture=None):
+                 listen="any", capture=None):
         self.segment = machine.free_segment()
         self.host = machine.segment_address(1)
         self.ports = {kind: PORTS[kind] for kind in kinds}
         vars(self).update(PORTS[kinds[0]])
         self.guest = machine.Guest(
             images, folder, "server",
-            serving(kinds, device, address=self.host, provider=provider),
+            serving(kinds, device, address=self.host, provider=provider, listen=listen),
             memory=MEMORY, devices=(f"{device}:{SEGMENT_INTERFACE}",),
             files=files(kinds, program), segment=self.segment, number=1, capture=capture,
         )
@@ -81,9 +84,10 @@ class NextDoor:
     can_restart = True
     host = OWN_ADDRESS
 
-    def __init__(self, kind, device, *, program=None, provider="verbs"):
+    def __init__(self, kind, device, *, program=None, provider="verbs", listen="any"):
         vars(self).update(PORTS[kind])
-        self.serve = serving([kind], device, address=self.host, provider=provider)
+        self.serve = serving([kind], device, address=self.host, provider=provider,
+                             listen=listen)
         self.files = files([kind], program)
 
     def start(self):

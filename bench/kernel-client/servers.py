@@ -22,6 +22,13 @@ def only_restart(order):
         raise ServerError(f"cannot {order} here")
 
 
+def environment(prefix, host, ports, export):
+    """Variables that tell a program where a server is."""
+    told = {f"{prefix}_{name}": f"{host}:{ports[name.lower() + '_port']}"
+            for name in ("RDMA", "NFS", "MOUNT")}
+    return {**told, f"{prefix}_EXPORT": export}
+
+
 class Given:
     """A server that somebody else runs."""
 

@@ -86,6 +86,10 @@ def device_goes_and_returns(context):
     os.close(file)
     for path in (written, constant):
         os.unlink(path)
+    # Linux's server says nothing of it.
+    log = context.control.ask("check")["logs"].get("millraced")
+    for words in ("the RDMA device is gone", "an RDMA device has appeared"):
+        check(log is None or log.count(words) >= 2, f"`{words}` is not twice in the log:\n{log}")
 
 
 @case(shared=True, needs="clients")

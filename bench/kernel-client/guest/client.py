@@ -4,6 +4,9 @@ import fnmatch
 import json
 import os
 import shutil
+import socket
+import subprocess
+import sys
 
 import cases_data
 import cases_fabric
@@ -12,7 +15,6 @@ import cases_names
 import harness
 import kernel
 from control import Control
-from serving import Servers
 
 # The order in which they run: those that change the mount come last.
 MODULES = (cases_data, cases_names, cases_mount, cases_fabric)
@@ -62,16 +64,29 @@ def tidy(folder):
 
 
 class NextDoor:
-    """The host's place where the servers run in this guest: what the cases ask
-    for is done here."""
+    """The host's place where the servers run in this guest. They have a process
+    of their own, as cases come and go in theirs."""
 
-    def __init__(self, control, parameters):
+    def __init__(self, control):
         self.send = control.send
-        self._servers = Servers(parameters)
+        ours, theirs = socket.socketpair()
+        self._socket = ours
+        subprocess.Popen([sys.executable, "/payload/server.py", str(theirs.fileno())],
+                         pass_fds=[theirs.fileno()])
+        theirs.close()
+        self._control = Control(ours.fileno())
+        self._answer("start")
 
-    def ask(self, what, **fields):
-        """Does it at once."""
-        return self._servers.obey(what, **fields)
+    def ask(self, what):
+        """Has the servers do it; what they found out."""
+        self._control.order(what)
+        return self._answer(what)
+
+    def _answer(self, what):
+        answer = self._control.receive()
+        if not answer or answer["event"] != "done":
+            raise RuntimeError(f"could not {what}: {answer and answer['detail']}")
+        return answer
 
 
 def main():
@@ -79,8 +94,7 @@ def main():
     with open("/payload/parameters.json", encoding="utf-8") as file:
         parameters = json.load(file)
     if "serve" in parameters:
-        control = NextDoor(control, parameters["serve"])
-        control.ask("start")
+        control = NextDoor(control)
     mounted = harness.Mount(parameters["server"], parameters["export"], "/mnt/rdma",
                             extra=parameters["options"])
     context = harness.Context(mounted, control, parameters)

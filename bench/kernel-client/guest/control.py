@@ -1,4 +1,4 @@
-"""The guest's end of the control line: one JSON object per line on ttyS1."""
+"""The guest's end of the control line: one JSON object per line, on ttyS1 or a socket."""
 
 import json
 import os
@@ -8,19 +8,28 @@ import tty
 
 
 class Control:
-    """Sends events to the host and asks it for things."""
+    """Sends events to the host and asks it for things; with a descriptor, to
+    and from who holds the other end of that socket."""
 
-    def __init__(self, path="/dev/ttyS1"):
-        self._descriptor = os.open(path, os.O_RDWR | os.O_NOCTTY)
-        tty.setraw(self._descriptor)
-        termios.tcflush(self._descriptor, termios.TCIFLUSH)
+    def __init__(self, descriptor=None):
+        if descriptor is None:
+            descriptor = os.open("/dev/ttyS1", os.O_RDWR | os.O_NOCTTY)
+            tty.setraw(descriptor)
+            termios.tcflush(descriptor, termios.TCIFLUSH)
+        self._descriptor = descriptor
         self._reader = os.fdopen(os.dup(self._descriptor), "r", encoding="utf-8")
         self._lock = threading.Lock()
 
     def send(self, event, **fields):
         """Tells the host of an event."""
-        line = json.dumps({"event": event, **fields}) + "\n"
-        data = line.encode()
+        self._write({"event": event, **fields})
+
+    def order(self, what):
+        """Tells a server what to do."""
+        self._write({"do": what})
+
+    def _write(self, message):
+        data = (json.dumps(message) + "\n").encode()
         with self._lock:
             while data:
                 data = data[os.write(self._descriptor, data) :]

@@ -5,9 +5,11 @@ import os
 import signal
 import subprocess
 import threading
+import traceback
 
 import kernel
 from control import Control
+from serving import ServerError, Servers
 
 FILES = "/payload/files"
 
@@ -48,11 +50,30 @@ def run(control, parameters):
     return status if status >= 0 else 128 - status
 
 
+def finish(control, servers):
+    """Ends the servers: they must have lived, and end in order."""
+    try:
+        servers.obey("stop")
+    except (OSError, subprocess.SubprocessError, ServerError) as error:
+        control.send("output", stream="stderr", text=f"in-guest: {error}\n")
+        return 1
+    return 0
+
+
 def main():
     control = Control()
     with open("/payload/parameters.json", encoding="utf-8") as file:
         parameters = json.load(file)
+    if "serve" in parameters:
+        servers = Servers(parameters["serve"])
+        try:
+            servers.obey("start")
+        except (OSError, subprocess.SubprocessError, ServerError):
+            control.send("failed", detail=traceback.format_exc())
+            return
     status = run(control, parameters)
+    if "serve" in parameters:
+        status = status or finish(control, servers)
     control.send("exit", status=status, complaints=kernel.complaints())
 
 

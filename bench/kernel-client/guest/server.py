@@ -1,7 +1,9 @@
-"""NFS servers in the guest, over RDMA and TCP, steered by the host."""
+"""NFS servers in the guest, over RDMA and TCP, steered by the host, or by the
+program that holds the other end of the socket named by its number."""
 
 import json
 import subprocess
+import sys
 import traceback
 
 import kernel
@@ -10,9 +12,10 @@ from serving import ServerError, Servers
 
 
 def main():
-    control = Control()
+    control = Control(*map(int, sys.argv[1:]))
     with open("/payload/parameters.json", encoding="utf-8") as file:
-        servers = Servers(json.load(file))
+        parameters = json.load(file)
+    servers = Servers(parameters.get("serve", parameters))
     order = {"do": "start"}
     while order and order["do"] != "poweroff":
         try:

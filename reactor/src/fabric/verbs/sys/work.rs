@@ -126,6 +126,9 @@ impl SendList {
             SendKind::SendInvalidate(key) => {
                 raw.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_INV;
                 raw.imm_data_invalidated_rkey_union.invalidated_rkey = key;
+                // siw's library (`push_send_wqe` of providers/siw/siw.c, rdma-core 44) looks for
+                // the key here; those that look where it belongs do not look here.
+                raw.wr.rdma = remote(key, 0);
             }
             SendKind::Write { key, address } => {
                 raw.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
@@ -330,6 +333,22 @@ mod tests {
             list.clear();
             assert!(list.is_empty() && list.link().is_null());
         }
+    }
+
+    #[test]
+    fn the_key_to_invalidate_is_where_each_library_looks() {
+        let mut list = SendList::with_capacity(1, 1);
+        list.push(request(1, SendKind::SendInvalidate(9)), [range(1)]);
+        // SAFETY: linked just now, and the list lives.
+        let raw = unsafe { &*list.link() };
+        // SAFETY: both were written, and any bits are a number.
+        let keys = unsafe {
+            (
+                raw.imm_data_invalidated_rkey_union.invalidated_rkey,
+                raw.wr.rdma.rkey,
+            )
+        };
+        assert_eq!(keys, (9, 9));
     }
 
     #[test]
