@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use millrace_mempool::{HugepagePolicy, Registry};
 use millrace_reactor::fabric::Provider;
 use millrace_reactor::fabric::iwarp::{Iwarp, IwarpConfig};
@@ -18,7 +18,7 @@ const SETTLE: Duration = Duration::from_millis(100);
 static REGISTRY: LazyLock<Registry> = LazyLock::new(|| Registry::new(HugepagePolicy::Auto));
 
 /// What speaks RDMA.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// Software iWARP over TCP, which needs no RDMA device.
     #[default]
@@ -30,14 +30,10 @@ pub enum Kind {
 /// What carries the client.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Fabric {
-    /// What speaks RDMA for this program. `verbs` is there if it was built with the feature of that
-    /// name.
-    #[arg(
-        long = "fabric",
-        value_enum,
-        value_name = "FABRIC",
-        default_value = "iwarp"
-    )]
+    /// What speaks RDMA for this program: software iWARP over TCP, which needs no RDMA device, or
+    /// the RDMA devices of this machine (InfiniBand, RoCE, iWARP), if the program was built with
+    /// the feature `verbs`.
+    #[arg(long = "fabric", value_name = "iwarp|verbs", default_value = "iwarp", value_parser = kind)]
     pub kind: Kind,
 
     /// With --fabric verbs and a server that this program starts: the address of an RDMA device,
@@ -122,6 +118,22 @@ impl Fabric {
     }
 }
 
+/// Reads `--fabric`, so that nothing is begun that cannot be done.
+fn kind(text: &str) -> Result<Kind, String> {
+    match text {
+        "iwarp" => Ok(Kind::Iwarp),
+        "verbs" if cfg!(feature = "verbs") => Ok(Kind::Verbs),
+        "verbs" => Err(NOT_BUILT_IN.to_owned()),
+        _ => Err("expected `iwarp` or `verbs`".to_owned()),
+    }
+}
+
+/// What to do for devices.
+const NOT_BUILT_IN: &str = "RDMA devices are not in this millrace-bench: install libibverbs-dev, \
+    librdmacm-dev, libclang1-14 and libclang-common-14-dev, build it with `cargo build --release -p \
+    millrace-bench --features verbs`, and have libibverbs1, librdmacm1 and ibverbs-providers where it \
+    runs";
+
 /// The registry of [`crate::client::pool`].
 pub(crate) fn registry() -> &'static Registry {
     &REGISTRY
@@ -173,12 +185,7 @@ mod devices {
     use millrace_reactor::fabric::Provider;
 
     pub fn provider(_: Option<IpAddr>, _: Duration) -> Result<Box<dyn Provider>> {
-        bail!(
-            "--fabric verbs is not in this millrace-bench: install libibverbs-dev, librdmacm-dev, \
-             libclang1-14 and libclang-common-14-dev, build it with `cargo build --release -p \
-             millrace-bench --features verbs`, and have libibverbs1, librdmacm1 and \
-             ibverbs-providers where it runs"
-        )
+        bail!(super::NOT_BUILT_IN)
     }
 
     pub fn speak_iwarp() -> Result<bool> {
@@ -205,6 +212,13 @@ mod tests {
         assert_eq!(verbs.host(0).expect("given").to_string(), "192.0.2.7");
         let error = verbs.host(1).expect_err("one only").to_string();
         assert!(error.contains("2 address(es)"), "{error}");
+    }
+
+    #[test]
+    fn a_fabric_is_one_of_two() {
+        assert_eq!(kind("iwarp"), Ok(Kind::Iwarp));
+        assert!(kind("tcp").is_err_and(|error| error.contains("`verbs`")));
+        assert_eq!(kind("verbs").is_ok(), cfg!(feature = "verbs"));
     }
 
     #[cfg(not(feature = "verbs"))]

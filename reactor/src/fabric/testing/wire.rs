@@ -404,6 +404,15 @@ impl Wrapper for OnDevice {
         self.inner.as_mut()
     }
 
+    /// What stands in for devices is no better than they are.
+    fn exposure_slices(&self) -> usize {
+        let most = self.inner.exposure_slices();
+        match self.device.delayed {
+            Some(_) => most.min(1),
+            None => most,
+        }
+    }
+
     fn listen(
         &mut self,
         mut address: SocketAddr,
