@@ -112,21 +112,23 @@ fn parameters() -> ConnectParameters {
 fn connect<P: Provider>(mut nodes: [Node<P>; 2], any: SocketAddr) -> [Node<P>; 2] {
     let listener = nodes[1].provider.listen(any, LIMITS, false).unwrap();
     let address = nodes[1].provider.listener_address(listener).unwrap();
-    nodes[0]
+    // Receives are there before the peer can send.
+    let asking = nodes[0]
         .provider
         .connect(address, parameters(), Instant::now())
         .unwrap();
+    nodes[0].post_receives(asking);
     while nodes.iter().any(|node| node.queue_pair.is_none()) {
         for node in &mut nodes {
             node.turn();
             for event in std::mem::take(&mut node.events) {
                 match event {
                     Event::ConnectRequest { queue_pair, .. } => {
+                        node.post_receives(queue_pair);
                         node.provider.accept(queue_pair, parameters()).unwrap();
                     }
                     Event::Established { queue_pair, .. } => {
                         node.queue_pair = Some(queue_pair);
-                        node.post_receives(queue_pair);
                     }
                     other => panic!("{other:?}"),
                 }

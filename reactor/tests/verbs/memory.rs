@@ -9,12 +9,18 @@ use millrace_reactor::fabric::{
     Access, ExposeError, Key, Operation, Provider, RemoteAddress, Revoked,
 };
 
-use crate::pair::{LIMITS, Pair, completed, local, pattern, read, request};
+use crate::pair::{LIMITS, Pair, SEND, completed, local, pattern, read, received, request};
 use crate::{Open, WAYS, address, alone, side_of};
 
 fn pair(open: Open) -> Pair<Verbs> {
     let [client, server] = [(); 2].map(|()| side_of(open, VerbsConfig::default()));
-    Pair::connected(client, server, address(), LIMITS)
+    let mut pair = Pair::connected(client, server, address(), LIMITS);
+    // On iWARP the side that asked speaks first.
+    pair.client
+        .post(pair.here, vec![request(0, SEND, local([]))]);
+    pair.until(|pair| pair.server.take(received));
+    pair.until(|pair| pair.client.take(completed));
+    pair
 }
 
 /// One request of the server's, to its end.
