@@ -69,6 +69,10 @@ impl World {
                 return Err(format!("{left} queue pairs never end"));
             }
         }
+        for mischief in &self.mischiefs {
+            // Receives that were late for connections that have ended.
+            mischief.borrow_mut().late.clear();
+        }
         Ok(())
     }
 
