@@ -144,7 +144,8 @@ impl Ledger {
 
     /// The queue pair at the other end of a connection that this one asked for, while both live.
     pub fn other_end(&self, asking: Name) -> Option<Name> {
-        let address = self.ends.get(&asking)?.address?;
+        let end = self.ends.get(&asking).filter(|end| end.asked)?;
+        let address = end.address?;
         let matches = |(_, end): &(&Name, &End)| !end.asked && end.address == Some(address);
         self.ends.iter().find(matches).map(|(name, _)| *name)
     }
@@ -158,4 +159,91 @@ pub(super) fn count(chain: &[WorkRequest]) -> (u64, u64) {
         chain.iter().filter(is_send).count() as u64,
         chain.iter().filter(is_signalled).count() as u64,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::{Ended, ListenerId, PrivateData, ReadDepths};
+
+    const CLIENT: Name = (0, QUEUE_PAIR);
+    const SERVER: Name = (1, QUEUE_PAIR);
+    const QUEUE_PAIR: QueuePairId = QueuePairId {
+        index: 3,
+        generation: 9,
+    };
+
+    fn address() -> SocketAddr {
+        "192.0.2.1:1000".parse().unwrap()
+    }
+
+    fn established() -> Event {
+        Event::Established {
+            queue_pair: QUEUE_PAIR,
+            private_data: PrivateData::new(),
+            depths: ReadDepths::default(),
+        }
+    }
+
+    /// Both sides of a connection that stands; at every step before, something is under way.
+    fn connected() -> Ledger {
+        let mut ledger = Ledger::default();
+        assert!(!ledger.is_busy());
+        ledger.connects(CLIENT);
+        assert!(ledger.is_busy(), "asked");
+        let request = Event::ConnectRequest {
+            queue_pair: QUEUE_PAIR,
+            listener: ListenerId(0),
+            peer: address(),
+            private_data: PrivateData::new(),
+            depths: ReadDepths::default(),
+        };
+        ledger.note(1, &request);
+        ledger.accepts(SERVER);
+        ledger.note(0, &established());
+        ledger.stands_at(CLIENT, Some(address()));
+        assert!(ledger.is_busy(), "the server has not been told");
+        ledger.note(1, &established());
+        ledger.stands_at(SERVER, None);
+        assert!(!ledger.is_busy());
+        ledger
+    }
+
+    #[test]
+    fn what_was_sent_is_under_way_until_it_arrives() {
+        let mut ledger = connected();
+        assert_eq!(ledger.other_end(CLIENT), Some(SERVER));
+        assert_eq!(ledger.other_end(SERVER), None, "it did not ask");
+        ledger.posted(CLIENT, (1, 0));
+        assert!(ledger.is_busy());
+        let buffer = {
+            use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry};
+            let registry = Registry::new(HugepagePolicy::Off);
+            let pool = Pool::new(&registry, PoolConfig { bytes: 2 << 20 }).unwrap();
+            pool.try_acquire(Class::Control).unwrap()
+        };
+        let received = Event::Received {
+            queue_pair: QUEUE_PAIR,
+            buffer,
+            length: 1,
+            invalidated: None,
+        };
+        ledger.note(1, &received);
+        assert!(!ledger.is_busy());
+    }
+
+    #[test]
+    fn both_sides_learn_of_the_end() {
+        let mut ledger = connected();
+        let ended = |reason| Event::Disconnected {
+            queue_pair: QUEUE_PAIR,
+            reason,
+        };
+        ledger.ends(CLIENT);
+        assert!(ledger.is_busy());
+        ledger.note(0, &ended(Ended::Local));
+        assert!(ledger.is_busy() && ledger.lives(SERVER));
+        ledger.note(1, &ended(Ended::Peer));
+        assert!(!ledger.is_busy() && ledger.queue_pairs() == 0);
+    }
 }
