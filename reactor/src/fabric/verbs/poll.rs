@@ -253,6 +253,10 @@ impl Verbs {
     /// Sends what can be sent.
     pub(super) fn flush_all(&mut self) -> usize {
         let mut work = 0;
+        // Receives may be put back by connections that have nothing to flush any more.
+        for lane in self.lanes.iter_mut().flatten() {
+            work += lane.flush_shared(&mut self.common);
+        }
         let mut dirty = std::mem::take(&mut self.dirty);
         for &index in &dirty {
             let Self {
@@ -268,7 +272,6 @@ impl Verbs {
             let Some(lane) = lane_of(connection, lanes) else {
                 continue;
             };
-            work += lane.flush_shared(common);
             work += connection.flush(lane, common);
             if !connection.is_active && (connection.has_news() || connection.course.is_ending()) {
                 connection.is_active = true;
