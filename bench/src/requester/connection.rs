@@ -250,8 +250,11 @@ impl Connection {
             exposures: self.exposures,
             receive_size: self.settings.receive_size() as u32,
         };
-        let private_data = self.settings.private_data;
-        let private_data = private_data.map(|message| message.to_bytes());
+        let private_data = self.settings.private_data.map(|mut message| {
+            // A server that is told so may do it at once, and some devices end the connection then.
+            message.remote_invalidation &= provider.remote_invalidation().receives;
+            message.to_bytes()
+        });
         let parameters = ConnectParameters {
             limits,
             private_data: private_data.iter().flatten().copied().collect(),

@@ -146,7 +146,8 @@ pub struct Settings {
     /// them begin with version one. Clones of these settings share the memory.
     pub version_memory: VersionMemory,
     /// Whether version two nominates a key of each call that the server may invalidate. Version
-    /// one tells the server in [`private_data`](Self::private_data).
+    /// one tells the server in [`private_data`](Self::private_data). Neither does where the
+    /// provider's keys cannot be invalidated by a peer.
     pub remote_invalidation: bool,
     /// Calls that the server may make at once on the same connection (RFC 8167); zero to serve
     /// none. There are so many receives more.
