@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use millrace_bench::requester::{Call, CallError, CallId, Data, Identity, Settings, State};
-use millrace_reactor::fabric::testing::deferring;
+use millrace_reactor::fabric::testing::{deferring, loopback};
 use millrace_reactor::fabric::{Access, Ended, Key};
 use millrace_wire::nfs3::Procedure;
 use millrace_wire::rpc::RPCSEC_GSS;
