@@ -31,7 +31,7 @@ def serving(kinds, device, *, address, provider="verbs", listen="any"):
 
 def files(kinds, program):
     """What the guest of these servers must bring along."""
-    return [program.resolve()] if "millraced" in kinds else []
+    return [(program.resolve(), "millraced")] if "millraced" in kinds else []
 
 
 class Across:

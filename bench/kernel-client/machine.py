@@ -74,15 +74,17 @@ def without_debug_information(file, copy):
 def write_payload(path, parameters, files=()):
     """The guest's programs and their parameters, as the guest unpacks them.
 
-    `files` are paths here; they are found in /payload/files there."""
+    `files` are paths here, or pairs of one and another name; they are found in
+    /payload/files there."""
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
         for file in sorted((HERE / "guest").iterdir()):
             if file.is_file():
                 archive.add(file, arcname=file.name)
         for file in files:
+            file, name = file if isinstance(file, tuple) else (file, Path(file).name)
             with tempfile.NamedTemporaryFile() as small:
                 archive.add(without_debug_information(file, small.name),
-                            arcname=f"files/{Path(file).name}")
+                            arcname=f"files/{name}")
         text = json.dumps(parameters).encode()
         entry = tarfile.TarInfo("parameters.json")
         entry.size = len(text)

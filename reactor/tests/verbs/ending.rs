@@ -85,7 +85,7 @@ fn a_read_of_a_key_that_is_none_is_refused() {
 
 #[test]
 #[ignore = "needs an RDMA device"]
-fn rr1_sec_08_one_byte_past_the_exposure_is_refused() {
+fn one_byte_past_the_exposure_is_refused() {
     let _alone = alone();
     let mut pair = plain();
     let source = pair.server.pattern(1000, 3);

@@ -59,7 +59,7 @@ fn a_send_may_invalidate_a_key() {
 
 #[test]
 #[ignore = "needs an RDMA device"]
-fn rr1_hdr_31_sends_complete_in_order_with_their_lengths() {
+fn sends_complete_in_order_with_their_lengths() {
     let _alone = alone();
     transfer::sends_complete_in_order_with_their_lengths(plain());
 }
@@ -74,7 +74,7 @@ fn sends_fill_shared_receives() {
 
 #[test]
 #[ignore = "needs an RDMA device"]
-fn mpa_ird_15_reads_fail_at_once_where_none_are_allowed() {
+fn reads_fail_at_once_where_none_are_allowed() {
     let _alone = alone();
     let limits = QueuePairLimits { ord: 0, ..LIMITS };
     let config = VerbsConfig::default;

@@ -169,7 +169,7 @@ fn a_full_device_holds_the_rest_until_it_has_room() {
 }
 
 #[test]
-fn rr1_hdr_37_reads_wait_for_the_number_the_peer_gave() {
+fn rr1_ccp_08_reads_wait_for_the_number_the_peer_gave() {
     let pool = pool();
     let mut queue = opened(LIMITS);
     queue.limit_reads(2);
