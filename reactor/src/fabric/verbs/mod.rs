@@ -41,7 +41,6 @@ mod setup;
 mod shared_receives;
 mod slots;
 mod survey;
-#[allow(dead_code, unused_imports)] // It has handles whole, more of them than is used.
 mod sys;
 mod token;
 mod watch;

@@ -231,6 +231,7 @@ impl Completions {
     }
 
     /// How many there are.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.count
     }

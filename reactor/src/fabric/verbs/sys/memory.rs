@@ -16,7 +16,7 @@ use super::{destroyed, made, verbs};
 /// What queue pairs and memory of one device must have in common.
 pub struct ProtectionDomain {
     pointer: NonNull<ibv_pd>,
-    context: Arc<Context>,
+    _context: Arc<Context>,
 }
 
 // SAFETY: the library locks for itself (module documentation).
@@ -32,13 +32,10 @@ impl ProtectionDomain {
     pub fn new(context: &Arc<Context>) -> io::Result<Arc<Self>> {
         // SAFETY: the context lives.
         let pointer = made(unsafe { ibv_alloc_pd(context.as_ptr()) })?;
-        let context = Arc::clone(context);
-        Ok(Arc::new(Self { pointer, context }))
-    }
-
-    /// Its device.
-    pub fn context(&self) -> &Arc<Context> {
-        &self.context
+        Ok(Arc::new(Self {
+            pointer,
+            _context: Arc::clone(context),
+        }))
     }
 
     pub(super) fn as_ptr(&self) -> *mut ibv_pd {
@@ -288,11 +285,6 @@ impl Range {
             length: u32::try_from(buffer.len()).expect("a pool buffer"),
             lkey: key,
         })
-    }
-
-    /// Bytes.
-    pub fn length(&self) -> u32 {
-        self.0.length
     }
 }
 

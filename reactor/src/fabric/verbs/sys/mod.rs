@@ -28,16 +28,15 @@ mod memory;
 mod queue_pair;
 mod work;
 
-pub use completion::{
-    Completion, CompletionChannel, CompletionKind, CompletionQueue, Completions, Status,
-};
+#[cfg(test)]
+pub use completion::CompletionKind;
+pub use completion::{Completion, CompletionChannel, CompletionQueue, Completions, Status};
 pub use connection::{
     ConnectionEvent, ConnectionEventKind, ConnectionId, ConnectionParameters, EventChannel,
     QueuePairAttributes, State,
 };
 pub use context::{
-    AsyncEvent, AsyncKind, Attributes, Context, PortAttributes, device_names, open_device,
-    open_devices,
+    AsyncEvent, AsyncKind, Attributes, Context, device_names, open_device, open_devices,
 };
 pub use manager::let_manager_look;
 pub use memory::{ProtectionDomain, Range, Region, RegionAccess, Window, next_window_key};

@@ -112,7 +112,6 @@ pub struct QueuePairSetup<'a> {
 pub struct QueuePair {
     pointer: NonNull<ibv_qp>,
     number: u32,
-    send_depth: u32,
     inline_max: u32,
     _send_queue: Arc<CompletionQueue>,
     _receive_queue: Arc<CompletionQueue>,
@@ -172,7 +171,6 @@ impl QueuePair {
             // SAFETY: just made.
             number: unsafe { pointer.as_ref() }.qp_num,
             pointer,
-            send_depth: raw.cap.max_send_wr.max(setup.send_depth),
             inline_max: raw.cap.max_inline_data,
             _send_queue: Arc::clone(setup.send_queue),
             _receive_queue: Arc::clone(setup.receive_queue),
@@ -189,11 +187,6 @@ impl QueuePair {
     /// Bytes that a request may carry in itself.
     pub fn inline_max(&self) -> u32 {
         self.inline_max
-    }
-
-    /// Requests that its send queue holds.
-    pub fn send_depth(&self) -> u32 {
-        self.send_depth
     }
 
     /// Brings it into the state that the attributes are for; nothing where they are empty.

@@ -86,22 +86,6 @@ impl SendList {
         }
     }
 
-    /// Requests in it.
-    pub fn len(&self) -> usize {
-        self.requests.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.requests.is_empty()
-    }
-
-    /// Whether a request with `ranges` ranges has no room without allocating.
-    pub fn is_full(&self, ranges: usize) -> bool {
-        self.requests.len() == self.requests.capacity()
-            || self.ranges.capacity() - self.ranges.len() < ranges
-    }
-
     /// Adds a request.
     pub fn push(&mut self, request: SendRequest<'_>, ranges: impl IntoIterator<Item = Range>) {
         // SAFETY: numbers, null pointers and unions of both, for which zeros are good.
@@ -225,21 +209,6 @@ impl ReceiveList {
         }
     }
 
-    /// Receives in it.
-    pub fn len(&self) -> usize {
-        self.requests.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.requests.is_empty()
-    }
-
-    /// Whether another has no room without allocating.
-    pub fn is_full(&self) -> bool {
-        self.requests.len() == self.requests.capacity()
-    }
-
     /// Adds a receive.
     pub fn push(&mut self, id: u64, range: Range) {
         self.requests.push(ibv_recv_wr {
@@ -329,9 +298,8 @@ mod tests {
                 [(1, 0, vec![1, 2]), (2, 2, vec![3]), (3, 0, vec![])],
                 "round {round}"
             );
-            assert!(list.is_full(6) && !list.is_full(5));
             list.clear();
-            assert!(list.is_empty() && list.link().is_null());
+            assert!(list.link().is_null());
         }
     }
 
@@ -356,7 +324,6 @@ mod tests {
         let mut list = ReceiveList::with_capacity(2);
         list.push(1, range(1));
         list.push(2, range(2));
-        assert!(list.is_full());
         let first = list.link();
         // SAFETY: linked just now, and the list lives.
         let (one, two) = unsafe { (&*first, &*(*first).next) };
