@@ -208,7 +208,7 @@ impl Stream {
         match kind % 8 {
             // A tagged segment under one of the keys, a Write or an answer.
             0 | 1 => {
-                let opcode = 0x40 | kind % 2 * 2;
+                let opcode = 0x40 | (kind % 2 * 2);
                 let key = if kind % 2 == 1 { 0x77 } else { key };
                 let mut ulpdu = vec![0x80 | control, opcode];
                 ulpdu.extend_from_slice(&key.to_be_bytes());

@@ -101,7 +101,7 @@ impl Target {
         let mut callbacks: Vec<Callback> = Vec::new();
         let client = self.nfs.world.connect_with(Stated {
             inline: [None, Some(1024), Some(4096), Some(65_536)][input.len() % 4],
-            invalidation: input.len() % 3 == 0,
+            invalidation: input.len().is_multiple_of(3),
             receives: 16,
             ..stated
         });
