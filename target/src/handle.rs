@@ -1,7 +1,8 @@
 //! NFS file handles: opaque to clients, stable over restarts, and impossible to make up.
 //!
 //! A handle names an export and an object of its store and carries a SipHash-2-4 tag under the
-//! server's secret, so that a client cannot leave its export by guessing inode numbers.
+//! server's secret, so that a client cannot leave its export by guessing inode numbers. Servers
+//! with the same secret that export the same objects by the same path make the same handles.
 //!
 //! RFC 1813 section 2.6 tells `NFS3ERR_BADHANDLE` from `NFS3ERR_STALE`. Here the former is what is
 //! no handle by its form. A handle whose tag is wrong may be one from before a restart with another
@@ -10,19 +11,20 @@
 use std::hash::Hasher;
 
 use millrace_store::Handle;
+use millrace_wire::nfs3::FileHandle;
 use siphasher::sip::SipHasher24;
-
-/// Length of every handle in bytes; RFC 1813 section 2.4 allows 64.
-pub const HANDLE_LENGTH: usize = 36;
 
 /// First byte of every handle: the version of its layout.
 const VERSION: u8 = 1;
 
-/// Where the tag begins: behind version (1), zeros (3), export (8), inode (8), generation (8).
-const TAG: usize = 28;
+/// Where the object begins: behind version (1), zeros (3) and export (8).
+const OBJECT: usize = 12;
 
-/// A file handle as clients hold it.
-pub type FileHandle = [u8; HANDLE_LENGTH];
+/// Length of the tag, which comes behind the object.
+const TAG: usize = 8;
+
+// The longest handle of an object fits (RFC 1813 section 2.4).
+const _: () = assert!(OBJECT + Handle::MAX + TAG <= FileHandle::MAX);
 
 /// Why a handle does not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,14 +62,15 @@ impl HandleKey {
     /// The handle of an object of an export.
     #[must_use]
     pub fn seal(&self, export: u64, object: Handle) -> FileHandle {
-        let mut handle = [0; HANDLE_LENGTH];
+        let object = object.as_bytes();
+        let tag = OBJECT + object.len();
+        let mut handle = [0; OBJECT + Handle::MAX + TAG];
         handle[0] = VERSION;
-        handle[4..12].copy_from_slice(&export.to_be_bytes());
-        handle[12..20].copy_from_slice(&object.inode.to_be_bytes());
-        handle[20..TAG].copy_from_slice(&object.generation.to_be_bytes());
-        let tag = self.tag(&handle[..TAG]);
-        handle[TAG..].copy_from_slice(&tag.to_be_bytes());
-        handle
+        handle[4..OBJECT].copy_from_slice(&export.to_be_bytes());
+        handle[OBJECT..tag].copy_from_slice(object);
+        let sum = self.tag(&handle[..tag]);
+        handle[tag..tag + TAG].copy_from_slice(&sum.to_be_bytes());
+        FileHandle::new(&handle[..tag + TAG]).expect("shorter than the protocol's limit")
     }
 
     /// The export and the object that a handle names.
@@ -75,28 +78,22 @@ impl HandleKey {
     /// # Errors
     /// [`HandleError`] if this server (or one with the same secret) did not make it.
     pub fn open(&self, handle: &[u8]) -> Result<(u64, Handle), HandleError> {
-        let handle: &FileHandle = handle.try_into().map_err(|_| HandleError::Malformed)?;
-        if handle[..4] != [VERSION, 0, 0, 0] {
-            return Err(HandleError::Malformed);
-        }
-        let field = |at: usize| {
-            let mut bytes = [0; 8];
-            bytes.copy_from_slice(&handle[at..at + 8]);
-            u64::from_be_bytes(bytes)
-        };
+        let (sealed, tag) = handle
+            .split_last_chunk::<TAG>()
+            .filter(|(sealed, _)| sealed.len() >= OBJECT && sealed[..4] == [VERSION, 0, 0, 0])
+            .ok_or(HandleError::Malformed)?;
         // The tag covers every other byte, and both sides are compared as one word, in a time
         // that says nothing about where they differ.
-        let difference = self.tag(&handle[..TAG]) ^ field(TAG);
+        let difference = self.tag(sealed) ^ u64::from_be_bytes(*tag);
         if difference != 0 {
             return Err(HandleError::Foreign);
         }
-        Ok((
-            field(4),
-            Handle {
-                inode: field(12),
-                generation: field(20),
-            },
-        ))
+        let (front, object) = sealed.split_at(OBJECT);
+        let export = front
+            .last_chunk()
+            .map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        let object = Handle::new(object).ok_or(HandleError::Malformed)?;
+        Ok((export, object))
     }
 
     fn tag(&self, bytes: &[u8]) -> u64 {
@@ -110,62 +107,61 @@ impl HandleKey {
 mod tests {
     use super::*;
 
-    const OBJECT: Handle = Handle {
-        inode: 0x0102_0304_0506_0708,
-        generation: 9,
-    };
+    fn objects() -> impl Iterator<Item = Handle> {
+        let bytes: Vec<u8> = (1..=44).collect();
+        (0..=Handle::MAX).map(move |length| Handle::new(&bytes[..length]).unwrap())
+    }
 
     #[test]
     fn round_trip() {
-        let key = HandleKey::new(&[7; 16]);
-        let handle = key.seal(0xfeed, OBJECT);
-        assert_eq!(key.open(&handle), Ok((0xfeed, OBJECT)));
-        assert_eq!(handle, HandleKey::new(&[7; 16]).seal(0xfeed, OBJECT));
+        for object in objects() {
+            let key = HandleKey::new(&[7; 16]);
+            let handle = key.seal(0xfeed, object);
+            assert_eq!(key.open(handle.as_bytes()), Ok((0xfeed, object)));
+            assert_eq!(handle, HandleKey::new(&[7; 16]).seal(0xfeed, object));
+        }
     }
 
     #[test]
     fn every_flipped_bit_is_refused() {
         let key = HandleKey::new(&[7; 16]);
-        let handle = key.seal(1, OBJECT);
-        for bit in 0..HANDLE_LENGTH * 8 {
-            let mut forged = handle;
-            forged[bit / 8] ^= 1 << (bit % 8);
-            let error = if bit < 32 {
-                HandleError::Malformed
-            } else {
-                HandleError::Foreign
-            };
-            assert_eq!(key.open(&forged), Err(error), "bit {bit}");
+        for object in objects() {
+            let handle = key.seal(1, object);
+            for bit in 0..handle.as_bytes().len() * 8 {
+                let mut forged = handle.as_bytes().to_vec();
+                forged[bit / 8] ^= 1 << (bit % 8);
+                let error = if bit < 32 {
+                    HandleError::Malformed
+                } else {
+                    HandleError::Foreign
+                };
+                assert_eq!(key.open(&forged), Err(error), "bit {bit}");
+            }
         }
     }
 
     #[test]
     fn foreign_secrets_and_lengths_are_refused() {
-        let handle = HandleKey::new(&[7; 16]).seal(1, OBJECT);
+        let object = Handle::new(&[3; 16]).unwrap();
+        let handle = HandleKey::new(&[7; 16]).seal(1, object);
+        let handle = handle.as_bytes();
         let other = HandleKey::new(&[8; 16]);
-        assert_eq!(other.open(&handle), Err(HandleError::Foreign));
+        assert_eq!(other.open(handle), Err(HandleError::Foreign));
         let key = HandleKey::new(&[7; 16]);
-        assert_eq!(key.open(&handle[..35]), Err(HandleError::Malformed));
+        assert_eq!(key.open(&handle[..35]), Err(HandleError::Foreign));
+        assert_eq!(key.open(&handle[..19]), Err(HandleError::Malformed));
         assert_eq!(key.open(&[]), Err(HandleError::Malformed));
-        assert_eq!(
-            key.open(&[handle.as_slice(), &[0]].concat()),
-            Err(HandleError::Malformed)
-        );
+        let longer = [handle, &[0]].concat();
+        assert_eq!(key.open(&longer), Err(HandleError::Foreign));
     }
 
     /// Handles that clients hold must stay good from one release to the next.
     #[test]
     fn layout_is_stable() {
-        let handle = HandleKey::new(&[0; 16]).seal(
-            1,
-            Handle {
-                inode: 2,
-                generation: 3,
-            },
-        );
-        let expected: [u8; TAG] = [
-            1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3,
-        ];
-        assert_eq!(handle[..TAG], expected);
+        let object = Handle::new(&[2, 3, 4]).unwrap();
+        let handle = HandleKey::new(&[0; 16]).seal(1, object);
+        let expected = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4];
+        assert_eq!(handle.as_bytes()[..15], expected);
+        assert_eq!(handle.as_bytes().len(), 23);
     }
 }

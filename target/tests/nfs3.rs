@@ -7,7 +7,7 @@ mod support;
 use millrace::call::Limits;
 use millrace_wire::nfs3::{
     AccessArguments, AccessResults, CreateArguments, CreateHow, CreateResults, Device, Entry,
-    FileAttributes, FileHandle, FileType, FsinfoResults, FsstatResults, LinkArguments, LinkResults,
+    FileAttributes, FileType, FsinfoResults, FsstatResults, LinkArguments, LinkResults,
     MknodArguments, Node, PathconfResults, Procedure, ReaddirArguments, ReaddirResults,
     ReaddirplusArguments, ReaddirplusResults, RemoveResults, RenameArguments, RenameResults,
     SetAttributes, SetTime, SetattrArguments, SetattrResults, Status, Time, access, properties,
@@ -258,7 +258,7 @@ fn exports_are_not_left_by_links_or_renames() {
         let export = table.by_path(path).unwrap().0;
         let key = millrace::handle::HandleKey::new(&support::SECRET);
         let root = millrace_store::Store::root(&store);
-        FileHandle::new(&key.seal(export.id.0, root)).unwrap()
+        key.seal(export.id.0, root)
     };
     let file = create(&bench, root("/a"), b"file");
     let entry = Entry {

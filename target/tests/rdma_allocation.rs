@@ -254,7 +254,6 @@ fn steady_calls_over_rdma_allocate_nothing() {
     let programs = service([(rules("/export"), store.clone())]);
     let export = programs.exports().iter().next().unwrap().id.0;
     let root = HandleKey::new(&SECRET).seal(export, store.root());
-    let root = FileHandle::new(&root).unwrap();
     let settings = Settings::new(4096, 32, 1 << 20, true);
     let shared = Rc::new(Shared::new(
         programs,

@@ -4,7 +4,6 @@ use millrace_store::Store;
 use millrace_wire::mount::{
     ExportEntry, Flavors, MountOk, MountResults, Mounted, Name, Path, Procedure, Status,
 };
-use millrace_wire::nfs3::FileHandle;
 use millrace_wire::rpc::{AUTH_NONE, AUTH_SYS, Accepted, answer_to};
 use millrace_wire::xdr::{Decoder, Encode, Encoder, Result as XdrResult, encode_list};
 
@@ -62,7 +61,6 @@ impl<S: Store> Service<S> {
                 self.inner.clients.add(client, path);
                 tracing::info!(%client, path, "mounted");
                 let handle = self.inner.key.seal(export.id.0, directory);
-                let handle = FileHandle::new(&handle).expect("handles are short enough");
                 let mut flavors = Flavors::new();
                 flavors.push(AUTH_SYS);
                 if export.rules.flavor == Flavor::None {

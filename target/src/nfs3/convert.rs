@@ -47,7 +47,8 @@ pub(super) fn attributes(from: &store::Attributes, fsid: u64) -> wire::FileAttri
         size: from.size,
         used: from.used,
         device,
-        fsid,
+        // File systems below the root have numbers of their own.
+        fsid: fsid ^ from.file_system,
         fileid: from.inode,
         accessed: time(from.accessed),
         modified: time(from.modified),

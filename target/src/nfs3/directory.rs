@@ -139,12 +139,12 @@ fn push<S: Store>(
     plus: bool,
     entry: &DirectoryEntry<'_>,
 ) -> bool {
-    let (fileid, name, cookie) = (entry.handle.inode, entry.name, entry.cookie);
+    let (fileid, name, cookie) = (entry.inode, entry.name, entry.cookie);
     if plus {
         let attributes = entry
             .attributes
             .map(|attributes| directory.attributes(&attributes));
-        let handle: Option<FileHandle> = Some(directory.seal(entry.handle));
+        let handle: Option<FileHandle> = entry.handle.map(|handle| directory.seal(handle));
         writer.push(&NamePlus {
             fileid,
             name,
@@ -185,6 +185,7 @@ fn placeholder() -> FileAttributes {
         size: 0,
         used: 0,
         inode: 0,
+        file_system: 0,
         accessed: time,
         modified: time,
         changed: time,

@@ -19,6 +19,9 @@ use millrace_mempool::Slice;
 /// once; others wait on the reactor's own ring and never block it.
 #[allow(async_fn_in_trait)] // Polled on the core that called; never sent between threads.
 pub trait Store: Clone + 'static {
+    /// What a staged write holds until it is committed or dropped.
+    type Reservation: 'static;
+
     /// The root directory.
     fn root(&self) -> Handle;
 
@@ -81,10 +84,14 @@ pub trait Store: Clone + 'static {
         offset: u64,
         length: u32,
         slices: &mut Vec<Slice>,
-    ) -> Result<StagedWrite>;
+    ) -> Result<StagedWrite<Self::Reservation>>;
 
     /// Makes a staged write part of the file once its memory is filled.
-    async fn commit_write(&self, staged: StagedWrite, stability: Stability) -> Modified<Written>;
+    async fn commit_write(
+        &self,
+        staged: StagedWrite<Self::Reservation>,
+        stability: Stability,
+    ) -> Modified<Written>;
 
     /// Makes earlier unstable writes durable (RFC 1813 section 3.3.21).
     async fn commit(&self, file: Handle, offset: u64, length: u32) -> Modified<WriteVerifier>;

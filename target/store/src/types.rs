@@ -2,14 +2,45 @@
 
 use std::time::SystemTime;
 
-/// An object of a store: what the store finds it by, and a generation that tells a dead object
-/// from a new one in its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// An object of a store, as the store finds it again: opaque to everybody else. It tells a dead
+/// object from a new one in its place.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Handle {
-    /// Inode number.
-    pub inode: u64,
-    /// Generation of that inode.
-    pub generation: u64,
+    length: u8,
+    bytes: [u8; Self::MAX],
+}
+
+impl Handle {
+    /// Longest handle in bytes: what the 64 of RFC 1813 section 2.4 leave when the export and the
+    /// tag have their room.
+    pub const MAX: usize = 44;
+
+    /// A handle of these bytes; `None` if they are too many.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        let mut handle = Self {
+            length: u8::try_from(bytes.len()).ok()?,
+            bytes: [0; Self::MAX],
+        };
+        handle.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(handle)
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Handle(")?;
+        for byte in self.as_bytes() {
+            write!(formatter, "{byte:02x}")?;
+        }
+        formatter.write_str(")")
+    }
 }
 
 /// A point in time, as files carry it.
@@ -106,6 +137,9 @@ pub struct Attributes {
     pub used: u64,
     /// Inode number.
     pub inode: u64,
+    /// Which of the store's file systems it is on: 0 that of the root. Inode numbers of different
+    /// ones may be equal.
+    pub file_system: u64,
     /// Last read.
     pub accessed: Time,
     /// Last change of the data.
@@ -150,6 +184,15 @@ impl<T> Modified<T> {
         Self {
             consistency: Consistency::default(),
             result: Err(error),
+        }
+    }
+
+    /// With another outcome in the place of a success.
+    #[must_use]
+    pub fn map<U>(self, other: impl FnOnce(T) -> U) -> Modified<U> {
+        Modified {
+            consistency: self.consistency,
+            result: self.result.map(other),
         }
     }
 }
@@ -249,17 +292,15 @@ pub struct ReadOutcome {
 /// A reserved write, to be committed or dropped.
 #[derive(Debug)]
 #[must_use = "a staged write has no effect until it is committed"]
-pub struct StagedWrite {
+pub struct StagedWrite<R> {
     /// The file.
     pub file: Handle,
     /// First byte.
     pub offset: u64,
     /// Bytes.
     pub length: u32,
-    /// Of the file when it was staged.
-    pub before: Before,
-    /// The store's own reservation, dropped with this value.
-    pub reservation: Option<Box<dyn std::any::Any>>,
+    /// The store's own reservation ([`crate::Store::Reservation`]), dropped with this value.
+    pub reservation: R,
 }
 
 /// How durable a write has to be when it is answered (RFC 1813 section 3.3.7).
@@ -299,8 +340,10 @@ pub struct DirectoryEntry<'a> {
     pub cookie: u64,
     /// Its name.
     pub name: &'a [u8],
-    /// Its object.
-    pub handle: Handle,
+    /// Inode number of its object, as [`Attributes::inode`].
+    pub inode: u64,
+    /// Its object, where attributes were asked for.
+    pub handle: Option<Handle>,
     /// Its attributes, where they were asked for.
     pub attributes: Option<Attributes>,
 }

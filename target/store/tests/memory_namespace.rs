@@ -348,21 +348,19 @@ fn handles_of_another_start_are_stale_but_for_the_root() {
     });
     assert_eq!(second.root(), first.root());
     let again = create(&second, &ROOT, second.root(), b"file");
-    assert_eq!(again.inode, file.inode);
+    let inode = |store: &MemoryStore, handle| now(store.attributes(handle)).unwrap().inode;
+    assert_eq!(inode(&second, again), inode(&first, file));
     assert_eq!(now(second.attributes(file)), Err(StoreError::Stale));
+    let pair = |inode: u64, generation: u64| {
+        Handle::new(&[inode.to_be_bytes(), generation.to_be_bytes()].concat()).unwrap()
+    };
     for handle in [
-        Handle {
-            inode: 0,
-            generation: 0,
-        },
-        Handle {
-            inode: u64::MAX,
-            generation: 1,
-        },
-        Handle {
-            inode: 1,
-            generation: 0,
-        },
+        pair(0, 0),
+        pair(u64::MAX, 1),
+        pair(1, 0),
+        Handle::new(&[]).unwrap(),
+        Handle::new(&[0; Handle::MAX]).unwrap(),
+        Handle::new(&first.root().as_bytes()[..15]).unwrap(),
     ] {
         assert_eq!(now(second.attributes(handle)), Err(StoreError::Stale));
     }
@@ -385,7 +383,8 @@ fn listings_survive_changes() {
             if count > 7 {
                 return false;
             }
-            assert_eq!(entry.attributes.unwrap().inode, entry.handle.inode);
+            assert_eq!(entry.attributes.unwrap().inode, entry.inode);
+            assert!(entry.handle.is_some());
             seen.push(entry.name.to_vec());
             cookie = entry.cookie;
             true

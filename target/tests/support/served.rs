@@ -42,7 +42,7 @@ impl Nfs {
         Self {
             world,
             store,
-            root: FileHandle::new(&sealed).unwrap(),
+            root: sealed,
             xid: 0x100,
         }
     }

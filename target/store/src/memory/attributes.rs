@@ -48,6 +48,7 @@ impl Stored {
             size: self.size,
             used: self.used,
             inode,
+            file_system: 0,
             accessed: self.accessed,
             modified: self.modified,
             changed: self.changed,

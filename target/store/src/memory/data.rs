@@ -19,15 +19,14 @@ use millrace_mempool::Slice;
 
 use super::attributes::Stored;
 use super::extent::Extent;
-use super::inode::{File, Inode};
+use super::inode::{File, Handle, Inode};
 use super::map::{Span, spans};
 use super::permission::{require_read, require_write};
 use super::space::{BLOCK, PAGE, Purpose, Space};
 use super::tree::Tree;
 use super::{SIZE_MAX, lock};
 use crate::{
-    Caller, Consistency, Handle, Modified, ReadOutcome, Result, Stability, StagedWrite, StoreError,
-    Written,
+    Caller, Consistency, Modified, ReadOutcome, Result, Stability, StagedWrite, StoreError, Written,
 };
 
 /// Reservations that a thread keeps for reuse.
@@ -42,7 +41,7 @@ thread_local! {
 }
 
 /// What a staged write holds until it is committed or dropped.
-pub(super) struct Reservation {
+pub struct Reservation {
     inode: Option<Arc<Inode>>,
     /// The file's revision when the pieces were found.
     revision: u64,
@@ -149,7 +148,7 @@ impl Tree {
         offset: u64,
         length: u32,
         slices: &mut Vec<Slice>,
-    ) -> Result<StagedWrite> {
+    ) -> Result<StagedWrite<Option<Box<Reservation>>>> {
         let inode = self.table.get(handle)?;
         let file = inode.file()?;
         let mut seen = inode.attributes.live()?;
@@ -178,10 +177,9 @@ impl Tree {
                     .slices(piece.span.range(), |slice| slices.push(slice));
             }
             return Ok(StagedWrite {
-                file: handle,
+                file: handle.into(),
                 offset,
                 length,
-                before: seen.before(),
                 reservation: Some(reservation),
             });
         }
@@ -218,14 +216,16 @@ impl Tree {
         Ok(())
     }
 
-    pub fn commit_write(&self, staged: StagedWrite, _stability: Stability) -> Modified<Written> {
-        let reservation = staged
-            .reservation
-            .and_then(|any| any.downcast::<Reservation>().ok());
-        let Some(reservation) = reservation else {
+    pub fn commit_write(
+        &self,
+        staged: StagedWrite<Option<Box<Reservation>>>,
+        _stability: Stability,
+    ) -> Modified<Written> {
+        let file = staged.file.into();
+        let Some(reservation) = staged.reservation else {
             return Modified::failed(StoreError::Invalid);
         };
-        let outcome = self.commit_reservation(staged.file, &reservation);
+        let outcome = self.commit_reservation(file, &reservation);
         reservation.recycle();
         match outcome {
             Ok(consistency) => {
@@ -244,7 +244,7 @@ impl Tree {
                 }
             }
             Err(error) => {
-                let consistency = self.unchanged(staged.file);
+                let consistency = self.unchanged(file);
                 Modified {
                     consistency,
                     result: Err(error),

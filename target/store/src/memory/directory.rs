@@ -10,7 +10,8 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use crate::{Handle, Result, StoreError};
+use super::inode::Handle;
+use crate::{Result, StoreError};
 
 /// Cookies of `.` and `..`; those of entries follow.
 pub(super) const COOKIE_SELF: u64 = 1;

@@ -10,7 +10,42 @@ use super::attributes::{AttributeCell, Stored};
 use super::directory::Directory;
 use super::lock;
 use super::map::ExtentMap;
-use crate::{Attributes, Consistency, Handle, Kind, Result, SpecialKind, StoreError};
+use crate::{Attributes, Consistency, Kind, Result, SpecialKind, StoreError};
+
+/// An object as the table finds it: half as long as it is to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Handle {
+    /// Inode number.
+    pub inode: u64,
+    /// Tells a dead object from a new one in its place.
+    pub generation: u64,
+}
+
+impl From<Handle> for crate::Handle {
+    fn from(own: Handle) -> Self {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&own.inode.to_be_bytes());
+        bytes[8..].copy_from_slice(&own.generation.to_be_bytes());
+        Self::new(&bytes).expect("handles are longer")
+    }
+}
+
+impl From<crate::Handle> for Handle {
+    /// What is no handle of this store names no inode.
+    fn from(handle: crate::Handle) -> Self {
+        let word = |at: usize| {
+            let bytes = handle.as_bytes().get(at..at + 8)?;
+            bytes.try_into().ok().map(u64::from_be_bytes)
+        };
+        match (handle.as_bytes().len(), word(0), word(8)) {
+            (16, Some(inode), Some(generation)) => Self { inode, generation },
+            _ => Self {
+                inode: u64::MAX,
+                generation: 0,
+            },
+        }
+    }
+}
 
 /// One object.
 pub(super) struct Inode {

@@ -166,12 +166,14 @@ impl std::fmt::Debug for MemoryStore {
 }
 
 impl Store for MemoryStore {
+    type Reservation = Option<Box<data::Reservation>>;
+
     fn root(&self) -> Handle {
-        self.tree.root()
+        self.tree.root().into()
     }
 
     async fn attributes(&self, object: Handle) -> Result<Attributes> {
-        self.tree.attributes(object)
+        self.tree.attributes(object.into())
     }
 
     async fn set_attributes(
@@ -181,7 +183,7 @@ impl Store for MemoryStore {
         set: &SetAttributes,
         guard: Option<Time>,
     ) -> Modified<()> {
-        self.tree.set_attributes(caller, object, set, guard)
+        self.tree.set_attributes(caller, object.into(), set, guard)
     }
 
     async fn lookup(
@@ -190,7 +192,8 @@ impl Store for MemoryStore {
         directory: Handle,
         name: &[u8],
     ) -> Result<(Handle, Attributes)> {
-        self.tree.lookup(caller, directory, name)
+        let (handle, attributes) = self.tree.lookup(caller, directory.into(), name)?;
+        Ok((handle.into(), attributes))
     }
 
     async fn access(
@@ -199,7 +202,7 @@ impl Store for MemoryStore {
         object: Handle,
         wanted: AccessMask,
     ) -> Result<(AccessMask, Attributes)> {
-        self.tree.access(caller, object, wanted)
+        self.tree.access(caller, object.into(), wanted)
     }
 
     async fn read_link(
@@ -208,7 +211,7 @@ impl Store for MemoryStore {
         link: Handle,
         text: &mut Vec<u8>,
     ) -> Result<Attributes> {
-        self.tree.read_link(caller, link, text)
+        self.tree.read_link(caller, link.into(), text)
     }
 
     async fn read(
@@ -219,7 +222,7 @@ impl Store for MemoryStore {
         length: u32,
         slices: &mut Vec<Slice>,
     ) -> Result<ReadOutcome> {
-        self.tree.read(caller, file, offset, length, slices)
+        self.tree.read(caller, file.into(), offset, length, slices)
     }
 
     async fn stage_write(
@@ -229,16 +232,21 @@ impl Store for MemoryStore {
         offset: u64,
         length: u32,
         slices: &mut Vec<Slice>,
-    ) -> Result<StagedWrite> {
-        self.tree.stage_write(caller, file, offset, length, slices)
+    ) -> Result<StagedWrite<Self::Reservation>> {
+        self.tree
+            .stage_write(caller, file.into(), offset, length, slices)
     }
 
-    async fn commit_write(&self, staged: StagedWrite, stability: Stability) -> Modified<Written> {
+    async fn commit_write(
+        &self,
+        staged: StagedWrite<Self::Reservation>,
+        stability: Stability,
+    ) -> Modified<Written> {
         self.tree.commit_write(staged, stability)
     }
 
     async fn commit(&self, file: Handle, _offset: u64, _length: u32) -> Modified<WriteVerifier> {
-        self.tree.commit(file)
+        self.tree.commit(file.into())
     }
 
     async fn create(
@@ -248,7 +256,9 @@ impl Store for MemoryStore {
         name: &[u8],
         how: &CreateHow,
     ) -> Modified<(Handle, Attributes)> {
-        self.tree.create(caller, directory, name, how)
+        self.tree
+            .create(caller, directory.into(), name, how)
+            .map(shown)
     }
 
     async fn make_directory(
@@ -258,7 +268,9 @@ impl Store for MemoryStore {
         name: &[u8],
         set: &SetAttributes,
     ) -> Modified<(Handle, Attributes)> {
-        self.tree.make_directory(caller, directory, name, set)
+        self.tree
+            .make_directory(caller, directory.into(), name, set)
+            .map(shown)
     }
 
     async fn symlink(
@@ -269,7 +281,9 @@ impl Store for MemoryStore {
         text: &[u8],
         set: &SetAttributes,
     ) -> Modified<(Handle, Attributes)> {
-        self.tree.symlink(caller, directory, name, text, set)
+        self.tree
+            .symlink(caller, directory.into(), name, text, set)
+            .map(shown)
     }
 
     async fn make_node(
@@ -280,11 +294,13 @@ impl Store for MemoryStore {
         kind: SpecialKind,
         set: &SetAttributes,
     ) -> Modified<(Handle, Attributes)> {
-        self.tree.make_node(caller, directory, name, kind, set)
+        self.tree
+            .make_node(caller, directory.into(), name, kind, set)
+            .map(shown)
     }
 
     async fn remove(&self, caller: &Caller, directory: Handle, name: &[u8]) -> Modified<()> {
-        self.tree.remove(caller, directory, name)
+        self.tree.remove(caller, directory.into(), name)
     }
 
     async fn remove_directory(
@@ -293,11 +309,12 @@ impl Store for MemoryStore {
         directory: Handle,
         name: &[u8],
     ) -> Modified<()> {
-        self.tree.remove_directory(caller, directory, name)
+        self.tree.remove_directory(caller, directory.into(), name)
     }
 
     async fn rename(&self, caller: &Caller, from: (Handle, &[u8]), to: (Handle, &[u8])) -> Renamed {
-        self.tree.rename(caller, from, to)
+        self.tree
+            .rename(caller, (from.0.into(), from.1), (to.0.into(), to.1))
     }
 
     async fn link(
@@ -307,7 +324,8 @@ impl Store for MemoryStore {
         directory: Handle,
         name: &[u8],
     ) -> Linked {
-        self.tree.link(caller, object, directory, name)
+        self.tree
+            .link(caller, object.into(), directory.into(), name)
     }
 
     async fn read_directory(
@@ -320,16 +338,21 @@ impl Store for MemoryStore {
         sink: &mut dyn FnMut(DirectoryEntry<'_>) -> bool,
     ) -> Result<DirectoryOutcome> {
         self.tree
-            .read_directory(caller, directory, cookie, verifier, attributes, sink)
+            .read_directory(caller, directory.into(), cookie, verifier, attributes, sink)
     }
 
     async fn statistics(&self, object: Handle) -> Result<Statistics> {
-        self.tree.statistics(object)
+        self.tree.statistics(object.into())
     }
 
     fn properties(&self) -> Properties {
         self.tree.properties()
     }
+}
+
+/// A new object as others see it.
+fn shown((handle, attributes): (inode::Handle, Attributes)) -> (Handle, Attributes) {
+    (handle.into(), attributes)
 }
 
 /// Locks; what a panicking holder left is still consistent, since changes are prepared first.

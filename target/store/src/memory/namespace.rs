@@ -4,14 +4,14 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::attributes::{AttributeCell, SET_GROUP, Stored};
 use super::directory::{COOKIE_PARENT, COOKIE_SELF, Directory};
-use super::inode::{Body, File, Inode};
+use super::inode::{Body, File, Handle, Inode};
 use super::permission::{EXECUTE, READ, WRITE, require, require_removal};
 use super::set::{apply, authorize};
 use super::tree::Tree;
 use super::{LINKS_MAX, NAME_MAX, SYMLINK_MAX};
 use crate::{
-    Attributes, Caller, CookieVerifier, CreateHow, DirectoryEntry, DirectoryOutcome, Handle, Kind,
-    Linked, Modified, Result, SetAttributes, SpecialKind, StoreError, Time,
+    Attributes, Caller, CookieVerifier, CreateHow, DirectoryEntry, DirectoryOutcome, Kind, Linked,
+    Modified, Result, SetAttributes, SpecialKind, StoreError, Time,
 };
 
 /// What a directory of so many entries gives as its size: entries live on the heap, and clients
@@ -398,7 +398,8 @@ impl Tree {
             if !sink(DirectoryEntry {
                 cookie,
                 name,
-                handle,
+                inode: handle.inode,
+                handle: Some(handle.into()),
                 attributes: describe(handle),
             }) {
                 end = false;

@@ -8,12 +8,12 @@ use std::sync::{Arc, RwLockWriteGuard};
 
 use super::attributes::Stored;
 use super::directory::Directory;
-use super::inode::Inode;
+use super::inode::{Handle, Inode};
 use super::lock;
 use super::namespace::{check_name, is_dots, note_names, read, write};
 use super::permission::{EXECUTE, WRITE, require, require_removal};
 use super::tree::Tree;
-use crate::{Caller, Consistency, Handle, Kind, Renamed, Result, StoreError};
+use crate::{Caller, Consistency, Kind, Renamed, Result, StoreError};
 
 /// The two directories of a rename, locked.
 struct Parents<'a> {

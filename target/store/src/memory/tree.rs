@@ -8,13 +8,13 @@ use millrace_mempool::{ArenaError, Registry};
 
 use super::attributes::{AttributeCell, MODE_BITS, Stored};
 use super::directory::Directory;
-use super::inode::{Body, Inode, Table};
+use super::inode::{Body, Handle, Inode, Table};
 use super::namespace::directory_size;
 use super::permission;
 use super::space::Space;
 use super::{BYTES_PER_INODE, DEFAULT_INODES_MIN, LINKS_MAX, MemoryConfig, NAME_MAX, SIZE_MAX};
 use crate::{
-    AccessMask, Attributes, Caller, Consistency, Handle, Modified, Properties, Result, Statistics,
+    AccessMask, Attributes, Caller, Consistency, Modified, Properties, Result, Statistics,
     StoreError, Time, WriteVerifier,
 };
 

@@ -39,7 +39,7 @@ struct Object {
 }
 
 struct Pending {
-    staged: StagedWrite,
+    staged: StagedWrite<<MemoryStore as Store>::Reservation>,
     slices: Vec<Slice>,
     object: usize,
     bytes: Vec<u8>,
