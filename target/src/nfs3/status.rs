@@ -30,6 +30,8 @@ pub(super) fn legal(procedure: Procedure, status: Status) -> Status {
         Status::NotEmpty => &[Status::NotEmpty, Status::Exists],
         Status::FileTooBig => &[Status::FileTooBig, Status::Invalid],
         Status::Quota => &[Status::Quota, Status::NoSpace],
+        Status::ReadOnly => &[Status::ReadOnly, Status::Io],
+        Status::NoDevice => &[Status::NoDevice, Status::Io],
         Status::TooManyLinks => &[Status::TooManyLinks, Status::NoSpace],
         Status::NotSupported => &[Status::NotSupported, Status::Invalid],
         Status::NotDirectory => &[Status::NotDirectory, Status::Invalid],
@@ -63,6 +65,8 @@ fn natural(error: StoreError) -> Status {
         StoreError::NotSync => Status::NotSync,
         StoreError::BadCookie => Status::BadCookie,
         StoreError::NotSupported => Status::NotSupported,
+        StoreError::ReadOnly => Status::ReadOnly,
+        StoreError::NoDevice => Status::NoDevice,
         StoreError::Delay => Status::Jukebox,
         _ => Status::ServerFault,
     }

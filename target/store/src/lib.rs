@@ -6,6 +6,7 @@
 //! ([`Store::stage_write`]), and the fabric fills or drains it without a copy.
 
 pub mod memory;
+pub mod posix;
 pub mod types;
 
 pub use types::*;

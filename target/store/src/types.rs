@@ -452,6 +452,12 @@ pub enum StoreError {
     /// Not supported for this object.
     #[error("not supported")]
     NotSupported,
+    /// The file system takes no changes.
+    #[error("read-only file system")]
+    ReadOnly,
+    /// Nothing is behind a device node.
+    #[error("no such device")]
+    NoDevice,
     /// Cannot be served now; try again.
     #[error("busy, try again later")]
     Delay,

@@ -326,7 +326,11 @@ fn removed_files_are_stale_at_once() {
     drop((slices, found));
     assert_eq!(used(&store), 0);
     let again = create(&store, &ROOT, store.root(), b"file");
-    assert_eq!(again.as_bytes()[..8], file.as_bytes()[..8], "numbers are used again");
+    assert_eq!(
+        again.as_bytes()[..8],
+        file.as_bytes()[..8],
+        "numbers are used again"
+    );
     assert_ne!(again, file, "but not generations");
     assert_eq!(now(store.attributes(file)), Err(StoreError::Stale));
 }

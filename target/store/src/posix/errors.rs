@@ -1,0 +1,39 @@
+//! What the kernel's errors mean to clients.
+
+use rustix::io::Errno;
+
+use crate::StoreError;
+
+/// What an error of the kernel's means (RFC 1813 section 2.6). What clients can do nothing about,
+/// such as a lack of descriptors, has them come again.
+pub(super) fn store_error(error: Errno) -> StoreError {
+    match error {
+        Errno::PERM => StoreError::NotOwner,
+        Errno::NOENT => StoreError::NotFound,
+        Errno::ACCESS => StoreError::Denied,
+        Errno::EXIST => StoreError::Exists,
+        Errno::XDEV => StoreError::CrossDevice,
+        Errno::NOTDIR => StoreError::NotDirectory,
+        Errno::ISDIR => StoreError::IsDirectory,
+        Errno::INVAL => StoreError::Invalid,
+        Errno::FBIG => StoreError::TooLarge,
+        Errno::NOSPC => StoreError::NoSpace,
+        Errno::ROFS => StoreError::ReadOnly,
+        Errno::MLINK => StoreError::TooManyLinks,
+        Errno::NAMETOOLONG => StoreError::NameTooLong,
+        Errno::NOTEMPTY => StoreError::NotEmpty,
+        Errno::DQUOT => StoreError::Quota,
+        Errno::STALE => StoreError::Stale,
+        Errno::OPNOTSUPP | Errno::NOSYS => StoreError::NotSupported,
+        Errno::NXIO | Errno::NODEV => StoreError::NoDevice,
+        Errno::AGAIN
+        | Errno::INTR
+        | Errno::BUSY
+        | Errno::MFILE
+        | Errno::NFILE
+        | Errno::NOMEM
+        | Errno::NOBUFS
+        | Errno::TXTBSY => StoreError::Delay,
+        _ => StoreError::Io,
+    }
+}

@@ -1,0 +1,238 @@
+//! Threads for what rings cannot do and reactors must not wait for: everything about names and
+//! attributes. Each volume has its own few, so that one whose device hangs holds up no other.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use crate::{Result, StoreError};
+
+/// How long an idle thread stays.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Bounds of a volume's helpers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HelperLimits {
+    /// Most threads; they come as they are needed.
+    pub threads: usize,
+    /// Most jobs that wait for a thread. One more is answered [`StoreError::Delay`].
+    pub queue: usize,
+}
+
+/// The helpers of one volume. Clones share them; the threads end when the last one is gone and the
+/// queue is empty.
+#[derive(Clone)]
+pub struct Helpers {
+    shared: Arc<Shared>,
+    /// Ends the threads when the last clone goes.
+    _door: Arc<Door>,
+}
+
+struct Shared {
+    name: String,
+    limits: HelperLimits,
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Work>,
+    threads: usize,
+    idle: usize,
+    closed: bool,
+    /// When the last job ended, or the first came after none was there.
+    progressed: Option<Instant>,
+    running: usize,
+}
+
+type Work = Box<dyn FnOnce() + Send>;
+
+struct Door(Arc<Shared>);
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.0.lock().closed = true;
+        self.0.work.notify_all();
+    }
+}
+
+/// What a volume's helpers are at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HelperLoad {
+    /// Threads that exist.
+    pub threads: usize,
+    /// Jobs that threads are at.
+    pub running: usize,
+    /// Jobs that wait for a thread.
+    pub queued: usize,
+    /// How long no job has ended although some run.
+    pub stuck: Duration,
+}
+
+impl Helpers {
+    /// Helpers without a thread yet. `name` begins the threads' names.
+    #[must_use]
+    pub fn new(name: &str, limits: HelperLimits) -> Self {
+        let shared = Arc::new(Shared {
+            name: name.to_owned(),
+            limits,
+            state: Mutex::default(),
+            work: Condvar::new(),
+        });
+        Self {
+            _door: Arc::new(Door(Arc::clone(&shared))),
+            shared,
+        }
+    }
+
+    /// Runs a job on a helper. It begins at once or in its turn, whether or not the future is
+    /// polled, and runs to its end even if the future is dropped.
+    pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Job<T> {
+        let slot = Arc::new(Mutex::new(Slot::Waiting(None)));
+        let filled = Arc::clone(&slot);
+        let work = Box::new(move || {
+            let promise = Promise(filled);
+            promise.fill(job());
+        });
+        if self.shared.enter(work).is_err() {
+            *lock(&slot) = Slot::Done(Err(StoreError::Delay));
+        }
+        Job { slot }
+    }
+
+    /// What they are at.
+    #[must_use]
+    pub fn load(&self) -> HelperLoad {
+        let state = self.shared.lock();
+        let since = state.progressed.filter(|_| state.running > 0);
+        HelperLoad {
+            threads: state.threads,
+            running: state.running,
+            queued: state.queue.len(),
+            stuck: since.map_or(Duration::ZERO, |since| since.elapsed()),
+        }
+    }
+}
+
+impl Shared {
+    fn enter(self: &Arc<Self>, work: Work) -> std::result::Result<(), ()> {
+        let mut state = self.lock();
+        // Those that are idle may have been called for what is queued already.
+        if state.queue.len() >= state.idle && state.threads < self.limits.threads {
+            let shared = Arc::clone(self);
+            let thread = std::thread::Builder::new().name(self.name.clone());
+            if thread.spawn(move || shared.serve()).is_ok() {
+                state.threads += 1;
+            }
+        }
+        if state.threads == 0 || state.queue.len() >= self.limits.queue.max(1) {
+            return Err(());
+        }
+        state.queue.push_back(work);
+        drop(state);
+        self.work.notify_one();
+        Ok(())
+    }
+
+    fn serve(&self) {
+        let mut state = self.lock();
+        loop {
+            if let Some(work) = state.queue.pop_front() {
+                if state.running == 0 {
+                    state.progressed = Some(Instant::now());
+                }
+                state.running += 1;
+                drop(state);
+                // A panic ends the one job, whose promise tells so.
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+                state = self.lock();
+                state.running -= 1;
+                state.progressed = Some(Instant::now());
+                continue;
+            }
+            if state.closed {
+                break;
+            }
+            state.idle += 1;
+            let (next, waited) = self
+                .work
+                .wait_timeout(state, IDLE)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = next;
+            state.idle -= 1;
+            if waited.timed_out() && state.queue.is_empty() {
+                break;
+            }
+        }
+        state.threads -= 1;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+enum Slot<T> {
+    Waiting(Option<Waker>),
+    Done(Result<T>),
+    Taken,
+}
+
+/// Fills a slot, also when the job did not come to its end.
+struct Promise<T>(Arc<Mutex<Slot<T>>>);
+
+impl<T> Promise<T> {
+    fn fill(&self, value: T) {
+        self.put(Ok(value));
+    }
+
+    fn put(&self, value: Result<T>) {
+        let before = {
+            let mut slot = lock(&self.0);
+            match *slot {
+                Slot::Waiting(_) => std::mem::replace(&mut *slot, Slot::Done(value)),
+                Slot::Done(_) | Slot::Taken => return,
+            }
+        };
+        if let Slot::Waiting(Some(waker)) = before {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        self.put(Err(StoreError::Io));
+    }
+}
+
+/// The outcome of a job, [`StoreError::Delay`] if there was no room for it.
+pub struct Job<T> {
+    slot: Arc<Mutex<Slot<T>>>,
+}
+
+impl<T> Future for Job<T> {
+    type Output = Result<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut slot = lock(&self.slot);
+        match &mut *slot {
+            Slot::Waiting(waker) => {
+                *waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+            done => match std::mem::replace(done, Slot::Taken) {
+                Slot::Done(value) => Poll::Ready(value),
+                Slot::Waiting(_) | Slot::Taken => unreachable!("polled after its end"),
+            },
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! A store in a folder of a file system of the host.
+//!
+//! | module | what it owns |
+//! | --- | --- |
+//! | `volume`, `mounts` | one export's folder, shared by all reactors; the file systems it spans |
+//! | `handle`, `objects`, `lookup` | finding objects by handle and by name, and keeping them open |
+//! | `identity`, `helpers` | on whose behalf, and on which threads, what may block is done |
+//! | `names`, `listing`, `setting` | everything that changes or lists names and attributes |
+//! | `engine` | reads and writes of file data: one ring per reactor |
+//! | `data` | READ, WRITE and COMMIT: direct or by the page cache, and how durable |
+//! | `errors` | what the kernel's errors mean to clients |
+//! | `sys` | the system calls that no library wraps safely, with all `unsafe` |
+
+mod data;
+pub mod engine;
+mod errors;
+pub mod helpers;
+pub mod identity;
+mod listing;
+mod lookup;
+mod names;
+mod objects;
+mod setting;
+pub mod volume;
+
+use std::rc::Rc;
+
+use millrace_mempool::Slice;
+
+use self::engine::Engine;
+use self::objects::Objects;
+use self::volume::Volume;
+use crate::{
+    AccessMask, Attributes, Caller, CookieVerifier, CreateHow, DirectoryEntry, DirectoryOutcome,
+    Handle, Linked, Modified, Properties, ReadOutcome, Renamed, Result, SetAttributes, SpecialKind,
+    Stability, StagedWrite, Statistics, Store, Time, WriteVerifier, Written,
+};
+
+/// One reactor's view of a [`Volume`]. Clones share it.
+#[derive(Clone)]
+pub struct PosixStore {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    volume: Volume,
+    engine: Engine,
+    /// What this reactor has open.
+    objects: Objects,
+}
+
+impl PosixStore {
+    /// The volume on the reactor that `engine` belongs to.
+    #[must_use]
+    pub fn new(volume: &Volume, engine: &Engine) -> Self {
+        Self {
+            inner: Rc::new(Inner {
+                objects: Objects::new(volume),
+                volume: volume.clone(),
+                engine: engine.clone(),
+            }),
+        }
+    }
+}
+
+impl Store for PosixStore {
+    type Reservation = data::Reservation;
+
+    fn root(&self) -> Handle {
+        self.inner.volume.root()
+    }
+
+    async fn attributes(&self, object: Handle) -> Result<Attributes> {
+        self.inner.attributes(object).await
+    }
+
+    async fn set_attributes(
+        &self,
+        caller: &Caller,
+        object: Handle,
+        set: &SetAttributes,
+        guard: Option<Time>,
+    ) -> Modified<()> {
+        self.inner.set_attributes(caller, object, set, guard).await
+    }
+
+    async fn lookup(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+    ) -> Result<(Handle, Attributes)> {
+        self.inner.lookup(caller, directory, name).await
+    }
+
+    async fn access(
+        &self,
+        caller: &Caller,
+        object: Handle,
+        wanted: AccessMask,
+    ) -> Result<(AccessMask, Attributes)> {
+        self.inner.access(caller, object, wanted).await
+    }
+
+    async fn read_link(
+        &self,
+        caller: &Caller,
+        link: Handle,
+        text: &mut Vec<u8>,
+    ) -> Result<Attributes> {
+        self.inner.read_link(caller, link, text).await
+    }
+
+    async fn read(
+        &self,
+        caller: &Caller,
+        file: Handle,
+        offset: u64,
+        length: u32,
+        slices: &mut Vec<Slice>,
+    ) -> Result<ReadOutcome> {
+        self.inner.read(caller, file, offset, length, slices).await
+    }
+
+    async fn stage_write(
+        &self,
+        caller: &Caller,
+        file: Handle,
+        offset: u64,
+        length: u32,
+        slices: &mut Vec<Slice>,
+    ) -> Result<StagedWrite<Self::Reservation>> {
+        self.inner
+            .stage_write(caller, file, offset, length, slices)
+            .await
+    }
+
+    async fn commit_write(
+        &self,
+        staged: StagedWrite<Self::Reservation>,
+        stability: Stability,
+    ) -> Modified<Written> {
+        self.inner.commit_write(staged, stability).await
+    }
+
+    async fn commit(&self, file: Handle, offset: u64, length: u32) -> Modified<WriteVerifier> {
+        self.inner.commit(file, offset, length).await
+    }
+
+    async fn create(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+        how: &CreateHow,
+    ) -> Modified<(Handle, Attributes)> {
+        self.inner.create(caller, directory, name, how).await
+    }
+
+    async fn make_directory(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+        set: &SetAttributes,
+    ) -> Modified<(Handle, Attributes)> {
+        self.inner
+            .make_directory(caller, directory, name, set)
+            .await
+    }
+
+    async fn symlink(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+        text: &[u8],
+        set: &SetAttributes,
+    ) -> Modified<(Handle, Attributes)> {
+        self.inner.symlink(caller, directory, name, text, set).await
+    }
+
+    async fn make_node(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+        kind: SpecialKind,
+        set: &SetAttributes,
+    ) -> Modified<(Handle, Attributes)> {
+        self.inner
+            .make_node(caller, directory, name, kind, set)
+            .await
+    }
+
+    async fn remove(&self, caller: &Caller, directory: Handle, name: &[u8]) -> Modified<()> {
+        self.inner.remove(caller, directory, name).await
+    }
+
+    async fn remove_directory(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+    ) -> Modified<()> {
+        self.inner.remove_directory(caller, directory, name).await
+    }
+
+    async fn rename(&self, caller: &Caller, from: (Handle, &[u8]), to: (Handle, &[u8])) -> Renamed {
+        self.inner.rename(caller, from, to).await
+    }
+
+    async fn link(
+        &self,
+        caller: &Caller,
+        object: Handle,
+        directory: Handle,
+        name: &[u8],
+    ) -> Linked {
+        self.inner.link(caller, object, directory, name).await
+    }
+
+    async fn read_directory(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        cookie: u64,
+        verifier: CookieVerifier,
+        attributes: bool,
+        sink: &mut dyn FnMut(DirectoryEntry<'_>) -> bool,
+    ) -> Result<DirectoryOutcome> {
+        self.inner
+            .read_directory(caller, directory, cookie, verifier, attributes, sink)
+            .await
+    }
+
+    async fn statistics(&self, object: Handle) -> Result<Statistics> {
+        self.inner.statistics(object).await
+    }
+
+    fn properties(&self) -> Properties {
+        self.inner.volume.properties()
+    }
+}
