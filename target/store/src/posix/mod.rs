@@ -22,6 +22,7 @@ mod lookup;
 mod names;
 mod objects;
 mod setting;
+mod sys;
 pub mod volume;
 
 use std::rc::Rc;
