@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
+use super::data::{VolumeData, VolumeFigures};
 use super::helpers::{HelperLimits, Helpers};
 use crate::{Handle, Properties, WriteVerifier};
 
@@ -120,7 +120,7 @@ pub struct Volume {
 struct Shared {
     config: VolumeConfig,
     helpers: Helpers,
-    verifier: AtomicU64,
+    data: VolumeData,
 }
 
 impl Volume {
@@ -132,7 +132,7 @@ impl Volume {
         Ok(Self {
             shared: Arc::new(Shared {
                 helpers: Helpers::new("posix", config.limits.helpers),
-                verifier: AtomicU64::new(0),
+                data: VolumeData::new(&config),
                 config,
             }),
         })
@@ -170,6 +170,24 @@ impl Volume {
     /// The write verifier now (RFC 1813 section 3.3.7).
     #[must_use]
     pub fn verifier(&self) -> WriteVerifier {
-        WriteVerifier(self.shared.verifier.load(SeqCst).to_be_bytes())
+        self.shared.data.verifier()
+    }
+
+    /// What operators want to know of its data, summed over all reactors.
+    #[must_use]
+    pub fn figures(&self) -> VolumeFigures {
+        self.shared.data.figures()
+    }
+
+    /// What all reactors share of its data.
+    pub(super) fn data(&self) -> &VolumeData {
+        &self.shared.data
+    }
+
+    /// Ends its service cleanly: the next start keeps the write verifier if all that was written is
+    /// durable, which it is once every reactor has let its objects go. Blocks; call it when all
+    /// stores of the volume are gone.
+    pub fn close(&self) {
+        self.shared.data.close();
     }
 }

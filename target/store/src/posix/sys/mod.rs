@@ -1,0 +1,7 @@
+//! The system calls that no library wraps safely. All `unsafe` of the posix store stands here.
+//!
+//! | module | what it owns |
+//! | --- | --- |
+//! | `identity` | acting on a caller's behalf, on the calling thread alone |
+
+pub mod identity;
