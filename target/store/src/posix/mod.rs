@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `volume`, `mounts` | one export's folder, shared by all reactors; the file systems it spans |
 //! | `handle`, `objects`, `lookup` | finding objects by handle and by name, and keeping them open |
-//! | `identity`, `helpers` | on whose behalf, and on which threads, what may block is done |
+//! | `identity`, `groups`, `helpers` | on whose behalf, and on which threads, what may block is done |
 //! | `names`, `listing`, `setting` | everything that changes or lists names and attributes |
 //! | `engine`, `hold` | reads and writes of file data: one ring per reactor |
 //! | `data` | READ, WRITE and COMMIT: direct or by the page cache, and how durable |
@@ -14,6 +14,7 @@
 mod data;
 pub mod engine;
 mod errors;
+mod groups;
 pub mod helpers;
 pub mod hold;
 pub mod identity;
@@ -33,6 +34,7 @@ use millrace_reactor::Clock;
 pub use self::data::VolumeFigures;
 
 use self::engine::Engine;
+use self::groups::Identities;
 use self::objects::Objects;
 use self::volume::Volume;
 use crate::{
@@ -54,6 +56,8 @@ struct Inner {
     objects: Objects,
     /// What this reactor's reads, writes and syncs are at.
     data: Rc<data::Local>,
+    /// Callers that this reactor has met.
+    identities: Identities,
     /// The time of the reactor's turn.
     clock: Clock,
 }
@@ -67,6 +71,7 @@ impl PosixStore {
             inner: Rc::new(Inner {
                 objects: Objects::new(volume),
                 data: data::Local::new(volume, clock),
+                identities: Identities::new(),
                 clock: clock.clone(),
                 volume: volume.clone(),
                 engine: engine.clone(),

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::data::{VolumeData, VolumeFigures};
+use super::groups::Membership;
 use super::helpers::{HelperLimits, Helpers};
+use super::names::Changes;
 use crate::{Handle, Properties, WriteVerifier};
 
 /// Whether data passes the page cache by.
@@ -121,6 +123,8 @@ struct Shared {
     config: VolumeConfig,
     helpers: Helpers,
     data: VolumeData,
+    changes: Changes,
+    membership: Membership,
 }
 
 impl Volume {
@@ -133,6 +137,8 @@ impl Volume {
             shared: Arc::new(Shared {
                 helpers: Helpers::new("posix", config.limits.helpers),
                 data: VolumeData::new(&config),
+                changes: Changes::new(),
+                membership: Membership::new(),
                 config,
             }),
         })
@@ -177,6 +183,22 @@ impl Volume {
     #[must_use]
     pub fn figures(&self) -> VolumeFigures {
         self.shared.data.figures()
+    }
+
+    /// How often names or attributes were made durable, since it was opened.
+    #[must_use]
+    pub fn name_syncs(&self) -> u64 {
+        self.shared.changes.syncs()
+    }
+
+    /// What those share that change names and attributes.
+    pub(super) fn changes(&self) -> &Changes {
+        &self.shared.changes
+    }
+
+    /// What is known of users' groups, where the user database is asked.
+    pub(super) fn membership(&self) -> &Membership {
+        &self.shared.membership
     }
 
     /// What all reactors share of its data.

@@ -75,8 +75,13 @@ mod tests {
             }
         }
         let dots = checks.map(|check| [check(b".").unwrap_err(), check(b"..").unwrap_err()]);
-        use StoreError::{Exists, Invalid, IsDirectory};
-        let expected = [[Exists; 2], [IsDirectory; 2], [Invalid, Exists], [Invalid; 2]];
+        let both = |error| [error; 2];
+        let expected = [
+            both(StoreError::Exists),
+            both(StoreError::IsDirectory),
+            [StoreError::Invalid, StoreError::Exists],
+            both(StoreError::Invalid),
+        ];
         assert_eq!(dots, expected);
     }
 

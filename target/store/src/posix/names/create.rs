@@ -94,9 +94,16 @@ pub(super) fn directory(
     set: &SetAttributes,
 ) -> Made {
     let (name, mode) = (name?, set.mode.unwrap_or(DIRECTORY_MODE) & MODE_BITS);
-    made(scene, place, parent, &name, Kind::Directory, mode, set, || {
-        mkdirat(&place.path, &*name, Mode::from_raw_mode(mode))
-    })
+    made(
+        scene,
+        place,
+        parent,
+        &name,
+        Kind::Directory,
+        mode,
+        set,
+        || mkdirat(&place.path, &*name, Mode::from_raw_mode(mode)),
+    )
 }
 
 /// Makes a symbolic link. It has no permissions of its own.
@@ -130,9 +137,24 @@ pub(super) fn node(
         SpecialKind::Fifo => (FileType::Fifo, 0),
         SpecialKind::Socket => (FileType::Socket, 0),
     };
-    made(scene, place, parent, &name, Kind::Special(kind), mode, set, || {
-        mknodat(&place.path, &*name, kind_bits, Mode::from_raw_mode(mode), device)
-    })
+    made(
+        scene,
+        place,
+        parent,
+        &name,
+        Kind::Special(kind),
+        mode,
+        set,
+        || {
+            mknodat(
+                &place.path,
+                &*name,
+                kind_bits,
+                Mode::from_raw_mode(mode),
+                device,
+            )
+        },
+    )
 }
 
 /// Makes an object by `call`, which opens none.
@@ -162,12 +184,7 @@ fn made(
 }
 
 /// Sets of a new object what the call that made it did not. Runs with the caller's rights.
-fn finish(
-    object: &OwnedFd,
-    kind: Kind,
-    mode: u32,
-    set: &SetAttributes,
-) -> rustix::io::Result<()> {
+fn finish(object: &OwnedFd, kind: Kind, mode: u32, set: &SetAttributes) -> rustix::io::Result<()> {
     if set.uid.is_some() || set.gid.is_some() || mode & SPECIAL_BITS != 0 {
         let found = statat(object, c"", AtFlags::EMPTY_PATH)?;
         let uid = set.uid.filter(|uid| *uid != found.st_uid);
@@ -232,8 +249,9 @@ fn described(
     kind: Kind,
 ) -> Made {
     let found = shim::find(&scene.volume, place, name)?;
+    let synced = matches!(kind, Kind::File | Kind::Directory);
     Ok(Changed {
-        object: Some(object.unwrap_or(found.path)),
+        object: synced.then(|| object.unwrap_or(found.path)),
         kind,
         ..Changed::place((found.handle, found.attributes))
     })

@@ -12,7 +12,7 @@ mod durable;
 mod moving;
 mod remove;
 mod scene;
-mod shim;
+pub(super) mod shim;
 
 use super::Inner;
 use crate::{
@@ -22,7 +22,6 @@ use crate::{
 
 pub(super) use self::changes::Changes;
 pub(super) use self::scene::{Changed, Place, Scene, path_of};
-
 
 impl Inner {
     pub(super) async fn create(

@@ -8,7 +8,6 @@ use rustix::io::Errno;
 
 use super::remove::removal_error;
 use super::scene::{Changed, Place, Scene, path_of};
-use super::shim;
 use crate::{Consistency, Kind, Linked, Renamed, Result, StoreError};
 
 /// Renames between two directories, which may be the same. The kernel knows what may be replaced
@@ -95,9 +94,6 @@ fn add_link(
             Errno::NOENT => StoreError::Stale,
             error => removal_error(error),
         })?;
-    Ok(Changed {
-        object: object.path.try_clone().ok(),
-        kind: object.kind,
-        ..Changed::place(())
-    })
+    // The count of links goes with the name.
+    Ok(Changed::place(()))
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::shim;
 use super::durable;
+use super::shim;
 use crate::posix::errors::store_error;
 use crate::posix::identity::Identity;
 use crate::posix::objects::Object;
@@ -143,7 +143,7 @@ impl Scene {
 
     fn sync(&self, object: &OwnedFd, kind: Kind) -> Result<()> {
         self.volume.changes().count_sync();
-        durable::sync(object, kind).map_err(store_error)
+        durable::sync(object, kind, &self.volume.config().root).map_err(store_error)
     }
 }
 

@@ -13,14 +13,23 @@ use crate::SetTime;
 use crate::posix::names::path_of;
 
 /// Gives an object to another user or group. The kernel takes set-id bits away.
-pub(in crate::posix) fn own(object: BorrowedFd<'_>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+pub(in crate::posix) fn own(
+    object: BorrowedFd<'_>,
+    uid: Option<u32>,
+    gid: Option<u32>,
+) -> Result<()> {
     let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
     chownat(object, c"", uid, gid, AtFlags::EMPTY_PATH)
 }
 
 /// Sets the permission, set-id and sticky bits of anything but a symbolic link.
 pub(in crate::posix) fn mode(object: BorrowedFd<'_>, mode: u32) -> Result<()> {
-    chmodat(CWD, path_of(object), Mode::from_raw_mode(mode), AtFlags::empty())
+    chmodat(
+        CWD,
+        path_of(object),
+        Mode::from_raw_mode(mode),
+        AtFlags::empty(),
+    )
 }
 
 /// Sets times. Nanoseconds have been checked.

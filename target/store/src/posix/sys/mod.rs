@@ -2,6 +2,8 @@
 //!
 //! | module | what it owns |
 //! | --- | --- |
+//! | `groups` | the host's user database |
 //! | `identity` | acting on a caller's behalf, on the calling thread alone |
 
+pub mod groups;
 pub mod identity;
