@@ -5,6 +5,7 @@ mod capture;
 mod change;
 mod control;
 pub mod devices;
+mod lock;
 mod metrics;
 mod peers;
 mod placement;
@@ -42,6 +43,8 @@ pub struct Service {
     reactors: Vec<ReactorHandle<Message>>,
     addresses: Addresses,
     control: Arc<ServiceControl>,
+    /// The right to the state directory.
+    _lock: Option<lock::StateLock>,
 }
 
 impl Service {
