@@ -2,6 +2,8 @@
 //!
 //! | module | what it owns |
 //! | --- | --- |
+//! | `handles` | the kernel's file handles, identities of file systems, permission by descriptor |
 //! | `identity` | acting on a caller's behalf, on the calling thread alone |
 
+pub mod handles;
 pub mod identity;
