@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{FsWord, Mode, OFlags, StatVfsMountFlags};
+use rustix::fs::{FsWord, StatVfsMountFlags};
 use rustix::io::Errno;
 
 use super::sys::handles;
@@ -32,7 +32,7 @@ pub(super) struct FileSystem {
 }
 
 impl FileSystem {
-    /// The file system that a directory, opened as a path only, is on. `within` goes into its
+    /// The file system that a directory is on. `within` goes into its
     /// identity: the same file system in two exports has two of them, so that handles of one open
     /// nothing in the other.
     pub fn of(mount: OwnedFd, within: &[u8], kernel_handles: bool) -> Result<Self, Errno> {
@@ -40,10 +40,7 @@ impl FileSystem {
         let space = rustix::fs::fstatvfs(&mount)?;
         // The question for the UUID takes more than a path. Where that cannot be opened, such as in
         // a folder that only others may read, the kernel's own number has to do.
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let uuid = rustix::fs::openat(&mount, c".", flags, Mode::empty())
-            .ok()
-            .and_then(|directory| handles::uuid_of(directory.as_fd()));
+        let uuid = handles::uuid_of(mount.as_fd());
         // ext4 makes its `f_fsid` from its UUID just so, so that it stays when a kernel comes that
         // tells the UUID itself.
         let own = uuid.map_or(space.f_fsid, |uuid| {

@@ -9,7 +9,6 @@ use rustix::io::Errno;
 
 use super::Inner;
 use super::errors::store_error;
-use super::identity::Identity;
 use super::objects::Object;
 use super::opening::{attributes_of, open_name};
 use super::sys::handles;
@@ -33,7 +32,7 @@ impl Inner {
         if directory.kind != Kind::Directory {
             return Err(StoreError::NotDirectory);
         }
-        let identity = Identity::of(caller);
+        let identity = self.identity(caller).await?;
         let name = name.to_vec();
         let opened = self
             .ask(&directory, move |volume, path| {
@@ -53,7 +52,7 @@ impl Inner {
         wanted: AccessMask,
     ) -> Result<(AccessMask, Attributes)> {
         let object = self.objects.get(object).await?;
-        let identity = Identity::of(caller);
+        let identity = self.identity(caller).await?;
         let kind = object.kind;
         self.ask(&object, move |volume, path| {
             let granted = assume(&identity, || granted(path, kind, wanted));

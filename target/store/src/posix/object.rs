@@ -8,6 +8,7 @@ use arrayvec::ArrayVec;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
+use super::data::settle;
 use super::errors::store_error;
 use super::identity::Identity;
 use super::inside::proc_path;
@@ -174,7 +175,15 @@ impl Files {
     }
 
     /// Makes durable what is not yet, before the file is closed. May block.
-    pub fn settle(&self, _volume: &Volume, _shared: &SharedFile) {}
+    pub fn settle(&self, volume: &Volume, shared: &SharedFile) {
+        if !shared.data.is_dirty() {
+            return;
+        }
+        let mut files = [&self.buffered, &self.direct].into_iter().flatten();
+        if let Some(file) = files.find(|file| file.writable) {
+            settle(volume, shared, &file.data.file);
+        }
+    }
 }
 
 impl Verdicts {

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::file_system::FileSystem;
 use super::lru::Lru;
+pub(super) use super::object::{DataFile, Use};
 use super::object::{Files, Verdicts};
 use super::opening::{Opened, open_handle};
-use super::shared_file::SharedFile;
+pub(super) use super::shared_file::SharedFile;
 use super::volume::Volume;
 use crate::{Handle, Kind, Result, StoreError};
 
@@ -47,6 +48,8 @@ pub(super) struct Object {
     pub path: Arc<OwnedFd>,
     /// What all reactors know of it.
     pub shared: Arc<SharedFile>,
+    /// What this reactor's reads, writes and syncs of it are at.
+    pub local: super::data::ObjectState,
     /// Where it is.
     pub(super) file_system: Arc<FileSystem>,
     pub(super) volume: Volume,
@@ -99,6 +102,7 @@ impl Objects {
             kind: opened.attributes.kind,
             path: Arc::new(opened.path),
             shared: self.volume.files().get(opened.handle),
+            local: super::data::ObjectState::default(),
             file_system: opened.file_system,
             volume: self.volume.clone(),
             files: RefCell::default(),

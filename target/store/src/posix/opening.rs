@@ -37,7 +37,8 @@ pub(super) struct Opened {
 pub(super) fn open_handle(volume: &Volume, handle: &Handle) -> Result<Opened> {
     let (id, place) = handle::unpack(handle).ok_or(StoreError::Stale)?;
     if *handle == volume.root() {
-        let path = rustix::io::dup(volume.root_path()).map_err(lost)?;
+        let path = rustix::fs::openat(volume.root_path(), c".", PATH, Mode::empty());
+        let path = path.map_err(lost)?;
         return finish(volume, *handle, path, Arc::clone(volume.home()));
     }
     let Place::Kernel(kernel) = place else {
@@ -199,5 +200,94 @@ fn lost(error: Errno) -> StoreError {
             StoreError::Stale
         }
         other => store_error(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::posix::volume::{Direct, Groups, Limits, Sync, VolumeConfig};
+
+    /// A folder that is removed at the end.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let name = format!("millrace-opening-{}-{name}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            std::fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn volume(root: &Path, mounts: Mounts) -> Volume {
+        Volume::open(VolumeConfig {
+            name: "test".into(),
+            root: root.to_owned(),
+            direct: Direct::Auto,
+            sync: Sync::Strict,
+            groups: Groups::Client,
+            mounts,
+            limits: Limits::default(),
+            state: None,
+        })
+        .unwrap()
+    }
+
+    fn find(volume: &Volume, path: &[&[u8]]) -> Result<Opened> {
+        let mut found = open_handle(volume, &volume.root())?;
+        for name in path {
+            found = open_name(volume, found.path.as_fd(), name)?;
+        }
+        Ok(found)
+    }
+
+    #[test]
+    fn names_and_handles_lead_to_the_same_objects() {
+        let folder = Folder::new("same");
+        std::fs::create_dir_all(folder.0.join("a/b")).unwrap();
+        std::fs::write(folder.0.join("a/b/file"), b"twelve bytes").unwrap();
+        std::os::unix::fs::symlink("/", folder.0.join("a/link")).unwrap();
+        for mounts in [Mounts::Hide, Mounts::Cross] {
+            let volume = volume(&folder.0, mounts);
+            let paths: [&[&[u8]]; 7] = [
+                &[],
+                &[b"a"],
+                &[b"a", b"b"],
+                &[b"a", b"b", b"file"],
+                &[b"a", b"link"],
+                &[b"a", b"b", b"..", b".", b"b"],
+                &[b"..", b".."],
+            ];
+            for path in paths {
+                let found = find(&volume, path).unwrap();
+                let again = open_handle(&volume, &found.handle).unwrap();
+                assert_eq!(again.attributes, found.attributes);
+                let other = self::volume(&folder.0, mounts);
+                let again = open_handle(&other, &found.handle).unwrap();
+                assert_eq!(again.attributes, found.attributes);
+                assert_eq!(again.handle, found.handle);
+            }
+            let file = find(&volume, &[b"a", b"b", b"file"]).unwrap();
+            assert_eq!(file.attributes.size, 12);
+            assert_eq!(file.attributes.kind, Kind::File);
+            let link = find(&volume, &[b"a", b"link"]).unwrap();
+            assert_eq!(link.attributes.kind, Kind::Symlink);
+            let root = find(&volume, &[b"a", b".."]).unwrap();
+            assert_eq!(root.handle, volume.root());
+            assert_eq!(find(&volume, &[b"none"]).err(), Some(StoreError::NotFound));
+            std::fs::remove_file(folder.0.join("a/b/file")).unwrap();
+            let gone = open_handle(&volume, &file.handle);
+            assert_eq!(gone.err(), Some(StoreError::Stale));
+            std::fs::write(folder.0.join("a/b/file"), b"twelve bytes").unwrap();
+        }
     }
 }

@@ -4,15 +4,17 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 
+use super::data::{VolumeData, VolumeFigures};
 use super::file_system::FileSystem;
+use super::groups::Membership;
 use super::handle::{self, Place};
 use super::helpers::{HelperLimits, Helpers};
+use super::names::Changes;
 use super::opening::{device_of, stat};
 use super::shared_file::SharedFiles;
 use super::sys::handles;
@@ -130,7 +132,9 @@ pub struct Volume {
 struct Shared {
     config: VolumeConfig,
     helpers: Helpers,
-    verifier: AtomicU64,
+    data: VolumeData,
+    changes: Changes,
+    membership: Membership,
     /// The folder in the host's tree of mounts.
     host: OwnedFd,
     /// The file system of the folder. Its mount is one of ours, of the folder alone, or the host's.
@@ -162,13 +166,14 @@ impl Volume {
     fn open_folder(config: &VolumeConfig) -> Result<Folder, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let host = rustix::fs::openat(CWD, &config.root, flags, Mode::empty())?;
+        let host = readable(host);
         let mount = match config.mounts {
             Mounts::Hide => own_mount(&host)?,
             Mounts::Cross => None,
         };
         let mount = match mount {
-            Some(mount) => mount,
-            None => rustix::io::dup(&host)?,
+            Some(mount) => readable(mount),
+            None => rustix::io::fcntl_dupfd_cloexec(&host, 0)?,
         };
         let root = stat(mount.as_fd())?;
         let kernel = kernel_handle(mount.as_fd())?;
@@ -215,15 +220,49 @@ impl Volume {
     /// The write verifier now (RFC 1813 section 3.3.7).
     #[must_use]
     pub fn verifier(&self) -> WriteVerifier {
-        WriteVerifier(self.shared.verifier.load(SeqCst).to_be_bytes())
+        self.shared.data.verifier()
     }
 
-    /// The folder, opened as a path only, by the mount that its objects are opened by.
+    /// What operators want to know of its data, summed over all reactors.
+    #[must_use]
+    pub fn figures(&self) -> VolumeFigures {
+        self.shared.data.figures()
+    }
+
+    /// How often names or attributes were made durable, since it was opened.
+    #[must_use]
+    pub fn name_syncs(&self) -> u64 {
+        self.shared.changes.syncs()
+    }
+
+    /// What those share that change names and attributes.
+    pub(super) fn changes(&self) -> &Changes {
+        &self.shared.changes
+    }
+
+    /// What is known of users' groups, where the user database is asked.
+    pub(super) fn membership(&self) -> &Membership {
+        &self.shared.membership
+    }
+
+    /// What all reactors share of its data.
+    pub(super) fn data(&self) -> &VolumeData {
+        &self.shared.data
+    }
+
+    /// Ends its service cleanly: the next start keeps the write verifier if all that was written is
+    /// durable, which it is once every reactor has let its objects go. Blocks; call it when all
+    /// stores of the volume are gone.
+    pub fn close(&self) {
+        self.shared.data.close();
+    }
+
+    /// The folder, by the mount that its objects are opened by.
     pub(super) fn root_path(&self) -> BorrowedFd<'_> {
         self.shared.home.mount.as_fd()
     }
 
-    /// The folder, opened as a path only, in the host's tree of mounts.
+    /// The folder in the host's tree of mounts.
     pub(super) fn host_path(&self) -> BorrowedFd<'_> {
         self.shared.host.as_fd()
     }
@@ -261,7 +300,9 @@ impl Folder {
     fn share(self, config: VolumeConfig) -> Shared {
         Shared {
             helpers: Helpers::new("posix", config.limits.helpers),
-            verifier: AtomicU64::new(0),
+            data: VolumeData::new(&config),
+            changes: Changes::new(),
+            membership: Membership::new(),
             host: self.host,
             home: Arc::new(self.home),
             device: self.device,
@@ -286,6 +327,12 @@ fn own_mount(folder: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
     }
 }
 
+/// A directory opened for reading where that is allowed: only then it serves to open handles.
+fn readable(path: OwnedFd) -> OwnedFd {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(&path, c".", flags, Mode::empty()).unwrap_or(path)
+}
+
 /// The folder's handle if the kernel has handles and lets this process open them.
 fn kernel_handle(folder: BorrowedFd<'_>) -> Result<Option<handles::KernelHandle>, Errno> {
     let handle = match handles::handle_of(folder) {
@@ -295,7 +342,7 @@ fn kernel_handle(folder: BorrowedFd<'_>) -> Result<Option<handles::KernelHandle>
     };
     match handles::open_by_handle(folder, &handle, super::opening::PATH) {
         Ok(_) => Ok(Some(handle)),
-        Err(Errno::OPNOTSUPP | Errno::PERM | Errno::NOSYS | Errno::STALE) => Ok(None),
+        Err(Errno::OPNOTSUPP | Errno::PERM | Errno::NOSYS | Errno::STALE | Errno::BADF) => Ok(None),
         Err(error) => Err(error),
     }
 }
