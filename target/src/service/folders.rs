@@ -308,7 +308,11 @@ mod tests {
         fs::write(&file, b"").unwrap();
         let missing = folder.path().join("missing");
         let mut config = Config::default();
-        for (path, root) in [("/good", folder.path()), ("/file", &file), ("/missing", &missing)] {
+        for (path, root) in [
+            ("/good", folder.path()),
+            ("/file", &file),
+            ("/missing", &missing),
+        ] {
             config.exports.push(export(path, root));
         }
         let problems = unserved(&config);

@@ -96,6 +96,7 @@ where
     M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
 {
     /// Puts a worker together. `work` makes the future of a task that serves calls.
+    #[allow(clippy::too_many_arguments)] // Each a part of its own, put together once.
     pub fn new(
         context: &Context,
         seat: Seat,

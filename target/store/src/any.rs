@@ -49,10 +49,10 @@ impl AnyVolume {
     /// Its store on the reactor that `engine` and `clock` belong to. `None` for a folder without
     /// an engine.
     #[must_use]
-    pub fn store(&self, engine: Option<&Engine>, _clock: &Clock) -> Option<AnyStore> {
+    pub fn store(&self, engine: Option<&Engine>, clock: &Clock) -> Option<AnyStore> {
         Some(match self {
             Self::Memory(store) => AnyStore::Memory(store.clone()),
-            Self::Posix(volume) => AnyStore::Posix(PosixStore::new(volume, engine?)),
+            Self::Posix(volume) => AnyStore::Posix(PosixStore::new(volume, engine?, clock)),
         })
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::super::*;
-use super::{FILE, accept, refuse};
+use super::{FILE, accept};
 
 /// The whole contract, as operators and scripts rely on it.
 const CONTRACT: &str = r#"

@@ -224,9 +224,4 @@ impl Volume {
     pub fn close(&self) {
         self.shared.data.close();
     }
-
-    /// Ends its service cleanly: the next start keeps the write verifier if all that was written is
-    /// durable, which it is once every reactor has let its objects go. Blocks; call it when all
-    /// stores of the volume are gone.
-    pub fn close(&self) {}
 }
