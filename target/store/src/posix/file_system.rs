@@ -1,8 +1,8 @@
 //! What a volume knows of a file system: how it tells it from others, and what may be asked of it.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{FsWord, StatVfsMountFlags};
+use rustix::fs::FsWord;
 use rustix::io::Errno;
 
 use super::sys::handles;
@@ -21,14 +21,10 @@ pub(super) struct FileSystem {
     pub id: u64,
     /// The mount by which its objects are opened.
     pub mount: OwnedFd,
-    /// The kernel's number of the mount.
-    pub mount_id: u64,
     /// Whether to be asked for attributes may take long: it asks over a network or another process.
     pub slow: bool,
     /// Whether the kernel finds its objects again by handles of its own.
     pub kernel_handles: bool,
-    /// Whether nothing can be changed.
-    pub read_only: bool,
 }
 
 impl FileSystem {
@@ -51,11 +47,9 @@ impl FileSystem {
         });
         Ok(Self {
             id: mix(&own.to_be_bytes(), within),
-            mount_id: mount_of(mount.as_fd())?,
             mount,
             slow: !matches!(kind, EXT4 | XFS | BTRFS | TMPFS | F2FS),
             kernel_handles,
-            read_only: space.f_flag.contains(StatVfsMountFlags::RDONLY),
         })
     }
 
@@ -79,12 +73,6 @@ impl FileSystem {
             file_system: 0,
         })
     }
-}
-
-/// The kernel's number of the mount by which a file was opened.
-pub(super) fn mount_of(file: BorrowedFd<'_>) -> Result<u64, Errno> {
-    use rustix::fs::{AtFlags, StatxFlags, statx};
-    Ok(statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?.stx_mnt_id)
 }
 
 /// FNV-1a. It keeps apart what is not made to collide: handles are guarded by a tag above.

@@ -64,7 +64,7 @@ struct Inner {
     /// What this reactor has open.
     objects: Objects,
     /// What this reactor's reads, writes and syncs are at.
-    data: Rc<data::Local>,
+    data: data::Local,
     /// Callers that this reactor has met.
     identities: Identities,
     /// The time of the reactor's turn.
@@ -79,7 +79,7 @@ impl PosixStore {
         Self {
             inner: Rc::new(Inner {
                 objects: Objects::new(volume),
-                data: data::Local::new(volume, clock),
+                data: data::Local::new(volume, engine, clock),
                 identities: Identities::new(),
                 clock: clock.clone(),
                 volume: volume.clone(),
@@ -98,6 +98,12 @@ impl PosixStore {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         self.inner.objects.next_deadline()
+    }
+
+    /// What it is a view of.
+    #[must_use]
+    pub fn volume(&self) -> &Volume {
+        &self.inner.volume
     }
 }
 

@@ -233,9 +233,8 @@ fn judge(
         Ok(Ok(())) => Ok(()),
         Ok(Err(Errno::ACCESS)) if attributes.uid == identity.uid() => Ok(()),
         // An immutable file, which has its own error for those who set attributes.
-        Ok(Err(Errno::PERM)) => Err(StoreError::Denied),
+        Ok(Err(Errno::PERM)) | Err(_) => Err(StoreError::Denied),
         Ok(Err(error)) => Err(store_error(error)),
-        Err(_) => Err(StoreError::Denied),
     };
     Ok(((attributes.mode, attributes.uid, attributes.gid), allowed))
 }

@@ -58,6 +58,7 @@ impl SharedFiles {
     }
 
     /// How many objects are shared.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         let shards = self.shards.iter();
         shards.map(|shard| lock(shard).len()).sum()
@@ -71,4 +72,26 @@ impl SharedFiles {
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_one_value_for_as_long_as_anybody_has_it() {
+        let files = SharedFiles::default();
+        let handles = [1, 2].map(|byte| Handle::new(&[byte]).unwrap());
+        let first = files.get(handles[0]);
+        let again = files.get(handles[0]);
+        let other = files.get(handles[1]);
+        assert!(Arc::ptr_eq(&first, &again));
+        assert!(!Arc::ptr_eq(&first, &other));
+        files.release(handles[0], first);
+        assert!(Arc::ptr_eq(&files.get(handles[0]), &again));
+        assert_eq!(files.len(), 2);
+        files.release(handles[0], again);
+        files.release(handles[1], other);
+        assert_eq!(files.len(), 0);
+    }
 }

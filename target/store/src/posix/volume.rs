@@ -193,6 +193,18 @@ impl Volume {
         })
     }
 
+    /// Whether both are one and the same.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// Whether nobody else holds it.
+    #[must_use]
+    pub fn is_sole(&self) -> bool {
+        Arc::strong_count(&self.shared) == 1
+    }
+
     /// What it was opened from.
     #[must_use]
     pub fn config(&self) -> &VolumeConfig {
