@@ -27,6 +27,9 @@
 //! CREATE unchecked or SETATTR of a size may take effect a second time after another client's change,
 //! which had no order with the call, as that was not answered yet.
 //!
+//! All of this is rare and its futures are boxed where they are awaited, so that they make no task
+//! larger.
+//!
 //! Time stamps and [`Again`] are taken by the clock of one host. Where the clock is set back, or a
 //! file system takes its stamps elsewhere, the rules for success may not apply, and the rule that
 //! refuses may not either.

@@ -41,7 +41,7 @@ pub(crate) async fn setattr<S: Store>(
         .set_attributes(&object.caller, object.handle, &set, guard)
         .await;
     if let (Err(StoreError::NotSync), Some(begun)) = (&done.result, &context.again)
-        && again::set(begun, &object, &set).await
+        && Box::pin(again::set(begun, &object, &set)).await
     {
         done.result = Ok(());
     }

@@ -131,7 +131,7 @@ async fn created<S: Store>(
     mut done: Modified<(Handle, Attributes)>,
 ) -> CreateResults {
     if let (Err(StoreError::Exists), Some(begun), Some(made)) = (&done.result, &context.again, made)
-        && let Some(found) = again::made(begun, directory, name, &made).await
+        && let Some(found) = Box::pin(again::made(begun, directory, name, &made)).await
     {
         done.result = Ok(found);
         done.consistency.before = None;

@@ -9,6 +9,7 @@ use millrace_wire::nfs3::{
 use super::Context;
 use super::again::{self, Verdict};
 use super::context::Object;
+use crate::replay::Again;
 use crate::store_times::StoreClass;
 
 pub(crate) async fn remove<S: Store>(
@@ -16,7 +17,9 @@ pub(crate) async fn remove<S: Store>(
     arguments: &EntryArguments<'_>,
 ) -> RemoveResults {
     let directory = context.writable(&arguments.directory).await?;
-    if let Some(done) = removed_before(context, &directory, arguments.name).await {
+    if let Some(begun) = &context.again
+        && let Some(done) = Box::pin(removed_before(begun, &directory, arguments.name)).await
+    {
         return directory.modified(done).await.map(|((), data)| data);
     }
     let store = directory.store(StoreClass::Metadata);
@@ -31,7 +34,9 @@ pub(crate) async fn rmdir<S: Store>(
     arguments: &EntryArguments<'_>,
 ) -> RemoveResults {
     let directory = context.writable(&arguments.directory).await?;
-    if let Some(done) = removed_before(context, &directory, arguments.name).await {
+    if let Some(begun) = &context.again
+        && let Some(done) = Box::pin(removed_before(begun, &directory, arguments.name)).await
+    {
         return directory.modified(done).await.map(|((), data)| data);
     }
     let store = directory.store(StoreClass::Metadata);
@@ -43,12 +48,11 @@ pub(crate) async fn rmdir<S: Store>(
 
 /// The outcome of a removal that is not to be executed, as an earlier process may have done so.
 async fn removed_before<S: Store>(
-    context: &Context<'_, S>,
+    again: &Again,
     directory: &Object<'_, S>,
     name: &[u8],
 ) -> Option<Modified<()>> {
-    let begun = context.again.as_ref()?;
-    let result = match again::removed(begun, directory, name).await {
+    let result = match again::removed(again, directory, name).await {
         Verdict::Execute => return None,
         Verdict::Executed => Ok(()),
         Verdict::Unknown => Err(StoreError::Io),
@@ -94,7 +98,7 @@ pub(crate) async fn rename<S: Store>(
     }
     let names = (arguments.from.name, arguments.to.name);
     let verdict = match &context.again {
-        Some(begun) => again::renamed(begun, (&from, names.0), (&to, names.1)).await,
+        Some(begun) => Box::pin(again::renamed(begun, (&from, names.0), (&to, names.1))).await,
         None => Verdict::Execute,
     };
     let done = match verdict {
@@ -175,7 +179,13 @@ pub(crate) async fn link<S: Store>(
         )
         .await;
     if let (Err(StoreError::Exists), Some(begun)) = (&done.result, &context.again)
-        && again::linked(begun, &object, &directory, arguments.entry.name).await
+        && Box::pin(again::linked(
+            begun,
+            &object,
+            &directory,
+            arguments.entry.name,
+        ))
+        .await
     {
         done.directory = now(&directory).await;
         done.object = now(&object).await.after;

@@ -25,6 +25,7 @@
 //! stays in memory, and a warning says so.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::env;
 use std::fs::{self, File, OpenOptions};
 use std::hash::Hasher;
@@ -135,10 +136,10 @@ impl Left {
             used.extend(names.map(|target| (*target, begin.key, ended)));
             let one = Recorded { begin, heard, done };
             match calls.entry(begin.key) {
-                std::collections::hash_map::Entry::Occupied(mut other) => {
-                    other.get_mut().merge(one)
+                Entry::Occupied(mut other) => {
+                    other.get_mut().merge(one);
                 }
-                std::collections::hash_map::Entry::Vacant(place) => {
+                Entry::Vacant(place) => {
                     place.insert(one);
                 }
             }

@@ -264,7 +264,7 @@ fn files_that_are_not_whole_begin_anew() {
                 .open(path)
                 .unwrap()
                 .set_len(5000)
-                .unwrap()
+                .unwrap();
         },
         |path| {
             OpenOptions::new()
@@ -272,7 +272,7 @@ fn files_that_are_not_whole_begin_anew() {
                 .open(path)
                 .unwrap()
                 .write_all_at(&[9], 8)
-                .unwrap()
+                .unwrap();
         },
         |path| {
             fs::remove_file(path).unwrap();
