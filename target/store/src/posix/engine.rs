@@ -9,6 +9,7 @@ use std::sync::Arc;
 use millrace_mempool::{Arena, Pool, Slice};
 use millrace_reactor::Alarm;
 
+use super::hold::Hold;
 use super::identity::Identity;
 
 /// What does the work.
@@ -44,6 +45,9 @@ pub enum Durability {
 }
 
 /// One reactor's engine. Clones share it.
+///
+/// An operation keeps its file, its memory and its [`Hold`] until the kernel is done with it, also
+/// when the future that waits for it is dropped. It begins when its future is first polled.
 #[derive(Clone)]
 pub struct Engine {
     inner: Rc<Inner>,
@@ -119,6 +123,7 @@ impl Engine {
         _slice: &Slice,
         _cached: bool,
         _identity: &Identity,
+        _hold: Option<Hold>,
     ) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -135,6 +140,7 @@ impl Engine {
         _slice: &Slice,
         _durability: Durability,
         _identity: &Identity,
+        _hold: Option<Hold>,
     ) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -143,7 +149,12 @@ impl Engine {
     ///
     /// # Errors
     /// What the kernel says, also of writes that completed before.
-    pub async fn sync(&self, _file: &Arc<OwnedFd>, _attributes: bool) -> io::Result<()> {
+    pub async fn sync(
+        &self,
+        _file: &Arc<OwnedFd>,
+        _attributes: bool,
+        _hold: Option<Hold>,
+    ) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }

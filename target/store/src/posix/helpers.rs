@@ -4,10 +4,13 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use rustix::fs::Mode;
+
+use super::sys;
 use crate::{Result, StoreError};
 
 /// How long an idle thread stays.
@@ -123,11 +126,7 @@ impl Shared {
         let mut state = self.lock();
         // Those that are idle may have been called for what is queued already.
         if state.queue.len() >= state.idle && state.threads < self.limits.threads {
-            let shared = Arc::clone(self);
-            let thread = std::thread::Builder::new().name(self.name.clone());
-            if thread.spawn(move || shared.serve()).is_ok() {
-                state.threads += 1;
-            }
+            self.spawn(&mut state);
         }
         if state.threads == 0 || state.queue.len() >= self.limits.queue.max(1) {
             return Err(());
@@ -138,7 +137,16 @@ impl Shared {
         Ok(())
     }
 
-    fn serve(&self) {
+    fn spawn(self: &Arc<Self>, state: &mut State) {
+        let shared = Arc::clone(self);
+        let thread = std::thread::Builder::new().name(self.name.clone());
+        if thread.spawn(move || shared.serve()).is_ok() {
+            state.threads += 1;
+        }
+    }
+
+    fn serve(self: &Arc<Self>) {
+        unmask();
         let mut state = self.lock();
         loop {
             if let Some(work) = state.queue.pop_front() {
@@ -152,6 +160,11 @@ impl Shared {
                 state = self.lock();
                 state.running -= 1;
                 state.progressed = Some(Instant::now());
+                if sys::identity::lost() {
+                    // Another serves those who wait.
+                    self.spawn(&mut state);
+                    break;
+                }
                 continue;
             }
             if state.closed {
@@ -173,6 +186,20 @@ impl Shared {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+}
+
+/// Files that helpers make get the permissions that clients ask for.
+fn unmask() {
+    if let Err(error) = sys::identity::own_umask() {
+        static WARNED: Once = Once::new();
+        WARNED.call_once(|| {
+            tracing::warn!(
+                %error,
+                "threads may not have a file mode mask of their own; the process's is set to 0"
+            );
+        });
+        rustix::process::umask(Mode::empty());
     }
 }
 

@@ -54,6 +54,12 @@ impl Identity {
         &self.0.groups
     }
 
+    /// Whether the user is in a group.
+    #[must_use]
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.0.gid == gid || self.0.groups.binary_search(&gid).is_ok()
+    }
+
     /// Whether it is the user that passes permission checks.
     #[must_use]
     pub fn is_superuser(&self) -> bool {

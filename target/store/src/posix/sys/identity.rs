@@ -1,0 +1,234 @@
+//! Acting on a caller's behalf: identity, capabilities and file mode mask of the calling thread
+//! alone. The C library's functions would change all threads of the process.
+
+use std::cell::{Cell, OnceCell};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::OnceLock;
+
+use rustix::fs::Mode;
+use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags, capabilities, set_capabilities};
+
+use crate::posix::identity::Identity;
+
+/// The identifier that the kernel takes for none.
+const NOBODY: u32 = u32::MAX;
+
+/// What a caller other than user 0 must not have: the capabilities that pass permission checks of
+/// file systems, and the one that passes quotas and reserved blocks. The same that Linux's own
+/// server takes away. `setfsuid` does that for the former only, and only coming from user 0.
+const SUPERUSERS: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::LINUX_IMMUTABLE)
+    .union(CapabilitySet::MAC_OVERRIDE)
+    .union(CapabilitySet::MKNOD)
+    .union(CapabilitySet::SYS_RESOURCE);
+
+/// What it takes to be somebody else.
+const NEEDED: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
+
+thread_local! {
+    static HOME: OnceCell<Rights> = const { OnceCell::new() };
+    static PLACE: Cell<Place> = const { Cell::new(Place::Home) };
+}
+
+/// Whose rights a thread has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Its own.
+    Home,
+    /// A caller's.
+    Away,
+    /// Whatever was left when putting its own back failed.
+    Lost,
+}
+
+/// What the kernel judges a thread's access to files by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rights {
+    uid: u32,
+    gid: u32,
+    groups: Vec<u32>,
+    capabilities: CapabilitySets,
+}
+
+/// Runs `job` with a caller's rights on this thread, which afterwards has its own again, also after
+/// a panic. Where the process cannot do so ([`privileged`]), `job` runs with the process's rights.
+///
+/// # Errors
+/// The kernel does not let this thread be that user: [`io::ErrorKind::PermissionDenied`] for one
+/// that it does not know (of another user namespace), or it has no memory. `job` did not run then.
+///
+/// # Panics
+/// If `job` calls this again. If the thread's own rights cannot be put back: then [`lost`] is true,
+/// and the thread must end.
+pub fn assume<T>(identity: &Identity, job: impl FnOnce() -> T) -> io::Result<T> {
+    if !privileged() {
+        return Ok(job());
+    }
+    HOME.with(|home| {
+        let home = match home.get() {
+            Some(home) => home,
+            None => {
+                let own = Rights::current()?;
+                home.get_or_init(|| own)
+            }
+        };
+        let place = PLACE.replace(Place::Away);
+        assert!(
+            place == Place::Home,
+            "rights of another are taken on from {place:?}"
+        );
+        let outcome = home.become_caller(identity).map(|()| {
+            // What the job left behind is the business of whoever goes on after its panic.
+            catch_unwind(AssertUnwindSafe(job))
+        });
+        if let Err(error) = home.put_back() {
+            PLACE.set(Place::Lost);
+            tracing::error!(%error, "a thread cannot put its own rights back; it ends");
+            panic!("a thread cannot put its own rights back: {error}");
+        }
+        PLACE.set(Place::Home);
+        match outcome {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(panic)) => resume_unwind(panic),
+            Err(error) => Err(error),
+        }
+    })
+}
+
+/// Whether this thread has somebody's rights and no way back: it must do nothing more.
+#[must_use]
+pub fn lost() -> bool {
+    PLACE.get() == Place::Lost
+}
+
+/// Whether this process can act on behalf of others. That takes CAP_SETUID and CAP_SETGID, and a
+/// user namespace that knows more than one user.
+#[must_use]
+pub fn privileged() -> bool {
+    static PRIVILEGED: OnceLock<bool> = OnceLock::new();
+    *PRIVILEGED.get_or_init(|| {
+        let capable = capabilities(None).is_ok_and(|own| own.effective.contains(NEEDED));
+        // A namespace may forbid to set groups even to what they are.
+        capable && knows_others() && groups().and_then(|own| set_groups(&own)).is_ok()
+    })
+}
+
+/// Gives this thread a file mode mask of its own that takes no permission away: what clients ask
+/// for is what files get. Once per thread, before it makes files.
+///
+/// # Errors
+/// What the kernel says; some containers forbid it. Then the mask is shared, and as it was.
+pub fn own_umask() -> io::Result<()> {
+    // SAFETY: only the descriptors' table must not be unshared behind the backs of those who use
+    // it; this takes nothing but root, working directory and mask.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) }?;
+    rustix::process::umask(Mode::empty());
+    Ok(())
+}
+
+impl Rights {
+    /// This thread's.
+    fn current() -> io::Result<Self> {
+        Ok(Self {
+            uid: set_fsuid(NOBODY),
+            gid: set_fsgid(NOBODY),
+            groups: groups()?,
+            capabilities: capabilities(None)?,
+        })
+    }
+
+    /// Has this thread, which has these rights, take on a caller's.
+    fn become_caller(&self, identity: &Identity) -> io::Result<()> {
+        set_groups(identity.groups())?;
+        change(identity.gid(), set_fsgid)?;
+        change(identity.uid(), set_fsuid)?;
+        let mut effective = self.capabilities.effective;
+        if !identity.is_superuser() {
+            effective -= SUPERUSERS;
+        }
+        set_capabilities(
+            None,
+            CapabilitySets {
+                effective,
+                ..self.capabilities
+            },
+        )?;
+        Ok(())
+    }
+
+    /// Has this thread take on these rights again, wherever [`Self::become_caller`] ended.
+    fn put_back(&self) -> io::Result<()> {
+        change(self.uid, set_fsuid)?;
+        change(self.gid, set_fsgid)?;
+        set_groups(&self.groups)?;
+        // Last, since a change of user changes them too.
+        set_capabilities(None, self.capabilities)?;
+        Ok(())
+    }
+}
+
+/// Calls one of the kernel's two setters that tell what was, never whether they did it.
+fn change(id: u32, set: fn(u32) -> u32) -> io::Result<()> {
+    set(id);
+    if id != NOBODY && set(NOBODY) == id {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::EACCES))
+    }
+}
+
+/// The user for file systems before the call. It stays for [`NOBODY`].
+fn set_fsuid(uid: u32) -> u32 {
+    // SAFETY: the call takes numbers only, and changes the rights of this thread alone.
+    let before = unsafe { libc::syscall(libc::SYS_setfsuid, uid) };
+    before as u32
+}
+
+/// The group for file systems before the call. It stays for [`NOBODY`].
+fn set_fsgid(gid: u32) -> u32 {
+    // SAFETY: the call takes numbers only, and changes the rights of this thread alone.
+    let before = unsafe { libc::syscall(libc::SYS_setfsgid, gid) };
+    before as u32
+}
+
+/// Sets this thread's other groups.
+fn set_groups(groups: &[u32]) -> io::Result<()> {
+    // SAFETY: the call reads so many numbers, which a slice has.
+    let outcome = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
+    if outcome == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// This thread's other groups.
+fn groups() -> io::Result<Vec<u32>> {
+    let groups = rustix::process::getgroups()?;
+    Ok(groups.into_iter().map(rustix::fs::Gid::as_raw).collect())
+}
+
+/// Whether the user namespace maps more than one user.
+fn knows_others() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map");
+    // Without it there are no user namespaces.
+    map.is_ok_and(|map| maps_others(&map)) || !std::path::Path::new("/proc/self/uid_map").exists()
+}
+
+fn maps_others(map: &str) -> bool {
+    let counts = map
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(2));
+    counts
+        .filter_map(|count| count.parse::<u64>().ok())
+        .sum::<u64>()
+        > 1
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,251 @@
+//! Most need the process to be privileged; where it is not, they see that jobs run as they are.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::process::{getegid, geteuid};
+use rustix::thread::CapabilitySet;
+
+use super::{Rights, SUPERUSERS, assume, lost, maps_others, own_umask, privileged};
+use crate::posix::identity::Identity;
+
+/// A folder that every user may use, gone with this value.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("millrace-identity-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str, owner: (u32, u32), mode: u32) -> PathBuf {
+        let path = self.0.join(name);
+        File::create(&path).unwrap();
+        chown(&path, Some(owner.0), Some(owner.1)).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// False, having said so, where the process cannot act on behalf of others: then it sees that jobs
+/// run with the process's own rights.
+fn can_be_others() -> bool {
+    if privileged() {
+        return true;
+    }
+    eprintln!("not privileged: only the fallback is tested");
+    let folder = Folder::new();
+    let path = folder.0.join("own");
+    let caller = Identity::with_groups(12_345, 23_456, &[]);
+    assume(&caller, || File::create(&path)).unwrap().unwrap();
+    let found = fs::metadata(&path).unwrap();
+    assert_eq!(
+        (found.uid(), found.gid()),
+        (geteuid().as_raw(), getegid().as_raw())
+    );
+    false
+}
+
+fn may_write(path: &Path, identity: &Identity) -> bool {
+    match assume(identity, || OpenOptions::new().append(true).open(path)).unwrap() {
+        Ok(_) => true,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn files_get_the_callers_owner_and_group() {
+    if !can_be_others() {
+        return;
+    }
+    let folder = Folder::new();
+    let before = Rights::current().unwrap();
+    for (uid, gid) in [
+        (1000, 2000),
+        (0, 7),
+        (1000, 0),
+        (u32::MAX - 1, u32::MAX - 1),
+    ] {
+        let path = folder.0.join(format!("{uid}-{gid}"));
+        let caller = Identity::with_groups(uid, gid, &[5, 6]);
+        assume(&caller, || File::create(&path)).unwrap().unwrap();
+        let found = fs::metadata(&path).unwrap();
+        assert_eq!((found.uid(), found.gid()), (uid, gid));
+    }
+    assert_eq!(Rights::current().unwrap(), before);
+}
+
+#[test]
+fn the_kernel_judges_by_user_group_and_other_groups() {
+    if !can_be_others() {
+        return;
+    }
+    let folder = Folder::new();
+    let path = folder.file("of-the-group", (1, 3000), 0o660);
+    let many: Vec<u32> = (2901..=3000).collect();
+    assert!(!may_write(&path, &Identity::with_groups(1000, 2000, &[])));
+    assert!(!may_write(
+        &path,
+        &Identity::with_groups(1000, 2000, &many[..99])
+    ));
+    assert!(may_write(&path, &Identity::with_groups(1000, 2000, &many)));
+    assert!(may_write(
+        &path,
+        &Identity::with_groups(1000, 2000, &[3000])
+    ));
+    assert!(may_write(&path, &Identity::with_groups(1000, 3000, &[])));
+    assert!(may_write(&path, &Identity::with_groups(1, 2000, &[])));
+    assert!(may_write(&path, &Identity::with_groups(0, 2000, &[])));
+    // Nothing of a caller before is left to the next one.
+    assert!(!may_write(&path, &Identity::with_groups(1000, 2000, &[])));
+}
+
+#[test]
+fn a_write_by_others_takes_set_id_bits_away() {
+    if !can_be_others() {
+        return;
+    }
+    let folder = Folder::new();
+    let path = folder.file("program", (1, 3000), 0o6777);
+    let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+    let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
+    let superuser = Identity::with_groups(0, 0, &[]);
+    assume(&superuser, || file.write_all(b"1"))
+        .unwrap()
+        .unwrap();
+    assert_eq!(mode(), 0o6777);
+    let caller = Identity::with_groups(1000, 2000, &[]);
+    assume(&caller, || file.write_all(b"2")).unwrap().unwrap();
+    assert_eq!(mode(), 0o777);
+}
+
+#[test]
+fn only_the_superuser_keeps_the_capabilities_for_files() {
+    if !can_be_others() {
+        return;
+    }
+    let own = Rights::current().unwrap();
+    let caller = Identity::with_groups(1000, 2000, &[4, 3]);
+    let taken = assume(&caller, Rights::current).unwrap().unwrap();
+    assert_eq!(
+        (taken.uid, taken.gid, taken.groups),
+        (1000, 2000, vec![3, 4])
+    );
+    let kept = taken.capabilities.effective;
+    assert_eq!(kept, own.capabilities.effective - SUPERUSERS);
+    assert_eq!(taken.capabilities.permitted, own.capabilities.permitted);
+    assert!(!kept.intersects(CapabilitySet::SYS_RESOURCE | CapabilitySet::FSETID));
+    let superuser = Identity::with_groups(0, 2000, &[]);
+    let taken = assume(&superuser, Rights::current).unwrap().unwrap();
+    assert_eq!(taken.capabilities, own.capabilities);
+    assert_eq!(Rights::current().unwrap(), own);
+}
+
+#[test]
+fn a_panic_leaves_the_thread_its_own_rights() {
+    if !can_be_others() {
+        return;
+    }
+    let own = Rights::current().unwrap();
+    let caller = Identity::with_groups(1000, 2000, &[3]);
+    let outcome = std::panic::catch_unwind(|| {
+        let _ = assume(&caller, || panic!("on purpose"));
+    });
+    assert_eq!(
+        outcome.unwrap_err().downcast_ref::<&str>(),
+        Some(&"on purpose")
+    );
+    assert_eq!(Rights::current().unwrap(), own);
+    assert!(!lost());
+}
+
+#[test]
+fn other_threads_are_not_concerned() {
+    if !can_be_others() {
+        return;
+    }
+    let own = Rights::current().unwrap();
+    let caller = Identity::with_groups(1000, 2000, &[3]);
+    let elsewhere = std::thread::spawn(move || {
+        let (said, hear) = std::sync::mpsc::channel();
+        let (answer, answered) = std::sync::mpsc::channel::<()>();
+        let inside = std::thread::spawn(move || {
+            assume(&caller, || {
+                said.send(()).unwrap();
+                answered.recv().unwrap();
+            })
+        });
+        hear.recv().unwrap();
+        let meanwhile = Rights::current().unwrap();
+        answer.send(()).unwrap();
+        inside.join().unwrap().unwrap();
+        meanwhile
+    });
+    assert_eq!(elsewhere.join().unwrap(), own);
+}
+
+#[test]
+fn identities_that_the_kernel_does_not_know_are_refused() {
+    if !can_be_others() {
+        return;
+    }
+    let own = Rights::current().unwrap();
+    for (uid, gid, groups) in [
+        (u32::MAX, 1, vec![]),
+        (1, u32::MAX, vec![]),
+        (1, 1, vec![1, u32::MAX]),
+        (1, 1, (0..70_000).collect()),
+    ] {
+        let caller = Identity::with_groups(uid, gid, &groups);
+        let outcome = assume(&caller, || panic!("somebody else's job ran"));
+        assert!(outcome.is_err(), "{uid} {gid}");
+        assert_eq!(Rights::current().unwrap(), own);
+    }
+}
+
+#[test]
+fn the_mask_is_this_threads_alone() {
+    let folder = Folder::new();
+    let make = |name: &str| {
+        let path = folder.0.join(name);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).mode(0o777);
+        options.open(&path).unwrap();
+        fs::metadata(&path).unwrap().mode() & 0o777
+    };
+    let before = make("before");
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| match own_umask() {
+            Ok(()) => assert_eq!(make("other"), 0o777),
+            Err(error) => {
+                eprintln!("no mask of its own here: {error}");
+                assert_eq!(make("other"), before);
+            }
+        });
+        other.join().unwrap();
+    });
+    assert_eq!(make("after"), before);
+}
+
+#[test]
+fn namespaces_of_one_user_know_no_others() {
+    assert!(!maps_others("         0       1000          1\n"));
+    assert!(maps_others("         0          0 4294967295\n"));
+    assert!(maps_others("0 1000 1\n1 100000 65536\n"));
+    assert!(!maps_others(""));
+}
