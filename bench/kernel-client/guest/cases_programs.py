@@ -28,3 +28,45 @@ def fsx(context):
                                folder=context.folder)
         if status:
             raise Failure(f"seed {seed}: status {status}: {said[-3000:]}")
+
+
+# Asked for by name there: what a file system need not have.
+FEATURES = ("posix_fallocate", "rename_ctime", "utime_now", "utimensat")
+
+# Tests that fail on a mount of version 3 whatever the server's file system, and why.
+PROTOCOL = {}
+
+
+def add_users():
+    """The users that the tests take on beside root."""
+    for path, line in (("/etc/passwd", "tests:x:1001:1001::/:/usr/sbin/nologin\n"),
+                       ("/etc/group", "tests:x:1001:\n")):
+        with open(path, "r+", encoding="utf-8") as file:
+            if "tests:" not in file.read():
+                file.write(line)
+
+
+@case(needs="pjdfstest")
+def pjdfstest(context):
+    """Nearly four hundred questions about what POSIX says of names, modes, times and errors."""
+    add_users()
+    configuration = "/run/pjdfstest.toml"
+    with open(configuration, "w", encoding="utf-8") as file:
+        file.write("[features]\n" + "".join(f"{name} = {{}}\n" for name in FEATURES))
+        # Longer than the kernel's clock for time stamps takes to go on.
+        file.write("[settings]\nnaptime = 0.05\nallow_remount = false\n")
+        file.write('[dummy_auth]\nentries = [["nobody", "nogroup"], ["tests", "tests"]]\n')
+    os.chmod(context.folder, 0o1777)
+    _, said = program("pjdfstest", "-c", configuration, "-p", context.folder,
+                      folder=context.folder)
+    lines = said.splitlines()
+    summary = next((line for line in lines if line.startswith("Summary:")), None)
+    if not summary:
+        raise Failure(f"no summary: {said[-3000:]}")
+    failed = {line.split()[0] for line in lines if line.rstrip().endswith("FAILED")}
+    unknown = sorted(failed - set(PROTOCOL))
+    if unknown:
+        raise Failure(f"{summary}\n" + "\n".join(
+            line for number, line in enumerate(lines)
+            if any(name in line for name in unknown)
+            or number and any(name in lines[number - 1] for name in unknown)))

@@ -304,10 +304,7 @@ impl Run {
         if let Server::Own(own) = &self.server {
             own.ask_to_end();
         }
-        loop {
-            let Server::Own(own) = &mut self.server else {
-                break;
-            };
+        while let Server::Own(own) = &mut self.server {
             if own.has_ended()? {
                 break;
             }

@@ -414,8 +414,8 @@ impl Tree {
     /// A call that will have no answer: of data, or of attributes. Whether it was done is to be
     /// seen by the file.
     pub fn abandon(&mut self, operation: &Operation) {
-        match operation {
-            &Operation::Write {
+        match *operation {
+            Operation::Write {
                 file,
                 start,
                 length,
@@ -425,8 +425,8 @@ impl Tree {
                 let content = &mut self.get(file).content;
                 content.abandon((start, u64::from(length)), stamp);
             }
-            &Operation::Mode { object, mode } => self.get(object).modes.push(mode),
-            &Operation::Resize { file, size } => self.get(file).resized = Some(size),
+            Operation::Mode { object, mode } => self.get(object).modes.push(mode),
+            Operation::Resize { file, size } => self.get(file).resized = Some(size),
             _ => {}
         }
         self.finish(operation, false);
