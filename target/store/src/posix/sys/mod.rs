@@ -3,5 +3,11 @@
 //! | module | what it owns |
 //! | --- | --- |
 //! | `identity` | acting on a caller's behalf, on the calling thread alone |
+//! | `work` | what a transfer of file data is, and what it holds on to |
+//! | `ring` | transfers by a ring of the kernel's (io_uring) |
+//! | `transfer` | transfers by system calls on other threads |
 
 pub mod identity;
+pub mod ring;
+pub mod transfer;
+pub mod work;
