@@ -67,7 +67,7 @@ impl Time {
 }
 
 /// On whose behalf an operation runs, after squashing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Caller {
     /// User.
     pub uid: u32,

@@ -64,6 +64,12 @@ impl Identity {
         }
     }
 
+    /// Whether the user is in a group.
+    #[must_use]
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups().binary_search(&gid).is_ok()
+    }
+
     /// Whether it is the user that passes permission checks.
     #[must_use]
     pub fn is_superuser(&self) -> bool {

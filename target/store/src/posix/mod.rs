@@ -4,9 +4,9 @@
 //! | --- | --- |
 //! | `volume`, `mounts` | one export's folder, shared by all reactors; the file systems it spans |
 //! | `handle`, `objects`, `lookup` | finding objects by handle and by name, and keeping them open |
-//! | `identity`, `helpers` | on whose behalf, and on which threads, what may block is done |
+//! | `identity`, `groups`, `helpers` | on whose behalf, and on which threads, what may block is done |
 //! | `names`, `listing`, `setting` | everything that changes or lists names and attributes |
-//! | `engine` | reads and writes of file data: one ring per reactor |
+//! | `engine`, `hold` | reads and writes of file data: one ring per reactor |
 //! | `data` | READ, WRITE and COMMIT: direct or by the page cache, and how durable |
 //! | `errors` | what the kernel's errors mean to clients |
 //! | `sys` | the system calls that no library wraps safely, with all `unsafe` |
@@ -14,7 +14,9 @@
 mod data;
 pub mod engine;
 mod errors;
+mod groups;
 pub mod helpers;
+pub mod hold;
 pub mod identity;
 mod listing;
 mod lookup;
@@ -27,8 +29,12 @@ pub mod volume;
 use std::rc::Rc;
 
 use millrace_mempool::Slice;
+use millrace_reactor::Clock;
+
+pub use self::data::VolumeFigures;
 
 use self::engine::Engine;
+use self::groups::Identities;
 use self::objects::Objects;
 use self::volume::Volume;
 use crate::{
@@ -48,15 +54,25 @@ struct Inner {
     engine: Engine,
     /// What this reactor has open.
     objects: Objects,
+    /// What this reactor's reads, writes and syncs are at.
+    data: Rc<data::Local>,
+    /// Callers that this reactor has met.
+    identities: Identities,
+    /// The time of the reactor's turn.
+    clock: Clock,
 }
 
 impl PosixStore {
-    /// The volume on the reactor that `engine` belongs to.
+    /// The volume on the reactor that `engine` and `clock` belong to. Waits have deadlines by that
+    /// clock.
     #[must_use]
-    pub fn new(volume: &Volume, engine: &Engine) -> Self {
+    pub fn new(volume: &Volume, engine: &Engine, clock: &Clock) -> Self {
         Self {
             inner: Rc::new(Inner {
                 objects: Objects::new(volume),
+                data: data::Local::new(volume, clock),
+                identities: Identities::new(),
+                clock: clock.clone(),
                 volume: volume.clone(),
                 engine: engine.clone(),
             }),

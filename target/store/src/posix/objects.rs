@@ -21,6 +21,9 @@ pub(super) struct Object {
     pub path: Arc<OwnedFd>,
     /// What all reactors know of it.
     pub shared: Arc<SharedFile>,
+    /// What this reactor's reads, writes and syncs of it are at. Before an object is let go,
+    /// [`super::data::settle`] runs on a helper if `shared.data` has unstable data.
+    pub local: super::data::ObjectState,
 }
 
 /// What all reactors that have an object open share of it. The room `data` puts in what it needs.

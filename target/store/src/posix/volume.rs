@@ -3,9 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
+use super::data::{VolumeData, VolumeFigures};
+use super::groups::Membership;
 use super::helpers::{HelperLimits, Helpers};
+use super::names::Changes;
 use crate::{Handle, Properties, WriteVerifier};
 
 /// Whether data passes the page cache by.
@@ -120,7 +122,9 @@ pub struct Volume {
 struct Shared {
     config: VolumeConfig,
     helpers: Helpers,
-    verifier: AtomicU64,
+    data: VolumeData,
+    changes: Changes,
+    membership: Membership,
 }
 
 impl Volume {
@@ -132,7 +136,9 @@ impl Volume {
         Ok(Self {
             shared: Arc::new(Shared {
                 helpers: Helpers::new("posix", config.limits.helpers),
-                verifier: AtomicU64::new(0),
+                data: VolumeData::new(&config),
+                changes: Changes::new(),
+                membership: Membership::new(),
                 config,
             }),
         })
@@ -170,6 +176,40 @@ impl Volume {
     /// The write verifier now (RFC 1813 section 3.3.7).
     #[must_use]
     pub fn verifier(&self) -> WriteVerifier {
-        WriteVerifier(self.shared.verifier.load(SeqCst).to_be_bytes())
+        self.shared.data.verifier()
+    }
+
+    /// What operators want to know of its data, summed over all reactors.
+    #[must_use]
+    pub fn figures(&self) -> VolumeFigures {
+        self.shared.data.figures()
+    }
+
+    /// How often names or attributes were made durable, since it was opened.
+    #[must_use]
+    pub fn name_syncs(&self) -> u64 {
+        self.shared.changes.syncs()
+    }
+
+    /// What those share that change names and attributes.
+    pub(super) fn changes(&self) -> &Changes {
+        &self.shared.changes
+    }
+
+    /// What is known of users' groups, where the user database is asked.
+    pub(super) fn membership(&self) -> &Membership {
+        &self.shared.membership
+    }
+
+    /// What all reactors share of its data.
+    pub(super) fn data(&self) -> &VolumeData {
+        &self.shared.data
+    }
+
+    /// Ends its service cleanly: the next start keeps the write verifier if all that was written is
+    /// durable, which it is once every reactor has let its objects go. Blocks; call it when all
+    /// stores of the volume are gone.
+    pub fn close(&self) {
+        self.shared.data.close();
     }
 }

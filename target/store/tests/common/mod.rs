@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // Each test file uses its part.
 
+use std::cell::RefCell;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
@@ -14,11 +15,28 @@ use millrace_store::{
 
 pub const ROOT: Caller = Caller::SUPERUSER;
 
-/// Runs a future that never has to wait.
+thread_local! {
+    /// What has operations go on that wait, where a test's store has such.
+    static DRIVER: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
+}
+
+/// From now on operations of this thread may wait; `step` is called for as long as they do.
+pub fn drive(step: impl Fn() + 'static) {
+    DRIVER.set(Some(Box::new(step)));
+}
+
+/// Runs a future to its end. It never has to wait unless the thread has a driver.
 pub fn now<F: Future>(future: F) -> F::Output {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => output,
-        Poll::Pending => panic!("operations of a memory store are ready at once"),
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => DRIVER.with_borrow(|driver| match driver {
+                Some(step) => step(),
+                None => panic!("operations of a memory store are ready at once"),
+            }),
+        }
     }
 }
 
@@ -68,7 +86,7 @@ pub fn size(size: u64) -> SetAttributes {
     }
 }
 
-pub fn create(store: &MemoryStore, caller: &Caller, directory: Handle, name: &[u8]) -> Handle {
+pub fn create(store: &impl Store, caller: &Caller, directory: Handle, name: &[u8]) -> Handle {
     let how = CreateHow::Guarded(mode(0o644));
     now(store.create(caller, directory, name, &how))
         .result
@@ -76,14 +94,14 @@ pub fn create(store: &MemoryStore, caller: &Caller, directory: Handle, name: &[u
         .0
 }
 
-pub fn make_directory(store: &MemoryStore, directory: Handle, name: &[u8]) -> Handle {
+pub fn make_directory(store: &impl Store, directory: Handle, name: &[u8]) -> Handle {
     now(store.make_directory(&ROOT, directory, name, &mode(0o755)))
         .result
         .unwrap()
         .0
 }
 
-pub fn attributes(store: &MemoryStore, object: Handle) -> Attributes {
+pub fn attributes(store: &impl Store, object: Handle) -> Attributes {
     now(store.attributes(object)).unwrap()
 }
 
@@ -108,7 +126,7 @@ pub fn gather(slices: &[Slice]) -> Vec<u8> {
 }
 
 pub fn write_as(
-    store: &MemoryStore,
+    store: &impl Store,
     caller: &Caller,
     file: Handle,
     offset: u64,
@@ -121,12 +139,12 @@ pub fn write_as(
     Ok(now(store.commit_write(staged, Stability::Unstable)))
 }
 
-pub fn write(store: &MemoryStore, file: Handle, offset: u64, bytes: &[u8]) -> Result<Written> {
+pub fn write(store: &impl Store, file: Handle, offset: u64, bytes: &[u8]) -> Result<Written> {
     write_as(store, &ROOT, file, offset, bytes)?.result
 }
 
 pub fn read_as(
-    store: &MemoryStore,
+    store: &impl Store,
     caller: &Caller,
     file: Handle,
     offset: u64,
@@ -139,24 +157,24 @@ pub fn read_as(
     Ok((bytes, outcome))
 }
 
-pub fn read(store: &MemoryStore, file: Handle, offset: u64, length: u32) -> Vec<u8> {
+pub fn read(store: &impl Store, file: Handle, offset: u64, length: u32) -> Vec<u8> {
     read_as(store, &ROOT, file, offset, length).unwrap().0
 }
 
 /// Bytes of memory taken.
-pub fn used(store: &MemoryStore) -> u64 {
+pub fn used(store: &impl Store) -> u64 {
     let statistics = now(store.statistics(store.root())).unwrap();
     statistics.total_bytes - statistics.free_bytes
 }
 
 /// Inodes taken.
-pub fn inodes(store: &MemoryStore) -> u64 {
+pub fn inodes(store: &impl Store) -> u64 {
     let statistics = now(store.statistics(store.root())).unwrap();
     statistics.total_inodes - statistics.free_inodes
 }
 
 /// Names of a directory in listing order, with `.` and `..`.
-pub fn list(store: &MemoryStore, directory: Handle) -> Vec<Vec<u8>> {
+pub fn list(store: &impl Store, directory: Handle) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
     let mut sink = |entry: millrace_store::DirectoryEntry<'_>| {
         names.push(entry.name.to_vec());

@@ -21,27 +21,31 @@ fn what_the_kernel_says_is_what_the_caller_hears() {
         let read_only: Arc<OwnedFd> = Arc::new(fs::File::open(folder.path("file")).unwrap().into());
         let write = stage
             .engine
-            .write(&read_only, 0, &slice, Durability::None, &root);
+            .write(&read_only, 0, &slice, Durability::None, &root, None);
         let error = stage.run(write).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EBADF));
         let append = OpenOptions::new().append(true).open(folder.path("file"));
         let write_only: Arc<OwnedFd> = Arc::new(append.unwrap().into());
-        let read = stage.engine.read(&write_only, 0, &slice, false, &root);
+        let read = stage
+            .engine
+            .read(&write_only, 0, &slice, false, &root, None);
         let error = stage.run(read).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EBADF));
         let file = folder.file("other", b"");
         for offset in [u64::MAX, 1 << 63] {
-            let read = stage.engine.read(&file, offset, &slice, false, &root);
+            let read = stage.engine.read(&file, offset, &slice, false, &root, None);
             let error = stage.run(read).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
         }
         let beyond = i64::MAX as u64;
         let write = stage
             .engine
-            .write(&file, beyond, &slice, Durability::None, &root);
+            .write(&file, beyond, &slice, Durability::None, &root, None);
         stage.run(write).unwrap_err();
         assert_eq!(fs::metadata(folder.path("other")).unwrap().len(), 0);
-        let read = stage.engine.read(&file, 1 << 40, &slice, false, &root);
+        let read = stage
+            .engine
+            .read(&file, 1 << 40, &slice, false, &root, None);
         assert_eq!(stage.run(read).unwrap(), 0);
     }
 }
@@ -56,7 +60,7 @@ fn those_beyond_the_bound_wait_in_order_and_may_leave() {
         let slices: Vec<_> = (0..6).map(|_| stage.slice(100)).collect();
         let mut reads: Vec<_> = slices
             .iter()
-            .map(|slice| Box::pin(stage.engine.read(&file, 0, slice, false, &root)))
+            .map(|slice| Box::pin(stage.engine.read(&file, 0, slice, false, &root, None)))
             .collect();
         for read in &mut reads {
             assert!(poll_once(read.as_mut()).is_pending());
@@ -96,7 +100,7 @@ fn what_nobody_waits_for_keeps_its_memory_and_comes_to_its_end() {
             let write = pin!(
                 stage
                     .engine
-                    .write(&file, 0, &slice, Durability::None, &root)
+                    .write(&file, 0, &slice, Durability::None, &root, None)
             );
             assert!(matches!(poll_once(write), Poll::Pending));
         }
@@ -125,7 +129,7 @@ fn an_engine_that_goes_waits_for_what_is_under_way() {
         let engine = Engine::new(config, &stage.pool, &[], None).unwrap();
         let slice = stage.slice_of(&[5; 70_000]);
         {
-            let write = pin!(engine.write(&file, 0, &slice, Durability::None, &root));
+            let write = pin!(engine.write(&file, 0, &slice, Durability::None, &root, None));
             assert!(poll_once(write).is_pending());
             engine.poll();
         }

@@ -75,7 +75,7 @@ fn apply(stage: &Stage, file: &Arc<OwnedFd>, model: &mut Vec<u8>, action: &Actio
             let slice = stage.slice(length);
             let start = usize::try_from(offset).unwrap().min(model.len());
             let there = &model[start..(start + length).min(model.len())];
-            match stage.run(stage.engine.read(file, offset, &slice, cached, &root)) {
+            match stage.run(stage.engine.read(file, offset, &slice, cached, &root, None)) {
                 Ok(count) => {
                     assert!(count == there.len() || cached && count < there.len());
                     let mut found = vec![0; count];
@@ -97,7 +97,11 @@ fn apply(stage: &Stage, file: &Arc<OwnedFd>, model: &mut Vec<u8>, action: &Actio
             let bytes: Vec<u8> = (0..length).map(|at| byte.wrapping_add(at as u8)).collect();
             let slice = stage.slice_of(&bytes);
             let count = stage
-                .run(stage.engine.write(file, offset, &slice, durability, &root))
+                .run(
+                    stage
+                        .engine
+                        .write(file, offset, &slice, durability, &root, None),
+                )
                 .unwrap();
             assert_eq!(count, length);
             if length > 0 {
@@ -107,7 +111,9 @@ fn apply(stage: &Stage, file: &Arc<OwnedFd>, model: &mut Vec<u8>, action: &Actio
             }
         }
         Action::Sync { attributes } => {
-            stage.run(stage.engine.sync(file, attributes)).unwrap();
+            stage
+                .run(stage.engine.sync(file, attributes, None))
+                .unwrap();
         }
     }
 }
@@ -142,15 +148,16 @@ fn many_operations_at_once_do_not_mix() {
         let writes = slices.iter().zip(0..).map(|(slice, n)| {
             stage
                 .engine
-                .write(&file, n * 5000, slice, Durability::None, &root)
+                .write(&file, n * 5000, slice, Durability::None, &root, None)
         });
         let outcomes = run_all(&stage, writes.collect());
         assert!(outcomes.into_iter().all(|outcome| outcome.unwrap() == 5000));
         let back: Vec<_> = (0..64).map(|_| stage.slice(5000)).collect();
-        let reads = back
-            .iter()
-            .zip(0..)
-            .map(|(slice, n)| stage.engine.read(&file, n * 5000, slice, false, &root));
+        let reads = back.iter().zip(0..).map(|(slice, n)| {
+            stage
+                .engine
+                .read(&file, n * 5000, slice, false, &root, None)
+        });
         let outcomes = run_all(&stage, reads.collect());
         assert!(outcomes.into_iter().all(|outcome| outcome.unwrap() == 5000));
         for (slice, n) in back.iter().zip(0..) {
@@ -202,10 +209,10 @@ fn memory_may_come_later_or_never_be_registered() {
             slice.copy_from(0, &[7; 30_000]);
             let write = stage
                 .engine
-                .write(&file, 0, &slice, Durability::None, &root);
+                .write(&file, 0, &slice, Durability::None, &root, None);
             assert_eq!(stage.run(write).unwrap(), 30_000);
             slice.fill_zero(0..30_000);
-            let read = stage.engine.read(&file, 0, &slice, false, &root);
+            let read = stage.engine.read(&file, 0, &slice, false, &root, None);
             assert_eq!(stage.run(read).unwrap(), 30_000);
             let mut found = [0; 30_000];
             slice.copy_to(0, &mut found);
@@ -229,7 +236,7 @@ fn memory_that_went_away_makes_room_for_more() {
             slice.copy_from(0, &round.to_ne_bytes());
             let write = stage
                 .engine
-                .write(&file, 0, &slice, Durability::None, &root);
+                .write(&file, 0, &slice, Durability::None, &root, None);
             assert_eq!(stage.run(write).unwrap(), 4);
             if backend == Backend::Threads && round == 10 {
                 break;
@@ -254,12 +261,12 @@ fn direct_files_are_read_to_an_end_within_a_block() {
         let root = superuser();
         let slice = stage.slice(16 << 10);
         for (offset, count) in [(0, 10_000), (4096, 5904), (8192, 1808), (12_288, 0)] {
-            let read = stage.engine.read(&file, offset, &slice, false, &root);
+            let read = stage.engine.read(&file, offset, &slice, false, &root, None);
             assert_eq!(stage.run(read).unwrap(), count);
         }
         let write = stage
             .engine
-            .write(&file, 4096, &slice, Durability::Data, &root);
+            .write(&file, 4096, &slice, Durability::Data, &root, None);
         assert_eq!(stage.run(write).unwrap(), 16 << 10);
     }
 }

@@ -33,7 +33,7 @@ fn a_write_takes_set_id_bits_away_unless_the_superuser_writes() {
             fs::set_permissions(&path, Permissions::from_mode(0o6777)).unwrap();
             let write = stage
                 .engine
-                .write(&file, 0, &slice, Durability::None, &identity);
+                .write(&file, 0, &slice, Durability::None, &identity, None);
             assert_eq!(stage.run(write).unwrap(), 4);
             if others {
                 assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, left);
@@ -58,7 +58,7 @@ fn more_identities_than_are_kept_at_once() {
             let identity = Identity::with_groups(uid, uid, &[uid + 1]);
             let write = stage
                 .engine
-                .write(&file, 0, &slice, Durability::None, &identity);
+                .write(&file, 0, &slice, Durability::None, &identity, None);
             assert_eq!(stage.run(write).unwrap(), 4);
             if others && uid % 100 == 0 {
                 assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o777);
@@ -81,15 +81,16 @@ fn a_user_that_the_kernel_does_not_know_writes_nothing() {
             let nobody = Identity::with_groups(u32::MAX, 1, &[]);
             let write = stage
                 .engine
-                .write(&file, 0, &slice, Durability::None, &nobody);
+                .write(&file, 0, &slice, Durability::None, &nobody, None);
             let error = stage.run(write).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::EACCES));
         }
         assert_eq!(fs::metadata(folder.path("file")).unwrap().len(), 0);
         assert_eq!(stage.engine.pending(), 0);
+        let root = superuser();
         let write = stage
             .engine
-            .write(&file, 0, &slice, Durability::None, &superuser());
+            .write(&file, 0, &slice, Durability::None, &root, None);
         assert_eq!(stage.run(write).unwrap(), 4);
     }
 }

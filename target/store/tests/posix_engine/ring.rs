@@ -38,7 +38,7 @@ fn a_sleeper_is_woken_by_the_descriptor() {
     let (out, mut inward) = (Arc::new(out), std::fs::File::from(inward));
     let slice = stage.slice(4);
     for round in 0..100_u8 {
-        let mut read = pin!(stage.engine.read(&out, 0, &slice, false, &root));
+        let mut read = pin!(stage.engine.read(&out, 0, &slice, false, &root, None));
         assert!(poll_once(read.as_mut()).is_pending());
         assert!(!stage.engine.arm(), "what is not handed over keeps awake");
         stage.engine.poll();
@@ -68,7 +68,7 @@ fn a_sleeper_is_woken_by_work_of_the_kernels_threads() {
         let mut write = pin!(
             stage
                 .engine
-                .write(&file, 0, &slice, Durability::File, &root)
+                .write(&file, 0, &slice, Durability::File, &root, None)
         );
         assert!(poll_once(write.as_mut()).is_pending());
         stage.engine.poll();
@@ -91,7 +91,7 @@ fn memory_is_not_used_again_before_the_kernel_is_done_with_it() {
     let slice = stage.slice_of(&[1; 4]);
     let watcher = slice.clone();
     {
-        let read = pin!(stage.engine.read(&out, 0, &slice, false, &root));
+        let read = pin!(stage.engine.read(&out, 0, &slice, false, &root, None));
         assert!(poll_once(read).is_pending());
         stage.engine.poll();
     }
@@ -117,7 +117,7 @@ fn an_engine_that_goes_calls_back_what_would_not_end() {
     let out: Arc<OwnedFd> = Arc::new(out);
     let slice = stage.slice(4);
     {
-        let read = pin!(stage.engine.read(&out, 0, &slice, false, &root));
+        let read = pin!(stage.engine.read(&out, 0, &slice, false, &root, None));
         assert!(poll_once(read).is_pending());
         stage.engine.poll();
     }

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use millrace_mempool::Arena;
 use millrace_reactor::Alarm;
@@ -147,6 +148,22 @@ impl Machine {
         }
     }
 
+    /// Has the kernel give up what it may.
+    pub fn call_back(&mut self) {
+        match self {
+            Self::Ring { ring, .. } => ring.call_back(),
+            Self::Threads(_) => {}
+        }
+    }
+
+    /// Waits until something has completed, at most so long.
+    pub fn wait(&mut self, most: Duration) {
+        match self {
+            Self::Ring { ring, .. } => ring.wait(most),
+            Self::Threads(threads) => threads.wait(most),
+        }
+    }
+
     pub fn descriptor(&self) -> Option<RawFd> {
         match self {
             Self::Ring { ring, .. } => Some(ring.descriptor()),
@@ -155,9 +172,9 @@ impl Machine {
     }
 
     /// Whether there is nothing to do until the descriptor or the alarm says so.
-    pub fn is_quiet(&mut self) -> bool {
+    pub fn arm(&mut self) -> bool {
         match self {
-            Self::Ring { ring, .. } => ring.is_quiet(),
+            Self::Ring { ring, .. } => ring.arm(),
             Self::Threads(threads) => threads.is_quiet(),
         }
     }

@@ -34,6 +34,7 @@ use millrace_reactor::Alarm;
 
 use self::machine::Machine;
 use self::operations::Operations;
+use super::hold::Hold;
 use super::identity::Identity;
 use super::sys::work::{Held, Work};
 
@@ -73,6 +74,9 @@ pub enum Durability {
 }
 
 /// One reactor's engine. Clones share it.
+///
+/// An operation keeps its file, its memory and its [`Hold`] until the kernel is done with it, also
+/// when the future that waits for it is dropped. It begins when its future is first polled.
 ///
 /// The last one that goes calls back what is under way, and waits for what cannot be called back.
 /// If a device does not end that within two seconds, its memory is never used again.
@@ -169,7 +173,7 @@ impl Engine {
 
     /// Before a sleep: false if there is something to take or to hand over already.
     pub fn arm(&self) -> bool {
-        self.inner.operations.borrow_mut().machine.is_quiet()
+        self.inner.operations.borrow_mut().machine.arm()
     }
 
     /// Operations under way.
@@ -196,9 +200,11 @@ impl Engine {
         slice: &Slice,
         cached: bool,
         identity: &Identity,
+        hold: Option<Hold>,
     ) -> io::Result<usize> {
         let work = Work::Read { cached };
-        self.transfer(file, offset, slice, work, identity).await
+        self.transfer(file, offset, slice, work, identity, hold)
+            .await
     }
 
     /// Writes a slice on somebody's behalf: the kernel takes set-id bits away and counts quotas as
@@ -213,18 +219,33 @@ impl Engine {
         slice: &Slice,
         durability: Durability,
         identity: &Identity,
+        hold: Option<Hold>,
     ) -> io::Result<usize> {
         let work = Work::Write(durability);
-        self.transfer(file, offset, slice, work, identity).await
+        self.transfer(file, offset, slice, work, identity, hold)
+            .await
     }
 
     /// Makes all that was written to a file durable, and its attributes if `attributes`.
     ///
     /// # Errors
     /// What the kernel says, also of writes that completed before.
-    pub async fn sync(&self, file: &Arc<OwnedFd>, attributes: bool) -> io::Result<()> {
-        let work = Work::Sync { attributes };
-        let operation = Operation::new(&self.inner, file, 0, None, work, None);
+    pub async fn sync(
+        &self,
+        file: &Arc<OwnedFd>,
+        attributes: bool,
+        hold: Option<Hold>,
+    ) -> io::Result<()> {
+        let operation = Operation {
+            inner: &self.inner,
+            file,
+            offset: 0,
+            slice: None,
+            work: Work::Sync { attributes },
+            identity: None,
+            hold,
+            stage: Stage::New,
+        };
         operation.await.map(|_| ())
     }
 
@@ -235,6 +256,7 @@ impl Engine {
         slice: &Slice,
         work: Work,
         identity: &Identity,
+        hold: Option<Hold>,
     ) -> io::Result<usize> {
         // A negative offset would mean the file's own position.
         if i64::try_from(offset).is_err() {
@@ -243,24 +265,43 @@ impl Engine {
         if slice.is_empty() {
             return Ok(0);
         }
-        Operation::new(&self.inner, file, offset, Some(slice), work, Some(identity)).await
+        let operation = Operation {
+            inner: &self.inner,
+            file,
+            offset,
+            slice: Some(slice),
+            work,
+            identity: Some(identity),
+            hold,
+            stage: Stage::New,
+        };
+        operation.await
     }
 }
 
 impl Inner {
-    /// Lets go of what ended operations held and wakes who waited for them. Not while the
-    /// operations are borrowed: destructors and wakers may come back here.
+    /// Tells who watches operations that they have ended, and then wakes who waits for them. Not
+    /// while the operations are borrowed, since all of those may come back here.
     fn settle(&self) {
         loop {
-            let next = self.operations.borrow_mut().aftermath.pop_front();
-            let Some((waker, held)) = next else {
+            let ending = self.operations.borrow_mut().endings.pop_front();
+            if let Some(ending) = ending {
+                ending.tell();
+                continue;
+            }
+            let waker = self.operations.borrow_mut().wakers.pop_front();
+            let Some(waker) = waker else {
                 return;
             };
-            drop(held);
-            if let Some(waker) = waker {
-                waker.wake();
-            }
+            waker.wake();
         }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.operations.get_mut().wind_up();
+        self.settle();
     }
 }
 
@@ -272,6 +313,7 @@ struct Operation<'a> {
     slice: Option<&'a Slice>,
     work: Work,
     identity: Option<&'a Identity>,
+    hold: Option<Hold>,
     stage: Stage,
 }
 
@@ -283,26 +325,7 @@ enum Stage {
     Ended,
 }
 
-impl<'a> Operation<'a> {
-    fn new(
-        inner: &'a Inner,
-        file: &'a Arc<OwnedFd>,
-        offset: u64,
-        slice: Option<&'a Slice>,
-        work: Work,
-        identity: Option<&'a Identity>,
-    ) -> Self {
-        Self {
-            inner,
-            file,
-            offset,
-            slice,
-            work,
-            identity,
-            stage: Stage::New,
-        }
-    }
-
+impl Operation<'_> {
     fn begin(&mut self, operations: &mut Operations, place: u32) -> io::Result<()> {
         // If it fails, there is no place to give back.
         self.stage = Stage::Ended;
@@ -310,7 +333,9 @@ impl<'a> Operation<'a> {
             file: Arc::clone(self.file),
             slice: self.slice.cloned(),
         };
-        let generation = operations.begin(place, held, self.work, self.offset, self.identity)?;
+        let hold = self.hold.take();
+        let generation =
+            operations.begin(place, held, self.work, self.offset, self.identity, hold)?;
         self.stage = Stage::Begun { place, generation };
         Ok(())
     }

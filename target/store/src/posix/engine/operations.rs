@@ -3,16 +3,21 @@
 use std::collections::VecDeque;
 use std::io;
 use std::task::Waker;
+use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
 use super::line::Line;
 use super::machine::{Machine, Who};
+use crate::posix::hold::Hold;
 use crate::posix::identity::Identity;
 use crate::posix::sys::work::{Entry, Held, Work};
 
 /// How often an operation is begun again that the kernel had no means for.
 const ATTEMPTS: u8 = 100;
+
+/// How long the end of an engine waits for what cannot be called back.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// No block of a device is smaller.
 const BLOCK: usize = 512;
@@ -24,8 +29,27 @@ pub struct Operations {
     pub line: Line,
     pub machine: Machine,
     pub running: usize,
-    /// What is to be let go or woken once nobody uses this: destructors and wakers are others'.
-    pub aftermath: VecDeque<(Option<Waker>, Option<Held>)>,
+    /// What is to be told and let go once nobody uses this: all of that is others' code.
+    pub endings: VecDeque<Ending>,
+    /// Who is to be woken after that.
+    pub wakers: VecDeque<Waker>,
+}
+
+/// What is left of an operation.
+pub struct Ending {
+    hold: Option<Hold>,
+    /// None if it never came to the kernel.
+    outcome: Option<io::Result<usize>>,
+    _held: Held,
+}
+
+impl Ending {
+    /// Tells who watches, and lets go.
+    pub fn tell(self) {
+        if let (Some(hold), Some(outcome)) = (self.hold, &self.outcome) {
+            hold.end(outcome);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -56,6 +80,7 @@ struct Running {
     waker: Option<Waker>,
     /// Nobody waits for it any more.
     detached: bool,
+    hold: Option<Hold>,
 }
 
 /// What comes of one answer of the kernel's.
@@ -73,7 +98,8 @@ impl Operations {
             line: Line::default(),
             machine,
             running: 0,
-            aftermath: VecDeque::with_capacity(places as usize),
+            endings: VecDeque::with_capacity(places as usize),
+            wakers: VecDeque::with_capacity(places as usize),
         }
     }
 
@@ -85,7 +111,7 @@ impl Operations {
     /// A place is not needed any more: the next in line gets it.
     pub fn vacate(&mut self, place: u32) {
         match self.line.serve(place) {
-            Some(waker) => self.aftermath.push_back((Some(waker), None)),
+            Some(waker) => self.wakers.push_back(waker),
             None => self.free.push(place),
         }
     }
@@ -101,11 +127,17 @@ impl Operations {
         work: Work,
         offset: u64,
         identity: Option<&Identity>,
+        hold: Option<Hold>,
     ) -> io::Result<u32> {
         let who = match identity.map_or(Ok(Who::Own), |identity| self.machine.admit(identity)) {
             Ok(who) => who,
             Err(error) => {
                 self.vacate(place);
+                self.endings.push_back(Ending {
+                    hold,
+                    outcome: None,
+                    _held: held,
+                });
                 return Err(error);
             }
         };
@@ -119,6 +151,7 @@ impl Operations {
             attempts: 0,
             waker: None,
             detached: false,
+            hold,
         };
         running.start(&mut self.machine, place, held);
         let place = &mut self.places[place as usize];
@@ -160,11 +193,42 @@ impl Operations {
         mine.generation = mine.generation.wrapping_add(1);
         if let State::Running(running) = &mut mine.state {
             running.detached = true;
-            let waker = running.waker.take();
-            self.aftermath.push_back((waker, None));
+            // It is woken in vain, which lets go of it.
+            self.wakers.extend(running.waker.take());
         } else {
             mine.state = State::Free;
             self.vacate(place);
+        }
+    }
+
+    /// Calls back what is under way, and waits for what cannot be called back, for a bounded time.
+    pub fn wind_up(&mut self) {
+        if self.running == 0 {
+            return;
+        }
+        for place in &mut self.places {
+            if let State::Running(running) = &mut place.state {
+                running.detached = true;
+                self.wakers.extend(running.waker.take());
+            }
+        }
+        let deadline = Instant::now() + PATIENCE;
+        self.machine.call_back();
+        loop {
+            self.machine.turn();
+            self.reap();
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.running == 0 {
+                return;
+            }
+            if left.is_zero() {
+                tracing::error!(
+                    operations = self.running,
+                    "a device does not end what it has begun; its memory is not used any more"
+                );
+                return;
+            }
+            self.machine.wait(left);
         }
     }
 
@@ -184,10 +248,14 @@ impl Operations {
                 }
                 Verdict::Ended(outcome) => {
                     self.machine.dismiss(&running.who);
-                    let waker = running.waker.take();
                     let detached = running.detached;
                     self.running -= 1;
-                    self.aftermath.push_back((waker, Some(held)));
+                    self.wakers.extend(running.waker.take());
+                    self.endings.push_back(Ending {
+                        hold: running.hold.take(),
+                        outcome: Some(copy(&outcome)),
+                        _held: held,
+                    });
                     if detached {
                         self.places[index].state = State::Free;
                         self.vacate(place);
@@ -198,6 +266,27 @@ impl Operations {
             }
         }
         count
+    }
+}
+
+impl Drop for Operations {
+    fn drop(&mut self) {
+        for place in &mut self.places {
+            if let State::Running(running) = &mut place.state {
+                // The kernel is not done with it, and never will be as far as we can tell.
+                std::mem::forget(running.hold.take());
+            }
+        }
+    }
+}
+
+/// The same again. Errors here are the kernel's or have a kind only.
+fn copy(outcome: &io::Result<usize>) -> io::Result<usize> {
+    match outcome {
+        Ok(bytes) => Ok(*bytes),
+        Err(error) => Err(error
+            .raw_os_error()
+            .map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)),
     }
 }
 

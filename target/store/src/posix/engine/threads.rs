@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use millrace_reactor::Alarm;
 
@@ -15,9 +15,6 @@ use crate::posix::sys::work::{Entry, Held};
 
 /// Most threads of an engine; they come as they are needed.
 const THREADS: usize = 64;
-
-/// How long the end of an engine waits for what its threads are at.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 pub struct Threads {
     helpers: Helpers,
@@ -83,29 +80,11 @@ impl Threads {
     pub fn is_quiet(&self) -> bool {
         self.taken.is_empty() && self.finished.lock().is_empty()
     }
-}
 
-impl Drop for Threads {
-    fn drop(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            self.turn();
-            while self.take().is_some() {}
-            let left = deadline.saturating_duration_since(Instant::now());
-            if self.table.running() == 0 {
-                return;
-            }
-            if left.is_zero() {
-                tracing::error!(
-                    operations = self.table.running(),
-                    "a device does not end what it has begun; its memory is not used any more"
-                );
-                return;
-            }
-            let done = self.finished.lock();
-            if done.is_empty() {
-                let _ = self.finished.arrived.wait_timeout(done, left);
-            }
+    pub fn wait(&self, most: Duration) {
+        let done = self.finished.lock();
+        if self.taken.is_empty() && done.is_empty() {
+            let _ = self.finished.arrived.wait_timeout(done, most);
         }
     }
 }

@@ -2,11 +2,13 @@
 //!
 //! | module | what it owns |
 //! | --- | --- |
+//! | `groups` | the host's user database |
 //! | `identity` | acting on a caller's behalf, on the calling thread alone |
 //! | `work` | what a transfer of file data is, and what it holds on to |
 //! | `ring` | transfers by a ring of the kernel's (io_uring) |
 //! | `transfer` | transfers by system calls on other threads |
 
+pub mod groups;
 pub mod identity;
 pub mod ring;
 pub mod transfer;

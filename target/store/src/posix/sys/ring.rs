@@ -4,13 +4,15 @@
 //! safe to use whatever its user does meanwhile.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{Ordering::SeqCst, fence};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, opcode, squeue};
 use millrace_mempool::{Arena, RegionId, Slice};
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::work::{Entry, Held, Work};
 
@@ -20,21 +22,21 @@ const BUFFERS: u32 = 4096;
 /// The most that the kernel takes as one piece.
 const PIECE: usize = 1 << 30;
 
-/// How long the end of a ring waits for what cannot be called back.
-const PATIENCE: Duration = Duration::from_secs(2);
-
 /// A ring, with at most one operation under way per place.
 pub struct Ring {
     io: IoUring,
     /// By place. Invariant: what the kernel may use is here.
     held: Box<[Option<Held>]>,
-    running: usize,
     /// What has completed and was not taken yet, with the next to be taken.
     completed: Vec<(usize, i32)>,
     taken: usize,
     arenas: Vec<Registered>,
     /// Whether the kernel has a table for registered memory.
     table: bool,
+    /// Readable when the kernel has something for a sleeper. The ring's own descriptor is not, as
+    /// long as the completions are worked out by this thread only.
+    bell: OwnedFd,
+    armed: bool,
 }
 
 /// An arena that the kernel knows.
@@ -52,7 +54,7 @@ impl Ring {
     /// # Errors
     /// The system has no rings, forbids them, or has rings that cannot do all of this.
     pub fn new(places: u32) -> io::Result<Self> {
-        let io = build(places.max(1).next_power_of_two())?;
+        let mut io = build(places.max(1).next_power_of_two())?;
         let mut probe = Probe::new();
         io.submitter().register_probe(&mut probe)?;
         let needed = [
@@ -65,15 +67,19 @@ impl Ring {
         if !needed.iter().all(|&code| probe.is_supported(code)) {
             return Err(io::ErrorKind::Unsupported.into());
         }
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        io.submitter().register_eventfd(bell.as_raw_fd())?;
+        io.completion().disable_eventfd();
         let table = io.submitter().register_buffers_sparse(BUFFERS).is_ok();
         Ok(Self {
             completed: Vec::with_capacity(io.params().cq_entries() as usize),
             io,
             held: (0..places).map(|_| None).collect(),
-            running: 0,
             taken: 0,
             arenas: Vec::new(),
             table,
+            bell,
+            armed: false,
         })
     }
 
@@ -200,7 +206,6 @@ impl Ring {
         let (operation, length) = self.operation(&held, entry);
         let operation = operation.user_data(place as u64).personality(personality);
         self.held[place] = Some(held);
-        self.running += 1;
         // SAFETY: file and memory live in `held` until the completion is reaped, and the range
         // lies in the slice. Nobody has a reference to the bytes of a slice.
         let queued = unsafe { self.io.submission().push(&operation) };
@@ -261,6 +266,9 @@ impl Ring {
     /// finds what has completed. Returns how many operations were handed over or have completed.
     pub fn turn(&mut self) -> usize {
         let mut work = 0;
+        if self.armed {
+            self.disarm();
+        }
         if self.has_work_for_kernel() {
             // What is not handed over now is so next time: the kernel lacks memory, or a signal
             // came.
@@ -293,56 +301,62 @@ impl Ring {
         let &(place, outcome) = self.completed.get(self.taken)?;
         self.taken += 1;
         let held = self.held[place].take().expect("one completion for each");
-        self.running -= 1;
         Some((place, outcome, held))
     }
 
-    /// Whether nothing is to be taken or handed over, so that the thread may sleep until the
-    /// descriptor is readable.
-    pub fn is_quiet(&mut self) -> bool {
-        self.taken == self.completed.len()
+    /// Before a sleep: from here on until the next turn, work makes the descriptor readable. False
+    /// if there is work already.
+    pub fn arm(&mut self) -> bool {
+        if !self.armed {
+            self.armed = true;
+            self.io.completion().enable_eventfd();
+            // The kernel looks at the bell after it has made work known, so we look for work after
+            // we have hung up the bell.
+            fence(SeqCst);
+        }
+        let quiet = self.taken == self.completed.len()
             && self.io.completion().is_empty()
-            && !self.has_work_for_kernel()
+            && !self.has_work_for_kernel();
+        if !quiet {
+            self.disarm();
+        }
+        quiet
     }
 
-    /// Readable when there is something to take.
+    fn disarm(&mut self) {
+        self.armed = false;
+        self.io.completion().disable_eventfd();
+        // It may have rung. A ring that is late ends the next sleep at once and does no harm.
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+    }
+
+    /// Readable when there is something to take, for those who have [armed](Self::arm) it.
     pub fn descriptor(&self) -> RawFd {
-        self.io.as_raw_fd()
+        self.bell.as_raw_fd()
     }
 
-    /// Waits for all operations, calling back those that can be, for a bounded time.
-    fn drain(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
+    /// Has the kernel give up what it may, within a bounded time.
+    pub fn call_back(&mut self) {
         let _ = self.io.submit();
         let second = Timespec::new().sec(1);
+        // Where the kernel does not know this, what is under way comes to its end by itself.
         let _ = self
             .io
             .submitter()
             .register_sync_cancel(Some(second), CancelBuilder::any());
-        loop {
-            self.reap();
-            while self.take().is_some() {}
-            if self.running == 0 || Instant::now() >= deadline {
-                return;
-            }
-            let moment = Timespec::new().nsec(50_000_000);
-            let wait = SubmitArgs::new().timespec(&moment);
-            let _ = self.io.submitter().submit_with_args(1, &wait);
-        }
+    }
+
+    /// Waits until something has completed, at most so long.
+    pub fn wait(&mut self, most: Duration) {
+        let most = Timespec::from(most);
+        let wait = SubmitArgs::new().timespec(&most);
+        // However it ends, the caller looks for itself.
+        let _ = self.io.submitter().submit_with_args(1, &wait);
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        if self.running > 0 {
-            self.drain();
-        }
-        if self.running > 0 {
-            tracing::error!(
-                operations = self.running,
-                "a device does not end what it has begun; its memory is not used any more"
-            );
-        }
         for held in &mut self.held {
             // The kernel may use it until the process ends, and so it stays.
             std::mem::forget(held.take());

@@ -1,0 +1,103 @@
+//! What operators want to know of a volume's data.
+//!
+//! Every reactor counts for itself; sums are made by whoever asks.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A volume's figures, summed over all reactors. All but the last four only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VolumeFigures {
+    /// Reads that passed the page cache by.
+    pub reads_direct: u64,
+    /// Reads that found all they wanted in the page cache.
+    pub reads_cached: u64,
+    /// Other reads, through the page cache.
+    pub reads_buffered: u64,
+    /// Bytes that reads handed out.
+    pub read_bytes: u64,
+    /// Writes that passed the page cache by.
+    pub writes_direct: u64,
+    /// Writes into the page cache.
+    pub writes_buffered: u64,
+    /// Bytes that writes took.
+    pub written_bytes: u64,
+    /// Syncs of files that the kernel was asked for.
+    pub syncs: u64,
+    /// Commits that succeeded; several that wait at one time share a sync.
+    pub commits: u64,
+    /// Writes that had to wait for a sync as too much was not durable.
+    pub forced_syncs: u64,
+    /// Syncs and synchronous writes that failed, so that written data may be lost.
+    pub write_back_errors: u64,
+    /// Changes of the write verifier since the start.
+    pub verifier_changes: u64,
+    /// Operations that were told to come again as the volume made no progress.
+    pub delays: u64,
+    /// Bytes written and not known to be durable, now.
+    pub dirty_bytes: u64,
+    /// Operations of data that are under way, now.
+    pub operations: u64,
+    /// Operations of data that wait for others to end, now.
+    pub waiting_operations: u64,
+    /// Objects that reactors keep open, now.
+    pub open_objects: u64,
+}
+
+/// One reactor's counters: it alone writes them.
+#[derive(Default)]
+#[repr(align(128))] // No other's cache lines.
+pub(in crate::posix) struct Counters {
+    pub reads_direct: Counter,
+    pub reads_cached: Counter,
+    pub reads_buffered: Counter,
+    pub read_bytes: Counter,
+    pub writes_direct: Counter,
+    pub writes_buffered: Counter,
+    pub written_bytes: Counter,
+    pub syncs: Counter,
+    pub commits: Counter,
+    pub forced_syncs: Counter,
+    pub delays: Counter,
+    pub operations: Counter,
+    pub waiting_operations: Counter,
+    /// Set by `objects`.
+    pub open_objects: Counter,
+}
+
+impl Counters {
+    pub fn add_to(&self, sum: &mut VolumeFigures) {
+        sum.reads_direct += self.reads_direct.get();
+        sum.reads_cached += self.reads_cached.get();
+        sum.reads_buffered += self.reads_buffered.get();
+        sum.read_bytes += self.read_bytes.get();
+        sum.writes_direct += self.writes_direct.get();
+        sum.writes_buffered += self.writes_buffered.get();
+        sum.written_bytes += self.written_bytes.get();
+        sum.syncs += self.syncs.get();
+        sum.commits += self.commits.get();
+        sum.forced_syncs += self.forced_syncs.get();
+        sum.delays += self.delays.get();
+        sum.operations += self.operations.get();
+        sum.waiting_operations += self.waiting_operations.get();
+        sum.open_objects += self.open_objects.get();
+    }
+}
+
+/// A number with one writer.
+#[derive(Default)]
+pub(in crate::posix) struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+
+    pub fn add(&self, more: u64) {
+        self.set(self.get() + more);
+    }
+}

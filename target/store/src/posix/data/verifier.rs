@@ -1,0 +1,202 @@
+//! The write verifier (RFC 1813 section 3.3.7): clients send unstable data again when it changes.
+//!
+//! It changes when data may have been lost: with a start that did not follow a clean stop, and
+//! when writing back failed. A clean stop leaves it in a small file for the next start, which
+//! takes the file away before anything else, so that a crash cannot leave it for a third.
+
+use std::collections::hash_map::RandomState;
+use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::SystemTime;
+
+use crate::WriteVerifier;
+
+/// Begins the file; the number tells the layout.
+const TITLE: &str = "millrace write verifier 1 ";
+
+/// One volume's verifier.
+pub(super) struct Verifier {
+    value: AtomicU64,
+    changes: AtomicU64,
+}
+
+impl Verifier {
+    /// The one that a clean stop left in this file, else a new one.
+    pub fn start(state: Option<&Path>) -> Self {
+        let kept = state.and_then(|path| {
+            take(path).unwrap_or_else(|error| {
+                tracing::warn!(
+                    "{}: {error}; clients will send again what they have not committed",
+                    path.display()
+                );
+                None
+            })
+        });
+        Self {
+            value: AtomicU64::new(kept.unwrap_or_else(fresh)),
+            changes: AtomicU64::new(0),
+        }
+    }
+
+    /// Its bytes now.
+    pub fn get(&self) -> WriteVerifier {
+        WriteVerifier(self.value.load(SeqCst).to_be_bytes())
+    }
+
+    /// Makes it another, which it has not been since the start.
+    pub fn change(&self) {
+        self.value.fetch_add(1, SeqCst);
+        self.changes.fetch_add(1, SeqCst);
+    }
+
+    /// How often it was changed.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(SeqCst)
+    }
+
+    /// Leaves it for the next start. All or nothing, and durable when this returns.
+    pub fn save(&self, path: &Path) -> io::Result<()> {
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
+        let new = PathBuf::from(new);
+        let mut file = File::create(&new)?;
+        writeln!(file, "{TITLE}{:016x}", self.value.load(SeqCst))?;
+        file.sync_all()?;
+        fs::rename(&new, path)?;
+        sync_folder(path)
+    }
+}
+
+/// Time and chance: equal to an earlier one as rarely as two random numbers.
+fn fresh() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    // Its keys come from the system's random numbers.
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u128(since.as_nanos());
+    hasher.write_u32(std::process::id());
+    hasher.finish()
+}
+
+/// Reads the file and removes it for good. What cannot be removed is not used either, as the next
+/// start might find it after a crash.
+fn take(path: &Path) -> io::Result<Option<u64>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut text = Vec::new();
+    // One byte more than it ever has, so that a longer one is seen to be odd.
+    let most = TITLE.len() as u64 + 16 + 2;
+    let read = file.take(most).read_to_end(&mut text);
+    fs::remove_file(path)?;
+    sync_folder(path)?;
+    read?;
+    match parse(&text) {
+        Some(value) => Ok(Some(value)),
+        None => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "not the write verifier of a clean stop",
+        )),
+    }
+}
+
+fn parse(text: &[u8]) -> Option<u64> {
+    let digits = text.strip_prefix(TITLE.as_bytes())?.strip_suffix(b"\n")?;
+    let known = |digit: &u8| digit.is_ascii_digit() || (b'a'..=b'f').contains(digit);
+    if digits.len() != 16 || !digits.iter().all(known) {
+        return None;
+    }
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+/// Makes what happened to a name durable.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let name = format!("millrace-verifier-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_clean_stop_keeps_it_for_one_start() {
+        let folder = folder("kept");
+        let path = folder.join("state");
+        let first = Verifier::start(Some(&path));
+        first.change();
+        first.save(&path).unwrap();
+        let second = Verifier::start(Some(&path));
+        assert_eq!(second.get(), first.get());
+        assert!(!path.exists(), "a crash from here on leaves nothing");
+        let third = Verifier::start(Some(&path));
+        assert_ne!(third.get(), first.get());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn odd_content_gives_a_new_one() {
+        let folder = folder("odd");
+        let path = folder.join("state");
+        let good = format!("{TITLE}0123456789abcdef\n");
+        let odd = [
+            String::new(),
+            good[..good.len() - 1].to_owned(),
+            format!("{good}\n"),
+            format!("{TITLE}0123456789abcde\n"),
+            format!("{TITLE}+123456789abcdef\n"),
+            good.replace("verifier 1", "verifier 2"),
+            "\u{fffd}".repeat(30),
+            "x".repeat(1 << 20),
+        ];
+        for text in odd {
+            fs::write(&path, &text).unwrap();
+            let verifier = Verifier::start(Some(&path));
+            assert_ne!(verifier.get().0, 0x0123_4567_89ab_cdef_u64.to_be_bytes());
+            assert!(!path.exists());
+        }
+        fs::write(&path, &good).unwrap();
+        let verifier = Verifier::start(Some(&path));
+        assert_eq!(verifier.get().0, 0x0123_4567_89ab_cdef_u64.to_be_bytes());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_read_gives_a_new_one() {
+        let folder = folder("folder");
+        assert_ne!(
+            Verifier::start(Some(&folder)).get(),
+            Verifier::start(Some(&folder)).get()
+        );
+        assert!(folder.exists());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn starts_and_changes_never_repeat() {
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..1000 {
+            let verifier = Verifier::start(None);
+            assert!(seen.insert(verifier.get().0));
+            verifier.change();
+            assert!(seen.insert(verifier.get().0));
+            assert_eq!(verifier.changes(), 1);
+        }
+    }
+}

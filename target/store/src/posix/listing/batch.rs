@@ -1,0 +1,142 @@
+//! Some entries of a directory, as a helper reads them.
+
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::os::fd::AsFd;
+
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, RawDir, SeekFrom, accessat, open, seek};
+use rustix::io::Errno;
+
+use crate::posix::errors::store_error;
+use crate::posix::identity::Identity;
+use crate::posix::names::{Place, Scene, path_of, shim};
+use crate::posix::volume::Volume;
+use crate::{Attributes, DirectoryEntry, Handle, Result, StoreError};
+
+/// Most entries of a batch with attributes, each of which costs a few calls of the kernel.
+const DESCRIBED: usize = 256;
+
+/// Bytes that the kernel fills with entries at once: one batch without attributes.
+const BUFFER: usize = 32 << 10;
+
+/// Some entries of a directory.
+pub(super) struct Batch {
+    entries: Vec<Entry>,
+    names: Vec<u8>,
+    /// Where to go on, if the directory does not end here.
+    next: Option<u64>,
+    /// The directory itself, after its entries were read.
+    pub directory: Attributes,
+}
+
+struct Entry {
+    cookie: u64,
+    inode: u64,
+    name: Range<usize>,
+    found: Option<(Handle, Attributes)>,
+}
+
+impl Batch {
+    /// Where to go on; `None` at the end of the directory.
+    pub fn next(&self) -> Option<u64> {
+        self.next
+    }
+
+    pub fn entries(&self) -> impl Iterator<Item = DirectoryEntry<'_>> {
+        self.entries.iter().map(|entry| DirectoryEntry {
+            cookie: entry.cookie,
+            name: &self.names[entry.name.clone()],
+            inode: entry.inode,
+            handle: entry.found.map(|(handle, _)| handle),
+            attributes: entry.found.map(|(_, attributes)| attributes),
+        })
+    }
+}
+
+/// Reads a batch from the place after `cookie` on. Runs on a helper.
+///
+/// # Errors
+/// The caller may not read the directory, or it is gone; [`StoreError::BadCookie`] where the file
+/// system knows no such place.
+pub(super) fn read(
+    volume: Volume,
+    identity: Identity,
+    place: &Place,
+    cookie: u64,
+    attributes: bool,
+) -> Result<Batch> {
+    let scene = Scene { volume, identity };
+    // What was found open may have been removed since.
+    scene.live(place)?;
+    let path = path_of(place.path.as_fd());
+    let (directory, searchable) = scene
+        .act(|| {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let directory = open(&*path, flags, Mode::empty())?;
+            // Who may list a directory but not search it learns names, and nothing of the objects.
+            let searchable =
+                attributes && accessat(CWD, &*path, Access::EXEC_OK, AtFlags::EACCESS).is_ok();
+            Ok((directory, searchable))
+        })
+        .map_err(store_error)?;
+    if cookie != 0 {
+        let from = i64::try_from(cookie).map_err(|_| StoreError::BadCookie)?;
+        match seek(&directory, SeekFrom::Start(from as u64)) {
+            Ok(_) => {}
+            Err(Errno::INVAL) => return Err(StoreError::BadCookie),
+            Err(error) => return Err(store_error(error)),
+        }
+    }
+
+    let mut buffer = vec![MaybeUninit::uninit(); BUFFER];
+    let mut raw = RawDir::new(&directory, &mut buffer);
+    let (mut entries, mut names) = (Vec::new(), Vec::new());
+    let mut next = None;
+    while let Some(entry) = raw.next() {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(Errno::NOENT) => return Err(StoreError::Stale),
+            Err(Errno::INVAL) => return Err(StoreError::BadCookie),
+            Err(error) => return Err(store_error(error)),
+        };
+        let (mut inode, cookie) = (entry.ino(), entry.next_entry_cookie());
+        let name = entry.file_name();
+        let mut found = None;
+        // Above the root of the volume is the root, which the kernel does not know.
+        if searchable || name == c".." {
+            found = describe(&scene, place, name)?;
+            inode = found.map_or(inode, |(_, attributes)| attributes.inode);
+        }
+        let start = names.len();
+        names.extend_from_slice(name.to_bytes());
+        entries.push(Entry {
+            cookie,
+            inode,
+            name: start..names.len(),
+            found: found.filter(|_| searchable),
+        });
+        let full = searchable && entries.len() >= DESCRIBED;
+        // More than what the kernel gave at once would have to be asked for.
+        if full || raw.is_buffer_empty() {
+            next = Some(cookie);
+            break;
+        }
+    }
+    Ok(Batch {
+        entries,
+        names,
+        next,
+        directory: scene.live(place)?,
+    })
+}
+
+/// The object of an entry, `None` if it is gone meanwhile or cannot be looked at.
+fn describe(scene: &Scene, place: &Place, name: &CStr) -> Result<Option<(Handle, Attributes)>> {
+    match shim::find(&scene.volume, place, name) {
+        Ok(found) => Ok(Some((found.handle, found.attributes))),
+        // A lack of descriptors is no property of the entry.
+        Err(StoreError::Delay) => Err(StoreError::Delay),
+        Err(_) => Ok(None),
+    }
+}

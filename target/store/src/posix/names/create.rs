@@ -1,0 +1,310 @@
+//! Making new objects.
+//!
+//! Permission bits are given with the call that makes an object, so that nobody ever finds it with
+//! others, and default access control lists of its directory have their say. What such a call does
+//! not take (owners, set-id bits of directories, sizes, times) is set right after it, with the
+//! caller's rights. If that fails, the object stays as it was made and the operation answers the
+//! error, as Linux's own server does: taking it away again could hit what somebody on this host
+//! has put in its place. What is known to fail is refused before.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, makedev, mkdirat, mknodat, openat, statat, symlinkat,
+};
+use rustix::io::Errno;
+
+use super::scene::{Changed, Place, Scene};
+use super::shim;
+use crate::posix::errors::store_error;
+use crate::posix::setting::{self, resize, steps};
+use crate::posix::sys;
+use crate::{
+    Attributes, CreateHow, Handle, Kind, Result, SetAttributes, SetTime, SpecialKind, StoreError,
+    Time,
+};
+
+/// What a new object was made as.
+type Made = Result<Changed<(Handle, Attributes)>>;
+
+/// Bits of a mode that clients set, and those of them that are not permissions.
+const MODE_BITS: u32 = 0o7777;
+const SPECIAL_BITS: u32 = 0o7000;
+
+/// Permission bits where the client names none: as with the commands of a shell, but files made
+/// exclusively, whose attributes come by a second call, are their owner's alone until then.
+const FILE_MODE: u32 = 0o644;
+const EXCLUSIVE_MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o755;
+
+/// How often to look again at a name that local programs make and remove meanwhile.
+const ATTEMPTS: u32 = 8;
+
+/// Makes a regular file, or takes the one that is there.
+pub(super) fn file(
+    scene: &Scene,
+    place: &Place,
+    parent: &Attributes,
+    name: Result<CString>,
+    how: &CreateHow,
+) -> Made {
+    let name = name?;
+    let (set, mode) = match how {
+        CreateHow::Unchecked(set) | CreateHow::Guarded(set) => {
+            (*set, set.mode.unwrap_or(FILE_MODE))
+        }
+        CreateHow::Exclusive(verifier) => (verifier_times(*verifier), EXCLUSIVE_MODE),
+    };
+    // Applied to new files only, so that an existing one is not refused for it.
+    let allowed = authorize(scene, parent, &set);
+    for _ in 0..ATTEMPTS {
+        let made = match allowed {
+            Ok(()) => scene.act(|| {
+                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW;
+                let mode = Mode::from_raw_mode(mode & MODE_BITS);
+                let file = openat(&place.path, &*name, flags | OFlags::CLOEXEC, mode)?;
+                let finished = finish(&file, Kind::File, mode.as_raw_mode(), &set);
+                Ok((finished, file))
+            }),
+            Err(_) => Err(Errno::EXIST),
+        };
+        match made {
+            Ok((finished, file)) => {
+                finished.map_err(store_error)?;
+                return described(scene, place, &name, Some(file), Kind::File);
+            }
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(store_error(error)),
+        }
+        match existing(scene, place, &name, how) {
+            Err(StoreError::NotFound) => allowed?,
+            found => return found,
+        }
+    }
+    Err(StoreError::Delay)
+}
+
+/// Makes a directory.
+pub(super) fn directory(
+    scene: &Scene,
+    place: &Place,
+    parent: &Attributes,
+    name: Result<CString>,
+    set: &SetAttributes,
+) -> Made {
+    let (name, mode) = (name?, set.mode.unwrap_or(DIRECTORY_MODE) & MODE_BITS);
+    made(
+        scene,
+        place,
+        parent,
+        &name,
+        Kind::Directory,
+        mode,
+        set,
+        || mkdirat(&place.path, &*name, Mode::from_raw_mode(mode)),
+    )
+}
+
+/// Makes a symbolic link. It has no permissions of its own.
+pub(super) fn symlink(
+    scene: &Scene,
+    place: &Place,
+    parent: &Attributes,
+    name: Result<CString>,
+    text: Result<CString>,
+    set: &SetAttributes,
+) -> Made {
+    let (name, text) = (name?, text?);
+    made(scene, place, parent, &name, Kind::Symlink, 0, set, || {
+        symlinkat(&*text, &place.path, &*name)
+    })
+}
+
+/// Makes a device node, FIFO or socket.
+pub(super) fn node(
+    scene: &Scene,
+    place: &Place,
+    parent: &Attributes,
+    name: Result<CString>,
+    kind: SpecialKind,
+    set: &SetAttributes,
+) -> Made {
+    let (name, mode) = (name?, set.mode.unwrap_or(FILE_MODE) & MODE_BITS);
+    let (kind_bits, device) = match kind {
+        SpecialKind::Block(major, minor) => (FileType::BlockDevice, makedev(major, minor)),
+        SpecialKind::Character(major, minor) => (FileType::CharacterDevice, makedev(major, minor)),
+        SpecialKind::Fifo => (FileType::Fifo, 0),
+        SpecialKind::Socket => (FileType::Socket, 0),
+    };
+    made(
+        scene,
+        place,
+        parent,
+        &name,
+        Kind::Special(kind),
+        mode,
+        set,
+        || {
+            mknodat(
+                &place.path,
+                &*name,
+                kind_bits,
+                Mode::from_raw_mode(mode),
+                device,
+            )
+        },
+    )
+}
+
+/// Makes an object by `call`, which opens none.
+#[allow(clippy::too_many_arguments)] // One place for three kinds.
+fn made(
+    scene: &Scene,
+    place: &Place,
+    parent: &Attributes,
+    name: &CStr,
+    kind: Kind,
+    mode: u32,
+    set: &SetAttributes,
+    call: impl FnOnce() -> rustix::io::Result<()>,
+) -> Made {
+    authorize(scene, parent, set)?;
+    let set = SetAttributes { size: None, ..*set };
+    let finished = scene
+        .act(|| {
+            call()?;
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let object = openat(&place.path, name, flags, Mode::empty())?;
+            Ok(finish(&object, kind, mode, &set))
+        })
+        .map_err(store_error)?;
+    finished.map_err(store_error)?;
+    described(scene, place, name, None, kind)
+}
+
+/// Sets of a new object what the call that made it did not. Runs with the caller's rights.
+fn finish(object: &OwnedFd, kind: Kind, mode: u32, set: &SetAttributes) -> rustix::io::Result<()> {
+    if set.uid.is_some() || set.gid.is_some() || mode & SPECIAL_BITS != 0 {
+        let found = statat(object, c"", AtFlags::EMPTY_PATH)?;
+        let uid = set.uid.filter(|uid| *uid != found.st_uid);
+        let gid = set.gid.filter(|gid| *gid != found.st_gid);
+        let given = uid.is_some() || gid.is_some();
+        if given {
+            steps::own(object.as_fd(), uid, gid)?;
+        }
+        // Not every call gives these bits, and a change of owner takes them away. Those that a
+        // directory inherits stay, and so do permissions as an access control list made them.
+        let special = (mode | found.st_mode) & SPECIAL_BITS;
+        if kind != Kind::Symlink && special != 0 && (given || special & !found.st_mode != 0) {
+            steps::mode(object.as_fd(), found.st_mode & MODE_BITS | special)?;
+        }
+    }
+    if let Some(size) = set.size {
+        rustix::fs::ftruncate(object, size)?;
+    }
+    // The times of what is new are of now already.
+    let chosen = |time| matches!(time, SetTime::To(_));
+    if chosen(set.accessed) || chosen(set.modified) {
+        steps::times(object.as_fd(), set.accessed, set.modified)?;
+    }
+    Ok(())
+}
+
+/// What a name that is there already means to who wants to make a file of that name.
+fn existing(scene: &Scene, place: &Place, name: &CStr, how: &CreateHow) -> Made {
+    // Whether the caller may look names up here.
+    scene
+        .act(|| statat(&place.path, name, AtFlags::SYMLINK_NOFOLLOW))
+        .map_err(store_error)?;
+    let found = shim::find(&scene.volume, place, name)?;
+    if found.attributes.kind != Kind::File {
+        return Err(StoreError::Exists);
+    }
+    match how {
+        CreateHow::Unchecked(SetAttributes {
+            size: Some(size), ..
+        }) => {
+            resize(scene, &found.path, &found.attributes, *size)?;
+            let attributes = shim::attributes(&scene.volume, &found.path)?;
+            Ok(Changed {
+                object: Some(found.path),
+                ..Changed::nothing((found.handle, attributes))
+            })
+        }
+        CreateHow::Unchecked(_) => Ok(Changed::nothing((found.handle, found.attributes))),
+        CreateHow::Exclusive(verifier) if carries(&found.attributes, *verifier) => {
+            Ok(Changed::nothing((found.handle, found.attributes)))
+        }
+        CreateHow::Guarded(_) | CreateHow::Exclusive(_) => Err(StoreError::Exists),
+    }
+}
+
+/// What clients are told of a new object. `object` is open for its data, else it is found by name.
+fn described(
+    scene: &Scene,
+    place: &Place,
+    name: &CStr,
+    object: Option<OwnedFd>,
+    kind: Kind,
+) -> Made {
+    let found = shim::find(&scene.volume, place, name)?;
+    let synced = matches!(kind, Kind::File | Kind::Directory);
+    Ok(Changed {
+        object: synced.then(|| object.unwrap_or(found.path)),
+        kind,
+        ..Changed::place((found.handle, found.attributes))
+    })
+}
+
+/// Refuses what cannot be set of a new object before it is made.
+fn authorize(scene: &Scene, parent: &Attributes, set: &SetAttributes) -> Result<()> {
+    setting::check_times(set)?;
+    if set
+        .size
+        .is_some_and(|size| size > scene.volume.properties().size_max)
+    {
+        return Err(StoreError::TooLarge);
+    }
+    let identity = &scene.identity;
+    if identity.is_superuser() || !sys::identity::privileged() {
+        return Ok(());
+    }
+    let inherited = (parent.mode & 0o2000 != 0).then_some(parent.gid);
+    let own_user = set.uid.is_none_or(|uid| uid == identity.uid());
+    let own_group = set
+        .gid
+        .is_none_or(|gid| identity.in_group(gid) || inherited == Some(gid));
+    if own_user && own_group {
+        Ok(())
+    } else {
+        Err(StoreError::NotOwner)
+    }
+}
+
+/// The verifier of an exclusive creation as seconds of two times, where it outlives this process.
+/// Every file system keeps so many.
+fn verifier_seconds(verifier: [u8; 8]) -> [u64; 2] {
+    let [a, b, c, d, e, f, g, h] = verifier;
+    [[a, b, c, d], [e, f, g, h]].map(|half| u64::from(u32::from_be_bytes(half) & 0x7fff_ffff))
+}
+
+fn verifier_times(verifier: [u8; 8]) -> SetAttributes {
+    let [accessed, modified] = verifier_seconds(verifier).map(|seconds| {
+        SetTime::To(Time {
+            seconds,
+            nanoseconds: 0,
+        })
+    });
+    SetAttributes {
+        accessed,
+        modified,
+        ..SetAttributes::default()
+    }
+}
+
+/// Whether a file is as the exclusive creation with this verifier left it.
+fn carries(found: &Attributes, verifier: [u8; 8]) -> bool {
+    found.size == 0
+        && [found.accessed.seconds, found.modified.seconds] == verifier_seconds(verifier)
+}

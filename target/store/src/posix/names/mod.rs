@@ -1,0 +1,185 @@
+//! Making, removing and renaming.
+//!
+//! Each operation is one job on a helper: under the locks of its directories ([`changes`]) it looks
+//! at them, makes the change with the caller's rights, and looks again; then it makes the change
+//! durable where the volume is strict ([`durable`]), and answers. The kernel judges who may do
+//! what.
+
+mod changes;
+mod check;
+mod create;
+mod durable;
+mod moving;
+mod remove;
+mod scene;
+pub(super) mod shim;
+
+use super::Inner;
+use crate::{
+    Attributes, Caller, Consistency, CreateHow, Handle, Kind, Linked, Modified, Renamed, Result,
+    SetAttributes, SpecialKind, StoreError,
+};
+
+pub(super) use self::changes::Changes;
+pub(super) use self::scene::{Changed, Place, Scene, path_of};
+
+impl Inner {
+    pub(super) async fn create(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+        how: &CreateHow,
+    ) -> Modified<(Handle, Attributes)> {
+        let (name, how) = (check::new(name), *how);
+        self.in_directory(caller, directory, move |scene, place, parent| {
+            create::file(scene, place, parent, name, &how)
+        })
+        .await
+    }
+
+    pub(super) async fn make_directory(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+        set: &SetAttributes,
+    ) -> Modified<(Handle, Attributes)> {
+        let (name, set) = (check::new(name), *set);
+        self.in_directory(caller, directory, move |scene, place, parent| {
+            create::directory(scene, place, parent, name, &set)
+        })
+        .await
+    }
+
+    pub(super) async fn symlink(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+        text: &[u8],
+        set: &SetAttributes,
+    ) -> Modified<(Handle, Attributes)> {
+        let (name, text, set) = (check::new(name), check::link_text(text), *set);
+        self.in_directory(caller, directory, move |scene, place, parent| {
+            create::symlink(scene, place, parent, name, text, &set)
+        })
+        .await
+    }
+
+    pub(super) async fn make_node(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+        kind: SpecialKind,
+        set: &SetAttributes,
+    ) -> Modified<(Handle, Attributes)> {
+        let (name, set) = (check::new(name), *set);
+        self.in_directory(caller, directory, move |scene, place, parent| {
+            create::node(scene, place, parent, name, kind, &set)
+        })
+        .await
+    }
+
+    pub(super) async fn remove(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+    ) -> Modified<()> {
+        let name = check::removable(name);
+        self.in_directory(caller, directory, move |scene, place, _| {
+            remove::name(scene, place, name)
+        })
+        .await
+    }
+
+    pub(super) async fn remove_directory(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+    ) -> Modified<()> {
+        let name = check::removable_directory(name);
+        self.in_directory(caller, directory, move |scene, place, _| {
+            remove::directory(scene, place, name)
+        })
+        .await
+    }
+
+    pub(super) async fn rename(
+        &self,
+        caller: &Caller,
+        from: (Handle, &[u8]),
+        to: (Handle, &[u8]),
+    ) -> Renamed {
+        let names = [check::movable(from.1), check::movable(to.1)];
+        let begin = async {
+            let (scene, one) = self.scene(caller, from.0).await?;
+            let other = if from.0 == to.0 {
+                one.clone()
+            } else {
+                Place::of(&*self.objects.get(to.0).await?)
+            };
+            self.volume
+                .helpers()
+                .run(move || moving::rename(&scene, [&one, &other], names))
+                .await
+        };
+        begin.await.unwrap_or_else(|error| Renamed {
+            from: Consistency::default(),
+            to: Consistency::default(),
+            result: Err(error),
+        })
+    }
+
+    pub(super) async fn link(
+        &self,
+        caller: &Caller,
+        object: Handle,
+        directory: Handle,
+        name: &[u8],
+    ) -> Linked {
+        let name = check::new(name);
+        let begin = async {
+            let object = Place::of(&*self.objects.get(object).await?);
+            let (scene, directory) = self.scene(caller, directory).await?;
+            self.volume
+                .helpers()
+                .run(move || moving::link(&scene, &object, &directory, name))
+                .await
+        };
+        begin.await.unwrap_or_else(|error| Linked {
+            object: None,
+            directory: Consistency::default(),
+            result: Err(error),
+        })
+    }
+
+    /// Runs a change of a directory on a helper.
+    async fn in_directory<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        work: impl FnOnce(&Scene, &Place, &Attributes) -> Result<Changed<T>> + Send + 'static,
+    ) -> Modified<T> {
+        let begin = async {
+            let (scene, place) = self.scene(caller, directory).await?;
+            let job = move || match place.kind {
+                Kind::Directory => scene.change(&place, |before| work(&scene, &place, before)),
+                _ => Modified::failed(StoreError::NotDirectory),
+            };
+            self.volume.helpers().run(job).await
+        };
+        begin.await.unwrap_or_else(Modified::failed)
+    }
+
+    /// What a job needs to change an object on a caller's behalf.
+    pub(super) async fn scene(&self, caller: &Caller, object: Handle) -> Result<(Scene, Place)> {
+        let identity = self.identity(caller).await?;
+        let place = Place::of(&*self.objects.get(object).await?);
+        let volume = self.volume.clone();
+        Ok((Scene { volume, identity }, place))
+    }
+}

@@ -1,0 +1,155 @@
+//! What a job that changes names or attributes works with.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::durable;
+use super::shim;
+use crate::posix::errors::store_error;
+use crate::posix::identity::Identity;
+use crate::posix::objects::Object;
+use crate::posix::sys;
+use crate::posix::volume::{Sync, Volume};
+use crate::{Attributes, Before, Consistency, Handle, Kind, Modified, Result, StoreError};
+
+/// Where a job works, and on whose behalf.
+pub(in crate::posix) struct Scene {
+    pub volume: Volume,
+    pub identity: Identity,
+}
+
+/// An object that a job changes, kept open for it.
+#[derive(Clone)]
+pub(in crate::posix) struct Place {
+    pub handle: Handle,
+    pub kind: Kind,
+    pub path: Arc<OwnedFd>,
+}
+
+impl Place {
+    pub fn of(object: &Object) -> Self {
+        Self {
+            handle: object.handle,
+            kind: object.kind,
+            path: Arc::clone(&object.path),
+        }
+    }
+}
+
+/// What a change came to, and what has to be durable before it is answered.
+pub(in crate::posix) struct Changed<T> {
+    pub value: T,
+    /// Whether the directory (or the object itself) was changed.
+    pub place: bool,
+    /// A new or changed object.
+    pub object: Option<OwnedFd>,
+    pub kind: Kind,
+}
+
+impl<T> Changed<T> {
+    /// Nothing was changed.
+    pub fn nothing(value: T) -> Self {
+        Self {
+            value,
+            place: false,
+            object: None,
+            kind: Kind::File,
+        }
+    }
+
+    /// The directory alone was changed.
+    pub fn place(value: T) -> Self {
+        Self {
+            place: true,
+            ..Self::nothing(value)
+        }
+    }
+}
+
+impl Scene {
+    /// Calls the kernel on the caller's behalf.
+    ///
+    /// # Errors
+    /// What the job fails with, or that the thread cannot be the caller.
+    pub fn act<T>(&self, job: impl FnOnce() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+        match sys::identity::assume(&self.identity, job) {
+            Ok(outcome) => outcome,
+            Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::ACCESS)),
+        }
+    }
+
+    /// Runs a change of one object under its lock, and makes it durable where the volume is strict.
+    pub fn change<T>(
+        &self,
+        place: &Place,
+        work: impl FnOnce(&Attributes) -> Result<Changed<T>>,
+    ) -> Modified<T> {
+        let held = self.volume.changes().lock(&place.handle);
+        let before = match self.live(place) {
+            Ok(before) => before,
+            Err(error) => return Modified::failed(error),
+        };
+        let outcome = work(&before);
+        let consistency = self.consistency(&before, place);
+        // What waits for a device holds up nobody else in the directory, and many changes can
+        // become durable at once.
+        drop(held);
+        Modified {
+            consistency,
+            result: outcome.and_then(|changed| self.settle(changed, &[place])),
+        }
+    }
+
+    /// Attributes of an object that is not gone.
+    pub fn live(&self, place: &Place) -> Result<Attributes> {
+        let found = shim::attributes(&self.volume, &place.path)?;
+        if found.links == 0 {
+            Err(StoreError::Stale)
+        } else {
+            Ok(found)
+        }
+    }
+
+    /// What was before, and what is now. Data of files changes without their lock, so that of them
+    /// there is no before.
+    pub fn consistency(&self, before: &Attributes, place: &Place) -> Consistency {
+        Consistency {
+            before: (place.kind != Kind::File).then_some(Before {
+                size: before.size,
+                modified: before.modified,
+                changed: before.changed,
+            }),
+            after: self.live(place).ok(),
+        }
+    }
+
+    /// Makes a change durable where the volume is strict.
+    ///
+    /// # Errors
+    /// What the kernel says. The change stays, and nobody knows for how long.
+    pub fn settle<T>(&self, changed: Changed<T>, places: &[&Place]) -> Result<T> {
+        if self.volume.config().sync == Sync::Strict {
+            if let Some(object) = &changed.object {
+                self.sync(object, changed.kind)?;
+            }
+            for place in places.iter().filter(|_| changed.place) {
+                self.sync(&place.path, place.kind)?;
+            }
+        }
+        Ok(changed.value)
+    }
+
+    fn sync(&self, object: &OwnedFd, kind: Kind) -> Result<()> {
+        self.volume.changes().count_sync();
+        durable::sync(object, kind, &self.volume.config().root).map_err(store_error)
+    }
+}
+
+/// The path by which an open object can be named where a system call takes paths only. It leads to
+/// the object itself, whatever happened to its names, and through a symbolic link to the link.
+pub(in crate::posix) fn path_of(object: BorrowedFd<'_>) -> String {
+    use std::os::fd::AsRawFd;
+    format!("/proc/self/fd/{}", object.as_raw_fd())
+}

@@ -1,0 +1,172 @@
+//! Changing attributes.
+//!
+//! The kernel has a call for each attribute, where RFC 1813 section 3.3.2 has one for all: what it
+//! would refuse is refused before the first of them, so that a change is made whole or not at all
+//! unless the storage fails. They run in the order in which none undoes another: the size and the
+//! owner, which take set-id bits away, the mode, and the times.
+
+pub(super) mod steps;
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, ftruncate, open};
+
+use super::errors::store_error;
+use super::names::{Changed, Place, Scene, path_of};
+use super::{Inner, sys};
+use crate::{
+    Attributes, Caller, Handle, Kind, Modified, Result, SetAttributes, SetTime, StoreError, Time,
+};
+
+const SET_USER: u32 = 0o4000;
+const SET_GROUP: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
+const MODE_BITS: u32 = 0o7777;
+
+impl Inner {
+    pub(super) async fn set_attributes(
+        &self,
+        caller: &Caller,
+        object: Handle,
+        set: &SetAttributes,
+        guard: Option<Time>,
+    ) -> Modified<()> {
+        let set = *set;
+        let begin = async {
+            let (scene, place) = self.scene(caller, object).await?;
+            let job = move || {
+                scene.change(&place, |before| {
+                    if guard.is_some_and(|guard| guard != before.changed) {
+                        return Err(StoreError::NotSync);
+                    }
+                    apply(&scene, &place, before, &set)
+                })
+            };
+            self.volume.helpers().run(job).await
+        };
+        begin.await.unwrap_or_else(Modified::failed)
+    }
+}
+
+/// Makes all changes, or none where one of them is refused.
+fn apply(
+    scene: &Scene,
+    place: &Place,
+    before: &Attributes,
+    set: &SetAttributes,
+) -> Result<Changed<()>> {
+    if *set == SetAttributes::default() {
+        return Ok(Changed::nothing(()));
+    }
+    authorize(scene, before, set)?;
+    if let Some(size) = set.size {
+        resize(scene, &place.path, before, size)?;
+    }
+    let object = place.path.as_fd();
+    // Who may write a file but does not own it may have its times set to now. The kernel knows
+    // that rule for both times together only.
+    let touches = [set.accessed, set.modified].contains(&SetTime::Now) && !owns(scene, before);
+    let wants_times = (set.accessed, set.modified) != (SetTime::Keep, SetTime::Keep);
+    scene
+        .act(|| {
+            if set.uid.is_some() || set.gid.is_some() {
+                steps::own(object, set.uid, set.gid)?;
+            }
+            // Permissions of symbolic links mean nothing, and clients that copy them do not want
+            // an error for it.
+            if let Some(mode) = set.mode.filter(|_| before.kind != Kind::Symlink) {
+                steps::mode(object, resulting_mode(scene, before, set, mode))?;
+            }
+            if touches {
+                let writable = Access::WRITE_OK;
+                accessat(CWD, path_of(object), writable, AtFlags::EACCESS)?;
+            } else if wants_times {
+                steps::times(object, set.accessed, set.modified)?;
+            }
+            Ok(())
+        })
+        .map_err(store_error)?;
+    if touches {
+        steps::times(object, set.accessed, set.modified).map_err(store_error)?;
+    }
+    Ok(Changed::place(()))
+}
+
+/// The mode to ask for. Another's set-id program would be a gift of rights: only the superuser may
+/// make one in the step that changes the owner.
+fn resulting_mode(scene: &Scene, before: &Attributes, set: &SetAttributes, mode: u32) -> u32 {
+    let mut mode = mode & MODE_BITS;
+    let given_away = set.uid.is_some() || set.gid.is_some();
+    if given_away && before.kind != Kind::Directory && !scene.identity.is_superuser() {
+        mode &= !SET_USER;
+        if mode & GROUP_EXECUTE != 0 {
+            mode &= !SET_GROUP;
+        }
+    }
+    mode
+}
+
+/// Truncates a file or extends it with zeros. The owner may whatever the mode is, as clients that
+/// have a file open expect (RFC 1813 section 4.4). What the kernel does on behalf of a writer
+/// (quotas, set-id bits) it does for the caller.
+pub(super) fn resize(scene: &Scene, path: &OwnedFd, found: &Attributes, size: u64) -> Result<()> {
+    check_size(scene, found.kind, size)?;
+    // Somebody's lease would be waited for otherwise.
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let opened = || open(path_of(path.as_fd()), flags, Mode::empty());
+    let file = if owns(scene, found) {
+        opened()
+    } else {
+        scene.act(opened)
+    };
+    let file = file.map_err(store_error)?;
+    scene.act(|| ftruncate(&file, size)).map_err(store_error)
+}
+
+/// Refuses what the kernel would refuse, before a part of it is done.
+fn authorize(scene: &Scene, before: &Attributes, set: &SetAttributes) -> Result<()> {
+    check_times(set)?;
+    if let Some(size) = set.size {
+        check_size(scene, before.kind, size)?;
+    }
+    // Without privileges all is done by the process's own user, and only the kernel knows.
+    if scene.identity.is_superuser() || !sys::identity::privileged() {
+        return Ok(());
+    }
+    let owner = owns(scene, before);
+    let may_own = set.uid.is_none_or(|uid| owner && uid == before.uid);
+    let may_group = set
+        .gid
+        .is_none_or(|gid| owner && (gid == before.gid || scene.identity.in_group(gid)));
+    let chosen = [set.accessed, set.modified]
+        .iter()
+        .any(|time| matches!(time, SetTime::To(_)));
+    if may_own && may_group && (owner || (set.mode.is_none() && !chosen)) {
+        Ok(())
+    } else {
+        Err(StoreError::NotOwner)
+    }
+}
+
+/// [`StoreError::Invalid`] for times that are none.
+pub(super) fn check_times(set: &SetAttributes) -> Result<()> {
+    let bad = |time| matches!(time, SetTime::To(time) if time.nanoseconds >= 1_000_000_000);
+    if bad(set.accessed) || bad(set.modified) {
+        Err(StoreError::Invalid)
+    } else {
+        Ok(())
+    }
+}
+
+fn check_size(scene: &Scene, kind: Kind, size: u64) -> Result<()> {
+    match kind {
+        Kind::File if size > scene.volume.properties().size_max => Err(StoreError::TooLarge),
+        Kind::File => Ok(()),
+        Kind::Directory => Err(StoreError::IsDirectory),
+        Kind::Symlink | Kind::Special(_) => Err(StoreError::Invalid),
+    }
+}
+
+fn owns(scene: &Scene, found: &Attributes) -> bool {
+    scene.identity.is_superuser() || scene.identity.uid() == found.uid
+}

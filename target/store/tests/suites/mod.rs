@@ -1,0 +1,61 @@
+//! Tests that every store has to pass. A store's test file calls the macros with a function that
+//! gives a test an empty store whose root anyone may write.
+
+#![allow(dead_code, unused_imports, unused_macros)] // Each test file uses its part.
+
+pub mod namespace;
+pub mod permission;
+
+macro_rules! tests_of {
+    ($with:path, $suite:ident, $($name:ident),+ $(,)?) => {
+        $(
+            #[test]
+            fn $name() {
+                $with(|store| crate::suites::$suite::$name(store));
+            }
+        )+
+    };
+}
+
+macro_rules! namespace_tests {
+    ($with:path) => {
+        crate::suites::tests_of!(
+            $with,
+            namespace,
+            names_are_found,
+            every_kind_can_be_made,
+            create_takes_the_three_ways,
+            operations_report_the_directory_before_and_after,
+            hard_links_share_an_object,
+            removal_keeps_the_rules,
+            rename_moves_and_replaces,
+            a_directory_cannot_move_below_itself,
+            renaming_a_link_onto_the_same_object_does_nothing,
+            listings_survive_changes,
+        );
+    };
+}
+
+macro_rules! permission_tests {
+    ($with:path) => {
+        crate::suites::tests_of!(
+            $with,
+            permission,
+            rights_follow_owner_group_and_others,
+            rights_on_directories,
+            the_owner_may_read_and_write_whatever_the_mode,
+            directories_need_search_and_write_permission,
+            sticky_directories_protect_names_of_others,
+            moving_a_directory_needs_the_right_to_write_it,
+            set_group_id_directories_are_inherited,
+            set_id_bits_go_when_others_write_or_ownership_changes,
+            ownership_is_the_superusers_to_give,
+            times_can_be_set,
+            a_guard_holds_off_late_changes,
+            setting_nothing_changes_nothing,
+            devices_are_made_by_the_superuser,
+        );
+    };
+}
+
+pub(crate) use {namespace_tests, permission_tests, tests_of};
