@@ -5,6 +5,7 @@
 //! store lends the memory where bytes live ([`Store::read`]) or shall live
 //! ([`Store::stage_write`]), and the fabric fills or drains it without a copy.
 
+pub mod any;
 pub mod memory;
 pub mod posix;
 pub mod types;
@@ -172,4 +173,8 @@ pub trait Store: Clone + 'static {
 
     /// Fixed limits and properties.
     fn properties(&self) -> Properties;
+
+    /// Whether its objects are still there, by the same handles, when the process has been started
+    /// anew.
+    fn outlives_process(&self) -> bool;
 }
