@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use arc_swap::{ArcSwap, Guard};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
@@ -130,7 +131,7 @@ pub struct Volume {
 }
 
 struct Shared {
-    config: VolumeConfig,
+    config: ArcSwap<VolumeConfig>,
     helpers: Helpers,
     data: VolumeData,
     changes: Changes,
@@ -205,10 +206,22 @@ impl Volume {
         Arc::strong_count(&self.shared) == 1
     }
 
-    /// What it was opened from.
+    /// What it was opened from, and [adjusted](Self::adjust) to.
     #[must_use]
-    pub fn config(&self) -> &VolumeConfig {
-        &self.shared.config
+    pub fn config(&self) -> Guard<Arc<VolumeConfig>> {
+        self.shared.config.load()
+    }
+
+    /// Puts other bounds in force, another way of data past the page cache, and another time of
+    /// answers. Operations that are under way end as they began.
+    pub fn adjust(&self, direct: Direct, sync: Sync, limits: Limits) {
+        self.shared.helpers.set_limits(limits.helpers);
+        self.shared.config.rcu(|config| VolumeConfig {
+            direct,
+            sync,
+            limits,
+            ..VolumeConfig::clone(config)
+        });
     }
 
     /// The threads for what may block.
@@ -321,7 +334,7 @@ impl Folder {
             root: self.root,
             properties: self.properties,
             files: SharedFiles::default(),
-            config,
+            config: ArcSwap::from_pointee(config),
         }
     }
 }
