@@ -9,9 +9,11 @@
 //! | `names`, `listing`, `setting` | everything that changes or lists names and attributes |
 //! | `engine`, `hold` | reads and writes of file data: one ring per reactor |
 //! | `data` | READ, WRITE and COMMIT: direct or by the page cache, and how durable |
+//! | `about` | what operators want to know of a volume |
 //! | `errors` | what the kernel's errors mean to clients |
 //! | `sys` | the system calls that no library wraps safely, with all `unsafe` |
 
+pub mod about;
 mod data;
 pub mod engine;
 mod errors;

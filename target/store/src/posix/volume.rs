@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use arc_swap::{ArcSwap, Guard};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
@@ -131,7 +132,7 @@ pub struct Volume {
 }
 
 struct Shared {
-    config: VolumeConfig,
+    config: ArcSwap<VolumeConfig>,
     helpers: Helpers,
     data: VolumeData,
     changes: Changes,
@@ -243,10 +244,22 @@ impl Volume {
         Arc::strong_count(&self.shared) == 1
     }
 
-    /// What it was opened from.
+    /// What it was opened from, and [adjusted](Self::adjust) to.
     #[must_use]
-    pub fn config(&self) -> &VolumeConfig {
-        &self.shared.config
+    pub fn config(&self) -> Guard<Arc<VolumeConfig>> {
+        self.shared.config.load()
+    }
+
+    /// Puts other bounds in force, another way of data past the page cache, and another time of
+    /// answers. Operations that are under way end as they began.
+    pub fn adjust(&self, direct: Direct, sync: Sync, limits: Limits) {
+        self.shared.helpers.set_limits(limits.helpers);
+        self.shared.config.rcu(|config| VolumeConfig {
+            direct,
+            sync,
+            limits,
+            ..VolumeConfig::clone(config)
+        });
     }
 
     /// The threads for what may block.
@@ -348,7 +361,7 @@ impl Volume {
     /// What the kernel says.
     pub(super) fn file_systems_below(&self, id: u64) -> Result<Vec<Arc<FileSystem>>, Errno> {
         let shared = &self.shared;
-        match shared.config.mounts {
+        match self.config().mounts {
             Mounts::Hide => Ok(Vec::new()),
             Mounts::Cross => shared
                 .below
@@ -426,7 +439,7 @@ impl Folder {
             files: SharedFiles::default(),
             below: MountsBelow::default(),
             remembered: Remembered::default(),
-            config,
+            config: ArcSwap::from_pointee(config),
         }
     }
 }
