@@ -1,8 +1,19 @@
 //! What the kernel's errors mean to clients.
 
+use std::io;
+
 use rustix::io::Errno;
 
 use crate::StoreError;
+
+/// What an error of the kernel's means, by way of the standard library.
+pub(super) fn io_error(error: &io::Error) -> StoreError {
+    match Errno::from_io_error(error) {
+        Some(errno) => store_error(errno),
+        None if error.kind() == io::ErrorKind::WouldBlock => StoreError::Delay,
+        None => StoreError::Io,
+    }
+}
 
 /// What an error of the kernel's means (RFC 1813 section 2.6). What clients can do nothing about,
 /// such as a lack of descriptors, has them come again.

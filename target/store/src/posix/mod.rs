@@ -55,7 +55,7 @@ struct Inner {
     /// What this reactor has open.
     objects: Objects,
     /// What this reactor's reads, writes and syncs are at.
-    data: Rc<data::Local>,
+    data: data::Local,
     /// Callers that this reactor has met.
     identities: Identities,
     /// The time of the reactor's turn.
@@ -70,7 +70,7 @@ impl PosixStore {
         Self {
             inner: Rc::new(Inner {
                 objects: Objects::new(volume),
-                data: data::Local::new(volume, clock),
+                data: data::Local::new(volume, engine, clock),
                 identities: Identities::new(),
                 clock: clock.clone(),
                 volume: volume.clone(),

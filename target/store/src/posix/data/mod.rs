@@ -2,31 +2,48 @@
 //!
 //! | module | what it owns |
 //! | --- | --- |
+//! | `read`, `write` | the operations, and `route`: past the page cache or through it |
+//! | `gate` | writes of both ways keep out of each other's pages |
+//! | `commit` | syncs of files, shared by those who wait |
+//! | `admission`, `under_way` | how much may be under way, and what its end means |
 //! | `verifier` | the write verifier, and what a clean stop leaves |
 //! | `counters` | figures for operators |
 
+mod admission;
+mod commit;
 mod counters;
+mod gate;
+mod read;
+mod route;
+mod under_way;
 mod verifier;
+mod write;
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use millrace_mempool::Slice;
+use millrace_mempool::Class;
 use millrace_reactor::Clock;
 
 pub use self::counters::VolumeFigures;
+pub use self::write::Reservation;
 
+use self::admission::Admission;
+use self::commit::Group;
 pub(super) use self::counters::Counters;
+use self::gate::Gate;
+use self::under_way::UnderWay;
 use self::verifier::Verifier;
+use super::engine::Engine;
 use super::objects::{Object, SharedFile};
 use super::volume::{Volume, VolumeConfig};
-use super::{Inner, identity::Identity};
-use crate::{
-    Caller, Handle, Modified, ReadOutcome, Result, Stability, StagedWrite, StoreError,
-    WriteVerifier, Written,
-};
+use crate::{Kind, Result, StoreError, WriteVerifier};
+
+/// Most bytes of one transfer: one buffer. Longer reads are short, and so are longer writes
+/// ([`crate::StagedWrite::length`] tells).
+const TRANSFER_MAX: u32 = Class::Large.size() as u32;
 
 /// What all reactors share of a volume's data.
 pub(super) struct VolumeData {
@@ -113,6 +130,8 @@ impl VolumeData {
 pub(super) struct FileState {
     /// Bytes written and not known to be durable, but for those that a sync is at.
     dirty: AtomicU64,
+    /// Which way its writes go.
+    gate: Gate,
 }
 
 impl FileState {
@@ -125,7 +144,9 @@ impl FileState {
 
 /// What one reactor's reads, writes and syncs of an object are at.
 #[derive(Default)]
-pub(super) struct ObjectState {}
+pub(super) struct ObjectState {
+    group: Group,
+}
 
 /// Makes durable what was written to a file that is about to be closed: the kernel may forget an
 /// error of writing back that comes when nobody has the file open. Blocks.
@@ -144,60 +165,32 @@ pub(super) fn settle(volume: &Volume, shared: &SharedFile, file: impl AsFd) {
 pub(super) struct Local {
     /// The reactor's figures. `objects` keeps the number of open ones.
     pub counters: Arc<Counters>,
+    admission: Rc<Admission>,
+    under_way: Rc<UnderWay>,
 }
 
 impl Local {
-    pub fn new(volume: &Volume, _clock: &Clock) -> Rc<Self> {
-        Rc::new(Self {
-            counters: volume.data().register(),
-        })
+    pub fn new(volume: &Volume, engine: &Engine, clock: &Clock) -> Self {
+        let counters = volume.data().register();
+        let gauges = engine.pool().gauges();
+        // One volume's device that hangs leaves the others half of the memory.
+        let bytes = move || usize::try_from(gauges.bytes() / 2).unwrap_or(usize::MAX);
+        let operations = volume.config().limits.operations;
+        let admission = Admission::new(operations, bytes, clock, Arc::clone(&counters));
+        let admission = Rc::new(admission);
+        Self {
+            under_way: UnderWay::new(volume, Rc::clone(&admission), Arc::clone(&counters)),
+            counters,
+            admission,
+        }
     }
 }
 
-/// The memory of a staged write and where it shall go.
-pub struct Reservation {
-    _object: Rc<Object>,
-    _slice: Option<Slice>,
-    _identity: Identity,
-}
-
-impl Inner {
-    pub(super) async fn read(
-        &self,
-        _caller: &Caller,
-        _file: Handle,
-        _offset: u64,
-        _length: u32,
-        _slices: &mut Vec<Slice>,
-    ) -> Result<ReadOutcome> {
-        Err(StoreError::NotSupported)
-    }
-
-    pub(super) async fn stage_write(
-        &self,
-        _caller: &Caller,
-        _file: Handle,
-        _offset: u64,
-        _length: u32,
-        _slices: &mut Vec<Slice>,
-    ) -> Result<StagedWrite<Reservation>> {
-        Err(StoreError::NotSupported)
-    }
-
-    pub(super) async fn commit_write(
-        &self,
-        _staged: StagedWrite<Reservation>,
-        _stability: Stability,
-    ) -> Modified<Written> {
-        Modified::failed(StoreError::NotSupported)
-    }
-
-    pub(super) async fn commit(
-        &self,
-        _file: Handle,
-        _offset: u64,
-        _length: u32,
-    ) -> Modified<WriteVerifier> {
-        Modified::failed(StoreError::NotSupported)
+/// Only regular files have data (RFC 1813 section 3.3.6).
+fn regular(object: &Object) -> Result<()> {
+    match object.kind {
+        Kind::File => Ok(()),
+        Kind::Directory => Err(StoreError::IsDirectory),
+        Kind::Symlink | Kind::Special(_) => Err(StoreError::Invalid),
     }
 }

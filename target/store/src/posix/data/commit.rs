@@ -1,0 +1,297 @@
+//! COMMIT: one sync of a file at a time, shared by all who came before it began.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::task::{Poll, Waker};
+
+use super::regular;
+use super::under_way::Work;
+use crate::posix::Inner;
+use crate::posix::errors::io_error;
+use crate::posix::objects::{Object, Use};
+use crate::{Consistency, Handle, Modified, Result, StoreError, WriteVerifier};
+
+/// Those who wait on one reactor for one file to be durable.
+///
+/// A sync makes durable what was written before it began. So whoever comes while one is under way
+/// needs the next, and all who came meanwhile share it.
+#[derive(Default)]
+pub(super) struct Group {
+    state: RefCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    running: bool,
+    /// Syncs that began: the number of the one that is running or was last.
+    begun: u64,
+    waiters: Vec<Waiter>,
+    free: Vec<usize>,
+}
+
+enum Waiter {
+    Free,
+    /// For the sync of this number.
+    Waiting(u64, Option<Waker>),
+    Done(Result<()>),
+}
+
+/// What is next for one who waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// Begin the sync that they wait for, on behalf of all who do.
+    Lead,
+    /// It ended so.
+    Done(Result<()>),
+}
+
+impl Group {
+    /// One more who wants durable what is written now.
+    fn join(&self) -> Place<'_> {
+        let state = &mut *self.state.borrow_mut();
+        let waiter = Waiter::Waiting(state.begun + 1, None);
+        let number = if let Some(number) = state.free.pop() {
+            state.waiters[number] = waiter;
+            number
+        } else {
+            state.waiters.push(waiter);
+            state.waiters.len() - 1
+        };
+        Place {
+            group: self,
+            number,
+        }
+    }
+
+    /// The kernel is asked for a sync from now on.
+    fn begin(&self) {
+        let mut state = self.state.borrow_mut();
+        debug_assert!(!state.running, "one at a time");
+        state.running = true;
+        state.begun += 1;
+    }
+
+    /// The sync ended so; `None`: the kernel was never asked.
+    pub fn ended(&self, outcome: Option<Result<()>>) {
+        let state = &mut *self.state.borrow_mut();
+        state.running = false;
+        for waiter in &mut state.waiters {
+            let Waiter::Waiting(number, waker) = waiter else {
+                continue;
+            };
+            let waker = waker.take();
+            if *number == state.begun {
+                match outcome {
+                    Some(outcome) => *waiter = Waiter::Done(outcome),
+                    None => *number += 1,
+                }
+            }
+            // Those who wait for the next one: whoever is polled first leads.
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+}
+
+struct Place<'a> {
+    group: &'a Group,
+    number: usize,
+}
+
+impl Place<'_> {
+    /// Waits for what is next.
+    async fn turn(&self) -> Turn {
+        poll_fn(|context| match self.look(Some(context.waker())) {
+            Some(turn) => Poll::Ready(turn),
+            None => Poll::Pending,
+        })
+        .await
+    }
+
+    fn look(&self, waker: Option<&Waker>) -> Option<Turn> {
+        let state = &mut *self.group.state.borrow_mut();
+        match &mut state.waiters[self.number] {
+            Waiter::Done(outcome) => Some(Turn::Done(*outcome)),
+            Waiter::Waiting(..) if !state.running => Some(Turn::Lead),
+            Waiter::Waiting(_, kept) => {
+                *kept = waker.cloned();
+                None
+            }
+            Waiter::Free => unreachable!("taken by this one"),
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let state = &mut *self.group.state.borrow_mut();
+        state.waiters[self.number] = Waiter::Free;
+        state.free.push(self.number);
+        if state.running {
+            return;
+        }
+        // This one may have been about to lead.
+        for waiter in &mut state.waiters {
+            if let Waiter::Waiting(_, waker) = waiter
+                && let Some(waker) = waker.take()
+            {
+                waker.wake();
+            }
+        }
+    }
+}
+
+impl Inner {
+    pub(in crate::posix) async fn commit(
+        &self,
+        file: Handle,
+        _offset: u64,
+        _length: u32,
+    ) -> Modified<WriteVerifier> {
+        // The whole file: the kernel has no narrower sync that covers what is needed to find the
+        // data again.
+        let object = match self.objects.get(file).await {
+            Ok(object) => object,
+            Err(error) => return Modified::failed(error),
+        };
+        let synced = match regular(&object) {
+            Ok(()) => self.sync(&object).await,
+            Err(error) => Err(error),
+        };
+        if synced.is_ok() {
+            self.data.counters.commits.add(1);
+        }
+        let consistency = Consistency {
+            before: None,
+            after: object.attributes().await.ok(),
+        };
+        Modified {
+            consistency,
+            // Read after the sync: an error of another has to be seen.
+            result: synced.map(|()| self.volume.verifier()),
+        }
+    }
+
+    /// Makes all that was written to a file before durable, with a sync of its own or a shared one.
+    pub(super) async fn sync(&self, object: &Rc<Object>) -> Result<()> {
+        // A file that cannot be written to any more may still have to be synced.
+        let file = match object.data(Use::Write, false).await {
+            Err(StoreError::ReadOnly) => object.data(Use::Read, false).await?,
+            file => file?,
+        };
+        let place = object.local.group.join();
+        loop {
+            if let Turn::Done(outcome) = place.turn().await {
+                return outcome;
+            }
+            let ticket = self.data.under_way.begin(object, 0).await?;
+            // Another may have begun it, while this one waited to be admitted.
+            if place.look(None) != Some(Turn::Lead) {
+                continue;
+            }
+            object.local.group.begin();
+            let bytes = object.shared.data.dirty.swap(0, SeqCst);
+            let hold = ticket.hold(Work::Sync { bytes });
+            let ended = self.engine.sync(&file.file, true, Some(hold)).await;
+            match (place.look(None), ended) {
+                (Some(Turn::Done(outcome)), _) => return outcome,
+                // It did not come to the kernel.
+                (_, Err(error)) => return Err(io_error(&error)),
+                (_, Ok(())) => unreachable!("its hold was told"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Action {
+        Write,
+        Commit,
+        Lead(usize),
+        GiveUp(usize),
+        End(Option<bool>),
+    }
+
+    fn action() -> impl Strategy<Value = Action> {
+        prop_oneof![
+            2 => Just(Action::Write),
+            4 => Just(Action::Commit),
+            3 => (0..8_usize).prop_map(Action::Lead),
+            1 => (0..8_usize).prop_map(Action::GiveUp),
+            3 => prop_oneof![
+                4 => Just(Some(true)),
+                1 => Just(Some(false)),
+                1 => Just(None),
+            ]
+            .prop_map(Action::End),
+        ]
+    }
+
+    proptest! {
+        /// Time is counted in writes. A sync covers those before its beginning.
+        #[test]
+        fn whoever_is_done_has_a_sync_that_began_after_they_came(
+            actions in prop::collection::vec(action(), 1..200)
+        ) {
+            let group = Group::default();
+            let mut written = 0_u32;
+            let mut running = None;
+            // What was written when they came, and the outcome of a sync that covers it.
+            let mut waiting: Vec<(u32, Place<'_>, Option<Result<()>>)> = Vec::new();
+            for action in actions {
+                match action {
+                    Action::Write => written += 1,
+                    Action::Commit => waiting.push((written, group.join(), None)),
+                    Action::Lead(index) if index < waiting.len() => {
+                        if waiting[index].1.look(None) == Some(Turn::Lead) {
+                            prop_assert_eq!(running, None, "one sync at a time");
+                            group.begin();
+                            running = Some((written, waiting.len()));
+                        }
+                    }
+                    Action::GiveUp(index) if index < waiting.len() => {
+                        waiting.remove(index);
+                        if let Some((_, came)) = &mut running
+                            && index < *came
+                        {
+                            *came -= 1;
+                        }
+                    }
+                    Action::End(outcome) => {
+                        if let Some((covers, came)) = running.take() {
+                            let outcome = outcome.map(|well| match well {
+                                true => Ok(()),
+                                false => Err(StoreError::Io),
+                            });
+                            group.ended(outcome);
+                            for (number, (written, _, done)) in waiting.iter_mut().enumerate() {
+                                if number < came && done.is_none() {
+                                    prop_assert!(*written <= covers);
+                                    *done = outcome;
+                                }
+                            }
+                        }
+                    }
+                    _ => {}
+                }
+                for (_, place, done) in &waiting {
+                    let expected = match (*done, running) {
+                        (Some(outcome), _) => Some(Turn::Done(outcome)),
+                        (None, Some(_)) => None,
+                        (None, None) => Some(Turn::Lead),
+                    };
+                    prop_assert_eq!(place.look(None), expected);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! Keeps writes that pass the page cache by and writes into it out of each other's pages.
+//!
+//! The kernel makes either kind coherent with itself, but a page that both change at once may keep
+//! a state that never was. So a file lets any number of writes of one way in while none of the
+//! other is under way. Whoever finds the way taken waits in one line, and while somebody waits
+//! nobody passes them. Without a line, coming and going is one exchange of a word.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// How a write goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Past the page cache.
+    Direct,
+    /// Into the page cache.
+    Buffered,
+}
+
+impl Way {
+    fn bit(self) -> u64 {
+        match self {
+            Self::Direct => 1,
+            Self::Buffered => 0,
+        }
+    }
+}
+
+/// There is a line; changes only under the line's lock.
+const LINE: u64 = 2;
+/// One write that is in; the bits from here up count them, and the lowest bit is their way.
+const ONE: u64 = 4;
+
+/// One file's gate, for all reactors.
+#[derive(Default)]
+pub(super) struct Gate {
+    word: AtomicU64,
+    line: Mutex<Line>,
+}
+
+#[derive(Default)]
+struct Line {
+    order: VecDeque<Place>,
+    /// By number; those that are free are listed below.
+    waiters: Vec<Waiter>,
+    free: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Waiter(usize, Way),
+    /// Nobody passes before all who were in have gone.
+    Fence,
+}
+
+enum Waiter {
+    Free,
+    Waiting(Waker),
+    In,
+}
+
+fn count(word: u64) -> u64 {
+    word / ONE
+}
+
+impl Gate {
+    /// Enters without waiting, if nobody has to wait for that.
+    pub fn try_enter(&self, way: Way) -> bool {
+        let mut word = self.word.load(SeqCst);
+        loop {
+            let open = word & LINE == 0 && (count(word) == 0 || word & 1 == way.bit());
+            if !open {
+                return false;
+            }
+            let next = (count(word) + 1) * ONE | way.bit();
+            match self.word.compare_exchange(word, next, SeqCst, SeqCst) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Enters in turn. Whoever has entered calls [`Gate::leave`].
+    pub fn enter<G: Deref<Target = Self>>(gate: G, way: Way) -> Enter<G> {
+        Enter {
+            gate,
+            way,
+            number: None,
+        }
+    }
+
+    /// One that entered is gone.
+    pub fn leave(&self) {
+        let word = self.word.fetch_sub(ONE, SeqCst) - ONE;
+        if count(word) == 0 && word & LINE != 0 {
+            self.advance(self.lock());
+        }
+    }
+
+    /// Keeps all who come from now on out until those who are in have left: some write is still
+    /// under way of which its client knows nothing any more, and what the client does next must
+    /// not be undone by it.
+    pub fn fence(&self) {
+        let mut line = self.lock();
+        line.order.push_back(Place::Fence);
+        self.word.fetch_or(LINE, SeqCst);
+        self.advance(line);
+    }
+
+    /// Lets in whoever may. The line's flag is set or its order is empty.
+    fn advance(&self, mut line: MutexGuard<'_, Line>) {
+        let line = &mut *line;
+        loop {
+            let word = self.word.load(SeqCst);
+            if word & LINE == 0 {
+                return;
+            }
+            // While there is a line, writes only leave but for those that are let in here.
+            let empty = count(word) == 0;
+            match line.order.front() {
+                None => {
+                    self.word.fetch_and(!LINE, SeqCst);
+                    return;
+                }
+                Some(Place::Fence) if empty => {
+                    line.order.pop_front();
+                }
+                Some(&Place::Waiter(number, way)) if empty || word & 1 == way.bit() => {
+                    line.order.pop_front();
+                    if empty {
+                        self.word.store(ONE | LINE | way.bit(), SeqCst);
+                    } else {
+                        self.word.fetch_add(ONE, SeqCst);
+                    }
+                    let waiter = std::mem::replace(&mut line.waiters[number], Waiter::In);
+                    if let Waiter::Waiting(waker) = waiter {
+                        // Wakers of tasks only leave a mark.
+                        waker.wake();
+                    }
+                }
+                Some(_) => return,
+            }
+        }
+    }
+
+    /// Stands in line.
+    fn join(&self, way: Way, waker: &Waker) -> usize {
+        let mut line = self.lock();
+        // From here on whoever leaves last waits for the lock.
+        self.word.fetch_or(LINE, SeqCst);
+        let waiter = Waiter::Waiting(waker.clone());
+        let number = if let Some(number) = line.free.pop() {
+            line.waiters[number] = waiter;
+            number
+        } else {
+            line.waiters.push(waiter);
+            line.waiters.len() - 1
+        };
+        line.order.push_back(Place::Waiter(number, way));
+        // Those who were in may have left, or others have come, before the flag stood.
+        self.advance(line);
+        number
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Line {
+    fn release(&mut self, number: usize) -> Waiter {
+        self.free.push(number);
+        std::mem::replace(&mut self.waiters[number], Waiter::Free)
+    }
+}
+
+/// Waits for the gate. Dropping it gives up the place, or leaves if it was let in unseen.
+#[must_use = "nobody enters unless awaited"]
+pub(super) struct Enter<G: Deref<Target = Gate>> {
+    gate: G,
+    way: Way,
+    number: Option<usize>,
+}
+
+impl<G: Deref<Target = Gate> + Unpin> Future for Enter<G> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        let number = match this.number {
+            Some(number) => number,
+            None if this.gate.try_enter(this.way) => return Poll::Ready(()),
+            None => {
+                let number = this.gate.join(this.way, context.waker());
+                *this.number.insert(number)
+            }
+        };
+        let mut line = this.gate.lock();
+        match &mut line.waiters[number] {
+            Waiter::In => {
+                line.release(number);
+                this.number = None;
+                Poll::Ready(())
+            }
+            Waiter::Waiting(waker) => {
+                waker.clone_from(context.waker());
+                Poll::Pending
+            }
+            Waiter::Free => unreachable!("taken by this one"),
+        }
+    }
+}
+
+impl<G: Deref<Target = Gate>> Drop for Enter<G> {
+    fn drop(&mut self) {
+        let Some(number) = self.number else {
+            return;
+        };
+        let mut line = self.gate.lock();
+        if matches!(line.release(number), Waiter::In) {
+            drop(line);
+            self.gate.leave();
+            return;
+        }
+        let own = Place::Waiter(number, self.way);
+        line.order.retain(|place| *place != own);
+        // Those behind may have waited for this one alone.
+        self.gate.advance(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicI64;
+    use std::task::Wake;
+    use std::thread;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Action {
+        Come(bool),
+        Poll(prop::sample::Index),
+        Leave(prop::sample::Index),
+        GiveUp(prop::sample::Index),
+        Fence,
+    }
+
+    fn action() -> impl Strategy<Value = Action> {
+        let which = any::<prop::sample::Index>;
+        prop_oneof![
+            4 => any::<bool>().prop_map(Action::Come),
+            3 => which().prop_map(Action::Poll),
+            3 => which().prop_map(Action::Leave),
+            1 => which().prop_map(Action::GiveUp),
+            1 => Just(Action::Fence),
+        ]
+    }
+
+    struct Visitor<'a> {
+        way: Way,
+        /// Number of the fences before.
+        fences: u64,
+        enter: Option<Enter<&'a Gate>>,
+    }
+
+    fn poll(visitor: &mut Visitor<'_>) -> bool {
+        let Some(enter) = &mut visitor.enter else {
+            return true;
+        };
+        let waker = Waker::noop();
+        let done = Pin::new(enter)
+            .poll(&mut Context::from_waker(waker))
+            .is_ready();
+        if done {
+            visitor.enter = None;
+        }
+        done
+    }
+
+    /// Who is in by what the gate must do: in order of arrival, those that fit what is in.
+    fn model(visitors: &[Visitor<'_>], inside: &[bool]) -> Vec<bool> {
+        let mut inside = inside.to_vec();
+        for index in 0..visitors.len() {
+            if inside[index] {
+                continue;
+            }
+            let fits = (0..visitors.len())
+                .filter(|&other| inside[other])
+                .all(|other| {
+                    visitors[other].way == visitors[index].way
+                        && visitors[other].fences == visitors[index].fences
+                });
+            if !fits {
+                break;
+            }
+            inside[index] = true;
+        }
+        inside
+    }
+
+    proptest! {
+        #[test]
+        fn the_gate_lets_in_by_turn_and_never_both_ways(
+            actions in prop::collection::vec(action(), 1..120)
+        ) {
+            let gate = Gate::default();
+            let mut visitors: Vec<Visitor<'_>> = Vec::new();
+            let mut inside: Vec<bool> = Vec::new();
+            let mut fences = 0;
+            for action in actions {
+                match action {
+                    Action::Come(direct) => {
+                        let way = if direct { Way::Direct } else { Way::Buffered };
+                        let enter = Some(Gate::enter(&gate, way));
+                        let mut visitor = Visitor { way, fences, enter };
+                        poll(&mut visitor);
+                        visitors.push(visitor);
+                        inside.push(false);
+                    }
+                    Action::Poll(index) if !visitors.is_empty() => {
+                        let index = index.index(visitors.len());
+                        poll(&mut visitors[index]);
+                    }
+                    Action::Leave(index) if !visitors.is_empty() => {
+                        let index = index.index(visitors.len());
+                        if inside[index] {
+                            prop_assert!(poll(&mut visitors[index]), "it was let in");
+                            visitors.remove(index);
+                            inside.remove(index);
+                            gate.leave();
+                        }
+                    }
+                    Action::GiveUp(index) if !visitors.is_empty() => {
+                        let index = index.index(visitors.len());
+                        if visitors[index].enter.is_some() {
+                            visitors.remove(index);
+                            inside.remove(index);
+                        }
+                    }
+                    Action::Fence => {
+                        gate.fence();
+                        // A fence without anybody inside holds nobody up.
+                        if !visitors.is_empty() {
+                            fences += 1;
+                        }
+                    }
+                    _ => {}
+                }
+                inside = model(&visitors, &inside);
+                let word = gate.word.load(SeqCst);
+                let expected = inside.iter().filter(|&&inside| inside).count() as u64;
+                prop_assert_eq!(count(word), expected);
+                prop_assert_eq!(word & LINE != 0, inside.iter().any(|&inside| !inside)
+                    || visitors.iter().any(|visitor| visitor.fences < fences));
+            }
+            for (visitor, inside) in visitors.iter_mut().zip(&inside) {
+                prop_assert_eq!(poll(visitor), *inside);
+            }
+        }
+    }
+
+    struct Unpark(thread::Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    #[test]
+    fn threads_are_never_in_by_both_ways_and_all_get_in() {
+        const ROUNDS: usize = 20_000;
+        let gate = Gate::default();
+        // Direct writes count up from zero, buffered ones down.
+        let inside = AtomicI64::new(0);
+        thread::scope(|scope| {
+            for number in 0..4_usize {
+                let (gate, inside) = (&gate, &inside);
+                scope.spawn(move || {
+                    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+                    let mut context = Context::from_waker(&waker);
+                    for round in 0..ROUNDS {
+                        let direct = (round / (number + 1)).is_multiple_of(2);
+                        let (way, step) = if direct {
+                            (Way::Direct, 1)
+                        } else {
+                            (Way::Buffered, -1)
+                        };
+                        let mut enter = Gate::enter(gate, way);
+                        if round % 7 == number {
+                            // One who gives up, in or not.
+                            if Pin::new(&mut enter).poll(&mut context).is_ready() {
+                                gate.leave();
+                            }
+                            continue;
+                        }
+                        while Pin::new(&mut enter).poll(&mut context).is_pending() {
+                            thread::park();
+                        }
+                        let before = inside.fetch_add(step, SeqCst);
+                        assert!(before == 0 || before.signum() == step, "both ways at once");
+                        if round % 1000 == number {
+                            gate.fence();
+                        }
+                        inside.fetch_sub(step, SeqCst);
+                        gate.leave();
+                    }
+                });
+            }
+        });
+        assert_eq!(gate.word.load(SeqCst) & !1, 0, "nobody is in or in line");
+    }
+}

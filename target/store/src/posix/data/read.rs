@@ -1,0 +1,203 @@
+//! READ: from the page cache or past it, into memory of the pool.
+
+use std::rc::Rc;
+
+use millrace_mempool::{Class, Slice};
+
+use super::route::{self, OFFSET_MAX, Span};
+use super::under_way::{Ticket, Work};
+use super::{TRANSFER_MAX, regular};
+use crate::posix::Inner;
+use crate::posix::errors::io_error;
+use crate::posix::identity::Identity;
+use crate::posix::objects::{DataFile, Object, Use};
+use crate::posix::volume::Direct;
+use crate::{Attributes, Caller, Handle, ReadOutcome, Result, StoreError};
+
+/// How often a read that found nothing below the end of the file is tried again: files grow.
+const TRIES: usize = 3;
+
+/// A read that is admitted and has its memory.
+struct Reading<'a> {
+    object: &'a Rc<Object>,
+    identity: &'a Identity,
+    ticket: &'a Ticket,
+    /// Memory from the span's start on.
+    slice: &'a Slice,
+}
+
+/// Where a read's bytes came from.
+#[derive(Clone, Copy)]
+enum Source {
+    Direct,
+    Cached,
+    Buffered,
+}
+
+impl Inner {
+    pub(in crate::posix) async fn read(
+        &self,
+        caller: &Caller,
+        file: Handle,
+        offset: u64,
+        length: u32,
+        slices: &mut Vec<Slice>,
+    ) -> Result<ReadOutcome> {
+        let identity = self.identity(caller).await?;
+        let object = self.objects.get(file).await?;
+        regular(&object)?;
+        object.permit(&identity, Use::Read).await?;
+        let length = u64::from(length.min(TRANSFER_MAX)).min(OFFSET_MAX.saturating_sub(offset));
+        if length == 0 {
+            let attributes = object.attributes().await?;
+            return Ok(outcome(offset, 0, attributes));
+        }
+        let wanted = Span::new(offset, length);
+        let (direct, span) = self.read_route(&object, wanted).await?;
+        let bytes = span.length() as usize;
+        let class = Class::for_size(bytes).expect("spans are cut to the largest");
+        self.data.admission.check(class.size())?;
+        let buffer = self.engine.pool().acquire(class).await;
+        let slice = buffer.into_slice(0..bytes);
+        let ticket = self.data.under_way.begin(&object, class.size()).await?;
+        let reading = Reading {
+            object: &object,
+            identity: &identity,
+            ticket: &ticket,
+            slice: &slice,
+        };
+        for _ in 0..TRIES {
+            let read = self.read_span(&reading, span, direct.as_ref()).await?;
+            // What lies before the wanted range, and behind it.
+            let found = wanted.within(span, read);
+            let attributes = object.attributes().await?;
+            let outcome = outcome(offset, found, attributes);
+            if found > 0 || outcome.end_of_file {
+                let before = (wanted.start - span.start) as usize;
+                if found > 0 {
+                    slices.push(slice.slice(before..before + found as usize));
+                }
+                self.data.counters.read_bytes.add(found);
+                return Ok(outcome);
+            }
+        }
+        // The size tells of bytes that reads do not find.
+        Err(StoreError::Io)
+    }
+
+    /// Which file is read past the page cache whatever it holds, if any, and which span that takes.
+    async fn read_route(&self, object: &Object, wanted: Span) -> Result<(Option<DataFile>, Span)> {
+        if self.volume.config().direct != Direct::Always {
+            return Ok((None, wanted));
+        }
+        let file = object.data(Use::Read, true).await?;
+        let alignment = file.direct.map(route::alignment);
+        match alignment.and_then(|alignment| wanted.around(alignment)) {
+            Some(span) => Ok((Some(file), span)),
+            None => Ok((None, wanted)),
+        }
+    }
+
+    /// Reads a span; returns how many of its bytes there are.
+    async fn read_span(
+        &self,
+        reading: &Reading<'_>,
+        span: Span,
+        direct: Option<&DataFile>,
+    ) -> Result<u64> {
+        let (read, source) = match (direct, self.volume.config().direct) {
+            (Some(file), _) => match self.read_direct(reading, file, span, 0).await? {
+                Some(read) => (read, Source::Direct),
+                None => (self.read_rest(reading, span, 0).await?, Source::Buffered),
+            },
+            (None, Direct::Auto) if span.length() >= route::DIRECT_LEAST => {
+                self.read_auto(reading, span).await?
+            }
+            (None, _) => (self.read_rest(reading, span, 0).await?, Source::Buffered),
+        };
+        let counters = &self.data.counters;
+        match source {
+            Source::Direct => counters.reads_direct.add(1),
+            Source::Cached => counters.reads_cached.add(1),
+            Source::Buffered => counters.reads_buffered.add(1),
+        }
+        Ok(read)
+    }
+
+    /// What the page cache holds, and the rest past it where that is aligned.
+    async fn read_auto(&self, reading: &Reading<'_>, span: Span) -> Result<(u64, Source)> {
+        let direct = reading.object.data(Use::Read, true).await?;
+        let alignment = direct.direct.map(route::alignment);
+        let Some(alignment) = alignment.filter(|&alignment| span.is_aligned(alignment)) else {
+            return Ok((self.read_rest(reading, span, 0).await?, Source::Buffered));
+        };
+        let cached = self.read_cached(reading, span).await?;
+        if cached == span.length() {
+            return Ok((cached, Source::Cached));
+        }
+        let from = cached - cached % alignment;
+        match self.read_direct(reading, &direct, span, from).await? {
+            Some(read) => Ok((read, Source::Direct)),
+            None => Ok((self.read_rest(reading, span, from).await?, Source::Buffered)),
+        }
+    }
+
+    /// As much as memory holds from the span's start on; nothing where that cannot be told.
+    async fn read_cached(&self, reading: &Reading<'_>, span: Span) -> Result<u64> {
+        let file = reading.object.data(Use::Read, false).await?;
+        let hold = reading.ticket.hold(Work::Read);
+        let (slice, identity) = (reading.slice, reading.identity);
+        let read = self
+            .engine
+            .read(&file.file, span.start, slice, true, identity, Some(hold))
+            .await;
+        Ok(read.map_or(0, |read| read as u64))
+    }
+
+    /// Past the page cache, from `from` bytes after the span's start on; `None` if the file system
+    /// does not take that after all.
+    async fn read_direct(
+        &self,
+        reading: &Reading<'_>,
+        file: &DataFile,
+        span: Span,
+        from: u64,
+    ) -> Result<Option<u64>> {
+        let slice = reading.slice.slice(from as usize..reading.slice.len());
+        let hold = reading.ticket.hold(Work::Read);
+        let (place, identity) = (span.start + from, reading.identity);
+        let read = self
+            .engine
+            .read(&file.file, place, &slice, false, identity, Some(hold))
+            .await;
+        match read {
+            Ok(read) => Ok(Some(from + read as u64)),
+            Err(error) if route::refuses_direct(&error) => Ok(None),
+            Err(error) => Err(io_error(&error)),
+        }
+    }
+
+    /// Through the page cache, from `from` bytes after the span's start on.
+    async fn read_rest(&self, reading: &Reading<'_>, span: Span, from: u64) -> Result<u64> {
+        let file = reading.object.data(Use::Read, false).await?;
+        let slice = reading.slice.slice(from as usize..reading.slice.len());
+        let hold = reading.ticket.hold(Work::Read);
+        let (place, identity) = (span.start + from, reading.identity);
+        let read = self
+            .engine
+            .read(&file.file, place, &slice, false, identity, Some(hold))
+            .await;
+        match read {
+            Ok(read) => Ok(from + read as u64),
+            Err(error) => Err(io_error(&error)),
+        }
+    }
+}
+
+fn outcome(offset: u64, found: u64, attributes: Attributes) -> ReadOutcome {
+    ReadOutcome {
+        length: u32::try_from(found).expect("no more than was asked for"),
+        end_of_file: offset.saturating_add(found) >= attributes.size,
+        attributes,
+    }
+}

@@ -1,0 +1,109 @@
+//! Which way transfers go: past the page cache or through it.
+
+use std::io;
+
+use crate::posix::volume::Direct;
+
+/// Offsets end here, as the kernel's do.
+pub(super) const OFFSET_MAX: u64 = i64::MAX as u64;
+
+/// Shorter transfers gain nothing from passing the page cache by, unless it is always passed.
+pub(super) const DIRECT_LEAST: u64 = 64 << 10;
+
+/// Pages of the page cache: two ways of writing must not meet in one.
+const PAGE: u64 = 4096;
+
+/// What direct transfers are aligned to, so that they also keep to whole pages.
+pub(super) fn alignment(of_device: u32) -> u64 {
+    u64::from(of_device).max(PAGE)
+}
+
+/// Whether the file system takes no direct transfers although its open did.
+pub(super) fn refuses_direct(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))
+}
+
+/// Whether a write of so many bytes passes the page cache by if it is aligned.
+pub(super) fn write_is_direct(direct: Direct, length: u64) -> bool {
+    match direct {
+        Direct::Auto => length >= DIRECT_LEAST,
+        Direct::Always => true,
+        Direct::Never => false,
+    }
+}
+
+/// A range of a file's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub start: u64,
+    pub end: u64,
+}
+
+impl Span {
+    pub fn new(start: u64, length: u64) -> Self {
+        Self {
+            start,
+            end: start + length,
+        }
+    }
+
+    pub fn length(self) -> u64 {
+        self.end - self.start
+    }
+
+    pub fn is_aligned(self, alignment: u64) -> bool {
+        self.start.is_multiple_of(alignment) && self.end.is_multiple_of(alignment)
+    }
+
+    /// The aligned span around this one, cut behind where it is more than one buffer: a read may be
+    /// short. None where the aligned end lies beyond the end of offsets.
+    pub fn around(self, alignment: u64) -> Option<Self> {
+        let start = self.start - self.start % alignment;
+        let end = self.end.next_multiple_of(alignment);
+        let most = start + u64::from(super::TRANSFER_MAX);
+        (end <= OFFSET_MAX).then_some(Self {
+            start,
+            end: end.min(most),
+        })
+    }
+
+    /// How many bytes of this span there are from its start on, if there are `read` of `outer`.
+    pub fn within(self, outer: Self, read: u64) -> u64 {
+        (outer.start + read)
+            .min(self.end)
+            .saturating_sub(self.start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_span_around_is_aligned_and_begins_with_what_is_wanted(
+            start in prop_oneof![0..1_u64 << 40, OFFSET_MAX - (1 << 21)..OFFSET_MAX],
+            length in 1..=u64::from(super::super::TRANSFER_MAX),
+            power in 12..17_u32,
+        ) {
+            let wanted = Span::new(start, length.min(OFFSET_MAX - start));
+            let alignment = 1 << power;
+            let Some(around) = wanted.around(alignment) else {
+                prop_assert!(wanted.end > OFFSET_MAX - alignment);
+                return Ok(());
+            };
+            prop_assert_eq!(around.start % alignment, 0);
+            prop_assert_eq!(around.length() % alignment, 0);
+            prop_assert!(around.length() <= u64::from(super::super::TRANSFER_MAX));
+            prop_assert!(around.start <= wanted.start && wanted.start < around.end);
+            let cut = around.length() == u64::from(super::super::TRANSFER_MAX);
+            prop_assert!(around.end >= wanted.end || cut);
+            let all = wanted.within(around, around.length());
+            prop_assert!(all > 0 && all <= wanted.length());
+            prop_assert_eq!(all == wanted.length(), around.end >= wanted.end);
+            prop_assert_eq!(wanted.within(around, wanted.start - around.start), 0);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Operations of data that are under way: what they hold of the volume and of the file until the
+//! kernel is done with them, and what their ends mean, whether or not somebody still waits.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::Counters;
+use super::admission::Admission;
+use super::gate::{Gate, Way};
+use crate::Result;
+use crate::posix::errors::io_error;
+use crate::posix::hold::{Hold, Watch};
+use crate::posix::objects::Object;
+use crate::posix::volume::Volume;
+
+/// One reactor's operations on one volume.
+pub(super) struct UnderWay {
+    volume: Volume,
+    admission: Rc<Admission>,
+    counters: Arc<Counters>,
+    entries: RefCell<Entries>,
+}
+
+#[derive(Default)]
+struct Entries {
+    places: Vec<Entry>,
+    free: Vec<u32>,
+}
+
+/// One request: the ticket of whoever asked, and a hold for what the kernel is at.
+struct Entry {
+    holders: u32,
+    bytes: usize,
+    object: Option<Rc<Object>>,
+    way: Option<Way>,
+    work: Work,
+}
+
+/// What the kernel is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    Read,
+    /// `durable`: it syncs what it wrote.
+    Write {
+        durable: bool,
+    },
+    /// A write without a sync, as one that syncs failed by this error: if it succeeds, it was the
+    /// sync of what was written before that failed.
+    Probe {
+        errno: i32,
+    },
+    /// `bytes` are what it will have made durable.
+    Sync {
+        bytes: u64,
+    },
+}
+
+impl UnderWay {
+    pub fn new(volume: &Volume, admission: Rc<Admission>, counters: Arc<Counters>) -> Rc<Self> {
+        Rc::new(Self {
+            volume: volume.clone(),
+            admission,
+            counters,
+            entries: RefCell::default(),
+        })
+    }
+
+    /// Begins a request with `bytes` of memory, in its turn.
+    ///
+    /// # Errors
+    /// [`crate::StoreError::Delay`]: the volume is stuck.
+    pub async fn begin(self: &Rc<Self>, object: &Rc<Object>, bytes: usize) -> Result<Ticket> {
+        self.admission.enter(bytes).await?;
+        let entry = Entry {
+            holders: 1,
+            bytes,
+            object: Some(Rc::clone(object)),
+            way: None,
+            work: Work::Read,
+        };
+        let entries = &mut *self.entries.borrow_mut();
+        let number = if let Some(number) = entries.free.pop() {
+            entries.places[number as usize] = entry;
+            number
+        } else {
+            entries.places.push(entry);
+            u32::try_from(entries.places.len() - 1).expect("few are admitted")
+        };
+        Ok(Ticket {
+            under_way: Rc::clone(self),
+            number,
+        })
+    }
+
+    fn with<T>(&self, number: u32, action: impl FnOnce(&mut Entry) -> T) -> T {
+        action(&mut self.entries.borrow_mut().places[number as usize])
+    }
+
+    /// One of the holders of an entry is gone.
+    fn release(&self, number: u32) {
+        let gone = self.with(number, |entry| {
+            entry.holders -= 1;
+            (entry.holders == 0).then(|| (entry.object.take(), entry.way.take(), entry.bytes))
+        });
+        let Some((object, way, bytes)) = gone else {
+            return;
+        };
+        self.entries.borrow_mut().free.push(number);
+        if let (Some(object), Some(_)) = (&object, way) {
+            object.shared.data.gate.leave();
+        }
+        self.admission.leave(bytes);
+    }
+
+    fn wrote(&self, object: &Object, bytes: u64) {
+        object.shared.data.dirty.fetch_add(bytes, SeqCst);
+        self.volume.data().dirty.fetch_add(bytes, SeqCst);
+    }
+
+    fn synced(&self, object: &Object, bytes: u64, outcome: Option<&io::Result<usize>>) {
+        if let Some(outcome) = outcome {
+            self.counters.syncs.add(1);
+            // Before anybody who waits is told.
+            if let Err(error) = outcome {
+                self.volume.data().lost(error);
+            }
+            self.volume.data().dirty.fetch_sub(bytes, SeqCst);
+        } else {
+            object.shared.data.dirty.fetch_add(bytes, SeqCst);
+        }
+        object
+            .local
+            .group
+            .ended(outcome.map(|outcome| match outcome {
+                Ok(_) => Ok(()),
+                Err(error) => Err(io_error(error)),
+            }));
+    }
+}
+
+impl Watch for UnderWay {
+    fn ended(&self, number: u32, outcome: Option<&io::Result<usize>>) {
+        self.admission.progress();
+        let (work, object, alone) = self.with(number, |entry| {
+            (entry.work, entry.object.clone(), entry.holders == 1)
+        });
+        if let Some(object) = &object {
+            match (work, outcome) {
+                (Work::Write { durable: false }, Some(&Ok(bytes))) => {
+                    self.wrote(object, bytes as u64);
+                }
+                (Work::Probe { errno }, Some(&Ok(bytes))) => {
+                    self.volume
+                        .data()
+                        .lost(&io::Error::from_raw_os_error(errno));
+                    self.wrote(object, bytes as u64);
+                }
+                (Work::Write { durable: true }, Some(Err(error)))
+                    if !is_refused(error) && (alone || may_be_no_space(error).is_none()) =>
+                {
+                    self.volume.data().lost(error);
+                }
+                (Work::Sync { bytes }, outcome) => self.synced(object, bytes, outcome),
+                _ => {}
+            }
+        }
+        self.release(number);
+    }
+}
+
+/// The error of a write that syncs, if it may have failed by itself for lack of space, rather than
+/// the sync of what was written before. Whoever asked finds out, if they are still there.
+pub(super) fn may_be_no_space(error: &io::Error) -> Option<i32> {
+    error
+        .raw_os_error()
+        .filter(|errno| matches!(*errno, libc::ENOSPC | libc::EDQUOT | libc::EFBIG))
+}
+
+/// Whether a transfer never came to the data: nothing was synced, and nothing is lost.
+fn is_refused(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EINVAL | libc::EOPNOTSUPP | libc::EROFS | libc::EPERM)
+    )
+}
+
+/// Whoever asked for a request. When they are gone and the kernel is done with its part, so is
+/// the request.
+pub(super) struct Ticket {
+    under_way: Rc<UnderWay>,
+    number: u32,
+}
+
+impl Ticket {
+    /// Enters the gate of the request's file, in its turn.
+    pub async fn enter(&self, object: &Object, way: Way) {
+        let gate: &Gate = &object.shared.data.gate;
+        Gate::enter(gate, way).await;
+        self.under_way
+            .with(self.number, |entry| entry.way = Some(way));
+    }
+
+    /// Leaves the gate again, when the kernel is at nothing.
+    pub fn leave(&self, object: &Object) {
+        if self
+            .under_way
+            .with(self.number, |entry| entry.way.take())
+            .is_some()
+        {
+            object.shared.data.gate.leave();
+        }
+    }
+
+    /// For the operation that the kernel is asked for next; it is at one at a time.
+    pub fn hold(&self, work: Work) -> Hold {
+        self.under_way.with(self.number, |entry| {
+            debug_assert_eq!(entry.holders, 1, "one operation at a time");
+            entry.holders += 1;
+            entry.work = work;
+        });
+        let watch: Rc<dyn Watch> = Rc::clone(&self.under_way) as Rc<dyn Watch>;
+        Hold::new(watch, self.number)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let fenced = self.under_way.with(self.number, |entry| {
+            let left = entry.holders > 1 && entry.way.is_some();
+            left.then(|| entry.object.clone()).flatten()
+        });
+        if let Some(object) = fenced {
+            object.shared.data.gate.fence();
+        }
+        self.under_way.release(self.number);
+    }
+}
