@@ -84,6 +84,16 @@ impl Pool {
         self.inner.gauges.class(class).capacity() + room as u64
     }
 
+    /// Where its memory lies now.
+    pub fn arenas(&self) -> Vec<Arc<Arena>> {
+        let state = self.inner.state.borrow();
+        state
+            .extents
+            .iter()
+            .map(|one| Arc::clone(one.arena()))
+            .collect()
+    }
+
     /// Bytes of the pages under the memory that the pool began with.
     pub fn page_size(&self) -> usize {
         let state = self.inner.state.borrow();

@@ -241,7 +241,7 @@ pub struct Exports<S> {
     list: Rc<[Rc<Export<S>>]>,
 }
 
-impl<S: Store> Exports<S> {
+impl<S> Exports<S> {
     /// A table of the given exports.
     ///
     /// # Errors

@@ -96,10 +96,15 @@ pub fn live_part(running: &Config, wanted: &Config) -> Config {
     }
     for export in &mut live.exports {
         let before = running.exports.iter().find(|one| one.path == export.path);
-        if let Some(before) = before
-            && let (Store::Memory { .. }, Store::Memory { .. }) = (&before.store, &export.store)
-        {
-            export.store = before.store.clone();
+        if let Some(before) = before {
+            export.store = match (&before.store, &export.store) {
+                (Store::Posix(before), Store::Posix(wanted)) => {
+                    Store::Posix(before.live_part(wanted))
+                }
+                // Files are where they are. The export has to go before another one of its path
+                // can come.
+                (before, _) => before.clone(),
+            };
         }
     }
     live

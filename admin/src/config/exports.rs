@@ -1,12 +1,11 @@
 //! What is served to whom: exports, and the limits of their clients.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Bandwidth, ByteSize, Network, scalar};
+use super::{Bandwidth, ByteSize, Network, Posix, scalar};
 
 /// One exported tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -67,14 +66,8 @@ pub enum Store {
         /// Bytes for data and names together.
         size: ByteSize,
     },
-    /// In a folder of a POSIX file system.
-    Posix {
-        /// The folder.
-        #[schema(value_type = String)]
-        root: PathBuf,
-        /// Whether the page cache is passed by.
-        direct: DirectIo,
-    },
+    /// In a folder of a file system of the host.
+    Posix(Posix),
 }
 
 impl Store {
@@ -82,24 +75,9 @@ impl Store {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Memory { .. } => "memory",
-            Self::Posix { .. } => "posix",
+            Self::Posix(_) => "posix",
         }
     }
-}
-
-/// Whether a `posix` store passes the page cache by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum DirectIo {
-    /// Where range and file system allow.
-    #[default]
-    Auto,
-    /// Always, by read-modify-write where unaligned.
-    #[serde(alias = "true")]
-    On,
-    /// Never.
-    #[serde(alias = "false")]
-    Off,
 }
 
 /// Whether an export may be changed.

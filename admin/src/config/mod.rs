@@ -18,6 +18,7 @@ mod network;
 mod notes;
 mod parse;
 mod path;
+mod posix;
 mod raw;
 mod scalar;
 mod schema;
@@ -28,7 +29,7 @@ mod value;
 
 pub use diff::{Effect, KeyChange, diff, diff_while, live_part};
 pub use error::{ConfigError, ConfigErrors};
-pub use exports::{Access, ClientLimits, DirectIo, Export, ExportFlavor, Limits, Squash, Store};
+pub use exports::{Access, ClientLimits, Export, ExportFlavor, Limits, Squash, Store};
 pub use json::{JsonError, from_json, from_value};
 pub use model::{
     Admin, CcpFlavor, Config, Cores, CrcPolicy, Fabric, Flow, Hugepages, Mempool, PollMode,
@@ -37,6 +38,7 @@ pub use model::{
 pub use network::Network;
 pub use parse::{Source, TEXT_MAX, load, load_with_source, parse, to_yaml};
 pub use path::{KeyPath, Segment};
+pub use posix::{DirectIo, GroupSource, MountView, Posix, StoreLimits, SyncMode};
 pub use schema::{AddressText, SocketText, TagsText};
 pub use tls::{ClientAuth, PlainHttp, Tls};
 pub use units::{Bandwidth, ByteSize, ParseUnitError, format_duration, parse_duration};

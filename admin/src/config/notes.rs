@@ -1,6 +1,10 @@
 //! What a valid configuration means that an operator may not expect.
 
-use super::{ByteSize, CcpFlavor, ClientAuth, Config, ExportFlavor, Fabric, Provider, clash};
+use std::path::Path;
+
+use super::{
+    ByteSize, CcpFlavor, ClientAuth, Config, ExportFlavor, Fabric, Provider, SyncMode, clash, posix,
+};
 
 /// Bytes that every peer of version 2 takes in one message.
 const TWO_INLINE: u64 = 4096;
@@ -39,6 +43,7 @@ impl Config {
                 ));
             }
         }
+        notes.extend(self.folders());
         for (index, export) in self.exports.iter().enumerate() {
             if export.flavor == ExportFlavor::Gss {
                 notes.push(format!(
@@ -124,6 +129,33 @@ impl Config {
                      devices have ports of their own, but iWARP devices (siw among them) take \
                      TCP's, and there only one of the two can listen",
                     fabric.listen
+                ));
+            }
+        }
+        notes
+    }
+
+    /// What may not be expected of exports that are folders of the host.
+    fn folders(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        for (index, posix) in posix::folders(self) {
+            if posix.root == Path::new("/") {
+                notes.push(format!(
+                    "exports[{index}].store.root: `/` serves everything of this host's root file \
+                     system, its configuration and secrets included"
+                ));
+            }
+            if posix.sync == SyncMode::Relaxed {
+                notes.push(format!(
+                    "exports[{index}].store.sync: relaxed answers changes of names and attributes \
+                     before they are durable, so a crash of the host may undo the latest; RFC 1813 \
+                     section 4.8 asks for strict"
+                ));
+            }
+            if self.state_directory.is_none() {
+                notes.push(format!(
+                    "exports[{index}].store: without state_directory a restart looks like a crash \
+                     to clients, which write again what they had not committed"
                 ));
             }
         }

@@ -7,7 +7,10 @@ use std::path::PathBuf;
 use serde::de::SeqAccess;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{ByteSize, Cores, CrcPolicy, DirectIo, Fabric, Provider, Store, Switch, scalar};
+use super::{
+    ByteSize, Cores, CrcPolicy, DirectIo, Fabric, GroupSource, MountView, Posix, Provider, Store,
+    StoreLimits, Switch, SyncMode, scalar,
+};
 
 /// [`Cores`] as written.
 pub(super) struct CoresRaw(Cores);
@@ -131,32 +134,52 @@ pub(super) struct StoreRaw {
     size: Option<ByteSize>,
     root: Option<PathBuf>,
     direct: Option<DirectIo>,
+    sync: Option<SyncMode>,
+    groups: Option<GroupSource>,
+    mounts: Option<MountView>,
+    limits: Option<StoreLimits>,
 }
 
 impl TryFrom<StoreRaw> for Store {
     type Error = &'static str;
 
     fn try_from(raw: StoreRaw) -> Result<Self, &'static str> {
-        match (raw.kind, raw.size, raw.root, raw.direct) {
-            (StoreKind::Memory, Some(size), None, None) => Ok(Self::Memory { size }),
-            (StoreKind::Memory, None, ..) => {
-                Err("a store of kind memory needs the key `size`, such as 1GiB")
+        match raw.kind {
+            StoreKind::Memory => {
+                let posix = raw.root.is_some()
+                    || raw.direct.is_some()
+                    || raw.sync.is_some()
+                    || raw.groups.is_some()
+                    || raw.mounts.is_some()
+                    || raw.limits.is_some();
+                match raw.size {
+                    Some(size) if !posix => Ok(Self::Memory { size }),
+                    Some(_) => Err(
+                        "a store of kind memory has the one key `size`; `root`, `direct`, `sync`, \
+                         `groups`, `mounts` and `limits` are keys of kind posix",
+                    ),
+                    None => Err("a store of kind memory needs the key `size`, such as 1GiB"),
+                }
             }
-            (StoreKind::Memory, ..) => Err(
-                "a store of kind memory has the one key `size`; `root` and `direct` are keys \
-                     of kind posix",
-            ),
-            (StoreKind::Posix, None, Some(root), direct) => Ok(Self::Posix {
-                root,
-                direct: direct.unwrap_or_default(),
-            }),
-            (StoreKind::Posix, _, None, _) => {
-                Err("a store of kind posix needs the key `root`, the folder to serve")
+            StoreKind::Posix => {
+                if raw.size.is_some() {
+                    return Err(
+                        "a store of kind posix has the keys `root`, `direct`, `sync`, `groups`, \
+                         `mounts` and `limits`; `size` is a key of kind memory",
+                    );
+                }
+                let root = raw
+                    .root
+                    .ok_or("a store of kind posix needs the key `root`, the folder to serve")?;
+                Ok(Self::Posix(Posix {
+                    root,
+                    direct: raw.direct.unwrap_or_default(),
+                    sync: raw.sync.unwrap_or_default(),
+                    groups: raw.groups.unwrap_or_default(),
+                    mounts: raw.mounts.unwrap_or_default(),
+                    limits: raw.limits.unwrap_or_default(),
+                }))
             }
-            (StoreKind::Posix, Some(_), ..) => Err(
-                "a store of kind posix has the keys `root` and `direct`; `size` is a key of \
-                     kind memory",
-            ),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::locate::Point as LocatePoint;
 use super::{
     Bandwidth, ByteSize, ClientLimits, Config, Cores, Export, Flow, KeyPath, Provider, Reactors,
-    Rpcrdma, Store, format_duration, tls,
+    Rpcrdma, Store, format_duration, posix, tls,
 };
 
 /// Programs that are no configuration protocol: rpcbind, NFS and MOUNT.
@@ -71,6 +71,7 @@ pub fn validate(config: &Config) -> Vec<Problem> {
     problems.rpcrdma(&root.key("rpcrdma"), &config.rpcrdma);
     problems.flow(&root.key("flow"), &config.flow);
     problems.exports(&root.key("exports"), &config.exports);
+    posix::check(&mut problems, &root.key("exports"), config);
     problems.client_limits(&root.key("limits"), &config.limits);
     if let Some(file) = &config.admin.token_file {
         problems.absolute(&root.key("admin").key("token_file"), file);
@@ -119,14 +120,7 @@ impl Problems {
         });
     }
 
-    fn not_served(&mut self, path: &KeyPath, what: &str, instead: &str) {
-        self.add(
-            path,
-            format!("{what} is not served by this version yet; {instead}"),
-        );
-    }
-
-    fn within(&mut self, path: &KeyPath, number: u32, most: u32) {
+    pub(super) fn within(&mut self, path: &KeyPath, number: u32, most: u32) {
         if !(1..=most).contains(&number) {
             self.add(
                 path,
@@ -359,11 +353,8 @@ impl Problems {
                     format!("{size} is too small; accepted is {MEMORY_STORE_MIN} or more");
                 self.add(&path.key("size"), message);
             }
-            Store::Memory { .. } => {}
-            Store::Posix { root, .. } => {
-                self.not_served(&path.key("kind"), "a store of kind posix", "use memory");
-                self.absolute(&path.key("root"), root);
-            }
+            // Folders are looked at together.
+            Store::Memory { .. } | Store::Posix(_) => {}
         }
     }
 

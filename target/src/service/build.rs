@@ -9,11 +9,12 @@ use std::time::Instant;
 use millrace_admin::config::{self, Config, Problem};
 use millrace_mempool::{ArenaError, HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_reactor::{Clock, Context, ReactorConfig, ReactorHandle, SpawnError, Watchdog};
-use millrace_store::memory::MemoryStore;
+use millrace_store::any::{AnyStore, AnyVolume};
 
-use super::change::{Changing, InForce, Listener};
+use super::change::{Changing, InForce, Listener, Served, check_exports};
 use super::control::{ReactorParts, ServiceControl};
 use super::devices::{self, Opened};
+use super::folders::{self, StoreRoom};
 use super::plan::ProviderCounters;
 use super::providers::Providers;
 use super::worker::{Message, Seat, Worker};
@@ -34,14 +35,9 @@ const RPCBIND_PORT: u16 = 111;
 /// Why the service does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The memory of an export cannot be had.
-    #[error("exports: {path}: {error}")]
-    Store {
-        /// The export.
-        path: String,
-        /// Why.
-        error: ArenaError,
-    },
+    /// The memory or the folder of an export cannot be had.
+    #[error("{}: {}", .0.path, .0.message)]
+    Store(Problem),
     /// The exports contradict each other.
     #[error("exports: {0}")]
     Exports(ExportsError),
@@ -90,6 +86,8 @@ enum BuildError {
     Tcp(io::Error),
     #[error("exports: {0}")]
     Exports(#[from] ExportsError),
+    #[error("exports: stores of kind posix cannot be served: {0}")]
+    Engine(io::Error),
 }
 
 /// What every worker is built from; each gets its own clone.
@@ -97,7 +95,7 @@ enum BuildError {
 struct Plan {
     config: Arc<Config>,
     registry: Registry,
-    exports: Vec<(Rules, MemoryStore)>,
+    exports: Vec<(Rules, AnyVolume)>,
     key: [u8; 16],
     replay: ReplayCache,
     clients: Clients,
@@ -151,7 +149,7 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
     plan.flow
         .set_limits(&clients, export_limits, Instant::now());
     // A wrong table is found before any reactor starts.
-    Exports::new(plan.exports.iter().cloned()).map_err(StartError::Exports)?;
+    check_exports(&plan.exports).map_err(StartError::Exports)?;
 
     let mut reactors: Vec<ReactorHandle<Message>> = Vec::new();
     let mut parts = Vec::new();
@@ -242,16 +240,12 @@ fn stop(reactors: &[ReactorHandle<Message>]) {
     }
 }
 
-fn stores(config: &Config, registry: &Registry) -> Result<Vec<(Rules, MemoryStore)>, StartError> {
-    let store = |export: &config::Export| {
-        let rules = terms::rules(export);
-        let store = terms::store(export, registry).map_err(|error| StartError::Store {
-            path: rules.path.clone(),
-            error,
-        })?;
-        Ok((rules, store))
+fn stores(config: &Config, registry: &Registry) -> Result<Served, StartError> {
+    let store = |(index, export)| {
+        let volume = terms::volume(config, index, registry).map_err(StartError::Store)?;
+        Ok((terms::rules(export), volume))
     };
-    config.exports.iter().map(store).collect()
+    config.exports.iter().enumerate().map(store).collect()
 }
 
 fn spawn(
@@ -270,7 +264,7 @@ fn spawn(
         ..plan.clone()
     };
     let handle = millrace_reactor::spawn(config, move |context| {
-        let shared = shared(&plan)?;
+        let (shared, room) = shared(&plan, context)?;
         let (fabrics, fabric) = fabrics(&plan, context)?;
         let programs = shared.programs.clone();
         let (tcp, rpc) = tcp(&plan, context, &shared.pool, programs)?;
@@ -305,6 +299,7 @@ fn spawn(
             fabrics.slots,
             tcp,
             rpcbind,
+            room,
             rdma::work,
         ))
     })?;
@@ -312,16 +307,20 @@ fn spawn(
     Ok((handle, built))
 }
 
-type Programs = dispatch::Service<MemoryStore>;
+type Programs = dispatch::Service<AnyStore>;
 
-fn shared(plan: &Plan) -> Result<Rc<Shared<Programs>>, BuildError> {
+fn shared(plan: &Plan, context: &Context) -> Result<(Rc<Shared<Programs>>, StoreRoom), BuildError> {
     let config = &plan.config;
     let bytes = usize::try_from(config.mempool.size.bytes()).unwrap_or(usize::MAX);
     let pool = Pool::new(&plan.registry, PoolConfig { bytes })?;
-    let exports = Exports::new(plan.exports.iter().cloned())?;
+    let clock = Clock::new(Instant::now());
+    let room = StoreRoom::new(&pool, &clock, context.alarm());
+    if folders::any(&plan.exports) {
+        room.prepare().map_err(BuildError::Engine)?;
+    }
+    let exports = Exports::new(room.stores(&plan.exports, None))?;
     let key = HandleKey::new(&plan.key);
     let settings = terms::settings(config);
-    let clock = Clock::new(Instant::now());
     let class = settings.receive_class();
     let flow = Flow::new(&plan.flow, plan.index, &pool, class, &clock);
     let (replay, clients) = (plan.replay.clone(), plan.clients.clone());
@@ -332,7 +331,7 @@ fn shared(plan: &Plan) -> Result<Rc<Shared<Programs>>, BuildError> {
     };
     let shared = Shared::new(programs, pool, clock, settings);
     let budget = Arc::clone(&plan.exposures);
-    Ok(Rc::new(shared.with_flow(flow).within(budget)))
+    Ok((Rc::new(shared.with_flow(flow).within(budget)), room))
 }
 
 struct Fabrics {

@@ -14,9 +14,13 @@ use millrace_admin::status::{
 };
 use millrace_mempool::{Class, PoolGauges, Registry};
 use millrace_reactor::{ReactorHandle, Watchdog};
+use millrace_store::any::AnyVolume;
+use millrace_store::memory::Usage;
+use millrace_store::posix::volume::Volume;
 
 use super::change::{Changing, InForce, LogFilter, LogHook, Reaper, check_memory, listener_status};
 use super::devices::{self, Opened};
+use super::folders;
 use super::metrics::clients::ClientSeries;
 use super::providers::Providers;
 use super::reports::Latest;
@@ -150,6 +154,15 @@ impl ServiceControl {
         changing.registration = None;
     }
 
+    /// The folders that are served.
+    pub(super) fn folders(&self) -> Vec<Volume> {
+        let in_force = self.in_force();
+        let volumes = in_force.exports.iter();
+        volumes
+            .filter_map(|(_, volume)| volume.posix().cloned())
+            .collect()
+    }
+
     pub(super) fn drain_deadline(&self) -> Option<Instant> {
         *self.drain.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -197,6 +210,15 @@ impl ServiceControl {
                     })
             });
         answers.collect()
+    }
+
+    /// How full an export is, as far as that is known.
+    #[allow(clippy::unused_self)]
+    pub(super) fn usage_of(&self, volume: &AnyVolume) -> Option<Usage> {
+        match volume {
+            AnyVolume::Memory(store) => Some(store.usage()),
+            AnyVolume::Posix(_) => None,
+        }
     }
 
     pub(super) fn stalled(&self) -> Vec<StalledReactor> {
@@ -254,6 +276,7 @@ impl Control for ServiceControl {
         let live = live_part(&running, next);
         problems.extend(check_memory(&running, &live, reactors).err());
         problems.extend(devices::unserved(next));
+        problems.extend(folders::unserved(&folders::new_of(&running, next)));
         // Those that are open may come and go.
         if devices::BUILT_IN && devices::are_asked_for(next) && self.devices.get().is_none() {
             let looked = devices::look().err();
@@ -376,15 +399,19 @@ impl Control for ServiceControl {
 
     fn exports(&self) -> Result<Vec<ExportStatus>, ControlError> {
         let in_force = self.in_force();
-        let exports = in_force.exports.iter().map(|(rules, store)| {
-            let usage = store.usage();
+        let exports = in_force.exports.iter().map(|(rules, volume)| {
+            let usage = self.usage_of(volume);
             let done = self.export_totals(ExportId::of(&rules.path));
             let mut configured = in_force.config.exports.iter();
             let configured = configured.find(|export| export.path == rules.path);
             let limits = configured.and_then(|export| export.limits.as_ref());
             ExportStatus {
                 path: rules.path.clone(),
-                store: "memory".to_owned(),
+                store: match volume {
+                    AnyVolume::Memory(_) => "memory",
+                    AnyVolume::Posix(_) => "posix",
+                }
+                .to_owned(),
                 access: if rules.read_only { "ro" } else { "rw" }.to_owned(),
                 squash: match rules.squash {
                     Squash::None => "none",
@@ -393,9 +420,9 @@ impl Control for ServiceControl {
                 }
                 .to_owned(),
                 clients: rules.clients.iter().map(ToString::to_string).collect(),
-                capacity_bytes: Some(usage.total_bytes),
-                used_bytes: Some(usage.used_bytes),
-                files: Some(usage.inodes),
+                capacity_bytes: usage.map(|usage| usage.total_bytes),
+                used_bytes: usage.map(|usage| usage.used_bytes),
+                files: usage.map(|usage| usage.inodes),
                 requests: done.requests,
                 bytes_read: done.bytes_read,
                 bytes_written: done.bytes_written,

@@ -91,19 +91,20 @@ impl ServiceControl {
     }
 
     fn exports(&self, out: &mut Families) {
-        for (rules, store) in &self.in_force().exports {
-            let usage = store.usage();
+        for (rules, volume) in &self.in_force().exports {
             let path = rules.path.as_str();
             let labels = &[path];
             let id = ExportId::of(path);
             let waiting = u64::from(self.clients.export_waiting(id));
-            for (family, number) in [
-                (&catalogue::EXPORT_CAPACITY, usage.total_bytes),
-                (&catalogue::EXPORT_USED, usage.used_bytes),
-                (&catalogue::EXPORT_FILES, usage.inodes),
-                (&catalogue::EXPORT_WAITING, waiting),
-            ] {
-                out.number(family, labels, number);
+            out.number(&catalogue::EXPORT_WAITING, labels, waiting);
+            if let Some(usage) = self.usage_of(volume) {
+                for (family, number) in [
+                    (&catalogue::EXPORT_CAPACITY, usage.total_bytes),
+                    (&catalogue::EXPORT_USED, usage.used_bytes),
+                    (&catalogue::EXPORT_FILES, usage.inodes),
+                ] {
+                    out.number(family, labels, number);
+                }
             }
             let done = self.export_totals(id);
             out.number(&catalogue::EXPORT_REQUESTS, labels, done.requests);

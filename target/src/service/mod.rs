@@ -5,6 +5,7 @@ mod capture;
 mod change;
 mod control;
 pub mod devices;
+pub mod folders;
 mod metrics;
 mod peers;
 mod placement;
@@ -19,6 +20,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::RecvTimeoutError;
 use millrace_admin::config::Config;
 use millrace_reactor::ReactorHandle;
 
@@ -26,6 +28,9 @@ pub use build::StartError;
 pub use change::LogHook;
 pub use control::ServiceControl;
 pub use worker::Message;
+
+/// How long after the end of all connections reactors may take to end.
+const LAST_TURNS: Duration = Duration::from_secs(5);
 
 /// Where the service listens, with the ports that the system chose.
 #[derive(Clone, Debug, Default)]
@@ -77,7 +82,8 @@ impl Service {
     }
 
     /// Stops: takes no more connections and calls, finishes those in service for at most
-    /// `patience`, closes all connections and waits for the reactors to end.
+    /// `patience`, closes all connections and waits for the reactors to end. Then what was written
+    /// to folders is made durable, for at most as long again.
     pub fn drain(self, patience: Duration) {
         self.control.stop();
         let deadline = Instant::now() + patience;
@@ -93,9 +99,44 @@ impl Service {
                 tracing::warn!(reactor = reactor.name(), "the reactor takes no messages");
             }
         }
+        // Connections are cut at the deadline; what is left has a moment to come to its end.
+        self.join(deadline + LAST_TURNS);
+        // Folders have as long again to make durable what was written.
+        let deadline = Instant::now() + patience;
+        let volumes = self.control.folders();
+        let closing = !volumes.is_empty();
+        folders::close(volumes, deadline);
+        if !self.control.reaper.wait(deadline) {
+            tracing::warn!("folders that were taken out before are not closed in order");
+        }
+        if closing {
+            tracing::info!("folders are closed");
+        }
+    }
+
+    /// Waits for the reactors to end. One that a file system holds up ends with the process.
+    fn join(&self, deadline: Instant) {
+        let (ended, all) = crossbeam_channel::unbounded();
         for reactor in &self.reactors {
-            if reactor.join().is_err() {
-                tracing::error!(reactor = reactor.name(), "the reactor panicked");
+            let (reactor, ended) = (reactor.clone(), ended.clone());
+            let thread = std::thread::Builder::new().name("join".to_owned());
+            let spawned = thread.spawn(move || {
+                if reactor.join().is_err() {
+                    tracing::error!(reactor = reactor.name(), "the reactor panicked");
+                }
+                // Nobody waits any more after the deadline.
+                let _ = ended.send(());
+            });
+            if let Err(error) = spawned {
+                tracing::warn!(%error, "a reactor is not waited for");
+            }
+        }
+        drop(ended);
+        for _ in &self.reactors {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if let Err(RecvTimeoutError::Timeout) = all.recv_timeout(left) {
+                tracing::warn!("a reactor does not end in time");
+                return;
             }
         }
     }

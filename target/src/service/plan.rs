@@ -4,11 +4,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use millrace_admin::config::{self, Config};
+use millrace_admin::config::{self, ByteSize, Config, KeyPath, Problem};
 use millrace_mempool::{ArenaError, Registry};
 use millrace_reactor::PollMode;
 use millrace_reactor::fabric::iwarp::{CrcPolicy, Iwarp, IwarpConfig};
 use millrace_reactor::fabric::{Provider, QueuePairLimits};
+use millrace_store::any::AnyVolume;
 use millrace_store::memory::{MemoryConfig, MemoryStore};
 use millrace_wire::rpcrdma::{Version, Versions};
 
@@ -19,6 +20,7 @@ use crate::nfs3::TRANSFER_MAX;
 use crate::rdma::reverse::CALLS_MAX;
 use crate::rdma::{self, Ccp, ExposureLimits, FabricId, FabricSlot, Settings};
 use crate::service::devices::{self, Devices};
+use crate::service::folders;
 use crate::service::providers::Counters;
 
 /// Send queue entries of a connection: a reply of the most segments that a header holds and the
@@ -35,21 +37,41 @@ const CLASSIC_INBOUND_READS: u16 = 32;
 /// RDMA Reads that we have open towards a client at once; less where the client serves fewer.
 const OUTBOUND_READS: u16 = 128;
 
-/// An empty store for an export. Mapping its memory takes a while.
+/// The store of the configuration's export of this place: an empty one in memory, or its folder.
+/// Mapping memory takes a while, and folders may be on a file system that hangs.
 ///
 /// # Errors
-/// There is not so much memory.
-pub fn store(export: &config::Export, registry: &Registry) -> Result<MemoryStore, ArenaError> {
-    // Validation lets no other kind through.
-    let size_bytes = match &export.store {
-        config::Store::Memory { size } => size.bytes(),
-        config::Store::Posix { .. } => 0,
-    };
+/// There is not so much memory, or no such folder: the key at fault, and why.
+pub fn volume(config: &Config, index: usize, registry: &Registry) -> Result<AnyVolume, Problem> {
+    let export = &config.exports[index];
+    match &export.store {
+        config::Store::Memory { size } => {
+            let store = in_memory(export, *size, registry);
+            store.map(AnyVolume::Memory).map_err(|error| {
+                let path = KeyPath::root().key("exports").index(index);
+                Problem::new(path.key("store").key("size"), error.to_string())
+            })
+        }
+        config::Store::Posix(posix) => {
+            let volume = folders::open(export, posix, config.state_directory.as_deref());
+            volume.map(AnyVolume::Posix).map_err(|error| {
+                let path = folders::root_key(index);
+                Problem::new(path, error.to_string())
+            })
+        }
+    }
+}
+
+fn in_memory(
+    export: &config::Export,
+    size: ByteSize,
+    registry: &Registry,
+) -> Result<MemoryStore, ArenaError> {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     let memory = MemoryConfig {
-        size_bytes,
+        size_bytes: size.bytes(),
         inodes: None,
         file_system: ExportId::of(&export.path).0,
         epoch: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),

@@ -12,6 +12,7 @@ use millrace_reactor::{Context, ReactorHandle, SendError, Source, Turn};
 
 use super::capture::Begun;
 use super::change::{Drain, Parts, Pending, Programs, Progress, Resume, Ticket, listen_again};
+use super::folders::StoreRoom;
 use super::placement::Placement;
 use super::status::{self, ReactorReport};
 use crate::call::{Serve, TurnEnd};
@@ -74,6 +75,7 @@ pub struct Worker<S: Serve, F: Future<Output = ()>, M> {
     responder: Responder<S, F, M>,
     tcp: TcpServer<S>,
     rpcbind: Option<RpcbindServer>,
+    room: StoreRoom,
     /// Connections that have just arrived and have no place yet.
     arrivals: Vec<(FabricId, Incoming)>,
     seat: Seat,
@@ -94,6 +96,7 @@ where
     M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
 {
     /// Puts a worker together. `work` makes the future of a task that serves calls.
+    #[allow(clippy::too_many_arguments)] // Each a part of its own, put together once.
     pub fn new(
         context: &Context,
         seat: Seat,
@@ -101,6 +104,7 @@ where
         fabrics: Vec<FabricSlot>,
         tcp: TcpServer<S>,
         rpcbind: Option<RpcbindServer>,
+        room: StoreRoom,
         work: M,
     ) -> Self {
         Self {
@@ -108,6 +112,7 @@ where
             responder: Responder::new(shared, fabrics, work, Some(context.alarm())),
             tcp,
             rpcbind,
+            room,
             arrivals: Vec::new(),
             seat,
             peers: Vec::new(),
@@ -214,6 +219,7 @@ where
             responder: &mut self.responder,
             tcp: &mut self.tcp,
             rpcbind: self.rpcbind.as_ref(),
+            room: &self.room,
             drains: self.drain.is_some(),
             hands_over: self.seat.reactors > 1,
         }
@@ -289,7 +295,7 @@ where
 {
     type Message = Message;
 
-    const ACTIVITIES: &'static [&'static str] = &["fabric", "records", "tasks", "flush"];
+    const ACTIVITIES: &'static [&'static str] = &["fabric", "records", "tasks", "store", "flush"];
 
     fn turn(&mut self, turn: &Turn) -> usize {
         self.settle();
@@ -308,6 +314,8 @@ where
         self.context.activity().enter(2);
         let tasks = self.responder.run();
         self.context.activity().enter(3);
+        let store = self.room.poll();
+        self.context.activity().enter(4);
         fabric += self.responder.flush(turn.now);
         if let Some(drain) = &mut self.drain {
             self.stopped = drain.step(turn.now, &self.responder, &mut self.tcp);
@@ -321,7 +329,8 @@ where
         counters.add_work(Source::Fabric, fabric);
         counters.add_work(Source::Records, records);
         counters.add_work(Source::Tasks, tasks);
-        fabric + records + tasks
+        counters.add_work(Source::Store, store);
+        fabric + records + tasks + store
     }
 
     fn message(&mut self, message: Message, turn: &Turn) {
@@ -370,10 +379,11 @@ where
         if let Some(rpcbind) = &self.rpcbind {
             rpcbind.descriptors(list);
         }
+        list.extend(self.room.descriptor());
     }
 
     fn arm(&mut self) -> bool {
-        self.responder.arm()
+        self.responder.arm() && self.room.arm()
     }
 
     fn next_deadline(&self) -> Option<Instant> {

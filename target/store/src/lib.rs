@@ -5,6 +5,7 @@
 //! store lends the memory where bytes live ([`Store::read`]) or shall live
 //! ([`Store::stage_write`]), and the fabric fills or drains it without a copy.
 
+pub mod any;
 pub mod memory;
 pub mod posix;
 pub mod types;

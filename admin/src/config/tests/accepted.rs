@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::super::*;
-use super::{FILE, accept, refuse};
+use super::{FILE, accept};
 
 /// The whole contract, as operators and scripts rely on it.
 const CONTRACT: &str = r#"
@@ -73,17 +73,35 @@ fn scratch() -> Export {
 }
 
 #[test]
-fn the_contract_is_refused_only_for_what_is_not_served_yet() {
-    let errors = refuse(CONTRACT);
-    let found: Vec<_> = errors
-        .iter()
-        .map(|error| (error.line.unwrap(), error.path.to_string()))
-        .collect();
-    let expected = [(36, "exports[1].store.kind".to_owned())];
-    assert_eq!(found, expected, "{errors}");
-    for error in &errors {
-        assert!(error.message.contains("by this version yet"), "{error}");
-    }
+fn the_contract_is_accepted() {
+    let config = accept(CONTRACT);
+    assert_eq!(config.exports[0], scratch());
+    let folder = Store::Posix(Posix::new("/srv/data"));
+    assert_eq!(config.exports[1].store, folder);
+}
+
+#[test]
+fn every_key_of_a_folder_is_read() {
+    let config = accept(
+        "exports:\n- path: /a\n  store: { kind: posix, root: /b, direct: never, sync: relaxed, \
+         groups: server, mounts: cross, limits: { open_files: 16, threads: 2, queue: 3, \
+         operations: 4, dirty: 5MiB } }\n",
+    );
+    let expected = Posix {
+        root: "/b".into(),
+        direct: DirectIo::Never,
+        sync: SyncMode::Relaxed,
+        groups: GroupSource::Server,
+        mounts: MountView::Cross,
+        limits: StoreLimits {
+            open_files: 16,
+            threads: 2,
+            queue: 3,
+            operations: 4,
+            dirty: ByteSize::mib(5),
+        },
+    };
+    assert_eq!(config.exports[0].store, Store::Posix(expected));
 }
 
 #[test]

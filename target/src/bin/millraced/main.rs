@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Parser, Subcommand};
 use millrace::service::devices as rdma;
-use millrace::service::{Service, StartError};
+use millrace::service::{Service, StartError, folders};
 use millrace_admin::api::{self, AdminState, Certificates};
 use millrace_admin::change::Ledger;
 use millrace_admin::config::{self, Config, Source};
@@ -108,7 +108,9 @@ fn main() -> ExitCode {
         Ok(loaded) => loaded,
         Err(errors) => return refused(&errors),
     };
-    if let Some(errors) = source.errors(rdma::unserved(&config)) {
+    let mut unserved = rdma::unserved(&config);
+    unserved.extend(folders::unserved(&config));
+    if let Some(errors) = source.errors(unserved) {
         return refused(&errors);
     }
     let certificates = config.admin.tls.as_ref().map(Certificates::load);
@@ -216,7 +218,9 @@ fn run(
     let admin = TcpListener::bind(config.admin.listen)
         .with_context(|| format!("admin.listen: cannot listen on {}", config.admin.listen))?;
     let service = Service::start(Arc::clone(&config)).map_err(|error| match error {
-        StartError::Devices(problem) => anyhow!("{}", source.error(problem)),
+        StartError::Devices(problem) | StartError::Store(problem) => {
+            anyhow!("{}", source.error(problem))
+        }
         error => error.into(),
     })?;
     service.control().on_log_filter(log);

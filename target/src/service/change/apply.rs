@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use crossbeam_channel::Receiver;
-use millrace_admin::config::{Config, Rpcbind};
+use millrace_admin::config::{Config, Export, Rpcbind, Store};
 use millrace_admin::control::ApplyError;
 use millrace_admin::status::ReactorOutcome;
 use millrace_mempool::Arena;
@@ -110,6 +110,7 @@ impl ServiceControl {
         let change = Arc::new(Change {
             listeners: new,
             rpc,
+            folders: folder_key(next),
             devices: self.devices.get().cloned(),
             decision: OnceLock::new(),
         });
@@ -263,6 +264,13 @@ impl Changing {
             .inspect_err(|error| tracing::warn!(%error, "rpc.rpcbind: nothing could be registered"))
             .ok();
     }
+}
+
+/// The key of the first export that is a folder.
+fn folder_key(config: &Config) -> Option<String> {
+    let is_folder = |export: &Export| matches!(export.store, Store::Posix(_));
+    let index = config.exports.iter().position(is_folder)?;
+    Some(format!("exports[{index}].store.kind"))
 }
 
 /// The listeners of the next configuration.

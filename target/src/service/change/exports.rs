@@ -1,21 +1,23 @@
 //! Which stores stay, come and go with a change of the exports.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use millrace_admin::config::{Config, Export};
 use millrace_mempool::Registry;
-use millrace_store::memory::{MemoryStore, Remains};
+use millrace_store::any::AnyVolume;
+use millrace_store::memory;
+use millrace_store::posix::volume::Volume;
 
 use super::ticket::Refused;
-use crate::exports::{Exports, Rules};
+use crate::exports::{Exports, ExportsError, Rules};
 use crate::service::plan;
 
 /// Time between two looks whether a store is used any longer.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// What is served.
-pub type Served = Vec<(Rules, MemoryStore)>;
+pub type Served = Vec<(Rules, AnyVolume)>;
 
 /// The exports of `next`: those that there are keep their stores, and new ones get one.
 ///
@@ -26,34 +28,73 @@ pub fn next_of(before: &Served, next: &Config, registry: &Registry) -> Result<Se
     for (index, export) in next.exports.iter().enumerate() {
         let store = match of(before, export) {
             Some(store) => store.clone(),
-            None => plan::store(export, registry).map_err(|error| {
-                Refused::new(format!("exports[{index}].store.size"), error.to_string())
-            })?,
+            None => plan::volume(next, index, registry)?,
         };
         served.push((plan::rules(export), store));
     }
-    Exports::new(served.iter().cloned())
-        .map_err(|error| Refused::new("exports", error.to_string()))?;
+    check(&served).map_err(|error| Refused::new("exports", error.to_string()))?;
     Ok(served)
 }
 
-fn of<'a>(served: &'a Served, export: &Export) -> Option<&'a MemoryStore> {
+/// Whether a table can be made of them.
+///
+/// # Errors
+/// They contradict each other.
+pub fn check(served: &Served) -> Result<(), ExportsError> {
+    let names = served.iter().map(|(rules, _)| (rules.clone(), ()));
+    Exports::new(names).map(|_: Exports<()>| ())
+}
+
+fn of<'a>(served: &'a Served, export: &Export) -> Option<&'a AnyVolume> {
     let found = served.iter().find(|(rules, _)| rules.path == export.path);
     found.map(|(_, store)| store)
 }
 
-/// The stores of exports that `next` has no more.
-pub fn gone(before: &Served, next: &Served) -> Vec<Remains> {
-    let stays = |path: &str| next.iter().any(|(rules, _)| rules.path == path);
-    let gone = before.iter().filter(|(rules, _)| !stays(&rules.path));
-    gone.map(|(_, store)| store.remains()).collect()
+/// What is left of an export that is served no longer, for as long as somebody uses it.
+pub enum Remains {
+    /// One in memory.
+    Memory(memory::Remains),
+    /// A folder.
+    Posix(Volume),
 }
 
-/// Frees stores once nobody uses them, on a thread of its own: giving much memory back stalls
-/// whoever does it. The thread lives as long as there are any.
+impl Remains {
+    fn of(volume: &AnyVolume) -> Self {
+        match volume {
+            AnyVolume::Memory(store) => Self::Memory(store.remains()),
+            AnyVolume::Posix(volume) => Self::Posix(volume.clone()),
+        }
+    }
+}
+
+/// The stores of exports that `next` has no more.
+pub fn gone(before: &Served, next: &Served) -> Vec<Remains> {
+    let stays = |volume: &AnyVolume| next.iter().any(|(_, other)| other.is(volume));
+    let gone = before.iter().filter(|(_, volume)| !stays(volume));
+    gone.map(|(_, volume)| Remains::of(volume)).collect()
+}
+
+/// Frees and closes stores once nobody uses them, on threads of their own: giving much memory back
+/// stalls whoever does it, and so does a folder with much to make durable. The threads live as long
+/// as there are any.
 #[derive(Clone, Default)]
 pub struct Reaper {
-    remains: Arc<Mutex<Vec<Remains>>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    remains: Vec<Remains>,
+    /// Whether a thread looks after them.
+    runs: bool,
+    /// Folders that are being closed, and one while it is looked which can be.
+    closing: usize,
 }
 
 impl Reaper {
@@ -62,32 +103,94 @@ impl Reaper {
         if gone.is_empty() {
             return;
         }
-        let mut remains = self.lock();
-        let idle = remains.is_empty();
-        remains.extend(gone);
-        if idle {
+        let mut state = self.lock();
+        state.remains.extend(gone);
+        if !state.runs {
             let reaper = self.clone();
             let thread = std::thread::Builder::new().name("reaper".to_owned());
-            if let Err(error) = thread.spawn(move || reaper.run()) {
-                tracing::warn!(%error, "the memory of exports that have gone stays in use");
+            match thread.spawn(move || reaper.run()) {
+                Ok(_) => state.runs = true,
+                Err(error) => {
+                    tracing::warn!(%error, "what exports that have gone hold stays in use");
+                }
             }
         }
+    }
+
+    /// Waits until all folders that it took are closed. Whether they are.
+    pub fn wait(&self, deadline: Instant) -> bool {
+        let mut state = self.lock();
+        let busy = |state: &State| {
+            let posix = |one: &Remains| matches!(one, Remains::Posix(_));
+            state.closing > 0 || state.remains.iter().any(posix)
+        };
+        while busy(&state) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.shared.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
     }
 
     fn run(&self) {
         loop {
             std::thread::sleep(PAUSE);
-            let mut all = std::mem::take(&mut *self.lock());
-            all.retain_mut(|one| !one.free());
-            let mut remains = self.lock();
-            remains.extend(all);
-            if remains.is_empty() {
+            let all = {
+                let mut state = self.lock();
+                state.closing += 1;
+                std::mem::take(&mut state.remains)
+            };
+            // Freeing memory takes long, so not with the lock.
+            let mut left = Vec::new();
+            let mut sole = Vec::new();
+            for one in all {
+                match one {
+                    Remains::Memory(mut memory) => {
+                        if !memory.free() {
+                            left.push(Remains::Memory(memory));
+                        }
+                    }
+                    Remains::Posix(volume) if volume.is_sole() => sole.push(volume),
+                    Remains::Posix(volume) => left.push(Remains::Posix(volume)),
+                }
+            }
+            let mut state = self.lock();
+            state.closing -= 1;
+            state.remains.extend(left);
+            for volume in sole {
+                state.closing += 1;
+                let reaper = self.clone();
+                let thread = std::thread::Builder::new().name("close".to_owned());
+                let spawned = thread.spawn(move || reaper.close(volume));
+                if let Err(error) = spawned {
+                    state.closing -= 1;
+                    tracing::warn!(%error, "a folder that has gone is not closed in order");
+                }
+            }
+            self.shared.changed.notify_all();
+            if state.remains.is_empty() {
+                state.runs = false;
                 return;
             }
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Remains>> {
-        self.remains.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Makes durable what was written to a folder. One whose file system hangs holds up no other.
+    #[allow(clippy::needless_pass_by_value)] // Ends here.
+    fn close(&self, volume: Volume) {
+        volume.close();
+        let path = volume.config().name.clone();
+        drop(volume);
+        tracing::info!(path, "the export's folder is closed");
+        self.lock().closing -= 1;
+        self.shared.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        let state = self.shared.state.lock();
+        state.unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -31,7 +31,7 @@ mod tests;
 mod ticket;
 
 pub use drain::{Drain, Progress};
-pub use exports::Reaper;
+pub use exports::{Reaper, Served, check as check_exports};
 pub use listeners::{Listener, listener_status};
 pub use log::{LogFilter, LogHook};
 pub use reactor::{Parts, Pending, Programs, listen_again};

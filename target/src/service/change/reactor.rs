@@ -11,26 +11,27 @@ use super::ticket::{
 };
 use crate::call::Serve;
 use crate::dispatch;
-use crate::exports::Exports;
+use crate::exports::{Exports, Rules};
 use crate::rdma::{Desk, FabricId, FabricSlot, Responder, Shared};
 use crate::rpcbind::{Offers, RpcbindServer};
+use crate::service::folders::StoreRoom;
 use crate::service::{devices, plan};
 use crate::tcp::{PreparedListener, TcpServer};
-use millrace_store::memory::MemoryStore;
+use millrace_store::any::{AnyStore, AnyVolume};
 
 /// Programs that can be changed while they serve.
 pub trait Programs: Serve {
     /// Serves these exports from now on.
-    fn take_exports(&self, exports: &[(crate::exports::Rules, MemoryStore)]);
+    fn take_exports(&self, exports: &[(Rules, AnyVolume)], room: &StoreRoom);
 
     /// Tells these offers from now on.
     fn take_offers(&self, offers: &Arc<Offers>);
 }
 
-impl Programs for dispatch::Service<MemoryStore> {
-    fn take_exports(&self, exports: &[(crate::exports::Rules, MemoryStore)]) {
+impl Programs for dispatch::Service<AnyStore> {
+    fn take_exports(&self, exports: &[(Rules, AnyVolume)], room: &StoreRoom) {
         // Whoever asked for the change has tried it.
-        match Exports::new(exports.iter().cloned()) {
+        match Exports::new(room.stores(exports, Some(&self.exports()))) {
             Ok(exports) => self.replace_exports(exports),
             Err(error) => tracing::error!(%error, "exports stay as they are"),
         }
@@ -47,6 +48,7 @@ pub struct Parts<'a, S: Serve, F: Future<Output = ()>, M> {
     pub responder: &'a mut Responder<S, F, M>,
     pub tcp: &'a mut TcpServer<S>,
     pub rpcbind: Option<&'a RpcbindServer>,
+    pub room: &'a StoreRoom,
     /// No connections are taken now.
     pub drains: bool,
     /// There are other reactors to hand connections to.
@@ -134,6 +136,10 @@ where
 {
     let mut ready = Ready::default();
     let mut slots = Vec::new();
+    if let Some(key) = &change.folders {
+        let made = parts.room.prepare();
+        made.map_err(|error| Refused::new(key.as_str(), error.to_string()))?;
+    }
     let seat = plan::Seat {
         index: reactor,
         core: parts.context.core(),
@@ -202,7 +208,7 @@ where
     let shared = parts.responder.shared();
     let before = shared.settings.replace(commit.settings);
     if let Some(exports) = &commit.exports {
-        shared.programs.take_exports(exports);
+        shared.programs.take_exports(exports, parts.room);
     }
     if let Some(offers) = &commit.offers {
         shared.programs.take_offers(offers);
@@ -211,6 +217,7 @@ where
         }
     }
     if let Some(arena) = commit.arenas.get(reactor) {
+        parts.room.add_arena(arena);
         shared.pool.add(Arc::clone(arena));
     }
     parts.context.set_poll_mode(commit.poll);

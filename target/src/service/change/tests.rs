@@ -152,6 +152,7 @@ fn a_reactor_that_is_stuck_between_the_steps_follows_once_it_turns() {
     let change = Arc::new(Change {
         listeners: Vec::new(),
         rpc: None,
+        folders: None,
         devices: None,
         decision: OnceLock::new(),
     });

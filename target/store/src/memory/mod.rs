@@ -109,6 +109,12 @@ pub struct Usage {
 }
 
 impl MemoryStore {
+    /// Whether both are one and the same.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.tree, &other.tree)
+    }
+
     /// How full it is now.
     #[must_use]
     pub fn usage(&self) -> Usage {

@@ -2,8 +2,9 @@
 //!
 //! | module | what it owns |
 //! | --- | --- |
-//! | `volume`, `mounts` | one export's folder, shared by all reactors; the file systems it spans |
-//! | `handle`, `objects`, `lookup` | finding objects by handle and by name, and keeping them open |
+//! | `volume`, `file_system` | one export's folder, shared by all reactors; the file systems it spans |
+//! | `handle`, `opening`, `inside`, `lookup` | finding objects by handle and by name, inside the folder only |
+//! | `objects`, `object`, `shared_file`, `lru` | what a reactor keeps open |
 //! | `identity`, `groups`, `helpers` | on whose behalf, and on which threads, what may block is done |
 //! | `names`, `listing`, `setting` | everything that changes or lists names and attributes |
 //! | `engine`, `hold` | reads and writes of file data: one ring per reactor |
@@ -14,19 +15,27 @@
 mod data;
 pub mod engine;
 mod errors;
+mod file_system;
 mod groups;
+mod handle;
 pub mod helpers;
 pub mod hold;
 pub mod identity;
+mod inside;
 mod listing;
 mod lookup;
+mod lru;
 mod names;
+mod object;
 mod objects;
+mod opening;
 mod setting;
+mod shared_file;
 mod sys;
 pub mod volume;
 
 use std::rc::Rc;
+use std::time::Instant;
 
 use millrace_mempool::Slice;
 use millrace_reactor::Clock;
@@ -77,6 +86,24 @@ impl PosixStore {
                 engine: engine.clone(),
             }),
         }
+    }
+
+    /// Lets go of what has been idle for long and has helpers close it. The reactor calls it in
+    /// each turn, with the turn's time. Returns how much there was to do.
+    pub fn poll(&self, now: Instant) -> usize {
+        self.inner.objects.tick(now)
+    }
+
+    /// When [`PosixStore::poll`] has something to do next, for reactors that sleep.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.inner.objects.next_deadline()
+    }
+
+    /// What it is a view of.
+    #[must_use]
+    pub fn volume(&self) -> &Volume {
+        &self.inner.volume
     }
 }
 

@@ -1,15 +1,42 @@
 //! What a reactor has open of a volume.
 
-use std::os::fd::OwnedFd;
+use std::cell::{Cell, RefCell};
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use super::identity::Identity;
+use super::file_system::FileSystem;
+use super::lru::Lru;
+pub(super) use super::object::{DataFile, Use};
+use super::object::{Files, Verdicts};
+use super::opening::{Opened, open_handle};
+pub(super) use super::shared_file::SharedFile;
 use super::volume::Volume;
-use crate::{Attributes, Handle, Kind, Result, StoreError};
+use crate::{Handle, Kind, Result, StoreError};
+
+/// How long an object stays open that nobody uses: then a file removed by others gives its space
+/// back, and what was evicted from memory is not held there.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// How many objects wait to be closed before a helper is called without waiting for the reactor's
+/// turn to end.
+const BATCH: usize = 32;
 
 /// The objects that a reactor keeps open, at most so many.
-pub(super) struct Objects {}
+pub(super) struct Objects {
+    volume: Volume,
+    table: RefCell<Lru<Handle, Kept>>,
+    /// The time of the reactor's turn.
+    now: Cell<Instant>,
+    closing: Rc<Closing>,
+}
+
+/// An object in the table.
+struct Kept {
+    object: Rc<Object>,
+    used: Instant,
+}
 
 /// An object, open for as long as this is held.
 pub(super) struct Object {
@@ -21,59 +48,234 @@ pub(super) struct Object {
     pub path: Arc<OwnedFd>,
     /// What all reactors know of it.
     pub shared: Arc<SharedFile>,
-    /// What this reactor's reads, writes and syncs of it are at. Before an object is let go,
-    /// [`super::data::settle`] runs on a helper if `shared.data` has unstable data.
+    /// What this reactor's reads, writes and syncs of it are at.
     pub local: super::data::ObjectState,
-}
-
-/// What all reactors that have an object open share of it. The room `data` puts in what it needs.
-#[derive(Default)]
-pub(super) struct SharedFile {
-    /// How writes of two ways keep out of each other's pages, and what is not durable yet.
-    pub data: super::data::FileState,
-}
-
-/// What data is wanted for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Use {
-    Read,
-    Write,
-}
-
-/// An open file for data.
-#[derive(Clone)]
-pub(super) struct DataFile {
-    pub file: Arc<OwnedFd>,
-    /// Whether it passes the page cache by, and then the alignment of offsets, lengths and memory.
-    pub direct: Option<u32>,
+    /// Where it is.
+    pub(super) file_system: Arc<FileSystem>,
+    pub(super) volume: Volume,
+    /// Its data, once that was wanted.
+    pub(super) files: RefCell<Files>,
+    /// Who may use its data.
+    pub(super) verdicts: RefCell<Verdicts>,
+    /// Set when its last name was seen to be gone.
+    pub(super) gone: Cell<bool>,
+    closing: Rc<Closing>,
 }
 
 impl Objects {
-    pub fn new(_volume: &Volume) -> Self {
-        Self {}
+    pub fn new(volume: &Volume) -> Self {
+        Self {
+            volume: volume.clone(),
+            table: RefCell::new(Lru::new()),
+            now: Cell::new(Instant::now()),
+            closing: Rc::new(Closing::new(volume)),
+        }
     }
 
     /// The object with this handle, opened on a helper unless it is open.
-    pub async fn get(&self, _handle: Handle) -> Result<Rc<Object>> {
-        Err(StoreError::NotSupported)
+    pub async fn get(&self, handle: Handle) -> Result<Rc<Object>> {
+        if let Some(object) = self.find(&handle) {
+            if object.gone.get() {
+                self.forget(&handle);
+                return Err(StoreError::Stale);
+            }
+            return Ok(object);
+        }
+        let volume = self.volume.clone();
+        let job = move || open_handle(&volume, &handle);
+        let opened = self.volume.helpers().run(job).await??;
+        Ok(self.insert(opened))
+    }
+
+    /// The object with this handle, if it is open.
+    pub fn find(&self, handle: &Handle) -> Option<Rc<Object>> {
+        let mut table = self.table.borrow_mut();
+        let kept = table.get(handle)?;
+        kept.used = self.now.get();
+        Some(Rc::clone(&kept.object))
+    }
+
+    /// Keeps open what was just opened. What has been used longest ago goes for it.
+    pub fn insert(&self, opened: Opened) -> Rc<Object> {
+        let object = Object {
+            handle: opened.handle,
+            kind: opened.attributes.kind,
+            path: Arc::new(opened.path),
+            shared: self.volume.files().get(opened.handle),
+            local: super::data::ObjectState::default(),
+            file_system: opened.file_system,
+            volume: self.volume.clone(),
+            files: RefCell::default(),
+            verdicts: RefCell::default(),
+            gone: Cell::new(false),
+            closing: Rc::clone(&self.closing),
+        };
+        // Somebody else may have opened it meanwhile; what was opened last is closed then.
+        if let Some(object) = self.find(&object.handle).filter(|there| !there.gone.get()) {
+            return object;
+        }
+        let object = Rc::new(object);
+        let kept = Kept {
+            object: Rc::clone(&object),
+            used: self.now.get(),
+        };
+        let bound = self.volume.config().limits.open_files.max(1);
+        // Dropped only when the table is free again: the last of an object calls helpers.
+        let replaced = self.table.borrow_mut().insert(object.handle, kept);
+        drop(replaced);
+        while self.len() > bound {
+            self.evict();
+        }
+        object
+    }
+
+    /// Lets go of an object: it is gone, or its handle leads elsewhere now.
+    pub fn forget(&self, handle: &Handle) {
+        let removed = self.table.borrow_mut().remove(handle);
+        drop(removed);
+    }
+
+    /// Objects that are open and in the table.
+    pub fn len(&self) -> usize {
+        self.table.borrow().len()
+    }
+
+    /// Tells the time, lets go of what was idle for long, and has helpers close what is let go.
+    /// Returns how many objects that were.
+    pub fn tick(&self, now: Instant) -> usize {
+        self.now.set(now);
+        let mut closed = 0;
+        while self
+            .deadline()
+            .is_some_and(|deadline| deadline <= now && closed < BATCH)
+        {
+            self.evict();
+            closed += 1;
+        }
+        closed + self.closing.flush()
+    }
+
+    /// When [`Objects::tick`] has something to do next, as far as is known now.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        if self.closing.is_waiting() {
+            return Some(self.now.get());
+        }
+        self.deadline()
+    }
+
+    /// When the object used longest ago has been idle for long.
+    fn deadline(&self) -> Option<Instant> {
+        let table = self.table.borrow();
+        table.oldest().map(|(_, kept)| kept.used + IDLE)
+    }
+
+    /// Lets go of the object used longest ago. Operations that are at it still keep it open.
+    fn evict(&self) {
+        let mut table = self.table.borrow_mut();
+        let oldest = table.oldest().map(|(handle, _)| *handle);
+        let removed = oldest.and_then(|handle| table.remove(&handle));
+        drop(table);
+        drop(removed);
     }
 }
 
+impl Drop for Object {
+    fn drop(&mut self) {
+        let files = std::mem::take(self.files.get_mut());
+        self.closing.put(Remains {
+            handle: self.handle,
+            path: Arc::clone(&self.path),
+            shared: Arc::clone(&self.shared),
+            files,
+        });
+    }
+}
+
+/// What is left of an object that nobody uses.
+struct Remains {
+    handle: Handle,
+    path: Arc<OwnedFd>,
+    shared: Arc<SharedFile>,
+    files: Files,
+}
+
+type Batch = std::sync::Mutex<Vec<Remains>>;
+
+/// Closes objects on helpers: with the last descriptor of a removed file its space is freed, and
+/// what is not durable yet is made so before.
+struct Closing {
+    volume: Volume,
+    waiting: RefCell<Vec<Remains>>,
+}
+
+impl Closing {
+    fn new(volume: &Volume) -> Self {
+        Self {
+            volume: volume.clone(),
+            waiting: RefCell::default(),
+        }
+    }
+
+    fn put(&self, remains: Remains) {
+        self.waiting.borrow_mut().push(remains);
+        if self.waiting.borrow().len() >= BATCH {
+            self.flush();
+        }
+    }
+
+    fn is_waiting(&self) -> bool {
+        !self.waiting.borrow().is_empty()
+    }
+
+    /// Calls a helper. Where none can come what waits goes on waiting. Returns how much that was.
+    fn flush(&self) -> usize {
+        if !self.is_waiting() {
+            return 0;
+        }
+        let waiting = self.waiting.take();
+        let count = waiting.len();
+        let batch = Arc::new(Batch::new(waiting));
+        let there = Arc::clone(&batch);
+        let volume = self.volume.clone();
+        drop(self.volume.helpers().run(move || close(&volume, &there)));
+        // A job that was refused is gone with all that it held.
+        if Arc::strong_count(&batch) == 1 {
+            let left = std::mem::take(&mut *lock(&batch));
+            self.waiting.borrow_mut().extend(left);
+        }
+        count
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.flush();
+        // No helper comes: then it is done here, rather than that writes be lost.
+        let left = Batch::new(self.waiting.take());
+        close(&self.volume, &left);
+    }
+}
+
+/// Closes objects. May block.
+fn close(volume: &Volume, batch: &Batch) {
+    let batch = std::mem::take(&mut *lock(batch));
+    for remains in batch {
+        remains.files.settle(volume, &remains.shared);
+        drop(remains.files);
+        drop(remains.path);
+        volume.files().release(remains.handle, remains.shared);
+    }
+}
+
+fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 impl Object {
-    /// Its attributes. Without leaving the reactor where the file system never blocks on that.
-    pub async fn attributes(&self) -> Result<Attributes> {
-        Err(StoreError::NotSupported)
-    }
-
-    /// Makes sure that the caller may use its data so: what the kernel says, but owners always may
-    /// (RFC 1813 section 4.4). A verdict is kept for a second as long as owner and mode stay.
-    pub async fn permit(&self, _identity: &Identity, _wanted: Use) -> Result<()> {
-        Err(StoreError::NotSupported)
-    }
-
-    /// Its data, opened with the rights of the superuser, kept open with the object. `direct` is
-    /// a wish, which not every file system grants.
-    pub async fn data(&self, _wanted: Use, _direct: bool) -> Result<DataFile> {
-        Err(StoreError::NotSupported)
+    /// The path, borrowed.
+    pub(super) fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.path.as_fd()
     }
 }

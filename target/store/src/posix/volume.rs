@@ -1,13 +1,23 @@
 //! One export's folder, shared by all reactors.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::OpenTreeFlags;
+
 use super::data::{VolumeData, VolumeFigures};
+use super::file_system::FileSystem;
 use super::groups::Membership;
+use super::handle::{self, Place};
 use super::helpers::{HelperLimits, Helpers};
 use super::names::Changes;
+use super::opening::{device_of, stat};
+use super::shared_file::SharedFiles;
+use super::sys::handles;
 use crate::{Handle, Properties, WriteVerifier};
 
 /// Whether data passes the page cache by.
@@ -125,6 +135,15 @@ struct Shared {
     data: VolumeData,
     changes: Changes,
     membership: Membership,
+    /// The folder in the host's tree of mounts.
+    host: OwnedFd,
+    /// The file system of the folder. Its mount is one of ours, of the folder alone, or the host's.
+    home: Arc<FileSystem>,
+    /// The device number of that file system.
+    device: u64,
+    root: Handle,
+    properties: Properties,
+    files: SharedFiles,
 }
 
 impl Volume {
@@ -133,15 +152,57 @@ impl Volume {
     /// # Errors
     /// The folder cannot be opened.
     pub fn open(config: VolumeConfig) -> Result<Self, OpenError> {
-        Ok(Self {
-            shared: Arc::new(Shared {
-                helpers: Helpers::new("posix", config.limits.helpers),
-                data: VolumeData::new(&config),
-                changes: Changes::new(),
-                membership: Membership::new(),
-                config,
+        match Self::open_folder(&config) {
+            Ok(folder) => Ok(Self {
+                shared: Arc::new(folder.share(config)),
             }),
+            Err(error) => Err(OpenError::Root {
+                path: config.root,
+                error: error.into(),
+            }),
+        }
+    }
+
+    fn open_folder(config: &VolumeConfig) -> Result<Folder, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let host = rustix::fs::openat(CWD, &config.root, flags, Mode::empty())?;
+        let host = readable(host);
+        let mount = match config.mounts {
+            Mounts::Hide => own_mount(&host)?,
+            Mounts::Cross => None,
+        };
+        let mount = match mount {
+            Some(mount) => readable(mount),
+            None => rustix::io::fcntl_dupfd_cloexec(&host, 0)?,
+        };
+        let root = stat(mount.as_fd())?;
+        let kernel = kernel_handle(mount.as_fd())?;
+        // What tells this folder from all others on its file system.
+        let within = match &kernel {
+            Some(handle) => handle.as_bytes().to_vec(),
+            None => root.stx_ino.to_be_bytes().to_vec(),
+        };
+        let home = FileSystem::of(mount, &within, kernel.is_some())?;
+        let place = kernel.map_or(Place::Root, Place::Kernel);
+        Ok(Folder {
+            root: handle::pack(home.id, &place),
+            properties: home.properties()?,
+            device: device_of(&root),
+            home,
+            host,
         })
+    }
+
+    /// Whether both are one and the same.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// Whether nobody else holds it.
+    #[must_use]
+    pub fn is_sole(&self) -> bool {
+        Arc::strong_count(&self.shared) == 1
     }
 
     /// What it was opened from.
@@ -159,18 +220,13 @@ impl Volume {
     /// The folder itself.
     #[must_use]
     pub fn root(&self) -> Handle {
-        Handle::new(&[]).expect("short")
+        self.shared.root
     }
 
     /// Limits and properties of its file system.
     #[must_use]
     pub fn properties(&self) -> Properties {
-        Properties {
-            name_max: 255,
-            links_max: 65_000,
-            size_max: i64::MAX as u64,
-            file_system: 0,
-        }
+        self.shared.properties
     }
 
     /// The write verifier now (RFC 1813 section 3.3.7).
@@ -211,5 +267,94 @@ impl Volume {
     /// stores of the volume are gone.
     pub fn close(&self) {
         self.shared.data.close();
+    }
+
+    /// The folder, by the mount that its objects are opened by.
+    pub(super) fn root_path(&self) -> BorrowedFd<'_> {
+        self.shared.home.mount.as_fd()
+    }
+
+    /// The folder in the host's tree of mounts.
+    pub(super) fn host_path(&self) -> BorrowedFd<'_> {
+        self.shared.host.as_fd()
+    }
+
+    /// The file system of the folder.
+    pub(super) fn home(&self) -> &Arc<FileSystem> {
+        &self.shared.home
+    }
+
+    /// The number in attributes of the file system with this device number.
+    pub(super) fn file_system_number(&self, device: u64) -> u64 {
+        if device == self.shared.device {
+            0
+        } else {
+            device
+        }
+    }
+
+    /// What reactors share of files.
+    pub(super) fn files(&self) -> &SharedFiles {
+        &self.shared.files
+    }
+}
+
+/// What opening the folder found.
+struct Folder {
+    host: OwnedFd,
+    home: FileSystem,
+    device: u64,
+    root: Handle,
+    properties: Properties,
+}
+
+impl Folder {
+    fn share(self, config: VolumeConfig) -> Shared {
+        Shared {
+            helpers: Helpers::new("posix", config.limits.helpers),
+            data: VolumeData::new(&config),
+            changes: Changes::new(),
+            membership: Membership::new(),
+            host: self.host,
+            home: Arc::new(self.home),
+            device: self.device,
+            root: self.root,
+            properties: self.properties,
+            files: SharedFiles::default(),
+            config,
+        }
+    }
+}
+
+/// A mount of the folder alone, which is in no tree: nothing that is mounted below is in it, and no
+/// path leads out of it. `None` without the privilege for that (CAP_SYS_ADMIN).
+fn own_mount(folder: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    match rustix::mount::open_tree(folder, c"", flags) {
+        Ok(mount) => Ok(Some(mount)),
+        Err(Errno::PERM | Errno::NOSYS | Errno::INVAL) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A directory opened for reading where that is allowed: only then it serves to open handles.
+fn readable(path: OwnedFd) -> OwnedFd {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(&path, c".", flags, Mode::empty()).unwrap_or(path)
+}
+
+/// The folder's handle if the kernel has handles and lets this process open them.
+fn kernel_handle(folder: BorrowedFd<'_>) -> Result<Option<handles::KernelHandle>, Errno> {
+    let handle = match handles::handle_of(folder) {
+        Ok(handle) => handle,
+        Err(Errno::OPNOTSUPP | Errno::OVERFLOW | Errno::NOSYS | Errno::PERM) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    match handles::open_by_handle(folder, &handle, super::opening::PATH) {
+        Ok(_) => Ok(Some(handle)),
+        Err(Errno::OPNOTSUPP | Errno::PERM | Errno::NOSYS | Errno::STALE | Errno::BADF) => Ok(None),
+        Err(error) => Err(error),
     }
 }

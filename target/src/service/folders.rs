@@ -1,0 +1,330 @@
+//! Exports that are folders of the host: opening and closing them, and what a reactor needs to
+//! serve them.
+
+use std::cell::RefCell;
+use std::fs;
+use std::io;
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use millrace_admin::config::{self, Config, KeyPath, Problem};
+use millrace_mempool::{Arena, Pool};
+use millrace_reactor::{Alarm, Clock};
+use millrace_store::any::{AnyStore, AnyVolume};
+use millrace_store::posix::engine::{Backend, Engine, EngineConfig};
+use millrace_store::posix::helpers::HelperLimits;
+use millrace_store::posix::volume::{
+    Direct, Groups, Limits, Mounts, OpenError, Sync, Volume, VolumeConfig,
+};
+
+use crate::exports::{ExportId, Exports, Rules};
+
+/// Where clean stops leave what the next start needs, below the state directory.
+const STATE: &str = "exports";
+
+/// Most operations on file data that a reactor has under way, of all its folders.
+const OPERATIONS: u32 = 4096;
+
+/// How long a look at a folder may take.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Opens the folder of an export. Blocks.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn open(
+    export: &config::Export,
+    posix: &config::Posix,
+    state_directory: Option<&Path>,
+) -> Result<Volume, OpenError> {
+    Volume::open(volume_config(export, posix, state_directory))
+}
+
+/// What the configuration means to a volume.
+fn volume_config(
+    export: &config::Export,
+    posix: &config::Posix,
+    state_directory: Option<&Path>,
+) -> VolumeConfig {
+    VolumeConfig {
+        name: export.path.clone(),
+        root: posix.root.clone(),
+        direct: match posix.direct {
+            config::DirectIo::Auto => Direct::Auto,
+            config::DirectIo::Always => Direct::Always,
+            config::DirectIo::Never => Direct::Never,
+        },
+        sync: match posix.sync {
+            config::SyncMode::Strict => Sync::Strict,
+            config::SyncMode::Relaxed => Sync::Relaxed,
+        },
+        groups: match posix.groups {
+            config::GroupSource::Client => Groups::Client,
+            config::GroupSource::Server => Groups::Server,
+        },
+        mounts: match posix.mounts {
+            config::MountView::Hide => Mounts::Hide,
+            config::MountView::Cross => Mounts::Cross,
+        },
+        limits: limits(&posix.limits),
+        state: state_directory.and_then(|folder| state_file(folder, &export.path)),
+    }
+}
+
+/// Bounds as a volume knows them.
+fn limits(limits: &config::StoreLimits) -> Limits {
+    Limits {
+        open_files: limits.open_files as usize,
+        helpers: HelperLimits {
+            threads: limits.threads as usize,
+            queue: limits.queue as usize,
+        },
+        operations: limits.operations as usize,
+        dirty: limits.dirty.bytes(),
+    }
+}
+
+/// The file of an export's state. `None` if its folder cannot be made, which costs clients no more
+/// than writing again what they had not committed.
+fn state_file(directory: &Path, path: &str) -> Option<PathBuf> {
+    let folder = directory.join(STATE);
+    if let Err(error) = fs::create_dir_all(&folder) {
+        tracing::warn!(
+            folder = %folder.display(), %error,
+            "state_directory: write verifiers are not kept over a stop"
+        );
+        return None;
+    }
+    Some(folder.join(format!("{:016x}", ExportId::of(path).0)))
+}
+
+/// What of the folders of a configuration cannot be served, without opening any. Blocks for a few
+/// seconds at most for each.
+#[must_use]
+pub fn unserved(config: &Config) -> Vec<Problem> {
+    let exports = config.exports.iter().enumerate();
+    exports
+        .filter_map(|(index, export)| match &export.store {
+            config::Store::Posix(posix) => {
+                let why = look(&posix.root).err()?;
+                Some(Problem::new(root_key(index), why))
+            }
+            config::Store::Memory { .. } => None,
+        })
+        .collect()
+}
+
+/// The configuration with those of its folders alone that `running` does not serve; the others
+/// keep their places, as exports in memory.
+#[must_use]
+pub fn new_of(running: &Config, next: &Config) -> Config {
+    let mut new = next.clone();
+    for export in &mut new.exports {
+        let mut known = running.exports.iter();
+        if known.any(|one| one.path == export.path) {
+            let size = config::ByteSize(0);
+            export.store = config::Store::Memory { size };
+        }
+    }
+    new
+}
+
+/// The key of an export's folder.
+pub fn root_key(index: usize) -> KeyPath {
+    let export = KeyPath::root().key("exports").index(index);
+    export.key("store").key("root")
+}
+
+/// Whether there is such a folder. On a thread of its own: the folder may be of a file system that
+/// does not answer.
+fn look(root: &Path) -> Result<(), String> {
+    let shown = root.display();
+    let (answer, answered) = crossbeam_channel::bounded(1);
+    let path = root.to_owned();
+    let thread = std::thread::Builder::new().name("look".to_owned());
+    let asked = thread.spawn(move || {
+        // Whoever asked may have gone.
+        let _ = answer.try_send(fs::metadata(path));
+    });
+    asked.map_err(|error| format!("`{shown}` cannot be looked at: {error}"))?;
+    match answered.recv_timeout(LOOK) {
+        Ok(Ok(found)) if found.is_dir() => Ok(()),
+        Ok(Ok(_)) => Err(format!("`{shown}` is no folder; name one")),
+        Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Err(format!(
+            "`{shown}` is not there; make the folder, or mount what it is on, first"
+        )),
+        Ok(Err(error)) => Err(format!("`{shown}` cannot be served: {error}")),
+        Err(_) => Err(format!(
+            "`{shown}` does not answer within {LOOK:?}; look at the file system that it is on"
+        )),
+    }
+}
+
+/// What a reactor makes stores from. Its engine is there from when the first folder needs it.
+pub struct StoreRoom {
+    pool: Pool,
+    clock: Clock,
+    alarm: Alarm,
+    engine: RefCell<Option<Engine>>,
+}
+
+impl StoreRoom {
+    /// Room for stores over a reactor's memory.
+    pub fn new(pool: &Pool, clock: &Clock, alarm: &Alarm) -> Self {
+        Self {
+            pool: pool.clone(),
+            clock: clock.clone(),
+            alarm: alarm.clone(),
+            engine: RefCell::default(),
+        }
+    }
+
+    /// Makes sure that there is an engine.
+    ///
+    /// # Errors
+    /// The system gives neither a ring nor threads.
+    pub fn prepare(&self) -> io::Result<()> {
+        let mut engine = self.engine.borrow_mut();
+        if engine.is_none() {
+            let config = EngineConfig {
+                backend: Backend::Auto,
+                operations: OPERATIONS,
+            };
+            let arenas = self.pool.arenas();
+            let alarm = Some(self.alarm.clone());
+            *engine = Some(Engine::new(config, &self.pool, &arenas, alarm)?);
+        }
+        Ok(())
+    }
+
+    /// This reactor's stores of these exports: those that it has, and new ones. Folders need
+    /// [`StoreRoom::prepare`].
+    pub fn stores(
+        &self,
+        exports: &[(Rules, AnyVolume)],
+        before: Option<&Exports<AnyStore>>,
+    ) -> Vec<(Rules, AnyStore)> {
+        let engine = self.engine.borrow();
+        let known = |volume: &AnyVolume| {
+            let mut known = before.into_iter().flat_map(Exports::iter);
+            let known = known.find(|export| export.store.is_of(volume));
+            known.map(|export| export.store.clone())
+        };
+        let store = |(rules, volume): &(Rules, AnyVolume)| {
+            let store = known(volume).or_else(|| volume.store(engine.as_ref(), &self.clock));
+            Some((rules.clone(), store?))
+        };
+        exports.iter().filter_map(store).collect()
+    }
+
+    /// The pool has more memory.
+    pub fn add_arena(&self, arena: &Arc<Arena>) {
+        if let Some(engine) = &*self.engine.borrow() {
+            engine.add_arena(arena);
+        }
+    }
+
+    /// Hands over what has been asked for and takes what has completed. Returns how much that was.
+    pub fn poll(&self) -> usize {
+        self.engine.borrow().as_ref().map_or(0, Engine::poll)
+    }
+
+    /// Readable when there is something to take.
+    pub fn descriptor(&self) -> Option<RawFd> {
+        self.engine.borrow().as_ref().and_then(Engine::descriptor)
+    }
+
+    /// Before a sleep: false if there is something to take already.
+    pub fn arm(&self) -> bool {
+        self.engine.borrow().as_ref().is_none_or(Engine::arm)
+    }
+
+    /// What does the work of folders on this reactor, if it has any.
+    pub fn backend(&self) -> Option<Backend> {
+        self.engine.borrow().as_ref().map(Engine::backend)
+    }
+}
+
+/// Whether any of these is a folder.
+pub fn any(exports: &[(Rules, AnyVolume)]) -> bool {
+    exports.iter().any(|(_, volume)| volume.posix().is_some())
+}
+
+/// Ends the service of volumes that nobody uses any more, each on a thread of its own: it makes
+/// durable what was written, which on a file system that hangs takes for ever. Waits for them, and
+/// says which are not done by then.
+pub fn close(volumes: Vec<Volume>, deadline: Instant) {
+    let (done, ended) = crossbeam_channel::unbounded();
+    let mut waited: Vec<String> = Vec::new();
+    for volume in volumes {
+        let name = volume.config().name.clone();
+        let done = done.clone();
+        let told = name.clone();
+        let thread = std::thread::Builder::new().name("close".to_owned());
+        let spawned = thread.spawn(move || {
+            volume.close();
+            drop(volume);
+            // Nobody waits any more after the deadline.
+            let _ = done.send(told);
+        });
+        match spawned {
+            Ok(_) => waited.push(name),
+            Err(error) => tracing::warn!(path = name, %error, "the export is not closed in order"),
+        }
+    }
+    while !waited.is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let Ok(name) = ended.recv_timeout(left) else {
+            break;
+        };
+        waited.retain(|one| *one != name);
+    }
+    for path in waited {
+        tracing::warn!(
+            path,
+            "the export's file system takes too long: what was written is not known to be \
+             durable, and clients will write again what they had not committed"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn export(path: &str, root: &Path) -> config::Export {
+        let root = root.display();
+        let yaml =
+            format!("exports: [{{ path: {path}, store: {{ kind: posix, root: {root} }} }}]\n");
+        config::parse(&yaml, "test").unwrap().exports.remove(0)
+    }
+
+    #[test]
+    fn a_root_that_is_no_folder_is_told_with_its_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, b"").unwrap();
+        let missing = folder.path().join("missing");
+        let mut config = Config::default();
+        for (path, root) in [
+            ("/good", folder.path()),
+            ("/file", &file),
+            ("/missing", &missing),
+        ] {
+            config.exports.push(export(path, root));
+        }
+        let problems = unserved(&config);
+        let told: Vec<_> = problems.iter().map(|one| one.path.to_string()).collect();
+        assert_eq!(told, ["exports[1].store.root", "exports[2].store.root"]);
+        assert!(problems[0].message.contains("is no folder"));
+        assert!(problems[1].message.contains("is not there"));
+        // What is served already is not looked at again.
+        let mut running = config.clone();
+        running.exports.remove(2);
+        let problems = unserved(&new_of(&running, &config));
+        assert_eq!(problems.len(), 1);
+        assert_eq!(problems[0].path, root_key(2));
+    }
+}

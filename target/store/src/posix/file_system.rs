@@ -1,0 +1,84 @@
+//! What a volume knows of a file system: how it tells it from others, and what may be asked of it.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::FsWord;
+use rustix::io::Errno;
+
+use super::sys::handles;
+use crate::Properties;
+
+/// `f_type` of statfs(2).
+const EXT4: FsWord = 0xef53;
+const XFS: FsWord = 0x5846_5342;
+const BTRFS: FsWord = 0x9123_683e;
+const TMPFS: FsWord = 0x0102_1994;
+const F2FS: FsWord = 0xf2f5_2010;
+
+/// A file system that a volume serves from, by one of its mounts.
+pub(super) struct FileSystem {
+    /// Which it is, in handles.
+    pub id: u64,
+    /// The mount by which its objects are opened.
+    pub mount: OwnedFd,
+    /// Whether to be asked for attributes may take long: it asks over a network or another process.
+    pub slow: bool,
+    /// Whether the kernel finds its objects again by handles of its own.
+    pub kernel_handles: bool,
+}
+
+impl FileSystem {
+    /// The file system that a directory is on. `within` goes into its
+    /// identity: the same file system in two exports has two of them, so that handles of one open
+    /// nothing in the other.
+    pub fn of(mount: OwnedFd, within: &[u8], kernel_handles: bool) -> Result<Self, Errno> {
+        let kind = rustix::fs::fstatfs(&mount)?.f_type;
+        let space = rustix::fs::fstatvfs(&mount)?;
+        // The question for the UUID takes more than a path. Where that cannot be opened, such as in
+        // a folder that only others may read, the kernel's own number has to do.
+        let uuid = handles::uuid_of(mount.as_fd());
+        // ext4 makes its `f_fsid` from its UUID just so, so that it stays when a kernel comes that
+        // tells the UUID itself.
+        let own = uuid.map_or(space.f_fsid, |uuid| {
+            let (words, _) = uuid.as_chunks::<8>();
+            words
+                .iter()
+                .fold(0, |sum, word| sum ^ u64::from_le_bytes(*word))
+        });
+        Ok(Self {
+            id: mix(&own.to_be_bytes(), within),
+            mount,
+            slow: !matches!(kind, EXT4 | XFS | BTRFS | TMPFS | F2FS),
+            kernel_handles,
+        })
+    }
+
+    /// Its limits, for the root of a volume.
+    pub fn properties(&self) -> Result<Properties, Errno> {
+        let kind = rustix::fs::fstatfs(&self.mount)?.f_type;
+        let space = rustix::fs::fstatvfs(&self.mount)?;
+        Ok(Properties {
+            name_max: u32::try_from(space.f_namemax).unwrap_or(u32::MAX),
+            // No call tells these two; the C library knows them by kind of file system too.
+            links_max: match kind {
+                EXT4 => 65_000,
+                BTRFS => 65_535,
+                XFS | TMPFS => i32::MAX as u32,
+                _ => 32_000,
+            },
+            size_max: match kind {
+                EXT4 => u64::from(u32::MAX) * space.f_bsize,
+                _ => i64::MAX as u64,
+            },
+            file_system: 0,
+        })
+    }
+}
+
+/// FNV-1a. It keeps apart what is not made to collide: handles are guarded by a tag above.
+fn mix(first: &[u8], second: &[u8]) -> u64 {
+    let bytes = first.iter().chain(second);
+    bytes.fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}

@@ -1,0 +1,285 @@
+//! What can be asked of an open object: its attributes, who may use its data, and the data itself.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrayvec::ArrayVec;
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
+
+use super::data::settle;
+use super::errors::store_error;
+use super::identity::Identity;
+use super::inside::proc_path;
+use super::objects::Object;
+use super::opening::attributes_of;
+use super::shared_file::SharedFile;
+use super::sys::handles;
+use super::sys::identity::assume;
+use super::volume::Volume;
+use crate::{Attributes, Kind, Result, StoreError};
+
+/// How long a verdict on permission is kept.
+const KEEP: Duration = Duration::from_secs(1);
+
+/// How many verdicts an object keeps.
+const VERDICTS: usize = 8;
+
+/// The page of the page cache: transfers by both ways at once must not touch the same one.
+const PAGE: u32 = 4096;
+
+/// What data is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    Read,
+    Write,
+}
+
+/// An open file for data.
+#[derive(Clone)]
+pub(super) struct DataFile {
+    pub file: Arc<OwnedFd>,
+    /// Whether it passes the page cache by, and then the alignment of offsets, lengths and memory.
+    pub direct: Option<u32>,
+}
+
+/// The data of an object as far as it is open.
+#[derive(Default)]
+pub(super) struct Files {
+    buffered: Option<OpenFile>,
+    direct: Option<OpenFile>,
+    /// The file system refused to pass the page cache by, for reads and for writes.
+    refused: [bool; 2],
+}
+
+#[derive(Clone)]
+struct OpenFile {
+    data: DataFile,
+    writable: bool,
+}
+
+/// Verdicts on permission, the latest last.
+#[derive(Default)]
+pub(super) struct Verdicts(ArrayVec<Verdict, VERDICTS>);
+
+struct Verdict {
+    identity: Identity,
+    wanted: Use,
+    /// Mode, owner and group that it was found by.
+    by: (u32, u32, u32),
+    until: Instant,
+    allowed: Result<()>,
+}
+
+impl Object {
+    /// Its attributes. Without leaving the reactor where the file system never blocks on that.
+    ///
+    /// # Errors
+    /// [`StoreError::Stale`] if its last name is gone; what the kernel says.
+    pub async fn attributes(&self) -> Result<Attributes> {
+        let attributes = if self.file_system.slow {
+            let (volume, path) = (self.volume.clone(), Arc::clone(&self.path));
+            let job = move || attributes_of(&volume, path.as_fd());
+            self.volume.helpers().run(job).await?
+        } else {
+            attributes_of(&self.volume, self.fd())
+        };
+        match attributes {
+            Ok(attributes) if attributes.links > 0 => Ok(attributes),
+            Ok(_) | Err(StoreError::Stale) => {
+                self.gone.set(true);
+                Err(StoreError::Stale)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes sure that the caller may use its data so: what the kernel says, but owners always may,
+    /// and who may execute a file may read it (RFC 1813 section 4.4). A verdict is kept for a second
+    /// as long as owner and mode stay.
+    ///
+    /// # Errors
+    /// [`StoreError::Denied`], [`StoreError::ReadOnly`], or that its attributes cannot be told.
+    pub async fn permit(&self, identity: &Identity, wanted: Use) -> Result<()> {
+        // Where attributes take a helper's time, so does the verdict; what was seen last has to do.
+        let now = Instant::now();
+        let by = if self.file_system.slow {
+            None
+        } else {
+            let attributes = self.attributes().await?;
+            Some((attributes.mode, attributes.uid, attributes.gid))
+        };
+        if let Some(allowed) = self.verdicts.borrow().find(identity, wanted, by, now) {
+            return allowed;
+        }
+        let (volume, path) = (self.volume.clone(), Arc::clone(&self.path));
+        let caller = identity.clone();
+        let job = move || judge(&volume, path.as_fd(), &caller, wanted);
+        let (by, allowed) = self.volume.helpers().run(job).await??;
+        self.verdicts.borrow_mut().put(Verdict {
+            identity: identity.clone(),
+            wanted,
+            by,
+            until: now + KEEP,
+            allowed,
+        });
+        allowed
+    }
+
+    /// Its data, opened with the rights of the superuser, kept open with the object. `direct` is
+    /// a wish, which not every file system grants.
+    ///
+    /// # Errors
+    /// [`StoreError::IsDirectory`] and [`StoreError::Invalid`] for what has no data,
+    /// [`StoreError::ReadOnly`], and what the kernel says.
+    pub async fn data(&self, wanted: Use, direct: bool) -> Result<DataFile> {
+        match self.kind {
+            Kind::File => {}
+            Kind::Directory => return Err(StoreError::IsDirectory),
+            Kind::Symlink | Kind::Special(_) => return Err(StoreError::Invalid),
+        }
+        let direct = direct && !self.files.borrow().refused[wanted as usize];
+        if let Some(data) = self.files.borrow().find(wanted, direct) {
+            return Ok(data);
+        }
+        let path = Arc::clone(&self.path);
+        let job = move || open_data(path.as_fd(), wanted, direct);
+        let data = self.volume.helpers().run(job).await??;
+        let mut files = self.files.borrow_mut();
+        if direct && data.direct.is_none() {
+            files.refused[wanted as usize] = true;
+        }
+        // Another task may have opened it meanwhile. One for writing takes the place of one for
+        // reading, and then serves both.
+        if let Some(there) = files.find(wanted, data.direct.is_some()) {
+            return Ok(there);
+        }
+        let place = match data.direct {
+            Some(_) => &mut files.direct,
+            None => &mut files.buffered,
+        };
+        *place = Some(OpenFile {
+            data: data.clone(),
+            writable: wanted == Use::Write,
+        });
+        Ok(data)
+    }
+}
+
+impl Files {
+    fn find(&self, wanted: Use, direct: bool) -> Option<DataFile> {
+        let file = if direct { &self.direct } else { &self.buffered };
+        let file = file.as_ref()?;
+        (file.writable || wanted == Use::Read).then(|| file.data.clone())
+    }
+
+    /// Makes durable what is not yet, before the file is closed. May block.
+    pub fn settle(&self, volume: &Volume, shared: &SharedFile) {
+        if !shared.data.is_dirty() {
+            return;
+        }
+        let mut files = [&self.buffered, &self.direct].into_iter().flatten();
+        if let Some(file) = files.find(|file| file.writable) {
+            settle(volume, shared, &file.data.file);
+        }
+    }
+}
+
+impl Verdicts {
+    fn find(
+        &self,
+        identity: &Identity,
+        wanted: Use,
+        by: Option<(u32, u32, u32)>,
+        now: Instant,
+    ) -> Option<Result<()>> {
+        let found = self.0.iter().find(|verdict| {
+            verdict.wanted == wanted
+                && verdict.until > now
+                && by.is_none_or(|by| by == verdict.by)
+                && verdict.identity == *identity
+        });
+        found.map(|verdict| verdict.allowed)
+    }
+
+    fn put(&mut self, verdict: Verdict) {
+        self.0
+            .retain(|old| old.wanted != verdict.wanted || old.identity != verdict.identity);
+        if self.0.is_full() {
+            self.0.remove(0);
+        }
+        self.0.push(verdict);
+    }
+}
+
+/// Mode, owner and group of an object and whether somebody may use its data so.
+fn judge(
+    volume: &Volume,
+    object: BorrowedFd<'_>,
+    identity: &Identity,
+    wanted: Use,
+) -> Result<((u32, u32, u32), Result<()>)> {
+    let attributes = attributes_of(volume, object)?;
+    let access = match wanted {
+        Use::Read => Access::READ_OK,
+        Use::Write => Access::WRITE_OK,
+    };
+    let verdict = assume(identity, || match handles::may(object, access) {
+        Err(Errno::ACCESS) if wanted == Use::Read => handles::may(object, Access::EXEC_OK),
+        verdict => verdict,
+    });
+    let allowed = match verdict {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(Errno::ACCESS)) if attributes.uid == identity.uid() => Ok(()),
+        // An immutable file, which has its own error for those who set attributes.
+        Ok(Err(Errno::PERM)) | Err(_) => Err(StoreError::Denied),
+        Ok(Err(error)) => Err(store_error(error)),
+    };
+    Ok(((attributes.mode, attributes.uid, attributes.gid), allowed))
+}
+
+/// Opens the data of a regular file.
+fn open_data(path: BorrowedFd<'_>, wanted: Use, direct: bool) -> Result<DataFile> {
+    let mut flags = OFlags::CLOEXEC
+        | match wanted {
+            Use::Read => OFlags::RDONLY,
+            Use::Write => OFlags::RDWR,
+        };
+    let alignment = if direct { alignment_of(path) } else { None };
+    if alignment.is_some() {
+        flags |= OFlags::DIRECT;
+    }
+    let link = proc_path(path);
+    let open = |flags| rustix::fs::openat(CWD, link.as_str(), flags, Mode::empty());
+    match open(flags) {
+        Ok(file) => Ok(DataFile {
+            file: Arc::new(file),
+            direct: alignment,
+        }),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) if alignment.is_some() => {
+            let file = open(flags - OFlags::DIRECT).map_err(store_error)?;
+            Ok(DataFile {
+                file: Arc::new(file),
+                direct: None,
+            })
+        }
+        // An immutable file, or one that may only be appended to.
+        Err(Errno::PERM) => Err(StoreError::Denied),
+        Err(error) => Err(store_error(error)),
+    }
+}
+
+/// What offsets, lengths and memory must be multiples of to pass the page cache by; `None` if the
+/// file system says that nothing can.
+fn alignment_of(path: BorrowedFd<'_>) -> Option<u32> {
+    let stat = rustix::fs::statx(path, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    match stat {
+        Ok(stat) if stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0 => {
+            let needed = stat.stx_dio_mem_align.max(stat.stx_dio_offset_align);
+            (needed > 0).then_some(needed.max(PAGE))
+        }
+        // Kernels before 6.1 and file systems that do not tell: opening shows it.
+        _ => Some(PAGE),
+    }
+}
