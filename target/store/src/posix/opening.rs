@@ -81,12 +81,21 @@ pub(super) fn open_name(volume: &Volume, directory: BorrowedFd<'_>, name: &[u8])
         Ok(path) => path,
         // A mount that is to be hidden, where what it covers is out of reach.
         Err(Errno::XDEV) => return Err(StoreError::Denied),
+        Err(Errno::NOENT) if is_gone(directory) => return Err(StoreError::Stale),
         Err(error) => return Err(store_error(error)),
     };
     if up {
+        if is_gone(directory) {
+            return Err(StoreError::Stale);
+        }
         inside::require(volume, path.as_fd())?;
     }
     opened_of(volume, directory, name, path)
+}
+
+/// Whether a directory that is open has been removed.
+fn is_gone(directory: BorrowedFd<'_>) -> bool {
+    stat(directory).is_ok_and(|found| found.stx_nlink == 0)
 }
 
 /// What is known of an object that was just made or found as `name` in a directory, and opened as a

@@ -5,6 +5,7 @@
 #![allow(dead_code)] // Each test file uses its part.
 
 use std::ops::Deref;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -21,6 +22,8 @@ use crate::common::drive;
 /// A file system of a test's own, mounted for as long as this lives.
 pub struct Backing {
     mounted: PathBuf,
+    /// A folder in it that is empty at first.
+    root: PathBuf,
     /// The folder that it is mounted on, and the image.
     folder: TempDir,
 }
@@ -28,15 +31,22 @@ pub struct Backing {
 impl Backing {
     /// A file system in memory with mount options such as `size=1m`.
     pub fn tmpfs(options: &str) -> Self {
+        Self::try_tmpfs(options).unwrap_or_else(|said| panic!("{said}"))
+    }
+
+    /// As [`Backing::tmpfs`]; the error tells what the kernel lacks.
+    pub fn try_tmpfs(options: &str) -> Result<Self, String> {
         let folder = tempfile::tempdir().expect("a folder");
         let mounted = folder.path().join("mounted");
         std::fs::create_dir(&mounted).expect("a folder");
         let options = format!("mode=0777,{options}");
-        run(
-            "mount",
-            &["-t", "tmpfs", "-o", &options, "tmpfs", text(&mounted)],
-        );
-        Self { mounted, folder }
+        let arguments = ["-t", "tmpfs", "-o", &options, "tmpfs", text(&mounted)];
+        try_run("mount", &arguments)?;
+        Ok(Self {
+            root: mounted.clone(),
+            mounted,
+            folder,
+        })
     }
 
     /// Another one in memory, on a folder that is there.
@@ -44,7 +54,11 @@ impl Backing {
         let folder = tempfile::tempdir().expect("a folder");
         run("mount", &["-t", "tmpfs", "tmpfs", text(mounted)]);
         let mounted = mounted.to_owned();
-        Self { mounted, folder }
+        Self {
+            root: mounted.clone(),
+            mounted,
+            folder,
+        }
     }
 
     /// A file system of type ext4 of so many MiB in a loop device.
@@ -61,25 +75,26 @@ impl Backing {
             &[&["-q", "-F", "-b", "4096"], options, &[text(&image)]].concat(),
         );
         run("mount", &["-o", "loop", text(&image), text(&mounted)]);
-        let backing = Self { mounted, folder };
-        backing.chmod(0o777);
-        backing
+        // Beside the folder that the file system is made with.
+        let root = mounted.join("root");
+        std::fs::create_dir(&root).expect("a folder");
+        let mode = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(&root, mode).expect("ours");
+        Self {
+            mounted,
+            root,
+            folder,
+        }
     }
 
-    /// Its root.
+    /// The folder for volumes.
     pub fn path(&self) -> &Path {
-        &self.mounted
+        &self.root
     }
 
     pub fn remount(&self, options: &str) {
         let options = format!("remount,{options}");
         run("mount", &["-o", &options, text(&self.mounted)]);
-    }
-
-    fn chmod(&self, mode: u32) {
-        use std::os::unix::fs::PermissionsExt;
-        let mode = std::fs::Permissions::from_mode(mode);
-        std::fs::set_permissions(&self.mounted, mode).expect("ours");
     }
 }
 
@@ -154,10 +169,17 @@ pub fn store_of(volume: &Volume) -> PosixStore {
 }
 
 fn run(program: &str, arguments: &[&str]) {
+    try_run(program, arguments).unwrap_or_else(|said| panic!("{said}"));
+}
+
+fn try_run(program: &str, arguments: &[&str]) -> Result<(), String> {
     let done = Command::new(program).args(arguments).output();
     let done = done.unwrap_or_else(|error| panic!("{program}: {error}"));
+    if done.status.success() {
+        return Ok(());
+    }
     let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{program} {arguments:?}: {said}");
+    Err(format!("{program} {arguments:?}: {said}"))
 }
 
 fn text(path: &Path) -> &str {

@@ -524,8 +524,10 @@ impl<S: Store> Model<S> {
                 Body::Directory { entries, parent } => {
                     assert_eq!(found.kind, Kind::Directory);
                     charged += 1;
-                    let mut names = list(&self.store, object.handle).split_off(2);
+                    let mut names = list(&self.store, object.handle);
                     names.sort();
+                    assert_eq!(names.len(), entries.len() + 2);
+                    names.retain(|name| !is_dots(name));
                     assert!(names.iter().eq(entries.keys()), "names of {}", found.inode);
                     let above = now(self.store.lookup(&ROOT, object.handle, b".."))
                         .unwrap()
@@ -558,7 +560,10 @@ impl<S: Store> Model<S> {
     }
 
     fn clear_directory(&self, directory: Handle) {
-        for name in list(&self.store, directory).split_off(2) {
+        for name in list(&self.store, directory) {
+            if is_dots(&name) {
+                continue;
+            }
             let (object, found) = now(self.store.lookup(&ROOT, directory, &name)).unwrap();
             if found.kind == Kind::Directory {
                 self.clear_directory(object);
@@ -572,6 +577,10 @@ impl<S: Store> Model<S> {
             }
         }
     }
+}
+
+fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
 }
 
 /// All bytes of a file, by reads of a length that every store serves.
