@@ -152,11 +152,22 @@ pub(super) fn open_name(volume: &Volume, directory: BorrowedFd<'_>, name: &[u8])
     } else {
         name
     };
-    let path = step(volume, directory, name)?;
+    let path = match step(volume, directory, name) {
+        Err(StoreError::NotFound) if is_gone(directory) => return Err(StoreError::Stale),
+        found => found?,
+    };
     if up {
+        if is_gone(directory) {
+            return Err(StoreError::Stale);
+        }
         inside::require(volume, path.as_fd())?;
     }
     opened_of(volume, directory, name, path)
+}
+
+/// Whether a directory that is open has been removed.
+fn is_gone(directory: BorrowedFd<'_>) -> bool {
+    stat(directory).is_ok_and(|found| found.stx_nlink == 0)
 }
 
 /// What is known of an object that was just made or found as `name` in a directory, and opened as a
