@@ -480,7 +480,11 @@ fn a_second_mount_of_the_same_file_system_shows_what_it_shows() {
     fs::create_dir(place.inside("bind")).unwrap();
     let bind = place.inside("bind");
     let done = Command::new("mount")
-        .args(["--bind".as_ref(), place.outside("secret").as_os_str(), bind.as_os_str()])
+        .args([
+            "--bind".as_ref(),
+            place.outside("secret").as_os_str(),
+            bind.as_os_str(),
+        ])
         .status();
     assert!(done.unwrap().success());
     let _unmount = Unmount(bind);
