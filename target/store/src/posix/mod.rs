@@ -67,8 +67,6 @@ struct Inner {
     data: data::Local,
     /// Callers that this reactor has met.
     identities: Identities,
-    /// The time of the reactor's turn.
-    clock: Clock,
 }
 
 impl PosixStore {
@@ -81,7 +79,6 @@ impl PosixStore {
                 objects: Objects::new(volume),
                 data: data::Local::new(volume, engine, clock),
                 identities: Identities::new(),
-                clock: clock.clone(),
                 volume: volume.clone(),
                 engine: engine.clone(),
             }),
@@ -91,7 +88,10 @@ impl PosixStore {
     /// Lets go of what has been idle for long and has helpers close it. The reactor calls it in
     /// each turn, with the turn's time. Returns how much there was to do.
     pub fn poll(&self, now: Instant) -> usize {
-        self.inner.objects.tick(now)
+        let done = self.inner.objects.tick(now);
+        let open = self.inner.objects.len() as u64;
+        self.inner.data.counters.open_objects.set(open);
+        done
     }
 
     /// When [`PosixStore::poll`] has something to do next, for reactors that sleep.

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -19,6 +20,12 @@ use super::opening::{device_of, stat};
 use super::shared_file::SharedFiles;
 use super::sys::handles;
 use crate::{Handle, Properties, WriteVerifier};
+
+/// How long a clean stop waits for helpers that end nothing.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often it looks.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Whether data passes the page cache by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -266,6 +273,15 @@ impl Volume {
     /// durable, which it is once every reactor has let its objects go. Blocks; call it when all
     /// stores of the volume are gone.
     pub fn close(&self) {
+        // Helpers may still be at what reactors let go. They are given up when nothing ends any
+        // more.
+        loop {
+            let load = self.helpers().load();
+            if load.running + load.queued == 0 || load.stuck > PATIENCE {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
         self.shared.data.close();
     }
 
