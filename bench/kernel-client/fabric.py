@@ -38,6 +38,7 @@ class Across:
     """Servers in a guest of their own; clients reach it over a segment."""
 
     can_restart = True
+    can_be_killed = False
 
     def __init__(self, images, folder, kinds, device, *, program=None, provider="verbs",
                  listen="any", capture=None):
@@ -82,6 +83,7 @@ class NextDoor:
     """Servers in the client's own guest: the client starts and steers them."""
 
     can_restart = True
+    can_be_killed = False
     host = OWN_ADDRESS
 
     def __init__(self, kind, device, *, program=None, provider="verbs", listen="any"):

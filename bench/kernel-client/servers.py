@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import machine
+import stores
 
 REPOSITORY = machine.HERE.parent.parent
 START_LIMIT = 120.0
@@ -16,9 +17,9 @@ class ServerError(Exception):
     """The server did not start, or went away."""
 
 
-def only_restart(order):
-    """Servers on this machine can do no more: they have no device to lose."""
-    if order != "restart":
+def only(order, *orders):
+    """Servers on this machine can do little: they have no device to lose."""
+    if order not in orders:
         raise ServerError(f"cannot {order} here")
 
 
@@ -31,6 +32,8 @@ def environment(prefix, host, ports, export):
 
 class Given:
     """A server that somebody else runs."""
+
+    can_be_killed = False
 
     def __init__(self, host, rdma_port, mount_port, nfs_port, restart_command=None):
         self.host = host
@@ -45,7 +48,7 @@ class Given:
 
     def obey(self, order):
         """Runs the command that was given for its restart."""
-        only_restart(order)
+        only(order, "restart")
         subprocess.run(self._restart_command, shell=True, check=True)
         return {}
 
@@ -58,12 +61,14 @@ class Given:
 
 
 class Millraced:
-    """Our own service on loopback ports, with memory stores."""
+    """Our own service on loopback ports, with memory stores or others."""
 
     host = "127.0.0.1"
     can_restart = True
 
-    def __init__(self, program, folder, *, rdma_port=None, mount_port=None):
+    def __init__(self, program, folder, *, store=None, rdma_port=None, mount_port=None):
+        self._store = store or stores.Memory()
+        self.can_be_killed = self._store.survives
         self.rdma_port = rdma_port or machine.free_port()
         self.mount_port = self.nfs_port = mount_port or machine.free_port()
         self._admin_port = machine.free_port()
@@ -102,14 +107,16 @@ class Millraced:
             "exports:",
         ]
         for path, size, access, squash in exports:
-            lines.append(f"  - {{ path: {path}, store: {{ kind: memory, size: {size} }}, "
+            lines.append(f"  - {{ path: {path}, store: {self._store.text(path, size)}, "
                          f"clients: ['127.0.0.0/8'], access: {access}, squash: {squash} }}")
         self._configuration.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def start(self):
         """Starts the service and waits until its ports answer."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._write_configuration()
+        if not self._configuration.exists():
+            self._store.open()
+            self._write_configuration()
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
                 [str(self._program), "--config", str(self._configuration)],
@@ -132,13 +139,23 @@ class Millraced:
         return None if status is None else f"millraced ended with status {status}\n{self.tail()}"
 
     def obey(self, order):
-        """Ends the service and starts it again."""
-        only_restart(order)
-        self.stop()
+        """Ends the service, in order or not, and starts it again."""
+        only(order, "restart", "kill")
+        if order == "kill":
+            self._process.kill()
+            self._process.wait()
+        self._end()
         self.start()
         return {}
 
     def stop(self):
+        """Ends the service and removes what it kept."""
+        try:
+            self._end()
+        finally:
+            self._store.close()
+
+    def _end(self):
         """Ends the service as an operator would, by force if it does not."""
         if self._process and self._process.poll() is None:
             self._process.terminate()
@@ -157,6 +174,7 @@ class Knfsd:
     host = "127.0.0.1"
     export = "/scratch"
     can_restart = True
+    can_be_killed = False
 
     def __init__(self, images, folder, *, rdma_port=None, nfs_port=None, mount_port=None,
                  processors=1, capture=None):
@@ -185,7 +203,7 @@ class Knfsd:
 
     def obey(self, order):
         """Stops and starts the server's threads and listeners in the guest."""
-        only_restart(order)
+        only(order, "restart")
         return self.guest.do(order)
 
     def problem(self):

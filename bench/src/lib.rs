@@ -15,6 +15,7 @@ pub mod ceiling;
 pub mod changes;
 pub mod client;
 pub mod conformance;
+pub mod crash;
 pub mod fabric;
 pub mod limits;
 pub mod load;

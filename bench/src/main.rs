@@ -10,6 +10,7 @@ use millrace_bench::cases::Cases;
 use millrace_bench::ceiling::Ceiling;
 use millrace_bench::changes::Changes;
 use millrace_bench::conformance::Conformance;
+use millrace_bench::crash::Crash;
 use millrace_bench::limits::Limits;
 use millrace_bench::load::Run;
 use millrace_bench::roundtrip::Roundtrip;
@@ -38,6 +39,8 @@ Examples:
     millrace-bench changes --spawn build/release/millraced
   What do clients of the HTTP API cost the reactors?
     millrace-bench admin --spawn build/release/millraced
+  Is anything lost when the server is killed?
+    millrace-bench crash --spawn build/release/millraced
   And over RDMA devices, from one of this machine to its own?
     millrace-bench cases --spawn build/release/millraced --fabric verbs --device-address 10.0.0.1
   Which requirements of the protocols does that server keep?
@@ -59,6 +62,7 @@ enum Command {
     Limits(Box<Limits>),
     Changes(Box<Changes>),
     Admin(Box<Admin>),
+    Crash(Box<Crash>),
 }
 
 fn main() -> ExitCode {
@@ -71,6 +75,7 @@ fn main() -> ExitCode {
         Command::Limits(command) => command.run(),
         Command::Changes(command) => command.run(),
         Command::Admin(command) => command.run(),
+        Command::Crash(command) => command.run(),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

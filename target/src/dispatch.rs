@@ -26,9 +26,10 @@ use crate::flow::Flow;
 use crate::handle::HandleKey;
 use crate::latency::Noted;
 use crate::mount3::Clients;
-use crate::replay::{Entered, ReplayCache};
+use crate::replay::{Entered, ReplayCache, Writer};
 use crate::rpcbind::Offers;
 
+mod journal;
 mod mounts;
 mod procedures;
 mod throttle;
@@ -55,6 +56,8 @@ struct Inner<S> {
     exports: RefCell<Exports<S>>,
     key: HandleKey,
     replay: ReplayCache,
+    /// What this reactor's part of the cache is made to outlive the process with.
+    journal: OnceCell<RefCell<Writer>>,
     clients: Clients,
     counters: Arc<Counters>,
     export_counters: ExportsCounters,
@@ -81,6 +84,7 @@ impl<S: Store> Service<S> {
                 exports,
                 key,
                 replay,
+                journal: OnceCell::new(),
                 clients,
                 counters,
                 export_counters,
@@ -103,6 +107,14 @@ impl<S: Store> Service<S> {
     /// Lets the port mapper's programs, where they are served, tell other offers from now on.
     pub fn replace_offers(&self, offers: &Arc<Offers>) {
         self.inner.later_offers.replace(Some(Arc::clone(offers)));
+    }
+
+    /// Records calls that must not be executed twice in a journal, where their exports outlive the
+    /// process. The first one given counts.
+    #[must_use]
+    pub fn with_journal(self, journal: Writer) -> Self {
+        let _ = self.inner.journal.set(RefCell::new(journal));
+        self
     }
 
     /// Lets the limits of `flow` hold for all calls from here on. The first one given counts.
@@ -282,7 +294,7 @@ impl<S: Store> Service<S> {
     ) -> Answer {
         let counters = &*self.inner.counters;
         let exports = self.exports();
-        let context = crate::nfs3::Context {
+        let mut context = crate::nfs3::Context {
             procedure,
             exports: &exports,
             key: &self.inner.key,
@@ -290,6 +302,7 @@ impl<S: Store> Service<S> {
             credential,
             times: &counters.store,
             export: Cell::new(None),
+            again: None,
         };
         let ticket = if must_not_repeat(procedure) {
             let program = (nfs3::PROGRAM, nfs3::VERSION, procedure.number());
@@ -314,6 +327,11 @@ impl<S: Store> Service<S> {
                 return Answer::Broken;
             }
         }
+        let mut noted = None;
+        if let Some(ticket) = &ticket {
+            context.again = ticket.again();
+            noted = self.note(&context, ticket, input.rest());
+        }
         match self
             .procedure(&context, call, xid, input, bulk, reply)
             .await
@@ -335,11 +353,19 @@ impl<S: Store> Service<S> {
                 if let Some(ticket) = ticket
                     && executed(done.answer)
                 {
+                    if let Some(noted) = noted {
+                        noted.done(reply.remembered());
+                    }
                     ticket.finish(reply.remembered(), call.arrived);
                 }
                 done.answer
             }
-            Err(refused) => self.refuse(refused, xid, reply),
+            Err(refused) => {
+                if let Some(noted) = noted {
+                    noted.void();
+                }
+                self.refuse(refused, xid, reply)
+            }
         }
     }
 

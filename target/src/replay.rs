@@ -10,19 +10,39 @@
 //! connection that the first one came by is most likely dead, and silence would cost the client
 //! its retransmission timeout.
 //!
+//! Of exports that outlive the process the cache does so too, by a journal in the state directory
+//! ([`ReplayCache::open`]): what was executed is answered as before by the next process. Of calls
+//! that were being executed when a process ended it is not known whether they were. Their
+//! repetitions are told so ([`Ticket::again`]), and each procedure looks at what it finds before it
+//! does anything twice.
+//!
 //! The cache is shared by all reactors. Its locks are held for a few lines only and never on
 //! the way of a READ or WRITE, which need no such protection.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use millrace_admin::metrics::{CoreBlock, Counter, Gauge};
+use siphasher::sip::SipHasher24;
+
+mod journal;
+mod layout;
+mod map;
+#[cfg(test)]
+mod tests;
+
+pub use journal::{FILE as JOURNAL_FILE, Left, Moment, Place, Writer};
+pub use layout::{Fault, REPLY_MAX};
+
+use journal::{Journal, Slots};
 
 /// Parts of the cache with a lock of their own.
 const SHARDS: usize = 16;
@@ -85,6 +105,10 @@ pub struct ReplayCache {
 struct Inner {
     limits: ReplayLimits,
     hasher: RandomState,
+    /// Of checksums in keys, which have to be the same for the next process.
+    checksums: SipHasher24,
+    /// What is left of calls that an earlier process had begun.
+    open: OpenCalls,
     shards: [Mutex<Shard>; SHARDS],
     counters: [CoreBlock<ReplayCounters>; SHARDS],
 }
@@ -128,24 +152,186 @@ struct Shard {
     bytes: usize,
 }
 
+/// How many calls were forgotten.
+#[derive(Clone, Copy, Debug, Default)]
+struct Forgotten {
+    all: u64,
+    /// Of these, calls that an earlier process had begun.
+    begun: u64,
+}
+
 #[derive(Debug)]
 enum Entry {
     Running(Vec<Waker>),
     Done(Arc<[u8]>),
+    /// An earlier process ended while it executed the call.
+    Begun(Begun),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    again: Again,
+    /// Whether another call has used the names that it changes.
+    contested: bool,
+}
+
+/// What is known of a call that an earlier process began to execute: it may have been, or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Again {
+    /// When it was first begun.
+    pub began: Moment,
+    /// When this process began to serve.
+    pub restarted: Moment,
+    /// Whether no other call of this server has used the names that it changes since it began: what
+    /// became of them is its doing, or that of somebody outside of this server.
+    pub alone: bool,
+}
+
+/// Calls that an earlier process had begun and that were not repeated yet.
+#[derive(Debug, Default)]
+struct OpenCalls {
+    /// How many there are. While there are none, nobody looks further.
+    count: AtomicUsize,
+    /// By the names that they change.
+    names: Mutex<HashMap<u64, Vec<CallKey>>>,
+    /// Where in the journal they stand.
+    places: Mutex<Option<Places>>,
+}
+
+#[derive(Debug)]
+struct Places {
+    slots: Slots,
+    places: HashMap<CallKey, usize>,
+}
+
+/// A cache, and what its reactors write the journal with: one each, none without a journal.
+#[derive(Debug)]
+pub struct Opened {
+    /// The cache.
+    pub cache: ReplayCache,
+    /// For each reactor one.
+    pub writers: Vec<Writer>,
+}
+
+impl Opened {
+    /// An empty cache without a journal.
+    #[must_use]
+    pub fn in_memory(limits: ReplayLimits) -> Self {
+        Self {
+            cache: ReplayCache::new(limits),
+            writers: Vec::new(),
+        }
+    }
 }
 
 impl ReplayCache {
     /// An empty cache.
     #[must_use]
     pub fn new(limits: ReplayLimits) -> Self {
-        let shards = Default::default();
+        let hasher = RandomState::new();
+        let key = [hasher.hash_one(0), hasher.hash_one(1)];
+        Self::with(limits, SipHasher24::new_with_keys(key[0], key[1]))
+    }
+
+    fn with(limits: ReplayLimits, checksums: SipHasher24) -> Self {
         Self {
             inner: Arc::new(Inner {
                 limits,
                 hasher: RandomState::new(),
-                shards,
+                checksums,
+                open: OpenCalls::default(),
+                shards: Default::default(),
                 counters: Default::default(),
             }),
+        }
+    }
+
+    /// The cache that the process before left in a state directory, and the journal for the next
+    /// one. Where the journal cannot be had the cache stays in memory, and a warning says why.
+    ///
+    /// The caller has to see to it that no other process uses the directory.
+    #[must_use]
+    pub fn open(limits: ReplayLimits, state: &Path, reactors: usize) -> Opened {
+        let directory = journal::place(state);
+        match Journal::open(&directory, reactors, limits) {
+            Ok(journal) => Self::load(limits, journal),
+            Err(error) => {
+                tracing::warn!(
+                    directory = %directory.display(),
+                    "there is no journal of replies: {error}; after a restart, calls that are \
+                     repeated are executed again"
+                );
+                Opened::in_memory(limits)
+            }
+        }
+    }
+
+    fn load(limits: ReplayLimits, journal: Journal) -> Opened {
+        let cache = Self::with(limits, SipHasher24::new_with_key(&journal.key));
+        let (inner, now) = (&cache.inner, Instant::now());
+        let restarted = Moment::now();
+        let (done, begun) = (journal.left.done(), journal.left.begun());
+        for call in journal.left.calls {
+            let key = call.begin.key;
+            let (mut shard, counters) = inner.shard(&key);
+            match call.done {
+                Some((_, reply)) => {
+                    shard.finish(key, reply.into(), now);
+                }
+                None => {
+                    let again = Again {
+                        began: Moment {
+                            boot: call.begin.began,
+                            wall: call.begin.wall,
+                        },
+                        restarted,
+                        alone: false,
+                    };
+                    let contested = call.begin.contested;
+                    shard
+                        .entries
+                        .insert(key, Entry::Begun(Begun { again, contested }));
+                    shard.order.push_back((key, now));
+                    inner.open.count.fetch_add(1, Relaxed);
+                    let mut names = lock(&inner.open.names);
+                    for target in call.begin.targets.into_iter().filter(|target| *target != 0) {
+                        names.entry(target).or_default().push(key);
+                    }
+                }
+            }
+            let forgotten = shard.trim(limits);
+            counters.evicted_full.add(forgotten.all);
+            inner.open.less(forgotten.begun);
+            shard.tell(counters);
+        }
+        if let Some(slots) = journal.carried {
+            let places = journal.unsettled;
+            *lock(&inner.open.places) = Some(Places { slots, places });
+        }
+        if done + begun > 0 {
+            tracing::info!(
+                done,
+                begun,
+                "calls of the process before are known, executed or begun"
+            );
+        }
+        Opened {
+            cache,
+            writers: journal.writers,
+        }
+    }
+
+    /// The hash of a name in a directory, as the journal tells names apart.
+    #[must_use]
+    pub fn target(&self, directory: &[u8], name: &[u8]) -> u64 {
+        journal::target(&self.inner.checksums, directory, name)
+    }
+
+    /// Tells of a call that is about to use these names. Whoever repeats a call of the process
+    /// before that changes them cannot be sure any more whose doing their state is.
+    pub fn contest(&self, key: &CallKey, targets: [u64; 2]) {
+        if self.inner.open.count.load(Relaxed) > 0 {
+            self.inner.contest(key, targets);
         }
     }
 
@@ -159,7 +345,9 @@ impl ReplayCache {
         arguments: &[u8],
     ) -> CallKey {
         let start = &arguments[..arguments.len().min(CHECKED_BYTES)];
-        let checksum = self.inner.hasher.hash_one(start);
+        let mut checksum = self.inner.checksums;
+        checksum.write(start);
+        let checksum = checksum.finish();
         CallKey {
             address,
             xid,
@@ -175,8 +363,9 @@ impl ReplayCache {
         poll_fn(|context| {
             let (mut shard, counters) = self.inner.shard(&key);
             let expired = shard.expire(now, self.inner.limits.age);
-            if expired > 0 {
-                counters.evicted_age.add(expired);
+            if expired.all > 0 {
+                counters.evicted_age.add(expired.all);
+                self.inner.open.less(expired.begun);
                 shard.tell(counters);
             }
             match shard.entries.get_mut(&key) {
@@ -197,6 +386,17 @@ impl ReplayCache {
                     }
                     Poll::Pending
                 }
+                Some(&mut Entry::Begun(begun)) => {
+                    shard.entries.insert(key, Entry::Running(Vec::new()));
+                    shard.order.retain(|(other, _)| *other != key);
+                    self.inner.open.less(1);
+                    let inner = self.inner.clone();
+                    Poll::Ready(Entered::Execute(Ticket {
+                        inner,
+                        key: Some(key),
+                        begun: Some(begun),
+                    }))
+                }
                 None => {
                     shard.entries.insert(key, Entry::Running(Vec::new()));
                     counters.new.increment();
@@ -205,6 +405,7 @@ impl ReplayCache {
                     Poll::Ready(Entered::Execute(Ticket {
                         inner,
                         key: Some(key),
+                        begun: None,
                     }))
                 }
             }
@@ -247,23 +448,36 @@ impl ReplayCache {
 pub struct Ticket {
     inner: Arc<Inner>,
     key: Option<CallKey>,
+    begun: Option<Begun>,
 }
 
 impl Ticket {
+    /// What is known of the call if an earlier process began to execute it: it may have been.
+    #[must_use]
+    pub fn again(&self) -> Option<Again> {
+        self.begun.map(|begun| Again {
+            alone: !begun.contested,
+            ..begun.again
+        })
+    }
+
+    /// The call's key; `None` when it is done.
+    #[must_use]
+    pub fn key(&self) -> Option<&CallKey> {
+        self.key.as_ref()
+    }
+
     /// Remembers the reply of the executed call.
     pub fn finish(mut self, reply: &[u8], now: Instant) {
         let Some(key) = self.key.take() else { return };
-        let limits = self.inner.limits;
-        let (mut shard, counters) = self.inner.shard(&key);
-        let done = shard.entries.insert(key, Entry::Done(reply.into()));
-        shard.order.push_back((key, now));
-        shard.bytes += reply.len();
-        while shard.order.len() > (limits.entries / SHARDS).max(1)
-            || (shard.bytes > limits.bytes / SHARDS && shard.order.len() > 1)
-        {
-            shard.forget_oldest();
-            counters.evicted_full.increment();
+        if self.begun.is_some() {
+            self.inner.open.settle(&key);
         }
+        let (mut shard, counters) = self.inner.shard(&key);
+        let done = shard.finish(key, reply.into(), now);
+        let forgotten = shard.trim(self.inner.limits);
+        counters.evicted_full.add(forgotten.all);
+        self.inner.open.less(forgotten.begun);
         shard.tell(counters);
         drop(shard);
         wake(done);
@@ -274,7 +488,15 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
             let (mut shard, counters) = self.inner.shard(&key);
-            let running = shard.entries.remove(&key);
+            let running = match self.begun {
+                // As little is known of it as before.
+                Some(begun) => {
+                    self.inner.open.count.fetch_add(1, Relaxed);
+                    shard.order.push_back((key, Instant::now()));
+                    shard.entries.insert(key, Entry::Begun(begun))
+                }
+                None => shard.entries.remove(&key),
+            };
             shard.tell(counters);
             drop(shard);
             wake(running);
@@ -287,19 +509,63 @@ impl Inner {
         let index = self.hasher.hash_one(key) as usize % SHARDS;
         (lock(&self.shards[index]), &self.counters[index])
     }
+
+    #[cold]
+    fn contest(&self, key: &CallKey, targets: [u64; 2]) {
+        let names = lock(&self.open.names);
+        let named = targets.iter().filter_map(|target| names.get(target));
+        for other in named.flatten().filter(|other| *other != key) {
+            if let Some(Entry::Begun(begun)) = self.shard(other).0.entries.get_mut(other) {
+                begun.contested = true;
+            }
+        }
+    }
+}
+
+impl OpenCalls {
+    /// So many have been repeated, or forgotten.
+    fn less(&self, number: u64) {
+        self.count.fetch_sub(number as usize, Relaxed);
+    }
+
+    /// The outcome of a call is known and recorded elsewhere.
+    fn settle(&self, key: &CallKey) {
+        if let Some(places) = &mut *lock(&self.places)
+            && let Some(index) = places.places.remove(key)
+        {
+            places.slots.void(index, journal::CARRIED);
+        }
+    }
 }
 
 impl Shard {
-    /// Says how many replies were too old.
-    fn expire(&mut self, now: Instant, age: Duration) -> u64 {
-        let mut expired = 0;
+    /// Remembers a reply. Returns what was known of the call.
+    fn finish(&mut self, key: CallKey, reply: Arc<[u8]>, now: Instant) -> Option<Entry> {
+        self.bytes += reply.len();
+        self.order.push_back((key, now));
+        self.entries.insert(key, Entry::Done(reply))
+    }
+
+    /// Makes room. Says how much was forgotten.
+    fn trim(&mut self, limits: ReplayLimits) -> Forgotten {
+        let mut forgotten = Forgotten::default();
+        while self.order.len() > (limits.entries / SHARDS).max(1)
+            || (self.bytes > limits.bytes / SHARDS && self.order.len() > 1)
+        {
+            self.forget_oldest(&mut forgotten);
+        }
+        forgotten
+    }
+
+    /// Forgets what is too old. Says how much that was.
+    fn expire(&mut self, now: Instant, age: Duration) -> Forgotten {
+        let mut forgotten = Forgotten::default();
         while let Some((_, done)) = self.order.front()
             && now.saturating_duration_since(*done) > age
         {
-            self.forget_oldest();
-            expired += 1;
+            self.forget_oldest(&mut forgotten);
         }
-        expired
+        forgotten
     }
 
     /// Tells other threads what it holds.
@@ -308,131 +574,24 @@ impl Shard {
         counters.bytes.set(self.bytes as u64);
     }
 
-    fn forget_oldest(&mut self) {
-        if let Some((key, _)) = self.order.pop_front()
-            && let Some(Entry::Done(reply)) = self.entries.remove(&key)
-        {
-            self.bytes -= reply.len();
+    fn forget_oldest(&mut self, forgotten: &mut Forgotten) {
+        forgotten.all += 1;
+        let oldest = self.order.pop_front();
+        match oldest.and_then(|(key, _)| self.entries.remove(&key)) {
+            Some(Entry::Done(reply)) => self.bytes -= reply.len(),
+            Some(Entry::Begun(_)) => forgotten.begun += 1,
+            Some(Entry::Running(_)) | None => {}
         }
     }
 }
 
 /// Every change under a lock is complete before anything can panic, so a poisoned lock is sound.
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn wake(entry: Option<Entry>) {
     if let Some(Entry::Running(waiters)) = entry {
         waiters.into_iter().for_each(Waker::wake);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::pin::pin;
-    use std::task::Context;
-
-    use super::*;
-
-    const PROGRAM: (u32, u32, u32) = (100_003, 3, 12);
-
-    fn cache(entries: usize, bytes: usize) -> ReplayCache {
-        ReplayCache::new(ReplayLimits {
-            entries,
-            bytes,
-            age: Duration::from_secs(120),
-        })
-    }
-
-    fn enter(cache: &ReplayCache, key: CallKey, now: Instant) -> Poll<Entered> {
-        pin!(cache.enter(key, now)).poll(&mut Context::from_waker(Waker::noop()))
-    }
-
-    fn execute(cache: &ReplayCache, key: CallKey, now: Instant) -> Ticket {
-        match enter(cache, key, now) {
-            Poll::Ready(Entered::Execute(ticket)) => ticket,
-            other => panic!("expected to execute, got {other:?}"),
-        }
-    }
-
-    fn address(last: u8) -> IpAddr {
-        IpAddr::from([192, 0, 2, last])
-    }
-
-    #[test]
-    fn rr1_hdr_25_known_by_peer_xid_program_procedure_and_checksum() {
-        let (cache, now) = (cache(1000, 100_000), Instant::now());
-        let key = cache.key(address(1), 7, PROGRAM, b"name");
-        execute(&cache, key, now).finish(b"reply", now);
-        match enter(&cache, key, now) {
-            Poll::Ready(Entered::Replay(reply)) => assert_eq!(&*reply, b"reply"),
-            other => panic!("expected a replay, got {other:?}"),
-        }
-        for other in [
-            cache.key(address(2), 7, PROGRAM, b"name"),
-            cache.key(address(1), 8, PROGRAM, b"name"),
-            cache.key(address(1), 7, (100_003, 3, 13), b"name"),
-            cache.key(address(1), 7, PROGRAM, b"other"),
-        ] {
-            drop(execute(&cache, other, now));
-        }
-    }
-
-    #[test]
-    fn rr1_hdr_25_repetition_waits_for_the_running_call() {
-        let (cache, now) = (cache(1000, 100_000), Instant::now());
-        let key = cache.key(address(1), 7, PROGRAM, b"name");
-        let ticket = execute(&cache, key, now);
-        let mut context = Context::from_waker(Waker::noop());
-        let mut repetition = pin!(cache.enter(key, now));
-        assert!(repetition.as_mut().poll(&mut context).is_pending());
-        ticket.finish(b"reply", now);
-        match repetition.as_mut().poll(&mut context) {
-            Poll::Ready(Entered::Replay(reply)) => assert_eq!(&*reply, b"reply"),
-            other => panic!("expected a replay, got {other:?}"),
-        }
-    }
-
-    #[test]
-    fn abandoned_call_may_be_executed() {
-        let (cache, now) = (cache(1000, 100_000), Instant::now());
-        let key = cache.key(address(1), 7, PROGRAM, b"name");
-        drop(execute(&cache, key, now));
-        assert_eq!(cache.usage(), (0, 0));
-        assert_eq!((cache.totals().entries, cache.totals().new), (0, 1));
-        drop(execute(&cache, key, now));
-    }
-
-    #[test]
-    fn bounded_in_entries_bytes_and_age() {
-        let (cache, now) = (cache(32, 16 * 1000), Instant::now());
-        for xid in 0..10_000 {
-            let key = cache.key(address(1), xid, PROGRAM, b"");
-            execute(&cache, key, now).finish(&[0; 100], now);
-        }
-        assert!(cache.usage().0 <= 32);
-        for xid in 0..10_000 {
-            let key = cache.key(address(2), xid, PROGRAM, b"");
-            execute(&cache, key, now).finish(&[0; 900], now);
-        }
-        assert!(cache.usage().1 <= 16 * 1000);
-        let key = cache.key(address(2), 9_999, PROGRAM, b"");
-        assert!(matches!(
-            enter(&cache, key, now),
-            Poll::Ready(Entered::Replay(_))
-        ));
-        let totals = cache.totals();
-        assert_eq!((totals.entries, totals.bytes), {
-            let (entries, bytes) = cache.usage();
-            (entries as u64, bytes as u64)
-        });
-        assert_eq!(totals.evicted_full, 20_000 - totals.entries);
-        assert_eq!(
-            (totals.new, totals.replayed, totals.evicted_age),
-            (20_000, 1, 0)
-        );
-        drop(execute(&cache, key, now + Duration::from_secs(121)));
-        assert!(cache.totals().evicted_age > 0);
     }
 }

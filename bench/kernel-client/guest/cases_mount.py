@@ -1,6 +1,7 @@
 """Cases about the mount itself: these come last."""
 
 import errno
+import mmap
 import os
 import stat
 import threading
@@ -173,3 +174,73 @@ def restart_of_the_server(context):
     for name in os.listdir(context.root):
         os.unlink(os.path.join(context.root, name))
     equal(os.listdir(context.root), [], "names at the end")
+
+
+@case(shared=True, needs="kill")
+def kill_of_the_server(context):
+    """The server dies without warning, several times, under load: whoever works on the mount
+    waits, and goes on without an error. What was synced is there."""
+    folder = os.path.join(context.root, "kill")
+    os.mkdir(folder)
+    wrong = []
+    stop = threading.Event()
+    begun = threading.Semaphore(0)
+    rounds = [0, 0, 0]
+
+    def guarded(number, body):
+        try:
+            while not stop.is_set():
+                body(rounds[number])
+                rounds[number] += 1
+                begun.release()
+        except OSError as error:
+            wrong.append(f"worker {number}, round {rounds[number]}: {error}")
+            begun.release()
+
+    def synced(turn):
+        path = os.path.join(folder, f"synced.{turn % 8}")
+        context.write(path, content(path + str(turn), 150_001))
+
+    direct = os.open(os.path.join(folder, "direct"), os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
+
+    def straight(turn):
+        part = mmap.mmap(-1, 65536)
+        part.write(content(f"direct{turn % 32}", 65536))
+        os.pwritev(direct, [part], (turn % 32) * 65536)
+
+    appended = os.open(os.path.join(folder, "appended"), os.O_WRONLY | os.O_CREAT, 0o644)
+
+    def appending(turn):
+        os.write(appended, content(f"appended{turn}", 4099))
+        if turn % 16 == 15:
+            os.fsync(appended)
+
+    workers = [threading.Thread(target=guarded, args=(number, body), daemon=True)
+               for number, body in enumerate((synced, straight, appending))]
+    for worker in workers:
+        worker.start()
+    for _ in range(4):
+        for _ in range(12):
+            begun.acquire()
+        check(not wrong, "; ".join(wrong))
+        context.control.ask("kill")
+    for _ in range(12):
+        begun.acquire()
+    stop.set()
+    for worker in workers:
+        worker.join()
+    check(not wrong, "; ".join(wrong))
+    os.fsync(appended)
+    os.close(appended)
+    os.close(direct)
+    for turn in range(max(0, rounds[0] - 8), rounds[0]):
+        path = os.path.join(folder, f"synced.{turn % 8}")
+        equal_content(context.read(path), content(path + str(turn), 150_001), path)
+    parts = min(rounds[1], 32)
+    expected = b"".join(content(f"direct{number}", 65536) for number in range(parts))
+    equal_content(context.read(os.path.join(folder, "direct")), expected, "direct")
+    expected = b"".join(content(f"appended{turn}", 4099) for turn in range(rounds[2]))
+    equal_content(context.read(os.path.join(folder, "appended")), expected, "appended")
+    for name in os.listdir(folder):
+        os.unlink(os.path.join(folder, name))
+    os.rmdir(folder)

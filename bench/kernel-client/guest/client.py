@@ -12,12 +12,13 @@ import cases_data
 import cases_fabric
 import cases_mount
 import cases_names
+import cases_programs
 import harness
 import kernel
 from control import Control
 
 # The order in which they run: those that change the mount come last.
-MODULES = (cases_data, cases_names, cases_mount, cases_fabric)
+MODULES = (cases_data, cases_names, cases_programs, cases_mount, cases_fabric)
 
 
 def chosen(parameters):

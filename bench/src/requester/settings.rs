@@ -80,7 +80,7 @@ impl Identity {
         }
     }
 
-    pub(super) fn auth(&self) -> OpaqueAuth<'_> {
+    pub(crate) fn auth(&self) -> OpaqueAuth<'_> {
         OpaqueAuth {
             flavor: self.flavor,
             body: &self.body,

@@ -1,14 +1,14 @@
 //! GETATTR, SETATTR and ACCESS (RFC 1813 sections 3.3.1, 3.3.2 and 3.3.4).
 
-use millrace_store::{AccessMask, Store};
+use millrace_store::{AccessMask, Store, StoreError};
 use millrace_wire::nfs3::{
     AccessArguments, AccessOk, AccessResults, Failure, GetattrResults, ObjectArguments,
     SetattrArguments, SetattrResults, access as rights,
 };
 
-use super::Context;
 use super::context::bare;
 use super::convert::{set_attributes, time_from};
+use super::{Context, again};
 use crate::store_times::StoreClass;
 
 pub(crate) async fn getattr<S: Store>(
@@ -36,10 +36,15 @@ pub(crate) async fn setattr<S: Store>(
     let object = context.writable(&arguments.object).await?;
     let set = set_attributes(&arguments.attributes);
     let guard = arguments.guard.map(time_from);
-    let done = object
+    let mut done = object
         .store(StoreClass::Metadata)
         .set_attributes(&object.caller, object.handle, &set, guard)
         .await;
+    if let (Err(StoreError::NotSync), Some(begun)) = (&done.result, &context.again)
+        && Box::pin(again::set(begun, &object, &set)).await
+    {
+        done.result = Ok(());
+    }
     object.modified(done).await.map(|((), data)| data)
 }
 

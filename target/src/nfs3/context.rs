@@ -11,6 +11,7 @@ use super::{convert, status};
 use crate::call::Peer;
 use crate::exports::{Export, ExportId, Exports};
 use crate::handle::{HandleError, HandleKey};
+use crate::replay::Again;
 use crate::store_times::{StoreClass, StoreTimes, Timed};
 
 /// One call of a procedure.
@@ -24,6 +25,8 @@ pub(crate) struct Context<'c, S> {
     pub times: &'c StoreTimes,
     /// The export of the first object that the call was for, once that is known.
     pub export: Cell<Option<&'c Export<S>>>,
+    /// What is known of the call if an earlier process may have executed it.
+    pub again: Option<Again>,
 }
 
 /// An object that a call may use.

@@ -1,12 +1,15 @@
 //! CREATE, MKDIR, SYMLINK and MKNOD (RFC 1813 sections 3.3.8 to 3.3.11).
 
-use millrace_store::{Attributes, CreateHow, Handle, Modified, SpecialKind, Store};
+use millrace_store::{
+    Attributes, CreateHow, Handle, Kind, Modified, SpecialKind, Store, StoreError,
+};
 use millrace_wire::nfs3::{
     CreateArguments, CreateHow as How, CreateOk, CreateResults, Failure, MkdirArguments,
     MknodArguments, Node, Status, SymlinkArguments, WeakCacheData,
 };
 
 use super::Context;
+use super::again::{self, Made};
 use super::context::Object;
 use super::convert::set_attributes;
 use crate::store_times::StoreClass;
@@ -25,7 +28,7 @@ pub(crate) async fn create<S: Store>(
     let done = store
         .create(&directory.caller, directory.handle, name, &how)
         .await;
-    created(&directory, done).await
+    created(context, &directory, name, again::guarded(&how), done).await
 }
 
 pub(crate) async fn mkdir<S: Store>(
@@ -38,7 +41,18 @@ pub(crate) async fn mkdir<S: Store>(
     let done = store
         .make_directory(&directory.caller, directory.handle, name, &set)
         .await;
-    created(&directory, done).await
+    created(
+        context,
+        &directory,
+        name,
+        Some(Made {
+            kind: Kind::Directory,
+            set: &set,
+            text: None,
+        }),
+        done,
+    )
+    .await
 }
 
 /// `text` is the text of the link, wherever it travelled.
@@ -53,7 +67,18 @@ pub(crate) async fn symlink<S: Store>(
     let done = store
         .symlink(&directory.caller, directory.handle, name, text, &set)
         .await;
-    created(&directory, done).await
+    created(
+        context,
+        &directory,
+        name,
+        Some(Made {
+            kind: Kind::Symlink,
+            set: &set,
+            text: Some(text),
+        }),
+        done,
+    )
+    .await
 }
 
 pub(crate) async fn mknod<S: Store>(
@@ -82,13 +107,35 @@ pub(crate) async fn mknod<S: Store>(
     let done = store
         .make_node(&directory.caller, directory.handle, name, kind, &set)
         .await;
-    created(&directory, done).await
+    created(
+        context,
+        &directory,
+        name,
+        Some(Made {
+            kind: Kind::Special(kind),
+            set: &set,
+            text: None,
+        }),
+        done,
+    )
+    .await
 }
 
+/// `made` is what an earlier process may have made for the same call, where a second execution
+/// finds that in its way.
 async fn created<S: Store>(
+    context: &Context<'_, S>,
     directory: &Object<'_, S>,
-    done: Modified<(Handle, Attributes)>,
+    name: &[u8],
+    made: Option<Made<'_>>,
+    mut done: Modified<(Handle, Attributes)>,
 ) -> CreateResults {
+    if let (Err(StoreError::Exists), Some(begun), Some(made)) = (&done.result, &context.again, made)
+        && let Some(found) = Box::pin(again::made(begun, directory, name, &made)).await
+    {
+        done.result = Ok(found);
+        done.consistency.before = None;
+    }
     let ((handle, attributes), data) = directory.modified(done).await?;
     Ok(CreateOk {
         object: Some(directory.seal(handle)),

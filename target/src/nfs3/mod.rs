@@ -3,6 +3,7 @@
 //! Procedures know the store and the export's rules, not how calls arrive. What modifies returns
 //! attributes before and after; what fails returns the attributes it can still find.
 
+mod again;
 mod attributes;
 mod context;
 mod convert;

@@ -1,12 +1,15 @@
 //! REMOVE, RMDIR, RENAME and LINK (RFC 1813 sections 3.3.12 to 3.3.15).
 
-use millrace_store::Store;
+use millrace_store::{Consistency, Modified, Renamed, Store, StoreError};
 use millrace_wire::nfs3::{
     EntryArguments, Failure, LinkArguments, LinkObjects, LinkResults, RemoveResults,
     RenameArguments, RenameDirectories, RenameResults, Status, WeakCacheData,
 };
 
 use super::Context;
+use super::again::{self, Verdict};
+use super::context::Object;
+use crate::replay::Again;
 use crate::store_times::StoreClass;
 
 pub(crate) async fn remove<S: Store>(
@@ -14,6 +17,11 @@ pub(crate) async fn remove<S: Store>(
     arguments: &EntryArguments<'_>,
 ) -> RemoveResults {
     let directory = context.writable(&arguments.directory).await?;
+    if let Some(begun) = &context.again
+        && let Some(done) = Box::pin(removed_before(begun, &directory, arguments.name)).await
+    {
+        return directory.modified(done).await.map(|((), data)| data);
+    }
     let store = directory.store(StoreClass::Metadata);
     let done = store
         .remove(&directory.caller, directory.handle, arguments.name)
@@ -26,11 +34,42 @@ pub(crate) async fn rmdir<S: Store>(
     arguments: &EntryArguments<'_>,
 ) -> RemoveResults {
     let directory = context.writable(&arguments.directory).await?;
+    if let Some(begun) = &context.again
+        && let Some(done) = Box::pin(removed_before(begun, &directory, arguments.name)).await
+    {
+        return directory.modified(done).await.map(|((), data)| data);
+    }
     let store = directory.store(StoreClass::Metadata);
     let done = store
         .remove_directory(&directory.caller, directory.handle, arguments.name)
         .await;
     directory.modified(done).await.map(|((), data)| data)
+}
+
+/// The outcome of a removal that is not to be executed, as an earlier process may have done so.
+async fn removed_before<S: Store>(
+    again: &Again,
+    directory: &Object<'_, S>,
+    name: &[u8],
+) -> Option<Modified<()>> {
+    let result = match again::removed(again, directory, name).await {
+        Verdict::Execute => return None,
+        Verdict::Executed => Ok(()),
+        Verdict::Unknown => Err(StoreError::Io),
+    };
+    Some(Modified {
+        consistency: now(directory).await,
+        result,
+    })
+}
+
+/// What can be told of a directory that nothing is done to.
+async fn now<S: Store>(directory: &Object<'_, S>) -> Consistency {
+    let store = directory.store(StoreClass::Metadata);
+    Consistency {
+        before: None,
+        after: store.attributes(directory.handle).await.ok(),
+    }
 }
 
 pub(crate) async fn rename<S: Store>(
@@ -58,10 +97,25 @@ pub(crate) async fn rename<S: Store>(
         return Err(fail(Status::CrossDevice, after(from), after(to)));
     }
     let names = (arguments.from.name, arguments.to.name);
-    let done = from
-        .store(StoreClass::Metadata)
-        .rename(&from.caller, (from.handle, names.0), (to.handle, names.1))
-        .await;
+    let verdict = match &context.again {
+        Some(begun) => Box::pin(again::renamed(begun, (&from, names.0), (&to, names.1))).await,
+        None => Verdict::Execute,
+    };
+    let done = match verdict {
+        Verdict::Execute => {
+            let (old, new) = ((from.handle, names.0), (to.handle, names.1));
+            let store = from.store(StoreClass::Metadata);
+            store.rename(&from.caller, old, new).await
+        }
+        known => Renamed {
+            from: now(&from).await,
+            to: now(&to).await,
+            result: match known {
+                Verdict::Executed => Ok(()),
+                _ => Err(StoreError::Io),
+            },
+        },
+    };
     let mut data = RenameDirectories {
         from: from.consistency(&done.from),
         to: to.consistency(&done.to),
@@ -115,7 +169,7 @@ pub(crate) async fn link<S: Store>(
         };
         return Err(fail(Status::CrossDevice, object.post().await, after));
     }
-    let done = directory
+    let mut done = directory
         .store(StoreClass::Metadata)
         .link(
             &directory.caller,
@@ -124,6 +178,19 @@ pub(crate) async fn link<S: Store>(
             arguments.entry.name,
         )
         .await;
+    if let (Err(StoreError::Exists), Some(begun)) = (&done.result, &context.again)
+        && Box::pin(again::linked(
+            begun,
+            &object,
+            &directory,
+            arguments.entry.name,
+        ))
+        .await
+    {
+        done.directory = now(&directory).await;
+        done.object = now(&object).await.after;
+        done.result = Ok(());
+    }
     let mut data = LinkObjects {
         attributes: done.object.map(|attributes| object.attributes(&attributes)),
         directory: directory.consistency(&done.directory),

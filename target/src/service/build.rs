@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use millrace_admin::config::{self, Config, Problem};
@@ -15,6 +15,7 @@ use super::change::{Changing, InForce, Listener, Served, check_exports};
 use super::control::{ReactorParts, ServiceControl};
 use super::devices::{self, Opened};
 use super::folders::{self, StoreRoom};
+use super::lock::StateLock;
 use super::plan::ProviderCounters;
 use super::providers::Providers;
 use super::worker::{Message, Seat, Worker};
@@ -25,7 +26,7 @@ use crate::flow::{Clients as FlowClients, Flow};
 use crate::handle::HandleKey;
 use crate::mount3::Clients;
 use crate::rdma::{self, ExposureBudget, FabricId, FabricSlot, Shared};
-use crate::replay::{ReplayCache, ReplayLimits};
+use crate::replay::{self, ReplayCache, ReplayLimits};
 use crate::rpcbind::{Offers, Registration, Rendezvous, RpcbindServer};
 use crate::tcp::{TcpConfig, TcpServer};
 
@@ -98,6 +99,8 @@ struct Plan {
     exports: Vec<(Rules, AnyVolume)>,
     key: [u8; 16],
     replay: ReplayCache,
+    /// What each reactor records calls with, by index, until it has taken it.
+    journals: Arc<Mutex<Vec<Option<replay::Writer>>>>,
     clients: Clients,
     flow: FlowClients,
     exposures: Arc<ExposureBudget>,
@@ -131,10 +134,18 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
     let devices = Opened::default();
     let opened = devices.open_for(&config, &registry);
     opened.map_err(StartError::Devices)?;
+    let directory = config.state_directory.as_deref();
+    let lock = directory.map(StateLock::take).transpose();
+    let lock = lock.map_err(StartError::State)?;
+    let replay = match directory {
+        Some(directory) => ReplayCache::open(ReplayLimits::default(), directory, cores.len()),
+        None => replay::Opened::in_memory(ReplayLimits::default()),
+    };
     let plan = Plan {
         exports: stores(&config, &registry)?,
-        key: secret::load(config.state_directory.as_deref()).map_err(StartError::State)?,
-        replay: ReplayCache::new(ReplayLimits::default()),
+        key: secret::load(directory).map_err(StartError::State)?,
+        replay: replay.cache,
+        journals: Arc::new(Mutex::new(replay.writers.into_iter().map(Some).collect())),
         clients: Clients::default(),
         flow: FlowClients::new(cores.len()),
         exposures: Arc::default(),
@@ -224,6 +235,7 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
         reactors,
         addresses,
         control: Arc::new(control),
+        _lock: lock,
     })
 }
 
@@ -325,6 +337,13 @@ fn shared(plan: &Plan, context: &Context) -> Result<(Rc<Shared<Programs>>, Store
     let flow = Flow::new(&plan.flow, plan.index, &pool, class, &clock);
     let (replay, clients) = (plan.replay.clone(), plan.clients.clone());
     let programs = dispatch::Service::new(exports, key, replay, clients).with_flow(&flow);
+    let mut journals = plan.journals.lock().unwrap_or_else(PoisonError::into_inner);
+    let journal = journals.get_mut(plan.index).and_then(Option::take);
+    drop(journals);
+    let programs = match journal {
+        Some(journal) => programs.with_journal(journal),
+        None => programs,
+    };
     let programs = match &plan.offers {
         Some(offers) => programs.with_rpcbind(offers),
         None => programs,

@@ -6,6 +6,7 @@ mod change;
 mod control;
 pub mod devices;
 pub mod folders;
+mod lock;
 mod metrics;
 mod peers;
 mod placement;
@@ -47,6 +48,8 @@ pub struct Service {
     reactors: Vec<ReactorHandle<Message>>,
     addresses: Addresses,
     control: Arc<ServiceControl>,
+    /// The right to the state directory.
+    _lock: Option<lock::StateLock>,
 }
 
 impl Service {

@@ -321,4 +321,11 @@ impl Store for AnyStore {
             Self::Posix(store) => store.properties(),
         }
     }
+
+    fn outlives_process(&self) -> bool {
+        match self {
+            Self::Memory(store) => store.outlives_process(),
+            Self::Posix(store) => store.outlives_process(),
+        }
+    }
 }

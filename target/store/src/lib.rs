@@ -173,4 +173,8 @@ pub trait Store: Clone + 'static {
 
     /// Fixed limits and properties.
     fn properties(&self) -> Properties;
+
+    /// Whether its objects are still there, by the same handles, when the process has been started
+    /// anew.
+    fn outlives_process(&self) -> bool;
 }

@@ -354,6 +354,10 @@ impl Store for MemoryStore {
     fn properties(&self) -> Properties {
         self.tree.properties()
     }
+
+    fn outlives_process(&self) -> bool {
+        false
+    }
 }
 
 /// A new object as others see it.

@@ -285,4 +285,8 @@ impl Store for PosixStore {
     fn properties(&self) -> Properties {
         self.inner.volume.properties()
     }
+
+    fn outlives_process(&self) -> bool {
+        true
+    }
 }

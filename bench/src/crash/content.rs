@@ -1,0 +1,545 @@
+//! What a file may hold: for every byte the writes that may have left it.
+//!
+//! Writes to one byte follow each other, as nobody writes where another write is underway. So each
+//! byte has a list of writes in their order, of which the first one is durable: it, or any later
+//! one, is what may be found.
+
+use millrace_wire::nfs3::{Stability, WriteVerifier};
+
+use crate::load::Pattern;
+
+/// Names a write. Its bytes are those of [`bytes`]; zero stands for bytes never written.
+pub type Stamp = u32;
+
+/// The bytes of a write from `offset` on.
+pub fn bytes(stamp: Stamp, offset: u64, out: &mut [u8]) {
+    if stamp == 0 {
+        out.fill(0);
+    } else {
+        Pattern::new(u64::from(stamp)).fill(offset, out);
+    }
+}
+
+/// How far a write has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Sent, and not answered.
+    InFlight,
+    /// Sent, and never answered, or refused for now: done or not.
+    Unanswered,
+    /// Answered as unstable, with this verifier, as the event of this number.
+    Unstable(WriteVerifier, u64),
+    /// Durable.
+    Stable,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Version {
+    stamp: Stamp,
+    state: State,
+}
+
+const NEVER: Version = Version {
+    stamp: 0,
+    state: State::Stable,
+};
+
+/// Bytes with the same history, up to the next piece's start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Piece {
+    start: u64,
+    versions: Vec<Version>,
+}
+
+/// Which answered writes have to be there.
+#[derive(Clone, Copy, Debug)]
+pub enum Kept {
+    /// All: the server has been running.
+    All,
+    /// The durable ones, and those that were answered with this verifier.
+    Verifier(WriteVerifier),
+}
+
+impl Kept {
+    fn holds(self, state: State) -> bool {
+        match (self, state) {
+            (_, State::Stable) | (Self::All, State::Unstable(..)) => true,
+            (Self::Verifier(now), State::Unstable(then, _)) => now == then,
+            (_, State::InFlight | State::Unanswered) => false,
+        }
+    }
+}
+
+/// A byte that must not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// Where it is.
+    pub offset: u64,
+    /// Writes that may have left it, the oldest first.
+    pub expected: Vec<Stamp>,
+    /// The write whose bytes are there, if it is one of this run.
+    pub found: Option<Stamp>,
+}
+
+impl std::fmt::Display for Wrong {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = |stamp: Stamp| match stamp {
+            0 => "zeros".to_owned(),
+            _ => format!("write {stamp}"),
+        };
+        let expected: Vec<String> = self.expected.iter().map(|&stamp| name(stamp)).collect();
+        let found = self.found.map_or("bytes of nobody".to_owned(), name);
+        write!(
+            out,
+            "byte {}: expected {}, found {found}",
+            self.offset,
+            expected.join(" or ")
+        )
+    }
+}
+
+/// What a file may hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    pieces: Vec<Piece>,
+    /// The size that is durable.
+    floor: u64,
+    /// The size by what was answered.
+    told: u64,
+    /// The size if all that was sent is done.
+    ceiling: u64,
+}
+
+impl Default for Content {
+    fn default() -> Self {
+        Self {
+            pieces: vec![Piece {
+                start: 0,
+                versions: vec![NEVER],
+            }],
+            floor: 0,
+            told: 0,
+            ceiling: 0,
+        }
+    }
+}
+
+impl Content {
+    /// The size by what was answered.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.told
+    }
+
+    /// Whether a write to any of these bytes is underway.
+    #[must_use]
+    pub fn is_busy(&self, start: u64, length: u64) -> bool {
+        self.pieces_of(start, start + length).any(|(_, _, piece)| {
+            let last = piece.versions.last();
+            last.is_some_and(|version| version.state == State::InFlight)
+        })
+    }
+
+    /// A write is sent.
+    pub fn begin(&mut self, start: u64, length: u64, stamp: Stamp) {
+        let range = self.cut(start, start + length);
+        for piece in &mut self.pieces[range] {
+            piece.versions.push(Version {
+                stamp,
+                state: State::InFlight,
+            });
+        }
+        self.ceiling = self.ceiling.max(start + length);
+    }
+
+    /// A write was answered, as the event `number`.
+    pub fn end(
+        &mut self,
+        (start, length): (u64, u64),
+        stamp: Stamp,
+        stability: Stability,
+        verifier: WriteVerifier,
+        number: u64,
+    ) {
+        let state = match stability {
+            Stability::Unstable => State::Unstable(verifier, number),
+            Stability::DataSync | Stability::FileSync => State::Stable,
+        };
+        let range = self.cut(start, start + length);
+        for piece in &mut self.pieces[range] {
+            let found = piece.versions.iter();
+            let Some(at) = found.clone().position(|version| version.stamp == stamp) else {
+                continue;
+            };
+            piece.versions[at].state = state;
+            if state == State::Stable {
+                piece.versions.drain(..at);
+            }
+        }
+        self.told = self.told.max(start + length);
+        if state == State::Stable {
+            self.floor = self.floor.max(start + length);
+        }
+        self.merge();
+    }
+
+    /// A write will have no answer.
+    pub fn abandon(&mut self, (start, length): (u64, u64), stamp: Stamp) {
+        let range = self.cut(start, start + length);
+        for piece in &mut self.pieces[range] {
+            for version in &mut piece.versions {
+                if version.stamp == stamp {
+                    version.state = State::Unanswered;
+                }
+            }
+        }
+    }
+
+    /// A COMMIT of these bytes, sent after the event `number`, was answered.
+    pub fn commit(&mut self, start: u64, end: u64, verifier: WriteVerifier, number: u64) {
+        let range = self.cut(start, end);
+        for index in range {
+            let end = self.pieces.get(index + 1).map(|next| next.start);
+            let piece = &mut self.pieces[index];
+            let covered = |version: &Version| match version.state {
+                State::Unstable(then, at) => then == verifier && at <= number,
+                _ => false,
+            };
+            if let Some(at) = piece.versions.iter().rposition(covered) {
+                piece.versions[at].state = State::Stable;
+                piece.versions.drain(..at);
+                self.floor = self.floor.max(end.unwrap_or(0));
+            }
+        }
+        self.merge();
+    }
+
+    /// The size was set, durably.
+    pub fn resize(&mut self, size: u64) {
+        let range = self.cut(size, u64::MAX);
+        for piece in &mut self.pieces[range] {
+            piece.versions = vec![NEVER];
+        }
+        (self.floor, self.told, self.ceiling) = (size, size, size);
+        self.merge();
+    }
+
+    /// Sizes that may be found.
+    #[must_use]
+    pub fn sizes(&self, kept: Kept) -> std::ops::RangeInclusive<u64> {
+        let mut floor = self.floor;
+        let mut end = u64::MAX;
+        for piece in self.pieces.iter().rev() {
+            let held = |version: &&Version| version.stamp != 0 && kept.holds(version.state);
+            if end != u64::MAX && piece.versions.iter().rev().find(held).is_some() {
+                floor = floor.max(end);
+                break;
+            }
+            end = piece.start;
+        }
+        floor..=self.ceiling.max(floor)
+    }
+
+    /// Compares bytes that were read from `offset` on with what may be there. `newest` is the
+    /// newest write of the run, for telling what is there instead.
+    ///
+    /// # Errors
+    /// The first byte that must not be.
+    pub fn check(
+        &self,
+        kept: Kept,
+        offset: u64,
+        found: &[u8],
+        newest: Stamp,
+    ) -> Result<Checked, Wrong> {
+        let mut checked = Checked::default();
+        let mut expected = Vec::new();
+        for (start, end, piece) in self.pieces_of(offset, offset + found.len() as u64) {
+            let here = &found[(start - offset) as usize..(end - offset) as usize];
+            let first = piece.first(kept);
+            let possible = &piece.versions[first..];
+            let mut matches = vec![false; here.len()];
+            for (number, version) in possible.iter().enumerate() {
+                expected.resize(here.len(), 0);
+                bytes(version.stamp, start, &mut expected);
+                let mut whole = true;
+                for (at, (a, b)) in here.iter().zip(&expected).enumerate() {
+                    matches[at] |= a == b;
+                    whole &= a == b;
+                }
+                let last = number + 1 == possible.len();
+                if whole && last && possible.len() > 1 {
+                    checked.newest += here.len() as u64;
+                }
+                if whole {
+                    break;
+                }
+            }
+            if let Some(at) = matches.iter().position(|matches| !matches) {
+                return Err(Wrong {
+                    offset: start + at as u64,
+                    expected: possible.iter().map(|version| version.stamp).collect(),
+                    found: identify(start + at as u64, &here[at..], newest),
+                });
+            }
+            checked.bytes += here.len() as u64;
+            if possible.len() > 1 {
+                checked.open += here.len() as u64;
+            }
+        }
+        Ok(checked)
+    }
+
+    /// Ranges that are not what was asked for, or not known to be: writes without an answer, and
+    /// unstable ones with another verifier than this. They want to be written again.
+    #[must_use]
+    pub fn unsettled(&self, verifier: WriteVerifier) -> Vec<(u64, u64)> {
+        let mut list: Vec<(u64, u64)> = Vec::new();
+        for (start, end, piece) in self.pieces_of(0, u64::MAX) {
+            let settled = piece.versions.iter().all(|version| match version.state {
+                State::InFlight | State::Unanswered => false,
+                State::Unstable(then, _) => then == verifier,
+                State::Stable => true,
+            });
+            match list.last_mut() {
+                _ if settled => {}
+                Some(last) if last.1 == start => last.1 = end,
+                _ => list.push((start, end)),
+            }
+        }
+        list
+    }
+
+    /// After all that was unsettled has been written again, the file has this size for sure.
+    pub fn settle(&mut self, size: u64) {
+        (self.told, self.ceiling) = (size, size);
+    }
+
+    /// A byte that must be there, whatever happens.
+    #[must_use]
+    pub fn durable(&self) -> Option<u64> {
+        let mut pieces = self.pieces.iter();
+        let sure = |piece: &&Piece| piece.versions.len() == 1 && piece.versions[0].stamp != 0;
+        pieces.find(sure).map(|piece| piece.start)
+    }
+
+    fn pieces_of(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64, &Piece)> {
+        let first = self.pieces.partition_point(|piece| piece.start <= start) - 1;
+        let ends = self.pieces[first..].iter().skip(1);
+        let ends = ends.map(|next| next.start).chain([u64::MAX]);
+        let pieces = self.pieces[first..].iter().zip(ends);
+        pieces
+            .take_while(move |(piece, _)| piece.start < end)
+            .map(move |(piece, until)| (piece.start.max(start), until.min(end), piece))
+            .filter(|(start, end, _)| start < end)
+    }
+
+    /// Cuts pieces so that some of them are exactly this range.
+    fn cut(&mut self, start: u64, end: u64) -> std::ops::Range<usize> {
+        if start >= end {
+            return 0..0;
+        }
+        let first = self.cut_at(start);
+        let last = match end {
+            u64::MAX => self.pieces.len(),
+            _ => self.cut_at(end),
+        };
+        first..last
+    }
+
+    fn cut_at(&mut self, at: u64) -> usize {
+        let index = self.pieces.partition_point(|piece| piece.start < at);
+        if self.pieces.get(index).is_none_or(|piece| piece.start != at) {
+            let versions = self.pieces[index - 1].versions.clone();
+            self.pieces.insert(
+                index,
+                Piece {
+                    start: at,
+                    versions,
+                },
+            );
+        }
+        index
+    }
+
+    fn merge(&mut self) {
+        self.pieces
+            .dedup_by(|next, piece| next.versions == piece.versions);
+    }
+}
+
+impl Piece {
+    /// The oldest write that may be found.
+    fn first(&self, kept: Kept) -> usize {
+        let held = |version: &Version| kept.holds(version.state);
+        self.versions.iter().rposition(held).unwrap_or(0)
+    }
+}
+
+/// What a comparison came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Checked {
+    /// Bytes compared.
+    pub bytes: u64,
+    /// Those for which there was more than one possibility.
+    pub open: u64,
+    /// Those of them that hold the newest possibility.
+    pub newest: u64,
+}
+
+/// The write that these bytes are of.
+fn identify(offset: u64, found: &[u8], newest: Stamp) -> Option<Stamp> {
+    let found = &found[..found.len().min(16)];
+    let mut expected = [0; 16];
+    let expected = &mut expected[..found.len()];
+    (0..=newest).find(|&stamp| {
+        bytes(stamp, offset, expected);
+        expected == found
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: WriteVerifier = [1; 8];
+    const TWO: WriteVerifier = [2; 8];
+
+    /// A file of 100 bytes, durably of write 1, then 20..40 unstably of write 2, and 30..50 in
+    /// flight of write 3.
+    fn file() -> Content {
+        let mut content = Content::default();
+        content.begin(0, 100, 1);
+        content.end((0, 100), 1, Stability::FileSync, ONE, 1);
+        content.begin(20, 20, 2);
+        content.end((20, 20), 2, Stability::Unstable, ONE, 2);
+        content.begin(30, 20, 3);
+        content
+    }
+
+    fn held(parts: &[(u64, u64, Stamp)]) -> Vec<u8> {
+        let mut held = Vec::new();
+        for &(start, end, stamp) in parts {
+            let mut part = vec![0; (end - start) as usize];
+            bytes(stamp, start, &mut part);
+            held.extend(part);
+        }
+        held
+    }
+
+    #[test]
+    fn any_mix_of_what_may_be_there_passes() {
+        let content = file();
+        for parts in [
+            &[(0, 100, 1)][..],
+            &[(0, 20, 1), (20, 40, 2), (40, 100, 1)],
+            &[(0, 20, 1), (20, 30, 2), (30, 50, 3), (50, 100, 1)],
+            &[
+                (0, 25, 1),
+                (25, 30, 2),
+                (30, 35, 3),
+                (35, 38, 2),
+                (38, 45, 1),
+                (45, 50, 3),
+                (50, 100, 1),
+            ],
+        ] {
+            let held = held(parts);
+            content
+                .check(Kept::Verifier(TWO), 0, &held, 3)
+                .expect("legal");
+        }
+    }
+
+    #[test]
+    fn durable_bytes_must_be_there() {
+        let content = file();
+        let wrong = content
+            .check(
+                Kept::Verifier(TWO),
+                0,
+                &held(&[(0, 60, 1), (60, 100, 0)]),
+                3,
+            )
+            .expect_err("zeros");
+        assert_eq!((wrong.offset, wrong.found), (60, Some(0)));
+        let wrong = content
+            .check(
+                Kept::Verifier(TWO),
+                0,
+                &held(&[(0, 50, 1), (50, 70, 3), (70, 100, 1)]),
+                3,
+            )
+            .expect_err("beyond write 3");
+        assert!(wrong.offset < 52, "{wrong}");
+        assert_eq!(wrong.found, Some(3));
+    }
+
+    #[test]
+    fn unstable_bytes_must_be_there_while_the_verifier_stays() {
+        let content = file();
+        let old = held(&[(0, 100, 1)]);
+        for kept in [Kept::All, Kept::Verifier(ONE)] {
+            let wrong = content
+                .check(kept, 0, &old, 3)
+                .expect_err("write 2 is lost");
+            assert!((20..23).contains(&wrong.offset), "{wrong}");
+        }
+        content
+            .check(Kept::Verifier(TWO), 0, &old, 3)
+            .expect("may be lost");
+    }
+
+    #[test]
+    fn a_commit_covers_what_was_answered_before_it() {
+        let mut content = file();
+        content.commit(0, u64::MAX, ONE, 1);
+        content
+            .check(Kept::Verifier(TWO), 0, &held(&[(0, 100, 1)]), 3)
+            .expect("sent too early");
+        content.commit(0, u64::MAX, TWO, 2);
+        content
+            .check(Kept::Verifier(TWO), 0, &held(&[(0, 100, 1)]), 3)
+            .expect("another verifier");
+        content.commit(0, u64::MAX, ONE, 2);
+        content
+            .check(Kept::Verifier(TWO), 0, &held(&[(0, 100, 1)]), 3)
+            .expect_err("it is durable now");
+        let late = held(&[(0, 20, 1), (20, 40, 2), (40, 45, 3), (45, 100, 1)]);
+        content
+            .check(Kept::Verifier(TWO), 0, &late, 3)
+            .expect("write 3 is in flight");
+    }
+
+    #[test]
+    fn sizes_follow_writes_and_truncation() {
+        let mut content = file();
+        assert_eq!(content.sizes(Kept::Verifier(TWO)), 100..=100);
+        content.begin(200, 50, 4);
+        assert_eq!(content.sizes(Kept::All), 100..=250);
+        content.end((200, 50), 4, Stability::Unstable, ONE, 9);
+        assert_eq!(content.sizes(Kept::All), 250..=250);
+        assert_eq!(content.sizes(Kept::Verifier(TWO)), 100..=250);
+        content.commit(0, u64::MAX, ONE, 9);
+        assert_eq!(content.sizes(Kept::Verifier(TWO)), 250..=250);
+        content.resize(10);
+        assert_eq!(content.sizes(Kept::Verifier(TWO)), 10..=10);
+        content
+            .check(Kept::All, 10, &[0; 300], 4)
+            .expect("zeros behind the end");
+    }
+
+    #[test]
+    fn what_is_not_settled_is_told() {
+        let mut content = file();
+        assert_eq!(content.unsettled(ONE), [(30, 50)]);
+        assert_eq!(content.unsettled(TWO), [(20, 50)]);
+        assert!(content.is_busy(45, 10) && !content.is_busy(50, 10) && !content.is_busy(0, 30));
+        content.begin(20, 30, 5);
+        content.end((20, 30), 5, Stability::FileSync, TWO, 3);
+        assert!(content.unsettled(TWO).is_empty());
+        content
+            .check(Kept::Verifier(TWO), 20, &held(&[(20, 50, 5)]), 5)
+            .expect("written again");
+    }
+}

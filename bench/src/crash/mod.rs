@@ -1,0 +1,362 @@
+//! Whether the server keeps what it has promised, whenever it is killed.
+
+mod content;
+mod inspect;
+mod lane;
+mod mix;
+mod mutant;
+mod operation;
+mod random;
+mod run;
+mod server;
+mod tcp;
+mod tree;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+
+use crate::client::{Client, Manner, Place};
+use crate::lookup::resolve;
+use crate::table::Table;
+use crate::units;
+use mutant::Mutant;
+use random::Random;
+use run::{Plan, Run, Sums};
+use server::{Own, Server, Store};
+
+/// The export of a server of our own.
+const EXPORT: &str = "/crash";
+
+/// Cycles in which a mutant has to find something to break.
+const MUTANT_CYCLES: u64 = 30;
+
+/// Time between two lines on how far it is.
+const TELL: Duration = Duration::from_secs(2);
+
+/// Kill the server again and again under load, and see whether it has kept its promises.
+///
+/// Clients over RDMA and one over TCP keep their queues full of WRITEs (UNSTABLE, DATA_SYNC and
+/// FILE_SYNC, ragged and aligned), COMMITs, READs, CREATEs (GUARDED and EXCLUSIVE), MKDIRs,
+/// RENAMEs, REMOVEs, RMDIRs, LINKs and SETATTRs. At some moment the server is killed (SIGKILL), or
+/// now and then asked to end (SIGTERM), and started again. Then, by the handles from before:
+///
+///   - every byte that was answered as durable, or was committed, is there, or a later write to it
+///     that had no answer yet; so is every unstable byte, unless the write verifier has changed
+///     (then it is written again, as clients do);
+///   - every name, link count and mode that was answered is there; what had no answer is either
+///     done or not done, never half;
+///   - removed files are gone, their handles dead, and nothing is there that nobody made;
+///   - an end in order has changed neither the verifier nor anything else.
+///
+/// Half of the clients give up calls without an answer, and find out. The others send them again
+/// with the same XIDs. Whether the server still knew such a call that it had done (`remembered`)
+/// or refused to do it twice (`forgotten`) is counted; --remembers makes the latter an error.
+///
+/// The first thing that must not be ends the run with status 1, the seed, and a folder with the
+/// journal of all calls and the server's log. A seed makes the same calls again; when the server
+/// dies among them depends on the machine.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  Thirty kills, less than a minute:
+    millrace-bench crash --spawn build/release/millraced
+  A thousand, on another file system, by two reactors, past the page cache:
+    millrace-bench crash --spawn build/release/millraced --cycles 1000 --root /mnt/xfs \\
+        --reactors 2 --store-key direct=always
+  Does the checker notice what is lost?
+    millrace-bench crash --spawn build/release/millraced --self-test
+  A server somewhere else, that a command kills and brings back:
+    millrace-bench crash --target 10.0.0.1 --mount 10.0.0.1 --export /data \\
+        --crash-command 'ssh 10.0.0.1 restart-hard'
+")]
+pub struct Crash {
+    #[command(flatten)]
+    manner: Manner,
+
+    /// The millraced to start, kill and start again.
+    #[arg(long, value_name = "PROGRAM", required_unless_present = "target")]
+    spawn: Option<PathBuf>,
+
+    /// A server that runs already, instead: NFS over RDMA.
+    #[arg(
+        long,
+        value_name = "HOST[:PORT]",
+        conflicts_with = "spawn",
+        requires = "crash_command"
+    )]
+    target: Option<String>,
+
+    /// Its MOUNT and NFS over TCP.
+    #[arg(long, value_name = "HOST[:PORT]", default_value = "127.0.0.1:2049")]
+    mount: String,
+
+    /// Its export, in which there must be no `crash`.
+    #[arg(long, value_name = "PATH", default_value = EXPORT)]
+    export: String,
+
+    /// Kills it, and returns when it serves again.
+    #[arg(long, value_name = "COMMAND")]
+    crash_command: Option<String>,
+
+    /// How often it is killed.
+    #[arg(long, value_name = "NUMBER", default_value_t = 30)]
+    cycles: u64,
+
+    /// Which calls are made; by default others each time.
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+
+    /// The folder below which everything is kept: it says on which file system the store is.
+    #[arg(long, value_name = "FOLDER")]
+    root: Option<PathBuf>,
+
+    /// What the server keeps files in.
+    #[arg(long, value_enum, default_value = "posix")]
+    store: Store,
+
+    /// More keys of the posix store, such as direct=always.
+    #[arg(long, value_name = "KEY=VALUE")]
+    store_key: Vec<String>,
+
+    /// Reactors of the server, on cores 0 and up.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    reactors: usize,
+
+    /// Clients over RDMA; one more speaks TCP.
+    #[arg(long, value_name = "NUMBER", default_value_t = 3)]
+    clients: usize,
+
+    /// Calls in flight of each client.
+    #[arg(long, value_name = "CALLS", default_value_t = 8)]
+    depth: usize,
+
+    /// Longest time of load before each end.
+    #[arg(long, value_name = "DURATION", default_value = "600ms", value_parser = units::duration)]
+    load: Duration,
+
+    /// So many ends of a hundred are in order, by SIGTERM.
+    #[arg(long, value_name = "PERCENT", default_value_t = 15)]
+    stops: u64,
+
+    /// A call that was done and is sent again after the kill must get its first answer.
+    #[arg(long)]
+    remembers: bool,
+
+    /// Break the files between a kill and the start, in one way after the other: each must be
+    /// found. So must the loss of a store in memory.
+    #[arg(long, requires = "spawn")]
+    self_test: bool,
+
+    /// Keep the folder with the logs when all is well.
+    #[arg(long)]
+    keep: bool,
+
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Crash {
+    /// Runs and prints. False if the server broke a promise.
+    ///
+    /// # Errors
+    /// If the run cannot begin.
+    pub fn run(&self) -> Result<bool> {
+        if self.cycles == 0 || self.clients == 0 || self.depth == 0 || self.reactors == 0 {
+            bail!("--cycles, --clients, --depth and --reactors take 1 or more");
+        }
+        if self.self_test {
+            return self.test_mutants();
+        }
+        let seed = self
+            .seed
+            .unwrap_or_else(|| u64::from(std::process::id()) ^ clock());
+        let folder = self.folder("run")?;
+        eprintln!("seed {seed}, logs in {}", folder.display());
+        let mut done = 0;
+        let start = Instant::now();
+        let ended = self.go(&folder, seed, self.store, None, &mut done);
+        match ended {
+            Ok(sums) => {
+                self.print(&sums, seed, start.elapsed());
+                if self.keep {
+                    eprintln!("logs: {}", folder.display());
+                } else {
+                    fs::remove_dir_all(&folder)?;
+                }
+                Ok(true)
+            }
+            Err(error) => {
+                println!("cycle {}: {error:#}", done + 1);
+                println!("seed {seed}, logs and files: {}", folder.display());
+                Ok(false)
+            }
+        }
+    }
+
+    /// A folder of our own.
+    fn folder(&self, name: &str) -> Result<PathBuf> {
+        let below = self.root.clone().unwrap_or_else(std::env::temp_dir);
+        let below = below
+            .canonicalize()
+            .with_context(|| format!("--root {}", below.display()))?;
+        let folder = below.join(format!("millrace-crash-{}-{name}", std::process::id()));
+        fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        Ok(folder)
+    }
+
+    /// All cycles of one run.
+    fn go(
+        &self,
+        folder: &Path,
+        seed: u64,
+        store: Store,
+        mutant: Option<Mutant>,
+        done: &mut u64,
+    ) -> Result<Sums> {
+        let plan = Plan {
+            folder: folder.to_owned(),
+            clients: self.clients,
+            depth: self.depth,
+            load: self.load,
+            stops: if mutant.is_some() { 0 } else { self.stops },
+            remembers: self.remembers,
+            mutant,
+        };
+        let mut manner = self.manner.clone();
+        // Nobody overlooks a message on the way to millraced.
+        manner.settle = manner.settle.or(Some(Duration::ZERO));
+        let (server, place, nfs) = self.server(folder, store)?;
+        let client = Client { place, manner };
+        let mut run = Run::new(plan, server, client, nfs, seed)?;
+        let cycles = if mutant.is_some() {
+            MUTANT_CYCLES
+        } else {
+            self.cycles
+        };
+        let (start, mut told) = (Instant::now(), Instant::now());
+        while *done < cycles {
+            run.cycle(*done + 1)?;
+            *done += 1;
+            if told.elapsed() > TELL && mutant.is_none() {
+                told = Instant::now();
+                let calls: u64 = run.sums.answered.values().sum();
+                let seconds = start.elapsed().as_secs();
+                eprintln!("{done} of {cycles} cycles, {calls} calls answered, {seconds} s");
+            }
+        }
+        run.finish()
+    }
+
+    fn server(&self, folder: &Path, store: Store) -> Result<(Server, Place, SocketAddr)> {
+        if let (Some(target), Some(crash)) = (&self.target, &self.crash_command) {
+            let target = resolve(target, millrace_wire::nfs3::RDMA_PORT)?;
+            let mount = resolve(&self.mount, millrace_wire::nfs3::PORT)?;
+            let server = Server::Foreign {
+                crash: crash.clone(),
+            };
+            return Ok((server, Place::of(target, mount, &self.export), mount));
+        }
+        let program = self.spawn.as_ref().context("--spawn or --target")?;
+        let root = folder.join("export");
+        fs::create_dir(&root)?;
+        let store = match store {
+            Store::Memory => "{ kind: memory, size: 256MiB }".to_owned(),
+            Store::Posix => {
+                let more: String = self
+                    .store_key
+                    .iter()
+                    .map(|key| {
+                        let (key, value) = key.split_once('=').unwrap_or((key, ""));
+                        format!(", {key}: {value}")
+                    })
+                    .collect();
+                format!("{{ kind: posix, root: {}{more} }}", root.display())
+            }
+        };
+        let mut own = Own::new(program, folder, EXPORT, &store, self.reactors)?;
+        own.start()?;
+        let (place, nfs) = (Place::of(own.rdma, own.rpc, EXPORT), own.rpc);
+        Ok((Server::Own(own), place, nfs))
+    }
+
+    /// Each mutant must be found.
+    fn test_mutants(&self) -> Result<bool> {
+        let mut random = Random::new(self.seed.unwrap_or(1));
+        let mut all = true;
+        let mutants = Mutant::ALL.map(|mutant| (Store::Posix, Some(mutant)));
+        for (store, mutant) in mutants.into_iter().chain([(Store::Memory, None)]) {
+            let name = mutant.map_or("a store in memory".to_owned(), |one| format!("{one:?}"));
+            let folder = self.folder(&name.replace(' ', "-"))?;
+            let mut done = 0;
+            match self.go(&folder, random.next(), store, mutant, &mut done) {
+                Ok(_) => {
+                    println!("MISSED {name}");
+                    all = false;
+                }
+                Err(error) => {
+                    println!("found  {name}: {error:#}");
+                }
+            }
+            fs::remove_dir_all(&folder)?;
+        }
+        Ok(all)
+    }
+
+    fn print(&self, sums: &Sums, seed: u64, elapsed: Duration) {
+        if self.json {
+            let report = serde_json::json!({
+                "seed": seed,
+                "seconds": elapsed.as_secs_f64(),
+                "sums": sums,
+            });
+            println!("{report}");
+            return;
+        }
+        let mut table = Table::new(&["calls answered", ""]);
+        for (name, count) in &sums.answered {
+            table.row(&[(*name).to_owned(), count.to_string()]);
+        }
+        let found = &sums.found;
+        println!("{table}");
+        println!(
+            "{} kills and {} ends in order in {:.1} s; back with the first answer within {} ms",
+            sums.kills,
+            sums.stops,
+            elapsed.as_secs_f64(),
+            sums.longest_start_ms
+        );
+        println!(
+            "compared: {} objects, {} bytes; of {} bytes that might have been lost {} were there",
+            found.names, found.bytes, found.open, found.kept
+        );
+        println!(
+            "without an answer: {} calls about names were done and {} were not, {} others; told to \
+             come later: {}",
+            sums.unanswered[0], sums.unanswered[1], sums.unanswered_data, sums.delayed
+        );
+        let resent = &sums.resent;
+        println!(
+            "sent again: {} done now, {} remembered, {} forgotten, {} told to come later, {} that \
+             may be done twice",
+            resent.done_now, resent.remembered, resent.forgotten, resent.delayed, resent.idempotent
+        );
+        println!(
+            "{} exclusive CREATEs known again, {} dead handles of removed files, {} bytes written \
+             again",
+            found.exclusive, found.dead, found.rewritten
+        );
+        println!("nothing lost");
+    }
+}
+
+/// Something that is not the same in two runs.
+fn clock() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as u64)
+}

@@ -1,0 +1,228 @@
+//! The server of the run: started, killed, stopped in order, started again in the same place.
+
+use std::fs::{self, File, OpenOptions};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Time for a start, and for an end in order.
+const START_WAIT: Duration = Duration::from_secs(30);
+const STOP_WAIT: Duration = Duration::from_secs(60);
+
+/// Pause between two looks.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// A store to serve from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Store {
+    /// A folder of this machine.
+    Posix,
+    /// Memory: it loses everything, which must be found.
+    Memory,
+}
+
+/// A server, and how it is brought to its end.
+pub enum Server {
+    /// A millraced of our own.
+    Own(Own),
+    /// One that commands end and bring back.
+    Foreign {
+        /// Kills it, and returns when it serves again.
+        crash: String,
+    },
+}
+
+/// A millraced of our own.
+pub struct Own {
+    program: PathBuf,
+    config: PathBuf,
+    log: PathBuf,
+    child: Option<Child>,
+    /// NFS over RDMA.
+    pub rdma: SocketAddr,
+    /// MOUNT and NFS over TCP.
+    pub rpc: SocketAddr,
+}
+
+impl Own {
+    /// A server of this program, with all that it needs in `folder`; it is not started.
+    ///
+    /// # Errors
+    /// If files cannot be made.
+    pub fn new(
+        program: &Path,
+        folder: &Path,
+        export: &str,
+        store: &str,
+        reactors: usize,
+    ) -> Result<Self> {
+        let (rdma, rpc) = (free_address()?, free_address()?);
+        let state = folder.join("state");
+        fs::create_dir_all(&state)?;
+        let cores: Vec<usize> = (0..reactors).collect();
+        let config = folder.join("millraced.yaml");
+        let text = format!(
+            "\
+reactors: {{ cores: {cores:?}, poll: adaptive }}
+mempool: {{ hugepages: off, size: 128MiB }}
+fabric: [{{ provider: iwarp, listen: {rdma} }}]
+rpc: {{ listen: {rpc}, rpcbind: off }}
+state_directory: {}
+exports:
+  - path: {export}
+    store: {store}
+    clients: [127.0.0.0/8]
+    access: rw
+    squash: none
+admin: {{ listen: 127.0.0.1:0 }}
+log: info
+",
+            state.display()
+        );
+        fs::write(&config, text)?;
+        Ok(Self {
+            program: program.to_owned(),
+            config,
+            log: folder.join("millraced.log"),
+            child: None,
+            rdma,
+            rpc,
+        })
+    }
+
+    /// Starts it and waits until it listens.
+    ///
+    /// # Errors
+    /// If it does not come up.
+    pub fn start(&mut self) -> Result<()> {
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.log)?;
+        let child = Command::new(&self.program)
+            .arg("--config")
+            .arg(&self.config)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.program.display()))?;
+        self.child = Some(child);
+        let start = Instant::now();
+        while start.elapsed() < START_WAIT {
+            self.check()?;
+            if TcpStream::connect(self.rpc).is_ok() {
+                return Ok(());
+            }
+            thread::sleep(PAUSE);
+        }
+        bail!("the server does not listen")
+    }
+
+    /// Fails if it has ended by itself.
+    ///
+    /// # Errors
+    /// That it has.
+    pub fn check(&mut self) -> Result<()> {
+        if let Some(child) = &mut self.child
+            && let Some(status) = child.try_wait()?
+        {
+            self.child = None;
+            bail!("the server ended by itself: {status}\n{}", self.tail());
+        }
+        Ok(())
+    }
+
+    /// Kills it and waits until it is gone.
+    ///
+    /// # Errors
+    /// If it has ended before.
+    pub fn kill(&mut self) -> Result<()> {
+        self.check()?;
+        if let Some(mut child) = self.child.take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Asks it to end, without waiting.
+    pub fn ask_to_end(&self) {
+        let pid = self.child.as_ref().map(Child::id);
+        let pid = pid.and_then(|pid| i32::try_from(pid).ok());
+        if let Some(pid) = pid.and_then(Pid::from_raw) {
+            // One that has gone is noticed by whoever waits for it.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+
+    /// Whether it has ended, in order, after being asked.
+    ///
+    /// # Errors
+    /// If it ended with a failure.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        let Some(child) = &mut self.child else {
+            return Ok(true);
+        };
+        let Some(status) = child.try_wait()? else {
+            return Ok(false);
+        };
+        self.child = None;
+        if !status.success() {
+            bail!(
+                "the server ended with {status} when asked to\n{}",
+                self.tail()
+            );
+        }
+        Ok(true)
+    }
+
+    /// How long it may take to end in order.
+    #[must_use]
+    pub const fn patience(&self) -> Duration {
+        STOP_WAIT
+    }
+
+    fn tail(&self) -> String {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Runs a command of the user's.
+///
+/// # Errors
+/// If it fails.
+pub fn run(command: &str, log: &Path) -> Result<()> {
+    let log = File::options().create(true).append(true).open(log)?;
+    let status = Command::new("sh")
+        .args(["-c", command])
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .status()?;
+    if !status.success() {
+        bail!("`{command}` ended with {status}");
+    }
+    Ok(())
+}
+
+/// A port that nobody has just now.
+fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}

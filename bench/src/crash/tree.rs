@@ -1,0 +1,623 @@
+//! What the names and attributes of the run may be.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+
+use millrace_wire::nfs3::{FileHandle, Stability, Status};
+
+use super::content::{Content, Kept, Stamp};
+use super::operation::{Answer, Handles, Id, Operation, Place};
+
+/// Removed objects whose handles must be dead.
+const GONE: usize = 24;
+
+/// An object that the run has made.
+#[derive(Clone, Debug, Default)]
+pub struct Object {
+    /// Its handle, once somebody has told it.
+    pub handle: Option<FileHandle>,
+    /// Its number, once somebody has told it.
+    pub fileid: Option<u64>,
+    /// A directory, and not a file.
+    pub directory: bool,
+    /// Names.
+    pub links: u32,
+    /// Modes that it may have; all if there are none.
+    pub modes: Vec<u32>,
+    /// What it may hold.
+    pub content: Content,
+    /// The verifier by which it was made, until something else is done to it.
+    pub exclusive: Option<[u8; 8]>,
+    /// Whose it is.
+    pub owner: usize,
+    /// READs, WRITEs and COMMITs underway.
+    pub data_calls: u32,
+    /// A call that changes its names or mode is underway.
+    pub names_busy: bool,
+    /// A call that changes its size or removes it is underway.
+    pub closed: bool,
+    /// A size that a call without an answer may have set.
+    pub resized: Option<u64>,
+}
+
+/// A directory of the run, which stays.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    /// Its handle.
+    pub handle: FileHandle,
+    /// Its name, in the run's own folder.
+    pub name: String,
+    /// What is in it.
+    pub names: BTreeMap<Vec<u8>, Id>,
+}
+
+/// What a directory was seen to hold: numbers and handles by name.
+pub type Seen = BTreeMap<Vec<u8>, (u64, Option<FileHandle>)>;
+
+/// What an answer meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// Done.
+    Done,
+    /// Not now.
+    Delayed,
+    /// Done by the same call before the server died, which it does not remember.
+    DoneBefore,
+}
+
+/// All that the run has made.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    /// Directories that stay.
+    pub directories: Vec<Directory>,
+    /// Everything else.
+    pub objects: BTreeMap<Id, Object>,
+    /// Names that calls are underway for.
+    pub busy: HashSet<Place>,
+    /// Handles that must be dead.
+    pub gone: VecDeque<FileHandle>,
+    /// Answers so far.
+    pub events: u64,
+    next: Id,
+    stamps: Stamp,
+}
+
+impl Handles for Tree {
+    fn object(&self, object: Id) -> FileHandle {
+        let handle = self.objects.get(&object).and_then(|object| object.handle);
+        handle.expect("calls are made on objects with handles")
+    }
+
+    fn directory(&self, directory: usize) -> FileHandle {
+        self.directories[directory].handle
+    }
+}
+
+impl Tree {
+    /// A number for a new object.
+    pub fn new_id(&mut self) -> Id {
+        self.next += 1;
+        self.next
+    }
+
+    /// A name for a new write.
+    pub fn new_stamp(&mut self) -> Stamp {
+        self.stamps += 1;
+        self.stamps
+    }
+
+    /// The newest write.
+    #[must_use]
+    pub const fn newest(&self) -> Stamp {
+        self.stamps
+    }
+
+    /// The object of a name.
+    #[must_use]
+    pub fn at(&self, place: &Place) -> Option<Id> {
+        let names = &self.directories[place.directory].names;
+        names.get(&place.name).copied()
+    }
+
+    fn get(&mut self, object: Id) -> &mut Object {
+        self.objects.get_mut(&object).expect("it is known")
+    }
+
+    /// Names and objects that a call is about.
+    fn places(operation: &Operation) -> Vec<&Place> {
+        match operation {
+            Operation::Create { place, .. }
+            | Operation::MakeDirectory { place, .. }
+            | Operation::Remove { place }
+            | Operation::RemoveDirectory { place }
+            | Operation::Link { place, .. } => vec![place],
+            Operation::Rename { from, to } => vec![from, to],
+            _ => Vec::new(),
+        }
+    }
+
+    /// A call is sent: nothing that might get in its way may be sent before it has ended.
+    pub fn begin(&mut self, operation: &Operation, owner: usize) {
+        for place in Self::places(operation) {
+            self.busy.insert(place.clone());
+        }
+        match operation {
+            &Operation::Write {
+                file,
+                start,
+                length,
+                stamp,
+                ..
+            } => {
+                let file = self.get(file);
+                file.content.begin(start, u64::from(length), stamp);
+                file.data_calls += 1;
+                file.exclusive = None;
+            }
+            &Operation::Read { file, .. } | &Operation::Commit { file, .. } => {
+                let file = self.get(file);
+                file.data_calls += 1;
+                file.exclusive = None;
+            }
+            &Operation::Resize { file, .. } => {
+                let file = self.get(file);
+                file.closed = true;
+                file.exclusive = None;
+            }
+            &Operation::Mode { object, .. } => {
+                let object = self.get(object);
+                object.names_busy = true;
+                object.exclusive = None;
+            }
+            Operation::Create { object, how, .. } => {
+                let new = Object {
+                    owner,
+                    modes: how.iter().copied().collect(),
+                    exclusive: how.err(),
+                    ..Object::default()
+                };
+                self.objects.insert(*object, new);
+            }
+            Operation::MakeDirectory { object, mode, .. } => {
+                let new = Object {
+                    owner,
+                    directory: true,
+                    modes: vec![*mode],
+                    ..Object::default()
+                };
+                self.objects.insert(*object, new);
+            }
+            Operation::Remove { place } | Operation::RemoveDirectory { place } => {
+                self.doom(place);
+            }
+            Operation::Rename { from, to } => {
+                if let Some(object) = self.at(from) {
+                    self.get(object).names_busy = true;
+                }
+                self.doom(to);
+            }
+            Operation::Link { object, .. } => self.get(*object).names_busy = true,
+        }
+    }
+
+    /// The object of a name may lose it.
+    fn doom(&mut self, place: &Place) {
+        if let Some(object) = self.at(place) {
+            let object = self.get(object);
+            object.names_busy = true;
+            object.closed |= object.directory || object.links == 1;
+        }
+    }
+
+    /// A call has ended: gives free what it held, and does what it was to do if it is `done`.
+    /// What was done already when the server came back is not done again.
+    pub fn finish(&mut self, operation: &Operation, done: bool) {
+        let mut involved = Vec::new();
+        for place in Self::places(operation) {
+            self.busy.remove(place);
+            involved.extend(self.at(place));
+        }
+        match operation {
+            Operation::Write { file, .. }
+            | Operation::Read { file, .. }
+            | Operation::Commit { file, .. } => self.get(*file).data_calls -= 1,
+            Operation::Resize { file, .. } => self.get(*file).closed = false,
+            Operation::Mode { object, .. } | Operation::Link { object, .. } => {
+                involved.push(*object);
+            }
+            Operation::Create { object, .. } | Operation::MakeDirectory { object, .. } if !done => {
+                self.objects.remove(object);
+            }
+            _ => {}
+        }
+        for object in involved {
+            if let Some(object) = self.objects.get_mut(&object) {
+                (object.names_busy, object.closed) = (false, false);
+            }
+        }
+        if done {
+            self.apply(operation);
+        }
+    }
+
+    fn apply(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Create { object, place, .. }
+            | Operation::MakeDirectory { object, place, .. }
+            | Operation::Link { object, place } => {
+                self.get(*object).links += 1;
+                self.name(place, *object);
+            }
+            Operation::Remove { place } | Operation::RemoveDirectory { place } => {
+                self.unname(place);
+            }
+            Operation::Rename { from, to } => {
+                if let Some(object) = self.directories[from.directory].names.remove(&from.name) {
+                    self.unname(to);
+                    self.name(to, object);
+                }
+            }
+            Operation::Mode { object, mode } => self.get(*object).modes = vec![*mode],
+            Operation::Resize { file, size } => self.get(*file).content.resize(*size),
+            Operation::Write { .. } | Operation::Read { .. } | Operation::Commit { .. } => {}
+        }
+    }
+
+    fn name(&mut self, place: &Place, object: Id) {
+        let names = &mut self.directories[place.directory].names;
+        names.insert(place.name.clone(), object);
+    }
+
+    fn unname(&mut self, place: &Place) {
+        let names = &mut self.directories[place.directory].names;
+        let Some(id) = names.remove(&place.name) else {
+            return;
+        };
+        let object = self.get(id);
+        object.links -= 1;
+        if object.links == 0 {
+            let handle = object.handle;
+            self.objects.remove(&id);
+            self.gone.extend(handle);
+            if self.gone.len() > GONE {
+                self.gone.pop_front();
+            }
+        }
+    }
+
+    /// Takes the answer of a call. `again`: it was sent again after the server died, and whether
+    /// it was seen to be done already (and [`finish`](Self::finish) was called then).
+    ///
+    /// # Errors
+    /// What is wrong about it.
+    pub fn answered(
+        &mut self,
+        operation: &Operation,
+        answer: &Answer,
+        again: Option<bool>,
+    ) -> Result<Meaning, String> {
+        self.events += 1;
+        let seen_done = again == Some(true);
+        if let &Answer::Failed(status) = answer {
+            if status == Status::Jukebox {
+                if let &Operation::Write {
+                    file,
+                    start,
+                    length,
+                    stamp,
+                    ..
+                } = operation
+                {
+                    let content = &mut self.get(file).content;
+                    content.abandon((start, u64::from(length)), stamp);
+                }
+                if !seen_done {
+                    self.finish(operation, false);
+                }
+                return Ok(Meaning::Delayed);
+            }
+            if seen_done && operation.done_before() == Some(status) {
+                return Ok(Meaning::DoneBefore);
+            }
+            return Err(format!("{} ({})", status.name(), status.text()));
+        }
+        match (operation, answer) {
+            (
+                &Operation::Write {
+                    file,
+                    start,
+                    length,
+                    stamp,
+                    stable,
+                },
+                &Answer::Wrote {
+                    count,
+                    committed,
+                    verifier,
+                },
+            ) => {
+                if count != length {
+                    return Err(format!("{count} of {length} bytes were written"));
+                }
+                if (committed as u32) < stable as u32 {
+                    return Err(format!("{} for {}", committed.name(), stable.name()));
+                }
+                let number = self.events;
+                let content = &mut self.get(file).content;
+                let range = (start, u64::from(length));
+                content.end(range, stamp, committed, verifier, number);
+            }
+            (
+                &Operation::Read {
+                    file,
+                    start,
+                    length,
+                },
+                Answer::Data(data),
+            ) => {
+                let newest = self.newest();
+                let content = &self.get(file).content;
+                let size = *content.sizes(Kept::All).start();
+                let least = size.saturating_sub(start).min(u64::from(length));
+                if (data.len() as u64) < least {
+                    let read = data.len();
+                    return Err(format!("{read} of {least} bytes were read"));
+                }
+                let checked = content.check(Kept::All, start, data, newest);
+                checked.map_err(|wrong| wrong.to_string())?;
+            }
+            (
+                &Operation::Commit {
+                    file,
+                    start,
+                    length,
+                    after,
+                },
+                &Answer::Committed(verifier),
+            ) => {
+                let end = match length {
+                    0 => u64::MAX,
+                    _ => start + u64::from(length),
+                };
+                let content = &mut self.get(file).content;
+                content.commit(start, end, verifier, after);
+            }
+            (
+                Operation::Create { object, .. } | Operation::MakeDirectory { object, .. },
+                Answer::Made { handle, attributes },
+            ) => {
+                if let Some(object) = self.objects.get_mut(object) {
+                    if let (Some(one), Some(other)) = (object.handle, *handle)
+                        && one != other
+                    {
+                        return Err("the answer names another handle".to_owned());
+                    }
+                    object.handle = object.handle.or(*handle);
+                    let told = attributes.map(|attributes| attributes.fileid);
+                    object.fileid = object.fileid.or(told);
+                    if let (Some(one), Some(other)) = (object.fileid, told)
+                        && one != other
+                    {
+                        return Err("the answer names another file".to_owned());
+                    }
+                }
+            }
+            (_, Answer::Done) => {}
+            (_, Answer::Bad(why)) => return Err(why.clone()),
+            (_, answer) => return Err(format!("{answer:?}")),
+        }
+        if !seen_done {
+            self.finish(operation, true);
+        }
+        Ok(Meaning::Done)
+    }
+
+    /// A call that will have no answer: of data, or of attributes. Whether it was done is to be
+    /// seen by the file.
+    pub fn abandon(&mut self, operation: &Operation) {
+        match *operation {
+            Operation::Write {
+                file,
+                start,
+                length,
+                stamp,
+                ..
+            } => {
+                let content = &mut self.get(file).content;
+                content.abandon((start, u64::from(length)), stamp);
+            }
+            Operation::Mode { object, mode } => self.get(object).modes.push(mode),
+            Operation::Resize { file, size } => self.get(file).resized = Some(size),
+            _ => {}
+        }
+        self.finish(operation, false);
+    }
+
+    /// Whether a call about names has been done, by what the directories hold.
+    ///
+    /// # Errors
+    /// If it was half done.
+    pub fn is_done(&self, operation: &Operation, seen: &[Seen]) -> Result<bool, String> {
+        let look = |place: &Place| {
+            let found = seen[place.directory].get(&place.name);
+            found.map(|&(fileid, _)| fileid)
+        };
+        let number = |id: Option<Id>| {
+            let object = id.and_then(|id| self.objects.get(&id));
+            object.and_then(|object| object.fileid)
+        };
+        let text = |place: &Place| String::from_utf8_lossy(&place.name).into_owned();
+        match operation {
+            Operation::Create { place, .. } | Operation::MakeDirectory { place, .. } => {
+                Ok(look(place).is_some())
+            }
+            Operation::Remove { place } | Operation::RemoveDirectory { place } => {
+                match look(place) {
+                    None => Ok(true),
+                    found if found == number(self.at(place)) => Ok(false),
+                    _ => Err(format!("`{}` is another file", text(place))),
+                }
+            }
+            Operation::Rename { from, to } => {
+                let (object, target) = (number(self.at(from)), number(self.at(to)));
+                match (look(from), look(to)) {
+                    (None, moved) if moved == object && moved.is_some() => Ok(true),
+                    (kept, found) if kept == object && found == target => Ok(false),
+                    _ => Err(format!("half done, `{}` to `{}`", text(from), text(to))),
+                }
+            }
+            Operation::Link { object, place } => match look(place) {
+                None => Ok(false),
+                found if found == number(Some(*object)) => Ok(true),
+                _ => Err(format!("`{}` is another file", text(place))),
+            },
+            _ => Ok(false),
+        }
+    }
+
+    /// Compares what the directories hold with what they must hold, and learns what nobody told.
+    ///
+    /// # Errors
+    /// The first difference.
+    pub fn compare(&mut self, seen: &[Seen]) -> Result<(), String> {
+        for (directory, seen) in self.directories.iter().zip(seen) {
+            let show =
+                |name: &[u8]| format!("{}/{}", directory.name, String::from_utf8_lossy(name));
+            for name in directory.names.keys() {
+                if !seen.contains_key(name) {
+                    return Err(format!("`{}` is lost", show(name)));
+                }
+            }
+            for (name, &(fileid, handle)) in seen {
+                let Some(id) = directory.names.get(name) else {
+                    return Err(format!("`{}` must not be there", show(name)));
+                };
+                let Some(object) = self.objects.get_mut(id) else {
+                    return Err(format!("`{}` has no object", show(name)));
+                };
+                if *object.fileid.get_or_insert(fileid) != fileid {
+                    return Err(format!("`{}` is another file", show(name)));
+                }
+                if let Some(handle) = handle
+                    && *object.handle.get_or_insert(handle) != handle
+                {
+                    return Err(format!("`{}` has another handle than before", show(name)));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Data durable on being answered, and data that is not, in turn.
+pub const STABILITIES: [Stability; 3] = [
+    Stability::Unstable,
+    Stability::DataSync,
+    Stability::FileSync,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(name: &str) -> Place {
+        Place {
+            directory: 0,
+            name: name.as_bytes().to_vec(),
+        }
+    }
+
+    fn create(tree: &mut Tree, name: &str, fileid: u64) -> Id {
+        let object = tree.new_id();
+        let operation = Operation::Create {
+            object,
+            place: place(name),
+            how: Ok(0o644),
+        };
+        tree.begin(&operation, 0);
+        let answer = Answer::Made {
+            handle: FileHandle::new(&fileid.to_be_bytes()),
+            attributes: None,
+        };
+        tree.answered(&operation, &answer, None).expect("made");
+        tree.get(object).fileid = Some(fileid);
+        object
+    }
+
+    /// One directory with the files `a` and `b`.
+    fn tree() -> Tree {
+        let mut tree = Tree::default();
+        tree.directories.push(Directory {
+            handle: FileHandle::new(b"directory").expect("short"),
+            name: "d".to_owned(),
+            names: BTreeMap::new(),
+        });
+        create(&mut tree, "a", 1);
+        create(&mut tree, "b", 2);
+        tree
+    }
+
+    fn seen(names: &[(&str, u64)]) -> Vec<Seen> {
+        let names = names.iter();
+        vec![
+            names
+                .map(|&(name, fileid)| (name.as_bytes().to_vec(), (fileid, None)))
+                .collect(),
+        ]
+    }
+
+    #[test]
+    fn names_are_those_that_were_answered() {
+        let mut tree = tree();
+        tree.compare(&seen(&[("a", 1), ("b", 2)])).expect("all");
+        for (names, what) in [
+            (&[("a", 1)][..], "`d/b` is lost"),
+            (&[("a", 1), ("b", 2), ("c", 3)], "`d/c` must not be there"),
+            (&[("a", 1), ("b", 1)], "`d/b` is another file"),
+        ] {
+            let error = tree.compare(&seen(names)).expect_err(what);
+            assert_eq!(error, what);
+        }
+    }
+
+    #[test]
+    fn a_rename_without_an_answer_is_done_or_not_but_never_half() {
+        let mut tree = tree();
+        let rename = Operation::Rename {
+            from: place("a"),
+            to: place("b"),
+        };
+        tree.begin(&rename, 0);
+        assert_eq!(
+            tree.is_done(&rename, &seen(&[("a", 1), ("b", 2)])),
+            Ok(false)
+        );
+        assert_eq!(tree.is_done(&rename, &seen(&[("b", 1)])), Ok(true));
+        for half in [&[("a", 1), ("b", 1)][..], &[("a", 1)], &[("b", 2)], &[]] {
+            assert!(tree.is_done(&rename, &seen(half)).is_err(), "{half:?}");
+        }
+        tree.finish(&rename, true);
+        tree.compare(&seen(&[("b", 1)])).expect("done");
+        assert_eq!(tree.gone.len(), 1, "the file that was replaced");
+        assert!(tree.busy.is_empty());
+    }
+
+    #[test]
+    fn calls_sent_again_may_be_refused_only_if_they_were_done() {
+        let mut tree = tree();
+        let remove = Operation::Remove { place: place("a") };
+        tree.begin(&remove, 0);
+        let refused = Answer::Failed(Status::NoEntry);
+        assert!(tree.clone().answered(&remove, &refused, None).is_err());
+        assert!(
+            tree.clone()
+                .answered(&remove, &refused, Some(false))
+                .is_err()
+        );
+        tree.finish(&remove, true);
+        let meaning = tree.answered(&remove, &refused, Some(true));
+        assert_eq!(meaning, Ok(Meaning::DoneBefore));
+        let other = Answer::Failed(Status::Io);
+        assert!(tree.answered(&remove, &other, Some(true)).is_err());
+        tree.compare(&seen(&[("b", 2)])).expect("removed once");
+    }
+}

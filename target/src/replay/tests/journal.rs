@@ -1,0 +1,323 @@
+//! Tests of what one process leaves to the next.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+
+use super::*;
+
+const CREATE: (u32, u32, u32) = (100_003, 3, 8);
+
+fn limits() -> ReplayLimits {
+    ReplayLimits {
+        entries: 2048,
+        bytes: 1 << 20,
+        age: Duration::from_secs(120),
+    }
+}
+
+fn open(directory: &Path) -> Opened {
+    let opened = ReplayCache::open(limits(), directory, 2);
+    assert_eq!(opened.writers.len(), 2, "this file system is fit for it");
+    opened
+}
+
+/// What is there when a process is killed now: all that it stored, and nothing that it would have.
+fn killed(directory: &Path) -> tempfile::TempDir {
+    let next = tempfile::tempdir().unwrap();
+    fs::copy(directory.join(JOURNAL_FILE), next.path().join(JOURNAL_FILE)).unwrap();
+    next
+}
+
+fn key(cache: &ReplayCache, xid: u32) -> CallKey {
+    cache.key(address(1), xid, PROGRAM, b"arguments")
+}
+
+fn begin(opened: &mut Opened, reactor: usize, xid: u32, targets: [u64; 2]) -> (CallKey, Place) {
+    let key = key(&opened.cache, xid);
+    let place = opened.writers[reactor].begin(&key, Moment::now(), targets, false);
+    (key, place.expect("a free slot"))
+}
+
+fn done(opened: &mut Opened, reactor: usize, xid: u32, targets: [u64; 2], reply: &[u8]) {
+    let (_, place) = begin(opened, reactor, xid, targets);
+    opened.writers[reactor].done(&place, Moment::now(), reply);
+}
+
+fn replayed(cache: &ReplayCache, key: CallKey) -> Option<Vec<u8>> {
+    match enter(cache, key, Instant::now()) {
+        Poll::Ready(Entered::Replay(reply)) => Some(reply.to_vec()),
+        Poll::Ready(Entered::Execute(ticket)) => {
+            assert_eq!(ticket.again(), None, "a call that nobody knows");
+            None
+        }
+        other => panic!("neither known nor new: {other:?}"),
+    }
+}
+
+fn again(cache: &ReplayCache, key: CallKey) -> Again {
+    let ticket = execute(cache, key, Instant::now());
+    ticket.again().expect("a call that was begun")
+}
+
+#[test]
+fn the_next_process_knows_what_was_done_begun_and_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = open(folder.path());
+    done(&mut first, 0, 1, [10, 0], b"one");
+    done(&mut first, 1, 2, [20, 0], b"two");
+    let began = Moment::now();
+    let _ = begin(&mut first, 0, 3, [30, 0]);
+    let (_, place) = begin(&mut first, 1, 4, [40, 0]);
+    first.writers[1].void(&place);
+    let (_, place) = begin(&mut first, 1, 5, [50, 0]);
+    first.writers[1].done(&place, Moment::now(), &[0; REPLY_MAX + 1]);
+    assert_eq!(first.writers[1].unrecorded(), 1);
+
+    let next = killed(folder.path());
+    let second = open(next.path());
+    let cache = &second.cache;
+    assert_eq!(cache.usage(), (4, 6));
+    assert_eq!(replayed(cache, key(cache, 1)).unwrap(), b"one");
+    assert_eq!(replayed(cache, key(cache, 2)).unwrap(), b"two");
+    let known = again(cache, key(cache, 3));
+    assert!(known.alone && known.began >= began && known.began <= known.restarted);
+    assert_eq!(replayed(cache, key(cache, 4)), None, "it was not executed");
+    // The reply was too long to be kept, so no more is known than that it began.
+    assert!(again(cache, key(cache, 5)).alone);
+    assert_eq!(replayed(cache, key(cache, 6)), None);
+}
+
+#[test]
+fn what_is_carried_over_outlives_the_next_process_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = open(folder.path());
+    done(&mut first, 0, 1, [10, 0], b"one");
+    let (_, place) = begin(&mut first, 0, 2, [20, 0]);
+    let (begun, _) = begin(&mut first, 0, 3, [30, 0]);
+    let _ = place;
+    let second_folder = killed(folder.path());
+    let mut second = open(second_folder.path());
+    let known = again(&second.cache, begun);
+    // The call that was begun is repeated, recorded with the time of its first beginning, and its
+    // process is killed before it is answered; and another one comes to its end.
+    let place = second.writers[1].begin(&begun, known.began, [30, 0], !known.alone);
+    assert!(place.is_some());
+    let ended = key(&second.cache, 2);
+    let ticket = execute(&second.cache, ended, Instant::now());
+    let began = ticket.again().unwrap().began;
+    let place = second.writers[0]
+        .begin(&ended, began, [20, 0], false)
+        .unwrap();
+    second.writers[0].done(&place, Moment::now(), b"two");
+    ticket.finish(b"two", Instant::now());
+    let third_folder = killed(second_folder.path());
+    let third = open(third_folder.path());
+    assert_eq!(third.cache.usage().0, 3);
+    assert_eq!(
+        replayed(&third.cache, key(&third.cache, 1)).unwrap(),
+        b"one"
+    );
+    assert_eq!(replayed(&third.cache, ended).unwrap(), b"two");
+    let later = again(&third.cache, begun);
+    assert_eq!((later.began, later.alone), (known.began, true));
+}
+
+#[test]
+fn names_that_others_used_since_are_contested() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = open(folder.path());
+    // Ended before: no contest, and neither is what was not executed.
+    done(&mut first, 1, 1, [10, 0], b"before");
+    let (before, place) = begin(&mut first, 1, 2, [10, 0]);
+    first.writers[1].void(&place);
+    let (alone, _) = begin(&mut first, 0, 3, [10, 11]);
+    // Ended since, from another reactor, by its second name.
+    let (since, _) = begin(&mut first, 0, 4, [20, 0]);
+    done(&mut first, 1, 5, [21, 20], b"since");
+    // Still running: both contest each other.
+    let (one, _) = begin(&mut first, 0, 6, [30, 0]);
+    let (other, _) = begin(&mut first, 1, 7, [30, 0]);
+    let next = killed(folder.path());
+    let second = open(next.path());
+    assert_eq!(replayed(&second.cache, before), None);
+    for (key, expected) in [(alone, true), (since, false), (one, false), (other, false)] {
+        assert_eq!(again(&second.cache, key).alone, expected, "{key:?}");
+    }
+    // In the new process: by another call, not by the call itself.
+    second.cache.contest(&alone, [10, 11]);
+    assert!(again(&second.cache, alone).alone);
+    second.cache.contest(&key(&second.cache, 99), [12, 11]);
+    assert!(!again(&second.cache, alone).alone);
+}
+
+#[test]
+fn a_call_that_others_outran_counts_as_contested() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = open(folder.path());
+    let (old, _) = begin(&mut first, 0, 0, [10, 0]);
+    // Not the record of the call itself, which still runs, but of others that ended since is gone.
+    for xid in 1..3000 {
+        done(&mut first, 1, xid, [20, 0], b"others");
+    }
+    let next = killed(folder.path());
+    assert!(!again(&open(next.path()).cache, old).alone);
+}
+
+#[test]
+fn bounds_hold_after_a_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = open(folder.path());
+    for xid in 0..10_000 {
+        done(
+            &mut first,
+            (xid % 2) as usize,
+            xid,
+            [xid.into(), 0],
+            &[7; 300],
+        );
+    }
+    for xid in 10_000..10_100 {
+        let _ = begin(&mut first, 0, xid, [0, 0]);
+    }
+    let next = killed(folder.path());
+    let small = ReplayLimits {
+        entries: 320,
+        bytes: 16 * 3000,
+        ..limits()
+    };
+    let opened = ReplayCache::open(small, next.path(), 1);
+    let (entries, bytes) = opened.cache.usage();
+    assert!(entries <= 320 && entries > 200, "{entries}");
+    assert!(bytes <= 16 * 3000 && bytes > 0, "{bytes}");
+    let totals = opened.cache.totals();
+    assert_eq!(
+        (totals.entries, totals.bytes),
+        (entries as u64, bytes as u64)
+    );
+    // Those of which least is known are kept first.
+    let begun = (10_000..10_100).filter(|&xid| {
+        let ticket = execute(&opened.cache, key(&opened.cache, xid), Instant::now());
+        ticket.again().is_some()
+    });
+    assert!(begun.count() > 60);
+}
+
+#[test]
+fn more_running_calls_than_slots_are_served_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut opened = open(folder.path());
+    let writer = &mut opened.writers[0];
+    let key = opened.cache.key(address(1), 1, CREATE, b"");
+    let places: Vec<Place> = (0..1024)
+        .map_while(|_| writer.begin(&key, Moment::now(), [0; 2], false))
+        .collect();
+    assert_eq!(places.len(), 1024);
+    assert!(writer.begin(&key, Moment::now(), [0; 2], false).is_none());
+    assert_eq!(writer.unrecorded(), 1);
+    writer.void(&places[1000]);
+    let found = (0..1024 / 64).find_map(|_| writer.begin(&key, Moment::now(), [0; 2], false));
+    assert!(found.is_some(), "the one that is free again is found");
+}
+
+#[test]
+fn old_calls_are_left_behind_and_time_without_a_process_does_not_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = open(folder.path());
+    let seconds = |count: u64| Moment {
+        boot: 1_000_000_000_000 + count * 1_000_000_000,
+        wall: 0,
+    };
+    for (xid, ended) in [(1, 0), (2, 100), (3, 200)] {
+        let key = key(&first.cache, xid);
+        let place = first.writers[0].begin(&key, seconds(ended), [0; 2], false);
+        first.writers[0].done(&place.unwrap(), seconds(ended), b"reply");
+    }
+    for _ in 0..3 {
+        let next = killed(folder.path());
+        let second = open(next.path());
+        let known = |xid| replayed(&second.cache, key(&second.cache, xid)).is_some();
+        assert_eq!([1, 2, 3].map(known), [false, true, true]);
+    }
+}
+
+#[test]
+fn files_that_are_not_whole_begin_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = open(folder.path());
+    done(&mut first, 0, 1, [0; 2], b"reply");
+    let path = folder.path().join(JOURNAL_FILE);
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o600, "replies hold handles");
+    let whole = fs::read(&path).unwrap();
+    let boot = *whole[32..].first_chunk::<16>().unwrap();
+    let age = Duration::from_secs(1);
+    assert_eq!(Left::read(&whole, &boot, age).unwrap().done(), 1);
+    assert_eq!(Left::read(&whole, &[0; 16], age), Err(Fault::OtherBoot));
+    type Damage = fn(&Path);
+    let damages: [Damage; 5] = [
+        |path| fs::write(path, b"").unwrap(),
+        |path| fs::write(path, b"something else that has been put here").unwrap(),
+        |path| {
+            OpenOptions::new()
+                .write(true)
+                .open(path)
+                .unwrap()
+                .set_len(5000)
+                .unwrap();
+        },
+        |path| {
+            OpenOptions::new()
+                .write(true)
+                .open(path)
+                .unwrap()
+                .write_all_at(&[9], 8)
+                .unwrap();
+        },
+        |path| {
+            fs::remove_file(path).unwrap();
+            std::os::unix::fs::symlink("/dev/zero", path).unwrap();
+        },
+    ];
+    for damage in damages {
+        let next = killed(folder.path());
+        damage(&next.path().join(JOURNAL_FILE));
+        let mut second = open(next.path());
+        assert_eq!(second.cache.usage(), (0, 0));
+        // It is a journal again.
+        done(&mut second, 0, 2, [0; 2], b"reply");
+        let third = open(killed(next.path()).path());
+        assert_eq!(third.cache.usage().0, 1);
+    }
+}
+
+#[test]
+fn without_a_fit_file_system_the_cache_stays_in_memory() {
+    let opened = ReplayCache::open(limits(), Path::new("/proc/self"), 2);
+    assert!(opened.writers.is_empty());
+    let opened = ReplayCache::open(limits(), Path::new("/nowhere/at/all"), 2);
+    assert!(opened.writers.is_empty());
+    drop(execute(
+        &opened.cache,
+        key(&opened.cache, 1),
+        Instant::now(),
+    ));
+}
+
+#[test]
+fn a_repetition_that_is_not_executed_stays_unsure() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = open(folder.path());
+    let (begun, _) = begin(&mut first, 0, 1, [10, 0]);
+    let second = open(killed(folder.path()).path());
+    for _ in 0..3 {
+        assert!(again(&second.cache, begun).alone);
+    }
+    execute(&second.cache, begun, Instant::now()).finish(b"reply", Instant::now());
+    assert_eq!(replayed(&second.cache, begun).unwrap(), b"reply");
+    assert_eq!(second.cache.usage(), (1, 5));
+    // Forgotten for its age like any other.
+    let third = open(killed(folder.path()).path());
+    let later = Instant::now() + Duration::from_secs(1000);
+    assert_eq!(execute(&third.cache, begun, later).again(), None);
+}

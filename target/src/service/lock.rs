@@ -1,0 +1,62 @@
+//! One process for one state directory.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+
+/// Its file in the state directory.
+const FILE: &str = "lock";
+
+/// The right to use a state directory. It ends with the last clone of the file, so with the process
+/// at the latest, when all of its operations have ended.
+#[derive(Debug)]
+pub struct StateLock {
+    _file: File,
+}
+
+impl StateLock {
+    /// Takes the directory, and makes it if it is not there.
+    ///
+    /// # Errors
+    /// It cannot be used, or another process uses it.
+    pub fn take(directory: &Path) -> io::Result<Self> {
+        fs::create_dir_all(directory)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(directory.join(FILE))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let text = format!(
+                    "{} is used by another millraced; each needs a directory of its own",
+                    directory.display()
+                );
+                Err(io::Error::new(io::ErrorKind::AddrInUse, text))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_taken_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("state");
+        let lock = StateLock::take(&directory).unwrap();
+        let error = StateLock::take(&directory).unwrap_err();
+        assert!(error.to_string().contains("used by another millraced"));
+        drop(lock);
+        StateLock::take(&directory).unwrap();
+    }
+}
