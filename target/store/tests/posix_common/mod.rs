@@ -108,11 +108,11 @@ impl Machine {
         let Ok(task) = self.tasks.borrow_mut().spawn(task) else {
             panic!("there is room for some tasks");
         };
-        Pending { place, task }
+        Pending { task, place }
     }
 
     /// Drops a task wherever it waits, as the end of a connection does.
-    pub fn cancel<T>(&self, pending: Pending<T>) {
+    pub fn cancel<T>(&self, pending: &Pending<T>) {
         assert!(self.tasks.borrow_mut().cancel(pending.task));
     }
 
@@ -255,7 +255,8 @@ pub async fn create(store: &PosixStore, name: &str) -> Handle {
     let made = store
         .create(&ROOT, store.root(), name.as_bytes(), &how)
         .await;
-    made.result.unwrap().0
+    made.result.unwrap();
+    lookup(store, name).await
 }
 
 pub async fn lookup(store: &PosixStore, name: &str) -> Handle {
