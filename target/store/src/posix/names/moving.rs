@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use super::remove::{last_name, removal_error};
 use super::scene::{Changed, Place, Scene, path_of};
+use crate::posix::opening::moved;
 use crate::{Consistency, Handle, Kind, Linked, Renamed, Result, StoreError};
 
 /// Renames between two directories, which may be the same. The kernel knows what may be replaced
@@ -34,6 +35,7 @@ pub(super) fn rename(
         scene
             .act(|| renameat(&from.path, &*from_name, &to.path, &*to_name))
             .map_err(removal_error)?;
+        moved(&scene.volume, to.path.as_fd(), to_name.to_bytes());
         // It stays if both are names of one object.
         let after = replaced.and_then(|_| scene.find(to, &to_name).ok());
         Ok(replaced.filter(|it| after.is_none_or(|after| after.handle != *it)))
