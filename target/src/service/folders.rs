@@ -13,6 +13,7 @@ use millrace_admin::config::{self, Config, KeyPath, Problem};
 use millrace_mempool::{Arena, Pool};
 use millrace_reactor::{Alarm, Clock};
 use millrace_store::any::{AnyStore, AnyVolume};
+use millrace_store::posix::PosixStore;
 use millrace_store::posix::engine::{Backend, Engine, EngineConfig};
 use millrace_store::posix::helpers::HelperLimits;
 use millrace_store::posix::volume::{
@@ -26,6 +27,9 @@ const STATE: &str = "exports";
 
 /// Most operations on file data that a reactor has under way, of all its folders.
 const OPERATIONS: u32 = 4096;
+
+/// Time between two looks whether a volume's helpers are done.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// How long a look at a folder may take.
 const LOOK: Duration = Duration::from_secs(5);
@@ -42,6 +46,26 @@ pub fn open(
     Volume::open(volume_config(export, posix, state_directory))
 }
 
+/// Puts in force what of a folder's configuration can change while it is served.
+pub fn adjust(volume: &Volume, posix: &config::Posix) {
+    volume.adjust(direct(posix), sync(posix), limits(&posix.limits));
+}
+
+fn direct(posix: &config::Posix) -> Direct {
+    match posix.direct {
+        config::DirectIo::Auto => Direct::Auto,
+        config::DirectIo::Always => Direct::Always,
+        config::DirectIo::Never => Direct::Never,
+    }
+}
+
+fn sync(posix: &config::Posix) -> Sync {
+    match posix.sync {
+        config::SyncMode::Strict => Sync::Strict,
+        config::SyncMode::Relaxed => Sync::Relaxed,
+    }
+}
+
 /// What the configuration means to a volume.
 fn volume_config(
     export: &config::Export,
@@ -51,15 +75,8 @@ fn volume_config(
     VolumeConfig {
         name: export.path.clone(),
         root: posix.root.clone(),
-        direct: match posix.direct {
-            config::DirectIo::Auto => Direct::Auto,
-            config::DirectIo::Always => Direct::Always,
-            config::DirectIo::Never => Direct::Never,
-        },
-        sync: match posix.sync {
-            config::SyncMode::Strict => Sync::Strict,
-            config::SyncMode::Relaxed => Sync::Relaxed,
-        },
+        direct: direct(posix),
+        sync: sync(posix),
         groups: match posix.groups {
             config::GroupSource::Client => Groups::Client,
             config::GroupSource::Server => Groups::Server,
@@ -168,6 +185,8 @@ pub struct StoreRoom {
     clock: Clock,
     alarm: Alarm,
     engine: RefCell<Option<Engine>>,
+    /// What is served from folders now.
+    folders: RefCell<Vec<PosixStore>>,
 }
 
 impl StoreRoom {
@@ -178,6 +197,7 @@ impl StoreRoom {
             clock: clock.clone(),
             alarm: alarm.clone(),
             engine: RefCell::default(),
+            folders: RefCell::default(),
         }
     }
 
@@ -216,7 +236,15 @@ impl StoreRoom {
             let store = known(volume).or_else(|| volume.store(engine.as_ref(), &self.clock));
             Some((rules.clone(), store?))
         };
-        exports.iter().filter_map(store).collect()
+        let stores: Vec<_> = exports.iter().filter_map(store).collect();
+        let folders = stores.iter().filter_map(|(_, store)| match store {
+            AnyStore::Posix(folder) => Some(folder.clone()),
+            AnyStore::Memory(_) => None,
+        });
+        let folders: Vec<_> = folders.collect();
+        // Those that are gone are let go here; calls that run hold theirs.
+        self.folders.replace(folders);
+        stores
     }
 
     /// The pool has more memory.
@@ -226,9 +254,22 @@ impl StoreRoom {
         }
     }
 
-    /// Hands over what has been asked for and takes what has completed. Returns how much that was.
-    pub fn poll(&self) -> usize {
-        self.engine.borrow().as_ref().map_or(0, Engine::poll)
+    /// Hands over what has been asked for, takes what has completed, and lets folders close what
+    /// has been idle for long. Returns how much that was.
+    pub fn poll(&self, now: Instant) -> usize {
+        let engine = self.engine.borrow();
+        let Some(engine) = &*engine else {
+            return 0;
+        };
+        let folders = self.folders.borrow();
+        let closed: usize = folders.iter().map(|folder| folder.poll(now)).sum();
+        engine.poll() + closed
+    }
+
+    /// When there is something to do at the latest.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let folders = self.folders.borrow();
+        folders.iter().filter_map(PosixStore::next_deadline).min()
     }
 
     /// Readable when there is something to take.
@@ -264,7 +305,7 @@ pub fn close(volumes: Vec<Volume>, deadline: Instant) {
         let told = name.clone();
         let thread = std::thread::Builder::new().name("close".to_owned());
         let spawned = thread.spawn(move || {
-            volume.close();
+            close_one(&volume);
             drop(volume);
             // Nobody waits any more after the deadline.
             let _ = done.send(told);
@@ -288,6 +329,20 @@ pub fn close(volumes: Vec<Volume>, deadline: Instant) {
              durable, and clients will write again what they had not committed"
         );
     }
+}
+
+/// Ends the service of a volume that no reactor uses any more. Blocks for as long as its file
+/// system takes.
+pub fn close_one(volume: &Volume) {
+    // Reactors have left it to helpers to sync and close what they had open.
+    loop {
+        let load = volume.helpers().load();
+        if load.running == 0 && load.queued == 0 {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    volume.close();
 }
 
 #[cfg(test)]

@@ -160,6 +160,7 @@ impl ServiceControl {
         let (clients, export_limits) = plan::rates(next);
         self.clients
             .set_limits(&clients, export_limits, Instant::now());
+        exports::adjust(&in_force.exports, next);
         let remains = exports::gone(&before.exports, &in_force.exports);
         self.replace(in_force);
         let _ = change.decision.set(Decision::Commit(Box::new(commit)));
