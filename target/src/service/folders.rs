@@ -289,6 +289,17 @@ impl StoreRoom {
             AnyStore::Memory(_) => None,
         });
         let folders: Vec<_> = folders.collect();
+        if let Some(engine) = &*engine {
+            let limits = folders
+                .iter()
+                .map(|folder| folder.volume().config().limits.operations);
+            let all = limits.fold(0, usize::saturating_add);
+            let most = u32::try_from(all).unwrap_or(u32::MAX).clamp(1, OPERATIONS);
+            // So that one folder that hangs leaves workers to the others.
+            if let Err(error) = engine.set_workers(most) {
+                tracing::debug!(%error, "the kernel's own bound of workers holds");
+            }
+        }
         // Those that are gone are let go here; calls that run hold theirs.
         self.folders.replace(folders);
         stores

@@ -1,19 +1,29 @@
 //! On whose behalf the kernel does something.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
+
+pub use super::sys::identity::privileged;
 use crate::Caller;
 
-/// A user with groups, as threads take it on and rings know it. Clones share one value; equal ones
-/// mean the same rights.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Identity(Arc<Person>);
+/// Groups that an identity holds by itself: as many as callers bring along.
+const FEW: usize = 16;
 
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Person {
+/// A user with groups, as threads take it on and rings know it. Equal ones mean the same rights.
+/// With up to 16 groups, making and cloning one allocates nothing.
+#[derive(Clone, Debug)]
+pub struct Identity {
     uid: u32,
     gid: u32,
-    groups: Box<[u32]>,
+    groups: Groups,
+}
+
+#[derive(Clone, Debug)]
+enum Groups {
+    Few(ArrayVec<u32, FEW>),
+    Many(Arc<[u32]>),
 }
 
 impl Identity {
@@ -26,43 +36,119 @@ impl Identity {
     /// A user with these other groups; their order and repetitions mean nothing.
     #[must_use]
     pub fn with_groups(uid: u32, gid: u32, groups: &[u32]) -> Self {
-        let mut groups = groups.to_vec();
-        groups.sort_unstable();
-        groups.dedup();
-        Self(Arc::new(Person {
+        Self {
             uid,
             gid,
-            groups: groups.into(),
-        }))
+            groups: Groups::of(groups),
+        }
     }
 
     /// User.
     #[must_use]
     pub fn uid(&self) -> u32 {
-        self.0.uid
+        self.uid
     }
 
     /// Primary group.
     #[must_use]
     pub fn gid(&self) -> u32 {
-        self.0.gid
+        self.gid
     }
 
     /// Other groups, ascending.
     #[must_use]
     pub fn groups(&self) -> &[u32] {
-        &self.0.groups
+        match &self.groups {
+            Groups::Few(groups) => groups,
+            Groups::Many(groups) => groups,
+        }
     }
 
     /// Whether the user is in a group.
     #[must_use]
     pub fn in_group(&self, gid: u32) -> bool {
-        self.0.gid == gid || self.0.groups.binary_search(&gid).is_ok()
+        self.gid == gid || self.groups().binary_search(&gid).is_ok()
     }
 
     /// Whether it is the user that passes permission checks.
     #[must_use]
     pub fn is_superuser(&self) -> bool {
-        self.0.uid == 0
+        self.uid == 0
+    }
+}
+
+impl Groups {
+    fn of(groups: &[u32]) -> Self {
+        let mut few = ArrayVec::new();
+        if few.try_extend_from_slice(groups).is_ok() {
+            few.sort_unstable();
+            let count = distinct(&mut few);
+            few.truncate(count);
+            return Self::Few(few);
+        }
+        let mut many = groups.to_vec();
+        many.sort_unstable();
+        many.dedup();
+        Self::Many(many.into())
+    }
+}
+
+/// Moves the different ones of a sorted list to its front. Returns how many there are.
+fn distinct(sorted: &mut [u32]) -> usize {
+    let mut count = 0;
+    for index in 0..sorted.len() {
+        if count == 0 || sorted[count - 1] != sorted[index] {
+            sorted[count] = sorted[index];
+            count += 1;
+        }
+    }
+    count
+}
+
+impl PartialEq for Identity {
+    fn eq(&self, other: &Self) -> bool {
+        (self.uid, self.gid, self.groups()) == (other.uid, other.gid, other.groups())
+    }
+}
+
+impl Eq for Identity {}
+
+impl Hash for Identity {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.uid, self.gid, self.groups()).hash(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::{BuildHasher, RandomState};
+
+    use super::Identity;
+
+    #[test]
+    fn order_and_repetitions_of_groups_mean_nothing() {
+        let many: Vec<u32> = (0..40).map(|group| group % 20).collect();
+        let state = RandomState::new();
+        for (one, other) in [
+            (&[][..], &[][..]),
+            (&[3, 1, 2, 1, 3][..], &[1, 2, 3][..]),
+            (&many[..], &many[..20]),
+            (&[7; 17][..], &[7][..]),
+        ] {
+            let one = Identity::with_groups(1, 2, one);
+            let other = Identity::with_groups(1, 2, other);
+            assert_eq!(one, other);
+            assert_eq!(one.groups(), other.groups());
+            assert_eq!(state.hash_one(&one), state.hash_one(&other));
+        }
+        let identity = Identity::with_groups(1, 2, &[5, 4, 5]);
+        assert_eq!(identity.groups(), [4, 5]);
+        for other in [
+            Identity::with_groups(0, 2, &[4, 5]),
+            Identity::with_groups(1, 0, &[4, 5]),
+            Identity::with_groups(1, 2, &[4]),
+        ] {
+            assert_ne!(identity, other);
+        }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! | module | what it owns |
 //! | --- | --- |
-//! | `volume`, `file_system` | one export's folder, shared by all reactors; the file systems it spans |
-//! | `handle`, `opening`, `inside`, `lookup` | finding objects by handle and by name, inside the folder only |
+//! | `volume`, `file_system`, `mounts` | one export's folder, shared by all reactors; the file systems it spans |
+//! | `handle`, `opening`, `remembered`, `inside`, `lookup` | finding objects by handle and by name, inside the folder only |
 //! | `objects`, `object`, `shared_file`, `lru` | what a reactor keeps open |
 //! | `identity`, `groups`, `helpers` | on whose behalf, and on which threads, what may block is done |
 //! | `names`, `listing`, `setting` | everything that changes or lists names and attributes |
@@ -27,10 +27,12 @@ mod inside;
 mod listing;
 mod lookup;
 mod lru;
+mod mounts;
 mod names;
 mod object;
 mod objects;
 mod opening;
+mod remembered;
 mod setting;
 mod shared_file;
 mod sys;

@@ -186,6 +186,7 @@ impl Drop for Object {
             handle: self.handle,
             path: Arc::clone(&self.path),
             shared: Arc::clone(&self.shared),
+            file_system: Arc::clone(&self.file_system),
             files,
         });
     }
@@ -196,6 +197,7 @@ struct Remains {
     handle: Handle,
     path: Arc<OwnedFd>,
     shared: Arc<SharedFile>,
+    file_system: Arc<FileSystem>,
     files: Files,
 }
 
@@ -263,8 +265,10 @@ fn close(volume: &Volume, batch: &Batch) {
         remains.files.settle(volume, &remains.shared);
         drop(remains.files);
         drop(remains.path);
+        drop(remains.file_system);
         volume.files().release(remains.handle, remains.shared);
     }
+    volume.below().prune();
 }
 
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -1,15 +1,17 @@
 //! What a job that changes names or attributes works with.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
 use super::durable;
-use super::shim;
 use crate::posix::errors::store_error;
 use crate::posix::identity::Identity;
+use crate::posix::inside;
 use crate::posix::objects::Object;
+use crate::posix::opening::{Opened, attributes_of, open_name};
 use crate::posix::sys;
 use crate::posix::volume::{Sync, Volume};
 use crate::{Attributes, Before, Consistency, Handle, Kind, Modified, Result, StoreError};
@@ -104,12 +106,28 @@ impl Scene {
 
     /// Attributes of an object that is not gone.
     pub fn live(&self, place: &Place) -> Result<Attributes> {
-        let found = shim::attributes(&self.volume, &place.path)?;
+        let found = attributes_of(&self.volume, place.path.as_fd())?;
         if found.links == 0 {
             Err(StoreError::Stale)
         } else {
             Ok(found)
         }
+    }
+
+    /// Refuses a directory that somebody has moved out of the volume.
+    ///
+    /// # Errors
+    /// [`StoreError::Stale`].
+    pub fn require_inside(&self, place: &Place) -> Result<()> {
+        inside::require(&self.volume, place.path.as_fd())
+    }
+
+    /// The object that a name stands for, whoever may look it up.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn find(&self, place: &Place, name: &CStr) -> Result<Opened> {
+        open_name(&self.volume, place.path.as_fd(), name.to_bytes())
     }
 
     /// What was before, and what is now. Data of files changes without their lock, so that of them
@@ -150,6 +168,5 @@ impl Scene {
 /// The path by which an open object can be named where a system call takes paths only. It leads to
 /// the object itself, whatever happened to its names, and through a symbolic link to the link.
 pub(in crate::posix) fn path_of(object: BorrowedFd<'_>) -> String {
-    use std::os::fd::AsRawFd;
-    format!("/proc/self/fd/{}", object.as_raw_fd())
+    inside::proc_path(object)
 }

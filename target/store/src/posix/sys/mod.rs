@@ -5,7 +5,13 @@
 //! | `groups` | the host's user database |
 //! | `handles` | the kernel's file handles, identities of file systems, permission by descriptor |
 //! | `identity` | acting on a caller's behalf, on the calling thread alone |
+//! | `work` | what a transfer of file data is, and what it holds on to |
+//! | `ring` | transfers by a ring of the kernel's (io_uring) |
+//! | `transfer` | transfers by system calls on other threads |
 
 pub mod groups;
 pub mod handles;
 pub mod identity;
+pub mod ring;
+pub mod transfer;
+pub mod work;

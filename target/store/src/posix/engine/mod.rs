@@ -1,0 +1,404 @@
+//! Reads, writes and syncs of file data: a ring of the kernel's per reactor, or threads where there
+//! are none.
+//!
+//! An operation owns its file and its memory until the kernel is done with it, whatever becomes of
+//! the future that waits for it. What the kernel leaves undone (short transfers, interruptions) is
+//! asked for again here. Newcomers beyond the bound of operations wait in the order of their
+//! arrival.
+//!
+//! | module | what it owns |
+//! | --- | --- |
+//! | `operations` | places of operations, how far each is, and who waits for it |
+//! | `line` | those who wait for a place |
+//! | `machine` | what does the work, and on whose behalf |
+//! | `personalities` | which identities the ring knows |
+//! | `threads` | the work without a ring |
+
+mod line;
+mod machine;
+mod operations;
+mod personalities;
+mod threads;
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use millrace_mempool::{Arena, Pool, Slice};
+use millrace_reactor::Alarm;
+
+use self::machine::Machine;
+use self::operations::Operations;
+use super::hold::Hold;
+use super::identity::Identity;
+use super::sys::work::{Held, Work};
+
+/// Most operations that a ring takes.
+const MOST: u32 = 32_768;
+
+/// What does the work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// A ring where the system has them, else threads.
+    #[default]
+    Auto,
+    /// A ring (io_uring).
+    Ring,
+    /// Threads.
+    Threads,
+}
+
+/// What an engine is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineConfig {
+    /// What does the work.
+    pub backend: Backend,
+    /// Most operations under way, from 1 to 32768; others wait for one of them to end.
+    pub operations: u32,
+}
+
+/// How durable a write has to be before it completes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Not at all.
+    None,
+    /// Its data, and what is needed to find it again.
+    Data,
+    /// All attributes too.
+    File,
+}
+
+/// One reactor's engine. Clones share it.
+///
+/// An operation keeps its file, its memory and its [`Hold`] until the kernel is done with it, also
+/// when the future that waits for it is dropped. It begins when its future is first polled.
+///
+/// The last one that goes calls back what is under way, and waits for what cannot be called back.
+/// If a device does not end that within two seconds, its memory is never used again.
+#[derive(Clone)]
+pub struct Engine {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    pool: Pool,
+    operations: RefCell<Operations>,
+}
+
+impl Engine {
+    /// An engine for the reactor of this thread, which the alarm rings. All memory that operations
+    /// will use lies in `arenas` or comes by [`Engine::add_arena`].
+    ///
+    /// # Errors
+    /// The backend that was asked for is not there.
+    pub fn new(
+        config: EngineConfig,
+        pool: &Pool,
+        arenas: &[Arc<Arena>],
+        alarm: Option<Alarm>,
+    ) -> io::Result<Self> {
+        let places = config.operations.clamp(1, MOST);
+        let mut machine = match config.backend {
+            Backend::Ring => Machine::ring(places)?,
+            Backend::Threads => Machine::threads(places, alarm),
+            Backend::Auto => Machine::ring(places).unwrap_or_else(|error| {
+                tracing::warn!(
+                    %error,
+                    "no io_uring here: file data is read and written by threads, which is slower"
+                );
+                Machine::threads(places, alarm)
+            }),
+        };
+        for arena in arenas {
+            machine.add_arena(arena);
+        }
+        Ok(Self {
+            inner: Rc::new(Inner {
+                pool: pool.clone(),
+                operations: RefCell::new(Operations::new(machine, places)),
+            }),
+        })
+    }
+
+    /// The reactor's memory.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.inner.pool
+    }
+
+    /// What does the work: [`Backend::Ring`] or [`Backend::Threads`].
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        self.inner.operations.borrow().machine.backend()
+    }
+
+    /// Makes more memory known. It can be used without, but slower.
+    pub fn add_arena(&self, arena: &Arc<Arena>) {
+        self.inner.operations.borrow_mut().machine.add_arena(arena);
+    }
+
+    /// Bounds the kernel's threads that wait for devices on behalf of this reactor: as many as all
+    /// volumes together may have operations under way, or one that hangs takes them all. From the
+    /// start there may be as many as the engine has operations.
+    ///
+    /// # Errors
+    /// The kernel has no such bound (before Linux 5.15).
+    pub fn set_workers(&self, most: u32) -> io::Result<()> {
+        self.inner.operations.borrow().machine.set_workers(most)
+    }
+
+    /// Hands over what has been asked for and takes what has completed. Returns how much that was.
+    pub fn poll(&self) -> usize {
+        let mut operations = self.inner.operations.borrow_mut();
+        if operations.running == 0 {
+            return 0;
+        }
+        let handed_over = operations.machine.turn();
+        let completed = operations.reap();
+        drop(operations);
+        self.inner.settle();
+        handed_over.max(completed)
+    }
+
+    /// Readable when there is something to take, for reactors that sleep.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<RawFd> {
+        self.inner.operations.borrow().machine.descriptor()
+    }
+
+    /// Before a sleep: false if there is something to take or to hand over already.
+    pub fn arm(&self) -> bool {
+        self.inner.operations.borrow_mut().machine.arm()
+    }
+
+    /// Operations under way.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.inner.operations.borrow().running
+    }
+
+    /// Operations that wait until others end, since there may be no more at once.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.inner.operations.borrow().line.len()
+    }
+
+    /// Reads into a slice; less than its length at the end of the file only, or with `cached`.
+    /// `cached` takes only what memory holds: [`io::ErrorKind::WouldBlock`] if that is nothing.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub async fn read(
+        &self,
+        file: &Arc<OwnedFd>,
+        offset: u64,
+        slice: &Slice,
+        cached: bool,
+        identity: &Identity,
+        hold: Option<Hold>,
+    ) -> io::Result<usize> {
+        let work = Work::Read { cached };
+        self.transfer(file, offset, slice, work, identity, hold)
+            .await
+    }
+
+    /// Writes a slice on somebody's behalf: the kernel takes set-id bits away and counts quotas as
+    /// if they had written themselves. Less than its length where space ends.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub async fn write(
+        &self,
+        file: &Arc<OwnedFd>,
+        offset: u64,
+        slice: &Slice,
+        durability: Durability,
+        identity: &Identity,
+        hold: Option<Hold>,
+    ) -> io::Result<usize> {
+        let work = Work::Write(durability);
+        self.transfer(file, offset, slice, work, identity, hold)
+            .await
+    }
+
+    /// Makes all that was written to a file durable, and its attributes if `attributes`.
+    ///
+    /// # Errors
+    /// What the kernel says, also of writes that completed before.
+    pub async fn sync(
+        &self,
+        file: &Arc<OwnedFd>,
+        attributes: bool,
+        hold: Option<Hold>,
+    ) -> io::Result<()> {
+        let operation = Operation {
+            inner: &self.inner,
+            file,
+            offset: 0,
+            slice: None,
+            work: Work::Sync { attributes },
+            identity: None,
+            hold,
+            stage: Stage::New,
+        };
+        operation.await.map(|_| ())
+    }
+
+    async fn transfer(
+        &self,
+        file: &Arc<OwnedFd>,
+        offset: u64,
+        slice: &Slice,
+        work: Work,
+        identity: &Identity,
+        hold: Option<Hold>,
+    ) -> io::Result<usize> {
+        // A negative offset would mean the file's own position.
+        if i64::try_from(offset).is_err() {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        if slice.is_empty() {
+            return Ok(0);
+        }
+        let operation = Operation {
+            inner: &self.inner,
+            file,
+            offset,
+            slice: Some(slice),
+            work,
+            identity: Some(identity),
+            hold,
+            stage: Stage::New,
+        };
+        operation.await
+    }
+}
+
+impl Inner {
+    /// Tells who watches operations that they have ended, and then wakes who waits for them. Not
+    /// while the operations are borrowed, since all of those may come back here.
+    fn settle(&self) {
+        loop {
+            let ending = self.operations.borrow_mut().endings.pop_front();
+            if let Some(ending) = ending {
+                ending.tell();
+                continue;
+            }
+            let waker = self.operations.borrow_mut().wakers.pop_front();
+            let Some(waker) = waker else {
+                return;
+            };
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.operations.get_mut().wind_up();
+        self.settle();
+    }
+}
+
+/// One operation, as its caller waits for it.
+struct Operation<'a> {
+    inner: &'a Inner,
+    file: &'a Arc<OwnedFd>,
+    offset: u64,
+    slice: Option<&'a Slice>,
+    work: Work,
+    identity: Option<&'a Identity>,
+    hold: Option<Hold>,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy)]
+enum Stage {
+    New,
+    InLine(u64),
+    Begun { place: u32, generation: u32 },
+    Ended,
+}
+
+impl Operation<'_> {
+    fn begin(&mut self, operations: &mut Operations, place: u32) -> io::Result<()> {
+        // If it fails, there is no place to give back.
+        self.stage = Stage::Ended;
+        let held = Held {
+            file: Arc::clone(self.file),
+            slice: self.slice.cloned(),
+        };
+        let hold = self.hold.take();
+        let generation =
+            operations.begin(place, held, self.work, self.offset, self.identity, hold)?;
+        self.stage = Stage::Begun { place, generation };
+        Ok(())
+    }
+
+    /// One step; the operations are borrowed meanwhile.
+    fn step(
+        &mut self,
+        operations: &mut Operations,
+        context: &Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let waker = context.waker();
+        let place = match self.stage {
+            Stage::New => operations.free_place(),
+            Stage::InLine(ticket) => operations.line.poll(ticket, waker),
+            Stage::Begun { .. } => None,
+            Stage::Ended => unreachable!("polled after its end"),
+        };
+        match (place, self.stage) {
+            (Some(place), _) => {
+                if let Err(error) = self.begin(operations, place) {
+                    return Poll::Ready(Err(error));
+                }
+            }
+            (None, Stage::New) => self.stage = Stage::InLine(operations.line.join(waker)),
+            (None, _) => {}
+        }
+        let Stage::Begun { place, generation } = self.stage else {
+            return Poll::Pending;
+        };
+        match operations.poll(place, generation, waker) {
+            Some(outcome) => {
+                self.stage = Stage::Ended;
+                Poll::Ready(outcome)
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Future for Operation<'_> {
+    type Output = io::Result<usize>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let outcome = this.step(&mut this.inner.operations.borrow_mut(), context);
+        this.inner.settle();
+        outcome
+    }
+}
+
+impl Drop for Operation<'_> {
+    fn drop(&mut self) {
+        let mut operations = self.inner.operations.borrow_mut();
+        match self.stage {
+            Stage::New | Stage::Ended => return,
+            Stage::InLine(ticket) => {
+                if let Some(place) = operations.line.leave(ticket) {
+                    operations.vacate(place);
+                }
+            }
+            Stage::Begun { place, generation } => operations.detach(place, generation),
+        }
+        drop(operations);
+        self.inner.settle();
+    }
+}

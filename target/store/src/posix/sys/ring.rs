@@ -1,0 +1,383 @@
+//! Transfers by a ring of the kernel's (io_uring), with registered memory.
+//!
+//! The ring owns what its operations use until the kernel has said that they are over, so it is
+//! safe to use whatever its user does meanwhile.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{Ordering::SeqCst, fence};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, Probe, opcode, squeue};
+use millrace_mempool::{Arena, RegionId, Slice};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::work::{Entry, Held, Work};
+
+/// Places for registered memory. Each takes a piece of an arena.
+const BUFFERS: u32 = 4096;
+
+/// The most that the kernel takes as one piece.
+const PIECE: usize = 1 << 30;
+
+/// A ring, with at most one operation under way per place.
+pub struct Ring {
+    io: IoUring,
+    /// By place. Invariant: what the kernel may use is here.
+    held: Box<[Option<Held>]>,
+    /// What has completed and was not taken yet, with the next to be taken.
+    completed: Vec<(usize, i32)>,
+    taken: usize,
+    arenas: Vec<Registered>,
+    /// Whether the kernel has a table for registered memory.
+    table: bool,
+    /// Readable when the kernel has something for a sleeper. The ring's own descriptor is not, as
+    /// long as the completions are worked out by this thread only.
+    bell: OwnedFd,
+    armed: bool,
+}
+
+/// An arena that the kernel knows.
+struct Registered {
+    region: RegionId,
+    arena: Weak<Arena>,
+    base: usize,
+    first: u16,
+    pieces: u16,
+}
+
+impl Ring {
+    /// A ring for this thread, with so many places (32768 at most).
+    ///
+    /// # Errors
+    /// The system has no rings, forbids them, or has rings that cannot do all of this.
+    pub fn new(places: u32) -> io::Result<Self> {
+        let mut io = build(places.max(1).next_power_of_two())?;
+        let mut probe = Probe::new();
+        io.submitter().register_probe(&mut probe)?;
+        let needed = [
+            opcode::Read::CODE,
+            opcode::Write::CODE,
+            opcode::ReadFixed::CODE,
+            opcode::WriteFixed::CODE,
+            opcode::Fsync::CODE,
+        ];
+        if !needed.iter().all(|&code| probe.is_supported(code)) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        io.submitter().register_eventfd(bell.as_raw_fd())?;
+        io.completion().disable_eventfd();
+        let table = io.submitter().register_buffers_sparse(BUFFERS).is_ok();
+        Ok(Self {
+            completed: Vec::with_capacity(io.params().cq_entries() as usize),
+            io,
+            held: (0..places).map(|_| None).collect(),
+            taken: 0,
+            arenas: Vec::new(),
+            table,
+            bell,
+            armed: false,
+        })
+    }
+
+    /// Registers an arena, so that its pages need not be looked up and pinned by each operation.
+    /// What is not registered can be used too.
+    ///
+    /// # Errors
+    /// The table is full, or the kernel may not pin as much (RLIMIT_MEMLOCK).
+    pub fn register(&mut self, arena: &Arc<Arena>) -> io::Result<()> {
+        self.forget_dead_arenas();
+        if self.arenas.iter().any(|known| known.region == arena.id()) {
+            return Ok(());
+        }
+        if !self.table {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let base = arena.base().as_ptr() as usize;
+        let starts = (0..arena.len()).step_by(PIECE);
+        let pieces: Vec<libc::iovec> = starts
+            .map(|start| libc::iovec {
+                iov_base: (base + start) as *mut libc::c_void,
+                iov_len: PIECE.min(arena.len() - start),
+            })
+            .collect();
+        let count = u16::try_from(pieces.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let first = self.room(count).ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: the pieces are the arena, which is mapped now. The kernel pins its pages until
+        // they are replaced or the ring is gone. An operation names them only together with a
+        // slice of the arena that it holds, so that the addresses still mean the arena.
+        let outcome = unsafe {
+            self.io
+                .submitter()
+                .register_buffers_update(first.into(), &pieces, None)
+        };
+        if let Err(error) = outcome {
+            self.clear(first, count);
+            return Err(error);
+        }
+        self.arenas.push(Registered {
+            region: arena.id(),
+            arena: Arc::downgrade(arena),
+            base,
+            first,
+            pieces: count,
+        });
+        Ok(())
+    }
+
+    /// Gives the pages of arenas back that are gone. No operation uses them, since it would hold
+    /// the arena.
+    fn forget_dead_arenas(&mut self) {
+        let mut index = 0;
+        while let Some(known) = self.arenas.get(index) {
+            if known.arena.strong_count() > 0 {
+                index += 1;
+                continue;
+            }
+            let (first, pieces) = (known.first, known.pieces);
+            self.arenas.swap_remove(index);
+            self.clear(first, pieces);
+        }
+    }
+
+    fn clear(&self, first: u16, pieces: u16) {
+        let none = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
+        let empty = vec![none; pieces.into()];
+        // SAFETY: empty places refer to nothing. What they held before is used by no operation.
+        let _ = unsafe {
+            self.io
+                .submitter()
+                .register_buffers_update(first.into(), &empty, None)
+        };
+    }
+
+    /// The first of so many free places of the table in a row.
+    fn room(&self, count: u16) -> Option<u16> {
+        let mut taken: Vec<_> = self.arenas.iter().map(|a| (a.first, a.pieces)).collect();
+        taken.sort_unstable();
+        let mut start = 0;
+        for (first, pieces) in taken {
+            if first - start >= count {
+                break;
+            }
+            start = first + pieces;
+        }
+        (u32::from(start) + u32::from(count) <= BUFFERS).then_some(start)
+    }
+
+    /// How many threads of the kernel's may wait for devices on behalf of this thread's rings.
+    ///
+    /// # Errors
+    /// The kernel does not know how to bound them (before Linux 5.15).
+    pub fn set_workers(&self, most: u32) -> io::Result<()> {
+        self.io
+            .submitter()
+            .register_iowq_max_workers(&mut [most, 0])
+    }
+
+    /// Makes the rights that this thread has now known by a number, for operations.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn register_personality(&self) -> io::Result<u16> {
+        self.io.submitter().register_personality()
+    }
+
+    /// Forgets those rights. Operations that were handed over keep them.
+    pub fn unregister_personality(&self, personality: u16) {
+        if let Err(error) = self.io.submitter().unregister_personality(personality) {
+            tracing::warn!(%error, personality, "a ring does not forget an identity");
+        }
+    }
+
+    /// Queues an operation, in a place where none is under way, with the rights of a personality
+    /// (0: this thread's own). Returns how many bytes of the entry's it is for.
+    ///
+    /// # Panics
+    /// If the place is taken or does not exist, or if the entry reaches beyond its slice.
+    pub fn push(&mut self, place: usize, held: Held, entry: &Entry, personality: u16) -> usize {
+        assert!(self.held[place].is_none(), "one operation for each place");
+        let (operation, length) = self.operation(&held, entry);
+        let operation = operation.user_data(place as u64).personality(personality);
+        self.held[place] = Some(held);
+        // SAFETY: file and memory live in `held` until the completion is reaped, and the range
+        // lies in the slice. Nobody has a reference to the bytes of a slice.
+        let queued = unsafe { self.io.submission().push(&operation) };
+        queued.expect("the queue has an entry for each place");
+        length
+    }
+
+    fn operation(&self, held: &Held, entry: &Entry) -> (squeue::Entry, usize) {
+        let file = Fd(held.file.as_raw_fd());
+        let flags = entry.work.flags();
+        if let Work::Sync { attributes } = entry.work {
+            let how = if attributes {
+                FsyncFlags::empty()
+            } else {
+                FsyncFlags::DATASYNC
+            };
+            return (opcode::Fsync::new(file).flags(how).build(), 0);
+        }
+        let slice = held.slice.as_ref().expect("transfers have memory");
+        assert!(entry.from + entry.length <= slice.len(), "within the slice");
+        let address = slice.as_ptr().wrapping_add(entry.from);
+        let (buffer, length) = self.buffer(slice, entry);
+        let bytes = u32::try_from(length).expect("at most a piece");
+        let operation = match (entry.work, buffer) {
+            (Work::Read { .. }, Some(buffer)) => {
+                let read = opcode::ReadFixed::new(file, address, bytes, buffer);
+                read.offset(entry.offset).rw_flags(flags).build()
+            }
+            (Work::Read { .. }, None) => {
+                let read = opcode::Read::new(file, address, bytes);
+                read.offset(entry.offset).rw_flags(flags).build()
+            }
+            (_, Some(buffer)) => {
+                let write = opcode::WriteFixed::new(file, address, bytes, buffer);
+                write.offset(entry.offset).rw_flags(flags).build()
+            }
+            (_, None) => {
+                let write = opcode::Write::new(file, address, bytes);
+                write.offset(entry.offset).rw_flags(flags).build()
+            }
+        };
+        (operation, length)
+    }
+
+    /// The piece of registered memory that an entry begins in, and how much of the entry it holds.
+    fn buffer(&self, slice: &Slice, entry: &Entry) -> (Option<u16>, usize) {
+        let region = slice.region();
+        let Some(known) = self.arenas.iter().find(|known| known.region == region) else {
+            return (None, entry.length.min(PIECE));
+        };
+        let start = slice.as_ptr() as usize - known.base + entry.from;
+        let piece = u16::try_from(start / PIECE).expect("as many were registered");
+        let length = entry.length.min(PIECE - start % PIECE);
+        (Some(known.first + piece), length)
+    }
+
+    /// Hands over all that is queued, has the kernel finish what it has in hand for this ring, and
+    /// finds what has completed. Returns how many operations were handed over or have completed.
+    pub fn turn(&mut self) -> usize {
+        let mut work = 0;
+        if self.armed {
+            self.disarm();
+        }
+        if self.has_work_for_kernel() {
+            // What is not handed over now is so next time: the kernel lacks memory, or a signal
+            // came.
+            work += self.io.submit().unwrap_or(0);
+        }
+        self.reap();
+        work + (self.completed.len() - self.taken)
+    }
+
+    fn has_work_for_kernel(&mut self) -> bool {
+        let queue = self.io.submission();
+        !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
+    }
+
+    fn reap(&mut self) {
+        if self.taken == self.completed.len() {
+            self.completed.clear();
+            self.taken = 0;
+        }
+        let completions = self.io.completion();
+        self.completed.extend(completions.map(|completion| {
+            let place = usize::try_from(completion.user_data()).expect("64-bit");
+            (place, completion.result())
+        }));
+    }
+
+    /// Takes an operation that has completed: its place, what the kernel said of it, and what it
+    /// held.
+    pub fn take(&mut self) -> Option<(usize, i32, Held)> {
+        let &(place, outcome) = self.completed.get(self.taken)?;
+        self.taken += 1;
+        let held = self.held[place].take().expect("one completion for each");
+        Some((place, outcome, held))
+    }
+
+    /// Before a sleep: from here on until the next turn, work makes the descriptor readable. False
+    /// if there is work already.
+    pub fn arm(&mut self) -> bool {
+        if !self.armed {
+            self.armed = true;
+            self.io.completion().enable_eventfd();
+            // The kernel looks at the bell after it has made work known, so we look for work after
+            // we have hung up the bell.
+            fence(SeqCst);
+        }
+        let quiet = self.taken == self.completed.len()
+            && self.io.completion().is_empty()
+            && !self.has_work_for_kernel();
+        if !quiet {
+            self.disarm();
+        }
+        quiet
+    }
+
+    fn disarm(&mut self) {
+        self.armed = false;
+        self.io.completion().disable_eventfd();
+        // It may have rung. A ring that is late ends the next sleep at once and does no harm.
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+    }
+
+    /// Readable when there is something to take, for those who have [armed](Self::arm) it.
+    pub fn descriptor(&self) -> RawFd {
+        self.bell.as_raw_fd()
+    }
+
+    /// Has the kernel give up what it may, within a bounded time.
+    pub fn call_back(&mut self) {
+        let _ = self.io.submit();
+        let second = Timespec::new().sec(1);
+        // Where the kernel does not know this, what is under way comes to its end by itself.
+        let _ = self
+            .io
+            .submitter()
+            .register_sync_cancel(Some(second), CancelBuilder::any());
+    }
+
+    /// Waits until something has completed, at most so long.
+    pub fn wait(&mut self, most: Duration) {
+        let most = Timespec::from(most);
+        let wait = SubmitArgs::new().timespec(&most);
+        // However it ends, the caller looks for itself.
+        let _ = self.io.submitter().submit_with_args(1, &wait);
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        for held in &mut self.held {
+            // The kernel may use it until the process ends, and so it stays.
+            std::mem::forget(held.take());
+        }
+    }
+}
+
+/// A ring with the best of the ways of completing that this kernel has.
+fn build(entries: u32) -> io::Result<IoUring> {
+    // Completions are worked out when this thread asks, not whenever it makes a system call.
+    let mut deferred = IoUring::builder();
+    deferred.setup_single_issuer().setup_defer_taskrun();
+    // The same without a promise to ask (before Linux 6.1).
+    let mut cooperative = IoUring::builder();
+    cooperative.setup_coop_taskrun();
+    for builder in [&mut deferred, &mut cooperative] {
+        builder.setup_taskrun_flag().setup_submit_all().dontfork();
+        match builder.build(entries) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            done => return done,
+        }
+    }
+    IoUring::builder().dontfork().build(entries)
+}

@@ -1,0 +1,132 @@
+//! Transfers by system calls on other threads.
+//!
+//! Slices do not leave their reactor's thread, so a [`Task`] takes addresses along. What they
+//! belong to stays in a [`Table`] until the task has been run and comes back as [`Done`].
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use super::work::{Entry, Held, Work};
+
+/// What the tasks of one reactor use, by place.
+pub struct Table {
+    /// Invariant: what a [`Task`] has the address of is here.
+    held: Box<[Option<Held>]>,
+    running: usize,
+}
+
+/// A transfer that any thread may run.
+pub struct Task {
+    place: usize,
+    file: Arc<OwnedFd>,
+    entry: Entry,
+    memory: Memory,
+}
+
+/// The bytes of an entry.
+struct Memory(*mut u8);
+
+// SAFETY: the bytes lie in a slice that stays in the table until the task has been run. They have
+// no references to them, and every thread may use them.
+unsafe impl Send for Memory {}
+
+/// A transfer that was run, and what came of it.
+pub struct Done {
+    place: usize,
+    outcome: i32,
+}
+
+impl Table {
+    pub fn new(places: u32) -> Self {
+        Self {
+            held: (0..places).map(|_| None).collect(),
+            running: 0,
+        }
+    }
+
+    /// Makes a task for a place where none is under way.
+    ///
+    /// # Panics
+    /// If the place is taken or does not exist, or if the entry reaches beyond its slice.
+    pub fn start(&mut self, place: usize, held: Held, entry: &Entry) -> Task {
+        assert!(self.held[place].is_none(), "one operation for each place");
+        let memory = held.slice.as_ref().map_or(std::ptr::null_mut(), |slice| {
+            assert!(entry.from + entry.length <= slice.len(), "within the slice");
+            slice.as_ptr().wrapping_add(entry.from)
+        });
+        let task = Task {
+            place,
+            file: Arc::clone(&held.file),
+            entry: *entry,
+            memory: Memory(memory),
+        };
+        self.held[place] = Some(held);
+        self.running += 1;
+        task
+    }
+
+    /// Takes back what a task used: its place, its outcome as rings tell it, and what it held.
+    ///
+    /// # Panics
+    /// If the task was another table's.
+    pub fn end(&mut self, done: &Done) -> (usize, i32, Held) {
+        let held = self.held[done.place].take().expect("its own task");
+        self.running -= 1;
+        (done.place, done.outcome, held)
+    }
+
+    /// Tasks that have not come back.
+    pub fn running(&self) -> usize {
+        self.running
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        for held in &mut self.held {
+            // A thread may use it as long as it likes, and so it stays.
+            std::mem::forget(held.take());
+        }
+    }
+}
+
+impl Task {
+    /// Does it. Blocks as long as the device takes.
+    pub fn run(self) -> Done {
+        let file = self.file.as_raw_fd();
+        let (memory, length) = (self.memory.0, self.entry.length);
+        let range = libc::iovec {
+            iov_base: memory.cast(),
+            iov_len: length,
+        };
+        let flags = self.entry.work.flags();
+        let offset = self.entry.offset.cast_signed();
+        // SAFETY: the file is open as long as the task holds it. The bytes stay in the table while
+        // this task has not come back, and every thread may use them; the kernel checks the rest.
+        let outcome = unsafe {
+            match self.entry.work {
+                Work::Read { .. } => libc::preadv2(file, &raw const range, 1, offset, flags),
+                Work::Write(_) => libc::pwritev2(file, &raw const range, 1, offset, flags),
+                Work::Sync { attributes: true } => libc::fsync(file) as isize,
+                Work::Sync { attributes: false } => libc::fdatasync(file) as isize,
+            }
+        };
+        if outcome < 0 {
+            let error = io::Error::last_os_error().raw_os_error();
+            return self.failed(error.unwrap_or(libc::EIO));
+        }
+        Done {
+            place: self.place,
+            outcome: i32::try_from(outcome).expect("at most 2 GiB at once"),
+        }
+    }
+
+    /// It was not run, or the thread that ran it cannot tell.
+    pub fn failed(self, error: i32) -> Done {
+        Done {
+            place: self.place,
+            outcome: -error,
+        }
+    }
+}

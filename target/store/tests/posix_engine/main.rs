@@ -1,0 +1,7 @@
+//! The engine of the posix store, with a ring and with threads.
+
+mod bounds;
+mod contents;
+mod identities;
+mod ring;
+mod stage;
