@@ -26,6 +26,14 @@ fn on_ext4(test: impl FnOnce(&PosixStore)) {
     test(&World::open(backing.path(), |_| {}));
 }
 
+/// What tests on the file system that needs the package xfsprogs do without it.
+fn on_xfs(test: impl FnOnce(&PosixStore)) {
+    match Backing::disk(300, &["mkfs.xfs", "-q", "-f"]) {
+        Ok(backing) => test(&World::open(backing.path(), |_| {})),
+        Err(said) => eprintln!("not tested on XFS: {said}"),
+    }
+}
+
 mod tmpfs {
     crate::suites::namespace_tests!(crate::on_tmpfs);
     crate::suites::permission_tests!(crate::on_tmpfs);
@@ -34,6 +42,11 @@ mod tmpfs {
 mod ext4 {
     crate::suites::namespace_tests!(crate::on_ext4);
     crate::suites::permission_tests!(crate::on_ext4);
+}
+
+mod xfs {
+    crate::suites::namespace_tests!(crate::on_xfs);
+    crate::suites::permission_tests!(crate::on_xfs);
 }
 
 fn owner(uid: u32, gid: u32) -> SetAttributes {

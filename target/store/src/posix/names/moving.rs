@@ -110,6 +110,7 @@ fn add_link(
         .map_err(|error| match error {
             // The object lost its last name meanwhile.
             Errno::NOENT => StoreError::Stale,
+            Errno::EXIST => StoreError::Exists,
             error => removal_error(error),
         })?;
     // The count of links goes with the name.
