@@ -6,19 +6,21 @@ use std::fs;
 use std::io;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use millrace_admin::config::{self, Config, KeyPath, Problem};
 use millrace_mempool::{Arena, Pool};
 use millrace_reactor::{Alarm, Clock};
 use millrace_store::any::{AnyStore, AnyVolume};
+use millrace_store::posix::PosixStore;
 use millrace_store::posix::engine::{Backend, Engine, EngineConfig};
 use millrace_store::posix::helpers::HelperLimits;
 use millrace_store::posix::volume::{
     Direct, Groups, Limits, Mounts, OpenError, Sync, Volume, VolumeConfig,
 };
 
+use super::served::backend_name;
 use crate::exports::{ExportId, Exports, Rules};
 
 /// Where clean stops leave what the next start needs, below the state directory.
@@ -26,6 +28,9 @@ const STATE: &str = "exports";
 
 /// Most operations on file data that a reactor has under way, of all its folders.
 const OPERATIONS: u32 = 4096;
+
+/// Time between two looks whether a volume's helpers are done.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// How long a look at a folder may take.
 const LOOK: Duration = Duration::from_secs(5);
@@ -39,7 +44,65 @@ pub fn open(
     posix: &config::Posix,
     state_directory: Option<&Path>,
 ) -> Result<Volume, OpenError> {
-    Volume::open(volume_config(export, posix, state_directory))
+    let volume = Volume::open(volume_config(export, posix, state_directory))?;
+    tell(&volume);
+    Ok(volume)
+}
+
+/// Logs what an operator should know of a folder that has been opened.
+fn tell(volume: &Volume) {
+    let about = volume.about();
+    let config = volume.config();
+    let alignment = about.direct_alignment;
+    tracing::info!(
+        path = config.name,
+        root = %config.root.display(),
+        file_system = about.file_system,
+        identity = format!("{:016x}", about.identity),
+        direct_alignment = alignment.map_or_else(|| "unknown".to_owned(), |bytes| bytes.to_string()),
+        lasting_handles = about.lasting_handles,
+        "folder"
+    );
+    if about.read_only {
+        tracing::warn!(
+            path = config.name,
+            "the folder's file system is mounted read-only"
+        );
+    }
+    for (capability, lost) in &about.missing {
+        tracing::warn!(
+            path = config.name,
+            capability,
+            "the process lacks a capability: {lost}"
+        );
+    }
+    if !about.lasting_handles && about.missing.is_empty() {
+        tracing::warn!(
+            path = config.name,
+            "the file system has no file handles: those of clients end with the process, and \
+             files that are moved by others may be lost to them"
+        );
+    }
+}
+
+/// Puts in force what of a folder's configuration can change while it is served.
+pub fn adjust(volume: &Volume, posix: &config::Posix) {
+    volume.adjust(direct(posix), sync(posix), limits(&posix.limits));
+}
+
+fn direct(posix: &config::Posix) -> Direct {
+    match posix.direct {
+        config::DirectIo::Auto => Direct::Auto,
+        config::DirectIo::Always => Direct::Always,
+        config::DirectIo::Never => Direct::Never,
+    }
+}
+
+fn sync(posix: &config::Posix) -> Sync {
+    match posix.sync {
+        config::SyncMode::Strict => Sync::Strict,
+        config::SyncMode::Relaxed => Sync::Relaxed,
+    }
 }
 
 /// What the configuration means to a volume.
@@ -51,15 +114,8 @@ fn volume_config(
     VolumeConfig {
         name: export.path.clone(),
         root: posix.root.clone(),
-        direct: match posix.direct {
-            config::DirectIo::Auto => Direct::Auto,
-            config::DirectIo::Always => Direct::Always,
-            config::DirectIo::Never => Direct::Never,
-        },
-        sync: match posix.sync {
-            config::SyncMode::Strict => Sync::Strict,
-            config::SyncMode::Relaxed => Sync::Relaxed,
-        },
+        direct: direct(posix),
+        sync: sync(posix),
         groups: match posix.groups {
             config::GroupSource::Client => Groups::Client,
             config::GroupSource::Server => Groups::Server,
@@ -168,6 +224,9 @@ pub struct StoreRoom {
     clock: Clock,
     alarm: Alarm,
     engine: RefCell<Option<Engine>>,
+    /// What is served from folders now.
+    folders: RefCell<Vec<PosixStore>>,
+    backend: Arc<OnceLock<Backend>>,
 }
 
 impl StoreRoom {
@@ -178,6 +237,8 @@ impl StoreRoom {
             clock: clock.clone(),
             alarm: alarm.clone(),
             engine: RefCell::default(),
+            folders: RefCell::default(),
+            backend: Arc::default(),
         }
     }
 
@@ -194,7 +255,13 @@ impl StoreRoom {
             };
             let arenas = self.pool.arenas();
             let alarm = Some(self.alarm.clone());
-            *engine = Some(Engine::new(config, &self.pool, &arenas, alarm)?);
+            let made = Engine::new(config, &self.pool, &arenas, alarm)?;
+            let backend = *self.backend.get_or_init(|| made.backend());
+            tracing::info!(
+                backend = backend_name(backend),
+                "reads and writes of folders"
+            );
+            *engine = Some(made);
         }
         Ok(())
     }
@@ -216,7 +283,26 @@ impl StoreRoom {
             let store = known(volume).or_else(|| volume.store(engine.as_ref(), &self.clock));
             Some((rules.clone(), store?))
         };
-        exports.iter().filter_map(store).collect()
+        let stores: Vec<_> = exports.iter().filter_map(store).collect();
+        let folders = stores.iter().filter_map(|(_, store)| match store {
+            AnyStore::Posix(folder) => Some(folder.clone()),
+            AnyStore::Memory(_) => None,
+        });
+        let folders: Vec<_> = folders.collect();
+        if let Some(engine) = &*engine {
+            let limits = folders
+                .iter()
+                .map(|folder| folder.volume().config().limits.operations);
+            let all = limits.fold(0, usize::saturating_add);
+            let most = u32::try_from(all).unwrap_or(u32::MAX).clamp(1, OPERATIONS);
+            // So that one folder that hangs leaves workers to the others.
+            if let Err(error) = engine.set_workers(most) {
+                tracing::debug!(%error, "the kernel's own bound of workers holds");
+            }
+        }
+        // Those that are gone are let go here; calls that run hold theirs.
+        self.folders.replace(folders);
+        stores
     }
 
     /// The pool has more memory.
@@ -226,9 +312,22 @@ impl StoreRoom {
         }
     }
 
-    /// Hands over what has been asked for and takes what has completed. Returns how much that was.
-    pub fn poll(&self) -> usize {
-        self.engine.borrow().as_ref().map_or(0, Engine::poll)
+    /// Hands over what has been asked for, takes what has completed, and lets folders close what
+    /// has been idle for long. Returns how much that was.
+    pub fn poll(&self, now: Instant) -> usize {
+        let engine = self.engine.borrow();
+        let Some(engine) = &*engine else {
+            return 0;
+        };
+        let folders = self.folders.borrow();
+        let closed: usize = folders.iter().map(|folder| folder.poll(now)).sum();
+        engine.poll() + closed
+    }
+
+    /// When there is something to do at the latest.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let folders = self.folders.borrow();
+        folders.iter().filter_map(PosixStore::next_deadline).min()
     }
 
     /// Readable when there is something to take.
@@ -241,9 +340,9 @@ impl StoreRoom {
         self.engine.borrow().as_ref().is_none_or(Engine::arm)
     }
 
-    /// What does the work of folders on this reactor, if it has any.
-    pub fn backend(&self) -> Option<Backend> {
-        self.engine.borrow().as_ref().map(Engine::backend)
+    /// What does the work of folders on this reactor, once it has had any.
+    pub fn backend(&self) -> Arc<OnceLock<Backend>> {
+        Arc::clone(&self.backend)
     }
 }
 
@@ -264,7 +363,7 @@ pub fn close(volumes: Vec<Volume>, deadline: Instant) {
         let told = name.clone();
         let thread = std::thread::Builder::new().name("close".to_owned());
         let spawned = thread.spawn(move || {
-            volume.close();
+            close_one(&volume);
             drop(volume);
             // Nobody waits any more after the deadline.
             let _ = done.send(told);
@@ -288,6 +387,20 @@ pub fn close(volumes: Vec<Volume>, deadline: Instant) {
              durable, and clients will write again what they had not committed"
         );
     }
+}
+
+/// Ends the service of a volume that no reactor uses any more. Blocks for as long as its file
+/// system takes.
+pub fn close_one(volume: &Volume) {
+    // Reactors have left it to helpers to sync and close what they had open.
+    loop {
+        let load = volume.helpers().load();
+        if load.running == 0 && load.queued == 0 {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    volume.close();
 }
 
 #[cfg(test)]

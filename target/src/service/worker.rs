@@ -314,7 +314,7 @@ where
         self.context.activity().enter(2);
         let tasks = self.responder.run();
         self.context.activity().enter(3);
-        let store = self.room.poll();
+        let store = self.room.poll(turn.now);
         self.context.activity().enter(4);
         fabric += self.responder.flush(turn.now);
         if let Some(drain) = &mut self.drain {
@@ -394,6 +394,7 @@ where
             .into_iter()
             .chain(self.tcp.next_deadline())
             .chain(rpcbind)
+            .chain(self.room.next_deadline())
             .chain(drain)
             .min()
     }

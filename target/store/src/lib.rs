@@ -154,8 +154,8 @@ pub trait Store: Clone + 'static {
     async fn link(&self, caller: &Caller, object: Handle, directory: Handle, name: &[u8])
     -> Linked;
 
-    /// Lists a directory from the place after `cookie` (0: from the start, and then `.` and `..`
-    /// come first) until `sink` returns false or the end is reached. Every entry that exists
+    /// Lists a directory from the place after `cookie` (0: from the start; `.` and `..` are
+    /// among the entries) until `sink` returns false or the end is reached. Every entry that exists
     /// throughout is listed exactly once, whatever is added or removed meanwhile; a cookie stays
     /// valid when its own entry has been removed.
     async fn read_directory(

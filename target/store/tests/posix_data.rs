@@ -1,6 +1,6 @@
 //! READ and WRITE of the posix store: bytes and ends of files, whichever way they go.
 
-mod posix_common;
+mod posix_machine;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,7 +11,7 @@ use millrace_store::posix::PosixStore;
 use millrace_store::posix::engine::Backend;
 use millrace_store::posix::volume::{Direct, Volume};
 use millrace_store::{Caller, Handle, Stability, Store, StoreError};
-use posix_common::*;
+use posix_machine::*;
 
 const WAYS: [Direct; 3] = [Direct::Auto, Direct::Always, Direct::Never];
 const PAGE: u64 = 4096;

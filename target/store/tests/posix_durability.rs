@@ -1,6 +1,6 @@
 //! What clients are told of durability, and what becomes of volumes that fail or hang.
 
-mod posix_common;
+mod posix_machine;
 
 use std::cell::Cell;
 use std::fs;
@@ -10,8 +10,8 @@ use std::time::Duration;
 use millrace_store::posix::engine::Backend;
 use millrace_store::posix::volume::{Direct, Limits, Volume, VolumeConfig};
 use millrace_store::{Stability, Store, StoreError};
-use posix_common::fuse::Fuse;
-use posix_common::*;
+use posix_machine::fuse::Fuse;
+use posix_machine::*;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -17,6 +17,7 @@ use super::listeners::{Listener, Matched, matched};
 use super::log::LogFilter;
 use super::memory;
 use super::ticket::{Answer, Change, Commit, Decision, NewListener, Ready, Refused, Ticket};
+use crate::exports::ExportId;
 use crate::rdma::FabricId;
 use crate::rpcbind::{Offers, Registration, Rendezvous};
 use crate::service::control::{PATIENCE, ServiceControl};
@@ -160,6 +161,7 @@ impl ServiceControl {
         let (clients, export_limits) = plan::rates(next);
         self.clients
             .set_limits(&clients, export_limits, Instant::now());
+        exports::adjust(&in_force.exports, next);
         let remains = exports::gone(&before.exports, &in_force.exports);
         self.replace(in_force);
         let _ = change.decision.set(Decision::Commit(Box::new(commit)));
@@ -167,6 +169,9 @@ impl ServiceControl {
         let outcomes = round.applied();
         drop(before);
         self.reaper.take(remains);
+        let ids = next.exports.iter().map(|one| ExportId::of(&one.path));
+        let ids: Vec<_> = ids.collect();
+        self.spaces.retain(|id| ids.contains(&id));
         if let Some(filter) = filter {
             self.log.set(filter);
         }

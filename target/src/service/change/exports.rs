@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use millrace_admin::config::{Config, Export};
+use millrace_admin::config::{Config, Export, Store};
 use millrace_mempool::Registry;
 use millrace_store::any::AnyVolume;
 use millrace_store::memory;
@@ -11,7 +11,7 @@ use millrace_store::posix::volume::Volume;
 
 use super::ticket::Refused;
 use crate::exports::{Exports, ExportsError, Rules};
-use crate::service::plan;
+use crate::service::{folders, plan};
 
 /// Time between two looks whether a store is used any longer.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -48,6 +48,15 @@ pub fn check(served: &Served) -> Result<(), ExportsError> {
 fn of<'a>(served: &'a Served, export: &Export) -> Option<&'a AnyVolume> {
     let found = served.iter().find(|(rules, _)| rules.path == export.path);
     found.map(|(_, store)| store)
+}
+
+/// Puts in force what of the stores' configuration can change while they are served.
+pub fn adjust(served: &Served, next: &Config) {
+    for ((_, volume), export) in served.iter().zip(&next.exports) {
+        if let (AnyVolume::Posix(volume), Store::Posix(posix)) = (volume, &export.store) {
+            folders::adjust(volume, posix);
+        }
+    }
 }
 
 /// What is left of an export that is served no longer, for as long as somebody uses it.
@@ -181,7 +190,7 @@ impl Reaper {
     /// Makes durable what was written to a folder. One whose file system hangs holds up no other.
     #[allow(clippy::needless_pass_by_value)] // Ends here.
     fn close(&self, volume: Volume) {
-        volume.close();
+        folders::close_one(&volume);
         let path = volume.config().name.clone();
         drop(volume);
         tracing::info!(path, "the export's folder is closed");

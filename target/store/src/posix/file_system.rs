@@ -1,10 +1,11 @@
 //! What a volume knows of a file system: how it tells it from others, and what may be asked of it.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::FsWord;
+use rustix::fs::{FsWord, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::mounts::mount_of;
 use super::sys::handles;
 use crate::Properties;
 
@@ -21,6 +22,8 @@ pub(super) struct FileSystem {
     pub id: u64,
     /// The mount by which its objects are opened.
     pub mount: OwnedFd,
+    /// The kernel's number of that mount.
+    pub mount_id: u64,
     /// Whether to be asked for attributes may take long: it asks over a network or another process.
     pub slow: bool,
     /// Whether the kernel finds its objects again by handles of its own.
@@ -28,9 +31,12 @@ pub(super) struct FileSystem {
 }
 
 impl FileSystem {
-    /// The file system that a directory is on. `within` goes into its
-    /// identity: the same file system in two exports has two of them, so that handles of one open
-    /// nothing in the other.
+    /// The file system that a directory is on. `within` goes into its identity: the same file
+    /// system in two exports has two of them, so that handles of one open nothing in the other.
+    /// Without `kernel_handles` it is served as if the kernel had none.
+    ///
+    /// # Errors
+    /// What the kernel says.
     pub fn of(mount: OwnedFd, within: &[u8], kernel_handles: bool) -> Result<Self, Errno> {
         let kind = rustix::fs::fstatfs(&mount)?.f_type;
         let space = rustix::fs::fstatvfs(&mount)?;
@@ -47,9 +53,10 @@ impl FileSystem {
         });
         Ok(Self {
             id: mix(&own.to_be_bytes(), within),
+            mount_id: mount_of(mount.as_fd())?,
+            kernel_handles: kernel_handles && kernel_handle(mount.as_fd())?.is_some(),
             mount,
             slow: !matches!(kind, EXT4 | XFS | BTRFS | TMPFS | F2FS),
-            kernel_handles,
         })
     }
 
@@ -72,6 +79,38 @@ impl FileSystem {
             },
             file_system: 0,
         })
+    }
+}
+
+/// A directory opened for reading where that is allowed: only then it serves to open handles.
+pub(super) fn readable(path: OwnedFd) -> OwnedFd {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(&path, c".", flags, Mode::empty()).unwrap_or(path)
+}
+
+/// A directory's handle if its file system has handles and the kernel lets this process open them.
+///
+/// # Errors
+/// What the kernel says otherwise.
+pub(super) fn kernel_handle(
+    directory: BorrowedFd<'_>,
+) -> Result<Option<handles::KernelHandle>, Errno> {
+    let opened = handles::handle_of(directory).and_then(|handle| {
+        handles::open_by_handle(directory, &handle, super::opening::PATH)?;
+        Ok(handle)
+    });
+    match opened {
+        Ok(handle) => Ok(Some(handle)),
+        // No support; handles too long; not allowed; no file system's, but a path only.
+        Err(
+            Errno::OPNOTSUPP
+            | Errno::OVERFLOW
+            | Errno::NOSYS
+            | Errno::PERM
+            | Errno::STALE
+            | Errno::BADF,
+        ) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -36,13 +36,12 @@ pub struct Helpers {
 
 struct Shared {
     name: String,
-    limits: HelperLimits,
     state: Mutex<State>,
     work: Condvar,
 }
 
-#[derive(Default)]
 struct State {
+    limits: HelperLimits,
     queue: VecDeque<Work>,
     threads: usize,
     idle: usize,
@@ -82,8 +81,15 @@ impl Helpers {
     pub fn new(name: &str, limits: HelperLimits) -> Self {
         let shared = Arc::new(Shared {
             name: name.to_owned(),
-            limits,
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                limits,
+                queue: VecDeque::new(),
+                threads: 0,
+                idle: 0,
+                closed: false,
+                progressed: None,
+                running: 0,
+            }),
             work: Condvar::new(),
         });
         Self {
@@ -107,6 +113,11 @@ impl Helpers {
         Job { slot }
     }
 
+    /// Puts other bounds in force. Threads that are too many end when they are idle.
+    pub fn set_limits(&self, limits: HelperLimits) {
+        self.shared.lock().limits = limits;
+    }
+
     /// What they are at.
     #[must_use]
     pub fn load(&self) -> HelperLoad {
@@ -125,10 +136,10 @@ impl Shared {
     fn enter(self: &Arc<Self>, work: Work) -> std::result::Result<(), ()> {
         let mut state = self.lock();
         // Those that are idle may have been called for what is queued already.
-        if state.queue.len() >= state.idle && state.threads < self.limits.threads {
+        if state.queue.len() >= state.idle && state.threads < state.limits.threads {
             self.spawn(&mut state);
         }
-        if state.threads == 0 || state.queue.len() >= self.limits.queue.max(1) {
+        if state.threads == 0 || state.queue.len() >= state.limits.queue.max(1) {
             return Err(());
         }
         state.queue.push_back(work);
@@ -168,6 +179,9 @@ impl Shared {
                 continue;
             }
             if state.closed {
+                break;
+            }
+            if state.threads > state.limits.threads.max(1) {
                 break;
             }
             state.idle += 1;

@@ -67,10 +67,9 @@ pub(super) fn holds(volume: &Volume, opened: &Opened, kernel: &KernelHandle) -> 
     }
     let found = match place(volume.root_path(), opened.path.as_fd()) {
         // The private mount of the folder shows nothing outside of it. The host's own may.
-        Ok(Place::Unknown) => {
+        Ok(Place::Unknown) if volume.has_own_mount() => {
             let mount = volume.host_path();
-            let flags = PATH;
-            match handles::open_by_handle(mount, kernel, flags) {
+            match handles::open_by_handle(mount, kernel, PATH) {
                 Ok(again) => place(mount, again.as_fd()),
                 Err(error) => Err(error),
             }
@@ -128,8 +127,25 @@ fn place(root: BorrowedFd<'_>, object: BorrowedFd<'_>) -> std::result::Result<Pl
     }
 }
 
+/// The names that lead from the folder to a directory in it.
+///
+/// # Errors
+/// [`StoreError::Stale`] if it is not in it.
+pub(super) fn way_to(volume: &Volume, directory: BorrowedFd<'_>) -> Result<Vec<Vec<u8>>> {
+    let [root, path] =
+        [volume.root_path(), directory].map(|object| path_of(object).map_err(store_error));
+    let (root, path) = (root?, path?);
+    let root: &[u8] = if root == b"/" { b"" } else { &root };
+    let rest = path.strip_prefix(root).ok_or(StoreError::Stale)?;
+    let names = rest.split(|byte| *byte == b'/');
+    Ok(names
+        .filter(|name| !name.is_empty())
+        .map(<[u8]>::to_vec)
+        .collect())
+}
+
 /// The path of an open file in its mount, or in the tree of mounts that its mount is in.
-fn path_of(object: BorrowedFd<'_>) -> std::result::Result<Vec<u8>, Errno> {
+pub(super) fn path_of(object: BorrowedFd<'_>) -> std::result::Result<Vec<u8>, Errno> {
     let link = proc_path(object);
     rustix::fs::readlink(&link, Vec::with_capacity(256)).map(std::ffi::CString::into_bytes)
 }

@@ -2,16 +2,18 @@
 //!
 //! | module | what it owns |
 //! | --- | --- |
-//! | `volume`, `file_system` | one export's folder, shared by all reactors; the file systems it spans |
-//! | `handle`, `opening`, `inside`, `lookup` | finding objects by handle and by name, inside the folder only |
+//! | `volume`, `file_system`, `mounts` | one export's folder, shared by all reactors; the file systems it spans |
+//! | `handle`, `opening`, `remembered`, `inside`, `lookup` | finding objects by handle and by name, inside the folder only |
 //! | `objects`, `object`, `shared_file`, `lru` | what a reactor keeps open |
 //! | `identity`, `groups`, `helpers` | on whose behalf, and on which threads, what may block is done |
 //! | `names`, `listing`, `setting` | everything that changes or lists names and attributes |
 //! | `engine`, `hold` | reads and writes of file data: one ring per reactor |
 //! | `data` | READ, WRITE and COMMIT: direct or by the page cache, and how durable |
+//! | `about` | what operators want to know of a volume |
 //! | `errors` | what the kernel's errors mean to clients |
 //! | `sys` | the system calls that no library wraps safely, with all `unsafe` |
 
+pub mod about;
 mod data;
 pub mod engine;
 mod errors;
@@ -25,10 +27,12 @@ mod inside;
 mod listing;
 mod lookup;
 mod lru;
+mod mounts;
 mod names;
 mod object;
 mod objects;
 mod opening;
+mod remembered;
 mod setting;
 mod shared_file;
 mod sys;
@@ -88,9 +92,10 @@ impl PosixStore {
     /// Lets go of what has been idle for long and has helpers close it. The reactor calls it in
     /// each turn, with the turn's time. Returns how much there was to do.
     pub fn poll(&self, now: Instant) -> usize {
-        let done = self.inner.objects.tick(now);
-        let open = self.inner.objects.len() as u64;
-        self.inner.data.counters.open_objects.set(open);
+        let objects = &self.inner.objects;
+        let done = objects.tick(now);
+        let open = &self.inner.data.counters.open_objects;
+        open.set(objects.len() as u64);
         done
     }
 

@@ -3,22 +3,25 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use arc_swap::{ArcSwap, Guard};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 
+use super::about::About;
 use super::data::{VolumeData, VolumeFigures};
-use super::file_system::FileSystem;
+use super::file_system::{FileSystem, kernel_handle, readable};
 use super::groups::Membership;
-use super::handle::{self, Place};
+use super::handle::{self, Key, Place};
 use super::helpers::{HelperLimits, Helpers};
-use super::names::Changes;
-use super::opening::{device_of, stat};
+use super::mounts::{MountsBelow, mount_of};
+use super::names::{Changes, Departed};
+use super::opening::key_of;
+use super::remembered::Remembered;
 use super::shared_file::SharedFiles;
-use super::sys::handles;
 use crate::{Handle, Properties, WriteVerifier};
 
 /// How long a clean stop waits for helpers that end nothing.
@@ -137,20 +140,31 @@ pub struct Volume {
 }
 
 struct Shared {
-    config: VolumeConfig,
+    config: ArcSwap<VolumeConfig>,
     helpers: Helpers,
     data: VolumeData,
     changes: Changes,
+    departed: Departed,
     membership: Membership,
     /// The folder in the host's tree of mounts.
     host: OwnedFd,
     /// The file system of the folder. Its mount is one of ours, of the folder alone, or the host's.
     home: Arc<FileSystem>,
-    /// The device number of that file system.
-    device: u64,
+    /// Whether that is one of ours.
+    own_mount: bool,
     root: Handle,
+    /// The folder as [`Remembered`] knows it.
+    key: Key,
+    /// What goes into the identities of its file systems.
+    within: Vec<u8>,
+    /// Whether the kernel's handles may be used.
+    kernel_handles: bool,
     properties: Properties,
     files: SharedFiles,
+    /// What operators were told of it.
+    about: OnceLock<About>,
+    below: MountsBelow,
+    remembered: Remembered,
 }
 
 impl Volume {
@@ -159,7 +173,22 @@ impl Volume {
     /// # Errors
     /// The folder cannot be opened.
     pub fn open(config: VolumeConfig) -> Result<Self, OpenError> {
-        match Self::open_folder(&config) {
+        Self::open_with(config, true)
+    }
+
+    /// As [`Volume::open`], but finds objects again only by what it remembers of their names, as it
+    /// does where the kernel has no handles or does not let this process use them: handles are good
+    /// for as long as the process, for a bounded number of objects, and as long as nobody renames
+    /// them behind its back.
+    ///
+    /// # Errors
+    /// The folder cannot be opened.
+    pub fn open_without_kernel_handles(config: VolumeConfig) -> Result<Self, OpenError> {
+        Self::open_with(config, false)
+    }
+
+    fn open_with(config: VolumeConfig, kernel_handles: bool) -> Result<Self, OpenError> {
+        match Self::open_folder(&config, kernel_handles) {
             Ok(folder) => Ok(Self {
                 shared: Arc::new(folder.share(config)),
             }),
@@ -170,7 +199,7 @@ impl Volume {
         }
     }
 
-    fn open_folder(config: &VolumeConfig) -> Result<Folder, Errno> {
+    fn open_folder(config: &VolumeConfig, kernel_handles: bool) -> Result<Folder, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let host = rustix::fs::openat(CWD, &config.root, flags, Mode::empty())?;
         let host = readable(host);
@@ -178,23 +207,37 @@ impl Volume {
             Mounts::Hide => own_mount(&host)?,
             Mounts::Cross => None,
         };
+        let own_mount = mount.is_some();
         let mount = match mount {
             Some(mount) => readable(mount),
             None => rustix::io::fcntl_dupfd_cloexec(&host, 0)?,
         };
-        let root = stat(mount.as_fd())?;
-        let kernel = kernel_handle(mount.as_fd())?;
+        let key = key_of(mount.as_fd())?;
+        let kernel = match kernel_handles {
+            true => kernel_handle(mount.as_fd())?,
+            false => None,
+        };
         // What tells this folder from all others on its file system.
         let within = match &kernel {
             Some(handle) => handle.as_bytes().to_vec(),
-            None => root.stx_ino.to_be_bytes().to_vec(),
+            None => [key.inode.to_be_bytes(), key.born.0.to_be_bytes()].concat(),
         };
-        let home = FileSystem::of(mount, &within, kernel.is_some())?;
+        let home = FileSystem::of(mount, &within, kernel_handles)?;
+        if !home.kernel_handles && kernel_handles {
+            tracing::warn!(
+                "{}: the file system has no handles, or this process may not open them \
+                 (CAP_DAC_READ_SEARCH); clients' handles end with the process",
+                config.root.display()
+            );
+        }
         let place = kernel.map_or(Place::Root, Place::Kernel);
         Ok(Folder {
             root: handle::pack(home.id, &place),
             properties: home.properties()?,
-            device: device_of(&root),
+            own_mount,
+            key,
+            within,
+            kernel_handles,
             home,
             host,
         })
@@ -212,10 +255,22 @@ impl Volume {
         Arc::strong_count(&self.shared) == 1
     }
 
-    /// What it was opened from.
+    /// What it was opened from, and [adjusted](Self::adjust) to.
     #[must_use]
-    pub fn config(&self) -> &VolumeConfig {
-        &self.shared.config
+    pub fn config(&self) -> Guard<Arc<VolumeConfig>> {
+        self.shared.config.load()
+    }
+
+    /// Puts other bounds in force, another way of data past the page cache, and another time of
+    /// answers. Operations that are under way end as they began.
+    pub fn adjust(&self, direct: Direct, sync: Sync, limits: Limits) {
+        self.shared.helpers.set_limits(limits.helpers);
+        self.shared.config.rcu(|config| VolumeConfig {
+            direct,
+            sync,
+            limits,
+            ..VolumeConfig::clone(config)
+        });
     }
 
     /// The threads for what may block.
@@ -259,6 +314,11 @@ impl Volume {
         &self.shared.changes
     }
 
+    /// Objects that reactors are to let go.
+    pub(super) fn departed(&self) -> &Departed {
+        &self.shared.departed
+    }
+
     /// What is known of users' groups, where the user database is asked.
     pub(super) fn membership(&self) -> &Membership {
         &self.shared.membership
@@ -300,13 +360,77 @@ impl Volume {
         &self.shared.home
     }
 
+    /// The file system that something opened below the folder is on.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(super) fn file_system_of(&self, object: BorrowedFd<'_>) -> Result<Arc<FileSystem>, Errno> {
+        let home = self.home();
+        if self.config().mounts == Mounts::Hide {
+            return Ok(Arc::clone(home));
+        }
+        let mount = mount_of(object)?;
+        if mount == home.mount_id {
+            return Ok(Arc::clone(home));
+        }
+        let shared = &self.shared;
+        let found = shared
+            .below
+            .by_mount(self.host_path(), &shared.within, mount)?;
+        Ok(found)
+    }
+
+    /// The file systems below the folder with this identity, one for each of their mounts.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(super) fn file_systems_below(&self, id: u64) -> Result<Vec<Arc<FileSystem>>, Errno> {
+        let shared = &self.shared;
+        match self.config().mounts {
+            Mounts::Hide => Ok(Vec::new()),
+            Mounts::Cross => shared
+                .below
+                .by_identity(self.host_path(), &shared.within, id),
+        }
+    }
+
+    /// Whether the folder is opened by a mount that shows nothing outside of it.
+    pub(super) fn has_own_mount(&self) -> bool {
+        self.shared.own_mount
+    }
+
+    /// The mounts below the folder.
+    pub(super) fn below(&self) -> &MountsBelow {
+        &self.shared.below
+    }
+
+    /// Whether the kernel's handles are used for a file system.
+    pub(super) fn uses_kernel_handles(&self, file_system: &FileSystem) -> bool {
+        self.shared.kernel_handles && file_system.kernel_handles
+    }
+
+    /// How objects are found that the kernel has no handles for.
+    pub(super) fn remembered(&self) -> &Remembered {
+        &self.shared.remembered
+    }
+
+    /// The folder as [`Volume::remembered`] knows it.
+    pub(super) fn key(&self) -> &Key {
+        &self.shared.key
+    }
+
     /// The number in attributes of the file system with this device number.
     pub(super) fn file_system_number(&self, device: u64) -> u64 {
-        if device == self.shared.device {
+        if device == self.shared.key.device {
             0
         } else {
             device
         }
+    }
+
+    /// Where [`Volume::about`] keeps what it found.
+    pub(super) fn known(&self) -> &OnceLock<About> {
+        &self.shared.about
     }
 
     /// What reactors share of files.
@@ -319,7 +443,10 @@ impl Volume {
 struct Folder {
     host: OwnedFd,
     home: FileSystem,
-    device: u64,
+    own_mount: bool,
+    key: Key,
+    within: Vec<u8>,
+    kernel_handles: bool,
     root: Handle,
     properties: Properties,
 }
@@ -330,14 +457,21 @@ impl Folder {
             helpers: Helpers::new("posix", config.limits.helpers),
             data: VolumeData::new(&config),
             changes: Changes::new(),
+            departed: Departed::new(),
             membership: Membership::new(),
             host: self.host,
             home: Arc::new(self.home),
-            device: self.device,
+            own_mount: self.own_mount,
+            key: self.key,
+            within: self.within,
+            kernel_handles: self.kernel_handles,
             root: self.root,
             properties: self.properties,
             files: SharedFiles::default(),
-            config,
+            about: OnceLock::new(),
+            below: MountsBelow::default(),
+            remembered: Remembered::default(),
+            config: ArcSwap::from_pointee(config),
         }
     }
 }
@@ -351,26 +485,6 @@ fn own_mount(folder: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
     match rustix::mount::open_tree(folder, c"", flags) {
         Ok(mount) => Ok(Some(mount)),
         Err(Errno::PERM | Errno::NOSYS | Errno::INVAL) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// A directory opened for reading where that is allowed: only then it serves to open handles.
-fn readable(path: OwnedFd) -> OwnedFd {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::openat(&path, c".", flags, Mode::empty()).unwrap_or(path)
-}
-
-/// The folder's handle if the kernel has handles and lets this process open them.
-fn kernel_handle(folder: BorrowedFd<'_>) -> Result<Option<handles::KernelHandle>, Errno> {
-    let handle = match handles::handle_of(folder) {
-        Ok(handle) => handle,
-        Err(Errno::OPNOTSUPP | Errno::OVERFLOW | Errno::NOSYS | Errno::PERM) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    match handles::open_by_handle(folder, &handle, super::opening::PATH) {
-        Ok(_) => Ok(Some(handle)),
-        Err(Errno::OPNOTSUPP | Errno::PERM | Errno::NOSYS | Errno::STALE | Errno::BADF) => Ok(None),
         Err(error) => Err(error),
     }
 }

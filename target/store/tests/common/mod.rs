@@ -4,7 +4,9 @@
 
 use std::cell::RefCell;
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
 
 use millrace_mempool::{HugepagePolicy, Registry, Slice};
 use millrace_store::memory::{MemoryConfig, MemoryStore};
@@ -20,6 +22,15 @@ thread_local! {
     static DRIVER: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
 }
 
+/// Ends the parking of the thread that waits.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
 /// From now on operations of this thread may wait; `step` is called for as long as they do.
 pub fn drive(step: impl Fn() + 'static) {
     DRIVER.set(Some(Box::new(step)));
@@ -28,7 +39,8 @@ pub fn drive(step: impl Fn() + 'static) {
 /// Runs a future to its end. It never has to wait unless the thread has a driver.
 pub fn now<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    let mut context = Context::from_waker(Waker::noop());
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
     loop {
         match future.as_mut().poll(&mut context) {
             Poll::Ready(output) => return output,

@@ -1,285 +1,191 @@
-//! What the tests of the posix store's data share: a small reactor, folders, and a file system
-//! that fails when it is told to.
+//! What the tests of the posix store share: file systems of their own, and volumes in them.
+//!
+//! They run as the superuser, who may mount file systems and act on behalf of others.
 
 #![allow(dead_code)] // Each test file uses its part.
 
-pub mod fuse;
-
-use std::cell::{Cell, RefCell};
-use std::fs;
+use std::ops::Deref;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
-use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_reactor::Clock;
-use millrace_reactor::task::{TaskId, TaskSet};
 use millrace_store::posix::PosixStore;
 use millrace_store::posix::engine::{Backend, Engine, EngineConfig};
 use millrace_store::posix::volume::{Direct, Groups, Limits, Mounts, Sync, Volume, VolumeConfig};
-use millrace_store::{
-    Caller, CreateHow, Handle, Modified, ReadOutcome, Result, SetAttributes, Stability, Store,
-    WriteVerifier, Written,
-};
+use tempfile::TempDir;
 
-pub const ROOT: Caller = Caller::SUPERUSER;
+use crate::common::drive;
 
-type Task = Pin<Box<dyn Future<Output = ()>>>;
-
-/// One reactor's loop, turned by the test. Its clock goes on only as the test says, as no test
-/// depends on real time.
-pub struct Machine {
-    pub engine: Engine,
-    pub clock: Clock,
-    pub pool: Pool,
-    now: Cell<Instant>,
-    turns: Cell<u64>,
-    tasks: RefCell<TaskSet<Task>>,
-    stores: RefCell<Vec<PosixStore>>,
+/// A file system of a test's own, mounted for as long as this lives.
+pub struct Backing {
+    mounted: PathBuf,
+    /// A folder in it that is empty at first.
+    root: PathBuf,
+    /// The folder that it is mounted on, and the image.
+    folder: TempDir,
 }
 
-impl Machine {
-    pub fn new(backend: Backend) -> Self {
-        let registry = Registry::new(HugepagePolicy::Off);
-        let pool = Pool::new(&registry, PoolConfig { bytes: 32 << 20 }).unwrap();
-        let now = Instant::now();
-        let config = EngineConfig {
-            backend,
-            operations: 64,
-        };
-        let engine = Engine::new(config, &pool, &registry.arenas(), None).unwrap();
+impl Backing {
+    /// A file system in memory with mount options such as `size=1m`.
+    pub fn tmpfs(options: &str) -> Self {
+        Self::try_tmpfs(options).unwrap_or_else(|said| panic!("{said}"))
+    }
+
+    /// As [`Backing::tmpfs`]; the error tells what the kernel lacks.
+    pub fn try_tmpfs(options: &str) -> Result<Self, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mounted = folder.path().join("mounted");
+        std::fs::create_dir(&mounted).expect("a folder");
+        let options = format!("mode=0777,{options}");
+        let arguments = ["-t", "tmpfs", "-o", &options, "tmpfs", text(&mounted)];
+        try_run("mount", &arguments)?;
+        Ok(Self {
+            root: mounted.clone(),
+            mounted,
+            folder,
+        })
+    }
+
+    /// Another one in memory, on a folder that is there.
+    pub fn tmpfs_at(mounted: &Path) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        run("mount", &["-t", "tmpfs", "tmpfs", text(mounted)]);
+        let mounted = mounted.to_owned();
         Self {
-            engine,
-            clock: Clock::new(now),
-            pool,
-            now: Cell::new(now),
-            turns: Cell::new(0),
-            tasks: RefCell::new(TaskSet::new(1024, None)),
-            stores: RefCell::default(),
+            root: mounted.clone(),
+            mounted,
+            folder,
         }
     }
 
-    pub fn store(&self, volume: &Volume) -> PosixStore {
-        let store = PosixStore::new(volume, &self.engine, &self.clock);
-        self.stores.borrow_mut().push(store.clone());
-        store
+    /// A file system of type ext4 of so many MiB in a loop device.
+    pub fn ext4(size: u32, options: &[&str]) -> Self {
+        let make = [&["mkfs.ext4", "-q", "-F", "-b", "4096"], options].concat();
+        Self::disk(size, &make).unwrap_or_else(|said| panic!("{said}"))
     }
 
-    /// One turn of the loop.
-    pub fn turn(&self) {
-        self.turns.set(self.turns.get() + 1);
-        let work = self.engine.poll();
-        let woken = self.clock.turn(self.now.get());
-        for store in self.stores.borrow().iter() {
-            store.poll(self.now.get());
-        }
-        let mut ended = Vec::new();
-        let polled = self.tasks.borrow_mut().run(&mut ended);
-        for task in ended {
-            if let Err(panic) = task.outcome {
-                std::panic::resume_unwind(panic);
-            }
-        }
-        if work + woken + polled == 0 {
-            // The kernel and other threads have to come to their part.
-            std::thread::yield_now();
-        }
+    /// A file system of so many MiB in a loop device, made by a command that takes the image's
+    /// name; the error tells what is lacking here.
+    pub fn disk(size: u32, make: &[&str]) -> Result<Self, String> {
+        // In memory, so that syncs are quick.
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
+        let mounted = folder.path().join("mounted");
+        std::fs::create_dir(&mounted).expect("a folder");
+        let image = folder.path().join("image");
+        let file = std::fs::File::create(&image).expect("an image");
+        file.set_len(u64::from(size) << 20).expect("an image");
+        try_run(make[0], &[&make[1..], &[text(&image)]].concat())?;
+        try_run("mount", &["-o", "loop", text(&image), text(&mounted)])?;
+        // Beside the folder that the file system is made with.
+        let root = mounted.join("root");
+        std::fs::create_dir(&root).expect("a folder");
+        let mode = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(&root, mode).expect("ours");
+        Ok(Self {
+            mounted,
+            root,
+            folder,
+        })
     }
 
-    pub fn turns(&self) -> u64 {
-        self.turns.get()
+    /// The folder for volumes.
+    pub fn path(&self) -> &Path {
+        &self.root
     }
 
-    /// Lets time pass.
-    pub fn pass(&self, time: Duration) {
-        self.now.set(self.now.get() + time);
-    }
-
-    /// Begins something that goes on with the turns; what it comes to appears in the cell.
-    pub fn begin<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Pending<T> {
-        let place = Rc::new(RefCell::new(None));
-        let result = Rc::clone(&place);
-        let task: Task = Box::pin(async move {
-            let value = future.await;
-            result.replace(Some(value));
-        });
-        let Ok(task) = self.tasks.borrow_mut().spawn(task) else {
-            panic!("there is room for some tasks");
-        };
-        Pending { task, place }
-    }
-
-    /// Drops a task wherever it waits, as the end of a connection does.
-    pub fn cancel<T>(&self, pending: &Pending<T>) {
-        assert!(self.tasks.borrow_mut().cancel(pending.task));
-    }
-
-    /// Turns until something is so.
-    pub fn until(&self, mut so: impl FnMut() -> bool) {
-        while !so() {
-            self.turn();
-        }
-    }
-
-    pub fn wait<T>(&self, pending: &Pending<T>) -> T {
-        self.until(|| pending.is_done());
-        pending.take()
-    }
-
-    /// Runs a future to its end.
-    pub fn run<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
-        let pending = self.begin(future);
-        self.wait(&pending)
+    pub fn remount(&self, options: &str) {
+        let options = format!("remount,{options}");
+        run("mount", &["-o", &options, text(&self.mounted)]);
     }
 }
 
-pub struct Pending<T> {
-    task: TaskId,
-    place: Rc<RefCell<Option<T>>>,
-}
-
-impl<T> Pending<T> {
-    pub fn is_done(&self) -> bool {
-        self.place.borrow().is_some()
-    }
-
-    pub fn take(&self) -> T {
-        self.place.borrow_mut().take().expect("it is done")
-    }
-}
-
-/// A folder that is gone with the value.
-pub struct Folder(pub PathBuf);
-
-impl Folder {
-    pub fn new(parent: &Path, name: &str) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Relaxed);
-        let name = format!("millrace-{}-{number}-{name}", std::process::id());
-        let path = parent.join(name);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    /// One on a disk and one in memory.
-    pub fn both(name: &str) -> [Self; 2] {
-        [
-            Self::new(&std::env::temp_dir(), name),
-            Self::new(Path::new("/dev/shm"), name),
-        ]
-    }
-}
-
-impl Drop for Folder {
+impl Drop for Backing {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        // Detached: threads of a volume may still have it open.
+        let _ = Command::new("umount").arg("-l").arg(&self.mounted).status();
     }
 }
 
-pub fn config(root: &Path, direct: Direct) -> VolumeConfig {
+/// A volume in a file system, and its store on this thread.
+pub struct World {
+    pub store: PosixStore,
+    pub volume: Volume,
+}
+
+impl Deref for World {
+    type Target = PosixStore;
+
+    fn deref(&self) -> &PosixStore {
+        &self.store
+    }
+}
+
+impl World {
+    /// Opens a folder; `change` changes what is otherwise the default, but for fewer helpers.
+    pub fn open(root: &Path, change: impl FnOnce(&mut VolumeConfig)) -> Self {
+        // Not what helpers make files with.
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+        let mut config = config(root);
+        change(&mut config);
+        let volume = Volume::open(config).expect("a volume");
+        let store = store_of(&volume);
+        Self { store, volume }
+    }
+}
+
+pub fn config(root: &Path) -> VolumeConfig {
+    let mut limits = Limits::default();
+    limits.helpers.threads = 4;
     VolumeConfig {
-        name: "test".to_owned(),
+        name: "test".into(),
         root: root.to_owned(),
-        direct,
-        sync: Sync::Relaxed,
+        direct: Direct::Auto,
+        sync: Sync::Strict,
         groups: Groups::Client,
         mounts: Mounts::Hide,
-        limits: Limits::default(),
+        limits,
         state: None,
     }
 }
 
-/// Writes from slices of the store's, all at once.
-pub async fn write(
-    store: &PosixStore,
-    caller: &Caller,
-    file: Handle,
-    offset: u64,
-    bytes: &[u8],
-    stability: Stability,
-) -> Modified<Written> {
-    let mut slices = Vec::new();
-    let length = u32::try_from(bytes.len()).unwrap();
-    let staged = store
-        .stage_write(caller, file, offset, length, &mut slices)
-        .await;
-    let staged = match staged {
-        Ok(staged) => staged,
-        Err(error) => return Modified::failed(error),
+/// A store on this thread, whose waiting operations go on in [`crate::common::now`].
+pub fn store_of(volume: &Volume) -> PosixStore {
+    let registry = Registry::new(HugepagePolicy::Off);
+    let pool = Pool::new(&registry, PoolConfig { bytes: 8 << 20 }).expect("memory");
+    let config = EngineConfig {
+        backend: Backend::Auto,
+        operations: 64,
     };
-    assert_eq!(staged.length, length);
-    let mut rest = bytes;
-    for slice in &slices {
-        let (part, more) = rest.split_at(slice.len());
-        slice.copy_from(0, part);
-        rest = more;
+    let engine = Engine::new(config, &pool, &registry.arenas(), None).expect("an engine");
+    let clock = Clock::new(Instant::now());
+    let (driven, time) = (engine.clone(), clock.clone());
+    drive(move || {
+        time.turn(Instant::now());
+        if driven.poll() == 0 {
+            // Helpers that are done end the wait; completions are looked for.
+            std::thread::park_timeout(Duration::from_micros(200));
+        }
+    });
+    PosixStore::new(volume, &engine, &clock)
+}
+
+fn run(program: &str, arguments: &[&str]) {
+    try_run(program, arguments).unwrap_or_else(|said| panic!("{said}"));
+}
+
+fn try_run(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let done = Command::new(program).args(arguments).output();
+    let done = done.map_err(|error| format!("{program}: {error}"))?;
+    if done.status.success() {
+        return Ok(());
     }
-    assert!(rest.is_empty(), "the slices cover the write");
-    store.commit_write(staged, stability).await
+    let said = String::from_utf8_lossy(&done.stderr);
+    Err(format!("{program} {arguments:?}: {said}"))
 }
 
-pub async fn read(
-    store: &PosixStore,
-    caller: &Caller,
-    file: Handle,
-    offset: u64,
-    length: u32,
-) -> Result<(Vec<u8>, ReadOutcome)> {
-    let mut slices = Vec::new();
-    let outcome = store
-        .read(caller, file, offset, length, &mut slices)
-        .await?;
-    let bytes = gather(&slices);
-    assert_eq!(bytes.len(), outcome.length as usize);
-    Ok((bytes, outcome))
-}
-
-pub fn gather(slices: &[Slice]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for slice in slices {
-        let start = bytes.len();
-        bytes.resize(start + slice.len(), 0);
-        slice.copy_to(0, &mut bytes[start..]);
-    }
-    bytes
-}
-
-pub async fn create(store: &PosixStore, name: &str) -> Handle {
-    let set = SetAttributes {
-        mode: Some(0o644),
-        ..SetAttributes::default()
-    };
-    let how = CreateHow::Guarded(set);
-    let made = store
-        .create(&ROOT, store.root(), name.as_bytes(), &how)
-        .await;
-    made.result.unwrap();
-    lookup(store, name).await
-}
-
-pub async fn lookup(store: &PosixStore, name: &str) -> Handle {
-    let found = store.lookup(&ROOT, store.root(), name.as_bytes()).await;
-    found.unwrap().0
-}
-
-pub async fn commit(store: &PosixStore, file: Handle) -> Result<WriteVerifier> {
-    store.commit(file, 0, 0).await.result
-}
-
-pub async fn resize(store: &PosixStore, file: Handle, size: u64) {
-    let set = SetAttributes {
-        size: Some(size),
-        ..SetAttributes::default()
-    };
-    let done = store.set_attributes(&ROOT, file, &set, None).await;
-    done.result.unwrap();
-}
-
-/// Bytes that tell their place and a seed.
-pub fn pattern(seed: u8, length: usize) -> Vec<u8> {
-    (0..length)
-        .map(|index| seed ^ (index % 251) as u8)
-        .collect()
+fn text(path: &Path) -> &str {
+    path.to_str().expect("plain text")
 }

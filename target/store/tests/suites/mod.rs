@@ -3,6 +3,7 @@
 
 #![allow(dead_code, unused_imports, unused_macros)] // Each test file uses its part.
 
+pub mod model;
 pub mod namespace;
 pub mod permission;
 

@@ -305,7 +305,10 @@ pub fn listings_survive_changes(store: &impl Store) {
             }
         }
     }
-    assert_eq!(&seen[..2], [b".".to_vec(), b"..".to_vec()]);
+    let dots = seen
+        .iter()
+        .filter(|name| [b".", &b".."[..]].contains(&&name[..]));
+    assert_eq!(dots.count(), 2);
     let mut old: Vec<_> = seen
         .iter()
         .filter(|name| name.len() == 3)

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// One reactor's admission to one volume.
 pub(super) struct Admission {
-    operations: usize,
+    operations: Box<dyn Fn() -> usize>,
     bytes: Box<dyn Fn() -> usize>,
     clock: Clock,
     counters: Arc<Counters>,
@@ -56,13 +56,13 @@ impl Admission {
     /// At most so many operations and bytes of memory at once; a single operation may have more
     /// bytes.
     pub fn new(
-        operations: usize,
+        operations: impl Fn() -> usize + 'static,
         bytes: impl Fn() -> usize + 'static,
         clock: &Clock,
         counters: Arc<Counters>,
     ) -> Self {
         Self {
-            operations: operations.max(1),
+            operations: Box::new(operations),
             bytes: Box::new(bytes),
             clock: clock.clone(),
             counters,
@@ -119,7 +119,8 @@ impl Admission {
     fn has_room(&self, bytes: usize) -> bool {
         let under_way = self.under_way.get();
         under_way == 0
-            || under_way < self.operations && self.bytes_under_way.get() + bytes <= (self.bytes)()
+            || under_way < (self.operations)().max(1)
+                && self.bytes_under_way.get() + bytes <= (self.bytes)()
     }
 
     fn take(&self, bytes: usize) {
@@ -274,7 +275,7 @@ mod tests {
     fn admission(operations: usize, bytes: usize) -> (Rc<Admission>, Clock, Instant) {
         let start = Instant::now();
         let clock = Clock::new(start);
-        let admission = Admission::new(operations, move || bytes, &clock, Arc::default());
+        let admission = Admission::new(move || operations, move || bytes, &clock, Arc::default());
         (Rc::new(admission), clock, start)
     }
 

@@ -175,7 +175,8 @@ impl Local {
         let gauges = engine.pool().gauges();
         // One volume's device that hangs leaves the others half of the memory.
         let bytes = move || usize::try_from(gauges.bytes() / 2).unwrap_or(usize::MAX);
-        let operations = volume.config().limits.operations;
+        let limited = volume.clone();
+        let operations = move || limited.config().limits.operations;
         let admission = Admission::new(operations, bytes, clock, Arc::clone(&counters));
         let admission = Rc::new(admission);
         Self {

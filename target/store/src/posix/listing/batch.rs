@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::posix::errors::store_error;
 use crate::posix::identity::Identity;
-use crate::posix::names::{Place, Scene, path_of, shim};
+use crate::posix::names::{Place, Scene, path_of};
 use crate::posix::volume::Volume;
 use crate::{Attributes, DirectoryEntry, Handle, Result, StoreError};
 
@@ -69,6 +69,7 @@ pub(super) fn read(
     let scene = Scene { volume, identity };
     // What was found open may have been removed since.
     scene.live(place)?;
+    scene.require_inside(place)?;
     let path = path_of(place.path.as_fd());
     let (directory, searchable) = scene
         .act(|| {
@@ -133,7 +134,7 @@ pub(super) fn read(
 
 /// The object of an entry, `None` if it is gone meanwhile or cannot be looked at.
 fn describe(scene: &Scene, place: &Place, name: &CStr) -> Result<Option<(Handle, Attributes)>> {
-    match shim::find(&scene.volume, place, name) {
+    match scene.find(place, name) {
         Ok(found) => Ok(Some((found.handle, found.attributes))),
         // A lack of descriptors is no property of the entry.
         Err(StoreError::Delay) => Err(StoreError::Delay),

@@ -16,8 +16,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::scene::{Changed, Place, Scene};
-use super::shim;
 use crate::posix::errors::store_error;
+use crate::posix::opening::attributes_of;
 use crate::posix::setting::{self, resize, steps};
 use crate::posix::sys;
 use crate::{
@@ -217,7 +217,7 @@ fn existing(scene: &Scene, place: &Place, name: &CStr, how: &CreateHow) -> Made 
     scene
         .act(|| statat(&place.path, name, AtFlags::SYMLINK_NOFOLLOW))
         .map_err(store_error)?;
-    let found = shim::find(&scene.volume, place, name)?;
+    let found = scene.find(place, name)?;
     if found.attributes.kind != Kind::File {
         return Err(StoreError::Exists);
     }
@@ -226,7 +226,7 @@ fn existing(scene: &Scene, place: &Place, name: &CStr, how: &CreateHow) -> Made 
             size: Some(size), ..
         }) => {
             resize(scene, &found.path, &found.attributes, *size)?;
-            let attributes = shim::attributes(&scene.volume, &found.path)?;
+            let attributes = attributes_of(&scene.volume, found.path.as_fd())?;
             Ok(Changed {
                 object: Some(found.path),
                 ..Changed::nothing((found.handle, attributes))
@@ -248,7 +248,7 @@ fn described(
     object: Option<OwnedFd>,
     kind: Kind,
 ) -> Made {
-    let found = shim::find(&scene.volume, place, name)?;
+    let found = scene.find(place, name)?;
     let synced = matches!(kind, Kind::File | Kind::Directory);
     Ok(Changed {
         object: synced.then(|| object.unwrap_or(found.path)),

@@ -8,11 +8,11 @@
 mod changes;
 mod check;
 mod create;
+mod departed;
 mod durable;
 mod moving;
 mod remove;
 mod scene;
-pub(super) mod shim;
 
 use super::Inner;
 use crate::{
@@ -21,6 +21,7 @@ use crate::{
 };
 
 pub(super) use self::changes::Changes;
+pub(super) use self::departed::Departed;
 pub(super) use self::scene::{Changed, Place, Scene, path_of};
 
 impl Inner {
@@ -89,10 +90,12 @@ impl Inner {
         name: &[u8],
     ) -> Modified<()> {
         let name = check::removable(name);
-        self.in_directory(caller, directory, move |scene, place, _| {
-            remove::name(scene, place, name)
-        })
-        .await
+        let done = self
+            .in_directory(caller, directory, move |scene, place, _| {
+                remove::name(scene, place, name)
+            })
+            .await;
+        done.map(|last| self.let_go(last))
     }
 
     pub(super) async fn remove_directory(
@@ -102,10 +105,12 @@ impl Inner {
         name: &[u8],
     ) -> Modified<()> {
         let name = check::removable_directory(name);
-        self.in_directory(caller, directory, move |scene, place, _| {
-            remove::directory(scene, place, name)
-        })
-        .await
+        let done = self
+            .in_directory(caller, directory, move |scene, place, _| {
+                remove::directory(scene, place, name)
+            })
+            .await;
+        done.map(|last| self.let_go(last))
     }
 
     pub(super) async fn rename(
@@ -127,11 +132,13 @@ impl Inner {
                 .run(move || moving::rename(&scene, [&one, &other], names))
                 .await
         };
-        begin.await.unwrap_or_else(|error| Renamed {
-            from: Consistency::default(),
-            to: Consistency::default(),
-            result: Err(error),
-        })
+        match begin.await {
+            Ok((renamed, last)) => {
+                self.let_go(last);
+                renamed
+            }
+            Err(error) => moving::not_renamed(error),
+        }
     }
 
     pub(super) async fn link(
@@ -157,6 +164,14 @@ impl Inner {
         })
     }
 
+    /// Closes an object whose last name is gone, so that its space is free. Other reactors are
+    /// told ([`departed`]).
+    fn let_go(&self, last: Option<Handle>) {
+        if let Some(handle) = last {
+            self.objects.forget(&handle);
+        }
+    }
+
     /// Runs a change of a directory on a helper.
     async fn in_directory<T: Send + 'static>(
         &self,
@@ -167,7 +182,10 @@ impl Inner {
         let begin = async {
             let (scene, place) = self.scene(caller, directory).await?;
             let job = move || match place.kind {
-                Kind::Directory => scene.change(&place, |before| work(&scene, &place, before)),
+                Kind::Directory => scene.change(&place, |before| {
+                    scene.require_inside(&place)?;
+                    work(&scene, &place, before)
+                }),
                 _ => Modified::failed(StoreError::NotDirectory),
             };
             self.volume.helpers().run(job).await

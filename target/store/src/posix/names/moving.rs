@@ -6,37 +6,45 @@ use std::os::fd::AsFd;
 use rustix::fs::{AtFlags, linkat, renameat};
 use rustix::io::Errno;
 
-use super::remove::removal_error;
+use super::remove::{last_name, removal_error};
 use super::scene::{Changed, Place, Scene, path_of};
-use crate::{Consistency, Kind, Linked, Renamed, Result, StoreError};
+use crate::posix::opening::moved;
+use crate::{Consistency, Handle, Kind, Linked, Renamed, Result, StoreError};
 
 /// Renames between two directories, which may be the same. The kernel knows what may be replaced
 /// by what, that nothing moves below itself, and that a second name of the same object stays.
+/// Tells the object that was replaced if that was its last name.
 pub(super) fn rename(
     scene: &Scene,
     [from, to]: [&Place; 2],
     [from_name, to_name]: [Result<CString>; 2],
-) -> Renamed {
+) -> (Renamed, Option<Handle>) {
     let held = scene.volume.changes().lock_both(&from.handle, &to.handle);
-    let failed = |error| Renamed {
-        from: Consistency::default(),
-        to: Consistency::default(),
-        result: Err(error),
-    };
-    if [from, to].iter().any(|place| place.kind != Kind::Directory) {
-        return failed(StoreError::NotDirectory);
+    if [from, to].iter().any(|it| it.kind != Kind::Directory) {
+        return (not_renamed(StoreError::NotDirectory), None);
     }
     let (before_from, before_to) = match (scene.live(from), scene.live(to)) {
         (Ok(before_from), Ok(before_to)) => (before_from, before_to),
-        (Err(error), _) | (_, Err(error)) => return failed(error),
+        (Err(error), _) | (_, Err(error)) => return (not_renamed(error), None),
     };
     let work = || {
+        scene.require_inside(from)?;
+        scene.require_inside(to)?;
         let (from_name, to_name) = (from_name?, to_name?);
+        let replaced = last_name(scene, to, &to_name);
         scene
             .act(|| renameat(&from.path, &*from_name, &to.path, &*to_name))
-            .map_err(removal_error)
+            .map_err(removal_error)?;
+        moved(&scene.volume, to.path.as_fd(), to_name.to_bytes());
+        // It stays if both are names of one object.
+        let after = replaced.and_then(|_| scene.find(to, &to_name).ok());
+        let gone = replaced.filter(|it| after.is_none_or(|after| after.handle != *it));
+        if let Some(gone) = gone {
+            scene.volume.departed().tell(gone);
+        }
+        Ok(gone)
     };
-    let outcome = work();
+    let outcome: Result<Option<Handle>> = work();
     let from_seen = scene.consistency(&before_from, from);
     let to_seen = scene.consistency(&before_to, to);
     drop(held);
@@ -46,10 +54,21 @@ pub(super) fn rename(
         // First where it came to: it may be found twice after a crash, but never nowhere.
         &[to, from][..]
     };
-    Renamed {
+    let last = outcome.unwrap_or_default();
+    let renamed = Renamed {
         from: from_seen,
         to: to_seen,
-        result: outcome.and_then(|()| scene.settle(Changed::place(()), places)),
+        result: outcome.and_then(|_| scene.settle(Changed::place(()), places)),
+    };
+    (renamed, last)
+}
+
+/// A rename that failed before anything was looked at.
+pub(super) fn not_renamed(error: StoreError) -> Renamed {
+    Renamed {
+        from: Consistency::default(),
+        to: Consistency::default(),
+        result: Err(error),
     }
 }
 
@@ -61,7 +80,10 @@ pub(super) fn link(
     name: Result<CString>,
 ) -> Linked {
     let done = if directory.kind == Kind::Directory {
-        scene.change(directory, |_| add_link(scene, object, directory, name))
+        scene.change(directory, |_| {
+            scene.require_inside(directory)?;
+            add_link(scene, object, directory, name)
+        })
     } else {
         crate::Modified::failed(StoreError::NotDirectory)
     };
@@ -92,6 +114,7 @@ fn add_link(
         .map_err(|error| match error {
             // The object lost its last name meanwhile.
             Errno::NOENT => StoreError::Stale,
+            Errno::EXIST => StoreError::Exists,
             error => removal_error(error),
         })?;
     // The count of links goes with the name.

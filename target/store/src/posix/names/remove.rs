@@ -1,25 +1,29 @@
 //! Taking names away.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 
 use rustix::fs::{AtFlags, unlinkat};
 use rustix::io::Errno;
 
 use super::scene::{Changed, Place, Scene};
 use crate::posix::errors::store_error;
-use crate::{Result, StoreError};
+use crate::{Handle, Kind, Result, StoreError};
 
-/// Takes a name from what is not a directory.
-pub(super) fn name(scene: &Scene, place: &Place, name: Result<CString>) -> Result<Changed<()>> {
+/// Takes a name from what is not a directory. Tells the object if that was its last name.
+pub(super) fn name(
+    scene: &Scene,
+    place: &Place,
+    name: Result<CString>,
+) -> Result<Changed<Option<Handle>>> {
     unlink(scene, place, name, AtFlags::empty())
 }
 
-/// Takes an empty directory away.
+/// Takes an empty directory away. Tells which.
 pub(super) fn directory(
     scene: &Scene,
     place: &Place,
     name: Result<CString>,
-) -> Result<Changed<()>> {
+) -> Result<Changed<Option<Handle>>> {
     unlink(scene, place, name, AtFlags::REMOVEDIR)
 }
 
@@ -28,12 +32,24 @@ fn unlink(
     place: &Place,
     name: Result<CString>,
     flags: AtFlags,
-) -> Result<Changed<()>> {
+) -> Result<Changed<Option<Handle>>> {
     let name = name?;
+    let last = last_name(scene, place, &name);
     scene
         .act(|| unlinkat(&place.path, &*name, flags))
         .map_err(removal_error)?;
-    Ok(Changed::place(()))
+    if let Some(last) = last {
+        scene.volume.departed().tell(last);
+    }
+    Ok(Changed::place(last))
+}
+
+/// The object that is gone if this name of it goes. Whoever has it open lets it go then, so that
+/// its space is free at once.
+pub(super) fn last_name(scene: &Scene, place: &Place, name: &CStr) -> Option<Handle> {
+    let found = scene.find(place, name).ok()?;
+    let last = found.attributes.kind == Kind::Directory || found.attributes.links == 1;
+    last.then_some(found.handle)
 }
 
 /// As [`store_error`], for operations that take names away. RFC 1813 gives those no
@@ -42,6 +58,8 @@ fn unlink(
 pub(super) fn removal_error(error: Errno) -> StoreError {
     match error {
         Errno::PERM | Errno::BUSY => StoreError::Denied,
+        // What POSIX lets file systems say of directories that are not empty, as XFS does.
+        Errno::EXIST => StoreError::NotEmpty,
         error => store_error(error),
     }
 }

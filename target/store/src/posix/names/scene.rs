@@ -1,15 +1,17 @@
 //! What a job that changes names or attributes works with.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
 use super::durable;
-use super::shim;
 use crate::posix::errors::store_error;
 use crate::posix::identity::Identity;
+use crate::posix::inside;
 use crate::posix::objects::Object;
+use crate::posix::opening::{Opened, attributes_of, open_entry, open_name};
 use crate::posix::sys;
 use crate::posix::volume::{Sync, Volume};
 use crate::{Attributes, Before, Consistency, Handle, Kind, Modified, Result, StoreError};
@@ -104,11 +106,33 @@ impl Scene {
 
     /// Attributes of an object that is not gone.
     pub fn live(&self, place: &Place) -> Result<Attributes> {
-        let found = shim::attributes(&self.volume, &place.path)?;
+        let found = attributes_of(&self.volume, place.path.as_fd())?;
         if found.links == 0 {
             Err(StoreError::Stale)
         } else {
             Ok(found)
+        }
+    }
+
+    /// Refuses a directory that somebody has moved out of the volume.
+    ///
+    /// # Errors
+    /// [`StoreError::Stale`].
+    pub fn require_inside(&self, place: &Place) -> Result<()> {
+        inside::require(&self.volume, place.path.as_fd())
+    }
+
+    /// The object that a name stands for, whoever may look it up. The directory is known to be
+    /// inside.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn find(&self, place: &Place, name: &CStr) -> Result<Opened> {
+        let (directory, name) = (place.path.as_fd(), name.to_bytes());
+        if name == b".." {
+            open_name(&self.volume, directory, name)
+        } else {
+            open_entry(&self.volume, directory, name)
         }
     }
 
@@ -143,13 +167,15 @@ impl Scene {
 
     fn sync(&self, object: &OwnedFd, kind: Kind) -> Result<()> {
         self.volume.changes().count_sync();
-        durable::sync(object, kind, &self.volume.config().root).map_err(store_error)
+        let file_system = self.volume.file_system_of(object.as_fd());
+        file_system
+            .and_then(|there| durable::sync(object, kind, &there.mount))
+            .map_err(store_error)
     }
 }
 
 /// The path by which an open object can be named where a system call takes paths only. It leads to
 /// the object itself, whatever happened to its names, and through a symbolic link to the link.
 pub(in crate::posix) fn path_of(object: BorrowedFd<'_>) -> String {
-    use std::os::fd::AsRawFd;
-    format!("/proc/self/fd/{}", object.as_raw_fd())
+    inside::proc_path(object)
 }
