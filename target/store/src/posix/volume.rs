@@ -3,13 +3,14 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, Guard};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 
+use super::about::About;
 use super::data::{VolumeData, VolumeFigures};
 use super::file_system::{FileSystem, kernel_handle, readable};
 use super::groups::Membership;
@@ -152,6 +153,8 @@ struct Shared {
     kernel_handles: bool,
     properties: Properties,
     files: SharedFiles,
+    /// What operators were told of it.
+    about: OnceLock<About>,
     below: MountsBelow,
     remembered: Remembered,
 }
@@ -403,6 +406,11 @@ impl Volume {
         }
     }
 
+    /// Where [`Volume::about`] keeps what it found.
+    pub(super) fn known(&self) -> &OnceLock<About> {
+        &self.shared.about
+    }
+
     /// What reactors share of files.
     pub(super) fn files(&self) -> &SharedFiles {
         &self.shared.files
@@ -437,6 +445,7 @@ impl Folder {
             root: self.root,
             properties: self.properties,
             files: SharedFiles::default(),
+            about: OnceLock::new(),
             below: MountsBelow::default(),
             remembered: Remembered::default(),
             config: ArcSwap::from_pointee(config),
