@@ -14,10 +14,13 @@ use millrace_store::posix::identity::{Identity, privileged};
 
 use crate::stage::{Folder, Stage, backends, poll_once, superuser};
 
-/// What was told: numbers, with bytes or the error's code, or nothing.
+/// A number, with bytes or the error's code, or nothing.
+type Told = (u32, Option<Result<usize, i32>>);
+
+/// What was told.
 #[derive(Default)]
 struct Diary {
-    told: RefCell<Vec<(u32, Option<Result<usize, i32>>)>>,
+    told: RefCell<Vec<Told>>,
     /// How many were told when somebody was woken first.
     at_wake: AtomicUsize,
 }
