@@ -95,7 +95,11 @@ impl PosixStore {
     /// Lets go of what has been idle for long and has helpers close it. The reactor calls it in
     /// each turn, with the turn's time. Returns how much there was to do.
     pub fn poll(&self, now: Instant) -> usize {
-        self.inner.objects.tick(now)
+        let objects = &self.inner.objects;
+        let done = objects.tick(now);
+        let open = &self.inner.data.counters.open_objects;
+        open.set(objects.len() as u64);
+        done
     }
 
     /// When [`PosixStore::poll`] has something to do next, for reactors that sleep.
