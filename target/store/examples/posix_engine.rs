@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
-use millrace_reactor::TaskSet;
+use millrace_reactor::task::TaskSet;
 use millrace_store::posix::engine::{Backend, Durability, Engine, EngineConfig};
 use millrace_store::posix::identity::Identity;
 use rustix::time::{ClockId, clock_gettime};
