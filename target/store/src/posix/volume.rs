@@ -17,7 +17,7 @@ use super::groups::Membership;
 use super::handle::{self, Key, Place};
 use super::helpers::{HelperLimits, Helpers};
 use super::mounts::{MountsBelow, mount_of};
-use super::names::Changes;
+use super::names::{Changes, Departed};
 use super::opening::key_of;
 use super::remembered::Remembered;
 use super::shared_file::SharedFiles;
@@ -137,6 +137,7 @@ struct Shared {
     helpers: Helpers,
     data: VolumeData,
     changes: Changes,
+    departed: Departed,
     membership: Membership,
     /// The folder in the host's tree of mounts.
     host: OwnedFd,
@@ -306,6 +307,11 @@ impl Volume {
         &self.shared.changes
     }
 
+    /// Objects that reactors are to let go.
+    pub(super) fn departed(&self) -> &Departed {
+        &self.shared.departed
+    }
+
     /// What is known of users' groups, where the user database is asked.
     pub(super) fn membership(&self) -> &Membership {
         &self.shared.membership
@@ -435,6 +441,7 @@ impl Folder {
             helpers: Helpers::new("posix", config.limits.helpers),
             data: VolumeData::new(&config),
             changes: Changes::new(),
+            departed: Departed::new(),
             membership: Membership::new(),
             host: self.host,
             home: Arc::new(self.home),
