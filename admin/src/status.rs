@@ -269,6 +269,56 @@ pub struct ExportStatus {
     pub bytes_written: u64,
     /// What all its clients get together.
     pub limits: RateLimits,
+    /// What is known of its folder; absent for stores in memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub folder: Option<FolderStatus>,
+}
+
+/// The folder of an export of kind posix.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct FolderStatus {
+    /// The folder.
+    pub root: String,
+    /// The kind of its file system, such as `ext4`; empty if not known.
+    pub file_system: String,
+    /// Its identity in file handles, sixteen digits: the same on every host with this file system.
+    pub identity: String,
+    /// Whether file handles outlive the process.
+    pub lasting_handles: bool,
+    /// Whether the file system is mounted read-only.
+    pub read_only: bool,
+    /// `auto`, `always` or `never`.
+    pub direct: String,
+    /// Bytes that transfers past the page cache have to be aligned to; `null` if there are none
+    /// such, or it is not known before a file is open.
+    pub direct_alignment: Option<u32>,
+    /// `strict` or `relaxed`.
+    pub sync: String,
+    /// What reads and writes data: `ring` (io_uring) or `threads`.
+    pub backend: String,
+    /// Capabilities that the process lacks to serve it in full.
+    pub missing_capabilities: Vec<String>,
+    /// Threads for names and attributes.
+    pub helper_threads: u64,
+    /// Jobs that these are at.
+    pub helper_jobs: u64,
+    /// Jobs that wait for one.
+    pub helper_queue: u64,
+    /// Seconds that no job has ended although some run.
+    pub stuck_seconds: f64,
+    /// Reads, writes and syncs of data under way.
+    pub operations: u64,
+    /// Of these, those that wait for others to end.
+    pub operations_waiting: u64,
+    /// Objects that reactors keep open.
+    pub open_objects: u64,
+    /// Bytes written and not known to be durable.
+    pub dirty_bytes: u64,
+    /// Times that writing back failed, so that written data may be lost.
+    pub write_back_errors: u64,
+    /// Changes of the write verifier since the start.
+    pub verifier_changes: u64,
 }
 
 /// A place where connections are accepted.

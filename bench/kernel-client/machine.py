@@ -96,11 +96,11 @@ class Guest:
 
     `devices` are the software RDMA devices it makes, each KIND:NETDEV with siw
     or rxe for a kind; `files` are brought along, and found in /payload/files.
-    With a `segment` and a `number` it is 10.9.0.NUMBER there, on eth1."""
+    A `scratch` disk is a file here; `cache` says how qemu treats it. With a `segment` and a `number` it is 10.9.0.NUMBER there, on eth1."""
 
     def __init__(self, images, folder, program, parameters, *, forwards=(), memory=1024,
                  processors=2, scratch=None, capture=None, devices=("siw:eth0",), hugepages=0,
-                 files=(), segment=None, number=0):
+                 files=(), segment=None, number=0, cache="unsafe"):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.console = self.folder / "console.log"
@@ -111,6 +111,7 @@ class Guest:
         self._memory = memory
         self._processors = processors
         self._scratch = scratch
+        self._cache = cache
         self._capture = capture
         self._devices = devices
         self._hugepages = hugepages
@@ -131,7 +132,7 @@ class Guest:
         disks = [f"file={self._images / 'root.ext4'},format=raw,if=virtio,snapshot=on"]
         disks.append(f"file={payload},format=raw,if=virtio,readonly=on")
         if self._scratch:
-            disks.append(f"file={self._scratch},format=raw,if=virtio,cache=unsafe")
+            disks.append(f"file={self._scratch},format=raw,if=virtio,cache={self._cache}")
         command = ["qemu-system-x86_64", "-nodefaults", "-display", "none", "-no-reboot"]
         # Only when asked for: nested virtualisation is often there and does not work.
         if os.environ.get("MILLRACE_GUEST_KVM") == "1":
@@ -235,6 +236,12 @@ class Guest:
     def wait(self, limit):
         """Waits for the machine to power off by itself."""
         self._process.wait(limit)
+
+    def cut(self):
+        """Ends the machine as a power cut does: nothing that it has not written is left."""
+        self._process.kill()
+        self._process.wait()
+        self._control.close()
 
     def stop(self):
         """Ends the machine at once."""

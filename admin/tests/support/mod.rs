@@ -209,6 +209,7 @@ impl Control for Service {
             requests: 99,
             bytes_read: 0,
             bytes_written: 3 << 30,
+            folder: None,
             limits: RateLimits::default(),
         }])
     }

@@ -34,11 +34,20 @@ def fsx(context):
 FEATURES = ("posix_fallocate", "rename_ctime", "utime_now", "utimensat")
 
 # Tests that fail on a mount of version 3 whatever the server's file system, and why.
-PROTOCOL = {}
+# On knfsd with ext4 the same ones fail; on ext4 and XFS themselves none does.
+PROTOCOL = {
+    "unlink::open_file_not_freed": "the client keeps an open file by another name, a link",
+    "utimensat::y2038": "seconds have 32 bits on the wire",
+}
 
 
-def add_users():
-    """The users that the tests take on beside root."""
+def prepare():
+    """The users that the tests take on beside root, and a program that they ask."""
+    which = "/usr/bin/which"
+    if not os.path.exists(which):
+        with open(which, "w", encoding="ascii") as file:
+            file.write('#!/bin/sh\ncommand -v "$1"\n')
+        os.chmod(which, 0o755)
     for path, line in (("/etc/passwd", "tests:x:1001:1001::/:/usr/sbin/nologin\n"),
                        ("/etc/group", "tests:x:1001:\n")):
         with open(path, "r+", encoding="utf-8") as file:
@@ -49,7 +58,7 @@ def add_users():
 @case(needs="pjdfstest")
 def pjdfstest(context):
     """Nearly four hundred questions about what POSIX says of names, modes, times and errors."""
-    add_users()
+    prepare()
     configuration = "/run/pjdfstest.toml"
     with open(configuration, "w", encoding="utf-8") as file:
         file.write("[features]\n" + "".join(f"{name} = {{}}\n" for name in FEATURES))

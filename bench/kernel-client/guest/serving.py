@@ -20,6 +20,7 @@ START_LIMIT = 200.0
 STOP_LIMIT = 120.0
 
 STORE = "/run/store"
+DISK = "/dev/vdc"
 EXPORTS = {"/scratch": "no_root_squash", "/readonly": "no_root_squash",
            "/squashed": "root_squash,anonuid=65534,anongid=65534"}
 
@@ -52,7 +53,7 @@ class Knfsd:
         call("modprobe", "nfsd")
         os.makedirs(STORE, exist_ok=True)
         if self._disk:
-            call("mount", "-t", "ext4", "-o", "noatime", "/dev/vdc", STORE)
+            call("mount", "-t", "ext4", "-o", "noatime", DISK, STORE)
         else:
             call("mount", "-t", "tmpfs", "-o", "size=1g", "tmpfs", STORE)
         call("mount", "-t", "nfsd", "nfsd", "/proc/fs/nfsd")
@@ -85,13 +86,16 @@ class Knfsd:
 
 
 class Millraced:
-    """Ours, with memory stores, over the verbs provider or over software iWARP."""
+    """Ours, over the verbs provider or over software iWARP. Its stores are in memory, or folders
+    of the file system on the scratch disk, with its state beside them."""
 
     ports = MILLRACED_PORTS
 
     def __init__(self, parameters):
         self._provider = parameters["provider"]
         self._address = parameters["address"]
+        self._disk = parameters.get("disk")
+        self._keys = parameters.get("store_keys", [])
         self._process = None
         self._log = "/run/millraced.log"
         self._configuration = "/run/millraced.yaml"
@@ -106,7 +110,7 @@ class Millraced:
             f"rpc: {{ listen: '0.0.0.0:{ports['mount_port']}', rpcbind: off }}",
             f"admin: {{ listen: '127.0.0.1:{ADMIN_PORT}' }}",
             # Keeps the secret of the file handles: a mount outlives the service.
-            "state_directory: '/run/millraced'",
+            f"state_directory: '{STORE if self._disk else '/run'}/millraced'",
             "log: info",
             "exports:",
         ]
@@ -114,12 +118,21 @@ class Millraced:
             size = "768MiB" if path == "/scratch" else "64MiB"
             access = "ro" if path == "/readonly" else "rw"
             squash = "none" if squash.startswith("no_") else "root"
-            lines.append(f"  - {{ path: {path}, store: {{ kind: memory, size: {size} }}, "
-                         f"clients: ['0.0.0.0/0'], access: {access}, squash: {squash} }}")
+            store = f"{{ kind: memory, size: {size} }}"
+            if self._disk:
+                os.makedirs(STORE + path, exist_ok=True)
+                os.chmod(STORE + path, 0o1777)
+                more = "".join(f", {key}" for key in self._keys)
+                store = f"{{ kind: posix, root: '{STORE}{path}'{more} }}"
+            lines.append(f"  - {{ path: {path}, store: {store}, clients: ['0.0.0.0/0'], "
+                         f"access: {access}, squash: {squash} }}")
         with open(self._configuration, "w", encoding="utf-8") as file:
             file.write("\n".join(lines) + "\n")
 
     def start(self):
+        if self._disk and not os.path.ismount(STORE):
+            os.makedirs(STORE, exist_ok=True)
+            call("mount", "-t", self._disk, DISK, STORE)
         self._configure()
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(

@@ -106,12 +106,14 @@ impl Mix {
 
     fn write(&mut self, tree: &mut Tree) -> Option<Operation> {
         let file = self.file(tree)?;
-        let content = &tree.objects.get(&file)?.content;
+        let object = tree.objects.get(&file)?;
         let (mut start, length) = self.range(FILE);
         if self.random.percent(20) {
-            start = content.size().min(FILE - length);
+            start = object.content.size().min(FILE - length);
         }
-        if content.is_busy(start, length) {
+        let mut reads = object.reads.iter();
+        let read = reads.any(|&(from, bytes)| from < start + length && start < from + bytes);
+        if read || object.content.is_busy(start, length) {
             return None;
         }
         Some(Operation::Write {

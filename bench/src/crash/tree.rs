@@ -31,6 +31,8 @@ pub struct Object {
     pub owner: usize,
     /// READs, WRITEs and COMMITs underway.
     pub data_calls: u32,
+    /// Ranges of READs underway: start and length.
+    pub reads: Vec<(u64, u64)>,
     /// A call that changes its names or mode is underway.
     pub names_busy: bool,
     /// A call that changes its size or removes it is underway.
@@ -153,7 +155,17 @@ impl Tree {
                 file.data_calls += 1;
                 file.exclusive = None;
             }
-            &Operation::Read { file, .. } | &Operation::Commit { file, .. } => {
+            &Operation::Read {
+                file,
+                start,
+                length,
+            } => {
+                let file = self.get(file);
+                file.reads.push((start, u64::from(length)));
+                file.data_calls += 1;
+                file.exclusive = None;
+            }
+            &Operation::Commit { file, .. } => {
                 let file = self.get(file);
                 file.data_calls += 1;
                 file.exclusive = None;
@@ -217,9 +229,21 @@ impl Tree {
             involved.extend(self.at(place));
         }
         match operation {
-            Operation::Write { file, .. }
-            | Operation::Read { file, .. }
-            | Operation::Commit { file, .. } => self.get(*file).data_calls -= 1,
+            Operation::Read {
+                file,
+                start,
+                length,
+            } => {
+                let file = self.get(*file);
+                file.data_calls -= 1;
+                let range = (*start, u64::from(*length));
+                if let Some(at) = file.reads.iter().position(|&read| read == range) {
+                    file.reads.swap_remove(at);
+                }
+            }
+            Operation::Write { file, .. } | Operation::Commit { file, .. } => {
+                self.get(*file).data_calls -= 1;
+            }
             Operation::Resize { file, .. } => self.get(*file).closed = false,
             Operation::Mode { object, .. } | Operation::Link { object, .. } => {
                 involved.push(*object);

@@ -85,7 +85,8 @@ impl Moment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Recorded {
     pub begin: Begin,
-    /// When a process last waited for it; `None` if that was at its end.
+    /// When it was last heard of by the clock of processes, which stands still while there is
+    /// none; `None` if that is to be seen from the other times, or was at the process's end.
     pub heard: Option<u64>,
     /// When it had been executed, and its reply; `None` if it is not known whether it was.
     pub done: Option<(u64, Box<[u8]>)>,
@@ -201,8 +202,7 @@ impl Recorded {
 
     /// When it was last heard of.
     fn heard(&self) -> u64 {
-        let ended = self.done.as_ref().map(|(ended, _)| *ended);
-        ended.or(self.heard).unwrap_or(self.begin.began)
+        self.heard.unwrap_or_else(|| self.last())
     }
 
     /// Takes in another record of the same call.
@@ -404,9 +404,6 @@ impl Journal {
             let heard = if call.is_open() { newest } else { call.heard() };
             let heard = now.saturating_sub(newest.saturating_sub(heard));
             call.begin.evicted = heard;
-            if let Some((ended, _)) = &mut call.done {
-                *ended = heard;
-            }
         }
         let slots = (limits.entries / reactors.max(1)).max(SLOTS_LEAST);
         let shape = Shape {

@@ -295,6 +295,7 @@ fn spawn(
             flow: Arc::clone(shared.flow.counters()),
             tcp: tcp.counters(),
             providers: Providers::new(fabrics.counters),
+            backend: room.backend(),
         };
         // The one who started this thread waits for it.
         let _ = report.send(Built {

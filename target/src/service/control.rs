@@ -1,7 +1,7 @@
 //! What the management plane sees and asks.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
@@ -9,13 +9,12 @@ use millrace_admin::config::{Config, Cores, KeyPath, Problem, live_part};
 use millrace_admin::control::{ApplyError, CaptureStream, Control, ControlError};
 use millrace_admin::status::{
     CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus, Health,
-    ListenerStatus, OperationStatus, PoolStatus, RateLimits, ReactorOutcome, ReactorStatus,
-    Readiness, StalledReactor,
+    ListenerStatus, OperationStatus, PoolStatus, ReactorOutcome, ReactorStatus, Readiness,
+    StalledReactor,
 };
 use millrace_mempool::{Class, PoolGauges, Registry};
 use millrace_reactor::{ReactorHandle, Watchdog};
-use millrace_store::any::AnyVolume;
-use millrace_store::memory::Usage;
+use millrace_store::posix::engine::Backend;
 use millrace_store::posix::volume::Volume;
 
 use super::change::{Changing, InForce, LogFilter, LogHook, Reaper, check_memory, listener_status};
@@ -24,10 +23,11 @@ use super::folders;
 use super::metrics::clients::ClientSeries;
 use super::providers::Providers;
 use super::reports::Latest;
+use super::spaces::Spaces;
 use super::status::ReactorReport;
 use super::worker::Message;
 use crate::counters::Counters;
-use crate::exports::{ExportId, ExportsCounters, Squash};
+use crate::exports::{ExportId, ExportsCounters};
 use crate::flow::rate::Rates;
 use crate::flow::{ClientLimit, Clients, FlowCounters};
 use crate::rdma::ConnectionCounters;
@@ -55,6 +55,8 @@ pub struct ReactorParts {
     pub tcp: Arc<TcpCounters>,
     /// Its providers.
     pub providers: Providers,
+    /// What does the work of folders there, once there were any.
+    pub backend: Arc<OnceLock<Backend>>,
 }
 
 /// The service as the management plane sees it.
@@ -75,6 +77,7 @@ pub struct ServiceControl {
     pub(super) registry: Registry,
     pub(super) devices: Opened,
     pub(super) reaper: Reaper,
+    pub(super) spaces: Spaces,
     pub(super) log: LogFilter,
     /// Captures under way.
     pub(super) captures: Arc<AtomicUsize>,
@@ -111,6 +114,7 @@ impl ServiceControl {
             registry,
             devices,
             reaper: Reaper::default(),
+            spaces: Spaces::default(),
             log: LogFilter::default(),
             captures: Arc::default(),
             watchdog,
@@ -210,15 +214,6 @@ impl ServiceControl {
                     })
             });
         answers.collect()
-    }
-
-    /// How full an export is, as far as that is known.
-    #[allow(clippy::unused_self)]
-    pub(super) fn usage_of(&self, volume: &AnyVolume) -> Option<Usage> {
-        match volume {
-            AnyVolume::Memory(store) => Some(store.usage()),
-            AnyVolume::Posix(_) => None,
-        }
     }
 
     pub(super) fn stalled(&self) -> Vec<StalledReactor> {
@@ -398,42 +393,6 @@ impl Control for ServiceControl {
     }
 
     fn exports(&self) -> Result<Vec<ExportStatus>, ControlError> {
-        let in_force = self.in_force();
-        let exports = in_force.exports.iter().map(|(rules, volume)| {
-            let usage = self.usage_of(volume);
-            let done = self.export_totals(ExportId::of(&rules.path));
-            let mut configured = in_force.config.exports.iter();
-            let configured = configured.find(|export| export.path == rules.path);
-            let limits = configured.and_then(|export| export.limits.as_ref());
-            ExportStatus {
-                path: rules.path.clone(),
-                store: match volume {
-                    AnyVolume::Memory(_) => "memory",
-                    AnyVolume::Posix(_) => "posix",
-                }
-                .to_owned(),
-                access: if rules.read_only { "ro" } else { "rw" }.to_owned(),
-                squash: match rules.squash {
-                    Squash::None => "none",
-                    Squash::Root => "root",
-                    Squash::All => "all",
-                }
-                .to_owned(),
-                clients: rules.clients.iter().map(ToString::to_string).collect(),
-                capacity_bytes: usage.map(|usage| usage.total_bytes),
-                used_bytes: usage.map(|usage| usage.used_bytes),
-                files: usage.map(|usage| usage.inodes),
-                requests: done.requests,
-                bytes_read: done.bytes_read,
-                bytes_written: done.bytes_written,
-                limits: RateLimits {
-                    iops: limits.and_then(|limits| limits.iops),
-                    bandwidth_bytes: limits
-                        .and_then(|limits| limits.bandwidth)
-                        .map(|rate| rate.0),
-                },
-            }
-        });
-        Ok(exports.collect())
+        Ok(self.exports_now())
     }
 }

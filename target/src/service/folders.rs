@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use millrace_admin::config::{self, Config, KeyPath, Problem};
@@ -20,6 +20,7 @@ use millrace_store::posix::volume::{
     Direct, Groups, Limits, Mounts, OpenError, Sync, Volume, VolumeConfig,
 };
 
+use super::served::backend_name;
 use crate::exports::{ExportId, Exports, Rules};
 
 /// Where clean stops leave what the next start needs, below the state directory.
@@ -43,7 +44,45 @@ pub fn open(
     posix: &config::Posix,
     state_directory: Option<&Path>,
 ) -> Result<Volume, OpenError> {
-    Volume::open(volume_config(export, posix, state_directory))
+    let volume = Volume::open(volume_config(export, posix, state_directory))?;
+    tell(&volume);
+    Ok(volume)
+}
+
+/// Logs what an operator should know of a folder that has been opened.
+fn tell(volume: &Volume) {
+    let about = volume.about();
+    let config = volume.config();
+    let alignment = about.direct_alignment;
+    tracing::info!(
+        path = config.name,
+        root = %config.root.display(),
+        file_system = about.file_system,
+        identity = format!("{:016x}", about.identity),
+        direct_alignment = alignment.map_or_else(|| "unknown".to_owned(), |bytes| bytes.to_string()),
+        lasting_handles = about.lasting_handles,
+        "folder"
+    );
+    if about.read_only {
+        tracing::warn!(
+            path = config.name,
+            "the folder's file system is mounted read-only"
+        );
+    }
+    for (capability, lost) in &about.missing {
+        tracing::warn!(
+            path = config.name,
+            capability,
+            "the process lacks a capability: {lost}"
+        );
+    }
+    if !about.lasting_handles && about.missing.is_empty() {
+        tracing::warn!(
+            path = config.name,
+            "the file system has no file handles: those of clients end with the process, and \
+             files that are moved by others may be lost to them"
+        );
+    }
 }
 
 /// Puts in force what of a folder's configuration can change while it is served.
@@ -187,6 +226,7 @@ pub struct StoreRoom {
     engine: RefCell<Option<Engine>>,
     /// What is served from folders now.
     folders: RefCell<Vec<PosixStore>>,
+    backend: Arc<OnceLock<Backend>>,
 }
 
 impl StoreRoom {
@@ -198,6 +238,7 @@ impl StoreRoom {
             alarm: alarm.clone(),
             engine: RefCell::default(),
             folders: RefCell::default(),
+            backend: Arc::default(),
         }
     }
 
@@ -214,7 +255,13 @@ impl StoreRoom {
             };
             let arenas = self.pool.arenas();
             let alarm = Some(self.alarm.clone());
-            *engine = Some(Engine::new(config, &self.pool, &arenas, alarm)?);
+            let made = Engine::new(config, &self.pool, &arenas, alarm)?;
+            let backend = *self.backend.get_or_init(|| made.backend());
+            tracing::info!(
+                backend = backend_name(backend),
+                "reads and writes of folders"
+            );
+            *engine = Some(made);
         }
         Ok(())
     }
@@ -242,6 +289,17 @@ impl StoreRoom {
             AnyStore::Memory(_) => None,
         });
         let folders: Vec<_> = folders.collect();
+        if let Some(engine) = &*engine {
+            let limits = folders
+                .iter()
+                .map(|folder| folder.volume().config().limits.operations);
+            let all = limits.fold(0, usize::saturating_add);
+            let most = u32::try_from(all).unwrap_or(u32::MAX).clamp(1, OPERATIONS);
+            // So that one folder that hangs leaves workers to the others.
+            if let Err(error) = engine.set_workers(most) {
+                tracing::debug!(%error, "the kernel's own bound of workers holds");
+            }
+        }
         // Those that are gone are let go here; calls that run hold theirs.
         self.folders.replace(folders);
         stores
@@ -282,9 +340,9 @@ impl StoreRoom {
         self.engine.borrow().as_ref().is_none_or(Engine::arm)
     }
 
-    /// What does the work of folders on this reactor, if it has any.
-    pub fn backend(&self) -> Option<Backend> {
-        self.engine.borrow().as_ref().map(Engine::backend)
+    /// What does the work of folders on this reactor, once it has had any.
+    pub fn backend(&self) -> Arc<OnceLock<Backend>> {
+        Arc::clone(&self.backend)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The service's numbers, for a scrape. Nothing here waits for a reactor.
 
 pub mod clients;
+mod folders;
 mod programs;
 mod transports;
 #[cfg(feature = "verbs")]
@@ -17,11 +18,17 @@ use millrace_reactor::Source;
 use super::control::{ReactorParts, ServiceControl};
 use crate::exports::{ExportId, ExportTotals};
 use crate::flow::{Cause, VERSIONS};
+use folders::folder;
 use programs::{programs, replay};
 use transports::rdma;
 
 /// Sources that a worker of the service books work of.
-const SOURCES: [Source; 3] = [Source::Fabric, Source::Records, Source::Tasks];
+const SOURCES: [Source; 4] = [
+    Source::Fabric,
+    Source::Records,
+    Source::Tasks,
+    Source::Store,
+];
 
 impl MetricsSource for ServiceControl {
     fn collect(&self, out: &mut Families) {
@@ -97,7 +104,7 @@ impl ServiceControl {
             let id = ExportId::of(path);
             let waiting = u64::from(self.clients.export_waiting(id));
             out.number(&catalogue::EXPORT_WAITING, labels, waiting);
-            if let Some(usage) = self.usage_of(volume) {
+            if let Some(usage) = self.usage_of(id, volume) {
                 for (family, number) in [
                     (&catalogue::EXPORT_CAPACITY, usage.total_bytes),
                     (&catalogue::EXPORT_USED, usage.used_bytes),
@@ -105,6 +112,9 @@ impl ServiceControl {
                 ] {
                     out.number(family, labels, number);
                 }
+            }
+            if let Some(volume) = volume.posix() {
+                folder(out, path, volume);
             }
             let done = self.export_totals(id);
             out.number(&catalogue::EXPORT_REQUESTS, labels, done.requests);

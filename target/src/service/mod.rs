@@ -14,6 +14,8 @@ mod plan;
 mod providers;
 mod reports;
 mod secret;
+mod served;
+mod spaces;
 mod status;
 mod worker;
 

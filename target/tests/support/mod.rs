@@ -3,11 +3,13 @@
 #![allow(dead_code)] // Each test binary uses a part of it.
 
 pub mod fetch;
+pub mod lasting;
 pub mod message;
 pub mod nfs;
 pub mod raw;
 pub mod script;
 pub mod served;
+pub mod tcp_client;
 pub mod trace;
 
 use std::cell::{Cell, RefCell};
@@ -135,10 +137,10 @@ impl Replied {
 }
 
 /// A service and somebody who calls it.
-pub struct Bench {
+pub struct Bench<S: Store = MemoryStore> {
     pub pool: Pool,
-    pub store: MemoryStore,
-    pub service: Service<MemoryStore>,
+    pub store: S,
+    pub service: Service<S>,
     pub peer: Cell<Peer>,
     pub limits: Cell<Limits>,
     pub user: RefCell<Option<(u32, u32)>>,
@@ -157,8 +159,10 @@ impl Bench {
         let service = service([(rules, store.clone())]);
         Self::over(&registry, store, service)
     }
+}
 
-    pub fn over(registry: &Registry, store: MemoryStore, service: Service<MemoryStore>) -> Self {
+impl<S: Store> Bench<S> {
+    pub fn over(registry: &Registry, store: S, service: Service<S>) -> Self {
         let peer: SocketAddr = "192.0.2.1:1000".parse().unwrap();
         Self {
             pool: Pool::new(registry, PoolConfig { bytes: 16 << 20 }).unwrap(),
@@ -196,15 +200,8 @@ impl Bench {
         padding: Padding,
         chunks: &mut Chunks<'_>,
     ) -> Replied {
-        let buffer = self.pool.try_acquire(Class::Control).unwrap();
-        let mut reply = Reply::new(&self.pool, buffer, self.limits.get(), self.lists.take());
-        let call = Call {
-            peer: self.peer.get(),
-            arrived: Instant::now(),
-            message,
-            bulk,
-            padding,
-        };
+        let mut reply = self.reply();
+        let call = self.call(message, bulk, padding);
         let answer = ready(self.service.serve(call, chunks, &mut reply));
         let mut parts = reply.into_parts();
         let mut data = Vec::new();
@@ -227,6 +224,33 @@ impl Bench {
             data,
             position,
         }
+    }
+
+    fn reply(&self) -> Reply {
+        let buffer = self.pool.try_acquire(Class::Control).unwrap();
+        Reply::new(&self.pool, buffer, self.limits.get(), self.lists.take())
+    }
+
+    fn call<'a>(&self, message: &'a [u8], bulk: &'a [BulkArgument], padding: Padding) -> Call<'a> {
+        Call {
+            peer: self.peer.get(),
+            arrived: Instant::now(),
+            message,
+            bulk,
+            padding,
+        }
+    }
+
+    /// Sends a message whose call waits for something; `meanwhile` is done before it is given up.
+    pub fn send_waiting<T>(&self, message: &[u8], meanwhile: impl FnOnce() -> T) -> T {
+        let (mut reply, mut chunks) = (self.reply(), Chunks::default());
+        let call = self.call(message, &[], Padding::default());
+        let mut serving = pin!(self.service.serve(call, &mut chunks, &mut reply));
+        let polled = serving
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending(), "the call waits");
+        meanwhile()
     }
 
     /// A call message with the next XID.

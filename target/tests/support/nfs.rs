@@ -1,6 +1,7 @@
 //! Calls of NFS that several tests make.
 
 use super::Bench;
+use millrace_store::Store;
 use millrace_wire::nfs3::{
     CreateArguments, CreateHow, CreateResults, Entry, FileAttributes, FileHandle, GetattrResults,
     LookupResults, MkdirArguments, Procedure, ReadArguments, ReadResults, SetAttributes, SetTime,
@@ -18,18 +19,18 @@ pub const MODE: SetAttributes = SetAttributes {
 };
 
 pub fn call<T: for<'a> Decode<'a>>(
-    bench: &Bench,
+    bench: &Bench<impl Store>,
     procedure: Procedure,
     arguments: &impl millrace_wire::xdr::Encode,
 ) -> T {
     from_bytes(&bench.nfs(procedure, arguments)).unwrap()
 }
 
-pub fn attributes(bench: &Bench, object: FileHandle) -> FileAttributes {
+pub fn attributes(bench: &Bench<impl Store>, object: FileHandle) -> FileAttributes {
     call::<GetattrResults>(bench, Procedure::Getattr, &object).unwrap()
 }
 
-pub fn create(bench: &Bench, directory: FileHandle, name: &[u8]) -> FileHandle {
+pub fn create(bench: &Bench<impl Store>, directory: FileHandle, name: &[u8]) -> FileHandle {
     let arguments = CreateArguments {
         entry: Entry { directory, name },
         how: CreateHow::Guarded(MODE),
@@ -40,7 +41,7 @@ pub fn create(bench: &Bench, directory: FileHandle, name: &[u8]) -> FileHandle {
         .unwrap()
 }
 
-pub fn mkdir(bench: &Bench, directory: FileHandle, name: &[u8]) -> FileHandle {
+pub fn mkdir(bench: &Bench<impl Store>, directory: FileHandle, name: &[u8]) -> FileHandle {
     let arguments = MkdirArguments {
         entry: Entry { directory, name },
         attributes: SetAttributes {
@@ -54,12 +55,17 @@ pub fn mkdir(bench: &Bench, directory: FileHandle, name: &[u8]) -> FileHandle {
         .unwrap()
 }
 
-pub fn lookup(bench: &Bench, directory: FileHandle, name: &[u8]) -> LookupResults {
+pub fn lookup(bench: &Bench<impl Store>, directory: FileHandle, name: &[u8]) -> LookupResults {
     call(bench, Procedure::Lookup, &Entry { directory, name })
 }
 
 #[allow(clippy::result_large_err)] // Failures of the protocol carry attributes.
-pub fn write(bench: &Bench, file: FileHandle, offset: u64, data: &[u8]) -> WriteResults {
+pub fn write(
+    bench: &Bench<impl Store>,
+    file: FileHandle,
+    offset: u64,
+    data: &[u8],
+) -> WriteResults {
     let count = data.len() as u32;
     let data = Bulk::inline(data);
     let arguments = WriteArguments {
@@ -72,7 +78,12 @@ pub fn write(bench: &Bench, file: FileHandle, offset: u64, data: &[u8]) -> Write
     call(bench, Procedure::Write, &arguments)
 }
 
-pub fn read(bench: &Bench, file: FileHandle, offset: u64, count: u32) -> (Vec<u8>, bool) {
+pub fn read(
+    bench: &Bench<impl Store>,
+    file: FileHandle,
+    offset: u64,
+    count: u32,
+) -> (Vec<u8>, bool) {
     let bytes = bench.nfs(
         Procedure::Read,
         &ReadArguments {

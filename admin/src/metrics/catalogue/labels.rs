@@ -17,7 +17,7 @@ macro_rules! labels {
 
 labels! {
     CORE = "core" "The core that the reactor is pinned to; `-` for one that is pinned to none." [];
-    SOURCE = "source" "Where work comes from." ["fabric", "records", "tasks"];
+    SOURCE = "source" "Where work comes from." ["fabric", "records", "tasks", "store"];
     PAGE_SIZE = "page_size" "Bytes of a page." [];
     CLASS = "class" "The size class of buffers." ["control", "medium", "large"];
     RESOURCE = "resource" "What was short." ["send_queue", "reply_buffer", "exposure"];
@@ -76,6 +76,10 @@ labels! {
     STORE_CLASS = "class"
         "What the store does: read, reserve and finish a write, anything about names and attributes, make writes durable."
         ["read", "write", "metadata", "commit"];
+    READ_WAY = "way" "Past the page cache, out of it, or through it from the device."
+        ["direct", "cached", "buffered"];
+    WRITE_WAY = "way" "Past the page cache, or into it." ["direct", "buffered"];
+    JOB_STATE = "state" "Whether a thread is at it." ["running", "queued"];
     TRANSFER = "operation" "Which way file data went." ["read", "write"];
     CHANGE = "outcome"
         "It is in force; it changed nothing; it was a dry run; somebody else was faster; it cannot be; the service could not apply it; the file could not be written."

@@ -7,6 +7,7 @@ mod configuration;
 mod connections;
 mod exports;
 mod fabric;
+mod folders;
 pub mod labels;
 mod memory;
 mod process;
@@ -21,6 +22,7 @@ pub use configuration::*;
 pub use connections::*;
 pub use exports::*;
 pub use fabric::*;
+pub use folders::*;
 pub use memory::*;
 pub use process::*;
 pub use reactors::*;
@@ -50,6 +52,7 @@ pub static SUBJECTS: &[&Subject] = &[
     &PROGRAMS,
     &STORES,
     &EXPORTS,
+    &FOLDERS,
     &CONFIGURATION,
     &PROCESS,
 ];

@@ -172,6 +172,33 @@ pub(super) static ROWS: &[(&str, &[Panel])] = &[
         ],
     ),
     (
+        "Folders",
+        &[
+            panel!(Lines "Not durable yet" "bytes" "Bytes written that a crash of the host would have clients write again, and the bound."
+                r#"millrace_store_dirty_bytes{instance=~"$instance"}"# => "{{instance}} {{export}}",
+                r#"millrace_store_dirty_limit_bytes{instance=~"$instance"}"# => "bound of {{export}}"),
+            panel!(Lines "Reads and writes by way" "ops" "Past the page cache, out of it, or through it."
+                r#"sum by (export, way) (rate(millrace_store_reads_total{instance=~"$instance"}[$__rate_interval])) > 0"# => "{{export}} read {{way}}",
+                r#"sum by (export, way) (rate(millrace_store_writes_total{instance=~"$instance"}[$__rate_interval])) > 0"# => "{{export}} write {{way}}"),
+            panel!(Lines "Syncs" "ops" "What is made durable: data for COMMITs, data as too much was not durable, names and attributes."
+                r#"sum by (export) (rate(millrace_store_commits_total{instance=~"$instance"}[$__rate_interval]))"# => "{{export}} commits",
+                r#"sum by (export) (rate(millrace_store_syncs_total{instance=~"$instance"}[$__rate_interval]))"# => "{{export}} syncs",
+                r#"sum by (export) (rate(millrace_store_forced_syncs_total{instance=~"$instance"}[$__rate_interval]))"# => "{{export}} forced",
+                r#"sum by (export) (rate(millrace_store_name_syncs_total{instance=~"$instance"}[$__rate_interval]))"# => "{{export}} names"),
+            panel!(Lines "Under way" "short" "Operations of data and jobs of helpers, those that wait, and what is open."
+                r#"sum by (export) (millrace_store_operations{instance=~"$instance"})"# => "{{export}} operations",
+                r#"sum by (export) (millrace_store_operations_waiting{instance=~"$instance"})"# => "{{export}} operations waiting",
+                r#"sum by (export, state) (millrace_store_helper_jobs{instance=~"$instance"})"# => "{{export}} jobs {{state}}",
+                r#"sum by (export) (millrace_store_helper_threads{instance=~"$instance"})"# => "{{export}} threads",
+                r#"sum by (export) (millrace_store_open_objects{instance=~"$instance"})"# => "{{export}} open"),
+            panel!(Lines "Trouble of folders" "short" "What should be zero: failed writing back, new write verifiers, clients asked to come again, seconds without progress."
+                r#"sum by (export) (rate(millrace_store_write_back_errors_total{instance=~"$instance"}[$__rate_interval]))"# => "{{export}} write-back errors",
+                r#"sum by (export) (rate(millrace_store_verifier_changes_total{instance=~"$instance"}[$__rate_interval]))"# => "{{export}} new verifiers",
+                r#"sum by (export) (rate(millrace_store_delays_total{instance=~"$instance"}[$__rate_interval]))"# => "{{export}} delays",
+                r#"millrace_store_stuck_seconds{instance=~"$instance"}"# => "{{instance}} {{export}} stuck"),
+        ],
+    ),
+    (
         "Configuration and process",
         &[
             panel!(Number "Generation" "short" "Of the running configuration."

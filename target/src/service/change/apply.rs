@@ -17,6 +17,7 @@ use super::listeners::{Listener, Matched, matched};
 use super::log::LogFilter;
 use super::memory;
 use super::ticket::{Answer, Change, Commit, Decision, NewListener, Ready, Refused, Ticket};
+use crate::exports::ExportId;
 use crate::rdma::FabricId;
 use crate::rpcbind::{Offers, Registration, Rendezvous};
 use crate::service::control::{PATIENCE, ServiceControl};
@@ -168,6 +169,9 @@ impl ServiceControl {
         let outcomes = round.applied();
         drop(before);
         self.reaper.take(remains);
+        let ids = next.exports.iter().map(|one| ExportId::of(&one.path));
+        let ids: Vec<_> = ids.collect();
+        self.spaces.retain(|id| ids.contains(&id));
         if let Some(filter) = filter {
             self.log.set(filter);
         }

@@ -1,5 +1,5 @@
 //! What operators want to know of a volume: where its files are, what may be done with them, and
-//! how much room there is. All of it may block.
+//! how much room there is.
 
 use std::fs;
 use std::io;
@@ -87,9 +87,13 @@ pub struct Space {
 }
 
 impl Volume {
-    /// What operators want to know of it. Blocks.
+    /// What operators want to know of it. Blocks when it is asked first.
     #[must_use]
-    pub fn about(&self) -> About {
+    pub fn about(&self) -> &About {
+        self.known().get_or_init(|| self.look())
+    }
+
+    fn look(&self) -> About {
         let home = self.home();
         About {
             file_system: kind(self.host_path()).unwrap_or_default(),

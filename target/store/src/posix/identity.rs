@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-pub use super::sys::identity::privileged;
+pub use super::sys::identity::{assume, privileged};
 use crate::Caller;
 
 /// Groups that an identity holds by itself: as many as callers bring along.

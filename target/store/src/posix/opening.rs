@@ -152,16 +152,31 @@ pub(super) fn open_name(volume: &Volume, directory: BorrowedFd<'_>, name: &[u8])
     } else {
         name
     };
-    let path = match step(volume, directory, name) {
-        Err(StoreError::NotFound) if is_gone(directory) => return Err(StoreError::Stale),
-        found => found?,
-    };
     if up {
+        let path = step(volume, directory, name)?;
         if is_gone(directory) {
             return Err(StoreError::Stale);
         }
         inside::require(volume, path.as_fd())?;
+        opened_of(volume, directory, name, path)
+    } else {
+        open_entry(volume, directory, name)
     }
+}
+
+/// As [`open_name`], of a name other than `..` in a directory that is known to be in the volume.
+///
+/// # Errors
+/// What the kernel says.
+pub(super) fn open_entry(
+    volume: &Volume,
+    directory: BorrowedFd<'_>,
+    name: &[u8],
+) -> Result<Opened> {
+    let path = match step(volume, directory, name) {
+        Err(StoreError::NotFound) if is_gone(directory) => return Err(StoreError::Stale),
+        outcome => outcome?,
+    };
     opened_of(volume, directory, name, path)
 }
 

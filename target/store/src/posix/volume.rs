@@ -3,24 +3,32 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 
+use super::about::About;
 use super::data::{VolumeData, VolumeFigures};
 use super::file_system::{FileSystem, kernel_handle, readable};
 use super::groups::Membership;
 use super::handle::{self, Key, Place};
 use super::helpers::{HelperLimits, Helpers};
 use super::mounts::{MountsBelow, mount_of};
-use super::names::Changes;
+use super::names::{Changes, Departed};
 use super::opening::key_of;
 use super::remembered::Remembered;
 use super::shared_file::SharedFiles;
 use crate::{Handle, Properties, WriteVerifier};
+
+/// How long a clean stop waits for helpers that end nothing.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often it looks.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Whether data passes the page cache by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,6 +144,7 @@ struct Shared {
     helpers: Helpers,
     data: VolumeData,
     changes: Changes,
+    departed: Departed,
     membership: Membership,
     /// The folder in the host's tree of mounts.
     host: OwnedFd,
@@ -152,6 +161,8 @@ struct Shared {
     kernel_handles: bool,
     properties: Properties,
     files: SharedFiles,
+    /// What operators were told of it.
+    about: OnceLock<About>,
     below: MountsBelow,
     remembered: Remembered,
 }
@@ -303,6 +314,11 @@ impl Volume {
         &self.shared.changes
     }
 
+    /// Objects that reactors are to let go.
+    pub(super) fn departed(&self) -> &Departed {
+        &self.shared.departed
+    }
+
     /// What is known of users' groups, where the user database is asked.
     pub(super) fn membership(&self) -> &Membership {
         &self.shared.membership
@@ -317,6 +333,15 @@ impl Volume {
     /// durable, which it is once every reactor has let its objects go. Blocks; call it when all
     /// stores of the volume are gone.
     pub fn close(&self) {
+        // Helpers may still be at what reactors let go. They are given up when nothing ends any
+        // more.
+        loop {
+            let load = self.helpers().load();
+            if load.running + load.queued == 0 || load.stuck > PATIENCE {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
         self.shared.data.close();
     }
 
@@ -403,6 +428,11 @@ impl Volume {
         }
     }
 
+    /// Where [`Volume::about`] keeps what it found.
+    pub(super) fn known(&self) -> &OnceLock<About> {
+        &self.shared.about
+    }
+
     /// What reactors share of files.
     pub(super) fn files(&self) -> &SharedFiles {
         &self.shared.files
@@ -427,6 +457,7 @@ impl Folder {
             helpers: Helpers::new("posix", config.limits.helpers),
             data: VolumeData::new(&config),
             changes: Changes::new(),
+            departed: Departed::new(),
             membership: Membership::new(),
             host: self.host,
             home: Arc::new(self.home),
@@ -437,6 +468,7 @@ impl Folder {
             root: self.root,
             properties: self.properties,
             files: SharedFiles::default(),
+            about: OnceLock::new(),
             below: MountsBelow::default(),
             remembered: Remembered::default(),
             config: ArcSwap::from_pointee(config),

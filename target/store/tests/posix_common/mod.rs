@@ -63,6 +63,13 @@ impl Backing {
 
     /// A file system of type ext4 of so many MiB in a loop device.
     pub fn ext4(size: u32, options: &[&str]) -> Self {
+        let make = [&["mkfs.ext4", "-q", "-F", "-b", "4096"], options].concat();
+        Self::disk(size, &make).unwrap_or_else(|said| panic!("{said}"))
+    }
+
+    /// A file system of so many MiB in a loop device, made by a command that takes the image's
+    /// name; the error tells what is lacking here.
+    pub fn disk(size: u32, make: &[&str]) -> Result<Self, String> {
         // In memory, so that syncs are quick.
         let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
         let mounted = folder.path().join("mounted");
@@ -70,21 +77,18 @@ impl Backing {
         let image = folder.path().join("image");
         let file = std::fs::File::create(&image).expect("an image");
         file.set_len(u64::from(size) << 20).expect("an image");
-        run(
-            "mkfs.ext4",
-            &[&["-q", "-F", "-b", "4096"], options, &[text(&image)]].concat(),
-        );
-        run("mount", &["-o", "loop", text(&image), text(&mounted)]);
+        try_run(make[0], &[&make[1..], &[text(&image)]].concat())?;
+        try_run("mount", &["-o", "loop", text(&image), text(&mounted)])?;
         // Beside the folder that the file system is made with.
         let root = mounted.join("root");
         std::fs::create_dir(&root).expect("a folder");
         let mode = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(&root, mode).expect("ours");
-        Self {
+        Ok(Self {
             mounted,
             root,
             folder,
-        }
+        })
     }
 
     /// The folder for volumes.
@@ -101,7 +105,7 @@ impl Backing {
 impl Drop for Backing {
     fn drop(&mut self) {
         // Detached: threads of a volume may still have it open.
-        let _ = Command::new("umount").arg("-l").arg(&self.mounted).status();
+        let _ = Command::new("umount").arg("-l").arg(&self.mounted).output();
     }
 }
 
@@ -174,7 +178,7 @@ fn run(program: &str, arguments: &[&str]) {
 
 fn try_run(program: &str, arguments: &[&str]) -> Result<(), String> {
     let done = Command::new(program).args(arguments).output();
-    let done = done.unwrap_or_else(|error| panic!("{program}: {error}"));
+    let done = done.map_err(|error| format!("{program}: {error}"))?;
     if done.status.success() {
         return Ok(());
     }

@@ -120,6 +120,7 @@ fn sample(seconds: u64) -> Sample {
             requests,
             bytes_read: requests * 4096,
             bytes_written: requests * 1024,
+            folder: None,
             limits: RateLimits::default(),
         }]),
     }

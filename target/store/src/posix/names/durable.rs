@@ -5,7 +5,6 @@
 //! a journal do it; when their attributes change, all of their file system is synced.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result};
@@ -14,11 +13,11 @@ use super::scene::path_of;
 use crate::Kind;
 
 /// Makes an object and what is known of it durable. `object` may be open as a path only; `folder`
-/// is a folder of its file system.
+/// is one of its file system.
 ///
 /// # Errors
 /// What the kernel says.
-pub(super) fn sync(object: &OwnedFd, kind: Kind, folder: &Path) -> Result<()> {
+pub(super) fn sync(object: &OwnedFd, kind: Kind, folder: &OwnedFd) -> Result<()> {
     let open = |way| {
         let flags = way | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         rustix::fs::open(path_of(object.as_fd()), flags, Mode::empty())
@@ -33,7 +32,8 @@ pub(super) fn sync(object: &OwnedFd, kind: Kind, folder: &Path) -> Result<()> {
         Ok(file) => rustix::fs::fsync(file),
         Err(Errno::ACCESS) => {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            rustix::fs::syncfs(rustix::fs::open(folder, flags, Mode::empty())?)
+            let folder = rustix::fs::openat(folder, c".", flags, Mode::empty())?;
+            rustix::fs::syncfs(folder)
         }
         Err(error) => Err(error),
     }

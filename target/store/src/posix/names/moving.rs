@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::remove::{last_name, removal_error};
 use super::scene::{Changed, Place, Scene, path_of};
-use crate::posix::opening;
+use crate::posix::opening::moved;
 use crate::{Consistency, Handle, Kind, Linked, Renamed, Result, StoreError};
 
 /// Renames between two directories, which may be the same. The kernel knows what may be replaced
@@ -35,10 +35,14 @@ pub(super) fn rename(
         scene
             .act(|| renameat(&from.path, &*from_name, &to.path, &*to_name))
             .map_err(removal_error)?;
-        opening::moved(&scene.volume, to.path.as_fd(), to_name.to_bytes());
+        moved(&scene.volume, to.path.as_fd(), to_name.to_bytes());
         // It stays if both are names of one object.
         let after = replaced.and_then(|_| scene.find(to, &to_name).ok());
-        Ok(replaced.filter(|it| after.is_none_or(|after| after.handle != *it)))
+        let gone = replaced.filter(|it| after.is_none_or(|after| after.handle != *it));
+        if let Some(gone) = gone {
+            scene.volume.departed().tell(gone);
+        }
+        Ok(gone)
     };
     let outcome: Result<Option<Handle>> = work();
     let from_seen = scene.consistency(&before_from, from);
@@ -110,6 +114,7 @@ fn add_link(
         .map_err(|error| match error {
             // The object lost its last name meanwhile.
             Errno::NOENT => StoreError::Stale,
+            Errno::EXIST => StoreError::Exists,
             error => removal_error(error),
         })?;
     // The count of links goes with the name.

@@ -38,6 +38,9 @@ fn unlink(
     scene
         .act(|| unlinkat(&place.path, &*name, flags))
         .map_err(removal_error)?;
+    if let Some(last) = last {
+        scene.volume.departed().tell(last);
+    }
     Ok(Changed::place(last))
 }
 
@@ -55,6 +58,8 @@ pub(super) fn last_name(scene: &Scene, place: &Place, name: &CStr) -> Option<Han
 pub(super) fn removal_error(error: Errno) -> StoreError {
     match error {
         Errno::PERM | Errno::BUSY => StoreError::Denied,
+        // What POSIX lets file systems say of directories that are not empty, as XFS does.
+        Errno::EXIST => StoreError::NotEmpty,
         error => store_error(error),
     }
 }

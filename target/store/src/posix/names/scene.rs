@@ -11,7 +11,7 @@ use crate::posix::errors::store_error;
 use crate::posix::identity::Identity;
 use crate::posix::inside;
 use crate::posix::objects::Object;
-use crate::posix::opening::{Opened, attributes_of, open_name};
+use crate::posix::opening::{Opened, attributes_of, open_entry, open_name};
 use crate::posix::sys;
 use crate::posix::volume::{Sync, Volume};
 use crate::{Attributes, Before, Consistency, Handle, Kind, Modified, Result, StoreError};
@@ -122,12 +122,18 @@ impl Scene {
         inside::require(&self.volume, place.path.as_fd())
     }
 
-    /// The object that a name stands for, whoever may look it up.
+    /// The object that a name stands for, whoever may look it up. The directory is known to be
+    /// inside.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn find(&self, place: &Place, name: &CStr) -> Result<Opened> {
-        open_name(&self.volume, place.path.as_fd(), name.to_bytes())
+        let (directory, name) = (place.path.as_fd(), name.to_bytes());
+        if name == b".." {
+            open_name(&self.volume, directory, name)
+        } else {
+            open_entry(&self.volume, directory, name)
+        }
     }
 
     /// What was before, and what is now. Data of files changes without their lock, so that of them
@@ -161,7 +167,10 @@ impl Scene {
 
     fn sync(&self, object: &OwnedFd, kind: Kind) -> Result<()> {
         self.volume.changes().count_sync();
-        durable::sync(object, kind, &self.volume.config().root).map_err(store_error)
+        let file_system = self.volume.file_system_of(object.as_fd());
+        file_system
+            .and_then(|there| durable::sync(object, kind, &there.mount))
+            .map_err(store_error)
     }
 }
 

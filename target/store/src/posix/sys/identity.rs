@@ -1,13 +1,16 @@
 //! Acting on a caller's behalf: identity, capabilities and file mode mask of the calling thread
 //! alone. The C library's functions would change all threads of the process.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
 
 use rustix::fs::Mode;
-use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags, capabilities, set_capabilities};
+use rustix::thread::{
+    CapabilitiesSecureBits, CapabilitySet, CapabilitySets, UnshareFlags, capabilities,
+    capabilities_secure_bits, set_capabilities,
+};
 
 use crate::posix::identity::Identity;
 
@@ -30,9 +33,14 @@ const SUPERUSERS: CapabilitySet = CapabilitySet::CHOWN
 /// What it takes to be somebody else.
 const NEEDED: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
 
+/// What `setfsuid` itself takes away from whoever stops being user 0, and gives back.
+const FOLLOWING: CapabilitySet = SUPERUSERS.difference(CapabilitySet::SYS_RESOURCE);
+
 thread_local! {
     static HOME: OnceCell<Rights> = const { OnceCell::new() };
     static PLACE: Cell<Place> = const { Cell::new(Place::Home) };
+    /// The other groups that this thread has now.
+    static GROUPS: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Whose rights a thread has.
@@ -51,12 +59,18 @@ enum Place {
 struct Rights {
     uid: u32,
     gid: u32,
-    groups: Vec<u32>,
     capabilities: CapabilitySets,
+    /// Where other groups decide about access to files in these rights: what they have to be.
+    groups: Option<Vec<u32>>,
+    /// Whether capabilities follow the user.
+    following: bool,
 }
 
 /// Runs `job` with a caller's rights on this thread, which afterwards has its own again, also after
 /// a panic. Where the process cannot do so ([`privileged`]), `job` runs with the process's rights.
+///
+/// Other groups stay as the last caller had them where they mean nothing, that is with the
+/// superuser's capabilities: they are what costs most to change, and callers come in runs.
 ///
 /// # Errors
 /// The kernel does not let this thread be that user: [`io::ErrorKind::PermissionDenied`] for one
@@ -86,7 +100,7 @@ pub fn assume<T>(identity: &Identity, job: impl FnOnce() -> T) -> io::Result<T> 
             // What the job left behind is the business of whoever goes on after its panic.
             catch_unwind(AssertUnwindSafe(job))
         });
-        if let Err(error) = home.put_back() {
+        if let Err(error) = home.put_back(identity) {
             PLACE.set(Place::Lost);
             tracing::error!(%error, "a thread cannot put its own rights back; it ends");
             panic!("a thread cannot put its own rights back: {error}");
@@ -134,41 +148,72 @@ pub fn own_umask() -> io::Result<()> {
 impl Rights {
     /// This thread's.
     fn current() -> io::Result<Self> {
+        let uid = set_fsuid(NOBODY);
+        let capabilities = capabilities(None)?;
+        let groups = groups()?;
+        GROUPS.replace(groups.clone());
+        let judged = !capabilities.effective.contains(CapabilitySet::DAC_OVERRIDE);
         Ok(Self {
-            uid: set_fsuid(NOBODY),
+            uid,
             gid: set_fsgid(NOBODY),
-            groups: groups()?,
-            capabilities: capabilities(None)?,
+            capabilities,
+            groups: judged.then_some(groups),
+            following: !capabilities_secure_bits()?
+                .contains(CapabilitiesSecureBits::NO_SETUID_FIXUP),
         })
     }
 
     /// Has this thread, which has these rights, take on a caller's.
     fn become_caller(&self, identity: &Identity) -> io::Result<()> {
-        set_groups(identity.groups())?;
+        change_groups(identity.groups())?;
         change(identity.gid(), set_fsgid)?;
         change(identity.uid(), set_fsuid)?;
-        let mut effective = self.capabilities.effective;
-        if !identity.is_superuser() {
-            effective -= SUPERUSERS;
+        let own = self.capabilities.effective;
+        let wanted = if identity.is_superuser() {
+            own
+        } else {
+            own - SUPERUSERS
+        };
+        let left = if self.following && self.uid == 0 && !identity.is_superuser() {
+            own - FOLLOWING
+        } else {
+            own
+        };
+        // Who becomes user 0 gets all that is permitted, which need not be what we have.
+        if left != wanted || self.uid != 0 {
+            self.set_effective(wanted)?;
         }
-        set_capabilities(
-            None,
-            CapabilitySets {
-                effective,
-                ..self.capabilities
-            },
-        )?;
         Ok(())
     }
 
     /// Has this thread take on these rights again, wherever [`Self::become_caller`] ended.
-    fn put_back(&self) -> io::Result<()> {
+    fn put_back(&self, identity: &Identity) -> io::Result<()> {
         change(self.uid, set_fsuid)?;
         change(self.gid, set_fsgid)?;
-        set_groups(&self.groups)?;
+        if let Some(groups) = &self.groups {
+            change_groups(groups)?;
+        }
         // Last, since a change of user changes them too.
-        set_capabilities(None, self.capabilities)?;
+        let own = self.capabilities.effective;
+        let back = match (self.uid, identity.is_superuser()) {
+            (0, true) => own,
+            (0, false) if self.following => {
+                own.difference(SUPERUSERS) | self.capabilities.permitted.intersection(FOLLOWING)
+            }
+            _ => own.difference(SUPERUSERS),
+        };
+        if back != own {
+            self.set_effective(own)?;
+        }
         Ok(())
+    }
+
+    fn set_effective(&self, effective: CapabilitySet) -> io::Result<()> {
+        let sets = CapabilitySets {
+            effective,
+            ..self.capabilities
+        };
+        Ok(set_capabilities(None, sets)?)
     }
 }
 
@@ -205,6 +250,18 @@ fn set_groups(groups: &[u32]) -> io::Result<()> {
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// Sets this thread's other groups, unless they are so already.
+fn change_groups(groups: &[u32]) -> io::Result<()> {
+    GROUPS.with_borrow_mut(|now| {
+        if now != groups {
+            set_groups(groups)?;
+            now.clear();
+            now.extend_from_slice(groups);
+        }
+        Ok(())
+    })
 }
 
 /// This thread's other groups.

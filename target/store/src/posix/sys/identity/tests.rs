@@ -144,7 +144,7 @@ fn only_the_superuser_keeps_the_capabilities_for_files() {
     let taken = assume(&caller, Rights::current).unwrap().unwrap();
     assert_eq!(
         (taken.uid, taken.gid, taken.groups),
-        (1000, 2000, vec![3, 4])
+        (1000, 2000, Some(vec![3, 4]))
     );
     let kept = taken.capabilities.effective;
     assert_eq!(kept, own.capabilities.effective - SUPERUSERS);
@@ -154,6 +154,60 @@ fn only_the_superuser_keeps_the_capabilities_for_files() {
     let taken = assume(&superuser, Rights::current).unwrap().unwrap();
     assert_eq!(taken.capabilities, own.capabilities);
     assert_eq!(Rights::current().unwrap(), own);
+}
+
+/// Sees on a thread of its own, which `prepare` changes first, that callers get the rights that they
+/// should have and that the thread gets its own back.
+fn rights_come_and_go(prepare: impl FnOnce() + Send + 'static) {
+    if !can_be_others() {
+        return;
+    }
+    let thread = std::thread::spawn(|| {
+        prepare();
+        let own = Rights::current().unwrap();
+        let effective = own.capabilities.effective;
+        for uid in [1000, 1000, 0, 1000, own.uid, 0] {
+            let caller = Identity::with_groups(uid, 2000, &[4, uid]);
+            let taken = assume(&caller, Rights::current).unwrap().unwrap();
+            assert_eq!((taken.uid, taken.gid), (uid, 2000));
+            let expected = if uid == 0 {
+                effective
+            } else {
+                effective - SUPERUSERS
+            };
+            assert_eq!(taken.capabilities.effective, expected);
+            assert_eq!(Rights::current().unwrap(), own);
+        }
+    });
+    thread.join().unwrap();
+}
+
+#[test]
+fn rights_are_the_same_where_capabilities_do_not_follow_the_user() {
+    rights_come_and_go(|| {
+        let bits = rustix::thread::CapabilitiesSecureBits::NO_SETUID_FIXUP;
+        rustix::thread::set_capabilities_secure_bits(bits).unwrap();
+        assert!(!Rights::current().unwrap().following);
+    });
+}
+
+#[test]
+fn rights_are_the_same_for_a_service_with_a_user_of_its_own() {
+    rights_come_and_go(|| {
+        let before = Rights::current().unwrap();
+        super::change(998, super::set_fsuid).unwrap();
+        before.set_effective(before.capabilities.effective).unwrap();
+    });
+}
+
+#[test]
+fn rights_are_the_same_for_a_process_with_few_capabilities() {
+    rights_come_and_go(|| {
+        let before = Rights::current().unwrap();
+        let few = super::NEEDED | CapabilitySet::FOWNER;
+        before.set_effective(few).unwrap();
+        assert!(Rights::current().unwrap().groups.is_some());
+    });
 }
 
 #[test]

@@ -1,0 +1,123 @@
+//! How much room there is where folders are. The system is asked on threads of their own: a file
+//! system that hangs keeps no other question waiting.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use millrace_store::posix::about::Space;
+use millrace_store::posix::volume::Volume;
+
+use crate::exports::ExportId;
+
+/// For so long an answer is good.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// How long somebody waits for a new one, before the last one has to do.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Answers by export.
+#[derive(Default)]
+pub struct Spaces {
+    known: Mutex<HashMap<ExportId, Arc<Cell>>>,
+}
+
+#[derive(Default)]
+struct Cell {
+    state: Mutex<State>,
+    answered: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    space: Option<Space>,
+    at: Option<Instant>,
+    /// A thread asks.
+    asked: bool,
+}
+
+impl Spaces {
+    /// The room of an export's folder, of a few seconds ago or before the file system hung. Waits
+    /// for a moment at most.
+    pub fn of(&self, export: ExportId, volume: &Volume) -> Option<Space> {
+        let cell = Arc::clone(lock(&self.known).entry(export).or_default());
+        let volume = volume.clone();
+        cell.get(Instant::now(), move || volume.space().ok())
+    }
+
+    /// Forgets exports that are not served any more.
+    pub fn retain(&self, stays: impl Fn(ExportId) -> bool) {
+        lock(&self.known).retain(|export, _| stays(*export));
+    }
+}
+
+impl Cell {
+    fn get(
+        self: &Arc<Self>,
+        now: Instant,
+        ask: impl FnOnce() -> Option<Space> + Send + 'static,
+    ) -> Option<Space> {
+        let mut state = lock(&self.state);
+        let is_fresh =
+            |state: &State| (state.at).is_some_and(|at| now.saturating_duration_since(at) < FRESH);
+        if is_fresh(&state) {
+            return state.space;
+        }
+        if !state.asked {
+            let cell = Arc::clone(self);
+            let thread = std::thread::Builder::new().name("space".to_owned());
+            let asks = thread.spawn(move || {
+                let space = ask();
+                let mut state = lock(&cell.state);
+                state.space = space;
+                state.at = Some(Instant::now());
+                state.asked = false;
+                cell.answered.notify_all();
+            });
+            state.asked = asks.is_ok();
+        }
+        let waits = |state: &mut State| state.asked && !is_fresh(state);
+        let waited = self.answered.wait_timeout_while(state, PATIENCE, waits);
+        waited.unwrap_or_else(PoisonError::into_inner).0.space
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn space(used_bytes: u64) -> Option<Space> {
+        Some(Space {
+            total_bytes: 100,
+            used_bytes,
+            inodes: 0,
+        })
+    }
+
+    #[test]
+    fn an_answer_is_good_for_a_while_and_the_last_one_where_none_comes() {
+        let cell = Arc::new(Cell::default());
+        let now = Instant::now();
+        assert_eq!(cell.get(now, || space(1)), space(1));
+        assert_eq!(cell.get(now, || panic!("fresh")), space(1));
+        // One asks and hangs; nobody else does meanwhile.
+        let later = Instant::now() + FRESH;
+        let (release, held) = crossbeam_channel::bounded(0);
+        let asked = cell.get(later, move || {
+            held.recv().unwrap();
+            space(2)
+        });
+        assert_eq!(asked, space(1));
+        assert_eq!(cell.get(later, || panic!("asked already")), space(1));
+        release.send(()).unwrap();
+        let mut state = lock(&cell.state);
+        while state.asked {
+            state = cell.answered.wait(state).unwrap();
+        }
+        assert_eq!(state.space, space(2));
+    }
+}
