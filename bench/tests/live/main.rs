@@ -2,6 +2,7 @@
 
 mod drain;
 mod exports;
+mod folders;
 mod listeners;
 mod load;
 mod rest;

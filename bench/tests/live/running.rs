@@ -34,13 +34,19 @@ impl Running {
     /// With two reactors where there are two cores, and the export `/scratch`; `more` is added to
     /// the configuration.
     pub fn start(more: &str) -> Self {
+        let scratch = "{ path: /scratch, store: { kind: memory, size: 32MiB } }";
+        Self::serving(scratch, more)
+    }
+
+    /// The same with these exports.
+    pub fn serving(exports: &str, more: &str) -> Self {
         let cores: Vec<_> = allowed_cores().into_iter().take(2).collect();
         let text = format!(
             "reactors: {{ cores: {cores:?}, poll: adaptive }}\n\
              mempool: {{ hugepages: off, size: 16MiB }}\n\
              fabric: [{{ provider: iwarp, listen: \"127.0.0.1:0\" }}]\n\
              rpc: {{ listen: \"127.0.0.1:0\" }}\n\
-             exports: [{{ path: /scratch, store: {{ kind: memory, size: 32MiB }} }}]\n\
+             exports: [{exports}]\n\
              {more}\n"
         );
         let config = config::parse(&text, "test").expect("good");
@@ -48,6 +54,11 @@ impl Running {
         Self {
             service: Some(service),
         }
+    }
+
+    /// Stops it in order.
+    pub fn stop(mut self, patience: Duration) {
+        self.service.take().expect("runs").drain(patience);
     }
 
     pub fn service(&self) -> &Service {

@@ -538,6 +538,38 @@ fn an_operation_goes_on_when_nobody_waits_for_it() {
     assert!(now(world.lookup(&ROOT, root, b"file")).is_ok());
 }
 
+#[test]
+fn what_is_removed_gives_its_space_back_at_once_on_all_reactors() {
+    let backing = Backing::tmpfs("size=64m");
+    let world = World::open(backing.path(), |_| {});
+    let other = posix_common::store_of(&world.volume);
+    let root = world.root();
+    for (name, replaced) in [(&b"file"[..], false), (b"replaced", true)] {
+        let path = backing.path().join(std::str::from_utf8(name).unwrap());
+        std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+        let free = || now(world.statistics(root)).unwrap().free_bytes;
+        let before = free();
+        for store in [&world.store, &other] {
+            now(store.lookup(&ROOT, root, name)).unwrap();
+        }
+        if replaced {
+            create(&*world, &ROOT, root, b"new");
+            let done = now(world.rename(&ROOT, (root, b"new"), (root, name)));
+            assert_eq!(done.result, Ok(()));
+        } else {
+            assert_eq!(now(world.remove(&ROOT, root, name)).result, Ok(()));
+        }
+        // No time passes on the reactors, so that nothing is closed for being idle.
+        let turn = std::time::Instant::now();
+        let freed = (0..100_000).any(|_| {
+            world.store.poll(turn);
+            other.poll(turn);
+            free() >= before + (1 << 20)
+        });
+        assert!(freed, "{}", path.display());
+    }
+}
+
 fn groups_of(world: &World, file: Handle, caller: &millrace_store::Caller) -> bool {
     now(world.set_attributes(caller, file, &size(1), None))
         .result

@@ -71,8 +71,6 @@ struct Inner {
     data: data::Local,
     /// Callers that this reactor has met.
     identities: Identities,
-    /// The time of the reactor's turn.
-    clock: Clock,
 }
 
 impl PosixStore {
@@ -85,7 +83,6 @@ impl PosixStore {
                 objects: Objects::new(volume),
                 data: data::Local::new(volume, engine, clock),
                 identities: Identities::new(),
-                clock: clock.clone(),
                 volume: volume.clone(),
                 engine: engine.clone(),
             }),
@@ -95,7 +92,11 @@ impl PosixStore {
     /// Lets go of what has been idle for long and has helpers close it. The reactor calls it in
     /// each turn, with the turn's time. Returns how much there was to do.
     pub fn poll(&self, now: Instant) -> usize {
-        self.inner.objects.tick(now)
+        let objects = &self.inner.objects;
+        let done = objects.tick(now);
+        let open = &self.inner.data.counters.open_objects;
+        open.set(objects.len() as u64);
+        done
     }
 
     /// When [`PosixStore::poll`] has something to do next, for reactors that sleep.

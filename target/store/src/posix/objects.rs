@@ -30,6 +30,8 @@ pub(super) struct Objects {
     /// The time of the reactor's turn.
     now: Cell<Instant>,
     closing: Rc<Closing>,
+    /// How many departed objects this reactor has been told of.
+    departed: Cell<u64>,
 }
 
 /// An object in the table.
@@ -69,6 +71,7 @@ impl Objects {
             table: RefCell::new(Lru::new()),
             now: Cell::new(Instant::now()),
             closing: Rc::new(Closing::new(volume)),
+            departed: Cell::new(0),
         }
     }
 
@@ -144,7 +147,7 @@ impl Objects {
     /// Returns how many objects that were.
     pub fn tick(&self, now: Instant) -> usize {
         self.now.set(now);
-        let mut closed = 0;
+        let mut closed = self.let_go_departed();
         while self
             .deadline()
             .is_some_and(|deadline| deadline <= now && closed < BATCH)
@@ -161,6 +164,20 @@ impl Objects {
             return Some(self.now.get());
         }
         self.deadline()
+    }
+
+    /// Lets go of objects that are gone, on whichever reactor that was seen.
+    fn let_go_departed(&self) -> usize {
+        let departed = self.volume.departed();
+        if !departed.has_more(self.departed.get()) {
+            return 0;
+        }
+        let (gone, seen) = departed.since(self.departed.get());
+        self.departed.set(seen);
+        for handle in &gone {
+            self.forget(handle);
+        }
+        gone.len()
     }
 
     /// When the object used longest ago has been idle for long.

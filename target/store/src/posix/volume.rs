@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -17,11 +18,17 @@ use super::groups::Membership;
 use super::handle::{self, Key, Place};
 use super::helpers::{HelperLimits, Helpers};
 use super::mounts::{MountsBelow, mount_of};
-use super::names::Changes;
+use super::names::{Changes, Departed};
 use super::opening::key_of;
 use super::remembered::Remembered;
 use super::shared_file::SharedFiles;
 use crate::{Handle, Properties, WriteVerifier};
+
+/// How long a clean stop waits for helpers that end nothing.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often it looks.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Whether data passes the page cache by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,6 +144,7 @@ struct Shared {
     helpers: Helpers,
     data: VolumeData,
     changes: Changes,
+    departed: Departed,
     membership: Membership,
     /// The folder in the host's tree of mounts.
     host: OwnedFd,
@@ -306,6 +314,11 @@ impl Volume {
         &self.shared.changes
     }
 
+    /// Objects that reactors are to let go.
+    pub(super) fn departed(&self) -> &Departed {
+        &self.shared.departed
+    }
+
     /// What is known of users' groups, where the user database is asked.
     pub(super) fn membership(&self) -> &Membership {
         &self.shared.membership
@@ -320,6 +333,15 @@ impl Volume {
     /// durable, which it is once every reactor has let its objects go. Blocks; call it when all
     /// stores of the volume are gone.
     pub fn close(&self) {
+        // Helpers may still be at what reactors let go. They are given up when nothing ends any
+        // more.
+        loop {
+            let load = self.helpers().load();
+            if load.running + load.queued == 0 || load.stuck > PATIENCE {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
         self.shared.data.close();
     }
 
@@ -435,6 +457,7 @@ impl Folder {
             helpers: Helpers::new("posix", config.limits.helpers),
             data: VolumeData::new(&config),
             changes: Changes::new(),
+            departed: Departed::new(),
             membership: Membership::new(),
             host: self.host,
             home: Arc::new(self.home),

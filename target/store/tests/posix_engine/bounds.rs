@@ -3,6 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::os::fd::OwnedFd;
 use std::pin::pin;
+use std::process::Command;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -138,5 +139,60 @@ fn an_engine_that_goes_waits_for_what_is_under_way() {
         drop(file);
         drop(engine);
         assert!(alone.upgrade().is_none());
+    }
+}
+
+/// A small file system in memory, unmounted with this value.
+struct SmallMount(Folder);
+
+impl SmallMount {
+    /// None, having said so, where this process may not mount.
+    fn new(kibibytes: u32) -> Option<Self> {
+        let folder = Folder::new();
+        fs::create_dir(folder.path("mount")).unwrap();
+        let options = format!("size={kibibytes}k");
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &options, "small"])
+            .arg(folder.path("mount"))
+            .output();
+        let mounted = mount.is_ok_and(|output| output.status.success());
+        if !mounted {
+            eprintln!("this process may not mount: the end of space is not tested");
+        }
+        mounted.then_some(Self(folder))
+    }
+}
+
+impl Drop for SmallMount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path("mount")).status();
+    }
+}
+
+#[test]
+fn where_space_ends_the_write_is_short_and_the_next_is_refused() {
+    for backend in backends() {
+        let stage = Stage::new(backend, 4);
+        let Some(mount) = SmallMount::new(256) else {
+            return;
+        };
+        let file = mount.0.file("mount/file", b"");
+        let root = superuser();
+        let slice = stage.slice_of(&vec![9; 600 << 10]);
+        for durability in [Durability::None, Durability::File] {
+            rustix::fs::ftruncate(&file, 0).unwrap();
+            let write = stage
+                .engine
+                .write(&file, 0, &slice, durability, &root, None);
+            let count = stage.run(write).unwrap();
+            assert!(count > 0 && count <= 256 << 10, "{count}");
+            let write = stage
+                .engine
+                .write(&file, count as u64, &slice, durability, &root, None);
+            let error = stage.run(write).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+            assert_eq!(rustix::fs::fstat(&file).unwrap().st_size, count as i64);
+        }
+        drop(file);
     }
 }

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod contents;
+mod holds;
 mod identities;
 mod ring;
 mod stage;

@@ -171,6 +171,14 @@ impl Machine {
         }
     }
 
+    /// Whether [`Machine::arm`] has made the descriptor tell of work, and no turn came since.
+    pub fn is_armed(&self) -> bool {
+        match self {
+            Self::Ring { ring, .. } => ring.is_armed(),
+            Self::Threads(_) => false,
+        }
+    }
+
     /// Whether there is nothing to do until the descriptor or the alarm says so.
     pub fn arm(&mut self) -> bool {
         match self {

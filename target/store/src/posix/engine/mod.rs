@@ -155,7 +155,7 @@ impl Engine {
     /// Hands over what has been asked for and takes what has completed. Returns how much that was.
     pub fn poll(&self) -> usize {
         let mut operations = self.inner.operations.borrow_mut();
-        if operations.running == 0 {
+        if operations.running == 0 && !operations.machine.is_armed() {
             return 0;
         }
         let handed_over = operations.machine.turn();

@@ -8,6 +8,7 @@
 mod changes;
 mod check;
 mod create;
+mod departed;
 mod durable;
 mod moving;
 mod remove;
@@ -20,6 +21,7 @@ use crate::{
 };
 
 pub(super) use self::changes::Changes;
+pub(super) use self::departed::Departed;
 pub(super) use self::scene::{Changed, Place, Scene, path_of};
 
 impl Inner {
@@ -162,8 +164,8 @@ impl Inner {
         })
     }
 
-    /// Closes an object whose last name is gone, so that its space is free. Other reactors do that
-    /// once they have not used it for a while.
+    /// Closes an object whose last name is gone, so that its space is free. Other reactors are
+    /// told ([`departed`]).
     fn let_go(&self, last: Option<Handle>) {
         if let Some(handle) = last {
             self.objects.forget(&handle);

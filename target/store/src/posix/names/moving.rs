@@ -38,7 +38,11 @@ pub(super) fn rename(
         moved(&scene.volume, to.path.as_fd(), to_name.to_bytes());
         // It stays if both are names of one object.
         let after = replaced.and_then(|_| scene.find(to, &to_name).ok());
-        Ok(replaced.filter(|it| after.is_none_or(|after| after.handle != *it)))
+        let gone = replaced.filter(|it| after.is_none_or(|after| after.handle != *it));
+        if let Some(gone) = gone {
+            scene.volume.departed().tell(gone);
+        }
+        Ok(gone)
     };
     let outcome: Result<Option<Handle>> = work();
     let from_seen = scene.consistency(&before_from, from);

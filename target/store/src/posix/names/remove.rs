@@ -38,6 +38,9 @@ fn unlink(
     scene
         .act(|| unlinkat(&place.path, &*name, flags))
         .map_err(removal_error)?;
+    if let Some(last) = last {
+        scene.volume.departed().tell(last);
+    }
     Ok(Changed::place(last))
 }
 

@@ -19,7 +19,7 @@ use super::work::{Entry, Held, Work};
 /// Places for registered memory. Each takes a piece of an arena.
 const BUFFERS: u32 = 4096;
 
-/// The most that the kernel takes as one piece.
+/// Bytes that the kernel takes as one piece at most.
 const PIECE: usize = 1 << 30;
 
 /// A ring, with at most one operation under way per place.
@@ -33,6 +33,8 @@ pub struct Ring {
     arenas: Vec<Registered>,
     /// Whether the kernel has a table for registered memory.
     table: bool,
+    /// Bytes of its pieces.
+    piece: usize,
     /// Readable when the kernel has something for a sleeper. The ring's own descriptor is not, as
     /// long as the completions are worked out by this thread only.
     bell: OwnedFd,
@@ -78,6 +80,7 @@ impl Ring {
             taken: 0,
             arenas: Vec::new(),
             table,
+            piece: PIECE,
             bell,
             armed: false,
         })
@@ -97,11 +100,11 @@ impl Ring {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let base = arena.base().as_ptr() as usize;
-        let starts = (0..arena.len()).step_by(PIECE);
+        let starts = (0..arena.len()).step_by(self.piece);
         let pieces: Vec<libc::iovec> = starts
             .map(|start| libc::iovec {
                 iov_base: (base + start) as *mut libc::c_void,
-                iov_len: PIECE.min(arena.len() - start),
+                iov_len: self.piece.min(arena.len() - start),
             })
             .collect();
         let count = u16::try_from(pieces.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
@@ -254,11 +257,11 @@ impl Ring {
     fn buffer(&self, slice: &Slice, entry: &Entry) -> (Option<u16>, usize) {
         let region = slice.region();
         let Some(known) = self.arenas.iter().find(|known| known.region == region) else {
-            return (None, entry.length.min(PIECE));
+            return (None, entry.length.min(self.piece));
         };
         let start = slice.as_ptr() as usize - known.base + entry.from;
-        let piece = u16::try_from(start / PIECE).expect("as many were registered");
-        let length = entry.length.min(PIECE - start % PIECE);
+        let piece = u16::try_from(start / self.piece).expect("as many were registered");
+        let length = entry.length.min(self.piece - start % self.piece);
         (Some(known.first + piece), length)
     }
 
@@ -323,10 +326,15 @@ impl Ring {
         quiet
     }
 
+    /// Whether the descriptor tells of work now.
+    pub fn is_armed(&self) -> bool {
+        self.armed
+    }
+
     fn disarm(&mut self) {
         self.armed = false;
         self.io.completion().disable_eventfd();
-        // It may have rung. A ring that is late ends the next sleep at once and does no harm.
+        // It may have rung. A ring that is late ends the next sleep at once, and no other.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
     }
 
@@ -381,3 +389,6 @@ fn build(entries: u32) -> io::Result<IoUring> {
     }
     IoUring::builder().dontfork().build(entries)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,238 @@
+//! Exports that are folders of the host: files in and out, restarts, and changes under load.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use millrace_admin::config::{DirectIo, Export, Store, SyncMode};
+use millrace_admin::control::Control;
+use millrace_wire::nfs3::{FileHandle, Stability, Status, WriteVerifier};
+use tempfile::TempDir;
+
+use super::running::{Client, Running, export};
+
+/// An export of a folder.
+fn folder(path: &str, root: &Path) -> Export {
+    let export = serde_json::json!({ "path": path, "store": { "kind": "posix", "root": root } });
+    serde_json::from_value(export).expect("an export")
+}
+
+/// A place for an export's folder and for the state of its server, on a file system with handles.
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        // Temporary folders may be on another kind of file system than the sources.
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        fs::create_dir(folder.path().join("data")).expect("a folder");
+        Self { folder }
+    }
+
+    fn root(&self) -> std::path::PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn start(&self) -> Running {
+        let state = self.folder.path().join("state");
+        let root = self.root();
+        let more = format!("state_directory: {}", state.display());
+        let export = format!(
+            "{{ path: /data, store: {{ kind: posix, root: {} }} }}",
+            root.display()
+        );
+        Running::serving(&export, &more)
+    }
+}
+
+/// Writes without asking for it to be durable. The verifier of the answer.
+fn write_unstable(client: &mut Client, file: FileHandle, content: &[u8]) -> WriteVerifier {
+    let mut buffer = client.session.buffer(content.len()).expect("memory");
+    buffer[..content.len()].copy_from_slice(content);
+    let memory = [buffer.into_slice(0..content.len())];
+    let written = client.session.write(file, 0, &memory, Stability::Unstable);
+    let written = written.expect("written");
+    assert_eq!(written.count as usize, content.len());
+    assert_eq!(written.committed, Stability::Unstable);
+    written.verifier
+}
+
+#[test]
+fn files_go_in_and_out_and_are_the_hosts() {
+    let place = Place::new();
+    let running = place.start();
+    let root = running.mount("/data").expect("mounted");
+    // One on each reactor.
+    let mut clients = [running.client(0), running.client(0)];
+    let content: Vec<u8> = (0..100_000_u32).map(|at| (at % 251) as u8).collect();
+    let file = clients[0].create(root, "in", &content);
+    assert_eq!(fs::read(place.root().join("in")).expect("there"), content);
+    fs::write(place.root().join("out"), &content).expect("written");
+    for client in &mut clients {
+        assert_eq!(client.read(file, 100_000).expect("served"), content);
+        let out = client.session.lookup(root, b"out").expect("found").object;
+        assert_eq!(client.read(out, 100_000).expect("served"), content);
+    }
+    let exports = running.control().exports().expect("stores answer");
+    assert_eq!(exports[0].store, "posix");
+    let capacity = exports[0].capacity_bytes.expect("the host's");
+    assert!(capacity > exports[0].used_bytes.expect("the host's"));
+    let folder = exports[0].folder.as_ref().expect("a folder");
+    assert!(folder.open_objects >= 2, "{folder:?}");
+    assert!(!folder.file_system.is_empty());
+    assert!(matches!(folder.backend.as_str(), "ring" | "threads"));
+
+    clients[0].session.remove(root, b"in").expect("removed");
+    assert!(!place.root().join("in").exists());
+    assert_eq!(clients[1].status(file), Some(Status::Stale));
+}
+
+#[test]
+fn a_clean_stop_keeps_handles_and_verifier() {
+    let place = Place::new();
+    let running = place.start();
+    let root = running.mount("/data").expect("mounted");
+    let mut client = running.client(0);
+    let file = client.create(root, "file", b"durable");
+    let before = write_unstable(&mut client, file, b"fragile");
+    let lasting = {
+        let exports = running.control().exports().expect("stores answer");
+        exports[0]
+            .folder
+            .as_ref()
+            .expect("a folder")
+            .lasting_handles
+    };
+    drop(client);
+    running.stop(Duration::from_secs(10));
+
+    let running = place.start();
+    let mut client = running.client(0);
+    assert_eq!(running.mount("/data").expect("mounted"), root);
+    let expected = if lasting {
+        None
+    } else {
+        // Without the kernel's handles names have to be found again.
+        Some(Status::Stale)
+    };
+    assert_eq!(client.status(file), expected);
+    let file = client.session.lookup(root, b"file").expect("found").object;
+    assert_eq!(client.read(file, 7).expect("served"), b"fragile");
+    let commit = client.session.commit(file, 0, 0).expect("committed");
+    assert_eq!(commit.verifier, before, "nothing was lost");
+}
+
+#[test]
+fn folders_come_change_and_go_while_others_are_served() {
+    let place = Place::new();
+    // Reactors without folders have no engine before the first one comes.
+    let running = Running::start("");
+    let scratch = running.mount("/scratch").expect("mounted");
+    let mut clients = [running.client(0), running.client(0)];
+    let kept = clients[0].create(scratch, "kept", b"kept");
+    for round in 0..3 {
+        for client in &mut clients {
+            client.submit_getattrs(kept, 8);
+        }
+        running.change(|config| config.exports.push(folder("/data", &place.root())));
+        running.until("all calls are answered", |_| {
+            clients.iter_mut().for_each(Client::turn);
+            clients
+                .iter()
+                .all(|client| client.answered == 8 * (round + 1))
+        });
+        let root = running.mount("/data").expect("mounted");
+        let name = format!("file{round}");
+        let file = clients[0].create(root, &name, b"content");
+        assert_eq!(clients[1].read(file, 7).expect("served"), b"content");
+
+        running.change(|config| {
+            let Store::Posix(posix) = &mut config.exports[1].store else {
+                panic!("a folder");
+            };
+            posix.direct = DirectIo::Never;
+            posix.sync = SyncMode::Relaxed;
+            posix.limits.open_files = 16;
+            posix.limits.threads = 1;
+            posix.limits.operations = 1;
+        });
+        // More than may be open, by one thread and one operation at a time.
+        for number in 0..40 {
+            let name = format!("more{number}");
+            let more = clients[number % 2].create(root, &name, name.as_bytes());
+            let read = clients[(number + 1) % 2].read(more, 100).expect("served");
+            assert_eq!(read, name.as_bytes());
+        }
+        let exports = running.control().exports().expect("stores answer");
+        let status = exports[1].folder.clone().expect("a folder");
+        assert_eq!(
+            (status.direct.as_str(), status.sync.as_str()),
+            ("never", "relaxed")
+        );
+
+        running.change(|config| config.exports.truncate(1));
+        for client in &mut clients {
+            assert_eq!(client.status(file), Some(Status::Stale));
+            assert_eq!(client.read(kept, 4).expect("served"), b"kept");
+        }
+        // All that it had open is closed.
+        running.until("the folder is let go", |_| !is_open(&place.root()));
+    }
+}
+
+/// Whether this process has anything open at a path or below.
+fn is_open(path: &Path) -> bool {
+    let open = fs::read_dir("/proc/self/fd").expect("Linux");
+    open.flatten()
+        .filter_map(|entry| fs::read_link(entry.path()).ok())
+        .any(|target| target.starts_with(path))
+}
+
+#[test]
+fn what_cannot_change_while_it_is_served_is_left_and_said() {
+    let place = Place::new();
+    let running = place.start();
+    let control = running.control();
+    let now = control.config();
+    let mut next = (*now).clone();
+    next.exports[0].store = export("/data").store;
+    let live = millrace_admin::config::live_part(&now, &next);
+    assert_eq!(live, *now, "another kind of store waits");
+    let mut next = (*now).clone();
+    let Store::Posix(posix) = &mut next.exports[0].store else {
+        panic!("a folder");
+    };
+    posix.root = "/elsewhere".into();
+    posix.direct = DirectIo::Always;
+    let changes = millrace_admin::config::diff(&now, &next);
+    let told: Vec<_> = changes
+        .iter()
+        .map(|change| (change.path.as_str(), change.effect))
+        .collect();
+    use millrace_admin::config::Effect::{Live, Restart};
+    assert_eq!(
+        told,
+        [
+            ("exports[0].store.root", Restart),
+            ("exports[0].store.direct", Live)
+        ]
+    );
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_refused_with_its_key() {
+    let place = Place::new();
+    let running = Running::start("");
+    let control = running.control();
+    let mut next = (*control.config()).clone();
+    next.exports
+        .push(folder("/data", &place.root().join("missing")));
+    let problems = control.check(&next);
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert_eq!(problems[0].path.to_string(), "exports[1].store.root");
+    let refused = control
+        .apply(std::sync::Arc::new(next))
+        .expect_err("missing");
+    assert_eq!(refused.path, "exports[1].store.root");
+}

@@ -1,0 +1,92 @@
+//! Objects whose last names this process took away.
+//!
+//! An object that is gone keeps its space for as long as somebody has it open, and every reactor
+//! may: so they all are told, and let it go in their next turn.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::Handle;
+
+/// Most objects to tell of. Who comes too late for one closes it when it has been idle for long.
+const TOLD: usize = 1024;
+
+/// The last objects that went.
+pub(in crate::posix) struct Departed {
+    /// How many there have been.
+    count: AtomicU64,
+    last: Mutex<VecDeque<Handle>>,
+}
+
+impl Departed {
+    pub fn new() -> Self {
+        Self {
+            count: AtomicU64::new(0),
+            last: Mutex::default(),
+        }
+    }
+
+    /// An object is gone.
+    pub fn tell(&self, object: Handle) {
+        let mut last = self.lock();
+        if last.len() == TOLD {
+            last.pop_front();
+        }
+        last.push_back(object);
+        self.count.fetch_add(1, SeqCst);
+    }
+
+    /// Whether there are more than `seen`; the first question, which takes no lock.
+    pub fn has_more(&self, seen: u64) -> bool {
+        self.count.load(SeqCst) != seen
+    }
+
+    /// Those that went since `seen`, as far as they are known, and how many there have been now.
+    pub fn since(&self, seen: u64) -> (Vec<Handle>, u64) {
+        let last = self.lock();
+        let count = self.count.load(SeqCst);
+        let new = usize::try_from(count - seen).unwrap_or(usize::MAX);
+        let known = last.len().saturating_sub(new);
+        (last.range(known..).copied().collect(), count)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Handle>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handle(number: u16) -> Handle {
+        Handle::new(&number.to_be_bytes()).unwrap()
+    }
+
+    #[test]
+    fn everybody_is_told_once_of_each() {
+        let departed = Departed::new();
+        assert!(!departed.has_more(0));
+        assert_eq!(departed.since(0), (Vec::new(), 0));
+        departed.tell(handle(1));
+        departed.tell(handle(2));
+        assert!(departed.has_more(0) && departed.has_more(1));
+        assert_eq!(departed.since(0), (vec![handle(1), handle(2)], 2));
+        assert_eq!(departed.since(1), (vec![handle(2)], 2));
+        assert_eq!(departed.since(2), (Vec::new(), 2));
+        assert!(!departed.has_more(2));
+    }
+
+    #[test]
+    fn who_comes_late_is_told_of_the_last() {
+        let departed = Departed::new();
+        let all = TOLD as u16 + 5;
+        for number in 0..all {
+            departed.tell(handle(number));
+        }
+        let (last, count) = departed.since(2);
+        assert_eq!((last.len(), count), (TOLD, u64::from(all)));
+        assert_eq!((last[0], last[TOLD - 1]), (handle(5), handle(all - 1)));
+    }
+}

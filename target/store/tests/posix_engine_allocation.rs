@@ -1,0 +1,121 @@
+//! Steady reads, writes and syncs by a ring allocate nothing.
+
+use std::cell::Cell;
+use std::fs::OpenOptions;
+use std::os::fd::OwnedFd;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use millrace_store::Caller;
+use millrace_store::posix::engine::{Backend, Durability, Engine, EngineConfig};
+use millrace_store::posix::identity::Identity;
+
+#[allow(unsafe_code)]
+mod counting {
+    //! Counts the allocations of each thread.
+
+    use std::alloc::{GlobalAlloc, Layout, System};
+
+    use super::ALLOCATIONS;
+
+    struct Counting;
+
+    #[global_allocator]
+    static COUNTING: Counting = Counting;
+
+    // SAFETY: All work is the system allocator's; the count is a plain thread-local number, which
+    // itself never allocates.
+    unsafe impl GlobalAlloc for Counting {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+            // SAFETY: The caller keeps the contract of `alloc`.
+            unsafe { System.alloc(layout) }
+        }
+
+        unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+            // SAFETY: `memory` came from `System.alloc` with this layout.
+            unsafe { System.dealloc(memory, layout) }
+        }
+    }
+}
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+const USERS: u32 = 40;
+
+fn caller(number: u32) -> Caller {
+    let mut groups = arrayvec::ArrayVec::new();
+    groups.extend((0..16).map(|group| 1000 + number % USERS + group));
+    Caller {
+        uid: 1000 + number % USERS,
+        gid: 100,
+        groups,
+    }
+}
+
+fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Three operations, of which one has to wait for a place.
+fn round(engine: &Engine, file: &Arc<OwnedFd>, slices: &[Slice], number: u32) {
+    let identity = Identity::of(&caller(number));
+    let (data, durability) = (&slices[0], Durability::None);
+    let mut write = pin!(engine.write(file, 0, data, durability, &identity, None));
+    let mut read = pin!(engine.read(file, 0, &slices[1], false, &identity, None));
+    let mut sync = pin!(engine.sync(file, false, None));
+    let mut left = [true; 3];
+    while left != [false; 3] {
+        if left[0] && poll(write.as_mut()).is_ready() {
+            left[0] = false;
+        }
+        if left[1] && poll(read.as_mut()).is_ready() {
+            left[1] = false;
+        }
+        if left[2] && poll(sync.as_mut()).is_ready() {
+            left[2] = false;
+        }
+        engine.poll();
+        if engine.arm() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_steady_ring_allocates_nothing() {
+    let registry = Registry::new(HugepagePolicy::Off);
+    let pool = Pool::new(&registry, PoolConfig { bytes: 4 << 20 }).unwrap();
+    let config = EngineConfig {
+        backend: Backend::Ring,
+        operations: 2,
+    };
+    let engine = match Engine::new(config, &pool, &registry.arenas(), None) {
+        Ok(engine) => engine,
+        Err(error) => {
+            eprintln!("no ring here ({error}): threads do allocate, and nothing is tested");
+            return;
+        }
+    };
+    let path = std::env::temp_dir().join(format!("engine-allocation-{}", std::process::id()));
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true);
+    let file: Arc<OwnedFd> = Arc::new(options.open(&path).unwrap().into());
+    std::fs::remove_file(&path).unwrap();
+    let slices = [Class::Medium, Class::Medium].map(|class| {
+        let buffer = pool.try_acquire(class).unwrap();
+        buffer.into_slice(0..30_000)
+    });
+    for number in 0..2 * USERS {
+        round(&engine, &file, &slices, number);
+    }
+    let before = ALLOCATIONS.get();
+    for number in 0..1000 {
+        round(&engine, &file, &slices, number);
+    }
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+}
