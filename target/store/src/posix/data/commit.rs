@@ -251,12 +251,13 @@ mod tests {
                 match action {
                     Action::Write => written += 1,
                     Action::Commit => waiting.push((written, group.join(), None)),
-                    Action::Lead(index) if index < waiting.len() => {
-                        if waiting[index].1.look(None) == Some(Turn::Lead) {
-                            prop_assert_eq!(running, None, "one sync at a time");
-                            group.begin();
-                            running = Some((written, waiting.len()));
-                        }
+                    Action::Lead(index)
+                        if index < waiting.len()
+                            && waiting[index].1.look(None) == Some(Turn::Lead) =>
+                    {
+                        prop_assert_eq!(running, None, "one sync at a time");
+                        group.begin();
+                        running = Some((written, waiting.len()));
                     }
                     Action::GiveUp(index) if index < waiting.len() => {
                         waiting.remove(index);
