@@ -449,7 +449,13 @@ impl Tree {
                 let content = &mut self.get(file).content;
                 content.abandon((start, u64::from(length)), stamp);
             }
-            Operation::Mode { object, mode } => self.get(object).modes.push(mode),
+            Operation::Mode { object, mode } => {
+                // Where none was told, it may still be any.
+                let modes = &mut self.get(object).modes;
+                if !modes.is_empty() {
+                    modes.push(mode);
+                }
+            }
             Operation::Resize { file, size } => self.get(file).resized = Some(size),
             _ => {}
         }
