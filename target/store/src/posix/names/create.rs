@@ -17,16 +17,15 @@ use rustix::io::Errno;
 
 use super::scene::{Changed, Place, Scene};
 use crate::posix::errors::store_error;
-use crate::posix::opening::attributes_of;
+use crate::posix::opening::{Opened, attributes_of};
 use crate::posix::setting::{self, resize, steps};
 use crate::posix::sys;
 use crate::{
-    Attributes, CreateHow, Handle, Kind, Result, SetAttributes, SetTime, SpecialKind, StoreError,
-    Time,
+    Attributes, CreateHow, Kind, Result, SetAttributes, SetTime, SpecialKind, StoreError, Time,
 };
 
 /// What a new object was made as.
-type Made = Result<Changed<(Handle, Attributes)>>;
+type Made = Result<Changed<Opened>>;
 
 /// Bits of a mode that clients set, and those of them that are not permissions.
 const MODE_BITS: u32 = 0o7777;
@@ -75,7 +74,7 @@ pub(super) fn file(
                 return described(scene, place, &name, Some(file), Kind::File);
             }
             Err(Errno::EXIST) => {}
-            Err(error) => return Err(store_error(error)),
+            Err(error) => return Err(creation_error(error)),
         }
         match existing(scene, place, &name, how) {
             Err(StoreError::NotFound) => allowed?,
@@ -178,9 +177,17 @@ fn made(
             let object = openat(&place.path, name, flags, Mode::empty())?;
             Ok(finish(&object, kind, mode, &set))
         })
-        .map_err(store_error)?;
+        .map_err(creation_error)?;
     finished.map_err(store_error)?;
     described(scene, place, name, None, kind)
+}
+
+/// As [`store_error`], where the directory is all that can be missing.
+fn creation_error(error: Errno) -> StoreError {
+    match error {
+        Errno::NOENT => StoreError::Stale,
+        error => store_error(error),
+    }
 }
 
 /// Sets of a new object what the call that made it did not. Runs with the caller's rights.
@@ -228,13 +235,16 @@ fn existing(scene: &Scene, place: &Place, name: &CStr, how: &CreateHow) -> Made 
             resize(scene, &found.path, &found.attributes, *size)?;
             let attributes = attributes_of(&scene.volume, found.path.as_fd())?;
             Ok(Changed {
-                object: Some(found.path),
-                ..Changed::nothing((found.handle, attributes))
+                object: Some(found.path.try_clone().map_err(no_descriptor)?),
+                ..Changed::nothing(Opened {
+                    attributes,
+                    ..found
+                })
             })
         }
-        CreateHow::Unchecked(_) => Ok(Changed::nothing((found.handle, found.attributes))),
+        CreateHow::Unchecked(_) => Ok(Changed::nothing(found)),
         CreateHow::Exclusive(verifier) if carries(&found.attributes, *verifier) => {
-            Ok(Changed::nothing((found.handle, found.attributes)))
+            Ok(Changed::nothing(found))
         }
         CreateHow::Guarded(_) | CreateHow::Exclusive(_) => Err(StoreError::Exists),
     }
@@ -249,12 +259,19 @@ fn described(
     kind: Kind,
 ) -> Made {
     let found = scene.find(place, name)?;
-    let synced = matches!(kind, Kind::File | Kind::Directory);
+    let object = match (object, kind) {
+        (None, Kind::Directory) => Some(found.path.try_clone().map_err(no_descriptor)?),
+        (object, _) => object,
+    };
     Ok(Changed {
-        object: synced.then(|| object.unwrap_or(found.path)),
+        object,
         kind,
-        ..Changed::place((found.handle, found.attributes))
+        ..Changed::place(found)
     })
+}
+
+fn no_descriptor(_: std::io::Error) -> StoreError {
+    StoreError::Delay
 }
 
 /// Refuses what cannot be set of a new object before it is made.
