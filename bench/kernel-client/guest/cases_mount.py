@@ -185,7 +185,7 @@ def kill_of_the_server(context):
     wrong = []
     stop = threading.Event()
     begun = threading.Semaphore(0)
-    rounds = [0, 0, 0]
+    rounds = [0, 0, 0, 0]
 
     def guarded(number, body):
         try:
@@ -215,8 +215,20 @@ def kill_of_the_server(context):
         if turn % 16 == 15:
             os.fsync(appended)
 
+    def naming(turn):
+        # None of these may be done twice, or be refused for having been done.
+        one, other = (os.path.join(folder, f"{name}.{turn}") for name in ("one", "other"))
+        os.close(os.open(one, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+        os.link(one, other)
+        os.rename(one, one + "~")
+        os.unlink(other)
+        os.unlink(one + "~")
+        os.mkdir(one)
+        os.rmdir(one)
+
+    bodies = (synced, straight, appending, naming)
     workers = [threading.Thread(target=guarded, args=(number, body), daemon=True)
-               for number, body in enumerate((synced, straight, appending))]
+               for number, body in enumerate(bodies)]
     for worker in workers:
         worker.start()
     for _ in range(4):

@@ -54,8 +54,8 @@ const TELL: Duration = Duration::from_secs(2);
 ///   - an end in order has changed neither the verifier nor anything else.
 ///
 /// Half of the clients give up calls without an answer, and find out. The others send them again
-/// with the same XIDs. Whether the server still knew such a call that it had done (`remembered`)
-/// or refused to do it twice (`forgotten`) is counted; --remembers makes the latter an error.
+/// with the same XIDs, and one that had been done must get the answer of a success (`remembered`),
+/// and not be refused, as it cannot be done twice (`forgotten`).
 ///
 /// The first thing that must not be ends the run with status 1, the seed, and a folder with the
 /// journal of all calls and the server's log. A seed makes the same calls again; when the server
@@ -143,9 +143,10 @@ pub struct Crash {
     #[arg(long, value_name = "PERCENT", default_value_t = 15)]
     stops: u64,
 
-    /// A call that was done and is sent again after the kill must get its first answer.
+    /// A call that was done and is sent again after the kill may be refused, as the server has
+    /// forgotten it. A server at --target may always.
     #[arg(long)]
-    remembers: bool,
+    may_forget: bool,
 
     /// Break the files between a kill and the start, in one way after the other: each must be
     /// found. So must the loss of a store in memory.
@@ -225,7 +226,7 @@ impl Crash {
             depth: self.depth,
             load: self.load,
             stops: if mutant.is_some() { 0 } else { self.stops },
-            remembers: self.remembers,
+            remembers: self.spawn.is_some() && !self.may_forget,
             mutant,
         };
         let mut manner = self.manner.clone();

@@ -1,14 +1,18 @@
 //! The server of the run: started, killed, stopped in order, started again in the same place.
 
 use std::fs::{self, File, OpenOptions};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use millrace_wire::nfs3;
+use millrace_wire::rpc::{CallHeader, Credential, OpaqueAuth};
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::requester::session::call_over_tcp;
 
 /// Time for a start, and for an end in order.
 const START_WAIT: Duration = Duration::from_secs(30);
@@ -116,12 +120,25 @@ log: info
         let start = Instant::now();
         while start.elapsed() < START_WAIT {
             self.check()?;
-            if TcpStream::connect(self.rpc).is_ok() {
+            if self.answers() {
                 return Ok(());
             }
             thread::sleep(PAUSE);
         }
         bail!("the server does not listen")
+    }
+
+    /// Whether it answers calls: while its reactors start, it may listen and close what comes.
+    fn answers(&self) -> bool {
+        let null = CallHeader {
+            xid: 1,
+            program: nfs3::PROGRAM,
+            version: nfs3::VERSION,
+            procedure: nfs3::Procedure::Null as u32,
+            credential: Credential::None,
+            verifier: OpaqueAuth::NONE,
+        };
+        call_over_tcp(self.rpc, &null, &(), START_WAIT).is_ok()
     }
 
     /// Fails if it has ended by itself.

@@ -172,5 +172,9 @@ fn climb(volume: &Volume, directory: BorrowedFd<'_>) -> Result<()> {
 }
 
 fn parent(directory: BorrowedFd<'_>) -> Result<OwnedFd> {
-    rustix::fs::openat(directory, c"..", PATH, Mode::empty()).map_err(store_error)
+    rustix::fs::openat(directory, c"..", PATH, Mode::empty()).map_err(|error| match error {
+        // The kernel goes up no further than the root of a mount, if that is not above.
+        Errno::NOENT => StoreError::Stale,
+        error => store_error(error),
+    })
 }

@@ -71,8 +71,6 @@ struct Inner {
     data: data::Local,
     /// Callers that this reactor has met.
     identities: Identities,
-    /// The time of the reactor's turn.
-    clock: Clock,
 }
 
 impl PosixStore {
@@ -85,7 +83,6 @@ impl PosixStore {
                 objects: Objects::new(volume),
                 data: data::Local::new(volume, engine, clock),
                 identities: Identities::new(),
-                clock: clock.clone(),
                 volume: volume.clone(),
                 engine: engine.clone(),
             }),

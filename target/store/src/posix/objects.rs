@@ -138,6 +138,12 @@ impl Objects {
         drop(removed);
     }
 
+    /// As [`Objects::forget`], and has a helper close it without waiting for the turn to end.
+    pub fn close(&self, handle: &Handle) {
+        self.forget(handle);
+        self.closing.flush();
+    }
+
     /// Objects that are open and in the table.
     pub fn len(&self) -> usize {
         self.table.borrow().len()

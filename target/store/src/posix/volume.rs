@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -22,6 +23,12 @@ use super::opening::key_of;
 use super::remembered::Remembered;
 use super::shared_file::SharedFiles;
 use crate::{Handle, Properties, WriteVerifier};
+
+/// How long a clean stop waits for helpers that end nothing.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often it looks.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Whether data passes the page cache by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -326,6 +333,15 @@ impl Volume {
     /// durable, which it is once every reactor has let its objects go. Blocks; call it when all
     /// stores of the volume are gone.
     pub fn close(&self) {
+        // Helpers may still be at what reactors let go. They are given up when nothing ends any
+        // more.
+        loop {
+            let load = self.helpers().load();
+            if load.running + load.queued == 0 || load.stuck > PATIENCE {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
         self.shared.data.close();
     }
 

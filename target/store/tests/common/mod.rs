@@ -98,6 +98,14 @@ pub fn size(size: u64) -> SetAttributes {
     }
 }
 
+pub fn owner(uid: u32, gid: u32) -> SetAttributes {
+    SetAttributes {
+        uid: Some(uid),
+        gid: Some(gid),
+        ..Default::default()
+    }
+}
+
 pub fn create(store: &impl Store, caller: &Caller, directory: Handle, name: &[u8]) -> Handle {
     let how = CreateHow::Guarded(mode(0o644));
     now(store.create(caller, directory, name, &how))

@@ -105,7 +105,7 @@ impl Backing {
 impl Drop for Backing {
     fn drop(&mut self) {
         // Detached: threads of a volume may still have it open.
-        let _ = Command::new("umount").arg("-l").arg(&self.mounted).status();
+        let _ = Command::new("umount").arg("-l").arg(&self.mounted).output();
     }
 }
 

@@ -6,12 +6,15 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::task::{Poll, Waker};
 
-use super::regular;
 use super::under_way::Work;
+use super::{FileState, ObjectState, regular};
 use crate::posix::Inner;
 use crate::posix::errors::io_error;
 use crate::posix::objects::{Object, Use};
 use crate::{Consistency, Handle, Modified, Result, StoreError, WriteVerifier};
+
+/// How often the first sync of an object is repeated while another reactor syncs the same file.
+const REPEATS: usize = 4;
 
 /// Those who wait on one reactor for one file to be durable.
 ///
@@ -96,6 +99,19 @@ impl Group {
     }
 }
 
+impl ObjectState {
+    /// Whether a success of this reactor's syncs says all. The kernel tells an error of writing back
+    /// once to each who had the file open before. Who opened it later relies on one who was told to
+    /// have changed the verifier by now; so somebody whose sync is still under way has to be done.
+    fn is_settled(&self, shared: &FileState) -> bool {
+        let own = u32::from(self.group.state.borrow().running);
+        if shared.syncing.load(SeqCst) <= own {
+            self.settled.set(true);
+        }
+        self.settled.get()
+    }
+}
+
 struct Place<'a> {
     group: &'a Group,
     number: usize,
@@ -177,6 +193,16 @@ impl Inner {
 
     /// Makes all that was written to a file before durable, with a sync of its own or a shared one.
     pub(super) async fn sync(&self, object: &Rc<Object>) -> Result<()> {
+        for _ in 0..REPEATS {
+            self.sync_once(object).await?;
+            if object.local.is_settled(&object.shared.data) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn sync_once(&self, object: &Rc<Object>) -> Result<()> {
         // A file that cannot be written to any more may still have to be synced.
         let file = match object.data(Use::Write, false).await {
             Err(StoreError::ReadOnly) => object.data(Use::Read, false).await?,
@@ -193,6 +219,7 @@ impl Inner {
                 continue;
             }
             object.local.group.begin();
+            object.shared.data.syncing.fetch_add(1, SeqCst);
             let bytes = object.shared.data.dirty.swap(0, SeqCst);
             let hold = ticket.hold(Work::Sync { bytes });
             let ended = self.engine.sync(&file.file, true, Some(hold)).await;
@@ -211,6 +238,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn the_first_success_says_all_only_once_nobody_else_syncs() {
+        let (object, file) = (ObjectState::default(), FileState::default());
+        file.syncing.store(1, SeqCst);
+        assert!(!object.is_settled(&file), "another's");
+        object.group.begin();
+        assert!(object.is_settled(&file), "its own");
+        file.syncing.store(5, SeqCst);
+        assert!(
+            object.is_settled(&file),
+            "from now on it is told all itself"
+        );
+    }
 
     #[derive(Clone, Copy, Debug)]
     enum Action {
@@ -251,12 +292,13 @@ mod tests {
                 match action {
                     Action::Write => written += 1,
                     Action::Commit => waiting.push((written, group.join(), None)),
-                    Action::Lead(index) if index < waiting.len() => {
-                        if waiting[index].1.look(None) == Some(Turn::Lead) {
-                            prop_assert_eq!(running, None, "one sync at a time");
-                            group.begin();
-                            running = Some((written, waiting.len()));
-                        }
+                    Action::Lead(index)
+                        if index < waiting.len()
+                            && waiting[index].1.look(None) == Some(Turn::Lead) =>
+                    {
+                        prop_assert_eq!(running, None, "one sync at a time");
+                        group.begin();
+                        running = Some((written, waiting.len()));
                     }
                     Action::GiveUp(index) if index < waiting.len() => {
                         waiting.remove(index);

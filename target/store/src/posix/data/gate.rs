@@ -77,7 +77,7 @@ impl Gate {
             if !open {
                 return false;
             }
-            let next = (count(word) + 1) * ONE | way.bit();
+            let next = ((count(word) + 1) * ONE) | way.bit();
             match self.word.compare_exchange(word, next, SeqCst, SeqCst) {
                 Ok(_) => return true,
                 Err(now) => word = now,

@@ -19,9 +19,10 @@ mod under_way;
 mod verifier;
 mod write;
 
+use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use millrace_mempool::Class;
@@ -130,6 +131,8 @@ impl VolumeData {
 pub(super) struct FileState {
     /// Bytes written and not known to be durable, but for those that a sync is at.
     dirty: AtomicU64,
+    /// Syncs that are under way or whose errors are not told yet, by all reactors and helpers.
+    syncing: AtomicU32,
     /// Which way its writes go.
     gate: Gate,
 }
@@ -146,6 +149,8 @@ impl FileState {
 #[derive(Default)]
 pub(super) struct ObjectState {
     group: Group,
+    /// A success of its syncs says all.
+    settled: Cell<bool>,
 }
 
 /// Makes durable what was written to a file that is about to be closed: the kernel may forget an
@@ -155,9 +160,11 @@ pub(super) fn settle(volume: &Volume, shared: &SharedFile, file: impl AsFd) {
     if bytes == 0 {
         return;
     }
+    shared.data.syncing.fetch_add(1, SeqCst);
     if let Err(error) = rustix::fs::fsync(file) {
         volume.data().lost(&error.into());
     }
+    shared.data.syncing.fetch_sub(1, SeqCst);
     volume.data().dirty.fetch_sub(bytes, SeqCst);
 }
 

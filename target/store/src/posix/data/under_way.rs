@@ -131,13 +131,12 @@ impl UnderWay {
         } else {
             object.shared.data.dirty.fetch_add(bytes, SeqCst);
         }
-        object
-            .local
-            .group
-            .ended(outcome.map(|outcome| match outcome {
-                Ok(_) => Ok(()),
-                Err(error) => Err(io_error(error)),
-            }));
+        object.shared.data.syncing.fetch_sub(1, SeqCst);
+        let outcome = outcome.map(|outcome| match outcome {
+            Ok(_) => Ok(()),
+            Err(error) => Err(io_error(error)),
+        });
+        object.local.group.ended(outcome);
     }
 }
 

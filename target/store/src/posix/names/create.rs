@@ -17,16 +17,15 @@ use rustix::io::Errno;
 
 use super::scene::{Changed, Place, Scene};
 use crate::posix::errors::store_error;
-use crate::posix::opening::attributes_of;
+use crate::posix::opening::{Opened, attributes_of};
 use crate::posix::setting::{self, resize, steps};
 use crate::posix::sys;
 use crate::{
-    Attributes, CreateHow, Handle, Kind, Result, SetAttributes, SetTime, SpecialKind, StoreError,
-    Time,
+    Attributes, CreateHow, Kind, Result, SetAttributes, SetTime, SpecialKind, StoreError, Time,
 };
 
 /// What a new object was made as.
-type Made = Result<Changed<(Handle, Attributes)>>;
+type Made = Result<Changed<Opened>>;
 
 /// Bits of a mode that clients set, and those of them that are not permissions.
 const MODE_BITS: u32 = 0o7777;
@@ -228,13 +227,16 @@ fn existing(scene: &Scene, place: &Place, name: &CStr, how: &CreateHow) -> Made 
             resize(scene, &found.path, &found.attributes, *size)?;
             let attributes = attributes_of(&scene.volume, found.path.as_fd())?;
             Ok(Changed {
-                object: Some(found.path),
-                ..Changed::nothing((found.handle, attributes))
+                object: Some(found.path.try_clone().map_err(no_descriptor)?),
+                ..Changed::nothing(Opened {
+                    attributes,
+                    ..found
+                })
             })
         }
-        CreateHow::Unchecked(_) => Ok(Changed::nothing((found.handle, found.attributes))),
+        CreateHow::Unchecked(_) => Ok(Changed::nothing(found)),
         CreateHow::Exclusive(verifier) if carries(&found.attributes, *verifier) => {
-            Ok(Changed::nothing((found.handle, found.attributes)))
+            Ok(Changed::nothing(found))
         }
         CreateHow::Guarded(_) | CreateHow::Exclusive(_) => Err(StoreError::Exists),
     }
@@ -249,12 +251,19 @@ fn described(
     kind: Kind,
 ) -> Made {
     let found = scene.find(place, name)?;
-    let synced = matches!(kind, Kind::File | Kind::Directory);
+    let object = match (object, kind) {
+        (None, Kind::Directory) => Some(found.path.try_clone().map_err(no_descriptor)?),
+        (object, _) => object,
+    };
     Ok(Changed {
-        object: synced.then(|| object.unwrap_or(found.path)),
+        object,
         kind,
-        ..Changed::place((found.handle, found.attributes))
+        ..Changed::place(found)
     })
+}
+
+fn no_descriptor(_: std::io::Error) -> StoreError {
+    StoreError::Delay
 }
 
 /// Refuses what cannot be set of a new object before it is made.

@@ -15,6 +15,7 @@ mod remove;
 mod scene;
 
 use super::Inner;
+use super::opening::Opened;
 use crate::{
     Attributes, Caller, Consistency, CreateHow, Handle, Kind, Linked, Modified, Renamed, Result,
     SetAttributes, SpecialKind, StoreError,
@@ -33,10 +34,12 @@ impl Inner {
         how: &CreateHow,
     ) -> Modified<(Handle, Attributes)> {
         let (name, how) = (check::new(name), *how);
-        self.in_directory(caller, directory, move |scene, place, parent| {
-            create::file(scene, place, parent, name, &how)
-        })
-        .await
+        let done = self
+            .in_directory(caller, directory, move |scene, place, parent| {
+                create::file(scene, place, parent, name, &how)
+            })
+            .await;
+        self.keep(done)
     }
 
     pub(super) async fn make_directory(
@@ -47,10 +50,12 @@ impl Inner {
         set: &SetAttributes,
     ) -> Modified<(Handle, Attributes)> {
         let (name, set) = (check::new(name), *set);
-        self.in_directory(caller, directory, move |scene, place, parent| {
-            create::directory(scene, place, parent, name, &set)
-        })
-        .await
+        let done = self
+            .in_directory(caller, directory, move |scene, place, parent| {
+                create::directory(scene, place, parent, name, &set)
+            })
+            .await;
+        self.keep(done)
     }
 
     pub(super) async fn symlink(
@@ -62,10 +67,12 @@ impl Inner {
         set: &SetAttributes,
     ) -> Modified<(Handle, Attributes)> {
         let (name, text, set) = (check::new(name), check::link_text(text), *set);
-        self.in_directory(caller, directory, move |scene, place, parent| {
-            create::symlink(scene, place, parent, name, text, &set)
-        })
-        .await
+        let done = self
+            .in_directory(caller, directory, move |scene, place, parent| {
+                create::symlink(scene, place, parent, name, text, &set)
+            })
+            .await;
+        self.keep(done)
     }
 
     pub(super) async fn make_node(
@@ -77,10 +84,12 @@ impl Inner {
         set: &SetAttributes,
     ) -> Modified<(Handle, Attributes)> {
         let (name, set) = (check::new(name), *set);
-        self.in_directory(caller, directory, move |scene, place, parent| {
-            create::node(scene, place, parent, name, kind, &set)
-        })
-        .await
+        let done = self
+            .in_directory(caller, directory, move |scene, place, parent| {
+                create::node(scene, place, parent, name, kind, &set)
+            })
+            .await;
+        self.keep(done)
     }
 
     pub(super) async fn remove(
@@ -164,11 +173,20 @@ impl Inner {
         })
     }
 
+    /// Keeps a new object open, since the client will ask for it next.
+    fn keep(&self, done: Modified<Opened>) -> Modified<(Handle, Attributes)> {
+        done.map(|opened| {
+            let shown = (opened.handle, opened.attributes);
+            self.objects.insert(opened);
+            shown
+        })
+    }
+
     /// Closes an object whose last name is gone, so that its space is free. Other reactors are
     /// told ([`departed`]).
     fn let_go(&self, last: Option<Handle>) {
         if let Some(handle) = last {
-            self.objects.forget(&handle);
+            self.objects.close(&handle);
         }
     }
 
