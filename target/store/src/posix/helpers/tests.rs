@@ -222,7 +222,7 @@ fn load_tells_what_is_run_waits_and_is_stuck() {
     let load = helpers.load();
     assert_eq!((load.threads, load.running, load.queued), (1, 1, 0));
     let later = helpers.load().stuck;
-    assert!(later >= load.stuck && later <= before.elapsed() + load.stuck + later);
+    assert!(later >= load.stuck, "it grows while nothing ends");
     // What is under way counts from the last job that ended.
     let second = Held::begin(&helpers);
     second.end();
