@@ -293,8 +293,9 @@ pub(super) fn key_of(object: BorrowedFd<'_>) -> std::result::Result<Key, Errno> 
 /// # Errors
 /// What the kernel says.
 pub(super) fn attributes_of(volume: &Volume, object: BorrowedFd<'_>) -> Result<Attributes> {
-    let stat = stat(object).map_err(store_error)?;
-    Ok(attributes(volume, &stat))
+    // Where other hosts change objects too it is their time that counts.
+    let stat = rustix::fs::statx(object, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
+    Ok(attributes(volume, &stat.map_err(store_error)?))
 }
 
 /// Refuses what is no name of one component (RFC 1813 section 3.2).
@@ -308,7 +309,7 @@ pub(super) fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// What the kernel knows without asking anybody else.
+/// What the kernel knows of an object without asking anybody else.
 pub(super) fn stat(object: BorrowedFd<'_>) -> std::result::Result<Statx, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     rustix::fs::statx(object, c"", flags, StatxFlags::BASIC_STATS)

@@ -4,6 +4,10 @@
 //! restart and on every host that serves the same file system, so that the cookie verifier is
 //! always zero: a listing that was begun before a restart goes on after it.
 //!
+//! What holds for each entry while others come and go (RFC 1813 section 3.3.16) is the file
+//! system's to keep. Those of disks and tmpfs do. Overlays count entries anew with each call where
+//! layers are merged, so that listings in parts may miss some when others are removed meanwhile.
+//!
 //! A helper reads a bounded batch of entries, each with its attributes where they are wanted; the
 //! reactor hands them over, and asks for the next batch as long as there is room for more.
 
