@@ -1,4 +1,40 @@
 //! On whose behalf the kernel does something.
+//!
+//! The kernel is the judge of what a caller may do: of permissions, quotas, reserved blocks, set-id
+//! bits and the owner of what is new. It judges by the rights of the thread that asks, or by those
+//! of a *personality* that an operation of a ring carries. Two ways are used:
+//!
+//! * **Data** (reads and writes): a ring's operation carries the caller's personality. The reactor
+//!   registers it when the caller is first seen, and the ring knows a bounded number of them.
+//! * **Names and attributes**: a helper thread takes the caller's rights on for one job
+//!   ([`assume`]), which looks, decides, changes and makes durable in one go.
+//!
+//! Measured by `examples/credentials.rs` on Linux 6.18 and tmpfs, on two shared virtual processors:
+//!
+//! | what | each |
+//! | --- | --- |
+//! | 4 KiB write by a ring, 16 at once: as the process / as one user / as 1000 users in turn | 0.9 / 0.9 / 1.0 us |
+//! | the same, where every user has to be registered anew | 5.2 us |
+//! | a thread takes a user on and puts its own back, the other groups being those of the last time | 2.3 us |
+//! | the same with 16 others / with 1000 others | 4.2 / 580 us |
+//! | a personality registered and forgotten, that included | 3.7 us |
+//! | a helper's empty job, there and back / as a user | 2.5 / 5.3 us |
+//! | `statx`: helper as a user / ring, one at once / ring, 16 at once | 5.6 / 2.9 / 0.65 us |
+//! | open and close: helper as a user / ring, one at once / ring, 16 at once | 5.8 / 0.9 / 0.7 us |
+//! | `mkdir` and `rmdir`, 16 at once: helper, one job / ring, one after the other | 10.8 / 4.6 us |
+//!
+//! So personalities cost next to nothing once they are known, and less to make than a write; data
+//! belongs in the ring. For a single system call about names a ring would be faster too. But one
+//! operation of the protocol is four to eight of them that depend on one another, with a
+//! directory's lock around them; some no ring can do (handles, most of what sets attributes); and
+//! whatever may block goes to threads of the kernel's that all volumes of a reactor share, where
+//! one dead device could use them all up. One job as the caller costs 3 us more than one as the
+//! superuser, which is little beside the disk of a change that is made durable.
+//!
+//! Beside user and groups a caller who is not user 0 loses the capabilities that pass permission
+//! checks of file systems and the one that passes quotas and reserved blocks (CAP_SYS_RESOURCE),
+//! as with Linux's own server. Where the process may not act on behalf of others ([`privileged`]),
+//! everything is done as the process itself.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;

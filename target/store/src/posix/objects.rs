@@ -19,6 +19,9 @@ use crate::{Handle, Kind, Result, StoreError};
 /// back, and what was evicted from memory is not held there.
 const IDLE: Duration = Duration::from_secs(10);
 
+/// How long what waits to be closed waits for a helper that can come.
+const AGAIN: Duration = Duration::from_millis(1);
+
 /// How many objects wait to be closed before a helper is called without waiting for the reactor's
 /// turn to end.
 const BATCH: usize = 32;
@@ -167,7 +170,7 @@ impl Objects {
     /// When [`Objects::tick`] has something to do next, as far as is known now.
     pub fn next_deadline(&self) -> Option<Instant> {
         if self.closing.is_waiting() {
-            return Some(self.now.get());
+            return Some(self.now.get() + AGAIN);
         }
         self.deadline()
     }

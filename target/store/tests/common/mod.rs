@@ -39,6 +39,13 @@ pub fn drive(step: impl Fn() + 'static) {
 /// Runs a future to its end. It never has to wait unless the thread has a driver.
 pub fn now<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
+    // What is ready at once needs no waker, which would be an allocation.
+    if let Poll::Ready(output) = future
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()))
+    {
+        return output;
+    }
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     loop {

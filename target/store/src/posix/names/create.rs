@@ -74,7 +74,7 @@ pub(super) fn file(
                 return described(scene, place, &name, Some(file), Kind::File);
             }
             Err(Errno::EXIST) => {}
-            Err(error) => return Err(store_error(error)),
+            Err(error) => return Err(creation_error(error)),
         }
         match existing(scene, place, &name, how) {
             Err(StoreError::NotFound) => allowed?,
@@ -177,9 +177,17 @@ fn made(
             let object = openat(&place.path, name, flags, Mode::empty())?;
             Ok(finish(&object, kind, mode, &set))
         })
-        .map_err(store_error)?;
+        .map_err(creation_error)?;
     finished.map_err(store_error)?;
     described(scene, place, name, None, kind)
+}
+
+/// As [`store_error`], where the directory is all that can be missing.
+fn creation_error(error: Errno) -> StoreError {
+    match error {
+        Errno::NOENT => StoreError::Stale,
+        error => store_error(error),
+    }
 }
 
 /// Sets of a new object what the call that made it did not. Runs with the caller's rights.

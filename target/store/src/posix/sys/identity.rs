@@ -77,7 +77,7 @@ struct Rights {
 /// that it does not know (of another user namespace), or it has no memory. `job` did not run then.
 ///
 /// # Panics
-/// If `job` calls this again. If the thread's own rights cannot be put back: then [`lost`] is true,
+/// If `job` calls this again. If the thread's own rights cannot be put back: then `lost` is true,
 /// and the thread must end.
 pub fn assume<T>(identity: &Identity, job: impl FnOnce() -> T) -> io::Result<T> {
     if !privileged() {
