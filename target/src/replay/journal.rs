@@ -76,7 +76,10 @@ impl Moment {
         };
         Self {
             boot: nanoseconds(clock_gettime(ClockId::Boottime)),
-            wall: nanoseconds(clock_gettime(ClockId::Realtime)),
+            // The clock that time stamps of files come from, which goes on with the kernel's ticks.
+            // Where the host's processors are not its own, ticks are late, by 90 ms as was seen,
+            // and a file changed by a call would seem older than the call by the exact clock.
+            wall: nanoseconds(clock_gettime(ClockId::RealtimeCoarse)),
         }
     }
 }
