@@ -458,8 +458,8 @@ fn a_mount_below_is_entered_where_that_is_wanted() {
     close_all(&world);
     close_all(&again);
     let unmount = || {
-        let done = Command::new("umount").arg(&point).status().unwrap();
-        done.success()
+        let done = Command::new("umount").arg(&point).output().unwrap();
+        done.status.success()
     };
     let deadline = Instant::now() + Duration::from_secs(20);
     while !unmount() {

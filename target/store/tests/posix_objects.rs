@@ -4,9 +4,11 @@ mod common;
 mod posix_common;
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -112,6 +114,69 @@ fn volumes_of_one_folder_make_the_same_handles() {
         let third = plain(&link);
         assert!(now(third.attributes(handle)).is_ok());
     });
+}
+
+/// The disk goes from one host to another, where it has another device number and place.
+#[test]
+fn handles_go_with_the_file_system() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let image = folder.path().join("image");
+    fs::File::create(&image).unwrap().set_len(32 << 20).unwrap();
+    run(
+        "mkfs.ext4",
+        &["-q".as_ref(), "-F".as_ref(), image.as_os_str()],
+    );
+    let mut before: Option<[Handle; 3]> = None;
+    for host in ["first", "second"] {
+        let point = folder.path().join(host);
+        fs::create_dir(&point).unwrap();
+        // The first loop device is taken while the second host looks for one.
+        let other = Backing::ext4(32, &[]);
+        run(
+            "mount",
+            &[
+                "-o".as_ref(),
+                "loop".as_ref(),
+                image.as_os_str(),
+                point.as_os_str(),
+            ],
+        );
+        let root = point.join("export");
+        fs::create_dir_all(root.join("a")).unwrap();
+        if before.is_none() {
+            fs::write(root.join("a/file"), b"contents").unwrap();
+        }
+        let world = plain(&root);
+        if let Some(before) = before {
+            assert_eq!(now(world.attributes(before[2])).unwrap().size, 8);
+        }
+        let handles = ["", "a", "a/file"].map(|path| find(&world, path).unwrap());
+        assert_eq!(*before.get_or_insert(handles), handles);
+        close_all(&world);
+        drop(world);
+        // Helpers close the last of it; it is unmounted for good, not detached.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !Command::new("umount")
+            .arg(&point)
+            .output()
+            .unwrap()
+            .status
+            .success()
+        {
+            assert!(
+                Instant::now() < deadline,
+                "something keeps the file system busy"
+            );
+            std::thread::yield_now();
+        }
+        drop(other);
+    }
+}
+
+fn run(program: &str, arguments: &[&OsStr]) {
+    let done = Command::new(program).args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{program}: {said}");
 }
 
 #[test]

@@ -190,6 +190,10 @@ mod tests {
             &["clients", "show", "nobody"],
             &["exports", "add", "/a"],
             &["exports", "add", "/a", "--memory", "1GiB", "--posix", "/a"],
+            &[
+                "exports", "add", "/a", "--memory", "1GiB", "--sync", "relaxed",
+            ],
+            &["exports", "add", "/a", "--posix", "/a", "--direct", "maybe"],
             &["config", "set"],
             &["--token", "s3cret", "version"],
         ] {

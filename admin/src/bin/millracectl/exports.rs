@@ -17,6 +17,7 @@ const ADD_HELP: &str = "\
 Examples:
   millracectl exports add /scratch --memory 1GiB --client 10.0.0.0/8
   millracectl exports add /data --posix /srv/data --client 10.1.0.0/16 --squash root --persist
+  millracectl exports add /fast --posix /srv/fast --direct always --sync relaxed
   millracectl exports add /slow --memory 64MiB --iops 500 --bandwidth 20MiB/s --dry-run
 
 What is left out has the default of the configuration: clients on loopback alone, read and write,
@@ -55,6 +56,18 @@ pub struct Add {
     /// Serve a folder of the server's host.
     #[arg(long, value_name = "FOLDER", group = "store")]
     posix: Option<PathBuf>,
+    /// Whether data of the folder passes the page cache by.
+    #[arg(long, value_parser = ["auto", "always", "never"], conflicts_with = "memory")]
+    direct: Option<String>,
+    /// Whether changes of names are durable before they are answered.
+    #[arg(long, value_parser = ["strict", "relaxed"], conflicts_with = "memory")]
+    sync: Option<String>,
+    /// Whose word is taken on a user's groups.
+    #[arg(long, value_parser = ["client", "server"], conflicts_with = "memory")]
+    groups: Option<String>,
+    /// Whether file systems mounted below the folder are seen.
+    #[arg(long, value_parser = ["hide", "cross"], conflicts_with = "memory")]
+    mounts: Option<String>,
     /// A network or address that may mount; may be given again.
     #[arg(long = "client", value_name = "NETWORK")]
     clients: Vec<Network>,
@@ -120,7 +133,20 @@ fn position(list: &[Value], path: &str) -> Option<usize> {
 fn entry(add: &Add) -> Value {
     let store = match (&add.memory, &add.posix) {
         (Some(size), _) => json!(Store::Memory { size: *size }),
-        (None, root) => json!({ "kind": "posix", "root": root }),
+        (None, root) => {
+            let mut store = json!({ "kind": "posix", "root": root });
+            for (key, value) in [
+                ("direct", &add.direct),
+                ("sync", &add.sync),
+                ("groups", &add.groups),
+                ("mounts", &add.mounts),
+            ] {
+                if let Some(value) = value {
+                    store[key] = json!(value);
+                }
+            }
+            store
+        }
     };
     let mut limits = Map::new();
     let mut entry = Map::new();

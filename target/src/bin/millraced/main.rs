@@ -74,7 +74,8 @@ struct Serve {
     /// Check the configuration, say what is wrong with it by line, and end.
     #[arg(long)]
     check: bool,
-    /// Started as root: go on as this user, with no right of root's but that to ports below 1024.
+    /// Started as root: go on as this user, with no right of root's but that to ports below 1024,
+    /// and where folders are exported those to act as clients' users.
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// How log lines look.
@@ -190,7 +191,11 @@ fn run(
 ) -> Result<()> {
     let filter = logging::filter(&config.log)?;
     if let Some(user) = &arguments.user {
-        rights::become_user(user)?;
+        let folders = config
+            .exports
+            .iter()
+            .any(|export| matches!(export.store, config::Store::Posix(_)));
+        rights::become_user(user, folders)?;
     }
     let log = logging::start(filter, arguments.log_format);
     if rights::are_roots() {

@@ -10,25 +10,39 @@ use rustix::thread::{self, CapabilitySet, CapabilitySets};
 /// What is kept: ports below 1024, of which `rpc.rpcbind: embedded` needs one.
 const KEPT: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
 
+/// What is kept beside where folders are exported: acting as clients' users, and file handles that
+/// outlive the process.
+const FOR_FOLDERS: CapabilitySet = CapabilitySet::SETUID
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::CHOWN)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID);
+
 /// Users and groups that this system has itself.
 const USERS: &str = "/etc/passwd";
 const GROUPS: &str = "/etc/group";
 
-/// Goes on as this user, and keeps no right of root's but that to low ports. What this process
-/// starts has not even that.
+/// Goes on as this user, and keeps no right of root's but that to low ports, and with `folders`
+/// those that serving folders to others takes. What this process starts has not even these.
 ///
 /// Only the calling thread changes, and those it starts: to be called while there is no other.
 ///
 /// # Errors
 /// There is no such user, or the process may not become it.
-pub fn become_user(name: &str) -> Result<()> {
+pub fn become_user(name: &str, folders: bool) -> Result<()> {
     ensure!(
         geteuid().is_root(),
         "only root can go on as another user (--user {name})"
     );
     let read = |file| fs::read_to_string(file).with_context(|| format!("cannot read {file}"));
     let user = User::find(name, &read(USERS)?, &read(GROUPS)?)?;
-    user.take_over()
+    let kept = match folders {
+        true => KEPT.union(FOR_FOLDERS),
+        false => KEPT,
+    };
+    user.take_over(kept)
         .with_context(|| format!("cannot go on as {name}"))
 }
 
@@ -77,10 +91,10 @@ impl User {
         })
     }
 
-    fn take_over(&self) -> rustix::io::Result<()> {
+    fn take_over(&self, kept: CapabilitySet) -> rustix::io::Result<()> {
         // What has left the bounding set cannot be won back by any program.
         let bounding = CapabilitySet::all();
-        for one in bounding.difference(KEPT).iter() {
+        for one in bounding.difference(kept).iter() {
             // Older kernels do not have every capability, and those need not leave.
             let _ = thread::remove_capability_from_bounding_set(one);
         }
@@ -96,8 +110,8 @@ impl User {
         let user = Uid::from_raw(self.id);
         thread::set_thread_res_uid(user, user, user)?;
         let sets = CapabilitySets {
-            effective: KEPT,
-            permitted: KEPT,
+            effective: kept,
+            permitted: kept,
             inheritable: CapabilitySet::empty(),
         };
         thread::set_capabilities(None, sets)?;

@@ -41,7 +41,7 @@ enum Place {
 /// # Errors
 /// [`StoreError::Stale`] if it is not.
 pub(super) fn require(volume: &Volume, directory: BorrowedFd<'_>) -> Result<()> {
-    match place(volume.root_path(), directory) {
+    match place(volume, directory) {
         Ok(Place::Root | Place::Below) => Ok(()),
         Ok(Place::Outside | Place::Unknown) => Err(StoreError::Stale),
         Err(Errno::NAMETOOLONG) => climb(volume, directory),
@@ -65,12 +65,11 @@ pub(super) fn holds(volume: &Volume, opened: &Opened, kernel: &KernelHandle) -> 
     if opened.attributes.links != 1 {
         return Ok(true);
     }
-    let found = match place(volume.root_path(), opened.path.as_fd()) {
+    let found = match place(volume, opened.path.as_fd()) {
         // The private mount of the folder shows nothing outside of it. The host's own may.
         Ok(Place::Unknown) if volume.has_own_mount() => {
-            let mount = volume.host_path();
-            match handles::open_by_handle(mount, kernel, PATH) {
-                Ok(again) => place(mount, again.as_fd()),
+            match handles::open_by_handle(volume.host_path(), kernel, PATH) {
+                Ok(again) => place_on_host(volume, again.as_fd()),
                 Err(error) => Err(error),
             }
         }
@@ -88,43 +87,58 @@ pub(super) fn holds(volume: &Volume, opened: &Opened, kernel: &KernelHandle) -> 
 /// # Errors
 /// What the kernel says.
 pub(super) fn is_root(volume: &Volume, object: BorrowedFd<'_>) -> Result<bool> {
-    same(volume.root_path(), object).map_err(store_error)
+    is_same(volume, object).map_err(store_error)
 }
 
-fn same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> std::result::Result<bool, Errno> {
-    let (one, other) = (stat(one)?, stat(other)?);
-    Ok(one.stx_ino == other.stx_ino && device_of(&one) == device_of(&other))
+fn is_same(volume: &Volume, object: BorrowedFd<'_>) -> std::result::Result<bool, Errno> {
+    let (root, object) = (volume.key(), stat(object)?);
+    Ok(object.stx_ino == root.inode && device_of(&object) == root.device)
 }
 
-/// Where an object is, seen from `root`.
-fn place(root: BorrowedFd<'_>, object: BorrowedFd<'_>) -> std::result::Result<Place, Errno> {
-    let mut before = path_of(root)?;
+/// Where an object is in the mount that the volume opens objects by.
+fn place(volume: &Volume, object: BorrowedFd<'_>) -> std::result::Result<Place, Errno> {
+    if volume.has_own_mount() {
+        // There the folder is the top, wherever it is moved.
+        judge(volume, b"/", object)
+    } else {
+        place_on_host(volume, object)
+    }
+}
+
+/// Where an object, opened by a mount of the host's, is in the host's tree.
+fn place_on_host(volume: &Volume, object: BorrowedFd<'_>) -> std::result::Result<Place, Errno> {
+    let mut root = path_of(volume.host_path())?;
     loop {
-        let path = path_of(object)?;
-        let found = if path == before {
-            // The kernel calls what it has no path for by the name of a mount's root.
-            if same(root, object)? {
-                Place::Root
-            } else {
-                Place::Unknown
-            }
-        } else if path == b"/" {
-            Place::Unknown
-        } else if path
-            .strip_prefix(before.as_slice())
-            .is_some_and(|rest| before == b"/" || rest.starts_with(b"/"))
-        {
-            Place::Below
-        } else {
-            Place::Outside
-        };
+        let found = judge(volume, &root, object)?;
         // The folder itself may have been moved between the two questions.
-        let now = path_of(root)?;
-        if now == before {
+        let now = path_of(volume.host_path())?;
+        if now == root {
             return Ok(found);
         }
-        before = now;
+        root = now;
     }
+}
+
+/// Where an object is if this is the path of the folder.
+fn judge(
+    volume: &Volume,
+    root: &[u8],
+    object: BorrowedFd<'_>,
+) -> std::result::Result<Place, Errno> {
+    let path = path_of(object)?;
+    // The kernel calls what it has no path for by the name of a mount's root.
+    Ok(if path == root && is_same(volume, object)? {
+        Place::Root
+    } else if path == root || path == b"/" {
+        Place::Unknown
+    } else if path
+        .strip_prefix(root)
+        .is_some_and(|rest| root == b"/" || rest.starts_with(b"/"))
+    {
+        Place::Below
+    } else {
+        Place::Outside
+    })
 }
 
 /// The names that lead from the folder to a directory in it.
@@ -161,7 +175,7 @@ pub(super) fn proc_path(object: BorrowedFd<'_>) -> String {
 fn climb(volume: &Volume, directory: BorrowedFd<'_>) -> Result<()> {
     let mut here: OwnedFd = parent(directory)?;
     for _ in 0..DEEPEST {
-        match place(volume.root_path(), here.as_fd()) {
+        match place(volume, here.as_fd()) {
             Ok(Place::Root | Place::Below) => return Ok(()),
             Ok(Place::Outside | Place::Unknown) => return Err(StoreError::Stale),
             Err(Errno::NAMETOOLONG) => here = parent(here.as_fd())?,

@@ -197,7 +197,9 @@ pub(super) fn opened_of(
     path: OwnedFd,
 ) -> Result<Opened> {
     let file_system = volume.file_system_of(path.as_fd()).map_err(lost)?;
-    let handle = if inside::is_root(volume, path.as_fd())? {
+    let attributes = attributes_of(volume, path.as_fd())?;
+    let root = attributes.file_system == 0 && attributes.inode == volume.key().inode;
+    let handle = if root {
         volume.root()
     } else {
         let kernel = match volume.uses_kernel_handles(&file_system) {
@@ -214,7 +216,7 @@ pub(super) fn opened_of(
         };
         handle::pack(file_system.id, &place)
     };
-    finish(volume, handle, path, file_system)
+    complete(handle, path, attributes, file_system)
 }
 
 /// Tells that a name leads to an object that had another name before. Does nothing where the kernel
@@ -293,8 +295,9 @@ pub(super) fn key_of(object: BorrowedFd<'_>) -> std::result::Result<Key, Errno> 
 /// # Errors
 /// What the kernel says.
 pub(super) fn attributes_of(volume: &Volume, object: BorrowedFd<'_>) -> Result<Attributes> {
-    let stat = stat(object).map_err(store_error)?;
-    Ok(attributes(volume, &stat))
+    // Where other hosts change objects too it is their time that counts.
+    let stat = rustix::fs::statx(object, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
+    Ok(attributes(volume, &stat.map_err(store_error)?))
 }
 
 /// Refuses what is no name of one component (RFC 1813 section 3.2).
@@ -308,7 +311,7 @@ pub(super) fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// What the kernel knows without asking anybody else.
+/// What the kernel knows of an object without asking anybody else.
 pub(super) fn stat(object: BorrowedFd<'_>) -> std::result::Result<Statx, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     rustix::fs::statx(object, c"", flags, StatxFlags::BASIC_STATS)
@@ -351,7 +354,7 @@ pub(super) fn device_of(stat: &Statx) -> u64 {
     rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor)
 }
 
-/// Completes what was opened; an object without a name is gone.
+/// Asks what was opened for its attributes.
 fn finish(
     volume: &Volume,
     handle: Handle,
@@ -359,6 +362,16 @@ fn finish(
     file_system: Arc<FileSystem>,
 ) -> Result<Opened> {
     let attributes = attributes_of(volume, path.as_fd())?;
+    complete(handle, path, attributes, file_system)
+}
+
+/// An object without a name is gone.
+fn complete(
+    handle: Handle,
+    path: OwnedFd,
+    attributes: Attributes,
+    file_system: Arc<FileSystem>,
+) -> Result<Opened> {
     if attributes.links == 0 {
         return Err(StoreError::Stale);
     }

@@ -17,6 +17,7 @@ use super::file_system::{FileSystem, kernel_handle, readable};
 use super::groups::Membership;
 use super::handle::{self, Key, Place};
 use super::helpers::{HelperLimits, Helpers};
+use super::inside::path_of;
 use super::mounts::{MountsBelow, mount_of};
 use super::names::{Changes, Departed};
 use super::opening::key_of;
@@ -188,13 +189,23 @@ impl Volume {
     }
 
     fn open_with(config: VolumeConfig, kernel_handles: bool) -> Result<Self, OpenError> {
-        match Self::open_folder(&config, kernel_handles) {
+        let opened = Self::open_folder(&config, kernel_handles);
+        let opened = opened.map_err(io::Error::from).and_then(|folder| {
+            // Only there the kernel tells where an object is, and opens the data of one.
+            path_of(folder.home.mount.as_fd()).map_err(|error| {
+                io::Error::other(format!(
+                    "/proc/self/fd cannot be read ({error}), it is needed"
+                ))
+            })?;
+            Ok(folder)
+        });
+        match opened {
             Ok(folder) => Ok(Self {
                 shared: Arc::new(folder.share(config)),
             }),
             Err(error) => Err(OpenError::Root {
                 path: config.root,
-                error: error.into(),
+                error,
             }),
         }
     }
@@ -208,6 +219,13 @@ impl Volume {
             Mounts::Cross => None,
         };
         let own_mount = mount.is_some();
+        if !own_mount && config.mounts == Mounts::Hide {
+            tracing::info!(
+                "{}: this process may not make a mount of its own (CAP_SYS_ADMIN); folders that \
+                 something is mounted on are refused",
+                config.root.display()
+            );
+        }
         let mount = match mount {
             Some(mount) => readable(mount),
             None => rustix::io::fcntl_dupfd_cloexec(&host, 0)?,

@@ -17,7 +17,10 @@ use crate::{Attributes, DirectoryEntry, Handle, Result, StoreError};
 /// Most entries of a batch with attributes, each of which costs a few calls of the kernel.
 const DESCRIBED: usize = 256;
 
-/// Bytes that the kernel fills with entries at once: one batch without attributes.
+/// From how many entries on a batch without attributes ends with what the kernel gave at once.
+const LISTED: usize = 512;
+
+/// Bytes that the kernel fills with entries at once.
 const BUFFER: usize = 32 << 10;
 
 /// Some entries of a directory.
@@ -117,9 +120,12 @@ pub(super) fn read(
             name: start..names.len(),
             found: found.filter(|_| searchable),
         });
-        let full = searchable && entries.len() >= DESCRIBED;
-        // More than what the kernel gave at once would have to be asked for.
-        if full || raw.is_buffer_empty() {
+        let full = if searchable {
+            entries.len() >= DESCRIBED
+        } else {
+            entries.len() >= LISTED && raw.is_buffer_empty()
+        };
+        if full {
             next = Some(cookie);
             break;
         }

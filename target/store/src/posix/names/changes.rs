@@ -1,56 +1,92 @@
 //! What all who change names and attributes of a volume share: who may change what now, and how
 //! often something was made durable.
 
+use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use crate::Handle;
+use crate::{Handle, Result, StoreError};
 
-/// Locks of a volume. Objects whose handles come to the same lock wait for each other, which costs
-/// time only.
-const LOCKS: usize = 256;
+/// So many parts, each with a lock of its own for a moment.
+const SHARDS: usize = 64;
+
+/// How long a change waits for another one of the same object. Helpers that waited for one that
+/// hangs would be missing for all other objects.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Locks of objects, which helpers hold from looking before a change to looking after it, so that
 /// nothing else that this process does comes between (RFC 1813 section 2.6). Never held on a
 /// reactor, nor while something is made durable.
 pub(in crate::posix) struct Changes {
-    locks: Box<[Mutex<()>]>,
+    shards: [Shard; SHARDS],
     hasher: RandomState,
+    patience: Duration,
     syncs: AtomicU64,
+}
+
+/// Objects that are being changed.
+#[derive(Default)]
+struct Shard {
+    changing: Mutex<HashSet<Handle>>,
+    /// Called when one of them is free again.
+    freed: Condvar,
+}
+
+/// An object that is locked for as long as this lives.
+struct Locked<'a> {
+    shard: &'a Shard,
+    object: Handle,
 }
 
 /// Locks that are held.
 pub(in crate::posix) struct Held<'a> {
-    _first: MutexGuard<'a, ()>,
-    _second: Option<MutexGuard<'a, ()>>,
+    _first: Locked<'a>,
+    _second: Option<Locked<'a>>,
 }
 
 impl Changes {
     pub fn new() -> Self {
+        Self::with_patience(PATIENCE)
+    }
+
+    fn with_patience(patience: Duration) -> Self {
         Self {
-            locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
+            shards: std::array::from_fn(|_| Shard::default()),
             hasher: RandomState::new(),
+            patience,
             syncs: AtomicU64::new(0),
         }
     }
 
-    /// The lock of one object.
-    pub fn lock(&self, object: &Handle) -> Held<'_> {
-        Held {
-            _first: self.take(self.place(object)),
+    /// Locks one object.
+    ///
+    /// # Errors
+    /// [`StoreError::Delay`]: another change of it takes too long.
+    pub fn lock(&self, object: &Handle) -> Result<Held<'_>> {
+        Ok(Held {
+            _first: self.take(object)?,
             _second: None,
-        }
+        })
     }
 
-    /// The locks of two objects, which may be the same.
-    pub fn lock_both(&self, one: &Handle, other: &Handle) -> Held<'_> {
-        let (one, other) = (self.place(one), self.place(other));
+    /// Locks two objects, which may be the same.
+    ///
+    /// # Errors
+    /// As [`Changes::lock`].
+    pub fn lock_both(&self, one: &Handle, other: &Handle) -> Result<Held<'_>> {
         // Always upwards: two that want the same two never wait for each other.
-        Held {
-            _first: self.take(one.min(other)),
-            _second: (one != other).then(|| self.take(one.max(other))),
-        }
+        let mut both = [one, other];
+        both.sort_by_key(|object| object.as_bytes());
+        Ok(Held {
+            _first: self.take(both[0])?,
+            _second: if one == other {
+                None
+            } else {
+                Some(self.take(both[1])?)
+            },
+        })
     }
 
     /// Counts one request to make something durable.
@@ -63,14 +99,35 @@ impl Changes {
         self.syncs.load(Relaxed)
     }
 
-    fn place(&self, object: &Handle) -> usize {
-        self.hasher.hash_one(object) as usize % LOCKS
+    fn take(&self, object: &Handle) -> Result<Locked<'_>> {
+        let shard = &self.shards[self.hasher.hash_one(object) as usize % SHARDS];
+        let start = Instant::now();
+        let mut changing = shard.changing();
+        while !changing.insert(*object) {
+            let left = self.patience.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return Err(StoreError::Delay);
+            }
+            let waited = shard.freed.wait_timeout(changing, left);
+            changing = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(Locked {
+            shard,
+            object: *object,
+        })
     }
+}
 
-    fn take(&self, place: usize) -> MutexGuard<'_, ()> {
-        self.locks[place]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+impl Shard {
+    fn changing(&self) -> MutexGuard<'_, HashSet<Handle>> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.shard.changing().remove(&self.object);
+        self.shard.freed.notify_all();
     }
 }
 
@@ -84,7 +141,7 @@ mod tests {
 
     #[test]
     fn two_locks_are_taken_in_any_order_without_a_deadlock() {
-        let changes = Changes::new();
+        let changes = Changes::with_patience(Duration::from_secs(600));
         let counts = [const { Mutex::new(0_u32) }; 8];
         std::thread::scope(|scope| {
             for thread in 0..4_u8 {
@@ -93,7 +150,8 @@ mod tests {
                     for round in 0..2000_u16 {
                         let one = (round as u8).wrapping_mul(3).wrapping_add(thread) % 8;
                         let other = (round as u8).wrapping_mul(5) % 8;
-                        let _held = changes.lock_both(&handle(one), &handle(other));
+                        let held = changes.lock_both(&handle(one), &handle(other));
+                        let _held = held.expect("all get on");
                         // Nobody else can be at these two now.
                         *counts[usize::from(one)].try_lock().expect("held alone") += 1;
                         if other != one {
@@ -104,16 +162,31 @@ mod tests {
             }
         });
         assert!(counts.iter().all(|count| *count.lock().unwrap() > 0));
+        assert!(
+            changes
+                .shards
+                .iter()
+                .all(|shard| shard.changing().is_empty())
+        );
     }
 
     #[test]
-    fn an_object_has_one_lock() {
-        let changes = Changes::new();
-        let held = changes.lock(&handle(1));
-        assert!(changes.locks[changes.place(&handle(1))].try_lock().is_err());
+    fn who_waits_for_a_change_that_hangs_is_sent_away() {
+        let changes = Changes::with_patience(Duration::ZERO);
+        let delay = Some(StoreError::Delay);
+        let held = changes.lock(&handle(1)).expect("free");
+        assert_eq!(changes.lock(&handle(1)).err(), delay);
+        for pair in [(0, 1), (1, 2)] {
+            let both = changes.lock_both(&handle(pair.0), &handle(pair.1));
+            assert_eq!(both.err(), delay);
+        }
+        // What was taken on the way is free again, and so is all else.
+        for number in (0..=255).filter(|number| *number != 1) {
+            assert!(changes.lock(&handle(number)).is_ok());
+        }
         drop(held);
-        assert!(changes.locks[changes.place(&handle(1))].try_lock().is_ok());
+        assert!(changes.lock(&handle(1)).is_ok());
         // The same twice is taken once.
-        let _both = changes.lock_both(&handle(1), &handle(1));
+        assert!(changes.lock_both(&handle(1), &handle(1)).is_ok());
     }
 }

@@ -19,13 +19,16 @@ pub(super) fn rename(
     [from, to]: [&Place; 2],
     [from_name, to_name]: [Result<CString>; 2],
 ) -> (Renamed, Option<Handle>) {
-    let held = scene.volume.changes().lock_both(&from.handle, &to.handle);
     if [from, to].iter().any(|it| it.kind != Kind::Directory) {
         return (not_renamed(StoreError::NotDirectory), None);
     }
-    let (before_from, before_to) = match (scene.live(from), scene.live(to)) {
-        (Ok(before_from), Ok(before_to)) => (before_from, before_to),
-        (Err(error), _) | (_, Err(error)) => return (not_renamed(error), None),
+    let begin = || {
+        let held = scene.volume.changes().lock_both(&from.handle, &to.handle)?;
+        Ok((held, scene.live(from)?, scene.live(to)?))
+    };
+    let (held, before_from, before_to) = match begin() {
+        Ok(begun) => begun,
+        Err(error) => return (not_renamed(error), None),
     };
     let work = || {
         scene.require_inside(from)?;

@@ -88,9 +88,9 @@ impl Scene {
         place: &Place,
         work: impl FnOnce(&Attributes) -> Result<Changed<T>>,
     ) -> Modified<T> {
-        let held = self.volume.changes().lock(&place.handle);
-        let before = match self.live(place) {
-            Ok(before) => before,
+        let locked = self.volume.changes().lock(&place.handle);
+        let (held, before) = match locked.and_then(|held| Ok((held, self.live(place)?))) {
+            Ok(begun) => begun,
             Err(error) => return Modified::failed(error),
         };
         let outcome = work(&before);

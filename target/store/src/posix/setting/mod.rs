@@ -10,6 +10,7 @@ pub(super) mod steps;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, ftruncate, open};
+use rustix::io::Errno;
 
 use super::errors::store_error;
 use super::names::{Changed, Place, Scene, path_of};
@@ -44,7 +45,15 @@ impl Inner {
             };
             self.volume.helpers().run(job).await
         };
-        begin.await.unwrap_or_else(Modified::failed)
+        let done = begin.await.unwrap_or_else(Modified::failed);
+        // File systems that are slow to tell are not asked for it with each use of the data.
+        let permissions = set.mode.or(set.uid).or(set.gid);
+        if permissions.is_some()
+            && let Some(object) = self.objects.find(&object)
+        {
+            object.verdicts.take();
+        }
+        done
     }
 }
 
@@ -119,7 +128,11 @@ pub(super) fn resize(scene: &Scene, path: &OwnedFd, found: &Attributes, size: u6
     } else {
         scene.act(opened)
     };
-    let file = file.map_err(store_error)?;
+    let file = file.map_err(|error| match error {
+        // A program runs from it on this host, who knows for how long.
+        Errno::TXTBSY => StoreError::Denied,
+        error => store_error(error),
+    })?;
     scene.act(|| ftruncate(&file, size)).map_err(store_error)
 }
 

@@ -1,0 +1,105 @@
+//! Names and calls, as a server may answer them after it was killed.
+
+use super::*;
+
+fn place(name: &str) -> Place {
+    Place {
+        directory: 0,
+        name: name.as_bytes().to_vec(),
+    }
+}
+
+fn create(tree: &mut Tree, name: &str, fileid: u64) -> Id {
+    let object = tree.new_id();
+    let operation = Operation::Create {
+        object,
+        place: place(name),
+        how: Ok(0o644),
+    };
+    tree.begin(&operation, 0);
+    let answer = Answer::Made {
+        handle: FileHandle::new(&fileid.to_be_bytes()),
+        attributes: None,
+    };
+    tree.answered(&operation, &answer, None).expect("made");
+    tree.get(object).fileid = Some(fileid);
+    object
+}
+
+/// One directory with the files `a` and `b`.
+fn tree() -> Tree {
+    let mut tree = Tree::default();
+    tree.directories.push(Directory {
+        handle: FileHandle::new(b"directory").expect("short"),
+        name: "d".to_owned(),
+        names: BTreeMap::new(),
+    });
+    create(&mut tree, "a", 1);
+    create(&mut tree, "b", 2);
+    tree
+}
+
+fn seen(names: &[(&str, u64)]) -> Vec<Seen> {
+    let names = names.iter();
+    vec![
+        names
+            .map(|&(name, fileid)| (name.as_bytes().to_vec(), (fileid, None)))
+            .collect(),
+    ]
+}
+
+#[test]
+fn names_are_those_that_were_answered() {
+    let mut tree = tree();
+    tree.compare(&seen(&[("a", 1), ("b", 2)])).expect("all");
+    for (names, what) in [
+        (&[("a", 1)][..], "`d/b` is lost"),
+        (&[("a", 1), ("b", 2), ("c", 3)], "`d/c` must not be there"),
+        (&[("a", 1), ("b", 1)], "`d/b` is another file"),
+    ] {
+        let error = tree.compare(&seen(names)).expect_err(what);
+        assert_eq!(error, what);
+    }
+}
+
+#[test]
+fn a_rename_without_an_answer_is_done_or_not_but_never_half() {
+    let mut tree = tree();
+    let rename = Operation::Rename {
+        from: place("a"),
+        to: place("b"),
+    };
+    tree.begin(&rename, 0);
+    assert_eq!(
+        tree.is_done(&rename, &seen(&[("a", 1), ("b", 2)])),
+        Ok(false)
+    );
+    assert_eq!(tree.is_done(&rename, &seen(&[("b", 1)])), Ok(true));
+    for half in [&[("a", 1), ("b", 1)][..], &[("a", 1)], &[("b", 2)], &[]] {
+        assert!(tree.is_done(&rename, &seen(half)).is_err(), "{half:?}");
+    }
+    tree.finish(&rename, true);
+    tree.compare(&seen(&[("b", 1)])).expect("done");
+    assert_eq!(tree.gone.len(), 1, "the file that was replaced");
+    assert!(tree.busy.is_empty());
+}
+
+#[test]
+fn calls_sent_again_may_be_refused_only_if_they_were_done() {
+    let mut tree = tree();
+    let remove = Operation::Remove { place: place("a") };
+    tree.begin(&remove, 0);
+    let refused = Answer::Failed(Status::NoEntry);
+    assert!(tree.clone().answered(&remove, &refused, None).is_err());
+    assert!(
+        tree.clone()
+            .answered(&remove, &refused, Some(false))
+            .is_err()
+    );
+    tree.finish(&remove, true);
+    let meaning = tree.answered(&remove, &refused, Some(true));
+    assert_eq!(meaning, Ok(Meaning::DoneBefore));
+    let other = Answer::Failed(Status::Io);
+    assert!(tree.answered(&remove, &other, Some(true)).is_err());
+    tree.compare(&seen(&[("b", 2)])).expect("removed once");
+}
