@@ -254,7 +254,16 @@ impl ReplayCache {
     pub fn open(limits: ReplayLimits, state: &Path, reactors: usize) -> Opened {
         let directory = journal::place(state);
         match Journal::open(&directory, reactors, limits) {
-            Ok(journal) => Self::load(limits, journal),
+            Ok(journal) => {
+                if !journal::in_memory(&directory) {
+                    tracing::info!(
+                        directory = %directory.display(),
+                        "the journal of replies is on a disk, which may hold up a reactor while it \
+                         is busy; a RUNTIME_DIRECTORY in memory would not"
+                    );
+                }
+                Self::load(limits, journal)
+            }
             Err(error) => {
                 tracing::warn!(
                     directory = %directory.display(),

@@ -69,6 +69,17 @@ fn files_have_one_purpose() {
     }
 }
 
+/// The service maps one file, and is safe code otherwise.
+#[test]
+fn unsafe_code_of_the_service_is_in_one_place() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    files(&folder, &mut found);
+    let marker = ["allow(", "unsafe_code)"].concat();
+    found.retain(|path| fs::read_to_string(path).is_ok_and(|text| text.contains(&marker)));
+    assert_eq!(found, [folder.join("replay/map.rs")]);
+}
+
 #[test]
 fn scripts_build_outside_the_source_folder() {
     let common = fs::read_to_string(workspace().join("deploy/lib/common.sh")).expect("readable");

@@ -178,6 +178,24 @@ impl Left {
         })
     }
 
+    /// A file of one region that has these bytes for slots, as many as are whole pages: for those
+    /// who look how [`read`](Self::read) takes damaged slots. The key of its checksums is zero.
+    #[must_use]
+    pub fn whole(slots: &[u8], boot: [u8; 16]) -> Vec<u8> {
+        let slots = &slots[..slots.len() / PAGE * PAGE];
+        let shape = Shape {
+            carried: 0,
+            regions: 1,
+            slots: words(slots.len() / SLOT),
+        };
+        let header = Header {
+            shape,
+            boot,
+            key: [0; 16],
+        };
+        [&header.encode()[..], slots].concat()
+    }
+
     /// Calls that were executed and whose reply is known.
     #[must_use]
     pub fn done(&self) -> usize {

@@ -2,8 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::super::CallKey;
+use std::time::Duration;
+
 use super::super::layout::{Begin, Fault, Header, PAGE, REPLY_MAX, SLOT, Sealer, Shape, Slot};
+use super::super::{CallKey, Left};
 
 prop_compose! {
     fn begins()(
@@ -149,4 +151,44 @@ fn headers_that_are_not_whole_are_told_apart() {
         };
         assert!(expected, "byte {at}: {fault}");
     }
+}
+
+/// The seed of the fuzz target: slots of each kind under the key that it uses. A change of the
+/// layout shows here; `MILLRACE_WRITE_SEEDS=1` writes the seed anew.
+#[test]
+fn the_seed_of_the_fuzz_target_is_of_this_layout() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../bench/fuzz/corpus/replay_journal/slots"
+    );
+    let sealer = Sealer::new(&[0; 16]);
+    let mut slots = vec![0; PAGE];
+    for (place, slot) in (0..4).zip(slots.chunks_exact_mut(SLOT)) {
+        let begin = Begin {
+            key: CallKey {
+                address: std::net::IpAddr::from([192, 0, 2, 1]),
+                xid: place as u32,
+                program: (100_003, 3, 8),
+                length: 100,
+                checksum: 5,
+            },
+            began: 1000 + place,
+            wall: 2000,
+            evicted: 0,
+            targets: [7, place],
+            contested: false,
+        };
+        sealer.begin(slot, place, 1, &begin);
+        match place {
+            0 | 1 => assert!(sealer.done(slot, place, 1, 1500, b"a reply")),
+            2 => sealer.void(slot, place, 1),
+            _ => {}
+        }
+    }
+    if std::env::var_os("MILLRACE_WRITE_SEEDS").is_some() {
+        std::fs::write(path, &slots).unwrap();
+    }
+    assert_eq!(std::fs::read(path).unwrap(), slots);
+    let left = Left::read(&Left::whole(&slots, [3; 16]), &[3; 16], Duration::MAX).unwrap();
+    assert_eq!((left.done(), left.begun()), (2, 1));
 }

@@ -102,11 +102,9 @@ impl Helpers {
     /// polled, and runs to its end even if the future is dropped.
     pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Job<T> {
         let slot = Arc::new(Mutex::new(Slot::Waiting(None)));
-        let filled = Arc::clone(&slot);
-        let work = Box::new(move || {
-            let promise = Promise(filled);
-            promise.fill(job());
-        });
+        // Of the work from the start, so that work which nobody gets to is answered too.
+        let promise = Promise(Arc::clone(&slot));
+        let work = Box::new(move || promise.fill(job()));
         if self.shared.enter(work).is_err() {
             *lock(&slot) = Slot::Done(Err(StoreError::Delay));
         }
@@ -136,7 +134,7 @@ impl Shared {
     fn enter(self: &Arc<Self>, work: Work) -> std::result::Result<(), ()> {
         let mut state = self.lock();
         // Those that are idle may have been called for what is queued already.
-        if state.queue.len() >= state.idle && state.threads < state.limits.threads {
+        if state.queue.len() >= state.idle && state.threads < state.limits.threads.max(1) {
             self.spawn(&mut state);
         }
         if state.threads == 0 || state.queue.len() >= state.limits.queue.max(1) {
@@ -172,8 +170,15 @@ impl Shared {
                 state.running -= 1;
                 state.progressed = Some(Instant::now());
                 if sys::identity::lost() {
-                    // Another serves those who wait.
+                    // Another serves those who wait. If there is none they are answered at least.
                     self.spawn(&mut state);
+                    if state.threads == 1 {
+                        let unserved = std::mem::take(&mut state.queue);
+                        state.threads -= 1;
+                        drop(state);
+                        drop(unserved);
+                        return;
+                    }
                     break;
                 }
                 continue;
@@ -277,3 +282,6 @@ impl<T> Future for Job<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
