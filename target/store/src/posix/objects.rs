@@ -157,12 +157,14 @@ impl Objects {
     pub fn tick(&self, now: Instant) -> usize {
         self.now.set(now);
         let mut closed = self.let_go_departed();
-        while self
-            .deadline()
-            .is_some_and(|deadline| deadline <= now && closed < BATCH)
-        {
-            self.evict();
-            closed += 1;
+        for _ in 0..BATCH {
+            if self.deadline().is_none_or(|deadline| deadline > now) {
+                break;
+            }
+            if !self.spare_oldest() {
+                self.evict();
+                closed += 1;
+            }
         }
         closed + self.closing.flush()
     }
@@ -195,13 +197,30 @@ impl Objects {
         table.oldest().map(|(_, kept)| kept.used + IDLE)
     }
 
-    /// Lets go of the object used longest ago. Operations that are at it still keep it open.
+    /// Lets go of the object used longest ago that no operation is at. Where operations are at all
+    /// that were used long ago, one of those goes, and stays open until they end.
     fn evict(&self) {
+        for _ in 0..BATCH {
+            if !self.spare_oldest() {
+                break;
+            }
+        }
         let mut table = self.table.borrow_mut();
         let oldest = table.oldest().map(|(handle, _)| *handle);
         let removed = oldest.and_then(|handle| table.remove(&handle));
         drop(table);
         drop(removed);
+    }
+
+    /// Takes the object used longest ago for one just used if an operation is at it.
+    fn spare_oldest(&self) -> bool {
+        let mut table = self.table.borrow_mut();
+        let busy = table
+            .oldest()
+            .filter(|(_, kept)| Rc::strong_count(&kept.object) > 1)
+            .map(|(handle, _)| *handle);
+        let kept = busy.and_then(|handle| table.get(&handle));
+        kept.map(|kept| kept.used = self.now.get()).is_some()
     }
 }
 
@@ -307,5 +326,146 @@ impl Object {
     /// The path, borrowed.
     pub(super) fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.path.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::super::opening::open_name;
+    use super::*;
+    use crate::posix::volume::{Direct, Groups, Limits, Mounts, Sync, VolumeConfig};
+
+    fn objects(root: &std::path::Path, open_files: usize) -> Objects {
+        let config = VolumeConfig {
+            name: "test".into(),
+            root: root.to_owned(),
+            direct: Direct::Auto,
+            sync: Sync::Strict,
+            groups: Groups::Client,
+            mounts: Mounts::Hide,
+            limits: Limits {
+                open_files,
+                ..Limits::default()
+            },
+            state: None,
+        };
+        Objects::new(&Volume::open(config).unwrap())
+    }
+
+    fn open(objects: &Objects, name: &str) -> Rc<Object> {
+        let volume = &objects.volume;
+        let opened = open_name(volume, volume.root_path(), name.as_bytes());
+        objects.insert(opened.unwrap())
+    }
+
+    fn wait<F: Future>(future: F) -> F::Output {
+        let mut future = pin!(future);
+        loop {
+            let mut context = Context::from_waker(Waker::noop());
+            if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+                return output;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn what_operations_are_at_stays_while_others_can_go() {
+        let folder = tempfile::tempdir().unwrap();
+        for index in 0..50 {
+            fs::write(folder.path().join(index.to_string()), b"x").unwrap();
+        }
+        let objects = objects(folder.path(), 4);
+        let held = open(&objects, "0");
+        for index in 1..50 {
+            open(&objects, &index.to_string());
+            assert!(objects.len() <= 4);
+        }
+        let found = objects.find(&held.handle).unwrap();
+        assert!(Rc::ptr_eq(&found, &held));
+        // With operations at all of them the bound holds all the same.
+        let all: Vec<_> = (0..50)
+            .map(|index| open(&objects, &index.to_string()))
+            .collect();
+        assert_eq!(objects.len(), 4);
+        assert!(wait(all[7].attributes()).is_ok());
+    }
+
+    #[test]
+    fn what_an_operation_is_at_is_not_idle() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["held", "idle", "used"] {
+            fs::write(folder.path().join(name), b"x").unwrap();
+        }
+        let objects = objects(folder.path(), 4);
+        let start = Instant::now();
+        objects.tick(start);
+        let held = open(&objects, "held");
+        let idle = open(&objects, "idle").handle;
+        objects.tick(start + IDLE / 2);
+        let used = open(&objects, "used").handle;
+        assert_eq!(objects.next_deadline(), Some(start + IDLE));
+        objects.tick(start + IDLE);
+        assert!(objects.find(&idle).is_none());
+        assert!(objects.find(&held.handle).is_some());
+        assert!(objects.find(&used).is_some());
+        drop(held);
+        objects.tick(start + 3 * IDLE);
+        assert_eq!(objects.len(), 0);
+    }
+
+    #[test]
+    fn two_who_open_one_object_at_a_time_have_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("file"), b"x").unwrap();
+        let objects = objects(folder.path(), 4);
+        let file = open(&objects, "file");
+        let again = open(&objects, "file");
+        assert!(Rc::ptr_eq(&file, &again));
+        assert_eq!(objects.len(), 1);
+        let handle = file.handle;
+        let shared = Arc::clone(&file.shared);
+        drop((file, again));
+        objects.forget(&handle);
+        // Opened anew, on a helper, what reactors share is still the same.
+        let file = wait(objects.get(handle)).unwrap();
+        assert!(Arc::ptr_eq(&file.shared, &shared));
+        fs::remove_file(folder.path().join("file")).unwrap();
+        let attributes = wait(file.attributes());
+        assert_eq!(attributes.err(), Some(StoreError::Stale));
+        let found = wait(objects.get(handle));
+        assert_eq!(found.err(), Some(StoreError::Stale));
+        assert_eq!(objects.len(), 0);
+    }
+
+    #[test]
+    fn data_is_opened_once_for_each_use_and_by_both_ways() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("file"), b"x").unwrap();
+        let objects = objects(folder.path(), 4);
+        let file = open(&objects, "file");
+        let data = |wanted, direct| wait(file.data(wanted, direct)).unwrap();
+        let read = data(Use::Read, false);
+        assert!(Arc::ptr_eq(&data(Use::Read, false).file, &read.file));
+        assert_eq!(read.direct, None);
+        // One that can be written takes its place for both.
+        let written = data(Use::Write, false);
+        assert!(!Arc::ptr_eq(&written.file, &read.file));
+        assert!(Arc::ptr_eq(&data(Use::Read, false).file, &written.file));
+        let flags = |file: &DataFile| rustix::fs::fcntl_getfl(&file.file).unwrap();
+        let direct = data(Use::Write, true);
+        if let Some(alignment) = direct.direct {
+            assert!(alignment >= 4096 && alignment.is_power_of_two());
+            assert!(flags(&direct).contains(rustix::fs::OFlags::DIRECT));
+        } else {
+            // The file system of temporary files takes it by the page cache only.
+            assert!(Arc::ptr_eq(&direct.file, &written.file));
+        }
+        assert!(!flags(&written).contains(rustix::fs::OFlags::DIRECT));
+        assert!(Arc::ptr_eq(&data(Use::Write, true).file, &direct.file));
     }
 }

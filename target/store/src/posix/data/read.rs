@@ -105,7 +105,8 @@ impl Inner {
         span: Span,
         direct: Option<&DataFile>,
     ) -> Result<u64> {
-        let (read, source) = match (direct, self.volume.config().direct) {
+        let by_config = self.volume.config().direct;
+        let (read, source) = match (direct, by_config) {
             (Some(file), _) => match self.read_direct(reading, file, span, 0).await? {
                 Some(read) => (read, Source::Direct),
                 None => (self.read_rest(reading, span, 0).await?, Source::Buffered),

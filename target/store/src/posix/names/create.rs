@@ -11,7 +11,7 @@ use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, makedev, mkdirat, mknodat, openat, statat, symlinkat,
+    AtFlags, FileType, Mode, OFlags, Stat, makedev, mkdirat, mknodat, openat, statat, symlinkat,
 };
 use rustix::io::Errno;
 
@@ -130,11 +130,11 @@ pub(super) fn node(
     set: &SetAttributes,
 ) -> Made {
     let (name, mode) = (name?, set.mode.unwrap_or(FILE_MODE) & MODE_BITS);
-    let (kind_bits, device) = match kind {
-        SpecialKind::Block(major, minor) => (FileType::BlockDevice, makedev(major, minor)),
-        SpecialKind::Character(major, minor) => (FileType::CharacterDevice, makedev(major, minor)),
-        SpecialKind::Fifo => (FileType::Fifo, 0),
-        SpecialKind::Socket => (FileType::Socket, 0),
+    let device = match kind {
+        SpecialKind::Block(major, minor) | SpecialKind::Character(major, minor) => {
+            makedev(major, minor)
+        }
+        SpecialKind::Fifo | SpecialKind::Socket => 0,
     };
     made(
         scene,
@@ -148,7 +148,7 @@ pub(super) fn node(
             mknodat(
                 &place.path,
                 &*name,
-                kind_bits,
+                file_type(kind),
                 Mode::from_raw_mode(mode),
                 device,
             )
@@ -192,8 +192,18 @@ fn creation_error(error: Errno) -> StoreError {
 
 /// Sets of a new object what the call that made it did not. Runs with the caller's rights.
 fn finish(object: &OwnedFd, kind: Kind, mode: u32, set: &SetAttributes) -> rustix::io::Result<()> {
-    if set.uid.is_some() || set.gid.is_some() || mode & SPECIAL_BITS != 0 {
-        let found = statat(object, c"", AtFlags::EMPTY_PATH)?;
+    // The times of what is new are of now already.
+    let chosen = |time| matches!(time, SetTime::To(_));
+    let times = chosen(set.accessed) || chosen(set.modified);
+    let owned = set.uid.is_some() || set.gid.is_some();
+    if !times && !owned && set.size.is_none() && mode & SPECIAL_BITS == 0 {
+        return Ok(());
+    }
+    let found = statat(object, c"", AtFlags::EMPTY_PATH)?;
+    if !is_new(kind, &found) {
+        return Err(Errno::STALE);
+    }
+    if owned || mode & SPECIAL_BITS != 0 {
         let uid = set.uid.filter(|uid| *uid != found.st_uid);
         let gid = set.gid.filter(|gid| *gid != found.st_gid);
         let given = uid.is_some() || gid.is_some();
@@ -210,12 +220,32 @@ fn finish(object: &OwnedFd, kind: Kind, mode: u32, set: &SetAttributes) -> rusti
     if let Some(size) = set.size {
         rustix::fs::ftruncate(object, size)?;
     }
-    // The times of what is new are of now already.
-    let chosen = |time| matches!(time, SetTime::To(_));
-    if chosen(set.accessed) || chosen(set.modified) {
+    if times {
         steps::times(object.as_fd(), set.accessed, set.modified)?;
     }
     Ok(())
+}
+
+/// Whether what was found by the name of a new object can be it: somebody on this host may have put
+/// another in its place, or a second name of one.
+fn is_new(kind: Kind, found: &Stat) -> bool {
+    let expected = match kind {
+        Kind::File => FileType::RegularFile,
+        Kind::Directory => FileType::Directory,
+        Kind::Symlink => FileType::Symlink,
+        Kind::Special(special) => file_type(special),
+    };
+    FileType::from_raw_mode(found.st_mode) == expected
+        && (kind == Kind::Directory || found.st_nlink == 1)
+}
+
+fn file_type(kind: SpecialKind) -> FileType {
+    match kind {
+        SpecialKind::Block(..) => FileType::BlockDevice,
+        SpecialKind::Character(..) => FileType::CharacterDevice,
+        SpecialKind::Fifo => FileType::Fifo,
+        SpecialKind::Socket => FileType::Socket,
+    }
 }
 
 /// What a name that is there already means to who wants to make a file of that name.
@@ -324,4 +354,44 @@ fn verifier_times(verifier: [u8; 8]) -> SetAttributes {
 fn carries(found: &Attributes, verifier: [u8; 8]) -> bool {
     found.size == 0
         && [found.accessed.seconds, found.modified.seconds] == verifier_seconds(verifier)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_object_in_the_place_of_a_new_one_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, b"somebody's").unwrap();
+        let object = || -> OwnedFd { std::fs::File::open(&path).unwrap().into() };
+        let set = SetAttributes {
+            accessed: SetTime::To(Time::default()),
+            ..SetAttributes::default()
+        };
+        for kind in [
+            Kind::Directory,
+            Kind::Symlink,
+            Kind::Special(SpecialKind::Fifo),
+        ] {
+            assert_eq!(finish(&object(), kind, 0o4755, &set), Err(Errno::STALE));
+        }
+        assert_eq!(finish(&object(), Kind::File, 0o644, &set), Ok(()));
+        std::fs::hard_link(&path, folder.path().join("second")).unwrap();
+        assert_eq!(
+            finish(&object(), Kind::File, 0o644, &set),
+            Err(Errno::STALE)
+        );
+        // Nothing to set, nothing to look at.
+        let nothing = SetAttributes::default();
+        assert_eq!(finish(&object(), Kind::Directory, 0o755, &nothing), Ok(()));
+    }
+
+    #[test]
+    fn verifiers_are_times_that_every_file_system_keeps() {
+        let verifier = [0xff, 0xff, 0xff, 0xff, 0x80, 0, 0, 5];
+        assert_eq!(verifier_seconds(verifier), [0x7fff_ffff, 5]);
+        assert_ne!(verifier_seconds([1; 8]), verifier_seconds([2; 8]));
+    }
 }
