@@ -178,13 +178,15 @@ fn calls(journal: Option<&PathBuf>) -> u64 {
         entry,
         how: CreateHow::Guarded(MODE),
     };
-    let messages: Vec<Vec<u8>> = (0..CALLS)
+    let messages: Vec<Box<[u8]>> = (0..CALLS)
         .map(|number| {
-            if number % 2 == 0 {
+            let message = if number % 2 == 0 {
                 bench.message((100_003, 3, Procedure::Create.number()), &create)
             } else {
                 bench.message((100_003, 3, Procedure::Remove.number()), &entry)
-            }
+            };
+            // Without the room that it was encoded in.
+            message.into_boxed_slice()
         })
         .collect();
     let begun = Instant::now();

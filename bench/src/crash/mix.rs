@@ -1,5 +1,6 @@
 //! The next call of a client.
 
+use super::content::Kept;
 use super::operation::{Id, Operation, Place};
 use super::random::Random;
 use super::tree::{Object, STABILITIES, Tree};
@@ -128,11 +129,12 @@ impl Mix {
     fn read(&mut self, tree: &Tree) -> Option<Operation> {
         let file = self.file(tree)?;
         let (start, length) = self.range(FILE);
-        let busy = tree.objects.get(&file)?.content.is_busy(start, length);
-        (!busy).then_some(Operation::Read {
+        let content = &tree.objects.get(&file)?.content;
+        (!content.is_busy(start, length)).then_some(Operation::Read {
             file,
             start,
             length: length as u32,
+            size: *content.sizes(Kept::All).start(),
         })
     }
 

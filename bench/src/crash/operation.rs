@@ -35,8 +35,13 @@ pub enum Operation {
         stamp: Stamp,
         stable: Stability,
     },
-    /// READ.
-    Read { file: Id, start: u64, length: u32 },
+    /// READ; the file was at least so long when it was sent.
+    Read {
+        file: Id,
+        start: u64,
+        length: u32,
+        size: u64,
+    },
     /// COMMIT; of all that was answered up to an event.
     Commit {
         file: Id,
@@ -156,6 +161,7 @@ impl Operation {
                 file,
                 start,
                 length,
+                ..
             } => sender.read(ReadArguments {
                 file: at.object(file),
                 offset: start,

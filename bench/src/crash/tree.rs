@@ -159,6 +159,7 @@ impl Tree {
                 file,
                 start,
                 length,
+                ..
             } => {
                 let file = self.get(file);
                 file.reads.push((start, u64::from(length)));
@@ -233,6 +234,7 @@ impl Tree {
                 file,
                 start,
                 length,
+                ..
             } => {
                 let file = self.get(*file);
                 file.data_calls -= 1;
@@ -375,12 +377,12 @@ impl Tree {
                     file,
                     start,
                     length,
+                    size,
                 },
                 Answer::Data(data),
             ) => {
                 let newest = self.newest();
                 let content = &self.get(file).content;
-                let size = *content.sizes(Kept::All).start();
                 let least = size.saturating_sub(start).min(u64::from(length));
                 if (data.len() as u64) < least {
                     let read = data.len();

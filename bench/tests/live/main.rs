@@ -7,3 +7,4 @@ mod listeners;
 mod load;
 mod rest;
 mod running;
+mod slow;

@@ -135,7 +135,13 @@ impl Left {
             if heard.is_none() {
                 complete = complete.max(begin.evicted);
             }
-            let ended = done.as_ref().map_or(u64::MAX, |(ended, _)| *ended);
+            // One that the last process only took over was executed before that began, if at all: a
+            // client that died with its calls open must not make all later ones doubtful.
+            let ended = match (&done, heard) {
+                (Some((ended, _)), _) => *ended,
+                (None, Some(_)) => begin.began,
+                (None, None) => u64::MAX,
+            };
             let names = begin.targets.iter().filter(|target| **target != 0);
             used.extend(names.map(|target| (*target, begin.key, ended)));
             let one = Recorded { begin, heard, done };

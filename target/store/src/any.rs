@@ -329,3 +329,35 @@ impl Store for AnyStore {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use millrace_mempool::{HugepagePolicy, Registry};
+
+    use super::*;
+    use crate::memory::MemoryConfig;
+
+    /// Every task of a reactor has room for the largest operation, and moves it.
+    #[test]
+    fn operations_stay_small() {
+        let config = MemoryConfig {
+            size_bytes: 1 << 20,
+            inodes: None,
+            file_system: 0,
+            epoch: 1,
+            root_mode: 0o777,
+            root_uid: 0,
+            root_gid: 0,
+        };
+        let memory = MemoryStore::new(&Registry::new(HugepagePolicy::Off), config).unwrap();
+        let any = AnyStore::Memory(memory);
+        let (caller, root) = (Caller::SUPERUSER, any.root());
+        let mut slices = Vec::new();
+        assert!(size_of_val(&any.attributes(root)) <= 512);
+        assert!(size_of_val(&any.lookup(&caller, root, b"a")) <= 256);
+        assert!(size_of_val(&any.rename(&caller, (root, b"a"), (root, b"b"))) <= 512);
+        assert!(size_of_val(&any.read(&caller, root, 0, 1, &mut slices)) <= 1536);
+        assert!(size_of_val(&any.stage_write(&caller, root, 0, 1, &mut slices)) <= 1024);
+        assert!(size_of_val(&any.commit(root, 0, 1)) <= 1024);
+    }
+}

@@ -58,6 +58,15 @@ impl Line {
         if let Some(mine) = self.waiter(ticket) {
             *mine = None;
             self.length -= 1;
+            // Those at either end need no place any more: a line that stands for long, while many
+            // come and go, does not grow.
+            while let Some(None) = self.waiting.back() {
+                self.waiting.pop_back();
+            }
+            while let Some(None) = self.waiting.front() {
+                self.waiting.pop_front();
+                self.first += 1;
+            }
             return None;
         }
         self.collect(ticket)
@@ -80,6 +89,25 @@ mod tests {
     use std::task::Waker;
 
     use super::Line;
+
+    #[test]
+    fn who_comes_and_goes_leaves_nothing() {
+        let waker = Waker::noop();
+        let mut line = Line::default();
+        let first = line.join(waker);
+        for _ in 0..1000 {
+            let tickets = [line.join(waker), line.join(waker)];
+            for ticket in tickets {
+                assert_eq!(line.leave(ticket), None);
+            }
+        }
+        assert_eq!((line.len(), line.waiting.len()), (1, 1));
+        let second = line.join(waker);
+        assert_eq!(line.leave(first), None);
+        assert_eq!((line.len(), line.waiting.len()), (1, 1));
+        assert!(line.serve(3).is_some());
+        assert_eq!(line.poll(second, waker), Some(3));
+    }
 
     #[test]
     fn places_go_by_order_of_arrival_to_those_who_still_wait() {

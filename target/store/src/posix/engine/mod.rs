@@ -141,7 +141,8 @@ impl Engine {
         self.inner.operations.borrow().machine.backend()
     }
 
-    /// Makes more memory known. It can be used without, but slower.
+    /// Makes more memory known. It can be used without, but slower. The kernel pins it meanwhile,
+    /// which takes long for small pages (about 0.1 s for a GiB).
     pub fn add_arena(&self, arena: &Arc<Arena>) {
         self.inner.operations.borrow_mut().machine.add_arena(arena);
     }

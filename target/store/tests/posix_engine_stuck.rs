@@ -1,0 +1,125 @@
+//! A device that does not answer: the engine goes on for others.
+
+mod posix_machine;
+
+use std::fs::OpenOptions;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use millrace_store::posix::engine::{Backend, Durability, Engine, EngineConfig};
+use millrace_store::posix::identity::Identity;
+use posix_machine::fuse::Fuse;
+
+const OPERATIONS: u32 = 60;
+/// Of which hang.
+const STUCK: usize = 40;
+
+struct Stage {
+    engine: Engine,
+    pool: Pool,
+}
+
+impl Stage {
+    /// None, having said so, where there is no such backend.
+    fn new(backend: Backend) -> Option<Self> {
+        let registry = Registry::new(HugepagePolicy::Off);
+        let pool = Pool::new(&registry, PoolConfig { bytes: 8 << 20 }).unwrap();
+        let config = EngineConfig {
+            backend,
+            operations: OPERATIONS,
+        };
+        let engine = Engine::new(config, &pool, &registry.arenas(), None);
+        let engine = engine.inspect_err(|error| eprintln!("{backend:?} is not tested: {error}"));
+        Some(Self {
+            engine: engine.ok()?,
+            pool,
+        })
+    }
+
+    fn slice(&self) -> Slice {
+        let buffer = self.pool.try_acquire(Class::Control).unwrap();
+        buffer.into_slice(0..4096)
+    }
+
+    fn run<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        loop {
+            if let Poll::Ready(output) = poll(future.as_mut()) {
+                return output;
+            }
+            self.engine.poll();
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn open(path: &Path) -> Arc<OwnedFd> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true);
+    Arc::new(options.open(path).unwrap().into())
+}
+
+#[test]
+fn a_device_that_hangs_holds_up_no_other() {
+    let Some(fuse) = Fuse::mount(&["file"]) else {
+        return;
+    };
+    for backend in [Backend::Ring, Backend::Threads] {
+        let Some(stage) = Stage::new(backend) else {
+            continue;
+        };
+        let root = Identity::with_groups(0, 0, &[]);
+        let stuck = open(&fuse.path().join("file"));
+        let beside = tempfile::NamedTempFile::new().unwrap();
+        let sound = open(beside.path());
+        fuse.behave(|behaviour| behaviour.silent = true);
+        let slices: Vec<_> = (0..STUCK).map(|_| stage.slice()).collect();
+        let mut syncs: Vec<_> = slices
+            .iter()
+            .map(|_| Box::pin(stage.engine.sync(&stuck, true, None)))
+            .collect();
+        let mut reads: Vec<_> = slices[..4]
+            .iter()
+            .zip(0..)
+            .map(|(slice, n)| {
+                Box::pin(
+                    stage
+                        .engine
+                        .read(&stuck, n * 4096, slice, false, &root, None),
+                )
+            })
+            .collect();
+        for sync in &mut syncs {
+            assert!(poll(sync.as_mut()).is_pending());
+        }
+        for read in &mut reads {
+            assert!(poll(read.as_mut()).is_pending());
+        }
+        let slice = stage.slice();
+        for round in 0..100 {
+            let offset = round * 4096;
+            let durability = Durability::Data;
+            let write = stage
+                .engine
+                .write(&sound, offset, &slice, durability, &root, None);
+            assert_eq!(stage.run(write).unwrap(), 4096);
+            stage.run(stage.engine.sync(&sound, true, None)).unwrap();
+        }
+        assert!(stage.engine.pending() >= STUCK);
+        fuse.behave(|behaviour| behaviour.silent = false);
+        for sync in syncs {
+            stage.run(sync).unwrap();
+        }
+        for read in reads {
+            stage.run(read).unwrap();
+        }
+    }
+}
