@@ -1,7 +1,8 @@
 //! `millraced` with an export that is a folder, as clients over TCP see it from one process to the
 //! next.
 
-mod support;
+#[path = "support/tcp_client.rs"]
+mod tcp_client;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use nfs3_types::nfs3 as n;
-use support::tcp_client::{Connection, block_on, create, mount, name, write};
+use tcp_client::{Connection, block_on, create, mount, name, write};
 
 /// Ends a test that would wait for ever.
 const LIMIT: Duration = Duration::from_secs(120);

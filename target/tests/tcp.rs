@@ -1,6 +1,8 @@
 //! NFS and MOUNT over TCP, as an independent client sees them, and as hostile peers do.
 
 mod support;
+#[path = "support/tcp_client.rs"]
+mod tcp_client;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -17,7 +19,7 @@ use millrace_reactor::Clock;
 use nfs3_types::nfs3 as n;
 use nfs3_types::xdr_codec::Opaque;
 
-use support::tcp_client::{self, Connection, block_on, create, name, write};
+use tcp_client::{Connection, block_on, create, name, write};
 
 /// A server on a thread of its own, which stops with the value.
 struct Server {

@@ -9,7 +9,6 @@ pub mod nfs;
 pub mod raw;
 pub mod script;
 pub mod served;
-pub mod tcp_client;
 pub mod trace;
 
 use std::cell::{Cell, RefCell};
