@@ -75,6 +75,20 @@ require_rust() {
         die "the toolchain named in rust-toolchain.toml cannot be used"
 }
 
+# build_programs PROFILE: builds millraced, millracectl and millrace-bench (PROFILE: release or
+# debug). PROGRAM_FEATURES names their cargo features. Scripts that run after each other with the
+# same features share one build.
+build_programs() {
+    local options=(--locked --bin millraced --bin millracectl --bin millrace-bench)
+    [ "$1" = debug ] || options+=(--release)
+    [ -z "${PROGRAM_FEATURES:-}" ] || options+=(--features "$PROGRAM_FEATURES")
+    (cd "$project" && cargo build "${options[@]}")
+}
+
+# The features of programs that serve RDMA devices.
+# shellcheck disable=SC2034 # For the scripts that read this file.
+verbs_features=millrace/verbs,millrace-bench/verbs
+
 # require_cargo_tool COMMAND CRATE: installs a cargo subcommand from crates.io if it is missing.
 require_cargo_tool() {
     command -v "$1" >/dev/null 2>&1 && return 0
