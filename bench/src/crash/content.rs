@@ -58,6 +58,9 @@ pub enum Kept {
     All,
     /// The durable ones, and those that were answered with this verifier.
     Verifier(WriteVerifier),
+    /// The durable ones: the server may have ended since, and unstable bytes may not be written
+    /// again yet.
+    Stable,
 }
 
 impl Kept {
@@ -65,7 +68,7 @@ impl Kept {
         match (self, state) {
             (_, State::Stable) | (Self::All, State::Unstable(..)) => true,
             (Self::Verifier(now), State::Unstable(then, _)) => now == then,
-            (_, State::InFlight | State::Unanswered) => false,
+            (Self::Stable, State::Unstable(..)) | (_, State::InFlight | State::Unanswered) => false,
         }
     }
 }

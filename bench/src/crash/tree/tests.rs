@@ -103,3 +103,39 @@ fn calls_sent_again_may_be_refused_only_if_they_were_done() {
     assert!(tree.answered(&remove, &other, Some(true)).is_err());
     tree.compare(&seen(&[("b", 2)])).expect("removed once");
 }
+
+#[test]
+fn a_read_sent_again_may_miss_only_what_was_unstable() {
+    let mut tree = tree();
+    let file = create(&mut tree, "c", 3);
+    for (start, stamp, stable) in [(0, 1, Stability::FileSync), (10, 2, Stability::Unstable)] {
+        let write = Operation::Write {
+            file,
+            start,
+            length: 10,
+            stamp,
+            stable,
+        };
+        tree.begin(&write, 0);
+        let answer = Answer::Wrote {
+            count: 10,
+            committed: stable,
+            verifier: [1; 8],
+        };
+        tree.answered(&write, &answer, None).expect("written");
+    }
+    let read = Operation::Read {
+        file,
+        start: 0,
+        length: 20,
+        size: 20,
+    };
+    tree.begin(&read, 0);
+    let mut durable = vec![0; 10];
+    super::super::content::bytes(1, 0, &mut durable);
+    let lost = Answer::Data(durable);
+    assert!(tree.clone().answered(&read, &lost, None).is_err());
+    assert!(tree.clone().answered(&read, &lost, Some(false)).is_ok());
+    let nothing = Answer::Data(vec![0; 20]);
+    assert!(tree.answered(&read, &nothing, Some(false)).is_err());
+}
