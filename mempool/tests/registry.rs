@@ -166,7 +166,7 @@ fn huge_pages_are_used_where_they_are_free() {
         // Others may take the last pages at any time, but then the error says so.
         Err(ArenaError::Hugepages {
             wanted: 1, free: 0, ..
-        }) => {}
+        }) => millrace_testing::skip!("no huge page is free"),
         Err(error) => panic!("{error}; free by the system's count: {free:?}"),
     }
 }

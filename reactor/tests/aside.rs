@@ -12,7 +12,7 @@ fn a_thread_leaves_the_reactors_cores_and_so_do_its_children() {
         panic!("no core");
     };
     if rest.is_empty() {
-        // The next test shows what happens then.
+        millrace_testing::skip!("this process has one core only");
         return;
     }
     let (aside, child) = thread::spawn({

@@ -221,7 +221,7 @@ fn a_listener_on_devices_that_are_not_there_is_refused_by_request_and_by_hang_up
         .arg("devices")
         .output();
     if listed.unwrap().status.success() {
-        // There are devices, and the listener would be had.
+        millrace_testing::skip!("this machine has RDMA devices, so the listener would be had");
         return;
     }
     let mut server = Server::start();

@@ -69,6 +69,17 @@ fn files_have_one_purpose() {
     }
 }
 
+/// What cannot be tried everywhere is skipped with its reason, and the checks judge that
+/// (`bench/testing`). An ignored test is run by nobody.
+#[test]
+fn no_test_is_ignored() {
+    let marker = ["#[", "ignore"].concat();
+    for path in sources() {
+        let text = fs::read_to_string(&path).expect("text");
+        assert!(!text.contains(&marker), "{}", path.display());
+    }
+}
+
 /// The service maps one file, and is safe code otherwise.
 #[test]
 fn unsafe_code_of_the_service_is_in_one_place() {

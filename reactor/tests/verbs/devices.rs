@@ -8,7 +8,7 @@ use millrace_reactor::fabric::verbs::{Devices, DevicesError, Transport, VerbsCon
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
-use crate::alone;
+use crate::{alone, alone_with_software_devices};
 
 const ARENA: usize = 64 << 20;
 
@@ -26,9 +26,8 @@ fn registered(devices: &Devices) -> Vec<u64> {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
 fn all_memory_is_registered_with_all_devices_while_it_is_there() {
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     let registry = Registry::new(HugepagePolicy::Off);
     let first = registry.arena(ARENA).expect("memory");
     let devices = Devices::open(&registry).expect("a device");
@@ -49,9 +48,8 @@ fn all_memory_is_registered_with_all_devices_while_it_is_there() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
 fn a_survey_tells_what_is_then_used() {
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     let seen = survey().expect("a device");
     let devices = Devices::open(&Registry::new(HugepagePolicy::Off)).expect("a device");
     assert_eq!(seen, devices.report());
@@ -101,9 +99,8 @@ impl Drop for Limited {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
 fn memory_beyond_the_limit_is_refused_with_advice() {
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     let registry = Registry::new(HugepagePolicy::Off);
     let small = registry.arena(2 << 20).expect("memory");
     let devices = Devices::open(&registry).expect("a device");
@@ -133,9 +130,8 @@ fn memory_beyond_the_limit_is_refused_with_advice() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
 fn of_several_devices_one_that_refuses_memory_is_left_out() {
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     let registry = Registry::new(HugepagePolicy::Off);
     let devices = Devices::open(&registry).expect("a device");
     let all = names(&devices);
@@ -171,9 +167,10 @@ fn until(done: impl Fn() -> bool) {
 }
 
 #[test]
-#[ignore = "needs a software RDMA device on eth0, and the right to unplug it"]
 fn a_device_is_unplugged_and_comes_back_with_all_memory() {
-    let _alone = alone();
+    let Some(_alone) = alone_with_software_devices() else {
+        return;
+    };
     let registry = Registry::new(HugepagePolicy::Off);
     let arena = registry.arena(ARENA).expect("memory");
     let devices = Devices::open(&registry).expect("a device");

@@ -15,31 +15,27 @@ use crate::pair::{
 use crate::{address, alone, plain, side, with_limits};
 
 #[test]
-#[ignore = "needs an RDMA device"]
 fn a_close_sends_what_is_posted_first() {
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     ending::a_close_sends_what_is_posted_first(plain());
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
 fn an_abort_flushes_posted_work() {
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     ending::an_abort_flushes_posted_work(plain());
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
 fn a_rejection_reaches_the_connecting_side() {
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     let [client, server] = [(); 2].map(|()| side(VerbsConfig::default()));
     ending::a_rejection_reaches_the_connecting_side(client, server, address());
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
 fn connections_can_be_handed_to_another_provider() {
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     let sides = [(); 3].map(|()| side(VerbsConfig::default()));
     ending::connections_can_be_handed_to_another_provider(sides, address());
 }
@@ -73,9 +69,8 @@ fn refused_read(pair: &mut Pair<Verbs>, remote: RemoteAddress, length: usize) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
 fn a_read_of_a_key_that_is_none_is_refused() {
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     let remote = RemoteAddress {
         key: Key(0x1234_5678),
         offset: 0,
@@ -84,9 +79,8 @@ fn a_read_of_a_key_that_is_none_is_refused() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
 fn one_byte_past_the_exposure_is_refused() {
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     let mut pair = plain();
     let source = pair.server.pattern(1000, 3);
     let exposure = pair
@@ -112,9 +106,8 @@ fn one_byte_past_the_exposure_is_refused() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
 fn an_exposure_that_was_revoked_is_refused() {
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     let mut pair = plain();
     let source = pair.client.pattern(1000, 3);
     let exposure = pair
@@ -141,9 +134,8 @@ fn an_exposure_that_was_revoked_is_refused() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
 fn nobody_listening_is_told() {
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     let mut client = side(VerbsConfig::default());
     let mut nowhere = address();
     nowhere.set_port(9);
@@ -166,9 +158,8 @@ fn nobody_listening_is_told() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
 fn an_application_that_does_not_decide_is_not_waited_for() {
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     let mut client = side(VerbsConfig::default());
     let mut server = side(VerbsConfig::default());
     let listener = server.provider.listen(address(), LIMITS, false).unwrap();
@@ -212,9 +203,8 @@ fn an_application_that_does_not_decide_is_not_waited_for() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
 fn a_peer_that_takes_more_shared_receives_than_it_may_is_disconnected() {
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     let shared = VerbsConfig {
         shared_receives: true,
         ..VerbsConfig::default()

@@ -2,10 +2,10 @@
 //!
 //! ```sh
 //! cargo test -p millrace-reactor --features verbs --test verbs --no-run
-//! bench/kernel-client/in-guest --device rxe -- build/debug/deps/verbs-... --include-ignored
+//! bench/kernel-client/in-guest --device rxe -- build/debug/deps/verbs-...
 //! ```
 //!
-//! Tests that unplug a device or change what the process may lock run alone ([`alone`]).
+//! Without a device, they are recorded as skipped. Tests that unplug a device or change what the process may lock run alone ([`alone`]).
 //!
 //! Providers are tried on the device that has the address of `MILLRACE_TEST_FABRIC`
 //! (`verbs:ADDRESS`), by default 10.0.2.15, that of the guests.
@@ -19,7 +19,7 @@ mod sleeping;
 mod transfer;
 mod unplugging;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use millrace_mempool::Registry;
@@ -28,19 +28,38 @@ use millrace_reactor::fabric::verbs::{Devices, DevicesError, Verbs, VerbsConfig}
 
 use pair::{LIMITS, Pair, Side};
 
-/// Held by every test here, for some change what all share.
-fn alone() -> MutexGuard<'static, ()> {
+/// Held by every test here, for some change what all share. None, recorded as skipped, where this
+/// machine has no RDMA device.
+fn alone() -> Option<MutexGuard<'static, ()>> {
     static LOCK: Mutex<()> = Mutex::new(());
-    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+    match millrace_testing::rdma_device() {
+        Ok(_) => Some(LOCK.lock().unwrap_or_else(PoisonError::into_inner)),
+        Err(reason) => {
+            millrace_testing::skip!("{reason}");
+            None
+        }
+    }
+}
+
+/// As [`alone`], where all devices are software on eth0, which may be unplugged.
+fn alone_with_software_devices() -> Option<MutexGuard<'static, ()>> {
+    let alone = alone()?;
+    let names = std::fs::read_dir("/sys/class/infiniband").expect("devices");
+    let software = names.flatten().all(|device| {
+        let name = device.file_name();
+        let name = name.to_string_lossy();
+        name.starts_with("rxe") || name.starts_with("siw")
+    });
+    if !software || !std::path::Path::new("/sys/class/net/eth0").exists() {
+        millrace_testing::skip!("an RDMA device is no software one on eth0, and stays plugged in");
+        return None;
+    }
+    Some(alone)
 }
 
 /// Where to listen.
 fn address() -> SocketAddr {
-    let fabric = std::env::var("MILLRACE_TEST_FABRIC").unwrap_or_default();
-    let address = match fabric.strip_prefix("verbs:") {
-        Some(address) => address.parse().expect("verbs:ADDRESS"),
-        None => IpAddr::from(Ipv4Addr::new(10, 0, 2, 15)),
-    };
+    let address = millrace_testing::rdma_device().expect("asked before");
     SocketAddr::new(address, 0)
 }
 

@@ -24,7 +24,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// None, having said so, where there is no such backend.
+    /// None, recorded as skipped, where there is no such backend.
     fn new(backend: Backend) -> Option<Self> {
         let registry = Registry::new(HugepagePolicy::Off);
         let pool = Pool::new(&registry, PoolConfig { bytes: 8 << 20 }).unwrap();
@@ -33,7 +33,7 @@ impl Stage {
             operations: OPERATIONS,
         };
         let engine = Engine::new(config, &pool, &registry.arenas(), None);
-        let engine = engine.inspect_err(|error| eprintln!("{backend:?} is not tested: {error}"));
+        let engine = engine.inspect_err(|error| millrace_testing::skip!("{backend:?}: {error}"));
         Some(Self {
             engine: engine.ok()?,
             pool,

@@ -12,7 +12,7 @@ use millrace_mempool::{Arena, Class, HugepagePolicy, Pool, PoolConfig, Registry,
 use millrace_store::posix::engine::{Backend, Engine, EngineConfig};
 use millrace_store::posix::identity::Identity;
 
-/// What this system has of the two; where it has no ring, it says so.
+/// What this system has of the two; where it has no ring, that is recorded as skipped.
 pub fn backends() -> Vec<Backend> {
     let registry = Registry::new(HugepagePolicy::Off);
     let pool = Pool::new(&registry, PoolConfig { bytes: 2 << 20 }).unwrap();
@@ -23,7 +23,7 @@ pub fn backends() -> Vec<Backend> {
     match Engine::new(config, &pool, &[], None) {
         Ok(_) => vec![Backend::Ring, Backend::Threads],
         Err(error) => {
-            eprintln!("no ring here ({error}): only threads are tested");
+            millrace_testing::skip!("no io_uring, only threads are tested: {error}");
             let config = EngineConfig {
                 backend: Backend::Auto,
                 ..config

@@ -49,7 +49,7 @@ pub struct Fuse {
 }
 
 impl Fuse {
-    /// With these files, each empty. None, and a word about it, where the system has no FUSE or
+    /// With these files, each empty. None, recorded as skipped, where the system has no FUSE or
     /// does not let this process mount.
     pub fn mount(names: &[&str]) -> Option<Self> {
         let folder = Folder::new(&std::env::temp_dir(), "fuse");
@@ -57,7 +57,7 @@ impl Fuse {
         let device = match device {
             Ok(device) => Arc::new(device),
             Err(error) => {
-                eprintln!("not tested: /dev/fuse: {error}");
+                millrace_testing::skip!("/dev/fuse: {error}");
                 return None;
             }
         };
@@ -68,7 +68,7 @@ impl Fuse {
         let options = std::ffi::CString::new(options).unwrap();
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         if let Err(error) = mount("millrace-test", &folder.0, "fuse", flags, &*options) {
-            eprintln!("not tested: mounting FUSE: {error}");
+            millrace_testing::skip!("mounting FUSE: {error}");
             return None;
         }
         let shared = Arc::new(Shared::default());

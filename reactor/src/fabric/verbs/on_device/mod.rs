@@ -6,7 +6,7 @@
 
 mod exposures;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,11 +32,15 @@ const RECEIVE: u64 = 1;
 const REQUEST: u64 = 2;
 
 fn address() -> IpAddr {
-    let fabric = std::env::var("MILLRACE_TEST_FABRIC").unwrap_or_default();
-    match fabric.strip_prefix("verbs:") {
-        Some(address) => address.parse().expect("verbs:ADDRESS"),
-        None => IpAddr::from(Ipv4Addr::new(10, 0, 2, 15)),
-    }
+    millrace_testing::rdma_device().expect("asked before")
+}
+
+/// False, recorded as skipped, where this machine has no RDMA device.
+fn has_device() -> bool {
+    let device = millrace_testing::rdma_device();
+    device
+        .inspect_err(|reason| millrace_testing::skip!("{reason}"))
+        .is_ok()
 }
 
 /// One end of a connection, with a receive posted that is `inbox`.
