@@ -12,6 +12,10 @@ pub mod types;
 
 pub use types::*;
 
+// Tests in here share supports with those outside.
+#[cfg(test)]
+extern crate self as millrace_store;
+
 use millrace_mempool::Slice;
 
 /// The operations that an export needs, with the semantics of RFC 1813 section 3.3.

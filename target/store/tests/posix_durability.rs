@@ -1,10 +1,10 @@
-//! What clients are told of durability, and what becomes of volumes that fail or hang.
+//! What clients are told of durability, and what becomes of volumes that fail or hang. That data
+//! are synced before they are said to be durable is tested by `src/posix/durability_tests`.
 
 mod posix_machine;
 
 use std::cell::Cell;
 use std::fs;
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use millrace_store::posix::engine::Backend;
@@ -551,37 +551,5 @@ fn what_is_deleted_behind_the_volume_is_stale() {
             store.attributes(store.root()).await.err(),
             Some(StoreError::Stale)
         );
-    });
-}
-
-#[test]
-fn what_a_client_was_told_is_durable_is_on_the_disk() {
-    let [folder, _memory] = Folder::both("disk");
-    let machine = Machine::new(Backend::Auto);
-    let volume = open(config(&folder.0, Direct::Auto));
-    let store = machine.store(&volume);
-    let path = folder.0.join("file");
-    machine.run(async move {
-        let file = create(&store, "file").await;
-        for (stability, seed) in [
-            (Stability::DataSync, 1),
-            (Stability::FileSync, 2),
-            (Stability::Unstable, 3),
-        ] {
-            for length in [5000, 65_536] {
-                let bytes = pattern(seed, length);
-                let done = write(&store, &ROOT, file, 0, &bytes, stability).await;
-                assert_eq!(done.result.unwrap().stability, stability);
-                if stability == Stability::Unstable {
-                    commit(&store, file).await.unwrap();
-                }
-                // What is dirty cannot be dropped from memory, so what is read then is the disk's.
-                let other = fs::File::open(&path).unwrap();
-                rustix::fs::fadvise(&other, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-                let mut found = vec![0; length];
-                other.read_exact_at(&mut found, 0).unwrap();
-                assert!(found == bytes);
-            }
-        }
     });
 }

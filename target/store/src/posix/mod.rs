@@ -38,6 +38,9 @@ mod shared_file;
 mod sys;
 pub mod volume;
 
+#[cfg(test)]
+mod durability_tests;
+
 use std::rc::Rc;
 use std::time::Instant;
 

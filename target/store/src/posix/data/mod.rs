@@ -39,6 +39,7 @@ use self::under_way::UnderWay;
 use self::verifier::Verifier;
 use super::engine::Engine;
 use super::objects::{Object, SharedFile};
+use super::sys;
 use super::volume::{Volume, VolumeConfig};
 use crate::{Kind, Result, StoreError, WriteVerifier};
 
@@ -161,7 +162,7 @@ pub(super) fn settle(volume: &Volume, shared: &SharedFile, file: impl AsFd) {
         return;
     }
     shared.data.syncing.fetch_add(1, SeqCst);
-    if let Err(error) = rustix::fs::fsync(file) {
+    if let Err(error) = sys::calls::fsync(file) {
         volume.data().lost(&error.into());
     }
     shared.data.syncing.fetch_sub(1, SeqCst);

@@ -10,16 +10,14 @@
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, Stat, makedev, mkdirat, mknodat, openat, statat, symlinkat,
-};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, makedev, openat, statat};
 use rustix::io::Errno;
 
 use super::scene::{Changed, Place, Scene};
 use crate::posix::errors::store_error;
 use crate::posix::opening::{Opened, attributes_of};
 use crate::posix::setting::{self, resize, steps};
-use crate::posix::sys;
+use crate::posix::sys::{self, calls};
 use crate::{
     Attributes, CreateHow, Kind, Result, SetAttributes, SetTime, SpecialKind, StoreError, Time,
 };
@@ -60,9 +58,9 @@ pub(super) fn file(
     for _ in 0..ATTEMPTS {
         let made = match allowed {
             Ok(()) => scene.act(|| {
-                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW;
+                let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let mode = Mode::from_raw_mode(mode & MODE_BITS);
-                let file = openat(&place.path, &*name, flags | OFlags::CLOEXEC, mode)?;
+                let file = calls::create(&place.path, &name, flags, mode)?;
                 let finished = finish(&file, Kind::File, mode.as_raw_mode(), &set);
                 Ok((finished, file))
             }),
@@ -101,7 +99,7 @@ pub(super) fn directory(
         Kind::Directory,
         mode,
         set,
-        || mkdirat(&place.path, &*name, Mode::from_raw_mode(mode)),
+        || calls::mkdirat(&place.path, &name, Mode::from_raw_mode(mode)),
     )
 }
 
@@ -116,7 +114,7 @@ pub(super) fn symlink(
 ) -> Made {
     let (name, text) = (name?, text?);
     made(scene, place, parent, &name, Kind::Symlink, 0, set, || {
-        symlinkat(&*text, &place.path, &*name)
+        calls::symlinkat(&text, &place.path, &name)
     })
 }
 
@@ -145,9 +143,9 @@ pub(super) fn node(
         mode,
         set,
         || {
-            mknodat(
+            calls::mknodat(
                 &place.path,
-                &*name,
+                &name,
                 file_type(kind),
                 Mode::from_raw_mode(mode),
                 device,
@@ -218,7 +216,7 @@ fn finish(object: &OwnedFd, kind: Kind, mode: u32, set: &SetAttributes) -> rusti
         }
     }
     if let Some(size) = set.size {
-        rustix::fs::ftruncate(object, size)?;
+        calls::ftruncate(object, size)?;
     }
     if times {
         steps::times(object.as_fd(), set.accessed, set.modified)?;
@@ -273,9 +271,11 @@ fn existing(scene: &Scene, place: &Place, name: &CStr, how: &CreateHow) -> Made 
             })
         }
         CreateHow::Unchecked(_) => Ok(Changed::nothing(found)),
-        CreateHow::Exclusive(verifier) if carries(&found.attributes, *verifier) => {
-            Ok(Changed::nothing(found))
-        }
+        // The creation comes again. Whoever made the file may have ended before it was durable.
+        CreateHow::Exclusive(verifier) if carries(&found.attributes, *verifier) => Ok(Changed {
+            object: Some(found.path.try_clone().map_err(no_descriptor)?),
+            ..Changed::place(found)
+        }),
         CreateHow::Guarded(_) | CreateHow::Exclusive(_) => Err(StoreError::Exists),
     }
 }

@@ -11,6 +11,7 @@ use rustix::io::{Errno, Result};
 
 use super::scene::path_of;
 use crate::Kind;
+use crate::posix::sys::calls;
 
 /// Makes an object and what is known of it durable. `object` may be open as a path only; `folder`
 /// is one of its file system.
@@ -29,11 +30,11 @@ pub(super) fn sync(object: &OwnedFd, kind: Kind, folder: &OwnedFd) -> Result<()>
         Kind::Symlink | Kind::Special(_) => Err(Errno::ACCESS),
     };
     match opened {
-        Ok(file) => rustix::fs::fsync(file),
+        Ok(file) => calls::fsync(file),
         Err(Errno::ACCESS) => {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let folder = rustix::fs::openat(folder, c".", flags, Mode::empty())?;
-            rustix::fs::syncfs(folder)
+            calls::syncfs(folder)
         }
         Err(error) => Err(error),
     }

@@ -3,12 +3,12 @@
 use std::ffi::CString;
 use std::os::fd::AsFd;
 
-use rustix::fs::{AtFlags, linkat, renameat};
 use rustix::io::Errno;
 
 use super::remove::{last_name, removal_error};
-use super::scene::{Changed, Place, Scene, path_of};
+use super::scene::{Changed, Place, Scene};
 use crate::posix::opening::moved;
+use crate::posix::sys::calls;
 use crate::{Consistency, Handle, Kind, Linked, Renamed, Result, StoreError};
 
 /// Renames between two directories, which may be the same. The kernel knows what may be replaced
@@ -36,7 +36,7 @@ pub(super) fn rename(
         let (from_name, to_name) = (from_name?, to_name?);
         let replaced = last_name(scene, to, &to_name);
         scene
-            .act(|| renameat(&from.path, &*from_name, &to.path, &*to_name))
+            .act(|| calls::renameat(&from.path, &from_name, &to.path, &to_name))
             .map_err(removal_error)?;
         moved(&scene.volume, to.path.as_fd(), to_name.to_bytes());
         // It stays if both are names of one object.
@@ -108,12 +108,8 @@ fn add_link(
         return Err(StoreError::Invalid);
     }
     scene.live(object)?;
-    let from = path_of(object.path.as_fd());
     scene
-        .act(|| {
-            let flags = AtFlags::SYMLINK_FOLLOW;
-            linkat(rustix::fs::CWD, &*from, &directory.path, &*name, flags)
-        })
+        .act(|| calls::link(object.path.as_fd(), &directory.path, &name))
         .map_err(|error| match error {
             // The object lost its last name meanwhile.
             Errno::NOENT => StoreError::Stale,

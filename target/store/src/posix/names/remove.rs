@@ -2,11 +2,12 @@
 
 use std::ffi::{CStr, CString};
 
-use rustix::fs::{AtFlags, unlinkat};
+use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::scene::{Changed, Place, Scene};
 use crate::posix::errors::store_error;
+use crate::posix::sys::calls;
 use crate::{Handle, Kind, Result, StoreError};
 
 /// Takes a name from what is not a directory. Tells the object if that was its last name.
@@ -36,7 +37,7 @@ fn unlink(
     let name = name?;
     let last = last_name(scene, place, &name);
     scene
-        .act(|| unlinkat(&place.path, &*name, flags))
+        .act(|| calls::unlinkat(&place.path, &name, flags))
         .map_err(removal_error)?;
     if let Some(last) = last {
         scene.volume.departed().tell(last);

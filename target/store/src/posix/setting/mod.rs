@@ -9,12 +9,13 @@ pub(super) mod steps;
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, ftruncate, open};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, open};
 use rustix::io::Errno;
 
+use super::Inner;
 use super::errors::store_error;
 use super::names::{Changed, Place, Scene, path_of};
-use super::{Inner, sys};
+use super::sys::{self, calls};
 use crate::{
     Attributes, Caller, Handle, Kind, Modified, Result, SetAttributes, SetTime, StoreError, Time,
 };
@@ -133,7 +134,9 @@ pub(super) fn resize(scene: &Scene, path: &OwnedFd, found: &Attributes, size: u6
         Errno::TXTBSY => StoreError::Denied,
         error => store_error(error),
     })?;
-    scene.act(|| ftruncate(&file, size)).map_err(store_error)
+    scene
+        .act(|| calls::ftruncate(&file, size))
+        .map_err(store_error)
 }
 
 /// Refuses what the kernel would refuse, before a part of it is done.

@@ -3,14 +3,11 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, chmodat, chownat,
-    utimensat,
-};
+use rustix::fs::{Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use rustix::io::Result;
 
 use crate::SetTime;
-use crate::posix::names::path_of;
+use crate::posix::sys::calls;
 
 /// Gives an object to another user or group. The kernel takes set-id bits away.
 pub(in crate::posix) fn own(
@@ -19,17 +16,12 @@ pub(in crate::posix) fn own(
     gid: Option<u32>,
 ) -> Result<()> {
     let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
-    chownat(object, c"", uid, gid, AtFlags::EMPTY_PATH)
+    calls::chown(object, uid, gid)
 }
 
 /// Sets the permission, set-id and sticky bits of anything but a symbolic link.
 pub(in crate::posix) fn mode(object: BorrowedFd<'_>, mode: u32) -> Result<()> {
-    chmodat(
-        CWD,
-        path_of(object),
-        Mode::from_raw_mode(mode),
-        AtFlags::empty(),
-    )
+    calls::chmod(object, Mode::from_raw_mode(mode))
 }
 
 /// Sets times. Nanoseconds have been checked.
@@ -42,7 +34,7 @@ pub(in crate::posix) fn times(
         last_access: timespec(accessed),
         last_modification: timespec(modified),
     };
-    utimensat(object, c"", &times, AtFlags::EMPTY_PATH)
+    calls::utimens(object, &times)
 }
 
 fn timespec(time: SetTime) -> Timespec {

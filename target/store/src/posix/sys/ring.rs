@@ -39,6 +39,8 @@ pub struct Ring {
     /// long as the completions are worked out by this thread only.
     bell: OwnedFd,
     armed: bool,
+    #[cfg(test)]
+    recorded: tests::RecordedCalls,
 }
 
 /// An arena that the kernel knows.
@@ -83,6 +85,8 @@ impl Ring {
             piece: PIECE,
             bell,
             armed: false,
+            #[cfg(test)]
+            recorded: tests::RecordedCalls::default(),
         })
     }
 
@@ -208,6 +212,8 @@ impl Ring {
         assert!(self.held[place].is_none(), "one operation for each place");
         let (operation, length) = self.operation(&held, entry);
         let operation = operation.user_data(place as u64).personality(personality);
+        #[cfg(test)]
+        self.recorded.begin(&operation, &held.file);
         self.held[place] = Some(held);
         // SAFETY: file and memory live in `held` until the completion is reaped, and the range
         // lies in the slice. Nobody has a reference to the bytes of a slice.
@@ -296,6 +302,8 @@ impl Ring {
             let place = usize::try_from(completion.user_data()).expect("64-bit");
             (place, completion.result())
         }));
+        #[cfg(test)]
+        self.recorded.reap(&mut self.completed, self.taken);
     }
 
     /// Takes an operation that has completed: its place, what the kernel said of it, and what it

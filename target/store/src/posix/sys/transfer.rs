@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use super::calls;
 use super::work::{Entry, Held, Work};
 
 /// What the tasks of one reactor use, by place.
@@ -107,9 +108,8 @@ impl Task {
         let outcome = unsafe {
             match self.entry.work {
                 Work::Read { .. } => libc::preadv2(file, &raw const range, 1, offset, flags),
-                Work::Write(_) => libc::pwritev2(file, &raw const range, 1, offset, flags),
-                Work::Sync { attributes: true } => libc::fsync(file) as isize,
-                Work::Sync { attributes: false } => libc::fdatasync(file) as isize,
+                Work::Write(_) => calls::pwritev2(&self.file, &range, offset, flags),
+                Work::Sync { attributes } => calls::sync_data(&self.file, attributes),
             }
         };
         if outcome < 0 {

@@ -1,14 +1,51 @@
 //! What the engine above cannot show.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use millrace_mempool::{Arena, Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
 
+use io_uring::squeue;
+
 use super::{BUFFERS, Ring};
 use crate::posix::engine::Durability;
+use crate::posix::sys::record::{PendingCall, begin, call_of};
 use crate::posix::sys::work::{Entry, Held, Work};
+
+/// The changes and syncs that a ring is at, for whoever records them.
+#[derive(Default)]
+pub struct RecordedCalls {
+    pending: HashMap<usize, PendingCall>,
+    /// Completions that are not to be told yet.
+    withheld: Vec<(usize, i32)>,
+}
+
+impl RecordedCalls {
+    pub fn begin(&mut self, operation: &squeue::Entry, file: &OwnedFd) {
+        let place = usize::try_from(operation.get_user_data()).unwrap();
+        if let Some(pending) = call_of(operation).and_then(|call| begin(file, call)) {
+            self.pending.insert(place, pending);
+        }
+    }
+
+    /// Looks at what has completed, from `first` on.
+    pub fn reap(&mut self, completed: &mut Vec<(usize, i32)>, first: usize) {
+        self.withheld.extend(completed.drain(first..));
+        let pending = &mut self.pending;
+        self.withheld.retain(|&(place, outcome)| {
+            if pending.get(&place).is_some_and(PendingCall::is_held) {
+                return true;
+            }
+            if let Some(call) = pending.remove(&place) {
+                call.end(outcome >= 0);
+            }
+            completed.push((place, outcome));
+            false
+        });
+    }
+}
 
 /// None, recorded as skipped, where there are no rings.
 fn ring(places: u32) -> Option<Ring> {

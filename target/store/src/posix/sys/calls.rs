@@ -1,0 +1,210 @@
+//! The system calls that change files or make them durable, as they are. Tests see which of them
+//! are made, and in which order (`record`).
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, CWD, Dev, FileType, Gid, Mode, OFlags, Timestamps, Uid};
+use rustix::io::Result;
+
+use crate::posix::inside::proc_path;
+
+#[cfg(test)]
+use super::record::{PendingCall, RecordedCall, begin};
+
+/// Makes a call and records that it changes or syncs a file.
+macro_rules! recorded {
+    ($file:expr, $call:expr, $make:expr) => {{
+        #[cfg(test)]
+        let pending = begin($file, $call);
+        #[cfg(test)]
+        if let Some(error) = pending.as_ref().and_then(PendingCall::wait) {
+            pending.into_iter().for_each(|pending| pending.end(false));
+            return Err(error);
+        }
+        let outcome = $make;
+        #[cfg(test)]
+        if let Some(pending) = pending {
+            pending.end(outcome.is_ok());
+        }
+        outcome
+    }};
+}
+
+/// Makes a file and all that is known of it durable.
+pub fn fsync(file: impl AsFd) -> Result<()> {
+    let file = file.as_fd();
+    recorded!(
+        file,
+        RecordedCall::Sync { attributes: true },
+        rustix::fs::fsync(file)
+    )
+}
+
+/// Makes a file system durable.
+pub fn syncfs(folder: impl AsFd) -> Result<()> {
+    let folder = folder.as_fd();
+    recorded!(
+        folder,
+        RecordedCall::SyncFileSystem,
+        rustix::fs::syncfs(folder)
+    )
+}
+
+/// Makes a regular file that was not there, and opens it.
+pub fn create(directory: impl AsFd, name: &CStr, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+    let directory = directory.as_fd();
+    let flags = flags | OFlags::CREATE | OFlags::EXCL;
+    recorded!(
+        directory,
+        RecordedCall::Name,
+        rustix::fs::openat(directory, name, flags, mode)
+    )
+}
+
+pub fn mkdirat(directory: impl AsFd, name: &CStr, mode: Mode) -> Result<()> {
+    let directory = directory.as_fd();
+    recorded!(
+        directory,
+        RecordedCall::Name,
+        rustix::fs::mkdirat(directory, name, mode)
+    )
+}
+
+pub fn symlinkat(text: &CStr, directory: impl AsFd, name: &CStr) -> Result<()> {
+    let directory = directory.as_fd();
+    recorded!(
+        directory,
+        RecordedCall::Name,
+        rustix::fs::symlinkat(text, directory, name)
+    )
+}
+
+pub fn mknodat(
+    directory: impl AsFd,
+    name: &CStr,
+    kind: FileType,
+    mode: Mode,
+    device: Dev,
+) -> Result<()> {
+    let directory = directory.as_fd();
+    recorded!(
+        directory,
+        RecordedCall::Name,
+        rustix::fs::mknodat(directory, name, kind, mode, device)
+    )
+}
+
+pub fn unlinkat(directory: impl AsFd, name: &CStr, flags: AtFlags) -> Result<()> {
+    let directory = directory.as_fd();
+    recorded!(
+        directory,
+        RecordedCall::Name,
+        rustix::fs::unlinkat(directory, name, flags)
+    )
+}
+
+/// Gives an object, which may be open as a path only, another name.
+pub fn link(object: BorrowedFd<'_>, directory: impl AsFd, name: &CStr) -> Result<()> {
+    let (path, directory) = (proc_path(object), directory.as_fd());
+    recorded!(
+        directory,
+        RecordedCall::Name,
+        rustix::fs::linkat(CWD, path, directory, name, AtFlags::SYMLINK_FOLLOW)
+    )
+}
+
+pub fn renameat(from: impl AsFd, from_name: &CStr, to: impl AsFd, to_name: &CStr) -> Result<()> {
+    let (from, to) = (from.as_fd(), to.as_fd());
+    recorded!(
+        from,
+        RecordedCall::Name,
+        recorded!(
+            to,
+            RecordedCall::Name,
+            rustix::fs::renameat(from, from_name, to, to_name)
+        )
+    )
+}
+
+/// Gives an object to another user or group.
+pub fn chown(object: BorrowedFd<'_>, uid: Option<Uid>, gid: Option<Gid>) -> Result<()> {
+    recorded!(
+        object,
+        RecordedCall::Attributes,
+        rustix::fs::chownat(object, c"", uid, gid, AtFlags::EMPTY_PATH)
+    )
+}
+
+/// Sets the mode of an object, which may be open as a path only.
+pub fn chmod(object: BorrowedFd<'_>, mode: Mode) -> Result<()> {
+    recorded!(
+        object,
+        RecordedCall::Attributes,
+        rustix::fs::chmodat(CWD, proc_path(object), mode, AtFlags::empty())
+    )
+}
+
+pub fn utimens(object: BorrowedFd<'_>, times: &Timestamps) -> Result<()> {
+    recorded!(
+        object,
+        RecordedCall::Attributes,
+        rustix::fs::utimensat(object, c"", times, AtFlags::EMPTY_PATH)
+    )
+}
+
+pub fn ftruncate(file: impl AsFd, size: u64) -> Result<()> {
+    let file = file.as_fd();
+    recorded!(
+        file,
+        RecordedCall::Attributes,
+        rustix::fs::ftruncate(file, size)
+    )
+}
+
+/// Writes data from memory.
+///
+/// # Safety
+/// The range is memory that may be read from while this runs.
+pub unsafe fn pwritev2(file: &OwnedFd, range: &libc::iovec, offset: i64, flags: i32) -> isize {
+    let call = || {
+        // SAFETY: the caller's promise; the file is open.
+        unsafe { libc::pwritev2(file.as_raw_fd(), &raw const *range, 1, offset, flags) }
+    };
+    #[cfg(test)]
+    let call = || {
+        let written = RecordedCall::Write {
+            offset: offset.cast_unsigned(),
+            length: range.iov_len as u64,
+            flags,
+        };
+        let pending = begin(file, written);
+        let outcome = call();
+        pending.into_iter().for_each(|it| it.end(outcome >= 0));
+        outcome
+    };
+    call()
+}
+
+/// `fsync`, or `fdatasync` without attributes, as the C library tells it.
+pub fn sync_data(file: &OwnedFd, attributes: bool) -> isize {
+    let call = || {
+        // SAFETY: the call takes no memory.
+        let outcome = unsafe {
+            match attributes {
+                true => libc::fsync(file.as_raw_fd()),
+                false => libc::fdatasync(file.as_raw_fd()),
+            }
+        };
+        outcome as isize
+    };
+    #[cfg(test)]
+    let call = || {
+        let pending = begin(file, RecordedCall::Sync { attributes });
+        let _ = pending.as_ref().map(PendingCall::wait);
+        let outcome = call();
+        pending.into_iter().for_each(|it| it.end(outcome >= 0));
+        outcome
+    };
+    call()
+}
