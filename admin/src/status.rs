@@ -297,6 +297,11 @@ pub struct FolderStatus {
     pub sync: String,
     /// What reads and writes data: `ring` (io_uring) or `threads`.
     pub backend: String,
+    /// Whom operations are done as: `caller`, or `server`, the server's own user for all callers
+    /// (`identity: server` on a server that lacks the right to act as them). Empty from servers
+    /// that do not say.
+    #[serde(default)]
+    pub acts_as: String,
     /// Capabilities that the process lacks to serve it in full.
     pub missing_capabilities: Vec<String>,
     /// Threads for names and attributes.

@@ -76,6 +76,20 @@ fn tables_show_what_the_server_says() {
 }
 
 #[test]
+fn an_export_whose_callers_act_as_the_server_is_told_apart() {
+    let (handle, _service) = start();
+    let list = printed(&handle, &["exports"]);
+    let row = |path: &str| list.lines().find(|line| line.starts_with(path)).unwrap();
+    assert!(list.lines().next().unwrap().contains("ACTS AS"), "{list}");
+    assert!(row("/data").contains("server"), "{list}");
+    assert!(!row("/scratch").contains("server"), "{list}");
+    let page = printed(&handle, &["status"]);
+    let told = page.lines().filter(|line| line.starts_with("IDENTITY"));
+    let told: Vec<_> = told.collect();
+    assert!(told.len() == 1 && told[0].contains("/data"), "{page}");
+}
+
+#[test]
 fn the_configuration_is_printed_as_a_file_that_parses() {
     let (handle, _service) = start();
     assert_eq!(

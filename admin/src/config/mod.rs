@@ -38,7 +38,7 @@ pub use model::{
 pub use network::Network;
 pub use parse::{Source, TEXT_MAX, load, load_with_source, parse, to_yaml};
 pub use path::{KeyPath, Segment};
-pub use posix::{DirectIo, GroupSource, MountView, Posix, StoreLimits, SyncMode};
+pub use posix::{CallerIdentity, DirectIo, GroupSource, MountView, Posix, StoreLimits, SyncMode};
 pub use schema::{AddressText, SocketText, TagsText};
 pub use tls::{ClientAuth, PlainHttp, Tls};
 pub use units::{Bandwidth, ByteSize, ParseUnitError, format_duration, parse_duration};

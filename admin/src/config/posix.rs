@@ -34,6 +34,9 @@ pub struct Posix {
     /// Whose word is taken on a caller's groups.
     #[serde(default)]
     pub groups: GroupSource,
+    /// Whom operations may be done as.
+    #[serde(default)]
+    pub identity: CallerIdentity,
     /// What clients see of file systems mounted below the folder.
     #[serde(default)]
     pub mounts: MountView,
@@ -51,6 +54,7 @@ impl Posix {
             direct: DirectIo::default(),
             sync: SyncMode::default(),
             groups: GroupSource::default(),
+            identity: CallerIdentity::default(),
             mounts: MountView::default(),
             limits: StoreLimits::default(),
         }
@@ -121,6 +125,17 @@ pub enum GroupSource {
     #[default]
     Client,
     /// This host's user database.
+    Server,
+}
+
+/// Whom operations on a folder may be done as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CallerIdentity {
+    /// The caller alone. A server that lacks the right to act as its callers refuses the export.
+    #[default]
+    Caller,
+    /// The server's own user for all callers, where it lacks the right to act as them.
     Server,
 }
 

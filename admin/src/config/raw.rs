@@ -8,8 +8,8 @@ use serde::de::SeqAccess;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{
-    ByteSize, Cores, CrcPolicy, DirectIo, Fabric, GroupSource, MountView, Posix, Provider, Store,
-    StoreLimits, Switch, SyncMode, scalar,
+    ByteSize, CallerIdentity, Cores, CrcPolicy, DirectIo, Fabric, GroupSource, MountView, Posix,
+    Provider, Store, StoreLimits, Switch, SyncMode, scalar,
 };
 
 /// [`Cores`] as written.
@@ -136,6 +136,7 @@ pub(super) struct StoreRaw {
     direct: Option<DirectIo>,
     sync: Option<SyncMode>,
     groups: Option<GroupSource>,
+    identity: Option<CallerIdentity>,
     mounts: Option<MountView>,
     limits: Option<StoreLimits>,
 }
@@ -150,13 +151,14 @@ impl TryFrom<StoreRaw> for Store {
                     || raw.direct.is_some()
                     || raw.sync.is_some()
                     || raw.groups.is_some()
+                    || raw.identity.is_some()
                     || raw.mounts.is_some()
                     || raw.limits.is_some();
                 match raw.size {
                     Some(size) if !posix => Ok(Self::Memory { size }),
                     Some(_) => Err(
                         "a store of kind memory has the one key `size`; `root`, `direct`, `sync`, \
-                         `groups`, `mounts` and `limits` are keys of kind posix",
+                         `groups`, `identity`, `mounts` and `limits` are keys of kind posix",
                     ),
                     None => Err("a store of kind memory needs the key `size`, such as 1GiB"),
                 }
@@ -165,7 +167,7 @@ impl TryFrom<StoreRaw> for Store {
                 if raw.size.is_some() {
                     return Err(
                         "a store of kind posix has the keys `root`, `direct`, `sync`, `groups`, \
-                         `mounts` and `limits`; `size` is a key of kind memory",
+                         `identity`, `mounts` and `limits`; `size` is a key of kind memory",
                     );
                 }
                 let root = raw
@@ -176,6 +178,7 @@ impl TryFrom<StoreRaw> for Store {
                     direct: raw.direct.unwrap_or_default(),
                     sync: raw.sync.unwrap_or_default(),
                     groups: raw.groups.unwrap_or_default(),
+                    identity: raw.identity.unwrap_or_default(),
                     mounts: raw.mounts.unwrap_or_default(),
                     limits: raw.limits.unwrap_or_default(),
                 }))

@@ -197,7 +197,7 @@ impl Control for Service {
     }
 
     fn exports(&self) -> Result<Vec<ExportStatus>, ControlError> {
-        Ok(vec![ExportStatus {
+        let scratch = ExportStatus {
             path: "/scratch".to_owned(),
             store: "memory".to_owned(),
             access: "rw".to_owned(),
@@ -211,7 +211,19 @@ impl Control for Service {
             bytes_written: 3 << 30,
             folder: None,
             limits: RateLimits::default(),
-        }])
+        };
+        let folder = FolderStatus {
+            root: "/srv".to_owned(),
+            acts_as: "server".to_owned(),
+            ..FolderStatus::default()
+        };
+        let data = ExportStatus {
+            path: "/data".to_owned(),
+            store: "posix".to_owned(),
+            folder: Some(folder),
+            ..scratch.clone()
+        };
+        Ok(vec![scratch, data])
     }
 
     fn listeners(&self) -> Result<Vec<ListenerStatus>, ControlError> {

@@ -272,6 +272,7 @@ impl Control for ServiceControl {
         problems.extend(check_memory(&running, &live, reactors).err());
         problems.extend(devices::unserved(next));
         problems.extend(folders::unserved(&folders::new_of(&running, next)));
+        problems.extend(folders::unentitled(next));
         // Those that are open may come and go.
         if devices::BUILT_IN && devices::are_asked_for(next) && self.devices.get().is_none() {
             let looked = devices::look().err();

@@ -16,6 +16,7 @@ use millrace_store::any::{AnyStore, AnyVolume};
 use millrace_store::posix::PosixStore;
 use millrace_store::posix::engine::{Backend, Engine, EngineConfig};
 use millrace_store::posix::helpers::HelperLimits;
+use millrace_store::posix::identity::{can_act_as_others, privileged};
 use millrace_store::posix::volume::{
     Direct, Groups, Limits, Mounts, OpenError, Sync, Volume, VolumeConfig,
 };
@@ -63,6 +64,13 @@ fn tell(volume: &Volume) {
         lasting_handles = about.lasting_handles,
         "folder"
     );
+    if !privileged() {
+        tracing::warn!(
+            path = config.name,
+            "identity: server: all clients' users act as the server's own user, as this process \
+             lacks the right to act as them"
+        );
+    }
     if about.read_only {
         tracing::warn!(
             path = config.name,
@@ -170,6 +178,47 @@ pub fn unserved(config: &Config) -> Vec<Problem> {
             config::Store::Memory { .. } => None,
         })
         .collect()
+}
+
+/// Which folders of a configuration this process may not serve, since it lacks the right to act as
+/// their callers and nothing says that all may act as the server's own user.
+#[must_use]
+pub fn unentitled(config: &Config) -> Vec<Problem> {
+    let exports = config.exports.iter().enumerate();
+    exports
+        .filter_map(|(index, export)| match &export.store {
+            config::Store::Posix(posix) => {
+                entitlement(index, export, posix, can_act_as_others()).err()
+            }
+            config::Store::Memory { .. } => None,
+        })
+        .collect()
+}
+
+/// Whether an export may be served by a process that `may_act` as its callers, or may not.
+///
+/// # Errors
+/// The key at fault, and what to do.
+pub fn entitlement(
+    index: usize,
+    export: &config::Export,
+    posix: &config::Posix,
+    may_act: bool,
+) -> Result<(), Problem> {
+    if may_act || posix.identity == config::CallerIdentity::Server {
+        return Ok(());
+    }
+    let path = KeyPath::root().key("exports").index(index);
+    Err(Problem::new(
+        path.key("store").key("identity"),
+        format!(
+            "this process lacks the right to act as its callers (CAP_SETUID and CAP_SETGID, in a \
+             user namespace that has other users), so all users of {} would act as the server's \
+             own user; give it the right (deploy/systemd/folders.conf), or accept this with \
+             `identity: server`",
+            export.path
+        ),
+    ))
 }
 
 /// The configuration with those of its folders alone that `running` does not serve; the others
@@ -412,6 +461,37 @@ mod tests {
         let yaml =
             format!("exports: [{{ path: {path}, store: {{ kind: posix, root: {root} }} }}]\n");
         config::parse(&yaml, "test").unwrap().exports.remove(0)
+    }
+
+    #[test]
+    fn without_the_right_to_act_as_callers_only_exports_that_accept_it_are_served() {
+        let mut config = Config::default();
+        for path in ["/first", "/second"] {
+            config.exports.push(export(path, Path::new("/srv")));
+        }
+        let mut accepted = |server: usize| {
+            let all = config.exports.iter_mut().enumerate();
+            let told = all.map(|(index, export)| {
+                let config::Store::Posix(posix) = &mut export.store else {
+                    panic!("it is a folder");
+                };
+                if index == server {
+                    posix.identity = config::CallerIdentity::Server;
+                }
+                let posix = posix.clone();
+                entitlement(index, export, &posix, true).expect("it may act as them");
+                entitlement(index, export, &posix, false)
+            });
+            told.collect::<Vec<_>>()
+        };
+        let refused = accepted(0);
+        assert_eq!(refused[0], Ok(()));
+        let problem = refused[1].as_ref().expect_err("it says nothing of it");
+        assert_eq!(problem.path.to_string(), "exports[1].store.identity");
+        for part in ["/second", "CAP_SETUID", "`identity: server`"] {
+            assert!(problem.message.contains(part), "{}", problem.message);
+        }
+        assert!(accepted(1).iter().all(Result::is_ok));
     }
 
     #[test]

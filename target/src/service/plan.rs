@@ -11,6 +11,7 @@ use millrace_reactor::fabric::iwarp::{CrcPolicy, Iwarp, IwarpConfig};
 use millrace_reactor::fabric::{Provider, QueuePairLimits};
 use millrace_store::any::AnyVolume;
 use millrace_store::memory::{MemoryConfig, MemoryStore};
+use millrace_store::posix::identity::privileged;
 use millrace_wire::rpcrdma::{Version, Versions};
 
 use crate::exports::{ExportId, Flavor, Rules, Squash};
@@ -53,6 +54,8 @@ pub fn volume(config: &Config, index: usize, registry: &Registry) -> Result<AnyV
             })
         }
         config::Store::Posix(posix) => {
+            // What was checked before may have been lost meanwhile, by `--user` among others.
+            folders::entitlement(index, export, posix, privileged())?;
             let volume = folders::open(export, posix, config.state_directory.as_deref());
             volume.map(AnyVolume::Posix).map_err(|error| {
                 let path = folders::root_key(index);

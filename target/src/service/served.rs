@@ -5,6 +5,7 @@ use millrace_admin::status::{ExportStatus, FolderStatus, RateLimits};
 use millrace_store::any::AnyVolume;
 use millrace_store::memory::Usage;
 use millrace_store::posix::engine::Backend;
+use millrace_store::posix::identity::privileged;
 use millrace_store::posix::volume::Volume;
 
 use super::control::ServiceControl;
@@ -93,6 +94,7 @@ impl ServiceControl {
             direct_alignment: about.direct_alignment,
             sync: posix.sync.name().to_owned(),
             backend: backend.map_or("", |one| backend_name(*one)).to_owned(),
+            acts_as: if privileged() { "caller" } else { "server" }.to_owned(),
             missing_capabilities: missing.collect(),
             helper_threads: load.threads as u64,
             helper_jobs: load.running as u64,

@@ -65,6 +65,10 @@ pub struct Add {
     /// Whose word is taken on a user's groups.
     #[arg(long, value_parser = ["client", "server"], conflicts_with = "memory")]
     groups: Option<String>,
+    /// Whom operations may be done as: the caller alone, or the server's own user for all callers
+    /// where it may not act as them.
+    #[arg(long, value_parser = ["caller", "server"], conflicts_with = "memory")]
+    identity: Option<String>,
     /// Whether file systems mounted below the folder are seen.
     #[arg(long, value_parser = ["hide", "cross"], conflicts_with = "memory")]
     mounts: Option<String>,
@@ -139,6 +143,7 @@ fn entry(add: &Add) -> Value {
                 ("direct", &add.direct),
                 ("sync", &add.sync),
                 ("groups", &add.groups),
+                ("identity", &add.identity),
                 ("mounts", &add.mounts),
             ] {
                 if let Some(value) = value {

@@ -147,6 +147,14 @@ impl Page {
                 false => paths.join(" "),
             }
         ));
+        for one in &self.exports.exports {
+            if one.folder.as_ref().is_some_and(|it| it.acts_as == "server") {
+                lines.push(format!(
+                    "IDENTITY    {}: all callers act as the server's own user (identity: server)",
+                    plain(&one.path)
+                ));
+            }
+        }
         let ((reads, read), (writes, written)) = (self.moved("read"), self.moved("write"));
         let all: u64 = self.operations.iter().map(|one| one.requests).sum();
         let errors: u64 = self.operations.iter().map(|one| one.errors).sum();

@@ -111,8 +111,8 @@ pub fn pools(list: &[PoolStatus]) -> String {
 
 pub fn exports(list: &[ExportStatus]) -> String {
     let mut table = Table::new(&[
-        "PATH", "STORE", "ACCESS", "SQUASH", "USED", "CAPACITY", "FILES", "REQUESTS", "READ",
-        "WRITTEN", "LIMITS", "CLIENTS",
+        "PATH", "STORE", "ACCESS", "SQUASH", "ACTS AS", "USED", "CAPACITY", "FILES", "REQUESTS",
+        "READ", "WRITTEN", "LIMITS", "CLIENTS",
     ]);
     for one in list {
         table.row(vec![
@@ -120,6 +120,7 @@ pub fn exports(list: &[ExportStatus]) -> String {
             Cell::word(&one.store),
             Cell::word(&one.access),
             Cell::word(&one.squash),
+            Cell::maybe(one.folder.as_ref().map(|folder| plain(&folder.acts_as))),
             Cell::maybe(one.used_bytes.map(bytes)),
             Cell::maybe(one.capacity_bytes.map(bytes)),
             Cell::maybe(one.files),

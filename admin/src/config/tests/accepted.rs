@@ -84,7 +84,7 @@ fn the_contract_is_accepted() {
 fn every_key_of_a_folder_is_read() {
     let config = accept(
         "exports:\n- path: /a\n  store: { kind: posix, root: /b, direct: never, sync: relaxed, \
-         groups: server, mounts: cross, limits: { open_files: 16, threads: 2, queue: 3, \
+         groups: server, identity: server, mounts: cross, limits: { open_files: 16, threads: 2, queue: 3, \
          operations: 4, dirty: 5MiB } }\n",
     );
     let expected = Posix {
@@ -92,6 +92,7 @@ fn every_key_of_a_folder_is_read() {
         direct: DirectIo::Never,
         sync: SyncMode::Relaxed,
         groups: GroupSource::Server,
+        identity: CallerIdentity::Server,
         mounts: MountView::Cross,
         limits: StoreLimits {
             open_files: 16,

@@ -68,6 +68,10 @@ super::families! {
         "Jobs of these threads."
         for "A queue that stays asks for more threads, or a faster device."
         absent "exports in memory alone";
+    STORE_ACTS_AS_SERVER = Gauge "millrace_store_acts_as_server" in "" [EXPORT]
+        "1 where all callers act as the server's own user, 0 where they act as themselves."
+        for "To be alerted: the server lacks CAP_SETUID or CAP_SETGID, and `identity: server` accepts that."
+        absent "exports in memory alone";
     STORE_STUCK = Gauge "millrace_store_stuck_seconds" in "seconds" [EXPORT]
         "Time that no job has ended although some run."
         for "To be alerted: the file system hangs."

@@ -111,6 +111,7 @@ fn main() -> ExitCode {
     };
     let mut unserved = rdma::unserved(&config);
     unserved.extend(folders::unserved(&config));
+    unserved.extend(folders::unentitled(&config));
     if let Some(errors) = source.errors(unserved) {
         return refused(&errors);
     }

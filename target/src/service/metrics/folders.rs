@@ -1,6 +1,7 @@
 //! Numbers of exports that are folders.
 
 use millrace_admin::metrics::{Families, catalogue};
+use millrace_store::posix::identity::privileged;
 use millrace_store::posix::volume::Volume;
 
 /// What a folder's store has done and is at.
@@ -39,6 +40,7 @@ pub fn folder(out: &mut Families, path: &str, volume: &Volume) {
         (&catalogue::STORE_WAITING, figures.waiting_operations),
         (&catalogue::STORE_OPEN, figures.open_objects),
         (&catalogue::STORE_HELPERS, load.threads as u64),
+        (&catalogue::STORE_ACTS_AS_SERVER, u64::from(!privileged())),
     ] {
         out.number(family, labels, number);
     }

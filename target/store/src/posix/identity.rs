@@ -41,7 +41,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-pub use super::sys::identity::{assume, privileged};
+pub use super::sys::identity::{assume, can_act_as_others, privileged};
 use crate::Caller;
 
 /// Groups that an identity holds by itself: as many as callers bring along.

@@ -120,16 +120,21 @@ pub fn lost() -> bool {
     PLACE.get() == Place::Lost
 }
 
-/// Whether this process can act on behalf of others. That takes CAP_SETUID and CAP_SETGID, and a
-/// user namespace that knows more than one user.
+/// Whether this process can act on behalf of others, as it was when this was asked first: when it
+/// has given away what rights it does not need.
 #[must_use]
 pub fn privileged() -> bool {
     static PRIVILEGED: OnceLock<bool> = OnceLock::new();
-    *PRIVILEGED.get_or_init(|| {
-        let capable = capabilities(None).is_ok_and(|own| own.effective.contains(NEEDED));
-        // A namespace may forbid to set groups even to what they are.
-        capable && knows_others() && groups().and_then(|own| set_groups(&own)).is_ok()
-    })
+    *PRIVILEGED.get_or_init(can_act_as_others)
+}
+
+/// Whether this thread can act on behalf of others now. That takes CAP_SETUID and CAP_SETGID, and a
+/// user namespace that knows more than one user.
+#[must_use]
+pub fn can_act_as_others() -> bool {
+    let capable = capabilities(None).is_ok_and(|own| own.effective.contains(NEEDED));
+    // A namespace may forbid to set groups even to what they are.
+    capable && knows_others() && groups().and_then(|own| set_groups(&own)).is_ok()
 }
 
 /// Gives this thread a file mode mask of its own that takes no permission away: what clients ask
