@@ -22,5 +22,6 @@ pub mod config;
 pub mod control;
 mod dashboard;
 pub mod metrics;
+mod regular;
 pub mod status;
 pub mod token;

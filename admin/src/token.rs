@@ -3,16 +3,15 @@
 //! The file is read at each change, so that a new token counts at once. Neither the token nor the
 //! file's content is ever shown: what is kept of it is a hash, and errors tell of its form only.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::config::Config;
+use crate::regular;
 
 /// The fewest characters of a token.
 pub const TOKEN_MIN: usize = 16;
@@ -97,16 +96,7 @@ pub fn read(file: &Path) -> Result<TokenFile, TokenError> {
 
 /// The content, one byte beyond the bound at most, and the permissions.
 fn open(path: &Path) -> io::Result<(Vec<u8>, u32)> {
-    // A pipe in the file's place must not make the reader wait for a writer.
-    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
-    let file: File = OpenOptions::new()
-        .read(true)
-        .custom_flags(nonblocking)
-        .open(path)?;
-    let about = file.metadata()?;
-    if !about.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
+    let (file, about) = regular::open(path)?;
     let mut bytes = Vec::new();
     file.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
     Ok((bytes, about.mode()))
@@ -182,7 +172,10 @@ mod tests {
             );
         }
         let folder = tempfile::tempdir().unwrap();
-        for file in [folder.path().join("none"), folder.path().to_owned()] {
+        let (_target, good) = with(GOOD.as_bytes(), 0o600);
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(good, &link).unwrap();
+        for file in [folder.path().join("none"), folder.path().to_owned(), link] {
             let error = read(&file).err().unwrap().to_string();
             assert!(error.contains("cannot be read"), "{error}");
         }

@@ -63,6 +63,12 @@ fn a_new_token_counts_at_once_and_a_missing_one_is_told() {
     assert!(told.detail.contains("16 characters"), "{told:?}");
     fs::remove_file(&file).unwrap();
     problem(&say(&bench, &[&old]), 503);
+    // Not even if it leads to the right token.
+    let elsewhere = bench.folder.path().join("elsewhere");
+    fs::write(&elsewhere, TOKEN).unwrap();
+    std::os::unix::fs::symlink(elsewhere, &file).unwrap();
+    let told = problem(&say(&bench, &[&old]), 503);
+    assert!(told.detail.contains("symbolic link"), "{told:?}");
     assert_eq!(bench.get("/api/v1/config").status, 200);
 }
 

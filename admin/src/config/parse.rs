@@ -1,6 +1,5 @@
 //! From text to [`Config`] and back; the only place that knows the YAML library.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -9,6 +8,7 @@ use serde::de::DeserializeSeed;
 use super::locate::{FOUND, Point, Walk};
 use super::validate::{Problem, validate};
 use super::{Config, ConfigError, ConfigErrors, KeyPath};
+use crate::regular;
 
 /// The most bytes a configuration file may have.
 pub const TEXT_MAX: usize = 1 << 20;
@@ -71,8 +71,8 @@ pub fn load_with_source(path: &Path) -> Result<(Config, Source), ConfigErrors> {
         })
     };
     let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(TEXT_MAX as u64 + 1).read_to_end(&mut bytes))
+    regular::open(path)
+        .and_then(|(file, _)| file.take(TEXT_MAX as u64 + 1).read_to_end(&mut bytes))
         .map_err(|error| unreadable(format!("cannot be read: {error}")))?;
     if bytes.len() > TEXT_MAX {
         return Err(unreadable(too_long()));

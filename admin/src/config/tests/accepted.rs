@@ -318,6 +318,14 @@ fn a_file_that_cannot_be_read_says_why() {
     std::fs::create_dir_all(&folder).unwrap();
     let text = load(&folder.join("absent.yaml")).unwrap_err().to_string();
     assert!(text.contains("absent.yaml: cannot be read: "), "{text}");
+    let link = folder.join("link.yaml");
+    let _ = std::fs::remove_file(&link);
+    std::os::unix::fs::symlink("/etc/hostname", &link).unwrap();
+    let text = load(&link).unwrap_err().to_string();
+    assert!(
+        text.contains("link.yaml: cannot be read: it is a symbolic link"),
+        "{text}"
+    );
     let latin = folder.join("latin.yaml");
     std::fs::write(&latin, b"log: caf\xe9\n").unwrap();
     assert!(
