@@ -304,12 +304,22 @@ impl<S: Store> Service<S> {
             export: Cell::new(None),
             again: None,
         };
+        let mut text = Vec::new();
         let ticket = if must_not_repeat(procedure) {
+            if procedure == nfs3::Procedure::Symlink && !call.bulk.is_empty() {
+                // Boxed, so that other calls do not become larger.
+                text = match Box::pin(self.link_text(call, *input, bulk, reply)).await {
+                    Ok(text) => text,
+                    Err(refused) => return self.refuse(refused, xid, reply),
+                };
+            }
             let program = (nfs3::PROGRAM, nfs3::VERSION, procedure.number());
+            let arguments = [input.rest(), &text];
+            let address = call.peer.address;
             let key = self
                 .inner
                 .replay
-                .key(call.peer.address, xid, program, input.rest());
+                .key(address, xid, program, credential, arguments);
             match self.inner.replay.enter(key, call.arrived).await {
                 Entered::Execute(ticket) => Some(ticket),
                 Entered::Crowded => return Answer::Silent,
@@ -333,7 +343,7 @@ impl<S: Store> Service<S> {
             noted = self.note(&context, ticket, input.rest());
         }
         match self
-            .procedure(&context, call, xid, input, bulk, reply)
+            .procedure(&context, call, xid, input, &text, bulk, reply)
             .await
         {
             Ok(done) => {

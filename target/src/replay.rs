@@ -3,8 +3,8 @@
 //! A client whose connection broke sends its open calls again, with the same XIDs, on a new
 //! connection from another port (RFC 5666 section 8 leaves recognising them to the responder). So
 //! a call is known by the client's address without its port, its XID, program, version and
-//! procedure, and a checksum of its arguments. What is kept is the RPC reply message itself, which
-//! any transport can send again.
+//! procedure, and a checksum of its credential and its arguments. What is kept is the RPC reply
+//! message itself, which any transport can send again.
 //!
 //! A repetition that arrives while the first execution still runs waits for its reply: the
 //! connection that the first one came by is most likely dead, and silence would cost the client
@@ -31,6 +31,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use millrace_admin::metrics::{CoreBlock, Counter, Gauge};
+use millrace_store::Caller;
 use siphasher::sip::SipHasher24;
 
 mod journal;
@@ -47,8 +48,10 @@ use journal::{Journal, Slots};
 /// Parts of the cache with a lock of their own.
 const SHARDS: usize = 16;
 
-/// How much of the arguments is summed up.
-const CHECKED_BYTES: usize = 256;
+/// How much of the arguments is summed up. The longest that can be executed are those of a SYMLINK,
+/// a handle, a name and a text of 4096 bytes: what is longer is refused whatever follows. The data
+/// of a WRITE are never summed up, as its replies are not kept.
+const CHECKED_BYTES: usize = 16 << 10;
 
 /// Most repetitions of one call that wait for its first execution.
 const WAITERS_MAX: usize = 8;
@@ -344,25 +347,41 @@ impl ReplayCache {
         }
     }
 
-    /// The key of a call; `arguments` is what follows its RPC header.
+    /// The key of a call; `arguments` is what follows its RPC header, and what came in chunks. Of
+    /// a credential all counts that decides what the call may do. Its stamp and machine name do not:
+    /// a client may choose them anew when it sends the call again.
     #[must_use]
     pub fn key(
         &self,
         address: IpAddr,
         xid: u32,
         program: (u32, u32, u32),
-        arguments: &[u8],
+        credential: Option<&Caller>,
+        arguments: [&[u8]; 2],
     ) -> CallKey {
-        let start = &arguments[..arguments.len().min(CHECKED_BYTES)];
         let mut checksum = self.inner.checksums;
-        checksum.write(start);
-        let checksum = checksum.finish();
+        // Each part begins with its length, so that no bytes pass for those of another part.
+        match credential {
+            Some(caller) => {
+                checksum.write_u32(1 + caller.groups.len() as u32);
+                checksum.write_u32(caller.uid);
+                checksum.write_u32(caller.gid);
+                for group in &caller.groups {
+                    checksum.write_u32(*group);
+                }
+            }
+            None => checksum.write_u32(0),
+        }
+        for part in arguments {
+            checksum.write_usize(part.len());
+            checksum.write(&part[..part.len().min(CHECKED_BYTES)]);
+        }
         CallKey {
             address,
             xid,
             program,
-            length: arguments.len(),
-            checksum,
+            length: arguments.iter().map(|part| part.len()).sum(),
+            checksum: checksum.finish(),
         }
     }
 

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use millrace::call::{Answer, Limits, Peer, Serve, Shortage, TransportKind, TurnEnd};
+use millrace::call::{Answer, BulkArgument, Limits, Peer, Serve, Shortage, TransportKind, TurnEnd};
 use millrace::replay::{ReplayCache, ReplayLimits};
 use millrace_mempool::{HugepagePolicy, Registry};
 use millrace_wire::nfs3::{
@@ -14,7 +14,7 @@ use millrace_wire::nfs3::{
     SetAttributes, Status,
 };
 use millrace_wire::rpc::{Accepted, AuthStatus, Denied, OpaqueAuth, Outcome, ReplyHeader};
-use millrace_wire::xdr::{Decode, Decoder, from_bytes};
+use millrace_wire::xdr::{Bulk, Decode, Decoder, from_bytes};
 use support::{Bench, Chunks, outcome, rules};
 
 fn refused(bench: &Bench, message: &[u8]) -> Outcome<'static> {
@@ -191,6 +191,84 @@ fn rr1_hdr_25_remove_is_executed_once_across_connections() {
     let other = bench.send(&remove, &[], &mut Chunks::default());
     assert_eq!(removed(&other.message), Ok(()));
     assert_eq!(bench.service.counters().replayed.get(), 1);
+}
+
+#[test]
+fn rr1_hdr_25_the_same_call_of_another_user_is_another_call() {
+    let bench = Bench::new();
+    let entry = Entry {
+        directory: bench.root(),
+        name: b"file",
+    };
+    let create = CreateArguments {
+        entry,
+        how: CreateHow::Guarded(SetAttributes::default()),
+    };
+    bench.nfs(Procedure::Create, &create);
+    let remove = |user| {
+        *bench.user.borrow_mut() = user;
+        bench.xid.set(70);
+        let remove = bench.message((100_003, 3, Procedure::Remove.number()), &entry);
+        removed(&bench.send(&remove, &[], &mut Chunks::default()).message)
+    };
+    assert_eq!(remove(Some((0, 0))), Ok(()));
+    // What the superuser was told is not for others.
+    for user in [Some((7, 0)), Some((0, 7)), None] {
+        assert_eq!(remove(user), Err(Status::NoEntry), "{user:?}");
+    }
+    assert_eq!(bench.service.counters().replayed.get(), 0);
+    assert_eq!(remove(Some((0, 0))), Ok(()));
+    assert_eq!(bench.service.counters().replayed.get(), 1);
+}
+
+#[test]
+fn rr1_hdr_25_calls_that_differ_late_are_two_calls() {
+    let bench = Bench::new();
+    // A reply of the first would say that the second link is there, which it is not.
+    let symlink = |text: &[u8], by_chunk: bool| {
+        bench.xid.set(70);
+        let arguments = nfs3::SymlinkArguments {
+            entry: Entry {
+                directory: bench.root(),
+                name: b"link",
+            },
+            attributes: SetAttributes::default(),
+            text: match by_chunk {
+                true => Bulk::apart(text.len() as u32),
+                false => Bulk::inline(text),
+            },
+        };
+        let message = bench.message((100_003, 3, Procedure::Symlink.number()), &arguments);
+        let bulk = [BulkArgument {
+            position: message.len() as u32,
+            length: text.len() as u32,
+        }];
+        let mut chunks = Chunks {
+            chunks: vec![text],
+            ..Chunks::default()
+        };
+        let bulk = if by_chunk { &bulk[..] } else { &[] };
+        let replied = bench.send(&message, bulk, &mut chunks);
+        let results: CreateResults = from_bytes(support::results(&replied.message)).unwrap();
+        results.map(|_| ()).map_err(|failure| failure.status)
+    };
+    let text = [b'a'; 4000];
+    let mut other = text;
+    other[3999] = b'b';
+    for by_chunk in [false, true] {
+        let before = bench.service.counters().replayed.get();
+        assert_eq!(symlink(&text, by_chunk), Ok(()));
+        assert_eq!(symlink(&other, by_chunk), Err(Status::Exists));
+        assert_eq!(bench.service.counters().replayed.get(), before);
+        assert_eq!(symlink(&text, by_chunk), Ok(()));
+        assert_eq!(bench.service.counters().replayed.get(), before + 1);
+        let entry = Entry {
+            directory: bench.root(),
+            name: b"link",
+        };
+        let removed = from_bytes::<RemoveResults>(&bench.nfs(Procedure::Remove, &entry));
+        removed.unwrap().unwrap();
+    }
 }
 
 #[test]

@@ -6,11 +6,13 @@ use std::net::SocketAddr;
 
 use millrace::call::{Peer, TransportKind};
 use millrace::exports::{Exports, ExportsError, Flavor, Squash};
+use millrace::handle::HandleKey;
 use millrace_mempool::{HugepagePolicy, Registry};
 use millrace_wire::mount::{self, DumpResults, ExportResults, MountResults, Path};
 use millrace_wire::nfs3::{
-    self, AccessArguments, AccessResults, CreateArguments, CreateHow, Entry, FileHandle,
-    GetattrResults, Procedure, RemoveResults, SetAttributes, Status, access,
+    self, AccessArguments, AccessResults, CommitArguments, CommitResults, CreateArguments,
+    CreateHow, Entry, FileHandle, GetattrResults, Procedure, RemoveResults, SetAttributes, Status,
+    access,
 };
 use millrace_wire::rpc::{AuthSys, CallHeader, Credential, Groups, OpaqueAuth};
 use millrace_wire::xdr::{Encode, Encoder, from_bytes};
@@ -217,6 +219,21 @@ fn read_only_exports_refuse_changes() {
         name: b"name",
     };
     let failure = from_bytes::<RemoveResults>(&bench.nfs(Procedure::Remove, &entry));
+    let failure = failure.unwrap().unwrap_err();
+    assert_eq!(failure.status, Status::ReadOnly);
+    assert!(failure.detail.after.is_some());
+    let caller = millrace_store::Caller::SUPERUSER;
+    let how = millrace_store::CreateHow::Guarded(millrace_store::SetAttributes::default());
+    let root = millrace_store::Store::root(&bench.store);
+    let made = millrace_store::Store::create(&bench.store, &caller, root, b"file", &how);
+    let (file, _) = support::ready(made).result.unwrap();
+    let export = bench.service.exports().iter().next().unwrap().id;
+    let commit = CommitArguments {
+        file: HandleKey::new(&support::SECRET).seal(export.0, file),
+        offset: 0,
+        count: 0,
+    };
+    let failure = from_bytes::<CommitResults>(&bench.nfs(Procedure::Commit, &commit));
     let failure = failure.unwrap().unwrap_err();
     assert_eq!(failure.status, Status::ReadOnly);
     assert!(failure.detail.after.is_some());

@@ -7,8 +7,8 @@ mod support;
 use millrace::call::{Answer, BulkArgument, Limits};
 use millrace_wire::nfs3::{
     CommitArguments, CommitResults, CreateResults, Entry, FileType, Procedure, ReadArguments,
-    ReadResults, ReadlinkResults, Stability, Status, SymlinkArguments, WriteArguments,
-    WriteResults,
+    ReadResults, ReadlinkResults, SetAttributes, SetattrArguments, SetattrResults, Stability,
+    Status, SymlinkArguments, WriteArguments, WriteResults,
 };
 use millrace_wire::rpc::{Accepted, Outcome, ReplyHeader};
 use millrace_wire::xdr::{Bulk, Decode, Decoder, Encoder, from_bytes};
@@ -84,6 +84,51 @@ fn commit_and_write_share_a_verifier() {
     let committed = call::<CommitResults>(&bench, Procedure::Commit, &arguments).unwrap();
     assert_eq!(committed.verifier, written.verifier);
     assert_eq!(committed.file.after, Some(attributes(&bench, file)));
+}
+
+#[test]
+fn commit_is_for_those_who_may_write() {
+    let bench = Bench::new();
+    let file = create(&bench, bench.root(), b"file");
+    let set = |mode, uid| {
+        let arguments = SetattrArguments {
+            object: file,
+            attributes: SetAttributes {
+                mode: Some(mode),
+                uid: Some(uid),
+                gid: Some(8),
+                ..SetAttributes::default()
+            },
+            guard: None,
+        };
+        *bench.user.borrow_mut() = Some((0, 0));
+        call::<SetattrResults>(&bench, Procedure::Setattr, &arguments).unwrap();
+    };
+    let commit = |file, user| {
+        *bench.user.borrow_mut() = user;
+        let arguments = CommitArguments {
+            file,
+            offset: 0,
+            count: 0,
+        };
+        call::<CommitResults>(&bench, Procedure::Commit, &arguments)
+    };
+    set(0o664, 7);
+    for user in [(0, 0), (7, 1), (9, 8)] {
+        commit(file, Some(user)).unwrap();
+    }
+    for user in [Some((9, 9)), None] {
+        let failure = commit(file, user).unwrap_err();
+        assert_eq!(failure.status, Status::AccessDenied);
+        assert!(failure.detail.after.is_some());
+    }
+    // Whoever has written a file that may not be written any more: its owner.
+    set(0o444, 7);
+    commit(file, Some((7, 1))).unwrap();
+    commit(file, Some((9, 8))).unwrap_err();
+    // A directory has no data.
+    let failure = commit(bench.root(), Some((0, 0))).unwrap_err();
+    assert_eq!(failure.status, Status::Invalid);
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Exports that are folders of the host: files in and out, restarts, and changes under load.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use millrace_admin::config::{DirectIo, Export, Store, SyncMode};
+use millrace_admin::config::{Access, DirectIo, Export, Squash, Store, SyncMode};
 use millrace_admin::control::Control;
 use millrace_wire::nfs3::{FileHandle, Stability, Status, WriteVerifier};
 use tempfile::TempDir;
@@ -86,6 +87,35 @@ fn files_go_in_and_out_and_are_the_hosts() {
     clients[0].session.remove(root, b"in").expect("removed");
     assert!(!place.root().join("in").exists());
     assert_eq!(clients[1].status(file), Some(Status::Stale));
+}
+
+#[test]
+fn commit_of_a_folder_is_for_those_who_may_write() {
+    let place = Place::new();
+    let running = place.start();
+    let root = running.mount("/data").expect("mounted");
+    let mut client = running.client(0);
+    let file = client.create(root, "file", b"content");
+    let path = place.root().join("file");
+    let mode = |mode| {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(&path, mode).expect("ours");
+    };
+    mode(0o644);
+    client.session.commit(file, 0, 0).expect("the superuser");
+    running.change(|config| config.exports[0].squash = Squash::All);
+    let privileged = millrace_store::posix::identity::privileged();
+    if privileged {
+        let refused = client.session.commit(file, 0, 0).expect_err("no right");
+        assert_eq!(refused.status(), Some(Status::AccessDenied));
+    } else {
+        millrace_testing::skip!("this process may not act on behalf of others");
+    }
+    mode(0o666);
+    client.session.commit(file, 0, 0).expect("anybody may");
+    running.change(|config| config.exports[0].access = Access::Ro);
+    let refused = client.session.commit(file, 0, 0).expect_err("read-only");
+    assert_eq!(refused.status(), Some(Status::ReadOnly));
 }
 
 #[test]

@@ -19,6 +19,7 @@ impl<S: Store> Service<S> {
         call: &Call<'_>,
         xid: u32,
         input: &mut Decoder<'_>,
+        text: &[u8],
         bulk: &mut B,
         reply: &mut Reply,
     ) -> Result<Done, Refused> {
@@ -56,8 +57,13 @@ impl<S: Store> Service<S> {
             },
             Procedure::Write => self.write(context, call, header, input, bulk, reply).await,
             Procedure::Symlink => {
-                self.symlink(context, call, header, input, bulk, reply)
-                    .await
+                let symlink: SymlinkArguments<'_> = arguments(input)?;
+                let text = match symlink.text.data {
+                    Place::Inline(text) => text,
+                    Place::Apart(_) => text,
+                };
+                let results = nfs3::symlink(context, &symlink, text).await;
+                Ok(done(reply, header, &results))
             }
             Procedure::Readdir => {
                 let arguments = arguments(input)?;
@@ -91,36 +97,33 @@ impl<S: Store> Service<S> {
         Ok(done(reply, header, &results))
     }
 
-    async fn symlink<B: Bulk>(
+    /// The text of a symbolic link that comes in a chunk: it tells calls apart as the rest of the
+    /// arguments does, so it is fetched before the call is looked up among those executed.
+    pub(super) async fn link_text<B: Bulk>(
         &self,
-        context: &Context<'_, S>,
         call: &Call<'_>,
-        header: &ReplyHeader<'_>,
-        input: &mut Decoder<'_>,
+        mut input: Decoder<'_>,
         bulk: &mut B,
-        reply: &mut Reply,
-    ) -> Result<Done, Refused> {
-        let symlink: SymlinkArguments<'_> = arguments(input)?;
-        let results = match symlink.text.data {
-            Place::Inline(text) => nfs3::symlink(context, &symlink, text).await,
-            Place::Apart(position) => {
-                let index = chunk(call, position)?;
-                let length = symlink.text.length as usize;
-                if length > LINK_TEXT_MAX {
-                    return Err(Refused::Garbage);
-                }
-                let buffer = another(reply.pool(), length).await;
-                let sink = buffer.into_slice(0..length);
-                if length > 0 {
-                    let pulled = bulk.pull(index, std::slice::from_ref(&sink)).await;
-                    pulled.map_err(|_| Refused::Broken)?;
-                }
-                let mut text = vec![0; length];
-                sink.copy_to(0, &mut text);
-                nfs3::symlink(context, &symlink, &text).await
-            }
+        reply: &Reply,
+    ) -> Result<Vec<u8>, Refused> {
+        let symlink: SymlinkArguments<'_> = arguments(&mut input)?;
+        let Place::Apart(position) = symlink.text.data else {
+            return Ok(Vec::new());
         };
-        Ok(done(reply, header, &results))
+        let index = chunk(call, position)?;
+        let length = symlink.text.length as usize;
+        if length > LINK_TEXT_MAX {
+            return Err(Refused::Garbage);
+        }
+        let buffer = another(reply.pool(), length).await;
+        let sink = buffer.into_slice(0..length);
+        if length > 0 {
+            let pulled = bulk.pull(index, std::slice::from_ref(&sink)).await;
+            pulled.map_err(|_| Refused::Broken)?;
+        }
+        let mut text = vec![0; length];
+        sink.copy_to(0, &mut text);
+        Ok(text)
     }
 }
 

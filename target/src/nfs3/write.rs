@@ -7,7 +7,6 @@ use millrace_wire::nfs3::{
     WriteOk, WriteResults,
 };
 
-use super::context::untouched;
 use super::convert::{stability, stability_to};
 use super::{Context, TRANSFER_MAX};
 use crate::call::{Broken, Bulk, Reply};
@@ -87,7 +86,22 @@ pub(crate) async fn commit<S: Store>(
     context: &Context<'_, S>,
     arguments: &CommitArguments,
 ) -> CommitResults {
-    let file = context.object(&arguments.file).map_err(untouched)?;
+    let file = context.writable(&arguments.file).await?;
+    // Who may not write has nothing to make durable, and would have the disk work for nothing. A
+    // WRITE of no bytes is refused to the same callers.
+    let mut none = Vec::new();
+    let staged = file
+        .export
+        .store
+        .stage_write(&file.caller, file.handle, 0, 0, &mut none);
+    if let Err(error) = staged.await {
+        let detail = WeakCacheData {
+            before: None,
+            after: file.post().await,
+        };
+        let status = file.status(error);
+        return Err(Failure { status, detail });
+    }
     let done = file
         .store(StoreClass::Commit)
         .commit(file.handle, arguments.offset, arguments.count)

@@ -20,8 +20,8 @@ use super::CallKey;
 /// What the file begins with.
 const MAGIC: [u8; 8] = *b"MILLRPLY";
 
-/// The layout below. Files of any other are not read.
-const VERSION: u32 = 1;
+/// The layout below, and what checksums of calls are made of. Files of any other are not read.
+const VERSION: u32 = 2;
 
 /// Bytes of the header, and what regions are aligned to.
 pub(super) const PAGE: usize = 4096;

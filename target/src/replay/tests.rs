@@ -29,6 +29,18 @@ fn execute(cache: &ReplayCache, key: CallKey, now: Instant) -> Ticket {
     }
 }
 
+/// The key of a call of the superuser.
+fn key(
+    cache: &ReplayCache,
+    address: IpAddr,
+    xid: u32,
+    program: (u32, u32, u32),
+    arguments: &[u8],
+) -> CallKey {
+    let caller = Some(&Caller::SUPERUSER);
+    cache.key(address, xid, program, caller, [arguments, b""])
+}
+
 fn address(last: u8) -> IpAddr {
     IpAddr::from([192, 0, 2, last])
 }
@@ -36,26 +48,77 @@ fn address(last: u8) -> IpAddr {
 #[test]
 fn rr1_hdr_25_known_by_peer_xid_program_procedure_and_checksum() {
     let (cache, now) = (cache(1000, 100_000), Instant::now());
-    let key = cache.key(address(1), 7, PROGRAM, b"name");
-    execute(&cache, key, now).finish(b"reply", now);
-    match enter(&cache, key, now) {
+    let known = key(&cache, address(1), 7, PROGRAM, b"name");
+    execute(&cache, known, now).finish(b"reply", now);
+    match enter(&cache, known, now) {
         Poll::Ready(Entered::Replay(reply)) => assert_eq!(&*reply, b"reply"),
         other => panic!("expected a replay, got {other:?}"),
     }
     for other in [
-        cache.key(address(2), 7, PROGRAM, b"name"),
-        cache.key(address(1), 8, PROGRAM, b"name"),
-        cache.key(address(1), 7, (100_003, 3, 13), b"name"),
-        cache.key(address(1), 7, PROGRAM, b"other"),
+        key(&cache, address(2), 7, PROGRAM, b"name"),
+        key(&cache, address(1), 8, PROGRAM, b"name"),
+        key(&cache, address(1), 7, (100_003, 3, 13), b"name"),
+        key(&cache, address(1), 7, PROGRAM, b"other"),
     ] {
         drop(execute(&cache, other, now));
     }
 }
 
 #[test]
+fn rr1_hdr_25_calls_of_other_callers_are_other_calls() {
+    let (cache, now) = (cache(1000, 100_000), Instant::now());
+    let caller = |uid, gid, groups: &[u32]| Caller {
+        uid,
+        gid,
+        groups: groups.iter().copied().collect(),
+    };
+    let key = |caller: Option<&Caller>| cache.key(address(1), 7, PROGRAM, caller, [b"name", b""]);
+    let known = caller(1, 2, &[3, 4]);
+    execute(&cache, key(Some(&known)), now).finish(b"reply", now);
+    assert!(matches!(
+        enter(&cache, key(Some(&known.clone())), now),
+        Poll::Ready(Entered::Replay(_))
+    ));
+    let others = [
+        caller(9, 2, &[3, 4]),
+        caller(1, 9, &[3, 4]),
+        caller(1, 2, &[3]),
+        caller(1, 2, &[3, 4, 0]),
+        caller(1, 2, &[]),
+    ];
+    for other in others.iter().map(Some).chain([None]) {
+        drop(execute(&cache, key(other), now));
+    }
+}
+
+#[test]
+fn rr1_hdr_25_arguments_count_to_their_end_and_in_every_part() {
+    let (cache, now) = (cache(1000, 100_000), Instant::now());
+    let key = |arguments| cache.key(address(1), 7, PROGRAM, None, arguments);
+    let known = [7; 5000];
+    let mut late = known;
+    late[4999] = 8;
+    let (front, back) = known.split_at(2500);
+    execute(&cache, key([&known, b""]), now).finish(b"reply", now);
+    for other in [
+        [&late[..], b""],
+        [front, back],
+        [b"", &known],
+        [&known, b"7"],
+    ] {
+        drop(execute(&cache, key(other), now));
+    }
+    // Nobody executes arguments of a MiB, so nobody has to add them up.
+    let long = vec![7; 1 << 20];
+    let other = vec![7; (1 << 20) + 1];
+    execute(&cache, key([&long, b""]), now).finish(b"reply", now);
+    drop(execute(&cache, key([&other, b""]), now));
+}
+
+#[test]
 fn rr1_hdr_25_repetition_waits_for_the_running_call() {
     let (cache, now) = (cache(1000, 100_000), Instant::now());
-    let key = cache.key(address(1), 7, PROGRAM, b"name");
+    let key = key(&cache, address(1), 7, PROGRAM, b"name");
     let ticket = execute(&cache, key, now);
     let mut context = Context::from_waker(Waker::noop());
     let mut repetition = pin!(cache.enter(key, now));
@@ -70,7 +133,7 @@ fn rr1_hdr_25_repetition_waits_for_the_running_call() {
 #[test]
 fn abandoned_call_may_be_executed() {
     let (cache, now) = (cache(1000, 100_000), Instant::now());
-    let key = cache.key(address(1), 7, PROGRAM, b"name");
+    let key = key(&cache, address(1), 7, PROGRAM, b"name");
     drop(execute(&cache, key, now));
     assert_eq!(cache.usage(), (0, 0));
     assert_eq!((cache.totals().entries, cache.totals().new), (0, 1));
@@ -81,16 +144,16 @@ fn abandoned_call_may_be_executed() {
 fn bounded_in_entries_bytes_and_age() {
     let (cache, now) = (cache(32, 16 * 1000), Instant::now());
     for xid in 0..10_000 {
-        let key = cache.key(address(1), xid, PROGRAM, b"");
+        let key = key(&cache, address(1), xid, PROGRAM, b"");
         execute(&cache, key, now).finish(&[0; 100], now);
     }
     assert!(cache.usage().0 <= 32);
     for xid in 0..10_000 {
-        let key = cache.key(address(2), xid, PROGRAM, b"");
+        let key = key(&cache, address(2), xid, PROGRAM, b"");
         execute(&cache, key, now).finish(&[0; 900], now);
     }
     assert!(cache.usage().1 <= 16 * 1000);
-    let key = cache.key(address(2), 9_999, PROGRAM, b"");
+    let key = key(&cache, address(2), 9_999, PROGRAM, b"");
     assert!(matches!(
         enter(&cache, key, now),
         Poll::Ready(Entered::Replay(_))

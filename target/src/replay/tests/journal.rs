@@ -30,7 +30,7 @@ fn killed(directory: &Path) -> tempfile::TempDir {
 }
 
 fn key(cache: &ReplayCache, xid: u32) -> CallKey {
-    cache.key(address(1), xid, PROGRAM, b"arguments")
+    super::key(cache, address(1), xid, PROGRAM, b"arguments")
 }
 
 fn begin(opened: &mut Opened, reactor: usize, xid: u32, targets: [u64; 2]) -> (CallKey, Place) {
@@ -208,7 +208,7 @@ fn more_running_calls_than_slots_are_served_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let mut opened = open(folder.path());
     let writer = &mut opened.writers[0];
-    let key = opened.cache.key(address(1), 1, CREATE, b"");
+    let key = super::key(&opened.cache, address(1), 1, CREATE, b"");
     let places: Vec<Place> = (0..1024)
         .map_while(|_| writer.begin(&key, Moment::now(), [0; 2], false))
         .collect();
