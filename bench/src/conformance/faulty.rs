@@ -202,9 +202,19 @@ fn wrong_frames_are_noticed() {
 }
 
 #[test]
+fn a_server_without_a_directory_for_the_probe_fails() {
+    let mut probe = probe(SOUND);
+    let difference = fault(&mut probe, "RR1-CHUNK-16");
+    assert!(
+        difference.what.starts_with("no directory to work in: "),
+        "{difference}"
+    );
+}
+
+#[test]
 fn what_is_not_offered_is_skipped() {
     let mut probe = probe(SOUND);
-    for row in ["RR2-HDR-01", "RR1-CHUNK-16", "RR1-BIND-02"] {
+    for row in ["RR2-HDR-01", "RR1-BIND-02"] {
         match found(&mut probe, row) {
             Err(Stop::Skip(why)) => assert!(!why.is_empty()),
             other => panic!("{row}: {other:?}"),

@@ -8,6 +8,7 @@
 //! Cases change nothing but a directory of their own, which they make in the export and remove.
 
 mod cases;
+mod expected;
 mod fpdu;
 mod message;
 mod peer;
@@ -30,6 +31,7 @@ use crate::spawn::Spawned;
 use crate::units::duration;
 
 use cases::Case;
+use expected::Expected;
 use message::Caller;
 use peer::Manner;
 use probe::{Place, Probe};
@@ -47,8 +49,9 @@ const PORT: u16 = 20049;
 #[command(after_help = "\
 Each line is a row of the conformance matrix: pass, FAIL with the field and the bytes that differ, or
 skip with the reason (a feature that is not offered is no fault). The exit status is 0 if nothing
-failed. Rows that ask for the content of files need an export that may be written; without, they are
-skipped. Nothing is changed but a directory that the probe makes and removes.
+failed; with --expect, if each row came out as recorded. Rows that ask for the content of files need
+an export that may be written; without, they fail. Nothing is changed but a directory that the probe
+makes and removes.
 
 Examples:
   A millraced of its own:
@@ -61,6 +64,8 @@ Examples:
     millrace-bench conformance filer.example --only RR1-CHUNK
     millrace-bench conformance --list
     millrace-bench conformance --spawn build/release/millraced --markdown
+  Whether everything is as it was recorded with --markdown:
+    millrace-bench conformance --spawn build/release/millraced --expect bench/conformance/millraced.md
 ")]
 pub struct Conformance {
     /// The server, and the port of NFS over RDMA (default 20049).
@@ -107,6 +112,11 @@ pub struct Conformance {
     #[arg(long)]
     markdown: bool,
 
+    /// Compare with the table in this file, which --markdown printed once: the status is 0 if every
+    /// row passes, fails or is skipped as it was recorded.
+    #[arg(long, value_name = "FILE")]
+    expect: Option<PathBuf>,
+
     /// How long the server may take to connect, and for each answer.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
     timeout: Duration,
@@ -118,10 +128,10 @@ pub struct Conformance {
 }
 
 impl Conformance {
-    /// Runs and prints. False if a row failed.
+    /// Runs and prints. False if a row failed, or did not come out as expected.
     ///
     /// # Errors
-    /// If the server cannot be reached at all.
+    /// If the server cannot be reached at all, or what is expected cannot be read.
     pub fn run(&self) -> Result<bool> {
         let only = self.only.as_deref().unwrap_or_default();
         let mut cases = cases::all();
@@ -135,6 +145,15 @@ impl Conformance {
             }
             return Ok(true);
         }
+        let expected = match &self.expect {
+            Some(path) => Some(
+                std::fs::read_to_string(path)
+                    .map_err(anyhow::Error::from)
+                    .and_then(|text| Expected::parse(&text))
+                    .with_context(|| path.display().to_string())?,
+            ),
+            None => None,
+        };
         let spawned = match &self.spawn {
             Some(path) => Some(Spawned::start(path, 0, &Fabric::default(), false)?),
             None => None,
@@ -171,9 +190,11 @@ impl Conformance {
             }
             report.lines.push(line);
         }
+        let mut clean = true;
         if lost.is_none()
             && let Err(Stop::Fail(difference)) = probe.clean()
         {
+            clean = false;
             eprintln!("cannot remove the probe's directory: {difference}");
         }
         if self.json {
@@ -183,7 +204,14 @@ impl Conformance {
         } else {
             println!("{}", report.sum());
         }
-        Ok(report.failed() == 0)
+        let Some(expected) = expected else {
+            return Ok(clean && report.failed() == 0);
+        };
+        let differences = expected.differences(&report, only);
+        for difference in &differences {
+            eprintln!("not as recorded: {difference}");
+        }
+        Ok(clean && differences.is_empty())
     }
 
     /// Where the server is.

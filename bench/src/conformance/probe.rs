@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use millrace_mempool::Pool;
 use millrace_wire::nfs3::{
     CreateArguments, CreateHow, CreateResults, Entry, FileHandle, MkdirArguments, Procedure,
-    SetAttributes, Stability, WriteArguments, WriteResults,
+    RemoveResults, SetAttributes, Stability, WriteArguments, WriteResults,
 };
 use millrace_wire::xdr::{Bulk, Decode, Encode, from_bytes};
 
@@ -207,8 +207,8 @@ impl Probe {
         }
         match &self.fixture {
             Some(Ok(fixture)) => Ok(*fixture),
-            Some(Err(why)) => Err(skip(format!("no directory to work in: {why}"))),
-            None => Err(skip("no directory to work in")),
+            Some(Err(why)) => Err(fail(format!("no directory to work in: {why}"))),
+            None => Err(fail("no directory to work in")),
         }
     }
 
@@ -308,8 +308,10 @@ impl Probe {
             directory: root,
             name: name.as_bytes(),
         };
-        let call = self.call(Procedure::Rmdir, &entry);
-        peer.exchange(&plain(&call)).map(|_| ())
+        let removed = self.run::<RemoveResults>(&mut peer, Procedure::Rmdir, &entry)?;
+        removed
+            .map(|_| ())
+            .map_err(|failure| fail(format!("RMDIR: {failure:?}")))
     }
 }
 

@@ -58,6 +58,23 @@ impl Line {
         value
     }
 
+    /// What a table says: the row, the case, and the result.
+    pub fn cells(&self) -> (&'static str, &'static str, String) {
+        let result = match &self.verdict {
+            Verdict::Pass => "pass".to_owned(),
+            Verdict::Fail(difference) => {
+                let words = difference.to_string();
+                let lines: Vec<String> = words.lines().map(one_line).collect();
+                format!("**fail**: {}", lines.join("; "))
+            }
+            Verdict::Skip(why) => {
+                let lines: Vec<String> = why.lines().map(one_line).collect();
+                format!("skip: {}", lines.join("; "))
+            }
+        };
+        (self.row, self.title, result.replace('|', "\\|"))
+    }
+
     fn word(&self) -> &'static str {
         match self.verdict {
             Verdict::Pass => "pass",
@@ -116,21 +133,9 @@ impl Report {
     pub fn markdown(&self) -> String {
         let mut text = String::from("| row | case | result |\n| --- | --- | --- |\n");
         for line in &self.lines {
-            let result = match &line.verdict {
-                Verdict::Pass => "pass".to_owned(),
-                Verdict::Fail(difference) => {
-                    let words = difference.to_string();
-                    let lines: Vec<String> = words.lines().map(one_line).collect();
-                    format!("**fail**: {}", lines.join("; "))
-                }
-                Verdict::Skip(why) => {
-                    let lines: Vec<String> = why.lines().map(one_line).collect();
-                    format!("skip: {}", lines.join("; "))
-                }
-            };
-            let result = result.replace('|', "\\|");
+            let (row, case, result) = line.cells();
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "| {} | {} | {result} |", line.row, line.title);
+            let _ = writeln!(text, "| {row} | {case} | {result} |");
         }
         let _ = writeln!(text, "\n{}.", self.sum());
         text
