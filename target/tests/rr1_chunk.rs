@@ -5,16 +5,16 @@ mod support;
 use std::time::Duration;
 
 use millrace_reactor::fabric::testing::loopback;
-use millrace_wire::nfs3::{Entry, LookupResults, Procedure};
+use millrace_wire::nfs3::{Entry, FileHandle, LookupResults, Procedure};
 use millrace_wire::rpcrdma::{CallChunks, ReadSegment, Segment};
-use millrace_wire::xdr::from_bytes;
+use millrace_wire::xdr::{Bulk, from_bytes};
 use support::message::{
     GARBAGE_ARGUMENTS, PROGRAM, SUCCESS, accepted, check_chunk_error, inline, is_chunk_error, long,
     nfs, null, parse, plain, reads, rpc, word,
 };
 use support::raw::{Options, World};
 use support::script::{Plan, Script};
-use support::served::{Nfs, status};
+use support::served::{Nfs, status, write};
 use support::trace::Trace;
 
 fn with_reads(reads: &[ReadSegment]) -> CallChunks<'_> {
@@ -458,4 +458,152 @@ fn rr1_sec_05_rr1_sec_17_memory_of_another_connection_ends_its_user_only() {
     assert!(!nfs.world.is_open(0));
     assert_eq!(nfs.world.calls(), 0);
     nfs.world.check_clean();
+}
+
+/// Reads of a trace, and that none of few bytes crosses a page of the requester's: Linux's software
+/// iWARP answers such Reads with wrong bytes.
+#[track_caller]
+fn good_reads(trace: &[Trace]) -> Vec<(u64, usize)> {
+    let reads = trace.iter().filter_map(|trace| match trace {
+        Trace::Read(from, bytes) => Some((from.offset, *bytes)),
+        _ => None,
+    });
+    let reads: Vec<_> = reads.collect();
+    for (offset, bytes) in &reads {
+        let left = 4096 - (offset % 4096) as usize;
+        assert!(
+            *bytes > 64 || *bytes <= left,
+            "{bytes} bytes at {offset:#x}"
+        );
+    }
+    reads
+}
+
+/// The RPC message of a WRITE at an offset without its data, and where the data belongs.
+fn write_at(nfs: &mut Nfs, file: FileHandle, offset: u64, length: u32) -> (Vec<u8>, usize) {
+    let arguments = write(file, offset, Bulk::apart(length));
+    let rpc = support::message::nfs(nfs.xid(), Procedure::Write, &arguments);
+    let position = rpc.len();
+    (rpc, position)
+}
+
+#[test]
+fn an_unaligned_write_makes_one_read_for_each_segment() {
+    // Each Read fills as many slices as it may there.
+    let _network = loopback();
+    let mut nfs = Nfs::new();
+    let data = pattern(300_000);
+    let source = nfs.world.source(0, &data);
+    for (number, (offset, cut)) in [
+        (7, &[65_537_u32][..]),
+        (4089, &[65_537]),
+        (65_529, &[15]),
+        (65_529, &[200_000]),
+        (1, &[100_000, 65_537, 1, 40]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let file = nfs.create(format!("file{number}").as_bytes());
+        let length = cut.iter().sum::<u32>();
+        let (rpc, position) = write_at(&mut nfs, file, offset, length);
+        let entries = reads(position, &source.cut(cut));
+        nfs.world.trace();
+        let reply = parse(&nfs.world.exchange(0, &inline(&with_reads(&entries), &rpc)));
+        assert_eq!(accepted(&reply.message), SUCCESS);
+        let lengths: Vec<_> = good_reads(&nfs.world.trace())
+            .into_iter()
+            .map(|(_, bytes)| bytes as u32)
+            .collect();
+        if cut.iter().all(|length| *length > 64) {
+            assert_eq!(lengths, cut, "at {offset}");
+        }
+        assert_eq!(lengths.iter().sum::<u32>(), length);
+        let content = nfs.content(file);
+        assert!(content[..offset as usize].iter().all(|byte| *byte == 0));
+        assert!(content[offset as usize..] == data[..length as usize]);
+    }
+    nfs.world.check_clean();
+}
+
+/// The work requests of one Read go into the send queue together, however short that is.
+#[test]
+fn a_read_into_many_slices_fits_a_short_send_queue() {
+    let _network = loopback();
+    for send_depth in [2, 3, 4, 5] {
+        let mut nfs = Nfs::with(Options {
+            send_depth,
+            ..Options::default()
+        });
+        let data = pattern(65_537);
+        let source = nfs.world.source(0, &data);
+        let file = nfs.create(b"f");
+        let (rpc, position) = write_at(&mut nfs, file, 7, 65_537);
+        let entries = reads(position, &source.cut(&[30_000, 35_537]));
+        nfs.world.trace();
+        let reply = parse(&nfs.world.exchange(0, &inline(&with_reads(&entries), &rpc)));
+        assert_eq!(accepted(&reply.message), SUCCESS, "{send_depth}");
+        let lengths = good_reads(&nfs.world.trace());
+        assert!(lengths.len() >= 2, "{lengths:?}");
+        assert!(nfs.content(file)[7..] == data);
+        nfs.world.check_clean();
+    }
+}
+
+#[test]
+fn no_small_read_crosses_a_page_of_the_requester() {
+    let script = Script::default();
+    let mut world = World::new(script.clone(), Options::default());
+    world.connect();
+    let data = pattern(3 * 4096);
+    let source = world.source(0, &data);
+    let calls = world.source(0, &data);
+    // Where the second page of the requester's begins in its memory.
+    let second_page = |memory: &support::raw::Memory| {
+        let offset = memory.exposure.offset;
+        offset.next_multiple_of(4096) - offset + 4096
+    };
+    let mut parted = 0;
+    for place in 0..70 {
+        let start = second_page(&source) - place;
+        for lengths in [&[60_u32][..], &[64], &[65], &[7, 40, 17]] {
+            let count: u32 = lengths.iter().sum();
+            let mut at = start;
+            let segments: Vec<_> = lengths
+                .iter()
+                .map(|length| {
+                    at += u64::from(*length);
+                    source.segment(at - u64::from(*length), *length)
+                })
+                .collect();
+            let bytes = &data[start as usize..][..count as usize];
+            // An item that is put back into the stream, and a message that is in a chunk whole.
+            let item = rpc(1, PROGRAM, &pattern(16));
+            let entries = reads(item.len(), &segments);
+            world.trace();
+            world.exchange(0, &inline(&with_reads(&entries), &item));
+            let seen = script.seen().remove(0).message;
+            assert_eq!(&seen[item.len()..][..bytes.len()], bytes);
+            let found = good_reads(&world.trace());
+            parted += found.len() - lengths.len();
+            assert_eq!(found.iter().map(|read| read.1).sum::<usize>(), bytes.len());
+
+            let message = rpc(2, PROGRAM, &pattern(200));
+            let (front, tail) = message.split_at(message.len() - count as usize);
+            let start = second_page(&calls) - place;
+            calls.put(0, front);
+            calls.put(start, tail);
+            let zero = [
+                calls.segment(0, front.len() as u32),
+                calls.segment(start, count),
+            ];
+            world.exchange(0, &long(2, &with_reads(&reads(0, &zero))));
+            assert_eq!(script.seen().remove(0).message, message);
+            let is_parted = count <= 64 && (1..u64::from(count)).contains(&place);
+            let found = good_reads(&world.trace());
+            assert_eq!(found.len(), 2 + usize::from(is_parted));
+        }
+    }
+    assert!(parted > 3 * 50, "{parted}");
+    world.check_clean();
 }

@@ -101,18 +101,26 @@ impl Stream {
     }
 
     fn read(&mut self) {
-        let request = Request {
-            token: self.tokens,
-            operation: Operation::Read {
-                key: 1,
-                offset: 2,
-                sink: 0x77,
-            },
-            local: self.memory[3].part(BEGIN, LENGTH),
-            signalled: true,
+        // One Read fills two pieces.
+        let read = Operation::Read {
+            key: 1,
+            offset: 2,
+            sink: 0x77,
         };
-        if self.endpoint.post(request).is_ok() {
-            self.tokens += 1;
+        let first = LENGTH / 3;
+        for (operation, begin, length) in [
+            (read, BEGIN, first),
+            (Operation::ReadMore, BEGIN + first, LENGTH - first),
+        ] {
+            let request = Request {
+                token: self.tokens,
+                operation,
+                local: self.memory[3].part(begin, length),
+                signalled: true,
+            };
+            if self.endpoint.post(request).is_ok() {
+                self.tokens += 1;
+            }
         }
     }
 

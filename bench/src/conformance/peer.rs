@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use millrace_mempool::{Class, Pool, Slice};
+use millrace_reactor::fabric::chain::{Direction, RemoteSegment, transfer};
 use millrace_reactor::fabric::iwarp::{Iwarp, IwarpConfig};
 use millrace_reactor::fabric::{
     Access, ConnectParameters, Ended, Event, Exposure, Key, Operation, PrivateData, Provider,
@@ -109,7 +110,7 @@ pub(crate) struct Peer {
     /// Keys that the server invalidated.
     pub invalidated: Vec<Key>,
     /// What the last RDMA Read brought.
-    fetched: Option<Result<Vec<u8>, WorkError>>,
+    fetched: Option<Result<(), WorkError>>,
     /// The server's private data.
     pub private_data: PrivateData,
     pub depths: ReadDepths,
@@ -238,15 +239,10 @@ impl Peer {
             Event::Completed {
                 token: FETCH,
                 result,
-                local,
                 ..
             } => {
-                let bytes = local.iter().flat_map(|slice| {
-                    let mut bytes = vec![0; slice.len()];
-                    slice.copy_to(0, &mut bytes);
-                    bytes
-                });
-                self.fetched = Some(result.map(|()| bytes.collect()));
+                // The first outcome is the cause of those that follow.
+                self.fetched.get_or_insert(result);
             }
             Event::Disconnected { reason, .. } => self.ended = Some(ending(&reason)),
             Event::Rejected { .. } => self.ended = Some("rejected by the peer".to_owned()),
@@ -272,15 +268,11 @@ impl Peer {
             invalidate: None,
             solicited: false,
         };
-        self.post_one(0, send, local.into_iter().collect())
-    }
-
-    fn post_one(&mut self, token: u64, operation: Operation, local: Slices) -> anyhow::Result<()> {
         let mut chain = vec![WorkRequest {
-            token,
-            operation,
-            local,
-            signalled: token == FETCH,
+            token: 0,
+            operation: send,
+            local: local.into_iter().collect(),
+            signalled: false,
         }];
         Ok(self.provider.post(self.queue_pair, &mut chain)?)
     }
@@ -290,17 +282,33 @@ impl Peer {
         let length = segment.length as usize;
         let buffer = Class::for_size(length).and_then(|class| self.pool.try_acquire(class));
         let buffer = buffer.ok_or_else(|| fail("the probe has no memory"))?;
-        let read = Operation::Read(RemoteAddress {
-            key: Key(segment.handle),
-            offset: segment.offset,
-        });
+        let remote = RemoteSegment {
+            address: RemoteAddress {
+                key: Key(segment.handle),
+                offset: segment.offset,
+            },
+            length: segment.length,
+        };
         self.fetched = None;
-        let local = std::iter::once(buffer.into_slice(0..length)).collect();
-        self.post_one(FETCH, read, local).map_err(trouble)?;
+        let sink = buffer.into_slice(0..length);
+        let mut chain = Vec::new();
+        let direction = Direction::FromPeer { slices: 1 };
+        transfer(direction, std::slice::from_ref(&sink), [remote], &mut chain);
+        for request in &mut chain {
+            request.token = FETCH;
+        }
+        match chain.last_mut() {
+            Some(last) => last.signalled = true,
+            None => return Ok(Ok(Vec::new())),
+        }
+        let posted = self.provider.post(self.queue_pair, &mut chain);
+        posted.map_err(|error| trouble(error.into()))?;
         let deadline = Instant::now() + self.manner.patience;
         loop {
             if let Some(fetched) = self.fetched.take() {
-                return Ok(fetched);
+                let mut bytes = vec![0; length];
+                sink.copy_to(0, &mut bytes);
+                return Ok(fetched.map(|()| bytes));
             }
             if !self.turn() && Instant::now() >= deadline {
                 return Err(fail("an RDMA Read of the server's memory brought nothing"));

@@ -2,8 +2,7 @@
 
 use arrayvec::ArrayVec;
 use millrace_mempool::Slice;
-use millrace_reactor::fabric::{Key, RemoteAddress, Slices};
-use millrace_wire::rpcrdma::{ReadChunk, ReadList, Segment};
+use millrace_wire::rpcrdma::{ReadChunk, ReadList};
 use millrace_wire::xdr::round_up;
 
 use super::plan::{ITEMS_MAX, Shape};
@@ -164,41 +163,6 @@ pub(super) fn put(memory: &[Slice], at: usize, mut bytes: &[u8]) {
         let (now, later) = bytes.split_at(slice.len());
         slice.copy_from(0, now);
         bytes = later;
-    }
-}
-
-/// Cuts segments and memory into RDMA Reads. What the segments have beyond the memory is not read.
-pub(super) fn cut(
-    segments: impl Iterator<Item = Segment>,
-    mut memory: impl Iterator<Item = Slice>,
-    mut each: impl FnMut(RemoteAddress, Slices),
-) {
-    let mut rest: Option<Slice> = None;
-    for segment in segments {
-        let mut left = segment.length as usize;
-        let mut offset = segment.offset;
-        while left > 0 {
-            let (mut local, mut bytes) = (Slices::new(), 0);
-            while bytes < left && !local.is_full() {
-                let Some(slice) = rest.take().or_else(|| memory.next()) else {
-                    break;
-                };
-                let (now, later) = {
-                    let most = slice.len().min(left - bytes);
-                    slice.split_at(most)
-                };
-                bytes += now.len();
-                local.push(now);
-                rest = (!later.is_empty()).then_some(later);
-            }
-            if bytes == 0 {
-                return;
-            }
-            let key = Key(segment.handle);
-            each(RemoteAddress { key, offset }, local);
-            left -= bytes;
-            offset += bytes as u64;
-        }
     }
 }
 

@@ -6,8 +6,9 @@
 use std::collections::VecDeque;
 
 use millrace_mempool::{Buffer, Slice};
+use millrace_reactor::fabric::chain::{self, Direction, RemoteSegment};
 use millrace_reactor::fabric::{
-    Operation, Provider, RemoteAddress, Slices, WorkError, WorkRequest,
+    Key, Operation, Provider, RemoteAddress, SLICES_MAX, Slices, WorkError, WorkRequest,
 };
 use millrace_wire::rpcrdma::{Body, Header, Lists, ReadChunk, Segment};
 
@@ -154,8 +155,10 @@ impl Connection {
             return true;
         }
         let message = buffer.get(..length).unwrap_or_default();
+        // Each Read is one work request here, so that they can be posted one by one.
+        let slices = provider.read_slices(self.queue_pair).min(SLICES_MAX);
         let arranged = match Header::parse(message, &self.rules) {
-            Ok(header) if self.read_limit() > 0 => self.arrange(index, &header),
+            Ok(header) if self.read_limit() > 0 => self.arrange((index, slices), &header),
             _ => Err(Refused::Bad),
         };
         match arranged {
@@ -180,9 +183,13 @@ impl Connection {
         true
     }
 
-    /// Queues the RDMA Reads of a reply. Returns the bytes of the inline message if that is the
-    /// reply; otherwise the reply is put together in memory of ours.
-    fn arrange(&mut self, index: u32, header: &Header<'_>) -> Result<Option<usize>, Refused> {
+    /// Queues the RDMA Reads of a reply, each into at most so many slices. Returns the bytes of the
+    /// inline message if that is the reply; otherwise the reply is put together in memory of ours.
+    fn arrange(
+        &mut self,
+        (index, slices): (u32, usize),
+        header: &Header<'_>,
+    ) -> Result<Option<usize>, Refused> {
         let lists = header.lists();
         let slot = &self.slots[index as usize];
         let zero = lists.reads.chunk(0);
@@ -196,11 +203,11 @@ impl Connection {
         let arrangement = assemble::arrange(&lists.reads, base, &slot.shape, &slot.written);
         match (arrangement.ok_or(Refused::Bad)?, base) {
             (Arrangement::Sinks(sinks), Base::Inline(message)) => {
-                self.fetch_into_sinks(index, &lists, &sinks);
+                self.fetch_into_sinks((index, slices), &lists, &sinks);
                 Ok(Some(message.len()))
             }
             (Arrangement::Whole { inserts, length }, base) => {
-                self.fetch_whole(index, &lists, base, &inserts, length)?;
+                self.fetch_whole((index, slices), &lists, base, (&inserts, length))?;
                 Ok(None)
             }
             (Arrangement::Sinks(_), Base::Zero(_)) => Err(Refused::Bad),
@@ -208,7 +215,12 @@ impl Connection {
     }
 
     /// Results go straight to where they belong.
-    fn fetch_into_sinks(&mut self, index: u32, lists: &Lists<'_>, sinks: &[usize]) {
+    fn fetch_into_sinks(
+        &mut self,
+        (index, slices): (u32, usize),
+        lists: &Lists<'_>,
+        sinks: &[usize],
+    ) {
         let slot = &mut self.slots[index as usize];
         while slot.written.len() < slot.shape.sinks.len() {
             slot.written.push(None);
@@ -221,7 +233,8 @@ impl Connection {
             slot.written[sink] = assemble::length(&chunk).map(|bytes| bytes as u32);
             let most = slot.shape.sinks[sink].length;
             let memory = assemble::range(slot.sink(sink), 0, most);
-            queue(&mut self.fetches.reads, index, chunk.segments(), memory);
+            let segments = chunk.segments();
+            queue(&mut self.fetches.reads, (index, slices), segments, memory);
         }
         self.count_reads(index);
     }
@@ -229,11 +242,10 @@ impl Connection {
     /// Everything is put together in memory of ours, payload without a copy.
     fn fetch_whole(
         &mut self,
-        index: u32,
+        (index, slices): (u32, usize),
         lists: &Lists<'_>,
         base: Base<'_>,
-        inserts: &[Insert],
-        length: usize,
+        (inserts, length): (&[Insert], usize),
     ) -> Result<(), Refused> {
         let memory = buffers(&self.pool, length).ok_or(Refused::NoMemory)?;
         // The ranges between the chunks are those of the message.
@@ -252,7 +264,7 @@ impl Connection {
                 let ranges = gaps.flat_map(|(from, to)| assemble::range(&memory, from, to));
                 let zero = lists.reads.chunk(0);
                 let segments = zero.iter().flat_map(ReadChunk::segments);
-                queue(&mut self.fetches.reads, index, segments, ranges);
+                queue(&mut self.fetches.reads, (index, slices), segments, ranges);
             }
         }
         let chunks = lists.reads.chunks().filter(|chunk| chunk.position > 0);
@@ -260,7 +272,8 @@ impl Connection {
             let end = insert.at + insert.length;
             assemble::put(&memory, end, &[0; 3][..insert.end() - end]);
             let ranges = assemble::range(&memory, insert.at, end);
-            queue(&mut self.fetches.reads, index, chunk.segments(), ranges);
+            let segments = chunk.segments();
+            queue(&mut self.fetches.reads, (index, slices), segments, ranges);
         }
         self.count_reads(index);
         let slot = &mut self.slots[index as usize];
@@ -323,13 +336,34 @@ impl Connection {
     }
 }
 
+/// Queues the RDMA Reads that fill some memory from segments. What the segments have beyond the
+/// memory is not read.
 fn queue(
     reads: &mut VecDeque<Read>,
-    index: u32,
+    (index, slices): (u32, usize),
     segments: impl Iterator<Item = Segment>,
     memory: impl Iterator<Item = Slice>,
 ) {
-    assemble::cut(segments, memory, |from, local| {
-        reads.push_back(Read { index, from, local });
-    });
+    let memory: Vec<Slice> = memory.collect();
+    let mut chain = Vec::new();
+    let direction = Direction::FromPeer { slices };
+    chain::transfer(direction, &memory, segments.map(remote), &mut chain);
+    reads.extend(chain.into_iter().filter_map(|request| {
+        let Operation::Read(from) = request.operation else {
+            return None;
+        };
+        let local = request.local;
+        Some(Read { index, from, local })
+    }));
+}
+
+/// A segment as work requests name it.
+fn remote(segment: Segment) -> RemoteSegment {
+    RemoteSegment {
+        address: RemoteAddress {
+            key: Key(segment.handle),
+            offset: segment.offset,
+        },
+        length: segment.length,
+    }
 }

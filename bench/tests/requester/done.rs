@@ -98,14 +98,71 @@ fn rr1_done_03_done_follows_the_last_read() {
     let before = raw.steps().len();
     raw.send(&classic(call.xid, 8, &reads, &[], None, Some(&rpc)));
     let steps = raw.steps();
-    let read = steps[before..].iter().position(|step| {
-        matches!(step, crate::support::Step::Other) // An RDMA Read is no Send.
-    });
+    let read = steps[before..]
+        .iter()
+        .position(|step| matches!(step, crate::support::Step::Read(..)));
     let done = steps[before..]
         .iter()
         .position(|step| matches!(step, crate::support::Step::Send { bytes: 16, .. }));
     assert!(read.expect("read") < done.expect("done"));
     raw.expect_done(call.xid);
+}
+
+/// Linux's software iWARP answers Reads of few bytes across a page with wrong ones.
+#[test]
+fn no_small_read_crosses_a_page_of_the_server() {
+    let mut raw = Raw::open(settings(), Peer::default(), 8);
+    let mut expected = Vec::new();
+    for place in 0..70_u64 {
+        // A result in a chunk of its own, and the same in three, at every place before a page's
+        // end.
+        for lengths in [&[60_u32][..], &[64], &[65], &[7, 40, 13]] {
+            let count = lengths.iter().sum::<u32>();
+            let (call, memory) = read(&mut raw, count as usize);
+            let rpc = success(call.xid, &read_ok(count));
+            let whole = raw.reveal(&[&[0; 4096][..], &pattern(4096 + 100)].concat());
+            let page = whole.offset.next_multiple_of(4096);
+            let start = page + 4096 - place;
+            let seen = |at: u64, bytes: usize| {
+                let from = (at - whole.offset) as usize;
+                (from..from + bytes)
+                    .map(|at| at.checked_sub(4096).map_or(0, |at| pattern(5000)[at]))
+                    .collect::<Vec<u8>>()
+            };
+            let mut next = start;
+            let mut segments = Vec::new();
+            for &length in lengths {
+                segments.push(Segment {
+                    offset: next,
+                    length,
+                    ..whole
+                });
+                next += u64::from(length);
+            }
+            let reads = at(rpc.len() as u32, &segments);
+            let writes: Vec<_> = call.writes.iter().map(|one| emptied(one)).collect();
+            raw.send(&classic(call.xid, 8, &reads, &writes, None, Some(&rpc)));
+            let done = raw.done.pop().expect("ended");
+            assert_eq!(data_of(&done, &memory), seen(start, count as usize));
+            raw.expect_done(call.xid);
+            raw.conceal(&whole);
+            expected.push(count as usize);
+        }
+    }
+    let steps = raw.steps();
+    let reads = steps.iter().filter_map(|step| match step {
+        crate::support::Step::Read(offset, bytes) => Some((*offset, *bytes)),
+        _ => None,
+    });
+    let (mut fetched, mut parted) = (0, 0);
+    for (offset, bytes) in reads {
+        let left = 4096 - (offset % 4096) as usize;
+        assert!(bytes > 64 || bytes <= left, "{bytes} bytes at {offset:#x}");
+        fetched += bytes;
+        parted += usize::from(bytes == left);
+    }
+    assert_eq!(fetched, expected.iter().sum::<usize>());
+    assert!(parted >= 3 * 59, "{parted}");
 }
 
 #[test]

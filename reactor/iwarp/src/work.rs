@@ -28,6 +28,10 @@ pub enum Operation {
         /// Names the sink on the wire; random.
         sink: u32,
     },
+    /// More memory for the Read posted directly before it, or before others of this kind: one Read
+    /// Request asks for what fills all of them, in order. All are posted before the next call of
+    /// [`crate::Endpoint::stage`]. Without such a Read, it fails with [`WorkFault::Length`].
+    ReadMore,
 }
 
 /// A work request.
@@ -81,7 +85,12 @@ pub struct Tally {
 impl Tally {
     #[inline]
     pub(crate) fn complete(&mut self, bytes: u32) {
-        self.completed += 1;
+        self.count(1, bytes);
+    }
+
+    #[inline]
+    fn count(&mut self, completed: u64, bytes: u32) {
+        self.completed += completed;
         self.bytes += u64::from(bytes);
     }
 }
@@ -95,8 +104,13 @@ impl Operation {
         match self {
             Self::Send { .. } => 0,
             Self::Write { .. } => 1,
-            Self::Read { .. } => 2,
+            Self::Read { .. } | Self::ReadMore => 2,
         }
+    }
+
+    /// Whether it is counted as one; its bytes count in any case.
+    const fn is_counted(self) -> bool {
+        !matches!(self, Self::ReadMore)
     }
 }
 
@@ -113,6 +127,22 @@ pub(crate) struct Work<L> {
 /// Names one work request for as long as the queue lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WorkId(u64);
+
+impl WorkId {
+    /// The request posted `count` requests later.
+    pub(crate) const fn plus(self, count: u32) -> Self {
+        Self(self.0 + count as u64)
+    }
+}
+
+/// A Read and the requests that continue it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WholeRead {
+    /// Work requests, that of the Read counted.
+    pub(crate) works: u32,
+    /// Bytes of all their memory.
+    pub(crate) length: u32,
+}
 
 /// Work requests in the order of posting. The front is the oldest not yet reported; a cursor
 /// parts what has been put into segments from what has not.
@@ -163,7 +193,7 @@ impl<L> WorkQueue<L> {
             local,
             signalled,
         } = request;
-        self.tallies[operation.kind()].posted += 1;
+        self.tallies[operation.kind()].posted += u64::from(operation.is_counted());
         self.queue.push_back(Work {
             token,
             operation,
@@ -187,7 +217,30 @@ impl<L> WorkQueue<L> {
 
     /// The request that [`Self::next`] gave is wholly in segments.
     pub(crate) fn step(&mut self) {
-        self.cursor += 1;
+        self.step_over(1);
+    }
+
+    /// The same for so many requests.
+    pub(crate) fn step_over(&mut self, works: u32) {
+        self.cursor += u64::from(works);
+    }
+
+    /// The Read of this name with all that continues it; `None` if one Read cannot ask for so much.
+    pub(crate) fn whole_read(&self, id: WorkId) -> Option<WholeRead> {
+        let mut whole = WholeRead {
+            works: 1,
+            length: self.get(id)?.length,
+        };
+        while let Some(more) = self.get(id.plus(whole.works))
+            && more.operation == Operation::ReadMore
+        {
+            if more.result.is_some() {
+                return None;
+            }
+            whole.works += 1;
+            whole.length = whole.length.checked_add(more.length)?;
+        }
+        Some(whole)
     }
 
     pub(crate) fn get(&self, id: WorkId) -> Option<&Work<L>> {
@@ -217,7 +270,8 @@ impl<L> WorkQueue<L> {
         {
             work.result = Some(result);
             if result.is_ok() {
-                self.tallies[work.operation.kind()].complete(work.length);
+                let counted = u64::from(work.operation.is_counted());
+                self.tallies[work.operation.kind()].count(counted, work.length);
             }
         }
     }

@@ -1,5 +1,14 @@
 //! Pairs local memory with a peer's segments: the one place that cuts a transfer into work
 //! requests.
+//!
+//! # Small RDMA Reads
+//!
+//! Linux's software iWARP answers an RDMA Read of few bytes with wrong bytes, without an error,
+//! where they cross a page of its memory: `siw_try_1seg` (drivers/infiniband/sw/siw/siw_qp_tx.c)
+//! copies up to 32 bytes straight into the packet, and takes the wrong part of them from each of
+//! the two pages. It looks at the length of the whole Read Request, so the end of a longer Read is
+//! not concerned. Hence no Read of [`SMALL_READ_MAX`] bytes or less crosses a multiple of
+//! [`PEER_PAGE`] of the peer's offset, whose lower bits are the place in a page.
 
 use millrace_mempool::Slice;
 
@@ -7,6 +16,13 @@ use super::{Operation, RemoteAddress, SLICES_MAX, Slices, WorkRequest};
 
 /// Token of work requests whose success nobody waits for.
 pub const NOBODY: u64 = u64::MAX;
+
+/// Longest RDMA Read that must not cross a page of the peer's: twice what Linux 6.12 copies into
+/// a packet, since that number comes from the size of its headers.
+pub const SMALL_READ_MAX: u32 = 64;
+
+/// The smallest page of any peer. Larger pages begin at multiples of it.
+pub const PEER_PAGE: u32 = 4096;
 
 /// A range of the peer's memory, as a chunk's segment names it (RFC 5666 section 4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +37,10 @@ pub struct RemoteSegment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the peer, by RDMA Reads.
-    FromPeer,
+    FromPeer {
+        /// Most local slices that one Read may fill ([`super::Provider::read_slices`]).
+        slices: usize,
+    },
     /// To the peer, by RDMA Writes.
     ToPeer,
 }
@@ -29,6 +48,9 @@ pub enum Direction {
 /// Appends to `chain` the unsignalled work requests that move bytes between `local` and `remote`,
 /// both taken in order, each filled to its end before the next (RFC 5666 section 3.7). Segments
 /// and slices of no length are skipped. Returns the bytes that the chain moves: the shorter side.
+///
+/// From the peer, one Read fills as many slices as it may, and further work requests hold those
+/// that exceed [`SLICES_MAX`].
 pub fn transfer(
     direction: Direction,
     local: &[Slice],
@@ -50,25 +72,51 @@ pub fn transfer(
                 key: segment.address.key,
                 offset: segment.address.offset.wrapping_add(u64::from(done)),
             };
-            let operation = match direction {
-                Direction::FromPeer => Operation::Read(address),
-                Direction::ToPeer => Operation::Write(address),
+            let left = segment.length - done;
+            let length = match direction {
+                Direction::FromPeer { slices } => {
+                    let length = read_length(address.offset, source.reach(left, slices));
+                    let mut read = source.append(Operation::Read(address), length, chain);
+                    while read < length {
+                        read += source.append(Operation::ReadMore, length - read, chain);
+                    }
+                    read
+                }
+                Direction::ToPeer => source.append(Operation::Write(address), left, chain),
             };
-            // Filled where it stands, for a work request is long to move.
-            chain.push(WorkRequest {
-                token: NOBODY,
-                operation,
-                local: Slices::new(),
-                signalled: false,
-            });
-            let length = chain.last_mut().map_or(0, |request| {
-                source.take(segment.length - done, &mut request.local)
-            });
             done += length;
             moved += u64::from(length);
         }
     }
     moved
+}
+
+/// Bytes of the next RDMA Read, which begins at `offset` of the peer's and could bring `bytes`.
+fn read_length(offset: u64, bytes: u32) -> u32 {
+    if bytes > SMALL_READ_MAX {
+        return bytes;
+    }
+    // The remainder is less than a page.
+    let in_page = (offset % u64::from(PEER_PAGE)) as u32;
+    bytes.min(PEER_PAGE - in_page)
+}
+
+/// How many of the first `most` work requests of a chain can be posted before the rest: a Read is
+/// posted together with the work requests that continue it.
+pub fn separable(chain: &[WorkRequest], most: usize) -> usize {
+    let mut count = most.min(chain.len());
+    while count > 0
+        && let Some(next) = chain.get(count)
+        && next.operation == Operation::ReadMore
+    {
+        count -= 1;
+    }
+    // A Read that is longer than `most` cannot be split.
+    if count == 0 {
+        most.min(chain.len())
+    } else {
+        count
+    }
 }
 
 /// `segments` without their first `skip` bytes.
@@ -124,6 +172,40 @@ impl Cursor<'_> {
         true
     }
 
+    /// Bytes of the next `slices` slices that have any, at most `wanted`.
+    fn reach(&self, wanted: u32, slices: usize) -> u32 {
+        let lengths = self.slices.iter().map(Slice::len);
+        let mut skip = self.offset;
+        let bytes = lengths
+            .map(|length| length - std::mem::take(&mut skip))
+            .filter(|length| *length > 0)
+            .take(slices.max(1))
+            .try_fold(0_u32, |bytes, length| {
+                let length = u32::try_from(length).unwrap_or(u32::MAX);
+                let bytes = bytes.saturating_add(length).min(wanted);
+                if bytes < wanted {
+                    Ok(bytes)
+                } else {
+                    Err(bytes)
+                }
+            });
+        bytes.unwrap_or_else(|bytes| bytes)
+    }
+
+    /// Appends one work request with the next at most `wanted` bytes, and says how many.
+    fn append(&mut self, operation: Operation, wanted: u32, chain: &mut Vec<WorkRequest>) -> u32 {
+        // Filled where it stands, for a work request is long to move.
+        chain.push(WorkRequest {
+            token: NOBODY,
+            operation,
+            local: Slices::new(),
+            signalled: false,
+        });
+        chain
+            .last_mut()
+            .map_or(0, |request| self.take(wanted, &mut request.local))
+    }
+
     /// Puts the next at most `wanted` bytes into `taken`, in at most [`SLICES_MAX`] pieces, and
     /// says how many.
     fn take(&mut self, wanted: u32, taken: &mut Slices) -> u32 {
@@ -147,7 +229,7 @@ impl Cursor<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fabric::Key;
+    use crate::fabric::{Key, READ_SLICES_MAX};
     use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry};
     use proptest::prelude::*;
 
@@ -169,12 +251,53 @@ mod tests {
     fn address(request: &WorkRequest) -> (u32, u64) {
         match request.operation {
             Operation::Write(at) | Operation::Read(at) => (at.key.0, at.offset),
-            Operation::Send { .. } => unreachable!("a transfer never sends"),
+            other => unreachable!("{other:?} has no address"),
         }
     }
 
     fn length(request: &WorkRequest) -> usize {
         request.local.iter().map(Slice::len).sum()
+    }
+
+    /// What the peer sees of a chain: each request with its address, its bytes and its slices.
+    fn on_the_wire(chain: &[WorkRequest]) -> Vec<((u32, u64), usize, usize)> {
+        let mut seen: Vec<((u32, u64), usize, usize)> = Vec::new();
+        for request in chain {
+            let (bytes, slices) = (length(request), request.local.len());
+            match (request.operation, seen.last_mut()) {
+                (Operation::ReadMore, Some(read)) => {
+                    (read.1, read.2) = (read.1 + bytes, read.2 + slices);
+                }
+                _ => seen.push((address(request), bytes, slices)),
+            }
+        }
+        seen
+    }
+
+    fn pieces(pool: &Pool, lengths: &[usize]) -> Vec<Slice> {
+        let class = Class::for_size(lengths.iter().sum::<usize>().max(1)).expect("small");
+        let whole = pool.try_acquire(class).expect("free");
+        let whole = whole.into_slice(0..class.size());
+        let mut at = 0;
+        let piece = |length: &usize| {
+            at += length;
+            whole.slice(at - length..at)
+        };
+        lengths.iter().map(piece).collect()
+    }
+
+    /// Addresses without their key, and bytes, of the Reads that a transfer makes.
+    fn reads(sinks: &[usize], slices: usize, segments: &[(u64, u32)]) -> Vec<(u64, usize)> {
+        let (pool, mut chain) = (pool(), Vec::new());
+        let local = pieces(&pool, sinks);
+        let remote = segments
+            .iter()
+            .map(|&(offset, length)| segment(1, offset, length));
+        transfer(Direction::FromPeer { slices }, &local, remote, &mut chain);
+        let seen = on_the_wire(&chain);
+        seen.into_iter()
+            .map(|((_, offset), bytes, _)| (offset, bytes))
+            .collect()
     }
 
     #[test]
@@ -208,38 +331,103 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_small_read_ends_at_the_page_of_the_peer() {
+        // The 64 bits of an offset are the peer's own: only the place in the page counts.
+        for base in [0, 4096, 0xabcd_0123_0000_7000, u64::MAX - 4095] {
+            assert_eq!(reads(&[100], 9, &[(base + 4089, 7)]), [(base + 4089, 7)]);
+            assert_eq!(
+                reads(&[100], 9, &[(base.wrapping_sub(4096) + 4095, 64)]),
+                [(base.wrapping_sub(4096) + 4095, 1), (base, 63)]
+            );
+            assert_eq!(reads(&[100], 9, &[(base, 64)]), [(base, 64)]);
+        }
+        assert_eq!(reads(&[100], 9, &[(4090, 65)]), [(4090, 65)]);
+        // The bytes of a page that one slice cannot take stay in one Read with those of the next.
+        assert_eq!(reads(&[65529, 8], 2, &[(0, 65537)]), [(0, 65537)]);
+        // With one slice for each Read, the small rest is split at the page.
+        assert_eq!(
+            reads(&[65529, 8], 1, &[(0, 65537)]),
+            [(0, 65529), (65529, 7), (65536, 1)]
+        );
+    }
+
+    #[test]
+    fn one_read_fills_as_many_slices_as_it_may() {
+        let sinks = [4089].into_iter().chain([4096; 15]).chain([8]);
+        let sinks: Vec<usize> = sinks.collect();
+        assert_eq!(reads(&sinks, READ_SLICES_MAX, &[(0, 65537)]), [(0, 65537)]);
+        assert_eq!(
+            reads(&sinks, 16, &[(0, 65537)]),
+            [(0, 65529), (65529, 7), (65536, 1)]
+        );
+    }
+
+    #[test]
+    fn chains_are_split_between_reads() {
+        let (pool, mut chain) = (pool(), Vec::new());
+        let local = pieces(&pool, &[100; 20]);
+        let remote = [segment(1, 0, 900), segment(2, 0, 1100)];
+        let direction = Direction::FromPeer { slices: 64 };
+        transfer(direction, &local, remote, &mut chain);
+        // Three work requests of nine slices, and three of eleven.
+        assert_eq!(chain.len(), 6);
+        let parts: Vec<_> = (0..8).map(|most| separable(&chain, most)).collect();
+        assert_eq!(parts, [0, 1, 2, 3, 3, 3, 6, 6]);
+    }
+
     proptest! {
-        /// Whatever the cuts on both sides, byte n of the local memory meets byte n of the remote.
+        /// Whatever the cuts on both sides, byte n of the local memory meets byte n of the remote,
+        /// no Read fills more slices than it may, and no small one crosses a page of the peer's.
         #[test]
         fn every_byte_meets_its_place(
-            locals in prop::collection::vec(0_usize..50, 0..12),
-            remotes in prop::collection::vec(0_u32..50, 0..12),
+            locals in prop::collection::vec(prop_oneof![0_usize..50, 4000_usize..4200], 0..30),
+            remotes in prop::collection::vec(prop_oneof![0_u32..100, 4000_u32..9000], 0..20),
+            start in prop_oneof![3500_u64..4200, u64::MAX - 600..=u64::MAX, any::<u64>()],
+            slices in prop_oneof![1_usize..4, 1_usize..70],
+            writes in any::<bool>(),
         ) {
             let pool = pool();
-            let whole = pool.try_acquire(Class::Control).expect("free").into_slice(0..4096);
-            let base = whole.as_ptr() as usize;
-            let mut at = 0;
-            let local: Vec<_> = locals.iter().map(|length| {
-                at += length;
-                whole.slice(at - length..at)
-            }).collect();
-            let mut start = 0;
+            let local = pieces(&pool, &locals);
+            let base = local.first().map_or(0, |first| first.as_ptr() as usize);
+            let mut end = start;
             let remote: Vec<_> = remotes.iter().map(|length| {
-                start += u64::from(*length);
-                segment(7, start - u64::from(*length), *length)
+                let begin = end;
+                end = end.wrapping_add(u64::from(*length));
+                segment(7, begin, *length)
             }).collect();
             let mut chain = Vec::new();
-            let moved = transfer(Direction::FromPeer, &local, remote, &mut chain);
-            prop_assert_eq!(moved, (at as u64).min(start));
+            let direction = if writes { Direction::ToPeer } else { Direction::FromPeer { slices } };
+            let moved = transfer(direction, &local, remote, &mut chain);
+            let bytes = remotes.iter().map(|&length| u64::from(length)).sum::<u64>();
+            prop_assert_eq!(moved, (locals.iter().sum::<usize>() as u64).min(bytes));
             let mut next = 0_u64;
             for request in &chain {
-                prop_assert_eq!(address(request), (7, next));
+                match request.operation {
+                    Operation::Write(at) if writes => {
+                        prop_assert_eq!((at.key.0, at.offset), (7, start.wrapping_add(next)));
+                    }
+                    Operation::Read(at) if !writes => {
+                        prop_assert_eq!((at.key.0, at.offset), (7, start.wrapping_add(next)));
+                    }
+                    Operation::ReadMore if !writes && next > 0 => {}
+                    other => prop_assert!(false, "{:?}", other),
+                }
+                prop_assert!(!request.local.is_empty());
                 for piece in &request.local {
+                    prop_assert!(!piece.is_empty());
                     prop_assert_eq!((piece.as_ptr() as usize - base) as u64, next);
                     next += piece.len() as u64;
                 }
             }
             prop_assert_eq!(next, moved);
+            for ((_, offset), bytes, filled) in on_the_wire(&chain) {
+                if !writes {
+                    prop_assert!(filled <= slices);
+                    let crosses = offset % 4096 + bytes as u64 > 4096;
+                    prop_assert!(bytes > 64 || !crosses, "{} bytes at {:#x}", bytes, offset);
+                }
+            }
         }
     }
 }

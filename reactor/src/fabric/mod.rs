@@ -34,6 +34,11 @@ pub use private_data::{PRIVATE_DATA_MAX, PrivateData, PrivateDataLength};
 /// Most local slices that one work request may gather from or scatter to.
 pub const SLICES_MAX: usize = 4;
 
+/// Most local slices that one RDMA Read fills where the fabric itself places what arrives
+/// ([`Provider::read_slices`]). It bounds what is kept for a Read, and is enough for a transfer of
+/// 1 MiB between stores of 64 KiB blocks and of single pages at the front of a file.
+pub const READ_SLICES_MAX: usize = 64;
+
 /// Local memory of one work request, in order.
 pub type Slices = ArrayVec<Slice, SLICES_MAX>;
 
@@ -77,6 +82,10 @@ pub enum Operation {
     Write(RemoteAddress),
     /// Fill the local slices from the peer's memory.
     Read(RemoteAddress),
+    /// More local slices of the Read that precedes in the same chain: one request to the peer fills
+    /// the slices of both, in order. Where [`Provider::read_slices`] is [`SLICES_MAX`] or less,
+    /// such work requests fail with [`WorkError::LocalLength`].
+    ReadMore,
 }
 
 /// One entry of a send queue.
@@ -379,6 +388,12 @@ pub trait Provider {
     /// Most slices that one key may cover ([`Provider::expose`]). Devices know keys of one range
     /// of addresses only; their memory in pieces takes a key for each.
     fn exposure_slices(&self) -> usize {
+        SLICES_MAX
+    }
+
+    /// Most slices that one RDMA Read of this queue pair may fill, over its own work request and
+    /// those that continue it ([`Operation::ReadMore`]). [`chain::transfer`] cuts by it.
+    fn read_slices(&self, _queue_pair: QueuePairId) -> usize {
         SLICES_MAX
     }
 

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use millrace_reactor::fabric::chain::{Direction, RemoteSegment, transfer};
 use millrace_reactor::fabric::{
     Access, ConnectParameters, Event, Operation, PrivateData, Provider, QueuePairId,
     QueuePairLimits, RemoteAddress, Revoked, Slices, WorkRequest,
@@ -154,7 +155,7 @@ fn exchange<P: Provider>([client, server]: &mut [Node<P>; 2]) {
     let call = client.slice(100);
     client.push(SEND, call, false);
     client.provider.post(here, &mut client.chain).unwrap();
-    let mut replied = false;
+    let (mut replied, mut fetched) = (false, None);
     while !replied {
         client.turn();
         server.turn();
@@ -162,22 +163,31 @@ fn exchange<P: Provider>([client, server]: &mut [Node<P>; 2]) {
             match event {
                 Event::Received { buffer, .. } => {
                     server.provider.post_receive(there, buffer).unwrap();
-                    let read = Operation::Read(RemoteAddress {
-                        key: source.key,
-                        offset: source.offset,
-                    });
+                    let segment = RemoteSegment {
+                        address: RemoteAddress {
+                            key: source.key,
+                            offset: source.offset,
+                        },
+                        length: 60_000,
+                    };
+                    // In more pieces than one work request holds.
                     let memory = server.slice(60_000);
-                    server.push(read, memory, true);
+                    let pieces: [Slice; 10] =
+                        std::array::from_fn(|n| memory.slice(n * 6000..(n + 1) * 6000));
+                    let slices = server.provider.read_slices(there);
+                    let direction = Direction::FromPeer { slices };
+                    transfer(direction, &pieces, [segment], &mut server.chain);
+                    server.chain.last_mut().unwrap().signalled = true;
+                    fetched = Some(memory);
                 }
-                Event::Completed { local, result, .. } => {
+                Event::Completed { result, .. } => {
                     result.unwrap();
                     let write = Operation::Write(RemoteAddress {
                         key: sink.key,
                         offset: sink.offset,
                     });
-                    for slice in local {
-                        server.push(write, slice, false);
-                    }
+                    let memory = fetched.take().unwrap();
+                    server.push(write, memory, false);
                     let reply = server.slice(100);
                     server.push(SEND, reply, false);
                 }

@@ -1,5 +1,7 @@
 //! Sends, Writes and Reads between two providers.
 
+use std::sync::atomic::Ordering;
+
 use millrace_reactor::fabric::QueuePairLimits;
 use millrace_reactor::fabric::iwarp::{CrcPolicy, Iwarp, IwarpConfig};
 
@@ -48,6 +50,19 @@ fn writes_are_placed_before_the_send_behind_them() {
 #[test]
 fn reads_fill_scattered_memory_and_wait_for_their_turn() {
     pairs().for_each(transfer::reads_fill_scattered_memory_and_wait_for_their_turn);
+}
+
+#[test]
+fn one_read_fills_many_pieces() {
+    for pair in pairs() {
+        let pair = transfer::a_read_fills_many_pieces(pair);
+        let counters = pair.server.provider.counters();
+        let reads = &counters.fabric.work[2];
+        let [posted, completed, bytes] =
+            [&reads.posted, &reads.completed, &reads.bytes].map(|of| of.load(Ordering::Relaxed));
+        assert_eq!((posted, completed), (1, 1));
+        assert_eq!(bytes, 4089 + 15 * 4096 + 14 * 65_536 + 8);
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use millrace_mempool::Slice;
+use millrace_reactor::fabric::chain::{Direction, RemoteSegment, transfer};
 use millrace_reactor::fabric::{Access, Ended, Provider, QueuePairId, Revoked, Terminate};
 
 use crate::stand::{LIMITS, SEND, Stand, content, plain};
@@ -338,6 +339,98 @@ fn rr1_sec_10_a_read_takes_no_more_than_it_asked_for() {
             (&[GUARD; 16][..], &[GUARD; 40][..])
         );
         assert!(party.is_untouched());
+    }
+}
+
+/// The same for a Read that fills several pieces, of several work requests: what lies between them
+/// and behind them stays as it is, whatever the peer answers.
+#[test]
+fn rr1_sec_10_a_read_into_pieces_takes_no_more_than_it_asked_for() {
+    // Eight pieces of eight bytes, each with eight bytes of others behind it.
+    const PIECES: usize = 8;
+    let full = [1; 8 * PIECES];
+    let half = &full[..4 * PIECES];
+    type Make<'a> = Box<dyn Fn(u32) -> Vec<Segment> + 'a>;
+    let part = |key, offset, bytes: &[u8], last| {
+        let mut segment = Segment::read_response(key, offset, bytes);
+        segment.last = last;
+        segment
+    };
+    let long: Vec<u8> = vec![1; 8 * PIECES + 1];
+    let offences: [(&str, Make, (u8, u8, u8)); 6] = [
+        (
+            "too long at once",
+            Box::new(|key| vec![part(key, 0, &long, true)]),
+            (1, 1, 1),
+        ),
+        (
+            "too long in two",
+            Box::new(|key| vec![part(key, 0, half, false), part(key, 32, &long[..33], true)]),
+            (1, 1, 1),
+        ),
+        (
+            "short by a piece",
+            Box::new(|key| vec![part(key, 0, &full[8..], true)]),
+            (0, 2, 0xff),
+        ),
+        (
+            "over bytes that have come",
+            Box::new(|key| vec![part(key, 0, half, false), part(key, 24, half, true)]),
+            (1, 1, 1),
+        ),
+        (
+            "with a gap of a piece",
+            Box::new(|key| vec![part(key, 0, half, false), part(key, 40, &full[..24], true)]),
+            (1, 1, 1),
+        ),
+        (
+            "again after the end",
+            Box::new(|key| vec![part(key, 0, &full, true), part(key, 0, &full, true)]),
+            (1, 1, 0),
+        ),
+    ];
+    for (name, make, (layer, kind, code)) in offences {
+        let mut stand = Stand::new(plain());
+        let address = stand.listen();
+        let mut party = Party::new(&mut stand, address);
+        let memory = stand.slice(&[GUARD; 16 * PIECES]);
+        let pieces: Vec<_> = (0..PIECES)
+            .map(|n| memory.slice(n * 16..n * 16 + 8))
+            .collect();
+        let segment = RemoteSegment {
+            address: millrace_reactor::fabric::RemoteAddress {
+                key: millrace_reactor::fabric::Key(5),
+                offset: 0,
+            },
+            length: 8 * PIECES as u32,
+        };
+        let slices = stand.provider.read_slices(party.here);
+        let mut chain = Vec::new();
+        transfer(
+            Direction::FromPeer { slices },
+            &pieces,
+            [segment],
+            &mut chain,
+        );
+        assert_eq!(chain.len(), 2, "four pieces in each work request");
+        chain[1].signalled = true;
+        stand.provider.post(party.here, &mut chain).unwrap();
+        let request = stand.until(|_| party.peer.take_segment());
+        let ((key, _), length, _) = request.read_of().unwrap();
+        assert_eq!(length, 8 * PIECES as u32, "one Read asks for all");
+        for segment in make(key) {
+            party.peer.send_segment(&segment);
+        }
+        let reason = stand.until(|s| s.ended(party.here));
+        let expected = Terminate { layer, kind, code };
+        assert_eq!(reason, Ended::TerminateSent(expected), "{name}");
+        for (number, bytes) in content(&memory).chunks(8).enumerate() {
+            assert!(
+                number % 2 == 0 || bytes == [GUARD; 8],
+                "{name}: behind {number}"
+            );
+        }
+        assert!(party.is_untouched(), "{name}");
     }
 }
 

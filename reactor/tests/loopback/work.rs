@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use millrace_reactor::fabric::loopback::Pair;
+use millrace_mempool::Pool;
+use millrace_reactor::fabric::chain::{Direction, NOBODY, RemoteSegment, transfer};
+use millrace_reactor::fabric::loopback::{Faults, Pair, Record};
 use millrace_reactor::fabric::{
     Access, Event, ExposeError, Key, Operation, PostError, Provider, QueuePairLimits,
-    RemoteAddress, Revoked, Slices, WorkError, WorkRequest,
+    READ_SLICES_MAX, RemoteAddress, Revoked, Slices, WorkError, WorkRequest,
 };
 
 use crate::support::{SEND, at, buffer, bytes, memory, pair, pool, request, tokens};
@@ -205,6 +207,122 @@ fn rr1_ccp_08_reads_are_held_to_the_number_that_the_peer_gave() {
         .unwrap();
     let (client, _) = pair.settle();
     assert_eq!(tokens(&client), [(8, Ok(()))]);
+}
+
+/// Memory of ten pieces of two bytes, and a chain of one Read that fills it.
+fn read_in_pieces(pool: &Pool, from: RemoteAddress) -> (Slices, Vec<WorkRequest>) {
+    let whole = memory(pool, b"....................");
+    let mut pieces = Vec::new();
+    for slice in &whole {
+        let places = (0..slice.len()).step_by(2);
+        pieces.extend(places.map(|at| slice.slice(at..slice.len().min(at + 2))));
+    }
+    let segment = RemoteSegment {
+        address: from,
+        length: 20,
+    };
+    let direction = Direction::FromPeer {
+        slices: READ_SLICES_MAX,
+    };
+    let mut chain = Vec::new();
+    assert_eq!(transfer(direction, &pieces, [segment], &mut chain), 20);
+    assert!(chain.len() > 2);
+    (whole, chain)
+}
+
+#[test]
+fn one_read_fills_many_pieces() {
+    for reorder in [false, true] {
+        let (pool, mut pair) = (pool(), pair());
+        pair.network.keep_log();
+        pair.network.set_faults(Faults {
+            reorder,
+            ..Faults::default()
+        });
+        assert_eq!(
+            pair.client.read_slices(pair.client_queue_pair),
+            READ_SLICES_MAX
+        );
+        let source = memory(&pool, b"abcdefghijklmnopqrstuvwxyz");
+        let exposure = pair
+            .server
+            .expose(pair.server_queue_pair, source, Access::RemoteRead)
+            .unwrap();
+        let mut sinks = Vec::new();
+        for token in 0..2 {
+            let (whole, mut chain) = read_in_pieces(&pool, at(&exposure, token));
+            let last = chain.last_mut().unwrap();
+            (last.token, last.signalled) = (token, true);
+            pair.client
+                .post(pair.client_queue_pair, &mut chain)
+                .unwrap();
+            sinks.push(whole);
+        }
+        let (mut client, _) = pair.settle();
+        while tokens(&client).len() < 2 {
+            client.extend(pair.jump().0);
+        }
+        assert_eq!(tokens(&client), [(0, Ok(())), (1, Ok(()))]);
+        assert_eq!(bytes(&sinks[0]), b"abcdefghijklmnopqrst");
+        assert_eq!(bytes(&sinks[1]), b"bcdefghijklmnopqrstu");
+        let log = pair.network.take_log();
+        let fetched = log.iter().filter_map(|(_, record)| match record {
+            Record::Fetched { length, .. } => Some(*length),
+            _ => None,
+        });
+        let fetched: Vec<_> = fetched.collect();
+        assert_eq!(fetched.iter().sum::<usize>(), 40);
+        // Pieces of one Read may come by themselves where the network reorders.
+        if !reorder {
+            assert_eq!(fetched, [20, 20], "one Read each");
+        }
+        assert_eq!(
+            pair.client.send_room(pair.client_queue_pair),
+            Pair::LIMITS.send_depth as usize
+        );
+    }
+}
+
+#[test]
+fn a_read_into_pieces_that_is_refused_ends_whole() {
+    // None are allowed.
+    let limits = QueuePairLimits {
+        ord: 0,
+        ..Pair::LIMITS
+    };
+    let (pool, mut pair) = (pool(), Pair::connect(limits, Pair::LIMITS));
+    let anywhere = RemoteAddress {
+        key: Key(1),
+        offset: 0,
+    };
+    let (_whole, mut chain) = read_in_pieces(&pool, anywhere);
+    let count = chain.len();
+    pair.client
+        .post(pair.client_queue_pair, &mut chain)
+        .unwrap();
+    let (client, _) = pair.settle();
+    assert_eq!(
+        tokens(&client),
+        vec![(NOBODY, Err(WorkError::NoReads)); count]
+    );
+    // What continues no Read has nothing to be filled from.
+    let mut chain = vec![request(3, Operation::ReadMore, memory(&pool, b"...."))];
+    pair.client
+        .post(pair.client_queue_pair, &mut chain)
+        .unwrap();
+    let (client, _) = pair.settle();
+    assert_eq!(tokens(&client), [(3, Err(WorkError::LocalLength))]);
+    // The key is none.
+    let (pool, mut pair) = (crate::support::pool(), crate::support::pair());
+    let (whole, mut chain) = read_in_pieces(&pool, anywhere);
+    pair.client
+        .post(pair.client_queue_pair, &mut chain)
+        .unwrap();
+    let (client, _) = pair.settle();
+    let mut expected = vec![(NOBODY, Err(WorkError::Flushed)); count];
+    expected[0].1 = Err(WorkError::RemoteAccess);
+    assert_eq!(tokens(&client), expected);
+    assert_eq!(bytes(&whole), [b'.'; 20]);
 }
 
 #[test]

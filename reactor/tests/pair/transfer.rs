@@ -1,6 +1,7 @@
 //! Sends, Writes and Reads between two providers.
 
-use millrace_mempool::Class;
+use millrace_mempool::{Class, Slice};
+use millrace_reactor::fabric::chain::{Direction, RemoteSegment, transfer};
 use millrace_reactor::fabric::{
     Access, Event, Key, Operation, Provider, RemoteAddress, Revoked, WorkError,
 };
@@ -110,6 +111,64 @@ pub fn reads_fill_scattered_memory_and_wait_for_their_turn<P: Provider>(mut pair
         assert!(bytes == whole[start..start + length as usize]);
     }
     pair.revoked(exposure.key);
+}
+
+/// The answer to a Read goes to many pieces of memory, in as few Reads as the provider allows.
+pub fn a_read_fills_many_pieces<P: Provider>(mut pair: Pair<P>) -> Pair<P> {
+    let source = pair.client.pattern(1 << 20, 6);
+    let exposure = pair
+        .client
+        .provider
+        .expose(pair.here, local([source]), Access::RemoteRead)
+        .unwrap();
+    let slice = pair.client.pattern(10, 0);
+    pair.client
+        .post(pair.here, vec![request(0, SEND, local([slice]))]);
+    pair.until(|pair| pair.server.take(received));
+    // A page less seven bytes, fifteen pages, and blocks of 64 KiB: with bytes between that stay.
+    let lengths = [4089]
+        .into_iter()
+        .chain([4096; 15])
+        .chain([65_536; 14])
+        .chain([8]);
+    let whole = pair.server.slice(Class::Large, 1 << 20);
+    whole.fill_zero(0..1 << 20);
+    let mut end = 0;
+    let sinks: Vec<_> = lengths
+        .map(|length| {
+            end += length + 1;
+            whole.slice(end - length..end)
+        })
+        .collect();
+    let bytes: usize = sinks.iter().map(Slice::len).sum();
+    let segment = RemoteSegment {
+        address: RemoteAddress {
+            key: exposure.key,
+            offset: exposure.offset + 7,
+        },
+        length: bytes as u32,
+    };
+    let slices = pair.server.provider.read_slices(pair.there);
+    let direction = Direction::FromPeer { slices };
+    let mut chain = Vec::new();
+    assert_eq!(
+        transfer(direction, &sinks, [segment], &mut chain),
+        bytes as u64
+    );
+    let last = chain.last_mut().unwrap();
+    (last.token, last.signalled) = (9, true);
+    pair.server.post(pair.there, chain);
+    assert_eq!(pair.until(|pair| pair.server.take(completed)), (9, true));
+    let source = pattern(1 << 20, 6);
+    let (mut expected, mut at) = (vec![0; 1 << 20], 0);
+    for (number, sink) in sinks.iter().enumerate() {
+        let place = at + number + 1;
+        expected[place..place + sink.len()].copy_from_slice(&source[at + 7..][..sink.len()]);
+        at += sink.len();
+    }
+    assert!(read(&whole) == expected);
+    pair.revoked(exposure.key);
+    pair
 }
 
 pub fn a_send_may_invalidate_a_key<P: Provider>(mut pair: Pair<P>) {

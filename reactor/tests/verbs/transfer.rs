@@ -42,6 +42,12 @@ fn reads_fill_memory_that_is_registered_for_them_alone() {
 }
 
 #[test]
+fn reads_fill_many_pieces() {
+    let Some(_alone) = alone() else { return };
+    transfer::a_read_fills_many_pieces(plain());
+}
+
+#[test]
 fn a_send_may_invalidate_a_key() {
     let Some(_alone) = alone() else { return };
     let pair = trusting(LIMITS);

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use millrace_mempool::{Buffer, Class};
+use millrace_reactor::fabric::chain;
 use millrace_reactor::fabric::{
     Access, ConnectParameters, ExposeError, Exposure, Key, PostError, Provider, QueuePairId,
     QueuePairLimits, ReadDepths, Revoked, SLICES_MAX, Slices, WorkError, WorkRequest,
@@ -370,7 +371,7 @@ impl Connection {
         let mut place = Place::at_the_end(&self.line);
         shared.note_full(self);
         while !chain.is_empty() {
-            let part = chain.len().min(self.send_depth);
+            let part = chain::separable(chain, self.send_depth);
             if place.wait(part, &shared.completions).await.is_err() || self.is_broken() {
                 return Err(Broken);
             }
@@ -416,6 +417,13 @@ impl Connection {
             ExposeError::Full | ExposeError::Scattered => Refused::Full,
             ExposeError::Closed => Refused::Closed,
         })
+    }
+
+    /// Most slices that one RDMA Read fills. The work requests of a Read are posted together, so
+    /// all of them have room in the send queue.
+    pub(super) fn read_slices(&self) -> usize {
+        let most = self.fabric.borrow().read_slices(self.queue_pair);
+        most.min(self.send_depth.saturating_mul(SLICES_MAX)).max(1)
     }
 
     /// Most slices that one key covers.

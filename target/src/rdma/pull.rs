@@ -70,7 +70,9 @@ impl<'a, S> Puller<'a, S> {
     ) -> Result<(), Broken> {
         let mut chain = self.shared.chain();
         let segments = chain::skip(chunk.segments().map(remote), skip);
-        let bytes = chain::transfer(Direction::FromPeer, sinks, segments, &mut chain);
+        let slices = self.connection.read_slices();
+        let direction = Direction::FromPeer { slices };
+        let bytes = chain::transfer(direction, sinks, segments, &mut chain);
         let read = Read::begin(self.shared, self.connection);
         let outcome = self.connection.post_and_wait(self.shared, &mut chain).await;
         drop(read);

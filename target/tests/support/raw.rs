@@ -177,6 +177,11 @@ impl Memory {
         gather(std::slice::from_ref(&self.slice))
     }
 
+    /// Changes it.
+    pub fn put(&self, at: u64, bytes: &[u8]) {
+        self.slice.copy_from(at as usize, bytes);
+    }
+
     /// A segment of it.
     pub fn segment(&self, at: u64, length: u32) -> Segment {
         Segment {

@@ -178,7 +178,7 @@ impl Wrapper for Recorder {
         queue_pair: QueuePairId,
         chain: &mut Vec<WorkRequest>,
     ) -> Result<(), PostError> {
-        let length = |local: &[Slice]| local.iter().map(Slice::len).sum();
+        let length = |local: &[Slice]| -> usize { local.iter().map(Slice::len).sum() };
         let mut traces = Vec::new();
         for request in chain.iter() {
             traces.push(match request.operation {
@@ -188,6 +188,13 @@ impl Wrapper for Recorder {
                 },
                 Operation::Write(to) => Trace::Write(to, length(&request.local)),
                 Operation::Read(from) => Trace::Read(from, length(&request.local)),
+                Operation::ReadMore => {
+                    let Some(Trace::Read(_, bytes)) = traces.last_mut() else {
+                        panic!("no Read precedes it");
+                    };
+                    *bytes += length(&request.local);
+                    continue;
+                }
             });
         }
         self.inner_mut().post(queue_pair, chain)?;

@@ -22,6 +22,8 @@ pub enum Step {
         pieces: usize,
         invalidate: Option<Key>,
     },
+    /// From this offset of the server's, into so many bytes.
+    Read(u64, usize),
     Close,
     Other,
 }
@@ -78,6 +80,9 @@ impl Wrapper for Traced {
                     bytes: request.local.iter().map(Slice::len).sum(),
                     pieces: request.local.len(),
                 },
+                Operation::Read(from) => {
+                    Step::Read(from.offset, request.local.iter().map(Slice::len).sum())
+                }
                 _ => Step::Other,
             });
         }

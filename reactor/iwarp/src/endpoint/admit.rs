@@ -383,12 +383,15 @@ impl<M: Memory> Endpoint<M> {
         let Some(read) = self.reads.front_mut() else {
             return;
         };
-        read.received += length;
+        read.advance(&self.works, length);
         if last
             && let Some(read) = self.reads.pop_front()
             && let Some(work) = read.work
         {
-            self.works.finish(work, Ok(()));
+            for number in 0..read.works {
+                self.works.mark(work.plus(number), Ok(()));
+            }
+            self.works.reap();
         }
     }
 }

@@ -116,11 +116,58 @@ pub struct Counters {
 /// A Read of ours that the peer has not answered in full.
 #[derive(Debug)]
 struct OpenRead {
-    /// `None`: the ready-to-receive indication.
+    /// The first work request that it fills; `None`: the ready-to-receive indication.
     work: Option<WorkId>,
+    /// Work requests that it fills.
+    works: u32,
     sink: u32,
     length: u32,
     received: u32,
+    /// The work request that the next byte goes to, counted from the first, and where in the Read
+    /// that one begins.
+    current: u32,
+    current_start: u32,
+}
+
+/// A part of the memory of an open Read: a work request's, where in it, and how many bytes are left
+/// there.
+struct ReadSink<'a, L> {
+    local: &'a L,
+    offset: usize,
+    left: usize,
+}
+
+impl OpenRead {
+    /// The memory of the Read's byte `offset`, which is not received yet.
+    fn sink<'a, L>(&self, works: &'a WorkQueue<L>, offset: usize) -> Option<ReadSink<'a, L>> {
+        let mut work = self.work?.plus(self.current);
+        let mut start = self.current_start as usize;
+        loop {
+            let found = works.get(work)?;
+            let end = start + found.length as usize;
+            if offset < end {
+                return Some(ReadSink {
+                    local: &found.local,
+                    offset: offset - start,
+                    left: end - offset,
+                });
+            }
+            (work, start) = (work.plus(1), end);
+        }
+    }
+
+    /// The next `length` bytes are where they belong.
+    fn advance<L>(&mut self, works: &WorkQueue<L>, length: u32) {
+        self.received += length;
+        while let Some(work) = self.work
+            && self.current + 1 < self.works
+            && let Some(found) = works.get(work.plus(self.current))
+            && self.received - self.current_start >= found.length
+        {
+            self.current_start += found.length;
+            self.current += 1;
+        }
+    }
 }
 
 /// A Read of the peer's that is not answered in full.

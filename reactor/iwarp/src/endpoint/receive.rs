@@ -36,7 +36,7 @@ pub struct Direct<'a, L, R> {
     pub target: DirectTarget<'a, L, R>,
     /// Where the next byte goes.
     pub offset: usize,
-    /// Bytes that are missing.
+    /// Bytes of it that are missing and go to this memory; others may follow elsewhere.
     pub length: usize,
     /// Bytes of the whole payload.
     pub payload: usize,
@@ -304,6 +304,7 @@ impl<M: Memory> Endpoint<M> {
             return None;
         };
         let admission = self.inbound.admission.as_ref().ok()?;
+        let (mut offset, mut length) = (offset, length);
         let target = match admission.sink {
             Sink::Nowhere => return None,
             Sink::Receive => {
@@ -312,8 +313,9 @@ impl<M: Memory> Endpoint<M> {
             }
             Sink::Exposure(slot) => DirectTarget::Local(self.keys.memory(slot)?),
             Sink::Read => {
-                let work = self.reads.front()?.work?;
-                DirectTarget::Local(&self.works.get(work)?.local)
+                let sink = self.reads.front()?.sink(&self.works, offset)?;
+                (offset, length) = (sink.offset, length.min(sink.left));
+                DirectTarget::Local(sink.local)
             }
         };
         Some(Direct {
@@ -349,9 +351,17 @@ impl<M: Memory> Endpoint<M> {
                 }
             }
             Sink::Read => {
-                let work = self.reads.front().and_then(|read| read.work);
-                if let Some(work) = work.and_then(|work| self.works.get(work)) {
-                    M::place(&work.local, offset, bytes);
+                let Some(read) = self.reads.front() else {
+                    return;
+                };
+                let (mut offset, mut rest) = (offset, bytes);
+                while !rest.is_empty()
+                    && let Some(sink) = read.sink(&self.works, offset)
+                {
+                    let (now, later) = rest.split_at(rest.len().min(sink.left));
+                    M::place(sink.local, sink.offset, now);
+                    offset += now.len();
+                    rest = later;
                 }
             }
         }

@@ -14,7 +14,7 @@ use crate::memory::Memory;
 use crate::mpa::RtrKind;
 use crate::outbound::{Finished, Part, Payload, Source, Staging};
 use crate::terminate::TERMINATE_BYTES_MAX;
-use crate::work::{Operation, WorkFault};
+use crate::work::{Operation, WorkFault, WorkId};
 
 /// Answers in a row while own work waits.
 const RESPONSES_IN_ROW_MAX: u32 = 4;
@@ -228,14 +228,16 @@ impl<M: Memory> Endpoint<M> {
             usize::from(parameters.ord.min(self.reads_most))
         });
         while let Some((id, work)) = self.works.next() {
-            if !matches!(work.operation, Operation::Read { .. }) {
-                return true;
-            }
-            if allowed > 0 {
-                return self.reads.len() < allowed;
-            }
+            let operation = work.operation;
+            let fault = match operation {
+                Operation::Read { .. } | Operation::ReadMore if allowed == 0 => WorkFault::NoReads,
+                Operation::Read { .. } if self.reads.len() >= allowed => return false,
+                Operation::Read { .. } if self.works.whole_read(id).is_some() => return true,
+                Operation::Read { .. } | Operation::ReadMore => WorkFault::Length,
+                Operation::Send { .. } | Operation::Write { .. } => return true,
+            };
             self.works.step();
-            self.works.finish(id, Err(WorkFault::NoReads));
+            self.works.finish(id, Err(fault));
         }
         false
     }
@@ -277,18 +279,23 @@ impl<M: Memory> Endpoint<M> {
                 )
             }
             Operation::Read { key, offset, sink } => {
+                let Some(whole) = self.works.whole_read(id) else {
+                    return false;
+                };
                 let request = ReadRequest {
                     sink_key: sink,
                     sink_offset: 0,
-                    length: work.length,
+                    length: whole.length,
                     source_key: key,
                     source_offset: offset,
                 };
-                self.works.step();
-                self.stage_read_request(&request, Some(id), None);
+                self.works.step_over(whole.works);
+                self.stage_read_request(&request, Some((id, whole.works)), None);
                 self.message_ends();
                 return true;
             }
+            // The Read before it has passed it, or it has failed.
+            Operation::ReadMore => return false,
         };
         let left = work.length - progress;
         let length = left.min(u32::try_from(room).unwrap_or(u32::MAX));
@@ -375,7 +382,7 @@ impl<M: Memory> Endpoint<M> {
     fn stage_read_request(
         &mut self,
         request: &ReadRequest,
-        work: Option<crate::work::WorkId>,
+        work: Option<(WorkId, u32)>,
         finished: Option<Finished>,
     ) {
         let sequence = self.sending.read_sequence;
@@ -395,10 +402,13 @@ impl<M: Memory> Endpoint<M> {
         let length = segment.encode(&mut header);
         header[length..].copy_from_slice(&request.encode());
         self.reads.push_back(OpenRead {
-            work,
+            work: work.map(|(first, _)| first),
+            works: work.map_or(0, |(_, works)| works),
             sink: request.sink_key,
             length: request.length,
             received: 0,
+            current: 0,
+            current_start: 0,
         });
         self.outbound.fpdu::<M>(&header, None, finished);
     }

@@ -143,7 +143,7 @@ fn tagged(key: u32, offset: usize) -> Model {
     })
 }
 
-fn pattern(length: usize, seed: usize) -> Vec<u8> {
+pub fn pattern(length: usize, seed: usize) -> Vec<u8> {
     (0..length)
         .map(|i| (i * 13 + i / 256 + seed) as u8)
         .collect()

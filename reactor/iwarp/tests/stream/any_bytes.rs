@@ -4,7 +4,7 @@ use millrace_iwarp::mpa::{Negotiated, Role};
 use millrace_iwarp::{Access, Operation, Request};
 use proptest::prelude::*;
 
-use crate::support::{end, negotiated, raw, receive_straight, send_some, shared};
+use crate::support::{LIMITS, end, negotiated, raw, receive_straight, send_some, shared};
 
 /// A segment that is nearly right.
 fn segment() -> impl Strategy<Value = Vec<u8>> {
@@ -102,6 +102,6 @@ proptest! {
         }
         victim.flush();
         while victim.take_completion().is_some() {}
-        prop_assert_eq!(victim.send_room(), 64);
+        prop_assert_eq!(victim.send_room(), LIMITS.send_depth);
     }
 }

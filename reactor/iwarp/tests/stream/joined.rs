@@ -75,17 +75,31 @@ fn perform(act: &Act, token: u64, from: &mut End, to: &mut End, expected: &mut E
             let exposed = to
                 .expose(shared(source), Access::RemoteRead, random)
                 .unwrap();
-            let sink = shared(vec![0; length]);
-            expected.sinks.push((sink.clone(), content));
+            // Every second Read fills several pieces, some of them without bytes.
+            let pieces = if token.is_multiple_of(2) { 1 } else { 3 };
+            let step = length / pieces;
             let offset = exposed.offset + GUARD as u64;
-            (
-                Operation::Read {
-                    key: exposed.key,
-                    offset,
-                    sink: random ^ 0x55,
-                },
-                sink,
-            )
+            let mut operation = Operation::Read {
+                key: exposed.key,
+                offset,
+                sink: random ^ 0x55,
+            };
+            for start in (1..pieces).map(|number| (number - 1) * step) {
+                let sink = shared(vec![0; step]);
+                let part = content[start..start + step].to_vec();
+                expected.sinks.push((sink.clone(), part));
+                let request = Request {
+                    token,
+                    operation: std::mem::replace(&mut operation, Operation::ReadMore),
+                    local: sink,
+                    signalled: false,
+                };
+                from.post(request).unwrap();
+            }
+            let rest = content[(pieces - 1) * step..].to_vec();
+            let sink = shared(vec![0; rest.len()]);
+            expected.sinks.push((sink.clone(), rest));
+            (operation, sink)
         }
     };
     let signalled = !token.is_multiple_of(3);

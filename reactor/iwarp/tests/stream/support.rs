@@ -51,7 +51,7 @@ pub fn pattern(length: usize, seed: u32) -> Vec<u8> {
 }
 
 pub const LIMITS: Limits = Limits {
-    send_depth: 64,
+    send_depth: 128,
     receive_depth: 64,
     receive_size: 1 << 20,
     exposures: 64,

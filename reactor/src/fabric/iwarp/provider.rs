@@ -19,7 +19,8 @@ use super::slots::Slots;
 use super::socket;
 use crate::fabric::{
     Access, Carrier, ConnectParameters, Event, ExposeError, Exposure, Incoming, Key, ListenerId,
-    Operation, PostError, Provider, QueuePairId, QueuePairLimits, Revoked, Slices, WorkRequest,
+    Operation, PostError, Provider, QueuePairId, QueuePairLimits, READ_SLICES_MAX, Revoked, Slices,
+    WorkRequest,
 };
 
 /// A listening socket.
@@ -173,6 +174,11 @@ impl Iwarp {
 impl Provider for Iwarp {
     fn name(&self) -> &'static str {
         "iwarp"
+    }
+
+    /// The stream places Read Responses itself, so any number would do.
+    fn read_slices(&self, _: QueuePairId) -> usize {
+        READ_SLICES_MAX
     }
 
     fn listen(
@@ -357,6 +363,7 @@ impl Provider for Iwarp {
                     offset: remote.offset,
                     sink: shared.random(),
                 },
+                Operation::ReadMore => Work::ReadMore,
             };
             let endpoint = &mut connection.endpoint;
             let posted = endpoint.post_from(*token, operation, local, *signalled);

@@ -141,6 +141,10 @@ impl State {
                 entry.result = Some(result);
                 if matches!(entry.request.operation, Operation::Read(_)) {
                     end.reads_open -= 1;
+                    // What continues a Read that failed is flushed.
+                    if result.is_ok() {
+                        end.finish_read(sequence, result);
+                    }
                 }
                 if self.happens(self.faults.withheld_completions) {
                     self.ends[index].withheld = true;
@@ -223,8 +227,9 @@ impl State {
             Source::Carried(operation, bytes) => Some((*operation, bytes.len())),
             Source::Queued(sequence) => {
                 let peer = self.ends[index].peer.and_then(|peer| self.locate(peer))?;
-                let request = &self.ends[peer].entry(*sequence)?.request;
-                Some((request.operation, scatter::length(&request.local)))
+                let operation = self.ends[peer].entry(*sequence)?.request.operation;
+                let memory = self.ends[peer].memory(*sequence);
+                Some((operation, scatter::length(memory)))
             }
         }
     }
@@ -290,14 +295,14 @@ impl State {
                 let Some(entry) = peer.entry(*sequence) else {
                     return Ok(false);
                 };
-                let local = &entry.request.local;
                 if matches!(operation, Operation::Write(_)) {
+                    let local = &entry.request.local;
                     let (memory, place) = end.reach(to, length, Access::RemoteWrite)?;
                     scatter::copy((local, start), (memory, place), length);
                     place
                 } else {
                     let (memory, place) = end.reach(to, length, Access::RemoteRead)?;
-                    scatter::copy((memory, place), (local, start), length);
+                    scatter::copy((memory, place), (peer.memory(*sequence), start), length);
                     place
                 }
             }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Instant;
 
-use millrace_mempool::Buffer;
+use millrace_mempool::{Buffer, Slice};
 
 use super::scatter;
 use crate::fabric::{
@@ -269,6 +269,34 @@ impl End {
     pub fn entry(&mut self, sequence: u64) -> Option<&mut Entry> {
         let index = sequence.checked_sub(self.first)?;
         self.send_queue.get_mut(usize::try_from(index).ok()?)
+    }
+
+    /// The work requests that continue a Read, counted.
+    pub fn continuations(&self, sequence: u64) -> usize {
+        let behind = (sequence + 1).checked_sub(self.first);
+        let behind = behind.and_then(|behind| usize::try_from(behind).ok());
+        let entries = self.send_queue.iter().skip(behind.unwrap_or(usize::MAX));
+        entries
+            .take_while(|entry| entry.request.operation == Operation::ReadMore)
+            .count()
+    }
+
+    /// The memory of a work request, with that of all that continue it.
+    pub fn memory(&self, sequence: u64) -> impl Iterator<Item = &Slice> {
+        let index = sequence.checked_sub(self.first);
+        let index = index.and_then(|index| usize::try_from(index).ok());
+        let entries = self.send_queue.iter().skip(index.unwrap_or(usize::MAX));
+        let entries = entries.take(1 + self.continuations(sequence));
+        entries.flat_map(|entry| &entry.request.local)
+    }
+
+    /// A Read has come to its end, and all that continues it.
+    pub fn finish_read(&mut self, sequence: u64, result: Result<(), WorkError>) {
+        for later in 0..=self.continuations(sequence) as u64 {
+            if let Some(entry) = self.entry(sequence + later) {
+                entry.result = Some(result);
+            }
+        }
     }
 
     /// The exposure behind a key that the peer named, dead or alive.

@@ -255,10 +255,18 @@ impl State {
             let reads_open = end.reads_open;
             let entry = end.entry(sequence).expect("not yet sent, so still queued");
             let operation = entry.request.operation;
+            if operation == Operation::ReadMore {
+                // Its Read would have passed it: it has none.
+                entry.result = Some(Err(WorkError::LocalLength));
+                end.next += 1;
+                self.complete(index);
+                continue;
+            }
             if matches!(operation, Operation::Read(_)) {
+                let works = 1 + end.continuations(sequence) as u64;
                 if ord == 0 {
-                    entry.result = Some(Err(WorkError::NoReads));
-                    end.next += 1;
+                    end.finish_read(sequence, Err(WorkError::NoReads));
+                    end.next += works;
                     self.complete(index);
                     continue;
                 }
@@ -266,8 +274,10 @@ impl State {
                     return;
                 }
                 end.reads_open += 1;
+                end.next += works;
+            } else {
+                end.next += 1;
             }
-            end.next += 1;
             let is_read = matches!(operation, Operation::Read(_));
             if !is_read && self.happens(self.faults.early_completions) {
                 self.send_early(index, sequence);

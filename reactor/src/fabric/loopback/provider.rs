@@ -15,8 +15,8 @@ use super::network::{Listener, Request, State};
 use super::scatter;
 use crate::fabric::{
     Access, ConnectParameters, Ended, Event, ExposeError, Exposure, Incoming, Key, ListenerId,
-    PRIVATE_DATA_MAX, PostError, PrivateData, Provider, QueuePairId, QueuePairLimits, Revoked,
-    Slices, WorkRequest,
+    PRIVATE_DATA_MAX, PostError, PrivateData, Provider, QueuePairId, QueuePairLimits,
+    READ_SLICES_MAX, Revoked, Slices, WorkRequest,
 };
 
 /// How long a connection request may go unanswered, and an orderly close unfinished.
@@ -65,6 +65,10 @@ impl Drop for Loopback {
 impl Provider for Loopback {
     fn name(&self) -> &'static str {
         "loopback"
+    }
+
+    fn read_slices(&self, _: QueuePairId) -> usize {
+        READ_SLICES_MAX
     }
 
     /// Listeners that hand over are not supported: connections stay on this thread.

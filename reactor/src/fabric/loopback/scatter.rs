@@ -3,8 +3,8 @@
 use millrace_mempool::Slice;
 
 /// Bytes of a list.
-pub(super) fn length(slices: &[Slice]) -> usize {
-    slices.iter().map(Slice::len).sum()
+pub(super) fn length<'a>(slices: impl IntoIterator<Item = &'a Slice>) -> usize {
+    slices.into_iter().map(Slice::len).sum()
 }
 
 /// Copies all of `from` to the front of `to`, which has room for it.
@@ -35,12 +35,12 @@ pub(super) fn fill(to: &[Slice], mut to_at: usize, mut from: &[u8]) {
 ///
 /// # Panics
 /// If either list ends before.
-pub(super) fn copy(
-    (from, mut from_at): (&[Slice], usize),
-    (to, mut to_at): (&[Slice], usize),
+pub(super) fn copy<'a>(
+    (from, mut from_at): (impl IntoIterator<Item = &'a Slice>, usize),
+    (to, mut to_at): (impl IntoIterator<Item = &'a Slice>, usize),
     mut length: usize,
 ) {
-    let (mut sources, mut sinks) = (from.iter(), to.iter());
+    let (mut sources, mut sinks) = (from.into_iter(), to.into_iter());
     let (mut source, mut sink) = (sources.next(), sinks.next());
     while length > 0 {
         let (from, to) = (source.expect("enough to copy"), sink.expect("enough room"));

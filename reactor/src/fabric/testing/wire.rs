@@ -413,6 +413,15 @@ impl Wrapper for OnDevice {
         }
     }
 
+    /// The same for Reads, and the least of devices (siw) take one range.
+    fn read_slices(&self, queue_pair: QueuePairId) -> usize {
+        let most = self.inner.read_slices(queue_pair);
+        match self.device.delayed {
+            Some(_) => most.min(1),
+            None => most,
+        }
+    }
+
     fn listen(
         &mut self,
         mut address: SocketAddr,

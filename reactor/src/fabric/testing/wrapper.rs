@@ -61,6 +61,7 @@ wrapper! {
     fn name(&self) -> &'static str;
     fn remote_invalidation(&self) -> Invalidation;
     fn exposure_slices(&self) -> usize;
+    fn read_slices(&self, queue_pair: QueuePairId) -> usize;
     fn listener_address(&self, listener: ListenerId) -> Option<SocketAddr>;
     fn listener_socket(&self, listener: ListenerId) -> io::Result<OwnedFd>;
     fn connections(&self) -> usize;

@@ -341,6 +341,6 @@ pub(super) fn kind(operation: &Operation) -> usize {
     match operation {
         Operation::Send { .. } => 0,
         Operation::Write(_) => 1,
-        Operation::Read(_) => 2,
+        Operation::Read(_) | Operation::ReadMore => 2,
     }
 }

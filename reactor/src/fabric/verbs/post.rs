@@ -148,6 +148,8 @@ impl Hands<'_> {
                     let (key, address) = at(remote);
                     SendKind::Read { key, address }
                 }
+                // The send queue ends these itself.
+                Operation::ReadMore => return false,
             },
             Work::Bind(slot) => match self.exposures.binding(*slot) {
                 Some(kind) => kind,

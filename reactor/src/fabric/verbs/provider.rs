@@ -174,6 +174,13 @@ impl Provider for Verbs {
         1
     }
 
+    /// As many as its device takes in one work request.
+    fn read_slices(&self, queue_pair: QueuePairId) -> usize {
+        self.slots
+            .get(queue_pair)
+            .map_or(1, |connection| connection.send.read_ranges())
+    }
+
     fn remote_invalidation(&self) -> Invalidation {
         self.common.devices.invalidation()
     }

@@ -4,7 +4,8 @@
 //! Work requests wait here until the connection stands and the device has room for them, and stay
 //! until they are done with, for they own their memory. Towards the device they are *device
 //! requests*, numbered from 0 on: a Read into more ranges than the device takes at once becomes
-//! several of them. Few are signalled, so a completion speaks for those before it too; but not for
+//! several of them. Reads that [`crate::fabric::chain`] has cut never are: it asks how many ranges
+//! the device takes, since it must know where each Read of the device ends. Few are signalled, so a completion speaks for those before it too; but not for
 //! RDMA Reads, since there are devices (siw) that complete a Send before an earlier Read has
 //! brought its bytes. So the last of the Reads in a row is always signalled.
 
@@ -180,6 +181,11 @@ impl SendQueue {
         self.limit = Some(limit);
     }
 
+    /// Local ranges that one device request can read into.
+    pub(super) fn read_ranges(&self) -> usize {
+        self.limits.read_ranges
+    }
+
     /// Places for work requests.
     pub(super) fn room(&self) -> usize {
         self.limits.depth - self.requests
@@ -333,6 +339,8 @@ impl SendQueue {
             };
             let refused = if is_read && allowed == 0 {
                 Some(WorkError::NoReads)
+            } else if is_continuation(&entry.work) {
+                Some(WorkError::LocalLength)
             } else if !can_be_cut(&entry.work) && pieces(&entry.local) > ranges {
                 Some(WorkError::LocalLength)
             } else {
@@ -488,6 +496,17 @@ impl SendQueue {
             result,
         })
     }
+}
+
+/// Whether it continues another one, which no device request can.
+fn is_continuation(work: &Work) -> bool {
+    matches!(
+        work,
+        Work::Request {
+            operation: Operation::ReadMore,
+            ..
+        }
+    )
 }
 
 /// Whether several device requests can do the work of one.
