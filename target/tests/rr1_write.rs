@@ -211,7 +211,7 @@ fn rr1_chunk_27_writes_are_posted_before_their_send() {
 }
 
 #[test]
-fn rr1_chunk_33_a_chunk_without_segments_means_inline() {
+fn a_write_chunk_without_segments_means_inline() {
     let mut nfs = Nfs::new();
     let file = nfs.file(b"f", b"0123456789");
     let sink = nfs.world.sink(0, 100);

@@ -2,6 +2,7 @@
 
 use millrace_bench::requester::{Call, CallError, Data, Part, Reply, Settings};
 use millrace_mempool::Slice;
+use millrace_reactor::fabric::testing::loopback;
 use millrace_wire::nfs3::{
     Entry, Failure, Procedure, ReadArguments, ReadOk, ReadResults, SetAttributes, Stability,
     Status, SymlinkArguments, WriteArguments,
@@ -167,6 +168,47 @@ fn rr1_chunk_15_read_memory_stays_exposed_until_the_reply() {
     raw.answer(&call, 8, &stale());
     assert!(raw.fetch(&call.read_segments()[0]).is_err());
     assert!(raw.inbox.is_empty(), "no RDMA_DONE");
+}
+
+#[test]
+fn rr1_chunk_15_read_memory_is_released_when_the_connection_is_lost_amid_the_fetch() {
+    for keep_calls in [false, true] {
+        let network = loopback();
+        let settings = Settings {
+            keep_calls,
+            ..chunky()
+        };
+        let mut raw = Raw::open(settings, Peer::default(), 8);
+        let data = [raw.memory(5000)];
+        let call = Call::nfs3(1, Procedure::Write, write_arguments(5000), 0);
+        raw.submit(&call.with_data(&data));
+        let call = raw.next();
+        let whole = call.read_segments()[0];
+        let part = Segment {
+            length: 1000,
+            ..whole
+        };
+        assert_eq!(raw.fetch(&part).expect("exposed"), pattern(5000)[..1000]);
+        raw.break_off();
+        assert_eq!(network.exposures(), 0, "the keys have died with it");
+        if keep_calls {
+            // The data are the call's still, and as they were.
+            assert!(raw.tokens().is_empty());
+            raw.reconnect();
+            let again = raw.next();
+            assert_eq!(again.xid, call.xid);
+            assert_ne!(again.read_segments()[0].handle, whole.handle);
+            assert_eq!(raw.fetch_all(&again.read_segments()), pattern(5000));
+            raw.answer(&again, 8, &stale());
+            assert_eq!(raw.tokens(), [1]);
+            assert_eq!(network.exposures(), 0);
+        } else {
+            assert_eq!(raw.done[0].result, Err(CallError::Disconnected));
+        }
+        assert!(raw.inbox.is_empty(), "no RDMA_DONE");
+        let [data] = data;
+        assert!(data.try_into_buffer().is_ok(), "nothing holds the memory");
+    }
 }
 
 #[test]

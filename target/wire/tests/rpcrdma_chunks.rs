@@ -413,6 +413,39 @@ fn rr1_chunk_35_zero_lengths_and_wrapping_offsets() {
 }
 
 #[test]
+fn rr1_chunk_36_the_bound_is_for_all_segments_together() {
+    let rules = Rules {
+        read_bytes: 1000,
+        ..Rules::default()
+    };
+    let parsed = |reads: &[ReadSegment]| {
+        let chunks = CallChunks {
+            reads,
+            ..Default::default()
+        };
+        Header::parse_call(&call(Kind::Message, &chunks), &rules).map(|_| ())
+    };
+    // No segment alone exceeds the bound: in one chunk, and over several positions.
+    for positions in [[40, 40, 40], [40, 400, 800]] {
+        let list = |lengths: [u32; 3]| {
+            let entry = |(position, length)| read(position, 1, length, 0);
+            positions
+                .into_iter()
+                .zip(lengths)
+                .map(entry)
+                .collect::<Vec<_>>()
+        };
+        assert!(parsed(&list([400, 300, 300])).is_ok());
+        assert!(parsed(&list([1000, 0, 0])).is_ok());
+        assert!(parsed(&list([400, 300, 301])).is_err());
+        assert!(parsed(&list([1000, 1, 0])).is_err());
+        assert!(parsed(&list([1, 999, 1])).is_err());
+        // Nor does the sum come round to a small number.
+        assert!(parsed(&list([u32::MAX, 1, 1])).is_err());
+    }
+}
+
+#[test]
 fn rr1_chunk_36_read_bytes_are_bounded() {
     let reads = [read(40, 1, u32::MAX, 0)];
     let bytes = call(
