@@ -33,4 +33,4 @@ pub use gauges::{ClassGauges, PoolGauges};
 pub use hugepages::{HugepagePolicy, PageSize};
 pub use pool::{Pool, PoolConfig};
 pub use registry::{Mapped, Registry};
-pub use slice::Slice;
+pub use slice::{Lender, Slice};

@@ -28,6 +28,7 @@ enum Owner {
         arena: Arc<Arena>,
         _owner: Arc<dyn Any + Send + Sync>,
     },
+    Lent(Loan),
 }
 
 impl Keeper for Owner {
@@ -35,7 +36,44 @@ impl Keeper for Owner {
         match self {
             Self::Pool(lease) => lease.arena(),
             Self::Shared { arena, .. } => arena,
+            Self::Lent(loan) => loan.lender.arena(loan.number),
         }
+    }
+}
+
+/// Lends parts of arenas and counts the holders of each part, so that lending takes no memory from
+/// the heap. Safety does not rest on the counts: a slice keeps its lender, and the lender keeps its
+/// arenas.
+pub trait Lender: Send + Sync {
+    /// The arena that the part is in: the same one for every call with this number.
+    fn arena(&self, number: u64) -> &Arc<Arena>;
+
+    /// Counts one more holder of a part that is held.
+    fn retain(&self, number: u64);
+
+    /// Counts one holder less; without holders the part may be used anew.
+    fn release(&self, number: u64);
+}
+
+/// One holder's count of a part.
+struct Loan {
+    lender: Arc<dyn Lender>,
+    number: u64,
+}
+
+impl Clone for Loan {
+    fn clone(&self) -> Self {
+        self.lender.retain(self.number);
+        Self {
+            lender: Arc::clone(&self.lender),
+            number: self.number,
+        }
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        self.lender.release(self.number);
     }
 }
 
@@ -59,6 +97,18 @@ impl Slice {
             arena: Arc::clone(arena),
             _owner: owner,
         };
+        Self {
+            window: Window::new(owner, range),
+        }
+    }
+
+    /// A slice of a part that a lender counts the holders of. It takes over one count, which the
+    /// caller has added, and releases it when it is dropped; clones count for themselves.
+    ///
+    /// # Panics
+    /// If the range is not inside the part's arena.
+    pub fn lent(lender: Arc<dyn Lender>, number: u64, range: Range<usize>) -> Self {
+        let owner = Owner::Lent(Loan { lender, number });
         Self {
             window: Window::new(owner, range),
         }
@@ -113,7 +163,7 @@ impl Slice {
         match self.window.keeper() {
             Owner::Pool(lease) if lease.is_sole() => match self.window.into_keeper() {
                 Owner::Pool(lease) => Ok(Buffer::new(lease)),
-                Owner::Shared { .. } => unreachable!("just matched"),
+                Owner::Shared { .. } | Owner::Lent(_) => unreachable!("just matched"),
             },
             _ => Err(self),
         }

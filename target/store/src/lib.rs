@@ -81,8 +81,8 @@ pub trait Store: Clone + 'static {
     ) -> Result<ReadOutcome>;
 
     /// Reserves the memory where `length` bytes at `offset` shall live, appended to `slices` in
-    /// order. Space limits are checked here. Nothing is visible to readers of unwritten ranges
-    /// before [`Store::commit_write`]; an overwrite in place may be seen as it lands.
+    /// order. Space limits are checked here. Nothing of the file changes before
+    /// [`Store::commit_write`], and nothing at all if the staged write is dropped.
     async fn stage_write(
         &self,
         caller: &Caller,
@@ -92,7 +92,8 @@ pub trait Store: Clone + 'static {
         slices: &mut Vec<Slice>,
     ) -> Result<StagedWrite<Self::Reservation>>;
 
-    /// Makes a staged write part of the file once its memory is filled.
+    /// Makes a staged write part of the file once its memory is filled: bytes, size, mode and times
+    /// change together or not at all.
     async fn commit_write(
         &self,
         staged: StagedWrite<Self::Reservation>,

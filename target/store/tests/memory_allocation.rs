@@ -110,3 +110,25 @@ fn several_writes_in_flight_allocate_nothing_once_warm() {
     pass();
     assert_eq!(allocations(|| (0..100).for_each(|_| pass())), 0);
 }
+
+#[test]
+fn overwrites_of_blocks_that_readers_hold_allocate_nothing() {
+    let store = store();
+    let file = create(&store, &ROOT, store.root(), b"file");
+    write(&store, file, 0, &[7; 1 << 20]).unwrap();
+    let (mut lent, mut slices) = (Vec::with_capacity(64), Vec::with_capacity(64));
+    let mut pass = |offset: u64, length: u32| {
+        now(store.read(&ROOT, file, 0, 1 << 20, &mut lent)).unwrap();
+        let staged = now(store.stage_write(&ROOT, file, offset, length, &mut slices)).unwrap();
+        now(store.commit_write(staged, Stability::FileSync))
+            .result
+            .unwrap();
+        slices.clear();
+        lent.clear();
+    };
+    for (offset, length) in [(1 << 19, 1 << 17), (65_536 + 100, 4096), (17, 50)] {
+        pass(offset, length);
+        let count = allocations(|| (0..100).for_each(|_| pass(offset, length)));
+        assert_eq!(count, 0, "{length} bytes at {offset}");
+    }
+}

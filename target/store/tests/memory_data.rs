@@ -127,6 +127,194 @@ fn staged_bytes_are_seen_when_they_are_committed() {
     assert_eq!(attributes(&store, file).used, 2 * PAGE);
 }
 
+/// Writes of whole extents and of parts, over data, over the end, and into a hole.
+const WRITES: [(u64, u32); 7] = [
+    (0, 3 * BLOCK as u32),
+    (PAGE, PAGE as u32),
+    (100, 50),
+    (BLOCK + 1000, 4096),
+    (BLOCK + 1000, 60_000),
+    (3 * BLOCK - 10, 100_000),
+    (20 * BLOCK, 5000),
+];
+
+#[test]
+fn a_write_that_is_given_up_changes_nothing() {
+    let store = store();
+    let owner = user(7);
+    for (offset, length) in WRITES {
+        let file = create(&store, &owner, store.root(), b"program");
+        let old = pattern(1, 3 * BLOCK as usize);
+        write_as(&store, &owner, file, 0, &old).unwrap();
+        now(store.set_attributes(&owner, file, &mode(0o6755), None))
+            .result
+            .unwrap();
+        read(&store, file, 0, 1);
+        let (before, taken) = (attributes(&store, file), used(&store));
+
+        let mut slices = Vec::new();
+        let staged = now(store.stage_write(&user(7), file, offset, length, &mut slices)).unwrap();
+        for slice in &slices[..slices.len().div_ceil(2)] {
+            slice.copy_from(0, &vec![9; slice.len()]);
+        }
+        assert!(
+            read(&store, file, 0, 4 * BLOCK as u32) == old,
+            "at {offset}"
+        );
+        drop((staged, slices));
+        assert!(
+            read(&store, file, 0, 4 * BLOCK as u32) == old,
+            "at {offset}"
+        );
+        assert_eq!(attributes(&store, file), before);
+        assert_eq!(used(&store), taken);
+        now(store.remove(&ROOT, store.root(), b"program"))
+            .result
+            .unwrap();
+    }
+}
+
+#[test]
+fn a_read_on_its_way_keeps_the_bytes_that_it_began_with() {
+    let store = store();
+    for (offset, length) in WRITES {
+        let file = file(&store);
+        let old = pattern(1, 3 * BLOCK as usize);
+        write(&store, file, 0, &old).unwrap();
+        let taken = used(&store);
+        let mut lent = Vec::new();
+        now(store.read(&ROOT, file, 0, 3 * BLOCK as u32, &mut lent)).unwrap();
+        let new = pattern(200, length as usize);
+        write(&store, file, offset, &new).unwrap();
+        assert!(gather(&lent) == old, "a write at {offset}");
+        assert!(read(&store, file, offset, length) == new, "at {offset}");
+        let kept = old.len().min(offset as usize);
+        assert!(read(&store, file, 0, kept as u32) == old[..kept]);
+        resize(&store, file, offset.min(BLOCK) + 17);
+        assert!(
+            gather(&lent) == old,
+            "a truncation after a write at {offset}"
+        );
+        drop(lent);
+        assert!(used(&store) <= taken, "old memory is free again");
+        now(store.remove(&ROOT, store.root(), b"file"))
+            .result
+            .unwrap();
+    }
+    assert_eq!(used(&store), 0);
+}
+
+#[test]
+fn rights_are_checked_again_when_a_write_is_committed() {
+    let store = store();
+    let file = create(&store, &ROOT, store.root(), b"file");
+    write(&store, file, 0, &[1; 5000]).unwrap();
+    now(store.set_attributes(&ROOT, file, &mode(0o666), None))
+        .result
+        .unwrap();
+    for offset in [0, 100] {
+        let mut slices = Vec::new();
+        let staged = now(store.stage_write(&user(7), file, offset, 4096, &mut slices)).unwrap();
+        fill(&slices, &[2; 4096]);
+        now(store.set_attributes(&ROOT, file, &mode(0o644), None))
+            .result
+            .unwrap();
+        let before = attributes(&store, file);
+        let refused = now(store.commit_write(staged, Stability::FileSync));
+        assert_eq!(refused.result, Err(StoreError::Denied));
+        assert_eq!(refused.consistency.after, Some(before));
+        assert_eq!(attributes(&store, file), before);
+        assert_eq!(read(&store, file, 0, 9000), [1; 5000]);
+        now(store.set_attributes(&ROOT, file, &mode(0o666), None))
+            .result
+            .unwrap();
+    }
+}
+
+#[test]
+fn writes_of_one_extent_are_merged_in_the_order_of_their_commits() {
+    let store = store();
+    let file = file(&store);
+    for base in [0, 5 * BLOCK] {
+        write(&store, file, base, &[1; 4096]).unwrap();
+        let (first, first_slices) = stage(&store, file, base + 100, 1000);
+        let (second, second_slices) = stage(&store, file, base + 600, 3000);
+        let (third, third_slices) = stage(&store, file, base, 4096);
+        fill(&first_slices, &[2; 1000]);
+        fill(&second_slices, &[3; 3000]);
+        fill(&third_slices, &[4; 4096]);
+        drop(third);
+        commit(&store, second);
+        commit(&store, first);
+        drop((first_slices, second_slices, third_slices));
+        let expected = [&[1; 100][..], &[2; 1000], &[3; 2500], &[1; 496]].concat();
+        assert!(read(&store, file, base, 4096) == expected, "at {base}");
+    }
+}
+
+#[test]
+fn a_full_store_is_overwritten_but_does_not_grow() {
+    let size = 4 * BLOCK;
+    let store = store_of(config(size + PAGE));
+    let file = file(&store);
+    write(&store, file, 0, &pattern(1, size as usize)).unwrap();
+    for (offset, length) in [
+        (0, size),
+        (17, 5000),
+        (BLOCK, BLOCK),
+        (2 * BLOCK + 9, 60_000),
+    ] {
+        let new = pattern(offset as u8, length as usize);
+        write(&store, file, offset, &new).unwrap();
+        assert!(read(&store, file, offset, length as u32) == new);
+    }
+    assert_eq!(write(&store, file, size, b"x"), Err(StoreError::NoSpace));
+
+    // Writes that are staged over data find it cut off. Others take the space meanwhile.
+    let (over, over_slices) = stage(&store, file, 0, size as u32);
+    resize(&store, file, BLOCK);
+    let other = create(&store, &ROOT, store.root(), b"other");
+    assert_eq!(write(&store, other, BLOCK, b"x"), Err(StoreError::NoSpace));
+    drop((over, over_slices));
+    write(&store, other, BLOCK, &vec![1; 3 * BLOCK as usize]).unwrap();
+    let (over, over_slices) = stage(&store, file, 0, BLOCK as u32);
+    let (second, second_slices) = stage(&store, other, BLOCK, BLOCK as u32);
+    resize(&store, file, 0);
+    fill(&over_slices, &vec![2; BLOCK as usize]);
+    let refused = now(store.commit_write(over, Stability::FileSync)).result;
+    assert_eq!(
+        refused,
+        Err(StoreError::NoSpace),
+        "with the second it would be too much"
+    );
+    assert_eq!(attributes(&store, file).size, 0);
+    commit(&store, second);
+    drop((over_slices, second_slices));
+    assert_eq!(used(&store), 3 * BLOCK);
+}
+
+#[test]
+fn overwrites_of_a_full_store_that_are_too_many_at_once_wait() {
+    let store = store_of(config(BLOCK + PAGE));
+    let file = file(&store);
+    write(&store, file, 0, &vec![1; BLOCK as usize]).unwrap();
+    let mut staged = Vec::new();
+    let refused = loop {
+        let mut slices = Vec::new();
+        match now(store.stage_write(&ROOT, file, 0, BLOCK as u32, &mut slices)) {
+            Ok(write) => staged.push((write, slices)),
+            Err(error) => break error,
+        }
+        assert!(staged.len() < 1000);
+    };
+    assert_eq!(refused, StoreError::Delay);
+    assert!(staged.len() > 16, "a WRITE of 1 MiB finds room");
+    staged.pop();
+    write(&store, file, 5, b"room again").unwrap();
+    staged.clear();
+    assert_eq!(used(&store), BLOCK);
+}
+
 #[test]
 fn a_dropped_staged_write_leaves_nothing() {
     let store = store();

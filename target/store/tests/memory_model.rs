@@ -7,7 +7,7 @@ use common::*;
 use millrace_store::memory::MemoryConfig;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use suites::model::actions::{Action, data, naming, staging};
+use suites::model::actions::{Action, data, lending, naming, staging};
 use suites::model::{PAGE, Rules};
 
 fn run(limit: u64, actions: &[Action]) {
@@ -36,8 +36,8 @@ proptest! {
     }
 
     #[test]
-    fn one_file_follows_the_model_with_writes_in_flight(
-        actions in vec(prop_oneof![2 => data(), 3 => staging()], 1..80)
+    fn one_file_follows_the_model_with_writes_and_reads_in_flight(
+        actions in vec(prop_oneof![2 => data(), 3 => staging(), 1 => lending()], 1..120)
     ) {
         let start = Action::Create { directory: 0, name: 0, way: 0 };
         let on_file = |action: &Action| match action.clone() {
@@ -49,6 +49,7 @@ proptest! {
             Action::Stage { offset, length, seed, .. } => {
                 Action::Stage { object: 1, offset, length, seed }
             }
+            Action::Hold { offset, length, .. } => Action::Hold { object: 1, offset, length },
             other => other,
         };
         let actions: Vec<_> = std::iter::once(start).chain(actions.iter().map(on_file)).collect();

@@ -1,11 +1,11 @@
 //! Attributes of an object, read without a lock.
 //!
 //! A sequence lock of atomics: readers copy all words and repeat if a change came between, so they
-//! always see the attributes of one moment; writers exclude each other for the few stores that a
-//! change takes.
+//! always see the attributes of one moment. Writers exclude each other for a whole change, which
+//! may be one of a file's bytes as well; readers wait only for the few stores that publish it.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU64, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 
 use crate::{Attributes, Before, Kind, Result, StoreError, Time};
 
@@ -134,6 +134,8 @@ impl Stored {
 
 /// The attributes of one object, shared by all reactors.
 pub(super) struct AttributeCell {
+    /// Whether somebody changes the object.
+    locked: AtomicBool,
     /// Odd while a writer stores.
     sequence: AtomicU64,
     words: [AtomicU64; WORDS],
@@ -142,6 +144,7 @@ pub(super) struct AttributeCell {
 impl AttributeCell {
     pub fn new(stored: &Stored) -> Self {
         Self {
+            locked: AtomicBool::new(false),
             sequence: AtomicU64::new(0),
             words: stored.pack().map(AtomicU64::new),
         }
@@ -173,66 +176,80 @@ impl AttributeCell {
         }
     }
 
-    /// Changes the attributes in one step.
-    pub fn update<R>(&self, change: impl FnOnce(&mut Stored) -> R) -> R {
+    /// Keeps others from changing the object.
+    pub fn lock(&self) -> AttributeWriter<'_> {
         let mut spins = 0;
         loop {
             if let Some(writer) = self.try_lock() {
-                return writer.apply(change);
+                return writer;
             }
             pause(&mut spins);
         }
     }
 
+    /// Changes the attributes in one step.
+    pub fn update<R>(&self, change: impl FnOnce(&mut Stored) -> R) -> R {
+        self.lock().apply(change)
+    }
+
     /// As [`AttributeCell::update`], but gives up where another change is under way.
     pub fn try_update(&self, change: impl FnOnce(&mut Stored)) {
-        if let Some(writer) = self.try_lock() {
+        if let Some(mut writer) = self.try_lock() {
             writer.apply(change);
         }
     }
 
-    fn try_lock(&self) -> Option<Writer<'_>> {
-        let sequence = self.sequence.load(Relaxed);
-        if sequence & 1 != 0 {
+    fn try_lock(&self) -> Option<AttributeWriter<'_>> {
+        if self.locked.load(Relaxed) {
             return None;
         }
-        self.sequence
-            .compare_exchange(sequence, sequence + 1, Acquire, Relaxed)
+        self.locked
+            .compare_exchange(false, true, Acquire, Relaxed)
             .ok()?;
-        // Readers that see a new word see the odd sequence too.
-        fence(Release);
-        Some(Writer {
-            cell: self,
-            unlocked: sequence + 2,
-        })
+        Some(AttributeWriter { cell: self })
     }
 }
 
-/// The right to store; given back on drop, also when a change panics.
-struct Writer<'a> {
+/// The right to change an object; given back on drop, also when a change panics.
+pub(super) struct AttributeWriter<'a> {
     cell: &'a AttributeCell,
-    unlocked: u64,
 }
 
-impl Writer<'_> {
-    fn apply<R>(self, change: impl FnOnce(&mut Stored) -> R) -> R {
+impl AttributeWriter<'_> {
+    /// The attributes as they are.
+    pub fn stored(&self) -> Stored {
         let words = &self.cell.words;
-        let mut stored = Stored::unpack(std::array::from_fn(|index| words[index].load(Relaxed)));
-        let result = change(&mut stored);
-        for (word, value) in words.iter().zip(stored.pack()) {
+        Stored::unpack(std::array::from_fn(|index| words[index].load(Relaxed)))
+    }
+
+    /// Makes other attributes those of the object, in one step.
+    pub fn publish(&mut self, stored: &Stored) {
+        let sequence = self.cell.sequence.load(Relaxed);
+        self.cell.sequence.store(sequence + 1, Relaxed);
+        // Readers that see a new word see the odd sequence too.
+        fence(Release);
+        for (word, value) in self.cell.words.iter().zip(stored.pack()) {
             word.store(value, Relaxed);
         }
+        self.cell.sequence.store(sequence + 2, Release);
+    }
+
+    fn apply<R>(&mut self, change: impl FnOnce(&mut Stored) -> R) -> R {
+        let mut stored = self.stored();
+        let result = change(&mut stored);
+        self.publish(&stored);
         result
     }
 }
 
-impl Drop for Writer<'_> {
+impl Drop for AttributeWriter<'_> {
     fn drop(&mut self) {
-        self.cell.sequence.store(self.unlocked, Release);
+        self.cell.locked.store(false, Release);
     }
 }
 
-fn pause(spins: &mut u32) {
+/// Waits for a moment, and gives the core to another thread if there have been many.
+pub(super) fn pause(spins: &mut u32) {
     *spins += 1;
     if *spins < SPINS_MAX {
         std::hint::spin_loop();

@@ -1,30 +1,38 @@
 //! Reading, writing and resizing of files.
 //!
-//! Reads, and writes to bytes that the file already has, take no lock. What they rely on is this:
+//! A write never touches a file before it is committed. It is staged in extents of its own, one for
+//! each extent of the file that it touches, and becomes part of the file in one step, for which
+//! the file's attributes are locked:
+//!
+//! * An extent that is written whole takes the place of the old one, without a copy. The old one
+//!   is free again when nothing holds it any more, such as a READ on its way to a client.
+//! * Of an extent that is written in part, the smaller part is copied. Into the old extent only if
+//!   nobody else holds it, and with readers kept out; else the rest of the old one is copied into
+//!   the new, which takes its place. So what a READ lends is never changed.
+//! * Size, mode and times are published after the bytes. A reader that sees new attributes sees
+//!   the new bytes; one that sees new bytes may be told the old attributes, and finds the new ones
+//!   when it asks the next time.
+//! * A commit changes nothing unless all of it can be done: rights and space are checked first.
+//!
+//! Reads take no lock. Of each extent they see the old or the new one. Two things they rely on:
 //!
 //! * Bytes of an extent beyond the end of the file are zero, so a file grows by its size alone.
-//!   Hence only bytes inside the file are written in place; all others are staged in extents that
-//!   no one else sees before they are committed.
-//! * An extent that left a file never comes back to it. Whenever extents leave, the file's
-//!   revision moves on (it is odd meanwhile), so who collected extents without a lock can tell
-//!   whether they are still the file's: a read begins again, and a commit goes through its extents
-//!   under the file's lock and copies what is not in place.
-//! * A file that ends inside an extent after it shrank gets a fresh copy of that extent, so that
-//!   writes still landing in the old one cannot leave bytes beyond the end.
+//! * Whenever extents leave the file as it shrinks, its revision moves on (it is odd meanwhile), so
+//!   who collected extents without a lock can tell, and begins again.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use millrace_mempool::Slice;
 
+use super::SIZE_MAX;
 use super::attributes::Stored;
 use super::extent::Extent;
 use super::inode::{File, Handle, Inode};
 use super::map::{Span, spans};
 use super::permission::{require_read, require_write};
-use super::space::{BLOCK, PAGE, Purpose, Space};
+use super::space::{BLOCK, PAGE, Space};
 use super::tree::Tree;
-use super::{SIZE_MAX, lock};
 use crate::{
     Caller, Consistency, Modified, ReadOutcome, Result, Stability, StagedWrite, StoreError, Written,
 };
@@ -41,52 +49,65 @@ thread_local! {
 }
 
 /// What a staged write holds until it is committed or dropped.
+#[derive(Default)]
 pub struct Reservation {
-    inode: Option<Arc<Inode>>,
-    /// The file's revision when the pieces were found.
-    revision: u64,
-    clear_set_id: bool,
-    /// Whether all pieces were the file's own extents.
-    in_place: bool,
-    pieces: Vec<Piece>,
+    target: Option<WriteTarget>,
+    pieces: Vec<WritePiece>,
 }
 
-struct Piece {
+/// What is written, and by whom.
+struct WriteTarget {
+    inode: Arc<Inode>,
+    space: Arc<Space>,
+    caller: Caller,
+}
+
+/// The part of a write that falls into one extent of the file.
+struct WritePiece {
     span: Span,
-    extent: Arc<Extent>,
-    /// Whether the extent is this write's own.
-    fresh: bool,
+    /// Where the bytes are staged, at the place that they have in the file's extent. After the
+    /// commit what the file has no use for.
+    extent: Option<Extent>,
+    /// Whether the file had no extent there when the write was staged.
+    in_hole: bool,
+}
+
+impl WritePiece {
+    fn is_whole(&self) -> bool {
+        self.span.range().len() == self.span.size
+    }
 }
 
 impl Reservation {
-    fn new(inode: Arc<Inode>, seen: &Stored, caller: &Caller) -> Box<Self> {
-        let spare = SPARE.with_borrow_mut(Vec::pop);
-        let mut reservation = spare.unwrap_or_else(|| {
-            let pieces = Vec::new();
-            Box::new(Self {
-                inode: None,
-                revision: 0,
-                clear_set_id: false,
-                in_place: true,
-                pieces,
-            })
-        });
-        reservation.inode = Some(inode);
-        reservation.revision = seen.revision;
-        reservation.clear_set_id = caller.uid != 0;
-        reservation.in_place = true;
-        reservation
+    fn new() -> Box<Self> {
+        SPARE.with_borrow_mut(Vec::pop).unwrap_or_default()
+    }
+
+    fn release(&mut self) {
+        if let Some(target) = self.target.take() {
+            let extents = self.pieces.iter_mut();
+            let extents = extents.filter_map(|piece| piece.extent.take());
+            target.space.release_all(extents);
+        }
+        self.pieces.clear();
     }
 
     fn recycle(mut self: Box<Self>) {
-        self.inode = None;
-        self.pieces.clear();
+        self.release();
         self.pieces.shrink_to(SPARE_PIECES_MAX);
         SPARE.with_borrow_mut(|spare| {
             if spare.len() < SPARE_RESERVATIONS_MAX {
                 spare.push(self);
             }
         });
+    }
+}
+
+/// A write that is given up leaves nothing. What a fabric may still write to stays taken until the
+/// slices are dropped.
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.release();
     }
 }
 
@@ -119,8 +140,13 @@ impl Tree {
             let length = seen.size.saturating_sub(offset).min(length.into());
             let map = file.map.view();
             for span in spans(offset, length) {
-                match map.get(span.base) {
-                    Some(extent) => extent.slices(span.range(), |slice| slices.push(slice)),
+                let cell = map.cell(span.base);
+                match cell.and_then(|cell| self.space.hold(cell)) {
+                    Some(extent) => {
+                        let space = &self.space;
+                        space.slices(extent, span.range(), |slice| slices.push(slice));
+                        space.release(extent);
+                    }
                     None => slices.push(self.space.zeros(span.range().len())),
                 }
             }
@@ -151,69 +177,62 @@ impl Tree {
     ) -> Result<StagedWrite<Option<Box<Reservation>>>> {
         let inode = self.table.get(handle)?;
         let file = inode.file()?;
-        let mut seen = inode.attributes.live()?;
-        require_write(caller, &seen)?;
+        require_write(caller, &inode.attributes.live()?)?;
         let end = offset
             .checked_add(length.into())
             .filter(|end| *end <= SIZE_MAX);
         if end.is_none() {
             return Err(StoreError::TooLarge);
         }
-        loop {
-            let mut reservation = Reservation::new(inode.clone(), &seen, caller);
-            if let Err(error) = self.reserve(file, &seen, offset, length, &mut reservation) {
-                reservation.recycle();
-                return Err(error);
-            }
-            let now = inode.attributes.live()?;
-            if now.revision != seen.revision {
-                reservation.recycle();
-                seen = now;
-                continue;
-            }
-            for piece in &reservation.pieces {
-                piece
-                    .extent
-                    .slices(piece.span.range(), |slice| slices.push(slice));
-            }
-            return Ok(StagedWrite {
-                file: handle.into(),
-                offset,
-                length,
-                reservation: Some(reservation),
-            });
+        let mut reservation = Reservation::new();
+        if let Err(error) = self.reserve(file, offset, length, &mut reservation.pieces) {
+            reservation.recycle();
+            return Err(error);
         }
+        for piece in &mut reservation.pieces {
+            let extent = self.space.take(piece.span.size);
+            piece.extent = Some(extent);
+            self.space
+                .slices(extent, piece.span.range(), |slice| slices.push(slice));
+        }
+        reservation.target = Some(WriteTarget {
+            inode,
+            space: self.space.clone(),
+            caller: caller.clone(),
+        });
+        Ok(StagedWrite {
+            file: handle.into(),
+            offset,
+            length,
+            reservation: Some(reservation),
+        })
     }
 
-    /// Finds or allocates the extents of a write.
+    /// Finds the pieces of a write and reserves their bytes.
     fn reserve(
         &self,
         file: &File,
-        seen: &Stored,
         offset: u64,
         length: u32,
-        reservation: &mut Reservation,
+        pieces: &mut Vec<WritePiece>,
     ) -> Result<()> {
+        let (mut growing, mut replacing) = (0, 0);
         let map = file.map.view();
         for span in spans(offset, length.into()) {
-            let inside = span.file_end() <= seen.size;
-            let own = if inside {
-                map.get(span.base).cloned()
+            let in_hole = map.get(span.base).is_none();
+            let bytes = if in_hole {
+                &mut growing
             } else {
-                None
+                &mut replacing
             };
-            let fresh = own.is_none();
-            let extent = own
-                .or_else(|| Extent::allocate(&self.space, span.size, Purpose::Grow))
-                .ok_or(StoreError::NoSpace)?;
-            reservation.in_place &= !fresh;
-            reservation.pieces.push(Piece {
+            *bytes += span.size as u64;
+            pieces.push(WritePiece {
                 span,
-                extent,
-                fresh,
+                extent: None,
+                in_hole,
             });
         }
-        Ok(())
+        self.space.reserve(growing, replacing)
     }
 
     pub fn commit_write(
@@ -222,10 +241,10 @@ impl Tree {
         _stability: Stability,
     ) -> Modified<Written> {
         let file = staged.file.into();
-        let Some(reservation) = staged.reservation else {
+        let Some(mut reservation) = staged.reservation else {
             return Modified::failed(StoreError::Invalid);
         };
-        let outcome = self.commit_reservation(file, &reservation);
+        let outcome = self.commit_reservation(file, &mut reservation);
         reservation.recycle();
         match outcome {
             Ok(consistency) => {
@@ -253,69 +272,53 @@ impl Tree {
         }
     }
 
-    fn commit_reservation(&self, file: Handle, reservation: &Reservation) -> Result<Consistency> {
+    /// Much may have changed since the write was staged: everything is checked again, with others
+    /// kept out, before anything is changed.
+    fn commit_reservation(
+        &self,
+        file: Handle,
+        reservation: &mut Reservation,
+    ) -> Result<Consistency> {
         let inode = self.table.get(file)?;
-        if !reservation
-            .inode
-            .as_ref()
-            .is_some_and(|other| Arc::ptr_eq(other, &inode))
-        {
+        let Reservation { target, pieces } = reservation;
+        let target = target.as_ref().ok_or(StoreError::Invalid)?;
+        if !Arc::ptr_eq(&target.inode, &inode) {
             return Err(StoreError::Invalid);
         }
-        let Some(last) = reservation.pieces.last() else {
-            return Ok(inode.unchanged());
-        };
-        let finish = |stored: &mut Stored, added: u64| {
-            let before = *stored;
-            stored.size = stored.size.max(last.span.file_end());
-            stored.used += added;
-            stored.touch_modified();
-            if reservation.clear_set_id {
-                stored.clear_set_id();
-            }
-            inode.changed(&before, stored)
-        };
-
-        if reservation.in_place && reservation.revision.is_multiple_of(2) {
-            let outcome = inode.attributes.update(|stored| {
-                if stored.links == 0 {
-                    return Some(Err(StoreError::Stale));
-                }
-                let in_place = stored.revision == reservation.revision;
-                in_place.then(|| Ok(finish(stored, 0)))
-            });
-            if let Some(outcome) = outcome {
-                return outcome;
+        let (file, space) = (inode.file()?, &self.space);
+        for piece in &*pieces {
+            if let (true, Some(extent)) = (piece.in_hole, piece.extent) {
+                space.zero_outside(extent, &piece.span.range());
             }
         }
 
-        let file = inode.file()?;
-        let _structure = lock(&file.structure);
-        inode.attributes.live()?;
-        let replacements = replacements(&self.space, file, reservation)?;
-        let mut replacements = replacements.into_iter();
-        let mut added = 0;
-        for piece in &reservation.pieces {
-            let span = piece.span;
-            let own = file.map.view().get(span.base).cloned();
-            match own {
-                Some(extent) if Arc::ptr_eq(&extent, &piece.extent) => {}
-                Some(extent) => extent.copy_from(&piece.extent, span.range()),
-                None => {
-                    let extent = if piece.fresh {
-                        piece.extent.clone()
-                    } else {
-                        let extent = replacements.next().ok_or(StoreError::NoSpace)?;
-                        extent.copy_from(&piece.extent, span.range());
-                        extent
-                    };
-                    extent.zero_outside(span.range());
-                    added += span.size as u64;
-                    file.map.put(span.base, extent);
-                }
-            }
+        let mut writer = inode.attributes.lock();
+        let before = writer.stored();
+        if before.links == 0 {
+            return Err(StoreError::Stale);
         }
-        Ok(inode.attributes.update(|stored| finish(stored, added)))
+        require_write(&target.caller, &before)?;
+        let Some(end) = pieces.last().map(|piece| piece.span.file_end()) else {
+            return Ok(inode.changed(&before, &before));
+        };
+        let map = file.map.view();
+        let was_cut = |piece: &WritePiece| !piece.in_hole && map.get(piece.span.base).is_none();
+        if pieces.iter().any(was_cut) && !space.may_keep_replacing() {
+            return Err(StoreError::NoSpace);
+        }
+        drop(map);
+
+        let mut stored = before;
+        for piece in pieces {
+            stored.used += put_piece(space, file, piece);
+        }
+        stored.size = stored.size.max(end);
+        stored.touch_modified();
+        if target.caller.uid != 0 {
+            stored.clear_set_id();
+        }
+        writer.publish(&stored);
+        Ok(inode.changed(&before, &stored))
     }
 
     /// Changes attributes of a file, among them its size. A `change` that fails changes nothing.
@@ -325,68 +328,74 @@ impl Tree {
         file: &File,
         change: impl FnOnce(&mut Stored) -> Result<()>,
     ) -> (Consistency, Result<()>) {
-        let _structure = lock(&file.structure);
-        let (before, after, result) = inode.attributes.update(|stored| {
-            let before = *stored;
-            let result = change(stored);
-            if stored.size < before.size {
-                stored.revision += 1;
-            }
-            (before, *stored, result)
-        });
-        if after.size >= before.size {
-            return (inode.changed(&before, &after), result);
+        let mut writer = inode.attributes.lock();
+        let before = writer.stored();
+        let mut stored = before;
+        let result = change(&mut stored);
+        if stored.size >= before.size {
+            writer.publish(&stored);
+            return (inode.changed(&before, &stored), result);
         }
-        let last = cut_last_extent(&self.space, file, after.size);
-        let freed = file.map.truncate(after.size, last.as_ref());
-        let after = inode.attributes.update(|stored| {
-            stored.used -= freed;
-            stored.revision += 1;
-            *stored
-        });
-        (inode.changed(&before, &after), result)
+        stored.revision += 1;
+        writer.publish(&stored);
+        let last = cut_last_extent(&self.space, file, stored.size);
+        let (freed, discarded) = file.map.truncate(&self.space, stored.size, last);
+        stored.used -= freed;
+        stored.revision += 1;
+        writer.publish(&stored);
+        drop(writer);
+        drop(discarded);
+        (inode.changed(&before, &stored), result)
     }
 }
 
-/// Extents for those pieces whose own extent has left the file, so that a commit fails before it
-/// changes anything or not at all.
-fn replacements(
-    space: &Arc<Space>,
-    file: &File,
-    reservation: &Reservation,
-) -> Result<Vec<Arc<Extent>>> {
-    let map = file.map.view();
-    let gone = |piece: &&Piece| !piece.fresh && map.get(piece.span.base).is_none();
-    let allocate = |piece: &Piece| Extent::allocate(space, piece.span.size, Purpose::Grow);
-    let extents: Option<_> = reservation
-        .pieces
-        .iter()
-        .filter(gone)
-        .map(allocate)
-        .collect();
-    extents.ok_or(StoreError::NoSpace)
+/// Makes a piece of a write part of a file whose attributes the caller has locked. Returns the
+/// bytes that the file takes more.
+fn put_piece(space: &Arc<Space>, file: &File, piece: &mut WritePiece) -> u64 {
+    let Some(fresh) = piece.extent.take() else {
+        return 0;
+    };
+    let (span, range) = (piece.span, piece.span.range());
+    match file.map.view().get(span.base) {
+        Some(old) if !piece.is_whole() => {
+            let is_small = range.len() <= span.size / 2;
+            let copy = || space.copy(fresh, old, range.clone());
+            if is_small && space.write_alone(old, copy) {
+                piece.extent = Some(fresh);
+                return 0;
+            }
+            space.copy_outside(old, fresh, &range);
+        }
+        None if !piece.in_hole => space.zero_outside(fresh, &range),
+        Some(_) | None => {}
+    }
+    piece.extent = file.map.put(space, span.base, fresh);
+    match piece.extent {
+        Some(_) => 0,
+        None => span.size as u64,
+    }
 }
 
-/// What takes the place of the extent in which a file of `size` bytes ends: the same bytes, and
-/// zeros beyond.
-fn cut_last_extent(space: &Arc<Space>, file: &File, size: u64) -> Option<Arc<Extent>> {
+/// Zeros what follows the end of a file of `size` bytes in the extent in which it ends. Returns
+/// what takes the place of that extent, where it is lent.
+fn cut_last_extent(space: &Arc<Space>, file: &File, size: u64) -> Option<Extent> {
     let extent_size = if size < BLOCK as u64 { PAGE } else { BLOCK };
     let kept = (size % extent_size as u64) as usize;
     if kept == 0 {
         return None;
     }
-    let map = file.map.view();
-    let old = map.get(size)?;
-    let copy = Extent::allocate(space, extent_size, Purpose::Shrink);
-    match &copy {
-        Some(copy) => {
-            copy.copy_from(old, 0..kept);
-            copy.zero(kept..extent_size);
-        }
-        // A full store must still shrink, even when operations in flight hold the spare memory.
-        // Only a write that lands in this very extent right now could leave bytes behind, and
-        // they are that file's own.
-        None => old.zero(kept..extent_size),
+    let old = file.map.view().get(size)?;
+    if space.write_alone(old, || space.zero(old, kept..extent_size)) {
+        return None;
     }
-    copy
+    if space.reserve(0, extent_size as u64).is_err() {
+        // A full store must still shrink, even when operations in flight hold the spare memory. A
+        // READ that does may then show zeros in place of what is cut.
+        space.zero(old, kept..extent_size);
+        return None;
+    }
+    let copy = space.take(extent_size);
+    space.copy(old, copy, 0..kept);
+    space.zero(copy, kept..extent_size);
+    Some(copy)
 }

@@ -1,77 +1,66 @@
 //! Extents: pieces of a store's memory that hold bytes of a file.
 
-use std::ops::Range;
-use std::sync::Arc;
+use std::num::NonZeroU64;
 
-use millrace_mempool::Slice;
+use super::space::{BLOCK, PAGE};
 
-use super::space::{BLOCK, PAGE, Place, Purpose, Space};
+const KIND_BITS: u32 = 2;
+const PAGE_KIND: u64 = 1;
+const BLOCK_KIND: u64 = 2;
+const SCATTERED_KIND: u64 = 3;
 
-/// Bytes of a file. The memory goes back to the store when the last one who holds the extent is
-/// gone: the file's map, a staged write, or a slice that a fabric operation still works on.
-pub(super) struct Extent {
-    space: Arc<Space>,
-    place: Place,
+/// Names an extent. The space counts its holders: a file's map, a staged write, and slices that a
+/// fabric operation still works on. The memory is free again when the last one has released it.
+///
+/// As a number it fits an atomic cell, so that a map can exchange extents without a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent(NonZeroU64);
+
+/// Where the bytes of an extent are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ExtentMemory {
+    /// One page, by number.
+    Page(u32),
+    /// One block, by the number of its first page.
+    Block(u32),
+    /// Pages that together make a block, where no whole block was free: by number in their table.
+    Scattered(u32),
 }
 
 impl Extent {
-    /// An extent of `size` bytes ([`PAGE`] or [`BLOCK`]) with arbitrary content, or none where the
-    /// space does not suffice.
-    pub fn allocate(space: &Arc<Space>, size: usize, purpose: Purpose) -> Option<Arc<Self>> {
-        debug_assert!(size == PAGE || size == BLOCK);
-        let place = if size == PAGE {
-            space.take_page(purpose)
-        } else {
-            space.take_block(purpose)
-        }?;
-        Some(Arc::new(Self {
-            space: space.clone(),
-            place,
-        }))
+    pub fn new(memory: ExtentMemory) -> Self {
+        let (kind, number) = match memory {
+            ExtentMemory::Page(number) => (PAGE_KIND, number),
+            ExtentMemory::Block(number) => (BLOCK_KIND, number),
+            ExtentMemory::Scattered(number) => (SCATTERED_KIND, number),
+        };
+        let raw = u64::from(number) << KIND_BITS | kind;
+        Self(NonZeroU64::new(raw).expect("no kind is zero"))
     }
 
-    /// Length in bytes.
-    pub fn size(&self) -> usize {
-        self.place.bytes()
-    }
-
-    /// Hands out slices of a range, in order.
-    pub fn slices(self: &Arc<Self>, range: Range<usize>, mut sink: impl FnMut(Slice)) {
-        let mut start = range.start;
-        while start < range.end {
-            let (arena, place) = self.space.locate(&self.place, start, range.end);
-            start += place.len();
-            sink(Slice::shared(arena, place, self.clone()));
+    pub fn memory(self) -> ExtentMemory {
+        let number = (self.0.get() >> KIND_BITS) as u32;
+        match self.0.get() & ((1 << KIND_BITS) - 1) {
+            PAGE_KIND => ExtentMemory::Page(number),
+            BLOCK_KIND => ExtentMemory::Block(number),
+            _ => ExtentMemory::Scattered(number),
         }
     }
 
-    /// Fills a range with zeros.
-    pub fn zero(self: &Arc<Self>, range: Range<usize>) {
-        self.slices(range, |slice| slice.fill_zero(0..slice.len()));
+    /// The extent that a cell names; zero names none.
+    pub fn from_raw(raw: u64) -> Option<Self> {
+        NonZeroU64::new(raw).map(Self)
     }
 
-    /// Fills everything but a range with zeros.
-    pub fn zero_outside(self: &Arc<Self>, range: Range<usize>) {
-        self.zero(0..range.start);
-        self.zero(range.end..self.size());
+    pub fn raw(self) -> u64 {
+        self.0.get()
     }
 
-    /// Copies a range from another extent to the same place in this one.
-    pub fn copy_from(self: &Arc<Self>, other: &Arc<Self>, range: Range<usize>) {
-        let mut start = range.start;
-        self.slices(range, |slice| {
-            let mut filled = 0;
-            other.slices(start..start + slice.len(), |from| {
-                slice.copy_from_slice(filled, &from, 0..from.len());
-                filled += from.len();
-            });
-            start += slice.len();
-        });
-    }
-}
-
-impl Drop for Extent {
-    fn drop(&mut self) {
-        self.space.give_back(&self.place);
+    /// Length in bytes.
+    pub fn size(self) -> usize {
+        match self.memory() {
+            ExtentMemory::Page(_) => PAGE,
+            ExtentMemory::Block(_) | ExtentMemory::Scattered(_) => BLOCK,
+        }
     }
 }

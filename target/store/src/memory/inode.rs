@@ -67,8 +67,6 @@ pub(super) enum Body {
 #[derive(Default)]
 pub(super) struct File {
     pub map: ExtentMap,
-    /// Held while extents join or leave the map, and while the size changes.
-    pub structure: Mutex<()>,
     /// Of the exclusive create that made it.
     pub verifier: Option<[u8; 8]>,
 }

@@ -5,17 +5,19 @@
 //! 4 MiB), the next a table of tables (to 256 MiB), and so on, so that a small file needs no deep
 //! tree and a byte at 2^62 only a handful of tables.
 //!
-//! Slots are set once. What a file loses when it shrinks, it loses by a new map that shares with
-//! the old one the tables that stay as they are. Looking up takes no lock and allocates nothing;
-//! changes are made by one at a time, under the file's lock.
+//! An extent is exchanged for another in one step. What a file loses when it shrinks, it loses by a
+//! new map that shares with the old one the tables that stay as they are. Looking up takes no lock
+//! and allocates nothing; changes are made by one at a time, who has the file's attributes locked.
 
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwapOption, Guard};
 
 use super::extent::Extent;
-use super::space::{BLOCK, PAGE, PAGES_PER_BLOCK};
+use super::space::{BLOCK, PAGE, PAGES_PER_BLOCK, Space};
 
 const FANOUT_BITS: u32 = 6;
 const FANOUT: usize = 1 << FANOUT_BITS;
@@ -28,20 +30,49 @@ type Slot<T> = OnceLock<Arc<T>>;
 #[derive(Default)]
 pub(super) struct ExtentMap(ArcSwapOption<Map>);
 
-/// The extents of a file as they were at one moment, and those that have joined since.
+/// The map of a file as it was at one moment, with the extents of now where it was not cut since.
 pub(super) struct View(Guard<Option<Arc<Map>>>);
 
+/// What a file has let go of: freed when it is dropped, which may take long.
+pub(super) struct Discarded(#[allow(dead_code)] Option<Arc<Map>>);
+
 /// Parts come as a file needs them: one page, then small extents, then large ones.
-#[derive(Default)]
 struct Map {
-    first: Slot<Extent>,
-    head: OnceLock<Box<[Slot<Extent>; PAGES_PER_BLOCK]>>,
+    first: ExtentCells<1>,
+    head: OnceLock<Box<ExtentCells<PAGES_PER_BLOCK>>>,
     tiers: OnceLock<Box<[Slot<Node>; TIERS]>>,
 }
 
 enum Node {
     Tables([Slot<Node>; FANOUT]),
-    Extents([Slot<Extent>; FANOUT]),
+    Extents(ExtentCells<FANOUT>),
+}
+
+/// The names of extents, zero for holes. The cells are holders of what they name.
+struct ExtentCells<const N: usize> {
+    space: Arc<Space>,
+    cells: [AtomicU64; N],
+}
+
+impl<const N: usize> ExtentCells<N> {
+    fn new(space: &Arc<Space>) -> Self {
+        Self {
+            space: space.clone(),
+            cells: [const { AtomicU64::new(0) }; N],
+        }
+    }
+
+    fn extents(&self) -> impl Iterator<Item = Extent> {
+        self.cells
+            .iter()
+            .filter_map(|cell| Extent::from_raw(cell.load(Acquire)))
+    }
+}
+
+impl<const N: usize> Drop for ExtentCells<N> {
+    fn drop(&mut self) {
+        self.space.release_all(self.extents());
+    }
 }
 
 /// A range of bytes inside one extent's place.
@@ -101,61 +132,63 @@ impl ExtentMap {
         View(self.0.load())
     }
 
-    /// Puts an extent where the byte at `offset` is looked up and nothing is yet.
-    pub fn put(&self, offset: u64, extent: Arc<Extent>) {
+    /// Puts an extent where the byte at `offset` is looked up. The map takes over one holder of it,
+    /// and the caller one of the extent that was there.
+    pub fn put(&self, space: &Arc<Space>, offset: u64, extent: Extent) -> Option<Extent> {
         let map = self.0.load_full().unwrap_or_else(|| {
-            let map = Arc::new(Map::default());
+            let map = Arc::new(Map::new(space));
             self.0.store(Some(map.clone()));
             map
         });
-        let vacant = match position(offset) {
-            Position::Head(0) => map.first.set(extent),
-            Position::Head(page) => map.head.get_or_init(Box::default)[page].set(extent),
+        let exchange = |cell: &AtomicU64| Extent::from_raw(cell.swap(extent.raw(), AcqRel));
+        match position(offset) {
+            Position::Head(0) => exchange(&map.first.cells[0]),
+            Position::Head(page) => {
+                let head = map.head.get_or_init(|| Box::new(ExtentCells::new(space)));
+                exchange(&head.cells[page])
+            }
             Position::Tier(tier, index) => {
                 let tiers = map.tiers.get_or_init(Box::default);
-                let mut node = tiers[tier].get_or_init(|| Node::empty(tier));
+                let mut node = tiers[tier].get_or_init(|| Node::empty(space, tier));
                 let mut level = tier;
                 loop {
                     match &**node {
-                        Node::Extents(extents) => break extents[slot(index, 0)].set(extent),
+                        Node::Extents(extents) => break exchange(&extents.cells[slot(index, 0)]),
                         Node::Tables(tables) => {
                             let next = &tables[slot(index, level)];
                             level -= 1;
-                            node = next.get_or_init(|| Node::empty(level));
+                            node = next.get_or_init(|| Node::empty(space, level));
                         }
                     }
                 }
             }
-        };
-        debug_assert!(vacant.is_ok(), "an extent is put into a hole");
+        }
     }
 
     /// Lets go of every extent that begins at `size` or later, and replaces the one that holds the
-    /// byte at `size` by `last`; returns the bytes let go.
-    pub fn truncate(&self, size: u64, last: Option<&Arc<Extent>>) -> u64 {
+    /// byte at `size` by `last`, of which it takes over a holder. Returns the bytes let go.
+    pub fn truncate(
+        &self,
+        space: &Arc<Space>,
+        size: u64,
+        last: Option<Extent>,
+    ) -> (u64, Discarded) {
         let Some(old) = self.0.load_full() else {
-            return 0;
+            debug_assert!(last.is_none());
+            return (0, Discarded(None));
         };
         let mut cut = Cut {
+            space,
             size,
             last,
             freed: 0,
         };
-        let map = Map::default();
-        cut.slots(&old.first, &map.first, 0);
+        let map = Map::new(space);
+        cut.extents(&old.first, Some(&map.first), 0, PAGE);
         if let Some(head) = old.head.get() {
-            let kept = if size > PAGE as u64 {
-                &map.head.get_or_init(Box::default)[..]
-            } else {
-                &[]
-            };
-            for (page, slot) in head.iter().enumerate() {
-                cut.slots(
-                    slot,
-                    kept.get(page).unwrap_or(&OnceLock::new()),
-                    (page * PAGE) as u64,
-                );
-            }
+            let kept = (size > PAGE as u64)
+                .then(|| &**map.head.get_or_init(|| Box::new(ExtentCells::new(space))));
+            cut.extents(head, kept, 0, PAGE);
         }
         if let Some(tiers) = old.tiers.get() {
             let kept = if size > BLOCK as u64 {
@@ -174,24 +207,42 @@ impl ExtentMap {
                 base = base.saturating_add(reach(level));
             }
         }
-        self.0.store((size > 0).then(|| Arc::new(map)));
-        cut.freed
+        debug_assert!(cut.last.is_none(), "there was an extent to replace");
+        drop(old);
+        let old = self.0.swap((size > 0).then(|| Arc::new(map)));
+        (cut.freed, Discarded(old))
+    }
+}
+
+impl Map {
+    fn new(space: &Arc<Space>) -> Self {
+        Self {
+            first: ExtentCells::new(space),
+            head: OnceLock::new(),
+            tiers: OnceLock::new(),
+        }
     }
 }
 
 impl View {
-    /// The extent that holds the byte at `offset`.
-    pub fn get(&self, offset: u64) -> Option<&Arc<Extent>> {
+    /// The extent that holds the byte at `offset`. It stays the file's, and so it is held, only
+    /// while the caller has the file's attributes locked.
+    pub fn get(&self, offset: u64) -> Option<Extent> {
+        Extent::from_raw(self.cell(offset)?.load(Acquire))
+    }
+
+    /// The cell of the extent that holds the byte at `offset`.
+    pub fn cell(&self, offset: u64) -> Option<&AtomicU64> {
         let map = self.0.as_deref()?;
         match position(offset) {
-            Position::Head(0) => map.first.get(),
-            Position::Head(page) => map.head.get()?[page].get(),
+            Position::Head(0) => Some(&map.first.cells[0]),
+            Position::Head(page) => Some(&map.head.get()?.cells[page]),
             Position::Tier(tier, index) => {
                 let mut node = map.tiers.get()?[tier].get()?;
                 let mut level = tier;
                 loop {
                     match &**node {
-                        Node::Extents(extents) => return extents[slot(index, 0)].get(),
+                        Node::Extents(extents) => return Some(&extents.cells[slot(index, 0)]),
                         Node::Tables(tables) => node = tables[slot(index, level)].get()?,
                     }
                     level -= 1;
@@ -202,9 +253,9 @@ impl View {
 }
 
 impl Node {
-    fn empty(level: usize) -> Arc<Self> {
+    fn empty(space: &Arc<Space>, level: usize) -> Arc<Self> {
         Arc::new(if level == 0 {
-            Self::Extents([const { OnceLock::new() }; FANOUT])
+            Self::Extents(ExtentCells::new(space))
         } else {
             Self::Tables([const { OnceLock::new() }; FANOUT])
         })
@@ -213,9 +264,7 @@ impl Node {
     /// Bytes of all extents below.
     fn bytes(&self) -> u64 {
         match self {
-            Self::Extents(extents) => {
-                extents.iter().filter(|slot| slot.get().is_some()).count() as u64 * BLOCK as u64
-            }
+            Self::Extents(extents) => extents.extents().count() as u64 * BLOCK as u64,
             Self::Tables(tables) => tables
                 .iter()
                 .filter_map(OnceLock::get)
@@ -227,24 +276,39 @@ impl Node {
 
 /// Carries over to a new map what stays of an old one.
 struct Cut<'a> {
+    space: &'a Arc<Space>,
     size: u64,
     /// Takes the place of the extent in which the file ends.
-    last: Option<&'a Arc<Extent>>,
+    last: Option<Extent>,
     freed: u64,
 }
 
 impl Cut<'_> {
-    fn slots(&mut self, old: &Slot<Extent>, new: &Slot<Extent>, base: u64) {
-        let Some(extent) = old.get() else {
-            return;
-        };
-        if base >= self.size {
-            self.freed += extent.size() as u64;
-            return;
+    /// Carries over extents of `step` bytes each, the first of which begins at `base`.
+    fn extents<const N: usize>(
+        &mut self,
+        old: &ExtentCells<N>,
+        new: Option<&ExtentCells<N>>,
+        base: u64,
+        step: usize,
+    ) {
+        for (index, cell) in old.cells.iter().enumerate() {
+            let Some(extent) = Extent::from_raw(cell.load(Acquire)) else {
+                continue;
+            };
+            let base = base.saturating_add((step * index) as u64);
+            let kept = new.filter(|_| base < self.size);
+            let Some(new) = kept else {
+                self.freed += step as u64;
+                continue;
+            };
+            let ends_here = base.saturating_add(step as u64) > self.size;
+            let carried = self.last.take_if(|_| ends_here).unwrap_or_else(|| {
+                self.space.retain(extent);
+                extent
+            });
+            new.cells[index].store(carried.raw(), Release);
         }
-        let ends_here = base + extent.size() as u64 > self.size;
-        let kept = self.last.filter(|_| ends_here).unwrap_or(extent);
-        new.get_or_init(|| kept.clone());
     }
 
     fn nodes(&mut self, old: &Slot<Node>, new: &Slot<Node>, level: usize, base: u64) {
@@ -259,16 +323,12 @@ impl Cut<'_> {
             new.get_or_init(|| node.clone());
             return;
         }
-        let copy = Node::empty(level);
-        let step = reach(level) / FANOUT as u64;
-        let bases = (0..).map(|index| base.saturating_add(step.saturating_mul(index)));
+        let copy = Node::empty(self.space, level);
         match (&**node, &*copy) {
-            (Node::Extents(old), Node::Extents(new)) => {
-                for ((old, new), base) in old.iter().zip(new).zip(bases) {
-                    self.slots(old, new, base);
-                }
-            }
+            (Node::Extents(old), Node::Extents(new)) => self.extents(old, Some(new), base, BLOCK),
             (Node::Tables(old), Node::Tables(new)) => {
+                let step = reach(level) / FANOUT as u64;
+                let bases = (0..).map(|index| base.saturating_add(step.saturating_mul(index)));
                 for ((old, new), base) in old.iter().zip(new).zip(bases) {
                     self.nodes(old, new, level - 1, base);
                 }
@@ -318,7 +378,6 @@ fn slot(index: u64, level: usize) -> usize {
 mod tests {
     use millrace_mempool::{HugepagePolicy, Registry};
 
-    use super::super::space::{Purpose, Space};
     use super::*;
 
     const FAR: u64 = i64::MAX as u64 - 1;
@@ -327,9 +386,11 @@ mod tests {
         Arc::new(Space::new(&Registry::new(HugepagePolicy::Off), 4 << 20).unwrap())
     }
 
-    fn put(map: &ExtentMap, space: &Arc<Space>, offset: u64) -> Arc<Extent> {
-        let extent = Extent::allocate(space, extent_size(offset), Purpose::Grow).unwrap();
-        map.put(offset, extent.clone());
+    fn put(map: &ExtentMap, space: &Arc<Space>, offset: u64) -> Extent {
+        let size = extent_size(offset);
+        space.reserve(size as u64, 0).unwrap();
+        let extent = space.take(size);
+        assert_eq!(map.put(space, offset, extent), None);
         extent
     }
 
@@ -390,10 +451,7 @@ mod tests {
             .map(|offset| put(&map, &space, *offset))
             .collect();
         for (offset, extent) in offsets.iter().zip(&extents) {
-            assert!(
-                Arc::ptr_eq(map.view().get(*offset).unwrap(), extent),
-                "at {offset}"
-            );
+            assert_eq!(map.view().get(*offset), Some(*extent), "at {offset}");
         }
         assert!(map.view().get(2 * block).is_none());
         assert!(map.view().get(FAR - block).is_none());
@@ -417,15 +475,48 @@ mod tests {
         for offset in offsets {
             put(&map, &space, offset);
         }
-        assert_eq!(map.truncate(FAR, None), 0);
-        assert_eq!(map.truncate(65 * block + 1, None), 2 * block);
+        assert_eq!(map.truncate(&space, FAR, None).0, 0);
+        assert_eq!(map.truncate(&space, 65 * block + 1, None).0, 2 * block);
         assert!(map.view().get(65 * block).is_some());
-        assert_eq!(map.truncate(65 * block, None), block);
-        assert_eq!(map.truncate(block + 1, None), 2 * block);
+        assert_eq!(map.truncate(&space, 65 * block, None).0, block);
+        assert_eq!(map.truncate(&space, block + 1, None).0, 2 * block);
         assert!(map.view().get(block).is_some());
-        assert_eq!(map.truncate(8192, None), block + PAGE as u64);
-        assert_eq!(map.truncate(1, None), 0);
-        assert_eq!(map.truncate(0, None), PAGE as u64);
+        assert_eq!(map.truncate(&space, 8192, None).0, block + PAGE as u64);
+        assert_eq!(map.truncate(&space, 1, None).0, 0);
+        assert_eq!(map.truncate(&space, 0, None).0, PAGE as u64);
+        assert_eq!(space.used(), 0);
+    }
+
+    #[test]
+    fn what_is_let_go_is_freed_with_what_was_discarded() {
+        let space = space();
+        let map = ExtentMap::default();
+        for offset in [0, 8192, BLOCK as u64, 70 * BLOCK as u64] {
+            put(&map, &space, offset);
+        }
+        let before = space.used();
+        let (freed, discarded) = map.truncate(&space, 100, None);
+        assert_eq!(freed, before - PAGE as u64);
+        assert_eq!(space.used(), before);
+        drop(discarded);
+        assert_eq!(space.used(), PAGE as u64);
+    }
+
+    #[test]
+    fn an_extent_is_exchanged_for_another() {
+        let space = space();
+        let map = ExtentMap::default();
+        for offset in [0, 4096, BLOCK as u64] {
+            let old = put(&map, &space, offset);
+            let size = extent_size(offset);
+            space.reserve(0, size as u64).unwrap();
+            let new = space.take(size);
+            assert_eq!(map.put(&space, offset, new), Some(old));
+            assert_eq!(map.view().get(offset), Some(new));
+            space.release(old);
+        }
+        assert_eq!(space.used(), (2 * PAGE + BLOCK) as u64);
+        drop(map);
         assert_eq!(space.used(), 0);
     }
 }

@@ -1,14 +1,14 @@
 //! A store in memory.
 //!
 //! File data lives in extents of registered memory, which the fabric fills and drains without a
-//! copy; names and attributes live on the heap. The tree is shared by all reactors: reads,
-//! overwrites and attributes take no lock, names take the lock of their directory, and only
-//! renames between directories one of the whole store. Nothing survives the process, except that
-//! the root's handle stays good.
+//! copy; names and attributes live on the heap. The tree is shared by all reactors: reads and
+//! attributes take no lock, writes exclude each other for the moment of their commit, names take
+//! the lock of their directory, and only renames between directories one of the whole store.
+//! Nothing survives the process, except that the root's handle stays good.
 //!
 //! | module | what it owns |
 //! | --- | --- |
-//! | `space`, `extent` | registered memory, its free lists and its accounting |
+//! | `space`, `extent`, `free`, `scattered` | registered memory: what is free, who holds the rest |
 //! | `map` | which extent holds which bytes of a file |
 //! | `data` | reading, writing, resizing: who may touch an extent when |
 //! | `attributes`, `set`, `permission` | attributes, how they change, and who may |
@@ -24,11 +24,13 @@ mod attributes;
 mod data;
 mod directory;
 mod extent;
+mod free;
 mod inode;
 mod map;
 mod namespace;
 mod permission;
 mod rename;
+mod scattered;
 mod set;
 mod space;
 mod tree;

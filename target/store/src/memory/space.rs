@@ -1,23 +1,29 @@
-//! The registered memory of a store, and what of it is free.
+//! The registered memory of a store: what of it is free, who holds the rest, and how much that is.
 //!
 //! Memory is taken whole when the store starts and cut into blocks, and blocks into pages where
-//! small extents want them. The free lists are split into shards, so that reactors that allocate
-//! at the same time seldom meet. Accounting is exact: a byte count is reserved before memory is
-//! taken from a list and given up after it is back, so who reserved always finds memory, if need
-//! be scattered pages.
+//! small extents want them. Taking, lending and giving back take no lock and nothing from the
+//! heap. Accounting is exact: a byte count is reserved before memory is taken and given up after
+//! it is back, so who reserved always finds memory, if need be scattered pages.
+//!
+//! Bytes are reserved for one of two ends. What lets the store grow (data in holes, names, and
+//! the texts of links) fits into the store's size with all else that is in use at that moment.
+//! What replaces something that is let go in the same operation may go beyond, into spare memory:
+//! so a full store can still be overwritten and shrunk.
 
-use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use millrace_mempool::{Arena, ArenaError, Registry, Slice};
+use millrace_mempool::{Arena, ArenaError, Lender, Registry, Slice};
 
-use super::lock;
+use super::attributes::pause;
+use super::extent::{Extent, ExtentMemory};
+use super::free::FreePages;
+use super::scattered::ScatteredBlocks;
+use crate::{Result, StoreError};
 
-/// Bytes of a small extent, and the unit of accounting.
+/// Bytes of a small extent, and the unit of accounting for data.
 pub(super) const PAGE: usize = 4096;
 /// Bytes of a large extent.
 pub(super) const BLOCK: usize = 64 * 1024;
@@ -25,78 +31,53 @@ pub(super) const PAGES_PER_BLOCK: usize = BLOCK / PAGE;
 
 /// Blocks of one arena: 1 GiB, which every fabric can register in one piece.
 const ARENA_BLOCKS: usize = 16 * 1024;
-/// Fewer blocks than this are not worth a shard.
-const SHARD_BLOCKS_MIN: usize = 64;
-const SHARDS_MAX: usize = 16;
-/// Blocks beyond the store's size, so that a full store can shrink while fabric operations still
-/// hold what it lets go.
-const SPARE_BLOCKS: usize = 16;
+/// Blocks beyond the store's size: one in 64, but enough for a WRITE of 1 MiB at any offset while
+/// another one is under way, and at most 64 MiB.
+const SPARE_SHARE: usize = 64;
+const SPARE_BLOCKS_MIN: usize = 36;
+const SPARE_BLOCKS_MAX: usize = 1024;
 
-/// What memory is wanted for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// More data: within the limit.
-    Grow,
-    /// A copy of what is let go next: may go into the spare memory.
-    Shrink,
-}
-
-/// Where the bytes of an extent live.
-#[derive(Debug)]
-pub(super) enum Place {
-    /// One page, by number.
-    Page(u32),
-    /// One block, by number.
-    Block(u32),
-    /// Pages that together make a block, where no whole block was free.
-    Scattered(Box<[u32; PAGES_PER_BLOCK]>),
-}
-
-impl Place {
-    pub fn bytes(&self) -> usize {
-        match self {
-            Self::Page(_) => PAGE,
-            Self::Block(_) | Self::Scattered(_) => BLOCK,
-        }
-    }
-}
+/// Flags of a count of holders. An extent without holders is free.
+const WRITING: u32 = 1 << 31;
+/// The pages of a block stand behind the count, not one page.
+const WHOLE: u32 = 1 << 30;
+const HOLDERS: u32 = WHOLE - 1;
 
 /// All memory of one store.
 pub(super) struct Space {
     arenas: Box<[Arc<Arena>]>,
     /// A block of zeros, for holes; never written.
     zeros: Arc<Arena>,
-    shards: Box<[Mutex<Shard>]>,
-    shard_blocks: usize,
+    free: FreePages,
+    /// Holders of each page, or of the block that begins with it.
+    holders: Box<[AtomicU32]>,
+    scattered: ScatteredBlocks,
     total: u64,
+    /// Bytes beyond `total`.
+    spare: u64,
     used: AtomicU64,
 }
 
 impl Space {
-    /// Maps and registers `bytes` bytes, rounded down to whole pages but at least one.
-    pub fn new(registry: &Registry, bytes: u64) -> Result<Self, ArenaError> {
+    /// Maps and registers `bytes` bytes, rounded down to whole pages but at least one, and spare
+    /// memory.
+    pub fn new(registry: &Registry, bytes: u64) -> std::result::Result<Self, ArenaError> {
         let total = (usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE).max(1) * PAGE;
-        let pages = total / PAGE + SPARE_BLOCKS * PAGES_PER_BLOCK;
+        let spare = spare_blocks(total);
+        let pages = total / PAGE + spare * PAGES_PER_BLOCK;
         let blocks = pages.div_ceil(PAGES_PER_BLOCK);
         let mut arenas = Vec::new();
         for first in (0..blocks).step_by(ARENA_BLOCKS) {
             arenas.push(registry.arena((blocks - first).min(ARENA_BLOCKS) * BLOCK)?);
         }
-        let zeros = registry.arena(BLOCK)?;
-
-        let shard_count = (blocks / SHARD_BLOCKS_MIN).clamp(1, SHARDS_MAX);
-        let shard_blocks = blocks.div_ceil(shard_count);
-        let shards = (0..blocks)
-            .step_by(shard_blocks)
-            .map(|first| first..(first + shard_blocks).min(blocks))
-            .map(|range| Mutex::new(Shard::new(range, pages)))
-            .collect();
         Ok(Self {
             arenas: arenas.into(),
-            zeros,
-            shards,
-            shard_blocks,
+            zeros: registry.arena(BLOCK)?,
+            free: FreePages::new(pages),
+            holders: (0..pages).map(|_| AtomicU32::new(0)).collect(),
+            scattered: ScatteredBlocks::new(),
             total: total as u64,
+            spare: (spare * BLOCK) as u64,
             used: AtomicU64::new(0),
         })
     }
@@ -111,64 +92,233 @@ impl Space {
         self.total
     }
 
-    /// Bytes taken, by files, reservations, and what operations in flight still hold. For a moment
-    /// more than [`Space::total`] when a full store shrinks.
+    /// Bytes taken: by files, names, reservations, and what operations in flight still hold. For a
+    /// moment more than [`Space::total`] when a full store is overwritten or shrinks.
     pub fn used(&self) -> u64 {
         self.used.load(Relaxed)
     }
 
-    /// Takes a page. Its bytes are whatever they were.
-    pub fn take_page(&self, purpose: Purpose) -> Option<Place> {
-        self.reserve(PAGE, purpose)
-            .then(|| Place::Page(self.find_page()))
+    /// Counts `growing` bytes by which the store grows, and `replacing` bytes for what replaces
+    /// something else.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSpace`] where the store would grow beyond its size, [`StoreError::Delay`]
+    /// where only operations in flight stand in the way.
+    pub fn reserve(&self, growing: u64, replacing: u64) -> Result<()> {
+        let fits = |used: u64| {
+            let grown = used.checked_add(growing)?;
+            let after = grown.checked_add(replacing)?;
+            let fits = (growing == 0 || grown <= self.total) && after <= self.total + self.spare;
+            fits.then_some(after)
+        };
+        match self.used.fetch_update(AcqRel, Acquire, fits) {
+            Ok(_) => Ok(()),
+            Err(_) if growing == 0 => Err(StoreError::Delay),
+            Err(_) => Err(StoreError::NoSpace),
+        }
     }
 
-    /// Takes a block, or pages that make one. Its bytes are whatever they were.
-    pub fn take_block(&self, purpose: Purpose) -> Option<Place> {
-        if !self.reserve(BLOCK, purpose) {
-            return None;
+    /// Takes back what was reserved and not taken, or taken from the heap.
+    pub fn unreserve(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, AcqRel);
+    }
+
+    /// Whether what was reserved to replace something may stay although there was nothing to
+    /// replace: the store's size is then kept to with all that is in use.
+    pub fn may_keep_replacing(&self) -> bool {
+        self.used.load(Acquire) <= self.total
+    }
+
+    /// Takes an extent that has been reserved, with one holder. Its bytes are whatever they were.
+    pub fn take(&self, size: usize) -> Extent {
+        if size == PAGE {
+            let page = self.find_page();
+            self.holders[page as usize].store(1, Release);
+            return Extent::new(ExtentMemory::Page(page));
         }
-        for shard in self.shards_from_home() {
-            if let Some(block) = lock(shard).whole.pop() {
-                return Some(Place::Block(block));
+        debug_assert_eq!(size, BLOCK);
+        if let Some(first) = self.free.take_block() {
+            self.holders[first as usize].store(WHOLE | 1, Release);
+            return Extent::new(ExtentMemory::Block(first));
+        }
+        let pages = std::array::from_fn(|_| {
+            let page = self.find_page();
+            self.holders[page as usize].store(1, Release);
+            page
+        });
+        Extent::new(ExtentMemory::Scattered(
+            self.scattered.add(pages, WHOLE | 1),
+        ))
+    }
+
+    /// What a cell names, with one more holder, which the caller is.
+    pub fn hold(&self, cell: &AtomicU64) -> Option<Extent> {
+        let mut spins = 0;
+        loop {
+            let extent = Extent::from_raw(cell.load(Acquire))?;
+            if self.try_retain(extent) {
+                // The cell's own holder was there when this one joined, if the cell still names
+                // the extent. Else the memory may be anybody's by now.
+                if cell.load(Acquire) == extent.raw() {
+                    return Some(extent);
+                }
+                self.release(extent);
+            }
+            pause(&mut spins);
+        }
+    }
+
+    /// Adds a holder to an extent that may be gone, or that is being written just now.
+    fn try_retain(&self, extent: Extent) -> bool {
+        let whole = match extent.memory() {
+            ExtentMemory::Page(_) => 0,
+            ExtentMemory::Block(_) | ExtentMemory::Scattered(_) => WHOLE,
+        };
+        let joined = |count: u32| {
+            let open = count & WRITING == 0 && count & WHOLE == whole && count & HOLDERS != 0;
+            open.then_some(count + 1)
+        };
+        self.count(extent)
+            .fetch_update(AcqRel, Acquire, joined)
+            .is_ok()
+    }
+
+    /// Adds a holder to an extent that the caller holds already.
+    pub fn retain(&self, extent: Extent) {
+        self.count(extent).fetch_add(1, Relaxed);
+    }
+
+    /// Takes a holder away, and gives the memory back with the last.
+    pub fn release(&self, extent: Extent) {
+        let freed = self.let_go(extent);
+        if freed > 0 {
+            self.unreserve(freed);
+        }
+    }
+
+    /// As [`Space::release`] for many, which is counted in one step.
+    pub fn release_all(&self, extents: impl Iterator<Item = Extent>) {
+        let freed = extents.map(|extent| self.let_go(extent)).sum();
+        if freed > 0 {
+            self.unreserve(freed);
+        }
+    }
+
+    /// Takes a holder away. Returns the bytes that became free, which still count as used.
+    fn let_go(&self, extent: Extent) -> u64 {
+        let before = self.count(extent).fetch_sub(1, AcqRel);
+        debug_assert_ne!(before & HOLDERS, 0, "an extent is released once");
+        if before & HOLDERS != 1 {
+            return 0;
+        }
+        match extent.memory() {
+            ExtentMemory::Page(page) => {
+                self.free.put_page(page);
+                PAGE as u64
+            }
+            ExtentMemory::Block(first) => {
+                self.free.put_block(first);
+                BLOCK as u64
+            }
+            ExtentMemory::Scattered(number) => {
+                let block = self.scattered.get(number);
+                let pages: [u32; PAGES_PER_BLOCK] = std::array::from_fn(|index| block.page(index));
+                self.scattered.remove(number);
+                let pages = pages
+                    .into_iter()
+                    .map(|page| Extent::new(ExtentMemory::Page(page)));
+                pages.map(|page| self.let_go(page)).sum()
             }
         }
-        Some(Place::Scattered(Box::new(std::array::from_fn(|_| {
-            self.find_page()
-        }))))
     }
 
-    /// Puts memory back that nothing refers to any more.
-    pub fn give_back(&self, place: &Place) {
-        match place {
-            Place::Page(page) => self.put_page(*page),
-            Place::Block(block) => lock(self.shard_of(*block)).whole.push(*block),
-            Place::Scattered(pages) => pages.iter().for_each(|page| self.put_page(*page)),
+    /// Runs `write` if the caller's is the only holder, and lets none join meanwhile: nobody reads
+    /// what it writes before it is done. Returns whether it ran.
+    pub fn write_alone(&self, extent: Extent, write: impl FnOnce()) -> bool {
+        // Pages of a scattered block have holders of their own.
+        let alone = match extent.memory() {
+            ExtentMemory::Page(_) => 1,
+            ExtentMemory::Block(_) => WHOLE | 1,
+            ExtentMemory::Scattered(_) => return false,
+        };
+        let count = self.count(extent);
+        if count
+            .compare_exchange(alone, alone | WRITING, Acquire, Relaxed)
+            .is_err()
+        {
+            return false;
         }
-        self.used.fetch_sub(place.bytes() as u64, AcqRel);
+        write();
+        count.store(alone, Release);
+        true
     }
 
-    /// The contiguous memory from byte `start` of a place on, at most to byte `end`.
-    pub fn locate(&self, place: &Place, start: usize, end: usize) -> (&Arc<Arena>, Range<usize>) {
-        let (first_page, start, end) = match place {
-            Place::Page(page) => (*page as usize, start, end),
-            Place::Block(block) => (*block as usize * PAGES_PER_BLOCK, start, end),
-            Place::Scattered(pages) => {
-                let index = start / PAGE;
-                let base = index * PAGE;
-                (
-                    pages[index] as usize,
-                    start - base,
-                    end.min(base + PAGE) - base,
-                )
+    /// Hands out slices of a range of an extent that the caller holds, in order. Each slice is a
+    /// holder.
+    pub fn slices(
+        self: &Arc<Self>,
+        extent: Extent,
+        range: Range<usize>,
+        mut sink: impl FnMut(Slice),
+    ) {
+        let (first, step) = match extent.memory() {
+            ExtentMemory::Page(page) => (page, PAGE),
+            ExtentMemory::Block(page) => (page, BLOCK),
+            ExtentMemory::Scattered(number) => {
+                let block = self.scattered.get(number);
+                let mut start = range.start;
+                while start < range.end {
+                    let base = start / PAGE * PAGE;
+                    let end = range.end.min(base + PAGE);
+                    let page = Extent::new(ExtentMemory::Page(block.page(base / PAGE)));
+                    self.slices(
+                        page,
+                        start - base..end - base,
+                        &mut sink as &mut dyn FnMut(_),
+                    );
+                    start = end;
+                }
+                return;
             }
         };
-        let arena_pages = ARENA_BLOCKS * PAGES_PER_BLOCK;
-        let base = first_page % arena_pages * PAGE;
-        (
-            &self.arenas[first_page / arena_pages],
-            base + start..base + end,
-        )
+        debug_assert!(range.end <= step);
+        if range.is_empty() {
+            return;
+        }
+        self.retain(extent);
+        let base = first as usize % (ARENA_BLOCKS * PAGES_PER_BLOCK) * PAGE;
+        let place = base + range.start..base + range.end;
+        sink(Slice::lent(self.clone(), extent.raw(), place));
+    }
+
+    /// Fills a range with zeros.
+    pub fn zero(self: &Arc<Self>, extent: Extent, range: Range<usize>) {
+        self.slices(extent, range, |slice| slice.fill_zero(0..slice.len()));
+    }
+
+    /// Fills everything but a range with zeros.
+    pub fn zero_outside(self: &Arc<Self>, extent: Extent, range: &Range<usize>) {
+        self.zero(extent, 0..range.start);
+        self.zero(extent, range.end..extent.size());
+    }
+
+    /// Copies a range from one extent to the same place in another.
+    pub fn copy(self: &Arc<Self>, from: Extent, to: Extent, range: Range<usize>) {
+        let mut start = range.start;
+        self.slices(to, range, |slice| {
+            let mut filled = 0;
+            self.slices(from, start..start + slice.len(), |source| {
+                slice.copy_from_slice(filled, &source, 0..source.len());
+                filled += source.len();
+            });
+            start += slice.len();
+        });
+    }
+
+    /// Copies everything but a range from one extent to another.
+    pub fn copy_outside(self: &Arc<Self>, from: Extent, to: Extent, range: &Range<usize>) {
+        self.copy(from, to, 0..range.start);
+        self.copy(from, to, range.end..to.size());
     }
 
     /// `length` zeros, at most a block of them.
@@ -176,214 +326,242 @@ impl Space {
         Slice::shared(&self.zeros, 0..length, self.zeros.clone())
     }
 
-    fn reserve(&self, bytes: usize, purpose: Purpose) -> bool {
-        let limit = match purpose {
-            Purpose::Grow => self.total,
-            Purpose::Shrink => self.total + (SPARE_BLOCKS * BLOCK) as u64,
-        };
-        let fits = |used: u64| {
-            let used = used + bytes as u64;
-            (used <= limit).then_some(used)
-        };
-        self.used.fetch_update(AcqRel, Acquire, fits).is_ok()
+    fn count(&self, extent: Extent) -> &AtomicU32 {
+        match extent.memory() {
+            ExtentMemory::Page(page) | ExtentMemory::Block(page) => &self.holders[page as usize],
+            ExtentMemory::Scattered(number) => &self.scattered.get(number).holders,
+        }
     }
 
     /// A page for a reservation that has been made. There is one, but it may have moved behind
     /// this search while another was taken ahead of it; then somebody else went on.
     fn find_page(&self) -> u32 {
         loop {
-            for shard in self.shards_from_home() {
-                if let Some(page) = lock(shard).take_page() {
-                    return page;
-                }
+            match self.free.take_page() {
+                Some(page) => return page,
+                None => std::thread::yield_now(),
             }
-            std::thread::yield_now();
         }
     }
-
-    fn put_page(&self, page: u32) {
-        lock(self.shard_of(page / PAGES_PER_BLOCK as u32)).put_page(page);
-    }
-
-    fn shard_of(&self, block: u32) -> &Mutex<Shard> {
-        &self.shards[block as usize / self.shard_blocks]
-    }
-
-    /// All shards, beginning with the one that this thread prefers.
-    fn shards_from_home(&self) -> impl Iterator<Item = &Mutex<Shard>> {
-        let home = thread_number() % self.shards.len();
-        self.shards[home..].iter().chain(&self.shards[..home])
-    }
 }
 
-/// Free memory of a range of blocks.
-struct Shard {
-    /// Blocks before this one belong to other shards.
-    first: u32,
-    /// Blocks that are free as a whole.
-    whole: Vec<u32>,
-    /// For each block that was cut, its free pages as a bit mask.
-    masks: Box<[u16]>,
-    /// Cut blocks that have a free page. Taken from the lowest, so that others become whole.
-    partial: BTreeSet<u32>,
-}
-
-impl Shard {
-    fn new(blocks: Range<usize>, pages: usize) -> Self {
-        let mut shard = Self {
-            first: blocks.start as u32,
-            whole: Vec::with_capacity(blocks.len()),
-            masks: vec![0; blocks.len()].into(),
-            partial: BTreeSet::new(),
+/// What slices of extents are counted by. Slices are of pages and of whole blocks only.
+impl Lender for Space {
+    fn arena(&self, number: u64) -> &Arc<Arena> {
+        let page = match Extent::from_raw(number).map(Extent::memory) {
+            Some(ExtentMemory::Page(page) | ExtentMemory::Block(page)) => page as usize,
+            _ => unreachable!("a slice is of one page or block"),
         };
-        for block in blocks.clone().rev() {
-            let pages = pages - block * PAGES_PER_BLOCK;
-            if pages >= PAGES_PER_BLOCK {
-                shard.whole.push(block as u32);
-            } else {
-                shard.masks[block - blocks.start] = (1 << pages) - 1;
-                shard.partial.insert(block as u32);
-            }
-        }
-        shard
+        &self.arenas[page / (ARENA_BLOCKS * PAGES_PER_BLOCK)]
     }
 
-    fn take_page(&mut self) -> Option<u32> {
-        let block = match self.partial.first() {
-            Some(block) => *block,
-            None => {
-                let block = self.whole.pop()?;
-                self.masks[(block - self.first) as usize] = u16::MAX;
-                self.partial.insert(block);
-                block
-            }
-        };
-        let mask = &mut self.masks[(block - self.first) as usize];
-        let page = mask.trailing_zeros();
-        *mask &= *mask - 1;
-        if *mask == 0 {
-            self.partial.remove(&block);
+    fn retain(&self, number: u64) {
+        if let Some(extent) = Extent::from_raw(number) {
+            self.retain(extent);
         }
-        Some(block * PAGES_PER_BLOCK as u32 + page)
     }
 
-    fn put_page(&mut self, page: u32) {
-        let (block, page) = (page / PAGES_PER_BLOCK as u32, page % PAGES_PER_BLOCK as u32);
-        let mask = &mut self.masks[(block - self.first) as usize];
-        debug_assert_eq!(*mask & 1 << page, 0, "a page is put back once");
-        *mask |= 1 << page;
-        if *mask == u16::MAX {
-            *mask = 0;
-            self.partial.remove(&block);
-            self.whole.push(block);
-        } else {
-            self.partial.insert(block);
+    fn release(&self, number: u64) {
+        if let Some(extent) = Extent::from_raw(number) {
+            self.release(extent);
         }
     }
 }
 
-/// A small number for each thread, in the order in which they first ask.
-fn thread_number() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
-    }
-    NUMBER.with(|number| {
-        number.get().unwrap_or_else(|| {
-            let fresh = NEXT.fetch_add(1, Relaxed);
-            number.set(Some(fresh));
-            fresh
-        })
-    })
+fn spare_blocks(total: usize) -> usize {
+    (total / BLOCK / SPARE_SHARE).clamp(SPARE_BLOCKS_MIN, SPARE_BLOCKS_MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use millrace_mempool::HugepagePolicy;
 
-    use super::Purpose::{Grow, Shrink};
     use super::*;
 
-    fn space(bytes: usize) -> Space {
-        Space::new(&Registry::new(HugepagePolicy::Off), bytes as u64).unwrap()
+    fn space(bytes: usize) -> Arc<Space> {
+        Arc::new(Space::new(&Registry::new(HugepagePolicy::Off), bytes as u64).unwrap())
+    }
+
+    fn grow(space: &Space, size: usize) -> Option<Extent> {
+        space
+            .reserve(size as u64, 0)
+            .ok()
+            .map(|()| space.take(size))
+    }
+
+    fn replace(space: &Space, size: usize) -> Option<Extent> {
+        space
+            .reserve(0, size as u64)
+            .ok()
+            .map(|()| space.take(size))
     }
 
     #[test]
-    fn every_page_is_given_out_once_and_comes_back() {
+    fn the_size_is_given_out_to_the_byte_and_comes_back() {
         let space = space(2 * BLOCK + 3 * PAGE + 17);
         assert_eq!(space.total(), (2 * BLOCK + 3 * PAGE) as u64);
         for _ in 0..2 {
-            let places: Vec<_> = std::iter::from_fn(|| space.take_page(Grow)).collect();
-            assert_eq!(places.len(), 2 * PAGES_PER_BLOCK + 3);
-            let starts: BTreeSet<_> = places
-                .iter()
-                .map(|place| space.locate(place, 0, PAGE).1.start)
-                .collect();
-            assert_eq!(starts.len(), places.len());
+            let taken: Vec<_> = std::iter::from_fn(|| grow(&space, PAGE)).collect();
+            assert_eq!(taken.len(), 2 * PAGES_PER_BLOCK + 3);
             assert_eq!(space.used(), space.total());
-            assert!(space.take_block(Grow).is_none());
-            places.iter().for_each(|place| space.give_back(place));
+            assert_eq!(space.reserve(1, 0), Err(StoreError::NoSpace));
+            space.release_all(taken.into_iter());
             assert_eq!(space.used(), 0);
         }
-        let blocks: Vec<_> = std::iter::from_fn(|| space.take_block(Grow)).collect();
-        assert!(matches!(blocks[..], [Place::Block(_), Place::Block(_)]));
+        let blocks: Vec<_> = std::iter::from_fn(|| grow(&space, BLOCK)).collect();
+        assert!(blocks.len() == 2);
+        assert!(
+            blocks
+                .iter()
+                .all(|block| matches!(block.memory(), ExtentMemory::Block(_)))
+        );
+    }
+
+    #[test]
+    fn what_replaces_goes_into_spare_memory_and_what_grows_does_not() {
+        let space = space(BLOCK);
+        let block = grow(&space, BLOCK).unwrap();
+        let spares: Vec<_> = std::iter::from_fn(|| replace(&space, BLOCK)).collect();
+        assert_eq!(spares.len(), SPARE_BLOCKS_MIN);
+        assert_eq!(space.reserve(0, 1), Err(StoreError::Delay));
+        assert_eq!(space.reserve(1, 0), Err(StoreError::NoSpace));
+        assert!(!space.may_keep_replacing());
+        space.release_all(spares.into_iter());
+        assert!(space.may_keep_replacing());
+        space.release(block);
+        assert_eq!(space.used(), 0);
     }
 
     #[test]
     fn scattered_pages_make_a_block_when_none_is_whole() {
         let space = space(2 * BLOCK);
-        let mut pages: Vec<_> = std::iter::from_fn(|| space.take_page(Shrink)).collect();
-        assert_eq!(pages.len(), (2 + SPARE_BLOCKS) * PAGES_PER_BLOCK);
+        let mut pages: Vec<_> = std::iter::from_fn(|| replace(&space, PAGE)).collect();
+        assert_eq!(pages.len(), (2 + SPARE_BLOCKS_MIN) * PAGES_PER_BLOCK);
         let mut odd = false;
-        pages.retain(|place| {
+        pages.retain(|page| {
             odd = !odd;
             if odd {
-                space.give_back(place);
+                space.release(*page);
             }
             !odd
         });
-        let block = space.take_block(Shrink).expect("enough pages are free");
-        assert!(matches!(block, Place::Scattered(_)));
-        let mut covered = 0;
-        while covered < BLOCK {
-            let (_, range) = space.locate(&block, covered, BLOCK);
-            assert_eq!(range.len(), PAGE);
-            covered += range.len();
-        }
-        let (_, range) = space.locate(&block, PAGE + 10, PAGE + 20);
-        assert_eq!(range.len(), 10);
-        assert!(
-            space.take_page(Grow).is_none(),
-            "the spare memory is not for growing"
+        let block = replace(&space, BLOCK).expect("enough pages are free");
+        assert!(matches!(block.memory(), ExtentMemory::Scattered(_)));
+        let mut slices = Vec::new();
+        space.slices(block, PAGE - 10..3 * PAGE, |slice| slices.push(slice));
+        let lengths: Vec<_> = slices.iter().map(Slice::len).collect();
+        assert_eq!(lengths, [10, PAGE, PAGE]);
+        assert!(!space.write_alone(block, || unreachable!("its pages are lent")));
+
+        let before = space.used();
+        space.release(block);
+        assert_eq!(
+            space.used(),
+            before - (BLOCK - 3 * PAGE) as u64,
+            "pages with holders stay"
         );
-        space.give_back(&block);
-        pages.iter().for_each(|place| space.give_back(place));
+        drop(slices);
+        assert_eq!(space.used(), before - BLOCK as u64);
+        space.release_all(pages.into_iter());
         assert_eq!(space.used(), 0);
     }
 
     #[test]
+    fn an_extent_with_another_holder_is_not_written() {
+        let space = space(4 * BLOCK);
+        for size in [PAGE, BLOCK] {
+            let extent = grow(&space, size).unwrap();
+            let cell = AtomicU64::new(extent.raw());
+            let mut ran = false;
+            assert!(space.write_alone(extent, || {
+                ran = true;
+                assert!(!space.try_retain(extent), "nobody joins meanwhile");
+            }));
+            assert!(ran);
+            assert_eq!(space.hold(&cell), Some(extent));
+            assert!(!space.write_alone(extent, || unreachable!("it has two holders")));
+            space.release(extent);
+            assert!(space.write_alone(extent, || {}));
+            space.release(extent);
+            assert!(!space.try_retain(extent), "it is gone");
+        }
+        assert_eq!(space.used(), 0);
+    }
+
+    #[test]
+    fn an_old_name_of_memory_that_is_used_otherwise_holds_nothing() {
+        let space = space(BLOCK);
+        let block = grow(&space, BLOCK).unwrap();
+        space.release(block);
+        let page = grow(&space, PAGE).unwrap();
+        let (ExtentMemory::Block(first), ExtentMemory::Page(number)) =
+            (block.memory(), page.memory())
+        else {
+            panic!("one block, one page");
+        };
+        assert_eq!(first, number, "the same memory");
+        assert!(!space.try_retain(block));
+        assert!(space.try_retain(page));
+    }
+
+    #[test]
     fn threads_that_share_the_limit_all_find_what_they_reserved() {
-        let space = space(SHARD_BLOCKS_MIN * 4 * BLOCK);
+        let space = space(256 * BLOCK);
         std::thread::scope(|scope| {
             for turn in 0..4 {
                 let space = &space;
                 scope.spawn(move || {
                     let mut held = Vec::new();
                     for step in 0..4000_usize {
-                        let place = if (step + turn) % 3 == 0 {
-                            space.take_block(Grow)
-                        } else {
-                            space.take_page(Grow)
-                        };
-                        match place {
-                            Some(place) => held.push(place),
-                            None => held.drain(..).for_each(|place| space.give_back(&place)),
+                        let size = if (step + turn) % 3 == 0 { BLOCK } else { PAGE };
+                        match grow(space, size) {
+                            Some(extent) => held.push(extent),
+                            None => space.release_all(held.drain(..)),
                         }
                     }
-                    held.iter().for_each(|place| space.give_back(place));
+                    space.release_all(held.into_iter());
                 });
             }
         });
+        assert_eq!(space.used(), 0);
+    }
+
+    #[test]
+    fn a_cell_that_others_exchange_is_held_by_what_it_names() {
+        let space = space(64 * BLOCK);
+        let fresh = |byte: u8| {
+            let extent = grow(&space, PAGE).unwrap();
+            space.slices(extent, 0..PAGE, |slice| slice.copy_from(0, &[byte; PAGE]));
+            extent
+        };
+        let cells = [0_u8, 100].map(|byte| AtomicU64::new(fresh(byte).raw()));
+        std::thread::scope(|scope| {
+            for (cell, base) in cells.iter().zip([0, 100]) {
+                let (space, fresh) = (&space, &fresh);
+                scope.spawn(move || {
+                    for round in 0..3000_u32 {
+                        let next = fresh(base + (round % 100) as u8);
+                        let old = cell.swap(next.raw(), AcqRel);
+                        space.release(Extent::from_raw(old).unwrap());
+                    }
+                });
+                scope.spawn(move || {
+                    let mut bytes = [0; PAGE];
+                    for _ in 0..3000 {
+                        let extent = space.hold(cell).unwrap();
+                        space.slices(extent, 0..PAGE, |slice| slice.copy_to(0, &mut bytes));
+                        space.release(extent);
+                        assert!((base..base + 100).contains(&bytes[0]));
+                        assert!(bytes.iter().all(|byte| *byte == bytes[0]));
+                    }
+                });
+            }
+        });
+        space.release_all(
+            cells
+                .iter()
+                .filter_map(|cell| Extent::from_raw(cell.load(Acquire))),
+        );
         assert_eq!(space.used(), 0);
     }
 }

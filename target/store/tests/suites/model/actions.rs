@@ -70,6 +70,15 @@ pub enum Action {
     Abandon {
         staged: usize,
     },
+    /// Reads, and keeps what is lent.
+    Hold {
+        object: usize,
+        offset: u64,
+        length: u32,
+    },
+    Return {
+        lent: usize,
+    },
 }
 
 pub fn place() -> impl Strategy<Value = u64> {
@@ -129,5 +138,15 @@ pub fn staging() -> impl Strategy<Value = Action> {
         ),
         3 => (0_usize..4).prop_map(|staged| Action::Commit { staged }),
         1 => (0_usize..4).prop_map(|staged| Action::Abandon { staged }),
+    ]
+}
+
+/// Reads that last while other things happen.
+#[allow(dead_code)] // Not for stores that read into a few buffers.
+pub fn lending() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        2 => (0_usize..10, place(), length())
+            .prop_map(|(object, offset, length)| Action::Hold { object, offset, length }),
+        1 => (0_usize..8).prop_map(|lent| Action::Return { lent }),
     ]
 }

@@ -41,6 +41,12 @@ struct Pending<S: Store> {
     bytes: Vec<u8>,
 }
 
+/// A READ on its way to a client, and the bytes that it began with.
+struct LentRead {
+    slices: Vec<Slice>,
+    bytes: Vec<u8>,
+}
+
 /// Which store the model is of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Rules {
@@ -56,16 +62,17 @@ struct Model<S: Store> {
     rules: Rules,
     objects: Vec<Object>,
     pending: Vec<Pending<S>>,
+    lent: Vec<LentRead>,
 }
 
-/// Extents that a range touches: where each begins, and whether the range ends inside the file.
-fn touched(offset: u64, length: u64) -> Vec<(u64, u64)> {
+/// Where each extent begins that a range touches.
+fn touched(offset: u64, length: u64) -> Vec<u64> {
     let mut found = Vec::new();
     let mut next = offset;
     while next < offset + length {
         let size = extent_size(next);
         let base = next / size * size;
-        found.push((base, (base + size).min(offset + length)));
+        found.push(base);
         next = base + size;
     }
     found
@@ -95,6 +102,7 @@ impl<S: Store> Model<S> {
             rules,
             objects: vec![root],
             pending: Vec::new(),
+            lent: Vec::new(),
         }
     }
 
@@ -182,28 +190,23 @@ impl<S: Store> Model<S> {
             let end = offset as usize + data.len();
             bytes.resize(bytes.len().max(end), 0);
             bytes[offset as usize..end].copy_from_slice(data);
-            extents.extend(
-                touched(offset, data.len() as u64)
-                    .iter()
-                    .map(|(base, _)| *base),
-            );
+            extents.extend(touched(offset, data.len() as u64));
         }
         Ok(())
     }
 
-    /// Whether a write finds space now: what is not overwritten in place is reserved.
+    /// Whether a write finds space now: what has no extent yet makes the file grow.
     fn fits(&mut self, object: usize, offset: u64, length: u64) -> Result<()> {
         let used = self.used();
         let free = match self.rules {
             Rules::Memory { limit } => limit - used,
             Rules::Kernel => u64::MAX,
         };
-        let (bytes, extents) = self.file(object)?;
-        let own = |(base, end): &(u64, u64)| extents.contains(base) && *end <= bytes.len() as u64;
+        let (_, extents) = self.file(object)?;
         let wanted: u64 = touched(offset, length)
-            .iter()
-            .filter(|extent| !own(extent))
-            .map(|(base, _)| extent_size(*base))
+            .into_iter()
+            .filter(|base| !extents.contains(base))
+            .map(extent_size)
             .sum();
         if wanted > free {
             Err(StoreError::NoSpace)
@@ -456,6 +459,10 @@ impl<S: Store> Model<S> {
                 match (staged, self.file(object)) {
                     (Ok(staged), Ok(_)) => {
                         let bytes = pattern(seed, length as usize);
+                        // Part of the data arrives before anything else happens.
+                        for slice in &slices[..slices.len() / 2] {
+                            slice.copy_from(0, &vec![seed; slice.len()]);
+                        }
                         self.pending.push(Pending {
                             staged,
                             slices,
@@ -481,7 +488,33 @@ impl<S: Store> Model<S> {
                     assert_eq!(committed.result.map(|_| ()), expected);
                 }
             }
-            Action::Abandon { staged } => drop(self.take_pending(staged)),
+            Action::Abandon { staged } => {
+                if let Some(pending) = self.take_pending(staged) {
+                    let handle = self.handle(pending.object);
+                    let before = now(store.attributes(handle));
+                    fill(&pending.slices, &pending.bytes);
+                    drop(pending);
+                    assert_eq!(now(store.attributes(handle)), before);
+                }
+            }
+            Action::Hold {
+                object,
+                offset,
+                length,
+            } => {
+                let handle = self.handle(object % count);
+                let mut slices = Vec::new();
+                if now(store.read(&ROOT, handle, offset, length, &mut slices)).is_ok() {
+                    let bytes = gather(&slices);
+                    self.lent.push(LentRead { slices, bytes });
+                }
+            }
+            Action::Return { lent } => {
+                if !self.lent.is_empty() {
+                    let lent = self.lent.swap_remove(lent % self.lent.len());
+                    assert!(gather(&lent.slices) == lent.bytes, "lent bytes stay");
+                }
+            }
         }
     }
 
@@ -546,7 +579,7 @@ impl<S: Store> Model<S> {
         }
         if self.counts() {
             assert_eq!(inodes(&self.store), charged);
-            if self.pending.is_empty() {
+            if self.pending.is_empty() && self.lent.is_empty() {
                 assert_eq!(used(&self.store), self.used());
             }
         }
@@ -555,6 +588,9 @@ impl<S: Store> Model<S> {
     /// Takes everything away; nothing may stay behind.
     fn clear(&mut self) {
         self.pending.clear();
+        for lent in self.lent.drain(..) {
+            assert!(gather(&lent.slices) == lent.bytes, "lent bytes stay");
+        }
         self.clear_directory(self.store.root());
         if self.counts() {
             assert_eq!(used(&self.store), 0);
