@@ -79,7 +79,9 @@ pub(crate) async fn resolve<S: Store>(
     if !export.rules.admits(client) || export.rules.flavor == Flavor::Gss {
         return Err(Status::AccessDenied);
     }
-    let mut directory = export.store.root();
+    let view = export.store.for_client(client.into());
+    let store = view.as_ref().unwrap_or(&export.store);
+    let mut directory = store.root();
     for name in below
         .split('/')
         .filter(|name| !name.is_empty() && *name != ".")
@@ -88,8 +90,7 @@ pub(crate) async fn resolve<S: Store>(
             return Err(Status::Invalid);
         }
         // The client's users come with their own rights later, with each call.
-        let found = export
-            .store
+        let found = store
             .lookup(&Caller::SUPERUSER, directory, name.as_bytes())
             .await;
         let (handle, attributes) = found.map_err(status)?;

@@ -36,6 +36,8 @@ pub(super) struct Object<'c, S> {
     pub handle: Handle,
     /// The caller, as the export's rules leave it.
     pub caller: Caller,
+    /// The export's store as the client of the call uses it, where it tells clients apart.
+    view: Option<S>,
     key: &'c HandleKey,
     times: &'c StoreTimes,
 }
@@ -65,6 +67,7 @@ impl<'c, S: Store> Context<'c, S> {
             export,
             handle,
             caller,
+            view: export.store.for_client(self.peer.address.into()),
             key: self.key,
             times: self.times,
         })
@@ -93,7 +96,11 @@ impl<'c, S: Store> Context<'c, S> {
 impl<S: Store> Object<'_, S> {
     /// The store, for one operation of this class.
     pub fn store(&self, class: StoreClass) -> Timed<'_, S> {
-        self.times.begin(class, &self.export.store)
+        self.times.begin(class, self.view())
+    }
+
+    fn view(&self) -> &S {
+        self.view.as_ref().unwrap_or(&self.export.store)
     }
 
     /// A handle for another object of the same store.
@@ -113,8 +120,7 @@ impl<S: Store> Object<'_, S> {
 
     /// The attributes now, if they can be had: what a failure tells.
     pub async fn post(&self) -> PostAttributes {
-        self.export
-            .store
+        self.view()
             .attributes(self.handle)
             .await
             .ok()

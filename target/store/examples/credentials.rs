@@ -16,6 +16,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use millrace_store::ClientKey;
 use millrace_store::posix::engine::{Backend, Durability, Engine, EngineConfig};
 use millrace_store::posix::helpers::{HelperLimits, Helpers};
 use millrace_store::posix::identity::{Identity, assume, privileged};
@@ -254,7 +255,7 @@ fn by_helper(helpers: &Helpers, job: impl Fn(usize) + Clone + Send + 'static) ->
             let jobs: Vec<_> = (0..depth)
                 .map(|n| {
                     let job = job.clone();
-                    helpers.run(move || job(n))
+                    helpers.run(ClientKey::OWN, move || job(n))
                 })
                 .collect();
             for job in jobs {

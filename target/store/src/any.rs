@@ -12,9 +12,10 @@ use crate::posix::PosixStore;
 use crate::posix::engine::Engine;
 use crate::posix::volume::Volume;
 use crate::{
-    AccessMask, Attributes, Caller, CookieVerifier, CreateHow, DirectoryEntry, DirectoryOutcome,
-    Handle, Linked, Modified, Properties, ReadOutcome, Renamed, Result, SetAttributes, SpecialKind,
-    Stability, StagedWrite, Statistics, Store, StoreError, Time, WriteVerifier, Written,
+    AccessMask, Attributes, Caller, ClientKey, CookieVerifier, CreateHow, DirectoryEntry,
+    DirectoryOutcome, Handle, Linked, Modified, Properties, ReadOutcome, Renamed, Result,
+    SetAttributes, SpecialKind, Stability, StagedWrite, Statistics, Store, StoreError, Time,
+    WriteVerifier, Written,
 };
 
 /// What an export serves from, whichever kind. Clones share it, also between threads.
@@ -123,6 +124,13 @@ macro_rules! each_boxed {
 
 impl Store for AnyStore {
     type Reservation = Reservation;
+
+    fn for_client(&self, client: ClientKey) -> Option<Self> {
+        match self {
+            Self::Memory(store) => store.for_client(client).map(Self::Memory),
+            Self::Posix(store) => store.for_client(client).map(Self::Posix),
+        }
+    }
 
     fn root(&self) -> Handle {
         match self {

@@ -28,6 +28,13 @@ pub trait Store: Clone + 'static {
     /// What a staged write holds until it is committed or dropped.
     type Reservation: 'static;
 
+    /// The same store for the operations of one client, where operations of clients wait in turn
+    /// for what the store has few of. `None` where they wait for nothing: then this one will do.
+    fn for_client(&self, client: ClientKey) -> Option<Self> {
+        let _ = client;
+        None
+    }
+
     /// The root directory.
     fn root(&self) -> Handle;
 

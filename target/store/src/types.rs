@@ -1,5 +1,6 @@
 //! Values that cross the face of a store.
 
+use std::net::IpAddr;
 use std::time::SystemTime;
 
 /// An object of a store, as the store finds it again: opaque to everybody else. It tells a dead
@@ -63,6 +64,32 @@ impl Time {
             seconds: since.as_secs(),
             nanoseconds: since.subsec_nanos(),
         }
+    }
+}
+
+/// Which client an operation is for. Where operations have to wait for each other, those of one
+/// client share a turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ClientKey(u128);
+
+impl ClientKey {
+    /// What the server does for itself.
+    pub const OWN: Self = Self(0);
+
+    /// The client of this number, which is not 0.
+    #[must_use]
+    pub const fn new(number: u128) -> Self {
+        Self(number)
+    }
+}
+
+impl From<IpAddr> for ClientKey {
+    fn from(address: IpAddr) -> Self {
+        let address = match address {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        Self(address.to_bits())
     }
 }
 

@@ -7,7 +7,9 @@ mod suites;
 use common::*;
 use millrace_store::posix::PosixStore;
 use millrace_store::posix::volume::Mounts;
-use millrace_store::{CreateHow, SetAttributes, SetTime, SpecialKind, Store, StoreError};
+use millrace_store::{
+    ClientKey, CreateHow, SetAttributes, SetTime, SpecialKind, Store, StoreError,
+};
 use posix_common::{Backing, World};
 
 fn on_tmpfs(test: impl FnOnce(&PosixStore)) {
@@ -249,7 +251,10 @@ fn an_operation_goes_on_when_nobody_waits_for_it() {
     // The root is open from now on, so that the next operation is one job.
     make_directory(&*world, root, b"directory");
     let (release, released) = std::sync::mpsc::channel::<()>();
-    let busy = world.volume.helpers().run(move || released.recv());
+    let busy = world
+        .volume
+        .helpers()
+        .run(ClientKey::OWN, move || released.recv());
     {
         let caller = ROOT;
         let mut create = std::pin::pin!(world.create(&caller, root, b"file", &how));

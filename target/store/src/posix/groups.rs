@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::identity::Identity;
 use super::volume::{Groups, Volume};
-use super::{Inner, sys};
+use super::{ClientView, sys};
 use crate::{Caller, Result, StoreError};
 
 /// How long an answer of the user database holds, also that it knows no such user.
@@ -119,7 +119,7 @@ impl Membership {
     }
 }
 
-impl Inner {
+impl ClientView<'_> {
     /// Who a caller is to the kernel. At once for callers that this reactor has met, and without
     /// taking memory; a helper is waited for only where the user database has to be asked.
     ///
@@ -151,7 +151,7 @@ impl Inner {
     async fn ask_groups(&self, uid: u32, now: Instant) -> Result<(Arc<[u32]>, Instant)> {
         let volume: Volume = self.volume.clone();
         let job = move || volume.membership().of_user(uid, now, sys::groups::of_user);
-        self.volume.helpers().run(job).await?
+        self.volume.helpers().run(self.client, job).await?
     }
 }
 

@@ -1,7 +1,9 @@
 //! Threads for what rings cannot do and reactors must not wait for: everything about names and
-//! attributes. Each volume has its own few, so that one whose device hangs holds up no other.
+//! attributes. Each volume has its own few, so that one whose device hangs holds up no other. Jobs of
+//! clients wait in turn ([`queue`]): one that asks for much holds up another for one job at most.
 
-use std::collections::VecDeque;
+mod queue;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
@@ -10,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::Mode;
 
+use self::queue::ClientQueues;
 use super::sys;
-use crate::{Result, StoreError};
+use crate::{ClientKey, Result, StoreError};
 
 /// How long an idle thread stays.
 const IDLE: Duration = Duration::from_secs(10);
@@ -21,7 +24,8 @@ const IDLE: Duration = Duration::from_secs(10);
 pub struct HelperLimits {
     /// Most threads; they come as they are needed.
     pub threads: usize,
-    /// Most jobs that wait for a thread. One more is answered [`StoreError::Delay`].
+    /// Most jobs that wait for a thread. For one more, one of the client that has the most is
+    /// answered [`StoreError::Delay`].
     pub queue: usize,
 }
 
@@ -42,7 +46,7 @@ struct Shared {
 
 struct State {
     limits: HelperLimits,
-    queue: VecDeque<Work>,
+    queue: ClientQueues<Work>,
     threads: usize,
     idle: usize,
     closed: bool,
@@ -51,7 +55,30 @@ struct State {
     running: usize,
 }
 
-type Work = Box<dyn FnOnce() + Send>;
+type Work = Box<dyn QueuedJob>;
+
+/// A job and who waits for it.
+trait QueuedJob: Send {
+    fn run(self: Box<Self>);
+    /// It is not run: whoever waits is to come again.
+    fn refuse(self: Box<Self>);
+}
+
+struct PromisedJob<T, F> {
+    /// Of the job from the start, so that one that nobody gets to is answered too.
+    promise: Promise<T>,
+    job: F,
+}
+
+impl<T: Send, F: FnOnce() -> T + Send> QueuedJob for PromisedJob<T, F> {
+    fn run(self: Box<Self>) {
+        self.promise.fill((self.job)());
+    }
+
+    fn refuse(self: Box<Self>) {
+        self.promise.put(Err(StoreError::Delay));
+    }
+}
 
 struct Door(Arc<Shared>);
 
@@ -71,6 +98,8 @@ pub struct HelperLoad {
     pub running: usize,
     /// Jobs that wait for a thread.
     pub queued: usize,
+    /// Clients that have such.
+    pub queued_clients: usize,
     /// How long no job has ended although some run.
     pub stuck: Duration,
 }
@@ -83,7 +112,7 @@ impl Helpers {
             name: name.to_owned(),
             state: Mutex::new(State {
                 limits,
-                queue: VecDeque::new(),
+                queue: ClientQueues::default(),
                 threads: 0,
                 idle: 0,
                 closed: false,
@@ -98,17 +127,29 @@ impl Helpers {
         }
     }
 
-    /// Runs a job on a helper. It begins at once or in its turn, whether or not the future is
-    /// polled, and runs to its end even if the future is dropped.
-    pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Job<T> {
+    /// Runs a job on a helper. It begins at once or in the client's turn, whether or not the future
+    /// is polled, and runs to its end even if the future is dropped.
+    pub fn run<T: Send + 'static>(
+        &self,
+        client: ClientKey,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Job<T> {
         let slot = Arc::new(Mutex::new(Slot::Waiting(None)));
-        // Of the work from the start, so that work which nobody gets to is answered too.
         let promise = Promise(Arc::clone(&slot));
-        let work = Box::new(move || promise.fill(job()));
-        if self.shared.enter(work).is_err() {
-            *lock(&slot) = Slot::Done(Err(StoreError::Delay));
+        if let Err(refused) = self
+            .shared
+            .enter(client, Box::new(PromisedJob { promise, job }))
+        {
+            refused.refuse();
         }
         Job { slot }
+    }
+
+    /// Whether jobs of others than this client wait for a thread: a long job ends early then, and
+    /// goes on in another turn.
+    #[must_use]
+    pub fn is_wanted_by_others(&self, client: ClientKey) -> bool {
+        self.shared.lock().queue.has_others(client)
     }
 
     /// Puts other bounds in force. Threads that are too many end when they are idle.
@@ -125,25 +166,34 @@ impl Helpers {
             threads: state.threads,
             running: state.running,
             queued: state.queue.len(),
+            queued_clients: state.queue.clients(),
             stuck: since.map_or(Duration::ZERO, |since| since.elapsed()),
         }
     }
 }
 
 impl Shared {
-    fn enter(self: &Arc<Self>, work: Work) -> std::result::Result<(), ()> {
+    /// Gives back what is refused: this job, or one of whoever has the most.
+    fn enter(self: &Arc<Self>, client: ClientKey, work: Work) -> std::result::Result<(), Work> {
         let mut state = self.lock();
         // Those that are idle may have been called for what is queued already.
         if state.queue.len() >= state.idle && state.threads < state.limits.threads.max(1) {
             self.spawn(&mut state);
         }
-        if state.threads == 0 || state.queue.len() >= state.limits.queue.max(1) {
-            return Err(());
+        if state.threads == 0 {
+            return Err(work);
         }
-        state.queue.push_back(work);
+        let mut refused = None;
+        if state.queue.len() >= state.limits.queue.max(1) {
+            refused = state.queue.make_room(client);
+            if refused.is_none() {
+                return Err(work);
+            }
+        }
+        state.queue.push(client, work);
         drop(state);
         self.work.notify_one();
-        Ok(())
+        refused.map_or(Ok(()), Err)
     }
 
     fn spawn(self: &Arc<Self>, state: &mut State) {
@@ -158,14 +208,14 @@ impl Shared {
         unmask();
         let mut state = self.lock();
         loop {
-            if let Some(work) = state.queue.pop_front() {
+            if let Some(work) = state.queue.pop() {
                 if state.running == 0 {
                     state.progressed = Some(Instant::now());
                 }
                 state.running += 1;
                 drop(state);
                 // A panic ends the one job, whose promise tells so.
-                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work.run()));
                 state = self.lock();
                 state.running -= 1;
                 state.progressed = Some(Instant::now());
@@ -196,7 +246,7 @@ impl Shared {
                 .unwrap_or_else(PoisonError::into_inner);
             state = next;
             state.idle -= 1;
-            if waited.timed_out() && state.queue.is_empty() {
+            if waited.timed_out() && state.queue.len() == 0 {
                 break;
             }
         }
@@ -263,6 +313,14 @@ impl<T> Drop for Promise<T> {
 /// The outcome of a job, [`StoreError::Delay`] if there was no room for it.
 pub struct Job<T> {
     slot: Arc<Mutex<Slot<T>>>,
+}
+
+impl<T> Job<T> {
+    /// Whether it was not run for lack of room.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(&*lock(&self.slot), Slot::Done(Err(StoreError::Delay)))
+    }
 }
 
 impl<T> Future for Job<T> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::fs::Access;
 use rustix::io::Errno;
 
-use super::Inner;
+use super::ClientView;
 use super::errors::store_error;
 use super::objects::Object;
 use super::opening::{attributes_of, open_name};
@@ -16,10 +16,10 @@ use super::sys::identity::assume;
 use super::volume::Volume;
 use crate::{AccessMask, Attributes, Caller, Handle, Kind, Result, Statistics, StoreError};
 
-impl Inner {
+impl ClientView<'_> {
     pub(super) async fn attributes(&self, object: Handle) -> Result<Attributes> {
-        let object = self.objects.get(object).await?;
-        self.check(&object, object.attributes().await)
+        let object = self.objects.get(self.client, object).await?;
+        self.check(&object, object.attributes(self.client).await)
     }
 
     pub(super) async fn lookup(
@@ -28,7 +28,7 @@ impl Inner {
         directory: Handle,
         name: &[u8],
     ) -> Result<(Handle, Attributes)> {
-        let directory = self.objects.get(directory).await?;
+        let directory = self.objects.get(self.client, directory).await?;
         if directory.kind != Kind::Directory {
             return Err(StoreError::NotDirectory);
         }
@@ -51,7 +51,7 @@ impl Inner {
         object: Handle,
         wanted: AccessMask,
     ) -> Result<(AccessMask, Attributes)> {
-        let object = self.objects.get(object).await?;
+        let object = self.objects.get(self.client, object).await?;
         let identity = self.identity(caller).await?;
         let kind = object.kind;
         self.ask(&object, move |volume, path| {
@@ -68,7 +68,7 @@ impl Inner {
         link: Handle,
         text: &mut Vec<u8>,
     ) -> Result<Attributes> {
-        let link = self.objects.get(link).await?;
+        let link = self.objects.get(self.client, link).await?;
         if link.kind != Kind::Symlink {
             return Err(StoreError::Invalid);
         }
@@ -84,7 +84,7 @@ impl Inner {
     }
 
     pub(super) async fn statistics(&self, object: Handle) -> Result<Statistics> {
-        let object = self.objects.get(object).await?;
+        let object = self.objects.get(self.client, object).await?;
         self.ask(&object, |volume, path| {
             let attributes = existing(attributes_of(volume, path)?)?;
             let space = rustix::fs::fstatvfs(path).map_err(store_error)?;
@@ -110,7 +110,7 @@ impl Inner {
     ) -> Result<T> {
         let (volume, path) = (self.volume.clone(), Arc::clone(&object.path));
         let job = move || question(&volume, path.as_fd());
-        let answer = self.volume.helpers().run(job).await?;
+        let answer = self.volume.helpers().run(self.client, job).await?;
         self.check(object, answer)
     }
 

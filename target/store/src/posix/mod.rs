@@ -40,7 +40,11 @@ pub mod volume;
 
 #[cfg(test)]
 mod durability_tests;
+#[cfg(test)]
+#[path = "../../tests/posix_machine/mod.rs"]
+mod posix_machine;
 
+use std::ops::Deref;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -54,15 +58,33 @@ use self::groups::Identities;
 use self::objects::Objects;
 use self::volume::Volume;
 use crate::{
-    AccessMask, Attributes, Caller, CookieVerifier, CreateHow, DirectoryEntry, DirectoryOutcome,
-    Handle, Linked, Modified, Properties, ReadOutcome, Renamed, Result, SetAttributes, SpecialKind,
-    Stability, StagedWrite, Statistics, Store, Time, WriteVerifier, Written,
+    AccessMask, Attributes, Caller, ClientKey, CookieVerifier, CreateHow, DirectoryEntry,
+    DirectoryOutcome, Handle, Linked, Modified, Properties, ReadOutcome, Renamed, Result,
+    SetAttributes, SpecialKind, Stability, StagedWrite, Statistics, Store, Time, WriteVerifier,
+    Written,
 };
 
 /// One reactor's view of a [`Volume`]. Clones share it.
 #[derive(Clone)]
 pub struct PosixStore {
     inner: Rc<Inner>,
+    /// Whose operations come by this one.
+    client: ClientKey,
+}
+
+/// The store for one operation of a client.
+#[derive(Clone, Copy)]
+struct ClientView<'a> {
+    inner: &'a Inner,
+    client: ClientKey,
+}
+
+impl Deref for ClientView<'_> {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        self.inner
+    }
 }
 
 struct Inner {
@@ -89,6 +111,14 @@ impl PosixStore {
                 volume: volume.clone(),
                 engine: engine.clone(),
             }),
+            client: ClientKey::OWN,
+        }
+    }
+
+    fn view(&self) -> ClientView<'_> {
+        ClientView {
+            inner: &self.inner,
+            client: self.client,
         }
     }
 
@@ -118,12 +148,19 @@ impl PosixStore {
 impl Store for PosixStore {
     type Reservation = data::Reservation;
 
+    fn for_client(&self, client: ClientKey) -> Option<Self> {
+        Some(Self {
+            inner: Rc::clone(&self.inner),
+            client,
+        })
+    }
+
     fn root(&self) -> Handle {
         self.inner.volume.root()
     }
 
     async fn attributes(&self, object: Handle) -> Result<Attributes> {
-        self.inner.attributes(object).await
+        self.view().attributes(object).await
     }
 
     async fn set_attributes(
@@ -133,7 +170,7 @@ impl Store for PosixStore {
         set: &SetAttributes,
         guard: Option<Time>,
     ) -> Modified<()> {
-        self.inner.set_attributes(caller, object, set, guard).await
+        self.view().set_attributes(caller, object, set, guard).await
     }
 
     async fn lookup(
@@ -142,7 +179,7 @@ impl Store for PosixStore {
         directory: Handle,
         name: &[u8],
     ) -> Result<(Handle, Attributes)> {
-        self.inner.lookup(caller, directory, name).await
+        self.view().lookup(caller, directory, name).await
     }
 
     async fn access(
@@ -151,7 +188,7 @@ impl Store for PosixStore {
         object: Handle,
         wanted: AccessMask,
     ) -> Result<(AccessMask, Attributes)> {
-        self.inner.access(caller, object, wanted).await
+        self.view().access(caller, object, wanted).await
     }
 
     async fn read_link(
@@ -160,7 +197,7 @@ impl Store for PosixStore {
         link: Handle,
         text: &mut Vec<u8>,
     ) -> Result<Attributes> {
-        self.inner.read_link(caller, link, text).await
+        self.view().read_link(caller, link, text).await
     }
 
     async fn read(
@@ -171,7 +208,7 @@ impl Store for PosixStore {
         length: u32,
         slices: &mut Vec<Slice>,
     ) -> Result<ReadOutcome> {
-        self.inner.read(caller, file, offset, length, slices).await
+        self.view().read(caller, file, offset, length, slices).await
     }
 
     async fn stage_write(
@@ -182,7 +219,7 @@ impl Store for PosixStore {
         length: u32,
         slices: &mut Vec<Slice>,
     ) -> Result<StagedWrite<Self::Reservation>> {
-        self.inner
+        self.view()
             .stage_write(caller, file, offset, length, slices)
             .await
     }
@@ -192,11 +229,11 @@ impl Store for PosixStore {
         staged: StagedWrite<Self::Reservation>,
         stability: Stability,
     ) -> Modified<Written> {
-        self.inner.commit_write(staged, stability).await
+        self.view().commit_write(staged, stability).await
     }
 
     async fn commit(&self, file: Handle, offset: u64, length: u32) -> Modified<WriteVerifier> {
-        self.inner.commit(file, offset, length).await
+        self.view().commit(file, offset, length).await
     }
 
     async fn create(
@@ -206,7 +243,7 @@ impl Store for PosixStore {
         name: &[u8],
         how: &CreateHow,
     ) -> Modified<(Handle, Attributes)> {
-        self.inner.create(caller, directory, name, how).await
+        self.view().create(caller, directory, name, how).await
     }
 
     async fn make_directory(
@@ -216,7 +253,7 @@ impl Store for PosixStore {
         name: &[u8],
         set: &SetAttributes,
     ) -> Modified<(Handle, Attributes)> {
-        self.inner
+        self.view()
             .make_directory(caller, directory, name, set)
             .await
     }
@@ -229,7 +266,9 @@ impl Store for PosixStore {
         text: &[u8],
         set: &SetAttributes,
     ) -> Modified<(Handle, Attributes)> {
-        self.inner.symlink(caller, directory, name, text, set).await
+        self.view()
+            .symlink(caller, directory, name, text, set)
+            .await
     }
 
     async fn make_node(
@@ -240,13 +279,13 @@ impl Store for PosixStore {
         kind: SpecialKind,
         set: &SetAttributes,
     ) -> Modified<(Handle, Attributes)> {
-        self.inner
+        self.view()
             .make_node(caller, directory, name, kind, set)
             .await
     }
 
     async fn remove(&self, caller: &Caller, directory: Handle, name: &[u8]) -> Modified<()> {
-        self.inner.remove(caller, directory, name).await
+        self.view().remove(caller, directory, name).await
     }
 
     async fn remove_directory(
@@ -255,11 +294,11 @@ impl Store for PosixStore {
         directory: Handle,
         name: &[u8],
     ) -> Modified<()> {
-        self.inner.remove_directory(caller, directory, name).await
+        self.view().remove_directory(caller, directory, name).await
     }
 
     async fn rename(&self, caller: &Caller, from: (Handle, &[u8]), to: (Handle, &[u8])) -> Renamed {
-        self.inner.rename(caller, from, to).await
+        self.view().rename(caller, from, to).await
     }
 
     async fn link(
@@ -269,7 +308,7 @@ impl Store for PosixStore {
         directory: Handle,
         name: &[u8],
     ) -> Linked {
-        self.inner.link(caller, object, directory, name).await
+        self.view().link(caller, object, directory, name).await
     }
 
     async fn read_directory(
@@ -281,13 +320,13 @@ impl Store for PosixStore {
         attributes: bool,
         sink: &mut dyn FnMut(DirectoryEntry<'_>) -> bool,
     ) -> Result<DirectoryOutcome> {
-        self.inner
+        self.view()
             .read_directory(caller, directory, cookie, verifier, attributes, sink)
             .await
     }
 
     async fn statistics(&self, object: Handle) -> Result<Statistics> {
-        self.inner.statistics(object).await
+        self.view().statistics(object).await
     }
 
     fn properties(&self) -> Properties {

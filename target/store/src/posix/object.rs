@@ -18,7 +18,7 @@ use super::shared_file::SharedFile;
 use super::sys::handles;
 use super::sys::identity::assume;
 use super::volume::Volume;
-use crate::{Attributes, Kind, Result, StoreError};
+use crate::{Attributes, ClientKey, Kind, Result, StoreError};
 
 /// How long a verdict on permission is kept.
 const KEEP: Duration = Duration::from_secs(1);
@@ -79,11 +79,11 @@ impl Object {
     ///
     /// # Errors
     /// [`StoreError::Stale`] if its last name is gone; what the kernel says.
-    pub async fn attributes(&self) -> Result<Attributes> {
+    pub async fn attributes(&self, client: ClientKey) -> Result<Attributes> {
         let attributes = if self.file_system.slow {
             let (volume, path) = (self.volume.clone(), Arc::clone(&self.path));
             let job = move || attributes_of(&volume, path.as_fd());
-            self.volume.helpers().run(job).await?
+            self.volume.helpers().run(client, job).await?
         } else {
             attributes_of(&self.volume, self.fd())
         };
@@ -103,7 +103,7 @@ impl Object {
     ///
     /// # Errors
     /// [`StoreError::Denied`], [`StoreError::ReadOnly`], or that its attributes cannot be told.
-    pub async fn permit(&self, identity: &Identity, wanted: Use) -> Result<()> {
+    pub async fn permit(&self, client: ClientKey, identity: &Identity, wanted: Use) -> Result<()> {
         // What even the superuser may not, the kernel says when the data is opened.
         if identity.is_superuser() {
             return Ok(());
@@ -113,7 +113,7 @@ impl Object {
         let by = if self.file_system.slow {
             None
         } else {
-            let attributes = self.attributes().await?;
+            let attributes = self.attributes(client).await?;
             Some((attributes.mode, attributes.uid, attributes.gid))
         };
         if let Some(allowed) = self.verdicts.borrow().find(identity, wanted, by, now) {
@@ -122,7 +122,7 @@ impl Object {
         let (volume, path) = (self.volume.clone(), Arc::clone(&self.path));
         let caller = identity.clone();
         let job = move || judge(&volume, path.as_fd(), &caller, wanted);
-        let (by, allowed) = self.volume.helpers().run(job).await??;
+        let (by, allowed) = self.volume.helpers().run(client, job).await??;
         self.verdicts.borrow_mut().put(Verdict {
             identity: identity.clone(),
             wanted,
@@ -139,7 +139,7 @@ impl Object {
     /// # Errors
     /// [`StoreError::IsDirectory`] and [`StoreError::Invalid`] for what has no data,
     /// [`StoreError::ReadOnly`], and what the kernel says.
-    pub async fn data(&self, wanted: Use, direct: bool) -> Result<DataFile> {
+    pub async fn data(&self, client: ClientKey, wanted: Use, direct: bool) -> Result<DataFile> {
         match self.kind {
             Kind::File => {}
             Kind::Directory => return Err(StoreError::IsDirectory),
@@ -151,7 +151,7 @@ impl Object {
         }
         let path = Arc::clone(&self.path);
         let job = move || open_data(path.as_fd(), wanted, direct);
-        let data = self.volume.helpers().run(job).await??;
+        let data = self.volume.helpers().run(client, job).await??;
         let mut files = self.files.borrow_mut();
         if direct && data.direct.is_none() {
             files.refused[wanted as usize] = true;

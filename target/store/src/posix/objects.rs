@@ -13,7 +13,7 @@ use super::object::{Files, Verdicts};
 use super::opening::{Opened, open_handle};
 pub(super) use super::shared_file::SharedFile;
 use super::volume::Volume;
-use crate::{Handle, Kind, Result, StoreError};
+use crate::{ClientKey, Handle, Kind, Result, StoreError};
 
 /// How long an object stays open that nobody uses: then a file removed by others gives its space
 /// back, and what was evicted from memory is not held there.
@@ -78,8 +78,8 @@ impl Objects {
         }
     }
 
-    /// The object with this handle, opened on a helper unless it is open.
-    pub async fn get(&self, handle: Handle) -> Result<Rc<Object>> {
+    /// The object with this handle, opened on a helper in the client's turn unless it is open.
+    pub async fn get(&self, client: ClientKey, handle: Handle) -> Result<Rc<Object>> {
         if let Some(object) = self.find(&handle) {
             if object.gone.get() {
                 self.forget(&handle);
@@ -89,7 +89,7 @@ impl Objects {
         }
         let volume = self.volume.clone();
         let job = move || open_handle(&volume, &handle);
-        let opened = self.volume.helpers().run(job).await??;
+        let opened = self.volume.helpers().run(client, job).await??;
         Ok(self.insert(opened))
     }
 
@@ -282,11 +282,8 @@ impl Closing {
         let waiting = self.waiting.take();
         let count = waiting.len();
         let batch = Arc::new(Batch::new(waiting));
-        let there = Arc::clone(&batch);
-        let volume = self.volume.clone();
-        drop(self.volume.helpers().run(move || close(&volume, &there)));
-        // A job that was refused is gone with all that it held.
-        if Arc::strong_count(&batch) == 1 {
+        let called = have_closed(&self.volume, &batch);
+        if !called {
             let left = std::mem::take(&mut *lock(&batch));
             self.waiting.borrow_mut().extend(left);
         }
@@ -298,22 +295,48 @@ impl Drop for Closing {
     fn drop(&mut self) {
         self.flush();
         // No helper comes: then it is done here, rather than that writes be lost.
-        let left = Batch::new(self.waiting.take());
-        close(&self.volume, &left);
+        for remains in self.waiting.take() {
+            close_one(&self.volume, remains);
+        }
+        self.volume.below().prune();
     }
 }
 
-/// Closes objects. May block.
-fn close(volume: &Volume, batch: &Batch) {
-    let batch = std::mem::take(&mut *lock(batch));
-    for remains in batch {
-        remains.files.settle(volume, &remains.shared);
-        drop(remains.files);
-        drop(remains.path);
-        drop(remains.file_system);
-        volume.files().release(remains.handle, remains.shared);
+/// Calls a helper to close objects, unless none can come.
+fn have_closed(volume: &Volume, batch: &Arc<Batch>) -> bool {
+    let (by, there) = (volume.clone(), Arc::clone(batch));
+    let job = volume
+        .helpers()
+        .run(ClientKey::OWN, move || close(&by, &there));
+    !job.is_refused()
+}
+
+/// Closes objects. May block, each time for as long as a sync takes: where clients wait for a helper
+/// they come between.
+fn close(volume: &Volume, batch: &Arc<Batch>) {
+    loop {
+        let (remains, is_last) = {
+            let mut batch = lock(batch);
+            (batch.pop(), batch.is_empty())
+        };
+        let Some(remains) = remains else {
+            break;
+        };
+        close_one(volume, remains);
+        let gives_way = !is_last && volume.helpers().is_wanted_by_others(ClientKey::OWN);
+        if gives_way && have_closed(volume, batch) {
+            break;
+        }
     }
     volume.below().prune();
+}
+
+fn close_one(volume: &Volume, remains: Remains) {
+    remains.files.settle(volume, &remains.shared);
+    drop(remains.files);
+    drop(remains.path);
+    drop(remains.file_system);
+    volume.files().release(remains.handle, remains.shared);
 }
 
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -392,7 +415,7 @@ mod tests {
             .map(|index| open(&objects, &index.to_string()))
             .collect();
         assert_eq!(objects.len(), 4);
-        assert!(wait(all[7].attributes()).is_ok());
+        assert!(wait(all[7].attributes(ClientKey::OWN)).is_ok());
     }
 
     #[test]
@@ -432,12 +455,12 @@ mod tests {
         drop((file, again));
         objects.forget(&handle);
         // Opened anew, on a helper, what reactors share is still the same.
-        let file = wait(objects.get(handle)).unwrap();
+        let file = wait(objects.get(ClientKey::OWN, handle)).unwrap();
         assert!(Arc::ptr_eq(&file.shared, &shared));
         fs::remove_file(folder.path().join("file")).unwrap();
-        let attributes = wait(file.attributes());
+        let attributes = wait(file.attributes(ClientKey::OWN));
         assert_eq!(attributes.err(), Some(StoreError::Stale));
-        let found = wait(objects.get(handle));
+        let found = wait(objects.get(ClientKey::OWN, handle));
         assert_eq!(found.err(), Some(StoreError::Stale));
         assert_eq!(objects.len(), 0);
     }
@@ -448,7 +471,7 @@ mod tests {
         fs::write(folder.path().join("file"), b"x").unwrap();
         let objects = objects(folder.path(), 4);
         let file = open(&objects, "file");
-        let data = |wanted, direct| wait(file.data(wanted, direct)).unwrap();
+        let data = |wanted, direct| wait(file.data(ClientKey::OWN, wanted, direct)).unwrap();
         let read = data(Use::Read, false);
         assert!(Arc::ptr_eq(&data(Use::Read, false).file, &read.file));
         assert_eq!(read.direct, None);
@@ -467,5 +490,45 @@ mod tests {
         }
         assert!(!flags(&written).contains(rustix::fs::OFlags::DIRECT));
         assert!(Arc::ptr_eq(&data(Use::Write, true).file, &direct.file));
+    }
+
+    #[test]
+    fn closing_many_objects_holds_up_a_client_for_one() {
+        use std::sync::mpsc::channel;
+        const OPEN: usize = 5;
+        let folder = tempfile::tempdir().unwrap();
+        for index in 0..OPEN {
+            fs::write(folder.path().join(index.to_string()), b"x").unwrap();
+        }
+        let objects = objects(folder.path(), 100);
+        let volume = objects.volume.clone();
+        let mut limits = volume.config().limits;
+        limits.helpers.threads = 1;
+        volume.adjust(Direct::Auto, Sync::Strict, limits);
+        let opened: Vec<_> = (0..OPEN)
+            .map(|index| open(&objects, &index.to_string()).handle)
+            .collect();
+        // The one helper begins when all have come.
+        let (begun, has_begun) = channel();
+        let (go, may_go) = channel::<()>();
+        let held = volume.helpers().run(ClientKey::OWN, move || {
+            begun.send(()).unwrap();
+            let _ = may_go.recv();
+        });
+        has_begun.recv().unwrap();
+        for handle in &opened {
+            objects.forget(handle);
+        }
+        objects.closing.flush();
+        let there = volume.clone();
+        let left = volume
+            .helpers()
+            .run(ClientKey::new(1), move || there.files().len());
+        go.send(()).unwrap();
+        wait(held).unwrap();
+        assert_eq!(wait(left), Ok(OPEN - 1));
+        while volume.files().len() > 0 {
+            std::thread::yield_now();
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 
 use super::under_way::Work;
 use super::{FileState, ObjectState, regular};
-use crate::posix::Inner;
+use crate::posix::ClientView;
 use crate::posix::errors::io_error;
 use crate::posix::objects::{Object, Use};
 use crate::{Consistency, Handle, Modified, Result, StoreError, WriteVerifier};
@@ -160,7 +160,7 @@ impl Drop for Place<'_> {
     }
 }
 
-impl Inner {
+impl ClientView<'_> {
     pub(in crate::posix) async fn commit(
         &self,
         file: Handle,
@@ -169,7 +169,7 @@ impl Inner {
     ) -> Modified<WriteVerifier> {
         // The whole file: the kernel has no narrower sync that covers what is needed to find the
         // data again.
-        let object = match self.objects.get(file).await {
+        let object = match self.objects.get(self.client, file).await {
             Ok(object) => object,
             Err(error) => return Modified::failed(error),
         };
@@ -182,7 +182,7 @@ impl Inner {
         }
         let consistency = Consistency {
             before: None,
-            after: object.attributes().await.ok(),
+            after: object.attributes(self.client).await.ok(),
         };
         Modified {
             consistency,
@@ -204,8 +204,8 @@ impl Inner {
 
     async fn sync_once(&self, object: &Rc<Object>) -> Result<()> {
         // A file that cannot be written to any more may still have to be synced.
-        let file = match object.data(Use::Write, false).await {
-            Err(StoreError::ReadOnly) => object.data(Use::Read, false).await?,
+        let file = match object.data(self.client, Use::Write, false).await {
+            Err(StoreError::ReadOnly) => object.data(self.client, Use::Read, false).await?,
             file => file?,
         };
         let place = object.local.group.join();

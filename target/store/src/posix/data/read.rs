@@ -7,7 +7,7 @@ use millrace_mempool::{Class, Slice};
 use super::route::{self, OFFSET_MAX, Span};
 use super::under_way::{Ticket, Work};
 use super::{TRANSFER_MAX, regular};
-use crate::posix::Inner;
+use crate::posix::ClientView;
 use crate::posix::errors::io_error;
 use crate::posix::identity::Identity;
 use crate::posix::objects::{DataFile, Object, Use};
@@ -34,7 +34,7 @@ enum Source {
     Buffered,
 }
 
-impl Inner {
+impl ClientView<'_> {
     pub(in crate::posix) async fn read(
         &self,
         caller: &Caller,
@@ -44,12 +44,12 @@ impl Inner {
         slices: &mut Vec<Slice>,
     ) -> Result<ReadOutcome> {
         let identity = self.identity(caller).await?;
-        let object = self.objects.get(file).await?;
+        let object = self.objects.get(self.client, file).await?;
         regular(&object)?;
-        object.permit(&identity, Use::Read).await?;
+        object.permit(self.client, &identity, Use::Read).await?;
         let length = u64::from(length.min(TRANSFER_MAX)).min(OFFSET_MAX.saturating_sub(offset));
         if length == 0 {
-            let attributes = object.attributes().await?;
+            let attributes = object.attributes(self.client).await?;
             return Ok(outcome(offset, 0, attributes));
         }
         let wanted = Span::new(offset, length);
@@ -70,7 +70,7 @@ impl Inner {
             let read = self.read_span(&reading, span, direct.as_ref()).await?;
             // What lies before the wanted range, and behind it.
             let found = wanted.within(span, read);
-            let attributes = object.attributes().await?;
+            let attributes = object.attributes(self.client).await?;
             let outcome = outcome(offset, found, attributes);
             if found > 0 || outcome.end_of_file {
                 let before = (wanted.start - span.start) as usize;
@@ -90,7 +90,7 @@ impl Inner {
         if self.volume.config().direct != Direct::Always {
             return Ok((None, wanted));
         }
-        let file = object.data(Use::Read, true).await?;
+        let file = object.data(self.client, Use::Read, true).await?;
         let alignment = file.direct.map(route::alignment);
         match alignment.and_then(|alignment| wanted.around(alignment)) {
             Some(span) => Ok((Some(file), span)),
@@ -127,7 +127,7 @@ impl Inner {
 
     /// What the page cache holds, and the rest past it where that is aligned.
     async fn read_auto(&self, reading: &Reading<'_>, span: Span) -> Result<(u64, Source)> {
-        let direct = reading.object.data(Use::Read, true).await?;
+        let direct = reading.object.data(self.client, Use::Read, true).await?;
         let alignment = direct.direct.map(route::alignment);
         let Some(alignment) = alignment.filter(|&alignment| span.is_aligned(alignment)) else {
             return Ok((self.read_rest(reading, span, 0).await?, Source::Buffered));
@@ -145,7 +145,7 @@ impl Inner {
 
     /// As much as memory holds from the span's start on; nothing where that cannot be told.
     async fn read_cached(&self, reading: &Reading<'_>, span: Span) -> Result<u64> {
-        let file = reading.object.data(Use::Read, false).await?;
+        let file = reading.object.data(self.client, Use::Read, false).await?;
         let hold = reading.ticket.hold(Work::Read);
         let (slice, identity) = (reading.slice, reading.identity);
         let read = self
@@ -180,7 +180,7 @@ impl Inner {
 
     /// Through the page cache, from `from` bytes after the span's start on.
     async fn read_rest(&self, reading: &Reading<'_>, span: Span, from: u64) -> Result<u64> {
-        let file = reading.object.data(Use::Read, false).await?;
+        let file = reading.object.data(self.client, Use::Read, false).await?;
         let slice = reading.slice.slice(from as usize..reading.slice.len());
         let hold = reading.ticket.hold(Work::Read);
         let (place, identity) = (span.start + from, reading.identity);

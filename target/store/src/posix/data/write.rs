@@ -9,7 +9,7 @@ use super::gate::Way;
 use super::route::{self, OFFSET_MAX, Span};
 use super::under_way::{Ticket, Work, may_be_no_space};
 use super::{TRANSFER_MAX, regular};
-use crate::posix::Inner;
+use crate::posix::ClientView;
 use crate::posix::engine::Durability;
 use crate::posix::errors::io_error;
 use crate::posix::identity::Identity;
@@ -35,7 +35,7 @@ impl std::fmt::Debug for Reservation {
     }
 }
 
-impl Inner {
+impl ClientView<'_> {
     pub(in crate::posix) async fn stage_write(
         &self,
         caller: &Caller,
@@ -45,9 +45,9 @@ impl Inner {
         slices: &mut Vec<Slice>,
     ) -> Result<StagedWrite<Reservation>> {
         let identity = self.identity(caller).await?;
-        let object = self.objects.get(file).await?;
+        let object = self.objects.get(self.client, file).await?;
         regular(&object)?;
-        object.permit(&identity, Use::Write).await?;
+        object.permit(self.client, &identity, Use::Write).await?;
         let length = length.min(TRANSFER_MAX);
         let end = offset.checked_add(u64::from(length));
         if end.is_none_or(|end| end > OFFSET_MAX) {
@@ -97,7 +97,7 @@ impl Inner {
         drop(slice);
         let consistency = Consistency {
             before: None,
-            after: object.attributes().await.ok(),
+            after: object.attributes(self.client).await.ok(),
         };
         Modified {
             consistency,
@@ -164,7 +164,7 @@ impl Inner {
         writing: &Writing<'_>,
         stability: Stability,
     ) -> Result<Option<u64>> {
-        let file = writing.object.data(Use::Write, true).await?;
+        let file = writing.object.data(self.client, Use::Write, true).await?;
         let alignment = file.direct.map(route::alignment);
         if !alignment.is_some_and(|alignment| writing.span.is_aligned(alignment)) {
             return Ok(None);
@@ -183,7 +183,7 @@ impl Inner {
         direct: bool,
     ) -> Result<u64> {
         let object = writing.object;
-        let file = object.data(Use::Write, direct).await?;
+        let file = object.data(self.client, Use::Write, direct).await?;
         writing.ticket.enter(object, way).await;
         let durability = match stability {
             Stability::Unstable => Durability::None,

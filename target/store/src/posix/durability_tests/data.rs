@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::posix_machine::*;
 use super::promises::{Promise, Promised, is_synced, require_kept};
 use super::{backends, id_of};
 use crate::posix::PosixStore;
 use crate::posix::engine::Backend;
+use crate::posix::posix_machine::*;
 use crate::posix::sys::record::{FileId, RecordedCall, Recording};
 use crate::posix::volume::{Direct, Limits, Volume, VolumeConfig};
 use crate::{Handle, Result, Stability};

@@ -4,8 +4,6 @@
 
 mod data;
 mod names;
-#[path = "../../../tests/posix_machine/mod.rs"]
-mod posix_machine;
 mod promises;
 
 use std::path::Path;

@@ -6,10 +6,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use super::id_of;
-use super::posix_machine::*;
 use super::promises::is_synced;
 use crate::posix::PosixStore;
 use crate::posix::engine::Backend;
+use crate::posix::posix_machine::*;
 use crate::posix::sys::record::{FileId, RecordedCall, Recording};
 use crate::posix::volume::{Direct, Sync, Volume, VolumeConfig};
 use crate::{CreateHow, Result, SetAttributes, SetTime, SpecialKind, Store, StoreError, Time};

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use millrace_reactor::Alarm;
 
+use crate::ClientKey;
 use crate::posix::helpers::{HelperLimits, Helpers};
 use crate::posix::identity::Identity;
 use crate::posix::sys::identity::assume;
@@ -62,7 +63,10 @@ impl Threads {
             finished: Arc::clone(&self.finished),
         };
         // The future is of no use: what comes of the errand comes by `finished`.
-        drop(self.helpers.run(move || errand.run(person.as_ref())));
+        drop(
+            self.helpers
+                .run(ClientKey::OWN, move || errand.run(person.as_ref())),
+        );
         entry.length
     }
 

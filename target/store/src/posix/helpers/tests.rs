@@ -7,6 +7,9 @@ use std::thread::{self, Thread, ThreadId};
 
 use super::*;
 
+/// A client.
+const ANY: ClientKey = ClientKey::new(1);
+
 fn helpers(threads: usize, queue: usize) -> Helpers {
     Helpers::new("test", HelperLimits { threads, queue })
 }
@@ -58,7 +61,7 @@ impl Held {
 
     fn enter(helpers: &Helpers, begun: Sender<()>) -> Self {
         let (go, may_go): (_, Receiver<()>) = channel();
-        let job = helpers.run(move || {
+        let job = helpers.run(ANY, move || {
             let _ = begun.send(());
             let _ = may_go.recv();
             thread::current().id()
@@ -80,7 +83,7 @@ fn one_thread_runs_jobs_in_the_order_of_their_entry() {
     let jobs: Vec<_> = (0..500)
         .map(|number| {
             let sender = sender.clone();
-            helpers.run(move || sender.send(number).expect("received below"))
+            helpers.run(ANY, move || sender.send(number).expect("received below"))
         })
         .collect();
     assert_eq!(helpers.load().queued, 500);
@@ -94,6 +97,57 @@ fn one_thread_runs_jobs_in_the_order_of_their_entry() {
         thread,
         "no other thread was made"
     );
+}
+
+#[test]
+fn clients_have_turns_however_much_one_of_them_asks_for() {
+    let helpers = helpers(1, 1000);
+    let first = Held::begin(&helpers);
+    let (sender, receiver) = channel();
+    let enter = |client: u128, number: u32| {
+        let sender = sender.clone();
+        helpers.run(ClientKey::new(client), move || {
+            sender.send((client, number)).expect("received below");
+        })
+    };
+    let mut jobs: Vec<_> = (0..100).map(|number| enter(1, number)).collect();
+    jobs.extend([enter(2, 0), enter(3, 0), enter(2, 1)]);
+    let load = helpers.load();
+    assert_eq!((load.queued, load.queued_clients), (103, 3));
+    assert!(helpers.is_wanted_by_others(ClientKey::new(1)));
+    assert!(helpers.is_wanted_by_others(ClientKey::OWN));
+    first.end();
+    for job in jobs {
+        wait(job).unwrap();
+    }
+    let order: Vec<_> = receiver.try_iter().collect();
+    assert_eq!(order[..5], [(1, 0), (2, 0), (3, 0), (1, 1), (2, 1)]);
+    let last = order[5..].iter().copied();
+    assert!(last.eq((2..100).map(|number| (1, number))));
+    assert!(!helpers.is_wanted_by_others(ClientKey::OWN));
+}
+
+#[test]
+fn in_a_full_queue_whoever_has_the_most_gives_way() {
+    let helpers = helpers(1, 4);
+    let first = Held::begin(&helpers);
+    let [many, few] = [1, 2].map(ClientKey::new);
+    let mut waiting: Vec<_> = (0..4)
+        .map(|number| helpers.run(many, move || number))
+        .collect();
+    let refused = helpers.run(many, || -> i32 { panic!("it must not run") });
+    assert!(refused.is_refused());
+    assert_eq!(wait(refused), Err(StoreError::Delay));
+    let come = helpers.run(few, || 10);
+    assert!(!come.is_refused(), "it has the least");
+    let last = waiting.pop().expect("four");
+    assert!(last.is_refused(), "the last one of whoever has the most");
+    assert_eq!(wait(last), Err(StoreError::Delay));
+    assert_eq!(helpers.load().queued, 4);
+    first.end();
+    assert_eq!(wait(come), Ok(10));
+    let outcomes: Vec<_> = waiting.into_iter().map(wait).collect();
+    assert_eq!(outcomes, [Ok(0), Ok(1), Ok(2)]);
 }
 
 #[test]
@@ -129,19 +183,19 @@ fn threads_come_as_they_are_needed_and_never_more_than_the_bound() {
 fn one_job_more_than_the_queue_takes_is_delayed_and_never_runs() {
     let helpers = helpers(1, 2);
     let first = Held::begin(&helpers);
-    let waiting = [helpers.run(|| 1), helpers.run(|| 2)];
-    let refused = helpers.run(|| -> i32 { panic!("it must not run") });
+    let waiting = [helpers.run(ANY, || 1), helpers.run(ANY, || 2)];
+    let refused = helpers.run(ANY, || -> i32 { panic!("it must not run") });
     assert_eq!(wait(refused), Err(StoreError::Delay));
     assert_eq!(helpers.load().queued, 2);
     first.end();
     assert_eq!(waiting.map(wait), [Ok(1), Ok(2)]);
-    assert_eq!(wait(helpers.run(|| 3)), Ok(3), "there is room again");
+    assert_eq!(wait(helpers.run(ANY, || 3)), Ok(3), "there is room again");
 }
 
 #[test]
 fn no_bound_is_below_one() {
     let helpers = helpers(0, 0);
-    assert_eq!(wait(helpers.run(|| 7)), Ok(7));
+    assert_eq!(wait(helpers.run(ANY, || 7)), Ok(7));
     assert_eq!(helpers.load().threads, 1);
 }
 
@@ -151,7 +205,7 @@ fn a_job_that_panics_is_answered_and_its_thread_goes_on() {
     let thread = Held::begin(&helpers).end();
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let panicked = wait(helpers.run(|| -> () { panic!("a fault of a job") }));
+    let panicked = wait(helpers.run(ANY, || -> () { panic!("a fault of a job") }));
     std::panic::set_hook(hook);
     assert_eq!(panicked, Err(StoreError::Io));
     assert_eq!(Held::begin(&helpers).end(), thread);
@@ -169,8 +223,8 @@ fn a_job_runs_to_its_end_without_its_future() {
     let (sender, receiver) = channel();
     // One dropped at once, one after it was polled.
     let at_once = sender.clone();
-    drop(helpers.run(move || at_once.send(1)));
-    let mut polled = Box::pin(helpers.run(move || sender.send(2)));
+    drop(helpers.run(ANY, move || at_once.send(1)));
+    let mut polled = Box::pin(helpers.run(ANY, move || sender.send(2)));
     let pending = polled
         .as_mut()
         .poll(&mut Context::from_waker(Waker::noop()));
@@ -185,7 +239,7 @@ fn threads_end_with_the_last_clone_and_an_empty_queue() {
     let helpers = helpers(2, 10);
     let first = Held::begin(&helpers);
     let second = Held::begin(&helpers);
-    let queued = helpers.run(|| "served still");
+    let queued = helpers.run(ANY, || "served still");
     let clone = helpers.clone();
     let shared = Arc::downgrade(&helpers.shared);
     drop(helpers);
@@ -207,7 +261,7 @@ fn threads_end_with_the_last_clone_and_an_empty_queue() {
 fn work_that_nobody_gets_to_is_answered() {
     let helpers = helpers(1, 10);
     let first = Held::begin(&helpers);
-    let queued = helpers.run(|| ());
+    let queued = helpers.run(ANY, || ());
     let unserved = std::mem::take(&mut helpers.shared.lock().queue);
     drop(unserved);
     assert_eq!(wait(queued), Err(StoreError::Io));
@@ -246,7 +300,7 @@ fn fewer_threads_stay_when_the_bound_falls() {
         held.end();
     });
     until(&helpers, |load| load.threads == 1);
-    assert_eq!(wait(helpers.run(|| 5)), Ok(5));
+    assert_eq!(wait(helpers.run(ANY, || 5)), Ok(5));
 }
 
 #[test]
@@ -258,7 +312,7 @@ fn many_callers_get_each_their_own() {
             thread::spawn(move || {
                 for number in 0..500 {
                     assert_eq!(
-                        wait(helpers.run(move || caller * 1000 + number)),
+                        wait(helpers.run(ANY, move || caller * 1000 + number)),
                         Ok(caller * 1000 + number)
                     );
                 }

@@ -12,10 +12,13 @@ use crate::posix::errors::store_error;
 use crate::posix::identity::Identity;
 use crate::posix::names::{Place, Scene, path_of};
 use crate::posix::volume::Volume;
-use crate::{Attributes, DirectoryEntry, Handle, Result, StoreError};
+use crate::{Attributes, ClientKey, DirectoryEntry, Handle, Result, StoreError};
 
 /// Most entries of a batch with attributes, each of which costs a few calls of the kernel.
-const DESCRIBED: usize = 256;
+pub(super) const DESCRIBED: usize = 256;
+
+/// The same where other clients wait for a helper.
+pub(super) const SLICE: usize = 16;
 
 /// From how many entries on a batch without attributes ends with what the kernel gave at once.
 const LISTED: usize = 512;
@@ -63,6 +66,7 @@ impl Batch {
 /// The caller may not read the directory, or it is gone; [`StoreError::BadCookie`] where the file
 /// system knows no such place.
 pub(super) fn read(
+    client: ClientKey,
     volume: Volume,
     identity: Identity,
     place: &Place,
@@ -121,7 +125,9 @@ pub(super) fn read(
             found: found.filter(|_| searchable),
         });
         let full = if searchable {
-            entries.len() >= DESCRIBED
+            let count = entries.len();
+            let helpers = scene.volume.helpers();
+            count >= DESCRIBED || count.is_multiple_of(SLICE) && helpers.is_wanted_by_others(client)
         } else {
             entries.len() >= LISTED && raw.is_buffer_empty()
         };

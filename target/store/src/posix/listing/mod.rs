@@ -9,11 +9,12 @@
 //! layers are merged, so that listings in parts may miss some when others are removed meanwhile.
 //!
 //! A helper reads a bounded batch of entries, each with its attributes where they are wanted; the
-//! reactor hands them over, and asks for the next batch as long as there is room for more.
+//! reactor hands them over, and asks for the next batch as long as there is room for more. Where other
+//! clients wait for a helper, batches are small, and those of others come between.
 
 mod batch;
 
-use super::Inner;
+use super::ClientView;
 use super::names::Place;
 use crate::{
     Caller, CookieVerifier, DirectoryEntry, DirectoryOutcome, Handle, Kind, Result, StoreError,
@@ -21,7 +22,7 @@ use crate::{
 
 const VERIFIER: CookieVerifier = CookieVerifier([0; 8]);
 
-impl Inner {
+impl ClientView<'_> {
     pub(super) async fn read_directory(
         &self,
         caller: &Caller,
@@ -31,7 +32,7 @@ impl Inner {
         attributes: bool,
         sink: &mut dyn FnMut(DirectoryEntry<'_>) -> bool,
     ) -> Result<DirectoryOutcome> {
-        let object = self.objects.get(directory).await?;
+        let object = self.objects.get(self.client, directory).await?;
         if object.kind != Kind::Directory {
             return Err(StoreError::NotDirectory);
         }
@@ -43,8 +44,9 @@ impl Inner {
         let mut from = cookie;
         loop {
             let (volume, identity, place) = (self.volume.clone(), identity.clone(), place.clone());
-            let job = move || batch::read(volume, identity, &place, from, attributes);
-            let batch = self.volume.helpers().run(job).await??;
+            let client = self.client;
+            let job = move || batch::read(client, volume, identity, &place, from, attributes);
+            let batch = self.volume.helpers().run(self.client, job).await??;
             let taken = batch.entries().all(&mut *sink);
             let Some(next) = batch.next().filter(|_| taken) else {
                 return Ok(DirectoryOutcome {
@@ -57,3 +59,6 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ mod moving;
 mod remove;
 mod scene;
 
-use super::Inner;
+use super::ClientView;
 use super::opening::Opened;
 use crate::{
     Attributes, Caller, Consistency, CreateHow, Handle, Kind, Linked, Modified, Renamed, Result,
@@ -25,7 +25,7 @@ pub(super) use self::changes::Changes;
 pub(super) use self::departed::Departed;
 pub(super) use self::scene::{Changed, Place, Scene, path_of};
 
-impl Inner {
+impl ClientView<'_> {
     pub(super) async fn create(
         &self,
         caller: &Caller,
@@ -134,11 +134,13 @@ impl Inner {
             let other = if from.0 == to.0 {
                 one.clone()
             } else {
-                Place::of(&*self.objects.get(to.0).await?)
+                Place::of(&*self.objects.get(self.client, to.0).await?)
             };
             self.volume
                 .helpers()
-                .run(move || moving::rename(&scene, [&one, &other], names))
+                .run(self.client, move || {
+                    moving::rename(&scene, [&one, &other], names)
+                })
                 .await
         };
         match begin.await {
@@ -159,11 +161,13 @@ impl Inner {
     ) -> Linked {
         let name = check::new(name);
         let begin = async {
-            let object = Place::of(&*self.objects.get(object).await?);
+            let object = Place::of(&*self.objects.get(self.client, object).await?);
             let (scene, directory) = self.scene(caller, directory).await?;
             self.volume
                 .helpers()
-                .run(move || moving::link(&scene, &object, &directory, name))
+                .run(self.client, move || {
+                    moving::link(&scene, &object, &directory, name)
+                })
                 .await
         };
         begin.await.unwrap_or_else(|error| Linked {
@@ -206,7 +210,7 @@ impl Inner {
                 }),
                 _ => Modified::failed(StoreError::NotDirectory),
             };
-            self.volume.helpers().run(job).await
+            self.volume.helpers().run(self.client, job).await
         };
         begin.await.unwrap_or_else(Modified::failed)
     }
@@ -214,7 +218,7 @@ impl Inner {
     /// What a job needs to change an object on a caller's behalf.
     pub(super) async fn scene(&self, caller: &Caller, object: Handle) -> Result<(Scene, Place)> {
         let identity = self.identity(caller).await?;
-        let place = Place::of(&*self.objects.get(object).await?);
+        let place = Place::of(&*self.objects.get(self.client, object).await?);
         let volume = self.volume.clone();
         Ok((Scene { volume, identity }, place))
     }

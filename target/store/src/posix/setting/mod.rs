@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, open};
 use rustix::io::Errno;
 
-use super::Inner;
+use super::ClientView;
 use super::errors::store_error;
 use super::names::{Changed, Place, Scene, path_of};
 use super::sys::{self, calls};
@@ -25,7 +25,7 @@ const SET_GROUP: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
 const MODE_BITS: u32 = 0o7777;
 
-impl Inner {
+impl ClientView<'_> {
     pub(super) async fn set_attributes(
         &self,
         caller: &Caller,
@@ -44,7 +44,7 @@ impl Inner {
                     apply(&scene, &place, before, &set)
                 })
             };
-            self.volume.helpers().run(job).await
+            self.volume.helpers().run(self.client, job).await
         };
         let done = begin.await.unwrap_or_else(Modified::failed);
         // File systems that are slow to tell are not asked for it with each use of the data.

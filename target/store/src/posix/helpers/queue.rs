@@ -1,0 +1,156 @@
+//! Jobs that wait for a helper, with a turn for each client.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::ClientKey;
+
+/// Queues of clients, served in turn: one of each client that has any, in the order of its arrival.
+pub(super) struct ClientQueues<T> {
+    /// Clients that have something waiting, the next one first.
+    turns: VecDeque<ClientKey>,
+    /// What they have. No queue is empty.
+    waiting: HashMap<ClientKey, VecDeque<T>>,
+    length: usize,
+}
+
+impl<T> Default for ClientQueues<T> {
+    fn default() -> Self {
+        Self {
+            turns: VecDeque::new(),
+            waiting: HashMap::new(),
+            length: 0,
+        }
+    }
+}
+
+impl<T> ClientQueues<T> {
+    /// What waits, of all clients.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Clients that have something waiting.
+    pub fn clients(&self) -> usize {
+        self.turns.len()
+    }
+
+    /// Whether something waits for another client than this one.
+    pub fn has_others(&self, client: ClientKey) -> bool {
+        self.turns.iter().any(|one| *one != client)
+    }
+
+    pub fn push(&mut self, client: ClientKey, item: T) {
+        let queue = self.waiting.entry(client).or_default();
+        if queue.is_empty() {
+            self.turns.push_back(client);
+        }
+        queue.push_back(item);
+        self.length += 1;
+    }
+
+    /// The first of the client whose turn it is. Its next turn comes after all others'.
+    pub fn pop(&mut self) -> Option<T> {
+        let client = self.turns.pop_front()?;
+        let queue = self.waiting.get_mut(&client)?;
+        let item = queue.pop_front()?;
+        self.length -= 1;
+        if queue.is_empty() {
+            self.waiting.remove(&client);
+        } else {
+            self.turns.push_back(client);
+        }
+        Some(item)
+    }
+
+    /// Takes the last out of the longest queue, if that makes room for `newcomer` without making
+    /// its own queue the longest. What the server does for itself is never taken: nobody would ask
+    /// for it again.
+    pub fn make_room(&mut self, newcomer: ClientKey) -> Option<T> {
+        let own = self.waiting.get(&newcomer).map_or(0, VecDeque::len);
+        let others = self.turns.iter().filter(|one| **one != ClientKey::OWN);
+        let longest = others
+            .copied()
+            .max_by_key(|one| self.waiting.get(one).map_or(0, VecDeque::len))?;
+        let queue = self.waiting.get_mut(&longest)?;
+        // At least two, so that a queue stays.
+        if queue.len() < own + 2 {
+            return None;
+        }
+        self.length -= 1;
+        queue.pop_back()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(number: u128) -> ClientKey {
+        ClientKey::new(number)
+    }
+
+    fn all<T>(queues: &mut ClientQueues<T>) -> Vec<T> {
+        std::iter::from_fn(|| queues.pop()).collect()
+    }
+
+    #[test]
+    fn clients_have_turns_and_each_keeps_its_order() {
+        let mut queues = ClientQueues::default();
+        for number in 0..4 {
+            queues.push(client(1), (1, number));
+        }
+        queues.push(client(2), (2, 0));
+        queues.push(client(3), (3, 0));
+        queues.push(client(2), (2, 1));
+        assert_eq!((queues.len(), queues.clients()), (7, 3));
+        let first: Vec<_> = (0..3).filter_map(|_| queues.pop()).collect();
+        assert_eq!(first, [(1, 0), (2, 0), (3, 0)]);
+        // Whoever has nothing left has no turn, and gets one when it comes again.
+        queues.push(client(3), (3, 1));
+        let rest = all(&mut queues);
+        assert_eq!(rest, [(1, 1), (2, 1), (3, 1), (1, 2), (1, 3)]);
+        assert_eq!((queues.len(), queues.clients()), (0, 0));
+        assert!(queues.waiting.is_empty());
+    }
+
+    #[test]
+    fn others_are_those_of_another_client() {
+        let mut queues = ClientQueues::default();
+        assert!(!queues.has_others(client(1)));
+        queues.push(client(1), ());
+        assert!(!queues.has_others(client(1)));
+        assert!(queues.has_others(client(2)));
+    }
+
+    #[test]
+    fn the_longest_queue_gives_way_from_its_end_but_not_to_make_another_longer() {
+        let mut queues = ClientQueues::default();
+        for number in 0..5 {
+            queues.push(client(1), (1, number));
+        }
+        queues.push(client(2), (2, 0));
+        assert_eq!(queues.make_room(client(1)), None, "it has the longest");
+        assert_eq!(queues.make_room(client(3)), Some((1, 4)));
+        // Of the four that are left one more goes for a client that has one, and then no more.
+        assert_eq!(queues.make_room(client(2)), Some((1, 3)));
+        assert_eq!(queues.make_room(client(2)), Some((1, 2)));
+        assert_eq!(queues.make_room(client(2)), None);
+        assert_eq!(queues.len(), 3);
+        assert_eq!(queues.make_room(client(3)), Some((1, 1)));
+        assert_eq!(queues.make_room(client(3)), None, "all have one");
+        assert_eq!(all(&mut queues), [(1, 0), (2, 0)]);
+    }
+
+    #[test]
+    fn what_the_server_does_for_itself_never_gives_way() {
+        let mut queues = ClientQueues::default();
+        for number in 0..5 {
+            queues.push(ClientKey::OWN, number);
+        }
+        assert_eq!(queues.make_room(client(1)), None);
+        queues.push(client(1), 10);
+        queues.push(client(1), 11);
+        assert_eq!(queues.make_room(client(2)), Some(11));
+        assert_eq!(queues.make_room(ClientKey::OWN), None);
+    }
+}

@@ -1,0 +1,111 @@
+//! Which client an operation of a store is for, where operations of clients wait in turn.
+
+mod support;
+
+use std::net::SocketAddr;
+use std::sync::mpsc::channel;
+use std::time::Instant;
+
+use millrace::call::{Peer, TransportKind};
+use millrace::exports::Exports;
+use millrace::handle::HandleKey;
+use millrace::mount3::Clients;
+use millrace::replay::{ReplayCache, ReplayLimits};
+use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
+use millrace_reactor::Clock;
+use millrace_store::ClientKey;
+use millrace_store::posix::PosixStore;
+use millrace_store::posix::engine::{Backend, Engine, EngineConfig};
+use millrace_store::posix::helpers::HelperLimits;
+use millrace_store::posix::volume::{Direct, Groups, Limits, Mounts, Sync, Volume, VolumeConfig};
+use millrace_wire::mount;
+use millrace_wire::nfs3::{Entry, Procedure};
+use support::{Bench, rules};
+
+fn volume(root: &std::path::Path) -> Volume {
+    let helpers = HelperLimits {
+        threads: 1,
+        queue: 100,
+    };
+    let config = VolumeConfig {
+        name: "test".to_owned(),
+        root: root.to_owned(),
+        direct: Direct::Never,
+        sync: Sync::Relaxed,
+        groups: Groups::Client,
+        mounts: Mounts::Hide,
+        limits: Limits {
+            helpers,
+            ..Limits::default()
+        },
+        state: None,
+    };
+    Volume::open(config).unwrap()
+}
+
+#[test]
+fn calls_wait_for_helpers_of_a_folder_in_the_turn_of_their_client() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = volume(folder.path());
+    let registry = Registry::new(HugepagePolicy::Off);
+    let pool = Pool::new(&registry, PoolConfig { bytes: 8 << 20 }).unwrap();
+    let config = EngineConfig {
+        backend: Backend::Threads,
+        operations: 4,
+    };
+    let engine = Engine::new(config, &pool, &registry.arenas(), None).unwrap();
+    let store = PosixStore::new(&volume, &engine, &Clock::new(Instant::now()));
+    let exports = Exports::new([(rules("/export"), store.clone())]).unwrap();
+    let key = HandleKey::new(&support::SECRET);
+    let replay = ReplayCache::new(ReplayLimits::default());
+    let service = millrace::dispatch::Service::new(exports, key, replay, Clients::default());
+    let bench = Bench::over(&registry, store, service);
+
+    // The one helper is busy until all have come.
+    let (begun, has_begun) = channel();
+    let (go, may_go) = channel::<()>();
+    let busy = volume.helpers().run(ClientKey::OWN, move || {
+        begun.send(()).unwrap();
+        let _ = may_go.recv();
+    });
+    has_begun.recv().unwrap();
+    let root = bench.root();
+    let entry = Entry {
+        directory: root,
+        name: b"name",
+    };
+    for (address, queued_clients) in [
+        ("192.0.2.1:1000", 1),
+        ("192.0.2.1:2000", 1),
+        ("192.0.2.2:1000", 2),
+        ("[2001:db8::1]:1000", 3),
+        ("192.0.2.2:9", 3),
+    ] {
+        let address: SocketAddr = address.parse().unwrap();
+        bench.peer.set(Peer::new(address, TransportKind::Tcp));
+        // One with a caller, and one that has none.
+        let messages = [
+            bench.message((100_003, 3, Procedure::Lookup.number()), &entry),
+            bench.message((100_003, 3, Procedure::Getattr.number()), &root),
+        ];
+        for message in messages {
+            let load = bench.send_waiting(&message, || volume.helpers().load());
+            assert_eq!(load.queued_clients, queued_clients, "{address}");
+            assert!(volume.helpers().is_wanted_by_others(ClientKey::OWN));
+        }
+    }
+    assert_eq!(volume.helpers().load().queued, 10);
+    // MOUNT looks names up, too.
+    let address: SocketAddr = "192.0.2.2:3000".parse().unwrap();
+    bench.peer.set(Peer::new(address, TransportKind::Tcp));
+    let program = (
+        mount::PROGRAM,
+        mount::VERSION,
+        mount::Procedure::Mount.number(),
+    );
+    let message = bench.message(program, &mount::Path(b"/export/name"));
+    let load = bench.send_waiting(&message, || volume.helpers().load());
+    assert_eq!((load.queued, load.queued_clients), (11, 3));
+    go.send(()).unwrap();
+    drop(busy);
+}
