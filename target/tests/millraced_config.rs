@@ -98,7 +98,7 @@ admin:
         let mut socket = TcpStream::connect(self.admin).unwrap();
         let length = body.len();
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
              content-length: {length}\r\n{headers}\r\n{body}"
         );
         socket.write_all(request.as_bytes()).unwrap();

@@ -90,7 +90,11 @@ where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    in_lane(state, &state.lanes.questions, work).await
+    let lane = match OPERATOR.try_with(|operator| *operator) {
+        Ok(true) => &state.lanes.operator,
+        _ => &state.lanes.questions,
+    };
+    in_lane(state, lane, work).await
 }
 
 /// As [`ask`], for the questions whether the service is well, which no other question may delay.
@@ -112,11 +116,40 @@ where
 pub struct Lanes {
     questions: Arc<Semaphore>,
     health: Arc<Semaphore>,
+    operator: Arc<Semaphore>,
+    tokens: Arc<Semaphore>,
+}
+
+tokio::task_local! {
+    /// Whether the request in service is one of an operator.
+    static OPERATOR: bool;
+}
+
+/// Answers a request, whose questions do not wait behind those of others if it is an operator's.
+pub async fn answering<T>(operator: bool, answer: impl Future<Output = T>) -> T {
+    OPERATOR.scope(operator, answer).await
+}
+
+/// As [`in_time`], for the question whether a token is the right one.
+///
+/// # Errors
+///
+/// The answer, ready to send, that says that there is none.
+pub async fn ask_token<T, F>(state: &AdminState, work: F) -> Result<T, Response>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    in_lane(state, &state.lanes.tokens, work).await
 }
 
 impl Lanes {
     /// Questions about the service's health at once.
     pub const HEALTH: u32 = 2;
+    /// Questions of operators at once, beside those of everybody.
+    pub const OPERATOR: u32 = 2;
+    /// Tokens that are compared at once.
+    pub const TOKENS: u32 = 2;
 
     /// With so many other questions at once.
     pub fn new(questions: u32) -> Self {
@@ -124,6 +157,8 @@ impl Lanes {
         Self {
             questions: lane(questions),
             health: lane(Self::HEALTH),
+            operator: lane(Self::OPERATOR),
+            tokens: lane(Self::TOKENS),
         }
     }
 }

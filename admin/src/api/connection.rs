@@ -2,70 +2,123 @@
 
 use std::convert::Infallible;
 use std::io::{self, Write};
-use std::net::SocketAddr;
-use std::pin::pin;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::http::StatusCode;
-use axum::http::header::{HeaderValue, RETRY_AFTER};
+use axum::http::header::{CONNECTION, HeaderValue, RETRY_AFTER};
 use axum::response::Response;
 use hyper::Request;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio::{select, time};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::ask::answering;
 use super::auth::{PeerAddress, PeerIdentity};
 use super::gate::{Gate, Kind};
 use super::limits::ApiLimits;
 use super::long::LongAnswer;
+use super::operator::{RequestStanding, standing};
+use super::origin::ArrivalAddress;
 use super::patience::Patient;
-use super::places::Place;
+use super::places::{ConnectionPlace, RequestInService};
 use super::problem::problem;
+use super::routes::AdminState;
+use super::socket::PeerCredentials;
 use super::tls::{self, Certificates};
 
 /// What all connections share.
 pub struct Shared {
     pub router: Router,
+    /// What standing is found out by.
+    pub state: AdminState,
     pub limits: ApiLimits,
     pub gate: Gate,
     /// Without them, HTTP is spoken in plain.
     pub certificates: Option<Arc<Certificates>>,
 }
 
-/// Serves one connection to its end.
+/// What is known of a client before it says anything.
+struct Client {
+    arrival: ArrivalAddress,
+    /// Whom its requests count for.
+    address: IpAddr,
+    peer: Option<PeerAddress>,
+    identity: Option<PeerIdentity>,
+    credentials: Option<PeerCredentials>,
+}
+
+/// Serves one connection over TCP to its end.
 pub async fn serve(
     stream: TcpStream,
     peer: SocketAddr,
     shared: Arc<Shared>,
     mut stopped: watch::Receiver<bool>,
-    _place: Place,
+    place: ConnectionPlace,
 ) {
+    let Ok(local) = stream.local_addr() else {
+        // It has gone already.
+        return;
+    };
+    let client = |identity| Client {
+        arrival: ArrivalAddress::Tcp(local),
+        address: peer.ip(),
+        peer: Some(PeerAddress(peer)),
+        identity,
+        credentials: None,
+    };
     let Some(certificates) = &shared.certificates else {
-        return requests(stream, peer, None, &shared, stopped).await;
+        return requests(stream, client(None), &shared, &place, stopped).await;
     };
     let handshake = handshake(stream, certificates);
     let shaken = select! {
         shaken = time::timeout(shared.limits.handshake_time, handshake) => shaken,
         _ = stopped.wait_for(|stop| *stop) => return,
+        () = place.evicted() => return,
     };
     match shaken {
         Ok(Ok((stream, name))) => {
-            requests(stream, peer, Some(PeerIdentity(name)), &shared, stopped).await;
+            let client = client(Some(PeerIdentity(name)));
+            requests(stream, client, &shared, &place, stopped).await;
         }
         Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS with a client"),
         Err(_) => tracing::debug!(%peer, "no TLS with a client: it takes too long"),
     }
+}
+
+/// Serves one connection over the Unix socket to its end.
+pub async fn serve_local(
+    stream: UnixStream,
+    shared: Arc<Shared>,
+    stopped: watch::Receiver<bool>,
+    place: ConnectionPlace,
+) {
+    let Ok(credentials) = stream.peer_cred() else {
+        return;
+    };
+    let client = Client {
+        arrival: ArrivalAddress::Unix,
+        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        peer: None,
+        identity: None,
+        credentials: Some(PeerCredentials {
+            uid: credentials.uid(),
+        }),
+    };
+    requests(stream, client, &shared, &place, stopped).await;
 }
 
 /// Speaks TLS from here on. Also answers the name in the client's certificate.
@@ -92,9 +145,9 @@ async fn handshake(
 
 async fn requests<S>(
     stream: S,
-    peer: SocketAddr,
-    identity: Option<PeerIdentity>,
+    client: Client,
     shared: &Shared,
+    place: &ConnectionPlace,
     mut stopped: watch::Receiver<bool>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -103,20 +156,31 @@ async fn requests<S>(
     let router = TowerToHyperService::new(shared.router.clone());
     let long = LongAnswer::default();
     let service = service_fn(|mut request: Request<Incoming>| {
+        let in_service = place.serve();
         let extensions = request.extensions_mut();
-        extensions.insert(PeerAddress(peer));
+        extensions.insert(client.arrival);
         extensions.insert(long.clone());
-        if let Some(identity) = &identity {
-            extensions.insert(identity.clone());
-        }
+        client.peer.map(|peer| extensions.insert(peer));
+        client.credentials.map(|peer| extensions.insert(peer));
+        let identity = client.identity.clone();
+        identity.map(|identity| extensions.insert(identity));
         let kind = Kind::of(request.uri().path());
-        let admitted = shared.gate.admit(peer.ip(), kind, Instant::now());
-        let answer = admitted.map(|()| router.call(request));
-        async {
-            match answer {
-                Ok(answer) => answer.await,
-                Err(wait) => Ok::<_, Infallible>(too_often(wait)),
-            }
+        let admitted = shared.gate.admit(client.address, kind, Instant::now());
+        let router = &router;
+        async move {
+            let standing = standing(&shared.state, &mut request).await;
+            let is_operator = standing == RequestStanding::Operator;
+            let answer = match admitted {
+                _ if place.is_reserved() && standing == RequestStanding::Stranger => full(),
+                Err(wait) if !is_operator => too_often(wait),
+                _ => answering(is_operator, router.call(request)).await?,
+            };
+            Ok::<_, Infallible>(answer.map(|body| {
+                Body::new(AnswerBody {
+                    body,
+                    _in_service: in_service,
+                })
+            }))
         }
     });
     let stream = Patient::new(stream, limits.write_time, limits.write_bytes);
@@ -131,6 +195,7 @@ async fn requests<S>(
     let aged = select! {
         // A client that left or broke the protocol is no matter for the log.
         _ = connection.as_mut() => return,
+        () = place.evicted() => return,
         _ = stopped.wait_for(|stop| *stop) => false,
         () = time::sleep(limits.connection_time) => true,
     };
@@ -143,6 +208,43 @@ async fn requests<S>(
         }
     }
     let _ = time::timeout(limits.drain_time, connection).await;
+}
+
+/// The body of an answer, whose connection is not idle before it has been written.
+struct AnswerBody {
+    body: Body,
+    _in_service: RequestInService,
+}
+
+impl HttpBody for AnswerBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// For who is not known to be an operator, on one of the last connections.
+fn full() -> Response<Body> {
+    let detail = "too many connections from this address; those that are left are for requests \
+                  with a valid token and for looks at the health";
+    let mut answer = problem(StatusCode::TOO_MANY_REQUESTS, detail);
+    let headers = answer.headers_mut();
+    headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    answer
 }
 
 fn too_often(wait: Duration) -> Response<Body> {

@@ -36,7 +36,8 @@ const FAILURES: &[(&str, &str, &str)] = &[
     (
         "403",
         "Forbidden",
-        "The API is read-only: the server has no token.",
+        "The API is read-only, as the server has no token; or a page of another site had the \
+         request sent.",
     ),
     ("404", "NotFound", "There is no such thing."),
     (
@@ -55,6 +56,11 @@ const FAILURES: &[(&str, &str, &str)] = &[
         "415",
         "UnsupportedMediaType",
         "The body is of a type that is not taken here.",
+    ),
+    (
+        "421",
+        "MisdirectedRequest",
+        "`Host` is no name of this server; `admin.hosts` lists those that it has.",
     ),
     (
         "422",
@@ -84,9 +90,7 @@ const FAILURES: &[(&str, &str, &str)] = &[
 ];
 
 /// Answers that any request may get.
-const ALWAYS: &[&str] = &["429", "500", "503"];
-/// Those of requests that change something.
-const CHANGES: &[&str] = &["401", "403"];
+const ALWAYS: &[&str] = &["400", "401", "403", "421", "429", "500", "503"];
 /// Those of requests with a body.
 const BODIES: &[&str] = &["400", "413", "415", "422"];
 
@@ -125,8 +129,8 @@ pub async fn openapi() -> Response {
 pub fn frame() -> OpenApi {
     let mut info = Info::new("Millrace", &Version::current().version);
     info.description = Some(
-        "The management plane of an NFS-over-RDMA target. Reading needs no token; whatever changes \
-         something needs `Authorization: Bearer TOKEN`. Whatever is no success has a body of type \
+        "The management plane of an NFS-over-RDMA target. Reading needs no token, unless `admin.read_token` says \
+         so; whatever changes something needs `Authorization: Bearer TOKEN`. Whatever is no success has a body of type \
          `application/problem+json`."
             .to_owned(),
     );
@@ -189,11 +193,8 @@ fn failure(status: &str, meaning: &str) -> Answer {
 fn complete(api: &mut OpenApi) {
     for item in api.paths.paths.values_mut() {
         for (changes, operation) in operations(item) {
-            let statuses: [(bool, &[&str]); 3] = [
-                (true, ALWAYS),
-                (changes, CHANGES),
-                (operation.request_body.is_some(), BODIES),
-            ];
+            let statuses: [(bool, &[&str]); 2] =
+                [(true, ALWAYS), (operation.request_body.is_some(), BODIES)];
             for status in statuses
                 .iter()
                 .filter(|(applies, _)| *applies)

@@ -27,13 +27,15 @@ impl Rate {
 /// host's own. From one address come a quarter of the connections at most, or half of them from
 /// loopback, and three quarters from all others together: no slow client, and no number of them
 /// elsewhere, keeps an operator on this host out. For the same reason requests over loopback do not
-/// count against [`ApiLimits::total_rate`].
+/// count against [`ApiLimits::total_rate`]. Where a share is taken, the connection that has been
+/// idle longest makes room; where none is idle, eight more connections are there for requests with
+/// a valid token and for looks at the health. No rate holds for a valid token.
 ///
 /// A connection has one request in service; those that are sent ahead wait in the connection's
 /// bounded buffer, and then in the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiLimits {
-    /// Connections at once, TLS handshakes included; more wait in the listener's backlog.
+    /// Connections at once, TLS handshakes included. The Unix socket has as many of its own.
     pub connections: u32,
     /// How long a TLS handshake may take.
     pub handshake_time: Duration,

@@ -39,11 +39,14 @@ mod log;
 mod long;
 mod named;
 mod neighbour;
+mod operator;
+mod origin;
 mod patience;
 mod places;
 mod problem;
 mod routes;
 mod server;
+mod socket;
 mod status;
 mod throttle;
 mod tls;
@@ -53,7 +56,8 @@ pub use auth::{Authorized, PeerAddress, PeerIdentity};
 pub use limits::{ApiLimits, Rate};
 pub(crate) use problem::problem;
 pub use routes::AdminState;
-pub use server::{AdminHandle, serve};
+pub use server::{AdminHandle, serve, serve_with_socket};
+pub use socket::{AdminSocket, PeerCredentials};
 pub use tls::{Certificates, TlsError};
 
 #[cfg(test)]

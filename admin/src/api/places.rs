@@ -1,101 +1,233 @@
-//! Who has how many of the connections.
+//! Who has how many of the connections, and who has to go when there are too many.
+//!
+//! A connection is idle unless a request of its is in service: while TLS is agreed upon, while the
+//! head of a request comes, and between requests. When a client comes and its share is taken, the
+//! connection that has been idle longest makes room. Where none is idle, a few more places are
+//! there for requests with a valid token and for looks at the health, and for nothing else.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 use tokio::time;
 
 use super::neighbour::neighbourhood;
 
+/// Places beyond the usual ones, for operators and for looks at the health.
+const RESERVED: usize = 8;
+
 /// The places for connections, and who has them; see
 /// [`ApiLimits`](super::limits::ApiLimits).
 #[derive(Debug)]
-pub struct Places {
-    connections: u32,
-    free: Arc<Semaphore>,
-    taken: Mutex<Taken>,
+pub struct ConnectionPlaces {
+    connections: usize,
+    table: Mutex<PlaceTable>,
+    /// Told when a request is answered, and when a connection has ended.
+    changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
-    by_address: HashMap<IpAddr, u32>,
-    elsewhere: u32,
+struct PlaceTable {
+    /// The next identifier, and the time that idleness is measured in: it grows by one with each
+    /// thing that happens.
+    clock: u64,
+    taken: BTreeMap<u64, TakenPlace>,
+    /// Connections that have not ended yet, evicted ones among them.
+    open: usize,
+}
+
+#[derive(Debug)]
+struct TakenPlace {
+    address: IpAddr,
+    reserved: bool,
+    /// Since when; `None` while a request is in service.
+    idle_since: Option<u64>,
+    evicted: Arc<Notify>,
 }
 
 /// A place that is taken, free again when this is dropped.
 #[derive(Debug)]
-pub struct Place {
-    places: Arc<Places>,
-    address: IpAddr,
-    _free: OwnedSemaphorePermit,
+pub struct ConnectionPlace {
+    places: Arc<ConnectionPlaces>,
+    number: u64,
+    reserved: bool,
+    evicted: Arc<Notify>,
 }
 
-impl Places {
+/// A request is in service while this lives; its connection keeps its place.
+#[derive(Debug)]
+pub struct RequestInService {
+    places: Arc<ConnectionPlaces>,
+    number: u64,
+}
+
+impl ConnectionPlaces {
     /// So many places.
     pub fn new(connections: u32) -> Arc<Self> {
         Arc::new(Self {
-            connections,
-            free: Arc::new(Semaphore::new(connections as usize)),
-            taken: Mutex::default(),
+            connections: connections as usize,
+            table: Mutex::default(),
+            changed: Notify::new(),
         })
     }
 
-    /// Waits until some place is free.
-    pub async fn free(&self) -> Option<OwnedSemaphorePermit> {
-        // The semaphore is never closed.
-        Arc::clone(&self.free).acquire_owned().await.ok()
+    /// A place for a client that has come. `None` if there is none, and no idle connection that
+    /// could make room.
+    pub fn take(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPlace> {
+        let address = neighbourhood(address);
+        let mut table = self.lock();
+        let reserved = !table.make_room(address, self.connections);
+        if reserved && !table.make_reserved_room(address) {
+            return None;
+        }
+        let number = table.tick();
+        let evicted = Arc::new(Notify::new());
+        let place = TakenPlace {
+            address,
+            reserved,
+            idle_since: Some(number),
+            evicted: Arc::clone(&evicted),
+        };
+        table.taken.insert(number, place);
+        table.open += 1;
+        drop(table);
+        Some(ConnectionPlace {
+            places: Arc::clone(self),
+            number,
+            reserved,
+            evicted,
+        })
     }
 
-    /// Takes a free place for a client. `None` if it has its share already.
-    pub fn take(self: &Arc<Self>, address: IpAddr, free: OwnedSemaphorePermit) -> Option<Place> {
-        let address = neighbourhood(address);
-        let all = self.connections;
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Waits until all connections have ended. False if that takes longer.
+    pub async fn empty(&self, patience: Duration) -> bool {
+        let all = self.until(|| (self.lock().open == 0).then_some(()));
+        time::timeout(patience, all).await.is_ok()
+    }
+
+    /// As [`ConnectionPlaces::take`], as soon as there is one.
+    pub async fn take_soon(self: &Arc<Self>, address: IpAddr) -> ConnectionPlace {
+        self.until(|| self.take(address)).await
+    }
+
+    /// Waits until there is something.
+    async fn until<T>(&self, mut there: impl FnMut() -> Option<T>) -> T {
+        loop {
+            let mut told = pin!(self.changed.notified());
+            // Before it is looked for, so that nothing is missed in between.
+            told.as_mut().enable();
+            if let Some(found) = there() {
+                return found;
+            }
+            told.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PlaceTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PlaceTable {
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// Whether one of the usual places is free for this address, by now.
+    fn make_room(&mut self, address: IpAddr, all: usize) -> bool {
+        let usual = |place: &TakenPlace| !place.reserved;
+        let count = |of: &dyn Fn(&TakenPlace) -> bool| {
+            let places = self.taken.values();
+            places.filter(|place| usual(place) && of(place)).count()
+        };
         let share = match address.is_loopback() {
             true => all / 2,
             false => all / 4,
         };
-        let own = taken.by_address.get(&address).copied().unwrap_or(0);
-        if own >= share.max(1) {
-            return None;
+        let own = |place: &TakenPlace| place.address == address;
+        let elsewhere = |place: &TakenPlace| !place.address.is_loopback();
+        if count(&own) >= share.max(1) {
+            return self.evict(|place| usual(place) && own(place));
         }
-        if !address.is_loopback() {
-            if taken.elsewhere >= (all - all / 4).max(1) {
-                return None;
-            }
-            taken.elsewhere += 1;
+        if !address.is_loopback() && count(&elsewhere) >= (all - all / 4).max(1) {
+            return self.evict(|place| usual(place) && elsewhere(place));
         }
-        taken.by_address.insert(address, own + 1);
-        Some(Place {
-            places: Arc::clone(self),
-            address,
-            _free: free,
-        })
+        count(&|_| true) < all || self.evict(usual)
     }
 
-    /// Waits until all places are free. False if that takes longer.
-    pub async fn empty(&self, patience: Duration) -> bool {
-        let all = self.free.acquire_many(self.connections);
-        time::timeout(patience, all).await.is_ok()
+    /// Whether one of the reserved places is free, by now. Other hosts have half of them.
+    fn make_reserved_room(&mut self, address: IpAddr) -> bool {
+        let elsewhere = |place: &TakenPlace| place.reserved && !place.address.is_loopback();
+        let reserved = |place: &TakenPlace| place.reserved;
+        let taken = self.taken.values();
+        if !address.is_loopback() && taken.filter(|one| elsewhere(one)).count() >= RESERVED / 2 {
+            return self.evict(elsewhere);
+        }
+        let taken = self.taken.values();
+        taken.filter(|one| reserved(one)).count() < RESERVED || self.evict(reserved)
+    }
+
+    /// Ends the connection that has been idle longest. False if none of these is idle.
+    fn evict(&mut self, of: impl Fn(&TakenPlace) -> bool) -> bool {
+        let places = self.taken.iter().filter(|(_, place)| of(place));
+        let idle = places.filter_map(|(number, place)| Some((place.idle_since?, *number)));
+        let Some((_, number)) = idle.min() else {
+            return false;
+        };
+        if let Some(place) = self.taken.remove(&number) {
+            place.evicted.notify_one();
+        }
+        true
+    }
+
+    fn set_idle(&mut self, number: u64, idle: bool) {
+        let now = self.tick();
+        // It may have been evicted.
+        if let Some(place) = self.taken.get_mut(&number) {
+            place.idle_since = idle.then_some(now);
+        }
     }
 }
 
-impl Drop for Place {
+impl ConnectionPlace {
+    /// Whether only requests with a valid token and looks at the health are answered here.
+    pub fn is_reserved(&self) -> bool {
+        self.reserved
+    }
+
+    /// Waits until the connection has to end.
+    pub async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+
+    /// A request has come.
+    pub fn serve(&self) -> RequestInService {
+        self.places.lock().set_idle(self.number, false);
+        RequestInService {
+            places: Arc::clone(&self.places),
+            number: self.number,
+        }
+    }
+}
+
+impl Drop for RequestInService {
     fn drop(&mut self) {
-        let taken = self.places.taken.lock();
-        let mut taken = taken.unwrap_or_else(PoisonError::into_inner);
-        if !self.address.is_loopback() {
-            taken.elsewhere = taken.elsewhere.saturating_sub(1);
-        }
-        if let Some(own) = taken.by_address.get_mut(&self.address) {
-            *own -= 1;
-            if *own == 0 {
-                taken.by_address.remove(&self.address);
-            }
-        }
+        self.places.lock().set_idle(self.number, true);
+        self.places.changed.notify_waiters();
+    }
+}
+
+impl Drop for ConnectionPlace {
+    fn drop(&mut self) {
+        let mut table = self.places.lock();
+        table.taken.remove(&self.number);
+        table.open -= 1;
+        drop(table);
+        self.places.changed.notify_waiters();
     }
 }
 
@@ -103,18 +235,32 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn take(places: &Arc<Places>, address: &str) -> Option<Place> {
-        let free = Arc::clone(&places.free).try_acquire_owned().ok()?;
-        places.take(address.parse().unwrap(), free)
+    fn take(places: &Arc<ConnectionPlaces>, address: &str) -> Option<ConnectionPlace> {
+        places.take(address.parse().unwrap())
     }
 
-    fn take_all(places: &Arc<Places>, address: &str) -> Vec<Place> {
-        std::iter::from_fn(|| take(places, address)).collect()
+    /// Takes places, each with a request in service, as long as there are usual ones.
+    fn take_all(
+        places: &Arc<ConnectionPlaces>,
+        address: &str,
+    ) -> Vec<(ConnectionPlace, RequestInService)> {
+        let one = || take(places, address).filter(|place| !place.is_reserved());
+        std::iter::from_fn(|| {
+            one().map(|place| {
+                let busy = place.serve();
+                (place, busy)
+            })
+        })
+        .collect()
+    }
+
+    fn is_evicted(place: &ConnectionPlace) -> bool {
+        !place.places.lock().taken.contains_key(&place.number)
     }
 
     #[test]
     fn no_address_has_more_than_its_share_and_this_host_finds_room() {
-        let places = Places::new(64);
+        let places = ConnectionPlaces::new(64);
         let mut elsewhere = Vec::new();
         for host in 0..10 {
             let mine = take_all(&places, &format!("192.0.2.{host}"));
@@ -123,7 +269,6 @@ mod tests {
         }
         let here = take_all(&places, "127.0.0.1");
         assert_eq!(here.len(), 16);
-        assert!(take(&places, "::1").is_none());
 
         elsewhere.truncate(1);
         let more = take_all(&places, "127.0.0.2");
@@ -132,14 +277,60 @@ mod tests {
     }
 
     #[test]
-    fn one_place_is_enough_for_anybody() {
-        let places = Places::new(1);
-        for address in ["192.0.2.1", "127.0.0.1", "2001:db8::1"] {
-            let place = take(&places, address);
-            assert!(place.is_some(), "{address}");
-            assert!(take(&places, address).is_none());
+    fn the_connection_that_was_idle_longest_makes_room() {
+        let places = ConnectionPlaces::new(8);
+        let [first, second, third, fourth] = [(); 4].map(|()| take(&places, "127.0.0.1").unwrap());
+        let other = take(&places, "192.0.2.1").unwrap();
+        let busy = first.serve();
+        drop(second.serve());
+        let fifth = take(&places, "127.0.0.1").unwrap();
+        assert!(!fifth.is_reserved() && is_evicted(&third));
+        let sixth = take(&places, "127.0.0.1").unwrap();
+        assert!(!sixth.is_reserved() && is_evicted(&fourth));
+        let seventh = take(&places, "127.0.0.1").unwrap();
+        assert!(!seventh.is_reserved() && is_evicted(&second));
+        assert!(
+            ![&first, &fifth, &sixth, &seventh, &other]
+                .map(is_evicted)
+                .contains(&true)
+        );
+        drop(busy);
+    }
+
+    #[test]
+    fn with_all_places_at_work_there_are_some_for_operators() {
+        let places = ConnectionPlaces::new(64);
+        let here = take_all(&places, "127.0.0.1");
+        assert_eq!(here.len(), 32);
+        let mut reserved = Vec::new();
+        for _ in 0..2 * RESERVED {
+            let place = take(&places, "127.0.0.1").unwrap();
+            assert!(place.is_reserved());
+            reserved.push(place);
         }
-        assert!(places.taken.lock().unwrap().by_address.is_empty());
-        assert_eq!(places.taken.lock().unwrap().elsewhere, 0);
+        let gone = reserved.iter().filter(|place| is_evicted(place)).count();
+        assert_eq!(gone, RESERVED);
+        let kept: Vec<_> = reserved
+            .iter()
+            .skip(RESERVED)
+            .map(ConnectionPlace::serve)
+            .collect();
+        assert!(take(&places, "127.0.0.1").is_none());
+        drop(kept);
+        assert!(take(&places, "127.0.0.1").is_some());
+    }
+
+    #[test]
+    fn a_place_is_enough_for_anybody_and_is_given_back() {
+        let places = ConnectionPlaces::new(1);
+        for address in ["192.0.2.1", "127.0.0.1", "2001:db8::1"] {
+            let place = take(&places, address).unwrap();
+            let busy = place.serve();
+            assert!(!place.is_reserved(), "{address}");
+            assert!(take(&places, address).unwrap().is_reserved());
+            drop((busy, place));
+        }
+        let table = places.lock();
+        assert!(table.taken.is_empty() && table.open == 0, "{table:?}");
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Request, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -12,8 +12,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ask::Lanes;
-use super::auth::Guard;
+use super::auth::{Authorized, Guard};
 use super::limits::ApiLimits;
+use super::origin;
 use super::problem::problem;
 use super::tls::Certificates;
 use super::upload::received;
@@ -22,6 +23,7 @@ use super::{
     status,
 };
 use crate::change::Ledger;
+use crate::config::ReadToken;
 use crate::control::Control;
 use crate::dashboard;
 use crate::metrics::Metrics;
@@ -139,15 +141,44 @@ async fn not_allowed(method: Method, uri: Uri) -> Response {
     problem(StatusCode::METHOD_NOT_ALLOWED, detail)
 }
 
-/// Refuses bodies that are announced too long before anything is read, reads the others, and
-/// forbids browsers to guess types and caches to keep answers.
+/// Whether the request may be answered, as far as that is the same for all of them.
+async fn admitted(state: &AdminState, request: Request) -> Result<Request, Response> {
+    let config = state.ledger.config();
+    origin::check(&request, &config.admin.hosts)?;
+    // The page has no figures of its own, and those that watch the health have no token.
+    let path = request.uri().path();
+    let open = matches!(path, "/" | "/healthz" | "/readyz") || path.starts_with("/assets/");
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    if config.admin.read_token == ReadToken::None || open || !reads {
+        return Ok(request);
+    }
+    let (mut parts, body) = request.into_parts();
+    Authorized::from_request_parts(&mut parts, state).await?;
+    Ok(Request::from_parts(parts, body))
+}
+
+/// Refuses requests that are not for this server or come from another site's page, and bodies that
+/// are announced too long before anything is read; reads the others, and forbids browsers to guess
+/// types and caches to keep answers.
 async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
+    let mut response = match admitted(&state, request).await {
+        Ok(request) => answered(&state, request, next).await,
+        Err(refused) => refused,
+    };
+    let headers = response.headers_mut();
+    let fixed = header::HeaderValue::from_static;
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, fixed("nosniff"));
+    headers.insert(header::CACHE_CONTROL, fixed("no-store"));
+    response
+}
+
+async fn answered(state: &AdminState, request: Request, next: Next) -> Response {
     let length = request.headers().get(header::CONTENT_LENGTH);
     let length = length
         .and_then(|length| length.to_str().ok()?.parse::<u64>().ok())
         .unwrap_or(0);
     let most = state.limits.body_bytes;
-    let mut response = match length > most as u64 {
+    match length > most as u64 {
         true => {
             let detail = format!("a body of {length} bytes; at most {most} are accepted");
             problem(StatusCode::PAYLOAD_TOO_LARGE, detail)
@@ -156,10 +187,5 @@ async fn guard(State(state): State<AdminState>, request: Request, next: Next) ->
             Ok(request) => next.run(request).await,
             Err(refused) => refused,
         },
-    };
-    let headers = response.headers_mut();
-    let fixed = header::HeaderValue::from_static;
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, fixed("nosniff"));
-    headers.insert(header::CACHE_CONTROL, fixed("no-store"));
-    response
+    }
 }

@@ -1,20 +1,25 @@
 //! The thread and the listener.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use tokio::sync::watch;
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, watch};
 use tokio::{runtime, select, time};
 
 use super::ask::Lanes;
 use super::connection::{self, Shared};
 use super::gate::Gate;
-use super::places::Places;
+use super::places::ConnectionPlaces;
 use super::routes::{AdminState, router};
+use super::socket::AdminSocket;
+
+/// Connections that wait, for the time of an answer, until a place is free.
+const WAITING: usize = 64;
 
 /// The running API; dropping it ends it, as [`AdminHandle::shutdown`] does.
 #[derive(Debug)]
@@ -54,11 +59,25 @@ impl Drop for AdminHandle {
 ///
 /// The listener cannot be made non-blocking, or there are no more threads or descriptors.
 pub fn serve(listener: TcpListener, state: AdminState) -> io::Result<AdminHandle> {
+    serve_with_socket(listener, None, state)
+}
+
+/// As [`serve`], also on a Unix socket, in plain HTTP.
+///
+/// # Errors
+///
+/// Those of [`serve`].
+pub fn serve_with_socket(
+    listener: TcpListener,
+    socket: Option<AdminSocket>,
+    state: AdminState,
+) -> io::Result<AdminHandle> {
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let (stop, stopped) = watch::channel(false);
     // One more for the change of the configuration that is under way.
-    let blocking = (state.limits.questions + Lanes::HEALTH + 1) as usize;
+    let reserved = Lanes::HEALTH + Lanes::OPERATOR + Lanes::TOKENS;
+    let blocking = (state.limits.questions + reserved + 1) as usize;
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(blocking)
@@ -75,9 +94,13 @@ pub fn serve(listener: TcpListener, state: AdminState) -> io::Result<AdminHandle
                 limits: state.limits.clone(),
                 gate: Gate::new(&state.limits),
                 certificates: state.certificates.clone(),
-                router: router(state),
+                router: router(state.clone()),
+                state,
             });
-            runtime.block_on(accept(&listener, &shared, stopped));
+            runtime.block_on(async {
+                let local = accept_local(socket, &shared, stopped.clone());
+                tokio::join!(accept(&listener, &shared, stopped), local);
+            });
             // A question that still waits for the service is left behind.
             runtime.shutdown_background();
         })?;
@@ -93,40 +116,110 @@ async fn accept(
     shared: &Arc<Shared>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let limits = &shared.limits;
-    let places = Places::new(limits.connections);
+    let places = ConnectionPlaces::new(shared.limits.connections);
+    let waiting = Arc::new(Semaphore::new(WAITING));
     loop {
-        let next = async { Some((places.free().await?, listener.accept().await)) };
-        let (free, accepted) = select! {
+        let accepted = select! {
             _ = stopped.wait_for(|stop| *stop) => break,
-            next = next => match next {
-                Some(next) => next,
-                None => break,
-            },
+            accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, peer)) => match places.take(peer.ip(), free) {
+            Ok((stream, peer)) => match places.take(peer.ip()) {
                 Some(place) => {
                     let shared = Arc::clone(shared);
                     let serve = connection::serve(stream, peer, shared, stopped.clone(), place);
-                    tokio::spawn(serve);
-                }
-                None if shared.certificates.is_some() => {
-                    tracing::debug!(%peer, "a client has its share of connections already");
+                    begin(serve).await;
                 }
                 None => {
-                    let detail = "too many connections from this address; close some";
-                    connection::turn_away(stream, StatusCode::TOO_MANY_REQUESTS, detail);
+                    let Ok(waiting) = Arc::clone(&waiting).try_acquire_owned() else {
+                        turn_away(stream, peer, shared);
+                        continue;
+                    };
+                    let (shared, places) = (Arc::clone(shared), Arc::clone(&places));
+                    let stopped = stopped.clone();
+                    tokio::spawn(async move {
+                        let place = places.take_soon(peer.ip());
+                        let place = time::timeout(shared.limits.answer_time, place).await;
+                        drop(waiting);
+                        match place {
+                            Ok(place) => {
+                                connection::serve(stream, peer, shared, stopped, place).await;
+                            }
+                            Err(_) => turn_away(stream, peer, &shared),
+                        }
+                    });
                 }
             },
-            Err(error) => {
-                // Out of descriptors, most likely: others must close theirs first.
-                tracing::warn!(%error, "the management plane cannot accept");
-                time::sleep(Duration::from_millis(100)).await;
-            }
+            Err(error) => cannot_accept(&error).await,
         }
     }
-    if !places.empty(limits.drain_time * 2).await {
+    end(&places, shared).await;
+}
+
+/// The same on the Unix socket, which has places of its own.
+async fn accept_local(
+    socket: Option<AdminSocket>,
+    shared: &Arc<Shared>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let Some(socket) = socket else { return };
+    let listener = socket.listener.try_clone();
+    let listener = match listener.and_then(tokio::net::UnixListener::from_std) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "admin.socket: cannot be served"),
+    };
+    let places = ConnectionPlaces::new(shared.limits.connections);
+    loop {
+        let accepted = select! {
+            _ = stopped.wait_for(|stop| *stop) => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                // A connection without a place is closed.
+                if let Some(place) = places.take(IpAddr::V4(Ipv4Addr::LOCALHOST)) {
+                    let shared = Arc::clone(shared);
+                    begin(connection::serve_local(
+                        stream,
+                        shared,
+                        stopped.clone(),
+                        place,
+                    ))
+                    .await;
+                }
+            }
+            Err(error) => cannot_accept(&error).await,
+        }
+    }
+    end(&places, shared).await;
+}
+
+/// There is no place, and none will be soon.
+fn turn_away(stream: TcpStream, peer: SocketAddr, shared: &Shared) {
+    match shared.certificates {
+        Some(_) => tracing::debug!(%peer, "a client has its share of connections already"),
+        None => {
+            let detail = "too many connections from this address; close some";
+            connection::turn_away(stream, StatusCode::TOO_MANY_REQUESTS, detail);
+        }
+    }
+}
+
+/// Serves a connection. What it has sent already is looked at before the next one is accepted, so
+/// that no flood of connections takes its place away before.
+async fn begin(serve: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(serve);
+    tokio::task::yield_now().await;
+}
+
+async fn cannot_accept(error: &io::Error) {
+    // Out of descriptors, most likely: others must close theirs first.
+    tracing::warn!(%error, "the management plane cannot accept");
+    time::sleep(Duration::from_millis(100)).await;
+}
+
+async fn end(places: &Arc<ConnectionPlaces>, shared: &Shared) {
+    if !places.empty(shared.limits.drain_time * 2).await {
         tracing::warn!("the management plane ends with connections open");
     }
 }

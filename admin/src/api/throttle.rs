@@ -15,7 +15,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const ADDRESSES_MAX: usize = 1024;
 
 /// Who said wrong tokens of late. An address that said eight has to wait a second for each further
-/// try, and until then nothing that it says is looked at, right or wrong.
+/// one that counts; until then it is told to wait, and its wrong tokens leave no record. Right ones
+/// do not come here.
 #[derive(Default)]
 pub struct Throttle {
     places: Mutex<Places>,

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::audit::{self, Record};
 use super::counts::{Counts, Outcome};
 use super::edit::{edited, fields, summary};
+use super::guarded;
 use super::history::History;
 use super::persist::{Disk, HostDisk, Staged};
 use super::{
@@ -90,6 +91,11 @@ impl Ledger {
             restart_required: self.restart_required(&config),
             config,
         }
+    }
+
+    /// The configuration that was asked for last.
+    pub(crate) fn config(&self) -> Arc<Config> {
+        self.latest().1
     }
 
     /// The name of a generation of this run.
@@ -235,6 +241,10 @@ impl Ledger {
         let mut problems = config::validate(next);
         if problems.is_empty() {
             problems = self.control.check(next);
+            // A reload is what root has written; everything else has the word of a token at most.
+            if source.is_none() {
+                problems.extend(guarded::check(before, next));
+            }
             // The next start would fail. Files that are in use already are no matter of a change.
             if next.admin.tls != before.admin.tls
                 && let Some(tls) = &next.admin.tls

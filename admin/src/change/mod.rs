@@ -9,6 +9,7 @@
 mod audit;
 mod counts;
 mod edit;
+mod guarded;
 mod history;
 mod ledger;
 mod persist;

@@ -1,6 +1,7 @@
-//! Where a server is: `http://HOST:PORT` or `https://HOST:PORT`.
+//! Where a server is: `http://HOST:PORT`, `https://HOST:PORT` or `unix:/PATH`.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use rustls::pki_types::ServerName;
 
@@ -9,10 +10,12 @@ use super::ClientError;
 /// A server's address, as far as it can be known without asking a resolver.
 #[derive(Clone, Debug)]
 pub struct Address {
-    /// Host and port, as in the header `Host`.
+    /// Host and port, as in the header `Host`; of a Unix socket the address as it was given.
     pub authority: String,
     /// The name that the server's certificate must have; `None` for plain HTTP.
     pub secure: Option<ServerName<'static>>,
+    /// The Unix socket; `None` for TCP.
+    pub socket: Option<PathBuf>,
     host: String,
 }
 
@@ -21,9 +24,21 @@ impl Address {
     ///
     /// # Errors
     ///
-    /// It has another scheme, a path, no port, or characters that no host name has.
+    /// It has another scheme, a path, no port, or characters that no host name has; or the path of
+    /// a socket is not a whole one.
     pub fn parse(text: &str) -> Result<Self, ClientError> {
         let refused = || ClientError::Address(text.to_owned());
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match path.starts_with('/') {
+                true => Ok(Self {
+                    authority: text.to_owned(),
+                    secure: None,
+                    socket: Some(path.into()),
+                    host: "localhost".to_owned(),
+                }),
+                false => Err(refused()),
+            };
+        }
         let (secure, rest) = match text.strip_prefix("https://") {
             Some(rest) => (true, rest),
             None => (false, text.strip_prefix("http://").unwrap_or(text)),
@@ -42,8 +57,17 @@ impl Address {
         Ok(Self {
             authority: authority.to_owned(),
             secure: name,
+            socket: None,
             host: host.to_owned(),
         })
+    }
+
+    /// What the header `Host` says.
+    pub fn host_header(&self) -> &str {
+        match self.socket {
+            Some(_) => &self.host,
+            None => &self.authority,
+        }
     }
 
     /// Whether what is sent there stays on this host.

@@ -9,7 +9,7 @@ use rustls::{AlertDescription, CertificateError};
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The address is not one.
-    #[error("`{0}` is no address; write http://HOST:PORT or https://HOST:PORT")]
+    #[error("`{0}` is no address; write http://HOST:PORT, https://HOST:PORT or unix:/PATH")]
     Address(String),
     /// The host name is unknown.
     #[error("cannot find {authority}: {source}")]

@@ -10,7 +10,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Request, Response, header};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use super::address::Address;
@@ -21,6 +21,9 @@ pub type Sender = SendRequest<Full<Bytes>>;
 
 /// The addresses of the host.
 pub fn look_up(address: &Address) -> Result<Vec<SocketAddr>, ClientError> {
+    if address.socket.is_some() {
+        return Ok(Vec::new());
+    }
     match address.authority.to_socket_addrs() {
         Ok(found) => Ok(found.collect()),
         Err(source) => Err(ClientError::Lookup {
@@ -34,6 +37,14 @@ impl Client {
     /// Connects, with TLS where the address asks for it.
     pub(super) async fn connect(&self, addresses: &[SocketAddr]) -> Result<Sender, ClientError> {
         let authority = || self.address.authority.clone();
+        if let Some(path) = &self.address.socket {
+            let stream = UnixStream::connect(path).await;
+            let stream = stream.map_err(|source| ClientError::Connect {
+                authority: authority(),
+                source,
+            })?;
+            return self.shake_hands(stream).await;
+        }
         let secure = match (&self.address.secure, &self.tls) {
             (None, _) => None,
             (Some(name), Some(config)) => Some((name.clone(), Arc::clone(config))),
@@ -81,18 +92,19 @@ impl Client {
         sender: &mut Sender,
         order: &Order,
         keep: bool,
+        with_token: bool,
     ) -> Result<Response<Incoming>, ClientError> {
         let mut request = Request::builder()
             .method(order.method.http())
             .uri(&order.path)
-            .header(header::HOST, &self.address.authority)
+            .header(header::HOST, self.address.host_header())
             .header(header::ACCEPT, "*/*");
         if !keep {
             request = request.header(header::CONNECTION, "close");
         }
-        // What changes nothing needs no token, and so the token is not shown for it.
+        // What changes nothing needs no token, as a rule, and so the token is not shown for it.
         if let Some(token) = &self.token
-            && order.is_change()
+            && (order.is_change() || with_token)
         {
             request = request.header(header::AUTHORIZATION, token.header());
         }

@@ -28,8 +28,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// For an address such as `http://127.0.0.1:9620` or `https://host:9620`; without a scheme it
-    /// is plain HTTP.
+    /// For an address such as `http://127.0.0.1:9620`, `https://host:9620` or
+    /// `unix:/run/millrace/admin.sock`; without a scheme it is plain HTTP.
     ///
     /// # Errors
     ///
@@ -49,7 +49,8 @@ impl Client {
         Self { timeout, ..self }
     }
 
-    /// With a token, which is shown for changes only.
+    /// With a token, which is shown for changes, and for what is not answered without: where the
+    /// server wants it for reading, and where it has no time for strangers.
     #[must_use]
     pub fn with_token(self, token: Token) -> Self {
         Self {
@@ -95,7 +96,12 @@ impl Client {
         let addresses = look_up(&self.address)?;
         runtime()?.block_on(self.in_time(self.timeout, async {
             let mut sender = self.connect(&addresses).await?;
-            let response = self.exchange(&mut sender, order, false).await?;
+            let response = self.exchange(&mut sender, order, false, false).await?;
+            if !self.may_help(order, &response) {
+                return self.whole(response).await;
+            }
+            let mut sender = self.connect(&addresses).await?;
+            let response = self.exchange(&mut sender, order, false, true).await?;
             self.whole(response).await
         }))
     }
@@ -120,7 +126,7 @@ impl Client {
             // The head of the answer is due in the usual time.
             let start = async {
                 let mut sender = self.connect(&addresses).await?;
-                let response = self.exchange(&mut sender, order, false).await?;
+                let response = self.exchange(&mut sender, order, false, true).await?;
                 // The sender keeps the connection.
                 Ok((sender, response))
             };
@@ -149,6 +155,12 @@ impl Client {
             }
             Ok((answer, count))
         }))
+    }
+
+    /// Whether a question that was refused may be answered to who has the token.
+    pub(super) fn may_help(&self, order: &Order, response: &Response<Incoming>) -> bool {
+        let refused = matches!(response.status().as_u16(), 401 | 429);
+        refused && self.token.is_some() && !order.is_change()
     }
 
     /// The answer with its body.

@@ -54,7 +54,12 @@ impl Session {
         let answer = self
             .runtime
             .block_on(client.in_time(client.timeout, async {
-                let response = client.exchange(&mut sender, order, true).await?;
+                let response = client.exchange(&mut sender, order, true, false).await?;
+                if !client.may_help(order, &response) {
+                    return client.whole(response).await;
+                }
+                client.whole(response).await?;
+                let response = client.exchange(&mut sender, order, true, true).await?;
                 client.whole(response).await
             }))?;
         self.sender = Some(sender);

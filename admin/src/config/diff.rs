@@ -75,6 +75,10 @@ pub fn live_part(running: &Config, wanted: &Config) -> Config {
         // Opened at each change.
         token_file: wanted.admin.token_file.clone(),
         audit_file: wanted.admin.audit_file.clone(),
+        // Looked at with each request and each change.
+        hosts: wanted.admin.hosts.clone(),
+        read_token: wanted.admin.read_token,
+        exportable_roots: wanted.admin.exportable_roots.clone(),
         // Read at each scrape.
         client_series: wanted.admin.client_series,
         ..running.admin.clone()

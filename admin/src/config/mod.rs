@@ -7,6 +7,7 @@
 //!
 //! The YAML library and the search for a key's line stay in this module.
 
+mod access;
 mod compare;
 mod diff;
 mod error;
@@ -27,6 +28,7 @@ mod units;
 mod validate;
 mod value;
 
+pub use access::ReadToken;
 pub use diff::{Effect, KeyChange, diff, diff_while, live_part};
 pub use error::{ConfigError, ConfigErrors};
 pub use exports::{Access, ClientLimits, Export, ExportFlavor, Limits, Squash, Store};

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::schema::{DurationText, SocketText};
 use super::units::duration;
-use super::{ByteSize, ClientLimits, Export, PlainHttp, Tls, scalar};
+use super::{ByteSize, ClientLimits, Export, PlainHttp, ReadToken, Tls, scalar};
 
 /// Everything `millraced` is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -417,10 +417,24 @@ pub struct Admin {
     #[serde(with = "scalar::socket")]
     #[schema(value_type = SocketText)]
     pub listen: SocketAddr,
+    /// A Unix socket with the same API, over which root and the server's own user make changes
+    /// without a token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub socket: Option<PathBuf>,
+    /// Names by which the server is asked over HTTP, beside its addresses and `localhost`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
     /// A file whose content allows changes through the API; without it the API is read-only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub token_file: Option<PathBuf>,
+    /// Whether reading needs the token, too.
+    pub read_token: ReadToken,
+    /// The folders in which exports may be made through the API; the file exports any other.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub exportable_roots: Vec<PathBuf>,
     /// A file that gets a line of JSON for each change that is tried.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -439,7 +453,11 @@ impl Default for Admin {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9620)),
+            socket: None,
+            hosts: Vec::new(),
             token_file: None,
+            read_token: ReadToken::None,
+            exportable_roots: Vec::new(),
             audit_file: None,
             tls: None,
             plain_http: PlainHttp::Loopback,

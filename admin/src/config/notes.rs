@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use super::{
-    ByteSize, CcpFlavor, ClientAuth, Config, ExportFlavor, Fabric, Provider, SyncMode, clash, posix,
+    ByteSize, CcpFlavor, ClientAuth, Config, ExportFlavor, Fabric, Provider, ReadToken, SyncMode,
+    clash, posix,
 };
 
 /// Bytes that every peer of version 2 takes in one message.
@@ -175,10 +176,16 @@ impl Config {
                  can read configuration, clients and metrics, and whoever is on the way can read \
                  the token of those who make changes"
             )),
-            Some(tls) if tls.client_auth != ClientAuth::Required => Some(format!(
-                "admin.listen: {listen} is not loopback; whoever reaches it can read \
-                 configuration, clients and metrics, as admin.tls.client_auth is not required"
-            )),
+            Some(tls)
+                if tls.client_auth != ClientAuth::Required
+                    && admin.read_token == ReadToken::None =>
+            {
+                Some(format!(
+                    "admin.listen: {listen} is not loopback; whoever reaches it can read \
+                     configuration, clients and metrics, as neither admin.tls.client_auth nor \
+                     admin.read_token is required"
+                ))
+            }
             Some(_) => None,
         }
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::validate::Problems;
-use super::{ByteSize, Config, KeyPath, Store, scalar};
+use super::{ByteSize, Config, KeyPath, Store, access, scalar};
 
 /// The most objects that each reactor may keep open of one store.
 const OPEN_FILES_MAX: u32 = 1 << 20;
@@ -228,6 +228,11 @@ pub(super) fn check(problems: &mut Problems, exports: &KeyPath, config: &Config)
                     state.display()
                 ),
             );
+        }
+        if let Some(message) = access::within_state(&posix.root, config)
+            && config.state_directory.as_ref() != Some(&posix.root)
+        {
+            problems.add(&root, message);
         }
         limits(problems, &path.key("limits"), &posix.limits);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::locate::Point as LocatePoint;
 use super::{
     Bandwidth, ByteSize, ClientLimits, Config, Cores, Export, Flow, KeyPath, Provider, Reactors,
-    Rpcrdma, Store, format_duration, posix, tls,
+    Rpcrdma, Store, access, format_duration, posix, tls,
 };
 
 /// Programs that are no configuration protocol: rpcbind, NFS and MOUNT.
@@ -87,6 +87,7 @@ pub fn validate(config: &Config) -> Vec<Problem> {
         );
     }
     tls::check(&mut problems, &root.key("admin"), &config.admin);
+    access::check(&mut problems, &root.key("admin"), config);
     problems.log(&root.key("log"), &config.log);
     if let Some(folder) = &config.state_directory {
         problems.absolute(&root.key("state_directory"), folder);

@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 /// A request, one per connection.
 #[derive(Clone)]
@@ -21,9 +23,17 @@ pub struct Answer {
 impl Request {
     pub fn new(method: &str, path: &str) -> Self {
         Self {
-            head: format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"),
+            head: format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"),
             body: String::new(),
         }
+    }
+
+    /// With another header `Host`.
+    pub fn host(mut self, host: &str) -> Self {
+        self.head = self
+            .head
+            .replacen("host: localhost", &format!("host: {host}"), 1);
+        self
     }
 
     pub fn header(mut self, name: &str, value: &str) -> Self {
@@ -45,13 +55,22 @@ impl Request {
         stream
     }
 
+    /// Sends it over a Unix socket.
+    pub fn send_to(&self, socket: &Path) -> Answer {
+        let mut stream = UnixStream::connect(socket).unwrap();
+        let length = self.body.len();
+        let text = format!("{}content-length: {length}\r\n\r\n{}", self.head, self.body);
+        stream.write_all(text.as_bytes()).unwrap();
+        Answer::read(stream)
+    }
+
     pub fn send(&self, address: SocketAddr) -> Answer {
         Answer::read(self.begin(address))
     }
 }
 
 impl Answer {
-    pub fn read(mut stream: TcpStream) -> Self {
+    pub fn read(mut stream: impl Read) -> Self {
         let mut text = Vec::new();
         stream.read_to_end(&mut text).unwrap();
         let text = String::from_utf8(text).unwrap();

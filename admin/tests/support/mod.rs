@@ -2,12 +2,12 @@
 #![allow(dead_code, reason = "every test uses another part of it")]
 
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
 
-use millrace_admin::api::{AdminHandle, AdminState, ApiLimits, serve};
+use millrace_admin::api::{AdminHandle, AdminSocket, AdminState, ApiLimits, serve_with_socket};
 use millrace_admin::change::Ledger;
 use millrace_admin::config::{Config, Problem};
 use millrace_admin::control::{ApplyError, CaptureStream, Control, ControlError};
@@ -63,12 +63,23 @@ impl Service {
 
     /// The same with other limits.
     pub fn serve_within(self: &Arc<Self>, file: Option<PathBuf>, limits: ApiLimits) -> AdminHandle {
+        self.serve_at(None, file, limits)
+    }
+
+    /// The same, also on a Unix socket.
+    pub fn serve_at(
+        self: &Arc<Self>,
+        socket: Option<&Path>,
+        file: Option<PathBuf>,
+        limits: ApiLimits,
+    ) -> AdminHandle {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let ledger = Arc::new(Ledger::new(Arc::clone(self) as _, self.config(), file));
         let metrics = Metrics::new();
         metrics.register(Arc::clone(&ledger) as _);
         let state = AdminState::new(Arc::clone(self) as _, metrics, ledger);
-        serve(listener, state.with_limits(limits)).unwrap()
+        let socket = socket.map(|path| AdminSocket::bind(path).unwrap());
+        serve_with_socket(listener, socket, state.with_limits(limits)).unwrap()
     }
 }
 

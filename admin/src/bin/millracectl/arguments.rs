@@ -19,10 +19,11 @@ Examples:
   millracectl drain start --deadline 30s --wait
   millracectl wait-ready --timeout 20s    for scripts that start a server
 
-The address is `admin.listen` of the server's configuration; https needs --ca, and --cert and --key
-where the server asks for them. Durations have us, ms or s.
-Changes need the server's token; it is read from a file and never shown. The default file is used
-if it can be read, and only for a server on this host or one that is asked by https.
+The address is `admin.listen` of the server's configuration, or `admin.socket` after unix:; https
+needs --ca, and --cert and --key where the server asks for them. Durations have us, ms or s.
+Changes need the server's token, but not from root over the socket; it is read from a file and never
+shown. The default file is used if it can be read, and only for a server on this host or one that is
+asked by https.
 Each change of the configuration is made on what was seen before: if somebody else was faster,
 nothing is changed and you are told.
 Exit status: 0 when all is well, 1 when the server is not healthy, not ready or refuses, or a
@@ -182,7 +183,9 @@ mod tests {
             ["millracectl", "--address=http://[::1]:1", "pools", "--json"],
         ] {
             let arguments = Arguments::try_parse_from(line).unwrap();
-            assert!(arguments.json && arguments.options.address == "http://[::1]:1");
+            assert!(
+                arguments.json && arguments.options.address.as_deref() == Some("http://[::1]:1")
+            );
         }
         for bad in [
             &["wait-ready", "--timeout", "9"][..],

@@ -14,7 +14,7 @@ use super::report;
 
 /// The server, and the form of the output.
 pub struct Context<'a> {
-    /// For questions.
+    /// For questions. It has the token, if there is one, for servers that want it for reading.
     pub client: Client,
     options: &'a Options,
     /// Print what the server says as it is.
@@ -37,8 +37,11 @@ pub struct ChangeOptions {
 
 impl<'a> Context<'a> {
     pub fn new(options: &'a Options, json: bool) -> Result<Self, Failure> {
+        let client = options.client()?;
+        // A token that cannot be read is told of once it is needed.
+        let client = options.changing(&client).unwrap_or(client);
         Ok(Self {
-            client: options.client()?,
+            client,
             options,
             json,
             colour: shows_colours(),

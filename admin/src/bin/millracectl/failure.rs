@@ -53,6 +53,15 @@ impl Failure {
 fn hint(error: &ClientError) -> &'static str {
     match error {
         ClientError::NoTrust { .. } => "; give it by --ca FILE (or MILLRACE_CA)",
+        ClientError::Connect { authority, source } if authority.starts_with("unix:") => {
+            match source.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    "; only root and the server's user and group may use its socket: try sudo, or \
+                     --address http://127.0.0.1:9620 with a token for changes"
+                }
+                _ => "; is millraced running, and is this `admin.socket` of its configuration?",
+            }
+        }
         ClientError::Connect { .. } => {
             "; is millraced running, and is its `admin.listen` what --address says?"
         }
@@ -96,7 +105,7 @@ fn told(answer: &Answer) -> String {
     };
     text.push_str(match status {
         401 => {
-            "\n  changes need the server's token: --token-file FILE (or MILLRACE_TOKEN_FILE) with \
+            "\n  this needs the server's token: --token-file FILE (or MILLRACE_TOKEN_FILE) with \
              what `admin.token_file` of the server has"
         }
         412 => {

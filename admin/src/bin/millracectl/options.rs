@@ -1,5 +1,7 @@
 //! Options of every command: where the server is, and how to be known there.
 
+use std::fs::{self, Metadata};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,6 +14,11 @@ use super::failure::Failure;
 /// The token's file where nothing else is said, if it can be read.
 const TOKEN_FILE: &str = "/etc/millrace/token";
 
+/// The server's socket where nothing else is said, if it can be seen.
+const SOCKET: &str = "/run/millrace/admin.sock";
+/// Where else it is.
+const ADDRESS: &str = "http://127.0.0.1:9620";
+
 /// How long an answer may take where nothing else is said.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -20,16 +27,17 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 #[derive(Args)]
 #[command(next_help_heading = "Server")]
 pub struct Options {
-    /// Where the server's management plane listens.
+    /// Where the server's management plane listens: http://HOST:PORT, https://HOST:PORT or
+    /// unix:/PATH [default: unix:/run/millrace/admin.sock if it is there, else
+    /// http://127.0.0.1:9620].
     #[arg(
         id = "server_address",
         long = "address",
         global = true,
         value_name = "URL",
-        env = "MILLRACE_ADDRESS",
-        default_value = "http://127.0.0.1:9620"
+        env = "MILLRACE_ADDRESS"
     )]
-    pub address: String,
+    pub address: Option<String>,
     /// The token that allows changes [default: /etc/millrace/token].
     #[arg(
         id = "server_token_file",
@@ -77,9 +85,20 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 impl Options {
-    /// The requester for questions, which need no token.
+    /// The server's address. Who may not look into the socket's folder asks over TCP.
+    fn address(&self) -> String {
+        let is_socket = |about: Metadata| about.file_type().is_socket();
+        match &self.address {
+            Some(address) => address.clone(),
+            None if fs::metadata(SOCKET).is_ok_and(is_socket) => format!("unix:{SOCKET}"),
+            None => ADDRESS.to_owned(),
+        }
+    }
+
+    /// The requester for questions, which need no token as a rule.
     pub fn client(&self) -> Result<Client, Failure> {
-        let mut client = Client::new(&self.address)?.with_timeout(self.timeout.unwrap_or(TIMEOUT));
+        let mut client =
+            Client::new(&self.address())?.with_timeout(self.timeout.unwrap_or(TIMEOUT));
         client = match (&self.ca, &self.cert, &self.key) {
             (None, None, None) => client,
             (None, ..) => {

@@ -169,7 +169,7 @@ fn permissions_and_links_stay() {
         assert_eq!((now.uid(), now.gid()), (before.uid(), before.gid()));
     }
     assert_eq!(fs::read_dir(&real).unwrap().count(), 2);
-    assert_eq!(crate::config::load(&link).unwrap(), config("warn"));
+    assert_eq!(crate::config::load(&file).unwrap(), config("warn"));
 }
 
 #[test]

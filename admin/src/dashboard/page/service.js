@@ -16,7 +16,7 @@ export class Refusal extends Error {
 
 async function ask(path, options = {}) {
   const headers = new Headers(options.headers);
-  if (token !== null && options.method) headers.set("Authorization", `Bearer ${token}`);
+  if (token !== null) headers.set("Authorization", `Bearer ${token}`);
   const answer = await fetch(path, { ...options, headers, cache: "no-store", redirect: "error" });
   if (!answer.ok) throw new Refusal(answer.status, await answer.json().catch(() => ({})));
   return answer;

@@ -20,7 +20,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::{Args, Parser, Subcommand};
 use millrace::service::devices as rdma;
 use millrace::service::{Service, StartError, folders};
-use millrace_admin::api::{self, AdminState, Certificates};
+use millrace_admin::api::{self, AdminSocket, AdminState, Certificates};
 use millrace_admin::change::Ledger;
 use millrace_admin::config::{self, Config, Source};
 use millrace_admin::metrics::Metrics;
@@ -223,6 +223,11 @@ fn run(
     // Taken early: a port that is in use ends the start before any memory is mapped.
     let admin = TcpListener::bind(config.admin.listen)
         .with_context(|| format!("admin.listen: cannot listen on {}", config.admin.listen))?;
+    let socket = config.admin.socket.as_deref().map(|path| {
+        let socket = AdminSocket::bind(path);
+        socket.with_context(|| format!("admin.socket: cannot listen on {}", path.display()))
+    });
+    let socket = socket.transpose()?;
     let service = Service::start(Arc::clone(&config)).map_err(|error| match error {
         StartError::Devices(problem) | StartError::Store(problem) => {
             anyhow!("{}", source.error(problem))
@@ -240,7 +245,7 @@ fn run(
     if let Some(certificates) = &certificates {
         state = state.with_certificates(Arc::clone(certificates));
     }
-    let admin = api::serve(admin, state).context("admin: cannot serve")?;
+    let admin = api::serve_with_socket(admin, socket, state).context("admin: cannot serve")?;
     announce::served(&config, service.addresses(), admin.address());
     drop(starting);
     manager.ready(&announce::status(

@@ -1,0 +1,50 @@
+//! Requests that come before others: an operator gets through where strangers have to wait.
+
+use std::sync::Arc;
+
+use axum::http::header::AUTHORIZATION;
+use hyper::Request;
+
+use super::ask::ask_token;
+use super::auth::bearer;
+use super::gate::Kind;
+use super::routes::AdminState;
+use super::socket::PeerCredentials;
+
+/// Where a request stands when there is not enough for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestStanding {
+    /// Whoever may ask.
+    Stranger,
+    /// A look at the health.
+    Health,
+    /// It has a valid token, or comes from root or the server's own user over the Unix socket.
+    Operator,
+}
+
+/// The request has a valid token; an extension of those that do.
+#[derive(Clone, Copy, Debug)]
+pub struct ValidToken;
+
+/// Finds out where a request stands. A token that it has is compared, and nothing is held against
+/// a wrong one: that is for those who ask for more than anybody may have.
+pub async fn standing<B>(state: &AdminState, request: &mut Request<B>) -> RequestStanding {
+    let credentials = request.extensions().get::<PeerCredentials>();
+    if credentials.is_some_and(|peer| peer.may_change()) {
+        return RequestStanding::Operator;
+    }
+    if request.headers().contains_key(AUTHORIZATION)
+        && let Some(said) = bearer(request.headers())
+    {
+        let (control, guard) = (Arc::clone(&state.control), Arc::clone(&state.guard));
+        let compared = ask_token(state, move || guard.is_token(&*control, &said)).await;
+        if matches!(compared, Ok(true)) {
+            request.extensions_mut().insert(ValidToken);
+            return RequestStanding::Operator;
+        }
+    }
+    match Kind::of(request.uri().path()) {
+        Kind::Health => RequestStanding::Health,
+        Kind::Other => RequestStanding::Stranger,
+    }
+}

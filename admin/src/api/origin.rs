@@ -1,0 +1,233 @@
+//! Whether a request was meant for this server, and comes from no page of another site.
+//!
+//! A browser lets a page of any site send requests to any address. By DNS rebinding (the page's own
+//! name is made to lead here) it even lets the page read the answers; but then the header `Host`
+//! has that name. So a request is answered only if it names the server by one of its addresses, as
+//! `localhost`, or by a name of `admin.hosts`; and only if the browser, where it is one, does not
+//! say that another site had it sent.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::extract::Request;
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::response::Response;
+
+use super::problem::problem;
+
+/// Where a request arrived; an extension of every request of the server.
+#[derive(Clone, Copy, Debug)]
+pub enum ArrivalAddress {
+    /// At this address of the host.
+    Tcp(SocketAddr),
+    /// At the Unix socket, which no name leads to.
+    Unix,
+}
+
+/// Checks whom a request names and which page sent it.
+///
+/// # Errors
+///
+/// The answer, ready to send, that says what is wrong.
+pub fn check(request: &Request, hosts: &[String]) -> Result<(), Response> {
+    let headers = request.headers();
+    let mut named = headers.get_all(HOST).iter();
+    let host = match (named.next(), named.next()) {
+        (Some(host), None) => host.to_str().ok().and_then(|host| authority(host)),
+        _ => None,
+    };
+    // RFC 9112 section 3.2: exactly one, and of the right form.
+    let Some(host) = host else {
+        let detail = "the request needs one header Host, with the server's address or name";
+        return Err(problem(StatusCode::BAD_REQUEST, detail));
+    };
+    // RFC 9112 section 3.2.2: a target with an authority counts in place of the header.
+    let meant = request.uri().authority().unwrap_or(&host);
+    match request.extensions().get() {
+        Some(ArrivalAddress::Unix) => {}
+        Some(ArrivalAddress::Tcp(local)) => {
+            for name in [&host, meant] {
+                if !is_ours(name.host(), local.ip(), hosts) {
+                    return Err(misdirected(name.host()));
+                }
+            }
+        }
+        None => {
+            let detail = "the request came from nowhere";
+            return Err(problem(StatusCode::INTERNAL_SERVER_ERROR, detail));
+        }
+    }
+    same_site(headers, request.method(), &host)
+}
+
+/// Host and port, without the user that a URL could have.
+fn authority(text: &str) -> Option<Authority> {
+    let found: Authority = text.parse().ok()?;
+    (!text.contains('@') && !found.host().is_empty()).then_some(found)
+}
+
+fn is_ours(host: &str, local: IpAddr, hosts: &[String]) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let listed = |host: &str| hosts.iter().any(|one| one.eq_ignore_ascii_case(host));
+    // No page of another site is at an address of ours.
+    if let Ok(address) = host.parse::<IpAddr>() {
+        let address = address.to_canonical();
+        let same = |one: &String| {
+            one.parse()
+                .is_ok_and(|one: IpAddr| one.to_canonical() == address)
+        };
+        return address.is_loopback() || address == local.to_canonical() || hosts.iter().any(same);
+    }
+    let host = host.strip_suffix('.').unwrap_or(host);
+    host.eq_ignore_ascii_case("localhost") || listed(host)
+}
+
+fn misdirected(host: &str) -> Response {
+    let detail = format!(
+        "`{}` is no name of this server; ask by its address, as localhost, or list the name in \
+         admin.hosts of the configuration",
+        host.escape_debug()
+    );
+    problem(StatusCode::MISDIRECTED_REQUEST, detail)
+}
+
+/// What a browser says of the page that sent the request (Fetch Metadata, RFC 6454).
+fn same_site(headers: &HeaderMap, method: &Method, host: &Authority) -> Result<(), Response> {
+    let refused = |whose: &str| {
+        let detail = format!("a page of another site had this request sent: {whose}");
+        problem(StatusCode::FORBIDDEN, detail)
+    };
+    for origin in headers.get_all(ORIGIN) {
+        let origin = origin.to_str().unwrap_or("?");
+        let authority = origin.split_once("://").map(|(_, authority)| authority);
+        if !authority.is_some_and(|one| one.eq_ignore_ascii_case(host.as_str())) {
+            return Err(refused(&format!(
+                "its Origin is `{}`",
+                origin.escape_debug()
+            )));
+        }
+    }
+    let says = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    let is_safe = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+    match says("sec-fetch-site") {
+        None | Some("same-origin" | "none") => Ok(()),
+        // A link that somebody follows: the answer is shown, and the other page cannot read it.
+        Some(_)
+            if is_safe
+                && says("sec-fetch-mode") == Some("navigate")
+                && says("sec-fetch-dest") == Some("document") =>
+        {
+            Ok(())
+        }
+        Some(site) => Err(refused(&format!(
+            "Sec-Fetch-Site is `{}`",
+            site.escape_debug()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::*;
+
+    /// The status that a request with these headers is refused with.
+    fn refused(method: &str, target: &str, headers: &[(&str, &str)]) -> Option<u16> {
+        let mut request = axum::http::Request::builder().method(method).uri(target);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut request = request.body(Body::empty()).unwrap();
+        let local: SocketAddr = "[::ffff:192.0.2.1]:9620".parse().unwrap();
+        request.extensions_mut().insert(ArrivalAddress::Tcp(local));
+        let hosts = ["Storage.example.net".to_owned(), "198.51.100.7".to_owned()];
+        check(&request, &hosts)
+            .err()
+            .map(|answer| answer.status().as_u16())
+    }
+
+    #[test]
+    fn a_server_is_asked_by_its_addresses_and_its_names() {
+        for host in [
+            "localhost",
+            "LOCALHOST:9620",
+            "localhost.:1",
+            "127.0.0.1:9620",
+            "127.9.9.9",
+            "[::1]:9620",
+            "192.0.2.1:9620",
+            "[::ffff:192.0.2.1]:9620",
+            "storage.EXAMPLE.net:80",
+            "storage.example.net.",
+            "198.51.100.7",
+        ] {
+            assert_eq!(refused("GET", "/", &[("host", host)]), None, "{host}");
+        }
+        for host in [
+            "evil.example",
+            "evil.example:9620",
+            "localhost.evil.example",
+            "storage.example.net.evil.example",
+            "192.0.2.2",
+            "x",
+        ] {
+            assert_eq!(refused("GET", "/", &[("host", host)]), Some(421), "{host}");
+        }
+        for host in [
+            "",
+            "localhost@evil.example",
+            "user@localhost",
+            "a b",
+            ":9620",
+        ] {
+            assert_eq!(refused("GET", "/", &[("host", host)]), Some(400), "{host}");
+        }
+        assert_eq!(refused("GET", "/", &[]), Some(400));
+        let two = [("host", "localhost"), ("host", "localhost")];
+        assert_eq!(refused("GET", "/", &two), Some(400));
+        let ours = [("host", "localhost")];
+        assert_eq!(refused("GET", "http://localhost/", &ours), None);
+        assert_eq!(refused("GET", "http://evil.example/", &ours), Some(421));
+    }
+
+    #[test]
+    fn requests_of_other_sites_pages_are_refused() {
+        let site = |site: &'static str| {
+            [
+                ("host", "localhost:1"),
+                ("sec-fetch-site", site),
+                ("sec-fetch-mode", "cors"),
+            ]
+        };
+        for good in ["same-origin", "none"] {
+            assert_eq!(refused("POST", "/", &site(good)), None, "{good}");
+        }
+        for bad in ["cross-site", "same-site", "whatever"] {
+            assert_eq!(refused("GET", "/metrics", &site(bad)), Some(403), "{bad}");
+        }
+        let link = |destination| {
+            [
+                ("host", "localhost:1"),
+                ("sec-fetch-site", "cross-site"),
+                ("sec-fetch-mode", "navigate"),
+                ("sec-fetch-dest", destination),
+            ]
+        };
+        assert_eq!(refused("GET", "/", &link("document")), None);
+        assert_eq!(refused("GET", "/", &link("iframe")), Some(403));
+        assert_eq!(refused("POST", "/", &link("document")), Some(403));
+        let origin = |origin| [("host", "localhost:1"), ("origin", origin)];
+        assert_eq!(refused("PUT", "/", &origin("http://localhost:1")), None);
+        for bad in [
+            "http://localhost:2",
+            "http://evil.example",
+            "null",
+            "",
+            "localhost:1",
+        ] {
+            assert_eq!(refused("GET", "/", &origin(bad)), Some(403), "{bad}");
+        }
+    }
+}
