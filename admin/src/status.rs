@@ -41,6 +41,9 @@ impl Version {
     }
 }
 
+/// The type of the problem that the server has no right to write its configuration file.
+pub const FILE_DENIED: &str = "urn:millrace:problem:file-denied";
+
 /// Whether clients should come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -51,6 +54,9 @@ pub enum Readiness {
     Ready,
     /// No more: requests under way are finished, then the server ends.
     Draining,
+    /// Not over RDMA: there is no listener.
+    #[serde(rename = "no_listener")]
+    NoListener,
 }
 
 /// The body of `/readyz`.

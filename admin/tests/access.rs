@@ -287,7 +287,7 @@ fn idle_connections_make_room_for_those_who_ask() {
     for text in [
         "",
         "GET /metrics HTTP/1.1\r\nhost: local",
-        "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n",
     ] {
         let _held = held(&bench, 80, text);
         assert_eq!(bench.get("/healthz").status, 200);

@@ -126,7 +126,7 @@ fn what_is_wrong_is_told_by_key() {
             "application/yaml",
             "log: no such level\n",
             "log",
-            "no filter",
+            "neither a level",
         ),
     ] {
         let problem = problem(&bench.ask("PUT", "/api/v1/config", kind, body), 422);
@@ -371,18 +371,49 @@ fn persist_writes_the_file_and_keeps_the_one_before() {
     };
     assert!(persist(64).persisted);
     let written = fs::read_to_string(bench.file()).unwrap();
-    assert!(
-        written.starts_with("# Written through the API"),
-        "{written}"
-    );
-    assert_eq!(parse(&written, "file").unwrap(), *bench.service.config());
-    let backup = bench.folder.path().join("millraced.yaml.bak");
-    assert_eq!(fs::read_to_string(&backup).unwrap(), by_hand);
-    // A change of nothing writes the file, too, if it differs.
-    fs::write(bench.file(), &by_hand).unwrap();
-    let done = persist(64);
-    assert!(done.persisted && done.generation == 2);
-    assert_eq!(fs::read_to_string(bench.file()).unwrap(), written);
+    assert_eq!(written, by_hand.replace("credits: 128", "credits: 64"));
+    let backup = |number: u32| {
+        let name = format!("millraced.yaml.bak.{number}");
+        fs::read_to_string(bench.folder.path().join(name)).ok()
+    };
+    assert_eq!(backup(1), Some(by_hand));
+    // A change that was not kept comes with the next one that is.
+    report(&bench.patch(json!({ "log": "warn" })));
+    assert!(persist(64).persisted);
+    let next = fs::read_to_string(bench.file()).unwrap();
+    assert_eq!(next, written.replace("log: info", "log: warn"));
+    assert_eq!(parse(&next, "file").unwrap(), *bench.service.config());
+    assert_eq!((backup(2), backup(3)), (Some(written), None));
+}
+
+#[test]
+fn persist_overwrites_no_file_that_was_edited_meanwhile() {
+    let bench = Bench::new();
+    let persist = |credits: u32| {
+        bench.ask(
+            "PATCH",
+            "/api/v1/config?persist=true",
+            "application/json",
+            json!({ "flow": { "credits": credits } }),
+        )
+    };
+    let edited = fs::read_to_string(bench.file()).unwrap() + "# The operator was here.\n";
+    fs::write(bench.file(), &edited).unwrap();
+    let told = problem(&persist(64), 409);
+    assert!(told.detail.contains("config reload"), "{told:?}");
+    assert_eq!(bench.service.config().flow.credits, 128);
+    assert_eq!(fs::read_to_string(bench.file()).unwrap(), edited);
+    // A file that is refused stays unknown.
+    fs::write(bench.file(), "log: inof\n").unwrap();
+    problem(&bench.ask("POST", "/api/v1/config/reload", "", ""), 422);
+    problem(&persist(64), 409);
+    fs::write(bench.file(), &edited).unwrap();
+    report(&bench.ask("POST", "/api/v1/config/reload", "", ""));
+    assert!(report(&persist(64)).persisted);
+    let kept = fs::read_to_string(bench.file()).unwrap();
+    assert!(kept.ends_with("# The operator was here.\n"), "{kept}");
+    // What the server has written itself it knows.
+    assert!(report(&persist(32)).persisted);
 }
 
 #[test]

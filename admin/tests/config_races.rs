@@ -108,7 +108,10 @@ fn a_file_that_cannot_be_written_takes_the_change_back() {
         )
     };
     // A folder in the backup's place: it shows when the change is in force already.
-    let backup = bench.folder.path().join("millraced.yaml.bak");
+    let backup = bench
+        .folder
+        .path()
+        .join(format!("millraced.yaml.bak.{}", u64::MAX));
     fs::create_dir(&backup).unwrap();
     let told = problem(&persist(), 503);
     assert!(told.detail.contains("millraced.yaml.bak"), "{told:?}");

@@ -67,6 +67,27 @@ fn exports_come_and_go() {
 }
 
 #[test]
+fn an_export_that_clients_use_goes_only_by_force() {
+    let bench = Bench::new();
+    let add = ["exports", "add", "/scratch", "--memory", "1MiB", "--client"];
+    bench.says(&[&add[..], &["192.0.2.0/24"]].concat());
+    let remove = ["exports", "remove", "/scratch"];
+    let (_, complaint) = bench.ends(1, &remove);
+    has(
+        &complaint,
+        &["99 requests", "1 of the clients", "192.0.2.1", "--force"],
+    );
+    assert_eq!(bench.service.config().exports.len(), 1);
+    bench.says(&[&remove[..], &["--dry-run"]].concat());
+    assert_eq!(bench.service.config().exports.len(), 1);
+    bench.says(&[&remove[..], &["--force"]].concat());
+    assert!(bench.service.config().exports.is_empty());
+    // The client that is connected is none of those that this one lets in.
+    bench.says(&[&add[..], &["198.51.100.0/24"]].concat());
+    bench.says(&remove);
+}
+
+#[test]
 fn connections_are_shown_and_evicted() {
     let bench = Bench::new();
     let text = bench.says(&["connections", "show", "7"]);
@@ -325,6 +346,6 @@ fn the_log_is_told_what_to_say() {
     assert_eq!(bench.says(&["log", "show"]), "debug\n");
     has(
         &bench.ends(1, &["log", "set", "no such level"]).1,
-        &["422", "log: no filter"],
+        &["422", "log: `no such level` is neither a level"],
     );
 }

@@ -2,7 +2,9 @@
 
 use std::io::Write;
 use std::net::TcpListener;
-use std::thread;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::thread::{self, JoinHandle};
 
 use millrace_admin::config::parse;
 use millrace_admin::control::{ApplyError, Control};
@@ -238,4 +240,79 @@ fn whoever_is_slower_changes_nothing_and_is_told_how_to_go_on() {
         &server.join().unwrap(),
         &["if-match: \"1f-1\"\r\n", r#"{"log":"debug"}"#],
     );
+}
+
+/// Answers these, one for each connection, and gives the requests.
+fn scripted(socket: &Path, answers: Vec<(&'static str, String)>) -> JoinHandle<Vec<String>> {
+    let listener = UnixListener::bind(socket).unwrap();
+    thread::spawn(move || {
+        let answer = |(status, body): (&str, String)| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let asked = request(&mut stream);
+            let length = body.len();
+            let head = format!("HTTP/1.1 {status}\r\nETag: \"1f-1\"\r\nContent-Length: {length}");
+            stream
+                .write_all(format!("{head}\r\n\r\n{body}").as_bytes())
+                .unwrap();
+            asked
+        };
+        answers.into_iter().map(answer).collect()
+    })
+}
+
+#[test]
+fn what_the_server_may_not_write_is_written_by_who_may() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("millraced.yaml");
+    let old = "# Mine.\nflow: { credits: 128 } # usual\n";
+    let refusal = |of: &Path| {
+        serde_json::json!({
+            "type": "urn:millrace:problem:file-denied", "title": "Conflict", "status": 409,
+            "detail": format!("{}: Permission denied; and more", of.display()),
+        })
+        .to_string()
+    };
+    let report = r#"{"generation":2,"dry_run":false,"persisted":false,"changes":[],"restart_required":[],"notes":[],"reactors":[]}"#;
+    let run = |name: &str, answers: Vec<(&'static str, String)>, status: i32| {
+        std::fs::write(&file, old).unwrap();
+        let socket = folder.path().join(name);
+        let server = scripted(&socket, answers);
+        let address = format!("unix:{}", socket.display());
+        let output = ctl()
+            .env("MILLRACE_CONFIG_FILE", &file)
+            .args([
+                "--address",
+                &address,
+                "config",
+                "set",
+                "flow.credits=64",
+                "--persist",
+            ])
+            .output();
+        (ended(status, output.unwrap()), server.join().unwrap())
+    };
+    let now = ("200 OK", r#"{"flow":{"credits":128}}"#.to_owned());
+    let answers = vec![
+        now.clone(),
+        ("409 Conflict", refusal(&file)),
+        ("200 OK", report.to_owned()),
+        ("200 OK", "flow: { credits: 64 }\n".to_owned()),
+        ("200 OK", report.to_owned()),
+    ];
+    let ((said, _), asked) = run("first", answers, 0);
+    has(&said, &["generation 2"]);
+    has(&asked[1], &["?persist=true", "if-match: \"1f-1\""]);
+    assert!(!asked[2].contains("persist"), "{}", asked[2]);
+    has(&asked[2], &[r#"{"flow":{"credits":64}}"#]);
+    has(&asked[4], &["POST /api/v1/config/reload "]);
+    let kept = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(kept, old.replace("128", "64"));
+    let backup = folder.path().join("millraced.yaml.bak.1");
+    assert_eq!(std::fs::read_to_string(backup).unwrap(), old);
+
+    // Another file than the server's is not touched, whatever the server says.
+    let elsewhere = refusal("/etc/elsewhere.yaml".as_ref());
+    let ((_, told), _) = run("second", vec![now, ("409 Conflict", elsewhere)], 1);
+    has(&told, &["409", "Permission denied"]);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), old);
 }

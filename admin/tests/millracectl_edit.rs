@@ -106,7 +106,12 @@ fn mistakes_are_told_by_line_and_mended() {
     let (said, asked) = edit(&bench, 0, script, &["--yes"], "e\ne\n");
     has(
         &asked,
-        &[".yaml:", "flow.credits: ", "[e]dit again", "log: no filter"],
+        &[
+            ".yaml:",
+            "flow.credits: ",
+            "[e]dit again",
+            "is neither a level",
+        ],
     );
     has(&said, &["credits: 128 -> 64", "log: info -> warn"]);
     assert!(left(&bench).is_empty());

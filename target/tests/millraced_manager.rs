@@ -191,6 +191,19 @@ fn the_manager_is_told_of_start_and_stop() {
 }
 
 #[test]
+fn without_an_rdma_listener_it_is_not_ready() {
+    let listener = r#"[{ provider: iwarp, listen: "127.0.0.1:0" }]"#;
+    let without = configuration("adaptive").replace(listener, "[]");
+    assert!(without.contains("fabric: []"), "{without}");
+    let mut manager = Manager::start(None, &without);
+    let admin = manager.serving();
+    let (status, body) = get(admin, "/readyz");
+    assert!(status == 503 && body.contains("no_listener"), "{body}");
+    assert_eq!(get(admin, "/healthz").0, 200);
+    assert!(manager.stop().success());
+}
+
+#[test]
 fn the_watchdog_is_fed_while_reactors_turn_and_only_then() {
     let watchdog = Duration::from_millis(100);
     // A reactor that sleeps has a right not to turn, one that polls has not.

@@ -10,9 +10,10 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use tokio::{task, time};
 
-use super::problem::{problem, problem_with};
+use super::problem::{problem, problem_with, typed_problem};
 use super::routes::AdminState;
 use crate::change::{ChangeError, ChangeReport, ChangeRequest, Tag};
+use crate::status::FILE_DENIED;
 
 /// How a change is to be made, from the query of a request.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -102,7 +103,11 @@ fn refused(error: ChangeError) -> Response {
             problem_with(StatusCode::UNPROCESSABLE_ENTITY, detail, errors, Vec::new())
         }
         ChangeError::NoGeneration(_) => problem(StatusCode::NOT_FOUND, detail),
-        ChangeError::NoFile => problem(StatusCode::CONFLICT, detail),
+        ChangeError::NoFile | ChangeError::FileChanged(_) => problem(StatusCode::CONFLICT, detail),
+        ChangeError::FileDenied { .. } => {
+            let (errors, reactors) = (Vec::new(), Vec::new());
+            typed_problem(FILE_DENIED, StatusCode::CONFLICT, detail, errors, reactors)
+        }
         ChangeError::Persist { .. } => problem(StatusCode::SERVICE_UNAVAILABLE, detail),
         ChangeError::Apply(error) => {
             // A reactor that did not take it may do so later; what else stands in the way, such

@@ -40,14 +40,16 @@ pub async fn healthz(State(state): State<AdminState>) -> Result<Response, Respon
         (status = 503, content(
             (ReadinessStatus = "application/json"),
             (Problem = "application/problem+json"),
-        ), description = "The server starts or drains, or there was no answer in time."),
+        ), description = "The server starts or drains, has no RDMA listener, or there was no answer in time."),
     ),
 )]
 pub async fn readyz(State(state): State<AdminState>) -> Result<Response, Response> {
     let readiness = ask_health(&state, Control::readiness).await?;
     let status = match readiness {
         Readiness::Ready => StatusCode::OK,
-        Readiness::Starting | Readiness::Draining => StatusCode::SERVICE_UNAVAILABLE,
+        Readiness::Starting | Readiness::Draining | Readiness::NoListener => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
     };
     Ok((status, Json(ReadinessStatus { readiness })).into_response())
 }

@@ -17,8 +17,19 @@ pub fn problem_with(
     errors: Vec<FieldProblem>,
     reactors: Vec<ReactorOutcome>,
 ) -> Response {
+    typed_problem("about:blank", status, detail, errors, reactors)
+}
+
+/// The same of a type that programs tell from others.
+pub fn typed_problem(
+    kind: &str,
+    status: StatusCode,
+    detail: impl Into<String>,
+    errors: Vec<FieldProblem>,
+    reactors: Vec<ReactorOutcome>,
+) -> Response {
     let body = Problem {
-        kind: "about:blank".to_owned(),
+        kind: kind.to_owned(),
         title: status.canonical_reason().unwrap_or("Error").to_owned(),
         status: status.as_u16(),
         detail: detail.into(),

@@ -43,7 +43,9 @@ impl Outcome {
             ChangeError::Invalid(_) | ChangeError::NoGeneration(_) | ChangeError::NoFile => {
                 Self::Invalid
             }
-            ChangeError::Persist { .. } => Self::NotWritten,
+            ChangeError::Persist { .. }
+            | ChangeError::FileChanged(_)
+            | ChangeError::FileDenied { .. } => Self::NotWritten,
             ChangeError::Apply(_) => Self::NotApplied,
         }
     }

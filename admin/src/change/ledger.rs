@@ -1,6 +1,7 @@
 //! The configuration's generations.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,12 +10,12 @@ use super::counts::{Counts, Outcome};
 use super::edit::{edited, fields, summary};
 use super::guarded;
 use super::history::History;
-use super::persist::{Disk, HostDisk, Staged};
+use super::persist::{Disk, HostDisk, Staged, rewritten};
 use super::{
     Author, ChangeError, ChangeReport, ChangeRequest, Current, Edit, Generation, HistoryEntry, Tag,
 };
 use crate::api::Certificates;
-use crate::config::{self, Config, KeyChange, Source, diff, diff_while, live_part};
+use crate::config::{self, Config, KeyChange, Source, diff, diff_while, edit_text, live_part};
 use crate::control::Control;
 use crate::status::FieldProblem;
 use crate::token;
@@ -39,6 +40,9 @@ struct State {
     generation: Generation,
     config: Arc<Config>,
     history: History,
+    /// What was in the file when it was read or written last. `None` if that was something else
+    /// than the configuration.
+    file_text: Option<String>,
 }
 
 impl Ledger {
@@ -68,6 +72,13 @@ impl Ledger {
         };
         let mut history = History::default();
         history.push(entry, Arc::clone(&config));
+        let read = file.as_deref().and_then(|file| {
+            let bytes = disk.read(&disk.resolve(file).ok()?).ok()?;
+            String::from_utf8(bytes).ok()
+        });
+        // The file may have changed since the service read it.
+        let is_read = |text: &String| config::parse(text, "").is_ok_and(|read| read == *config);
+        let file_text = read.filter(is_read);
         Self {
             control,
             run: RandomState::new().hash_one(()),
@@ -78,6 +89,7 @@ impl Ledger {
                 generation: 1,
                 config,
                 history,
+                file_text,
             }),
             counts: Counts::new(now()),
         }
@@ -176,6 +188,7 @@ impl Ledger {
             return Err(ChangeError::Stale(self.tag(generation)));
         }
         let earlier = |wanted| self.generation(wanted);
+        let persist = request.persist;
         let (next, source) = edited(request.edit, &config, earlier, self.file.as_deref())?;
         self.validate(&config, &next, source.as_ref())?;
         let next = Arc::new(next);
@@ -196,10 +209,22 @@ impl Ledger {
             return Ok(report);
         }
         // All that can fail for want of space or permission fails before anything is in force.
-        let staged = match request.persist {
-            true => Some(self.stage(&next)?),
-            false => None,
-        };
+        let mut written = None;
+        let mut staged = None;
+        if persist {
+            let (file, old) = self.file_as_read()?;
+            let edited = edit_text(&old, &next);
+            if edited.is_none() {
+                report.notes.push(format!(
+                    "{}: is written in a way that cannot be changed in places, and was written \
+                     anew; its comments are in its backup",
+                    file.display()
+                ));
+            }
+            let text = edited.unwrap_or_else(|| rewritten(&next));
+            staged = Some(self.stage(file, old, &text)?);
+            written = Some(text);
+        }
         let live = live_part(&running, &next);
         let differs = live != *running;
         if differs {
@@ -210,6 +235,9 @@ impl Ledger {
                 return Err(self.take_back(differs.then_some(running), error));
             }
             report.persisted = true;
+        }
+        if let Some(text) = written.or_else(|| source.map(|source| source.text().to_owned())) {
+            self.lock().file_text = Some(text);
         }
         report.restart_required = self.restart_required(&next);
         if *next == *config {
@@ -265,25 +293,35 @@ impl Ledger {
         ))
     }
 
-    fn stage(&self, next: &Config) -> Result<Staged<'_>, ChangeError> {
+    /// The file and what is in it, which has to be what was read.
+    fn file_as_read(&self) -> Result<(&Path, String), ChangeError> {
         let file = self.file.as_deref().ok_or(ChangeError::NoFile)?;
-        Staged::new(&*self.disk, file, next).map_err(|error| ChangeError::Persist {
-            file: file.display().to_string(),
-            error,
-        })
+        let read = self
+            .disk
+            .resolve(file)
+            .and_then(|file| self.disk.read(&file));
+        let old = read.map_err(|error| persist_error(file, error))?;
+        let known = self.lock().file_text.clone();
+        match known.filter(|known| known.as_bytes() == old) {
+            Some(old) => Ok((file, old)),
+            None => Err(ChangeError::FileChanged(file.display().to_string())),
+        }
+    }
+
+    fn stage(&self, file: &Path, old: String, text: &str) -> Result<Staged<'_>, ChangeError> {
+        let staged = Staged::new(&*self.disk, file, old.into_bytes(), text);
+        staged.map_err(|error| persist_error(file, error))
     }
 
     /// Puts `before` in force again, if it is not; the file is as it was.
-    fn take_back(&self, before: Option<Arc<Config>>, error: std::io::Error) -> ChangeError {
+    fn take_back(&self, before: Option<Arc<Config>>, error: io::Error) -> ChangeError {
         let mut error = error;
         if let Some(Err(failure)) = before.map(|before| self.control.apply(before)) {
             tracing::error!(%failure, "a change without its file could not be taken back");
             let told = format!("{error}; and the change could not be taken back: {failure}");
-            error = std::io::Error::new(error.kind(), told);
+            error = io::Error::new(error.kind(), told);
         }
-        let file = self.file.as_deref().map(|file| file.display().to_string());
-        let file = file.unwrap_or_default();
-        ChangeError::Persist { file, error }
+        persist_error(self.file.as_deref().unwrap_or(Path::new("")), error)
     }
 
     fn restart_required(&self, wanted: &Config) -> Vec<KeyChange> {
@@ -299,6 +337,18 @@ impl Ledger {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn persist_error(file: &Path, error: io::Error) -> ChangeError {
+    let denied = [
+        io::ErrorKind::PermissionDenied,
+        io::ErrorKind::ReadOnlyFilesystem,
+    ];
+    let file = file.display().to_string();
+    match denied.contains(&error.kind()) {
+        true => ChangeError::FileDenied { file, error },
+        false => ChangeError::Persist { file, error },
     }
 }
 
@@ -322,4 +372,32 @@ fn lost<'a>(running: &'a Config, next: &'a Config) -> impl Iterator<Item = Strin
 fn now() -> f64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.unwrap_or_default().as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn want_of_rights_is_told_from_other_failures_of_the_file() {
+        let file = Path::new("/etc/millrace/millraced.yaml");
+        for (kind, denied) in [
+            (io::ErrorKind::PermissionDenied, true),
+            (io::ErrorKind::ReadOnlyFilesystem, true),
+            (io::ErrorKind::StorageFull, false),
+        ] {
+            let error = persist_error(file, kind.into());
+            assert_eq!(
+                matches!(error, ChangeError::FileDenied { .. }),
+                denied,
+                "{kind}"
+            );
+            // millracectl looks for it.
+            assert!(
+                error
+                    .to_string()
+                    .starts_with("/etc/millrace/millraced.yaml: ")
+            );
+        }
+    }
 }

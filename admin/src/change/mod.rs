@@ -16,6 +16,7 @@ mod persist;
 mod types;
 
 pub use ledger::Ledger;
+pub use persist::keep;
 pub use types::{
     Author, ChangeError, ChangeReport, ChangeRequest, Current, Edit, EditFunction, Generation,
     History, HistoryEntry, Pending, Tag,

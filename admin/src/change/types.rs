@@ -172,6 +172,23 @@ pub enum ChangeError {
     /// The service was not started from a file.
     #[error("there is no configuration file to reload from or to write to")]
     NoFile,
+    /// The file is not the one that was read.
+    #[error(
+        "{0} was edited since the server read it, and would be overwritten; look at it, put it in \
+         force (`millracectl config reload`) or take it back, and make the change again"
+    )]
+    FileChanged(String),
+    /// The server has no right to write the file; nothing was changed.
+    #[error(
+        "{file}: {error}; the server has no right to keep changes there. As root on its host, \
+         millracectl writes the file itself, over the server's socket; or edit the file, and reload"
+    )]
+    FileDenied {
+        /// The file.
+        file: String,
+        /// Why.
+        error: std::io::Error,
+    },
     /// The file cannot be written; the change was taken back.
     #[error("{file}: {error}")]
     Persist {

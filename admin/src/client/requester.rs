@@ -73,6 +73,11 @@ impl Client {
         &self.address.authority
     }
 
+    /// Whether the server is asked over its Unix socket, and so on this host.
+    pub fn is_on_socket(&self) -> bool {
+        self.address.socket.is_some()
+    }
+
     /// Whether a secret may be sent without anybody on the way seeing it: TLS, or this very host.
     pub fn is_private(&self) -> bool {
         self.address.secure.is_some() || self.address.is_loopback()

@@ -11,6 +11,12 @@ const KEYED: [(&str, &str); 3] = [
     ("limits", "clients"),
 ];
 
+/// The key that tells apart the entries of the list at this path; `None` for other lists.
+pub fn entry_key(path: &str) -> Option<&'static str> {
+    let (_, key) = KEYED.iter().find(|(list, _)| *list == path)?;
+    Some(key)
+}
+
 /// The changes from `before` to `after`; `live` is what holds without a restart.
 pub fn changes(before: &Value, after: &Value, live: &Value) -> Vec<KeyChange> {
     let mut comparison = Comparison {
@@ -31,7 +37,7 @@ impl Comparison {
         if before == after {
             return;
         }
-        if let Some((_, key)) = KEYED.iter().find(|(list, _)| *list == self.path) {
+        if let Some(key) = entry_key(&self.path) {
             let [before, after, live] = [before, after, live].map(|list| named(list, key));
             return self.entries(&before, &after, &live);
         }

@@ -10,10 +10,12 @@
 mod access;
 mod compare;
 mod diff;
+mod edit_text;
 mod error;
 mod exports;
 mod json;
 mod locate;
+mod log;
 mod model;
 mod network;
 mod notes;
@@ -23,6 +25,7 @@ mod posix;
 mod raw;
 mod scalar;
 mod schema;
+mod text_span;
 mod tls;
 mod units;
 mod validate;
@@ -30,6 +33,7 @@ mod value;
 
 pub use access::ReadToken;
 pub use diff::{Effect, KeyChange, diff, diff_while, live_part};
+pub use edit_text::edit_text;
 pub use error::{ConfigError, ConfigErrors};
 pub use exports::{Access, ClientLimits, Export, ExportFlavor, Limits, Squash, Store};
 pub use json::{JsonError, from_json, from_value};

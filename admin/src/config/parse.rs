@@ -47,6 +47,11 @@ impl Source {
         }
     }
 
+    /// The text that was read.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The same of several, [`ConfigErrors::MAX`] at most; `None` if there are none.
     pub fn errors(&self, problems: Vec<Problem>) -> Option<ConfigErrors> {
         let problems = problems.into_iter().take(ConfigErrors::MAX);
@@ -159,7 +164,7 @@ pub fn to_yaml(config: &Config) -> String {
 }
 
 /// Without the mark of byte order that some editors write.
-fn without_mark(text: &str) -> &str {
+pub(super) fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
@@ -300,7 +305,7 @@ fn nearest(text: &str, path: &KeyPath, point: Point) -> Option<(usize, usize)> {
     })
 }
 
-fn locate(text: &str, path: &KeyPath, point: Point) -> Option<(usize, usize)> {
+pub(super) fn locate(text: &str, path: &KeyPath, point: Point) -> Option<(usize, usize)> {
     let walk = Walk {
         rest: path.segments(),
         point,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::locate::Point as LocatePoint;
 use super::{
     Bandwidth, ByteSize, ClientLimits, Config, Cores, Export, Flow, KeyPath, Provider, Reactors,
-    Rpcrdma, Store, access, format_duration, posix, tls,
+    Rpcrdma, Store, access, format_duration, log, posix, tls,
 };
 
 /// Programs that are no configuration protocol: rpcbind, NFS and MOUNT.
@@ -407,6 +407,8 @@ impl Problems {
                 "write a tracing filter such as info or info,millrace=debug, of at most \
                  {LOG_FILTER_MAX} bytes"
             );
+            self.add(path, message);
+        } else if let Err(message) = log::check(filter) {
             self.add(path, message);
         }
     }

@@ -208,12 +208,16 @@ impl Control for Service {
     }
 
     fn exports(&self) -> Result<Vec<ExportStatus>, ControlError> {
+        let config = self.config();
+        let configured = config.exports.iter().find(|one| one.path == "/scratch");
+        let clients = configured.map(|one| one.clients.iter().map(ToString::to_string).collect());
+        let usual = || vec!["127.0.0.0/8".to_owned(), "::1/128".to_owned()];
         let scratch = ExportStatus {
             path: "/scratch".to_owned(),
             store: "memory".to_owned(),
             access: "rw".to_owned(),
             squash: "none".to_owned(),
-            clients: vec!["127.0.0.0/8".to_owned(), "::1/128".to_owned()],
+            clients: clients.unwrap_or_else(usual),
             capacity_bytes: Some(1 << 30),
             used_bytes: Some(1536),
             files: None,

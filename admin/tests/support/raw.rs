@@ -1,10 +1,9 @@
 //! Requests as they come over a socket.
 
 use std::io::Read;
-use std::net::TcpStream;
 
 /// The next request: its head, and as much of a body as the head says.
-pub fn request(stream: &mut TcpStream) -> String {
+pub fn request(stream: &mut impl Read) -> String {
     let mut text = Vec::new();
     let mut byte = [0];
     while !text.ends_with(b"\r\n\r\n") {

@@ -236,6 +236,8 @@ impl Control for ServiceControl {
     fn readiness(&self) -> Readiness {
         if self.readiness.load(Ordering::Acquire) == Readiness::Draining as u8 {
             Readiness::Draining
+        } else if self.in_force().listeners.is_empty() {
+            Readiness::NoListener
         } else {
             Readiness::Ready
         }
@@ -299,7 +301,7 @@ impl Control for ServiceControl {
 
     fn listeners(&self) -> Result<Vec<ListenerStatus>, ControlError> {
         let in_force = self.in_force();
-        let accepting = self.readiness() == Readiness::Ready;
+        let accepting = self.readiness() != Readiness::Draining;
         let InForce {
             listeners,
             former,

@@ -249,6 +249,7 @@ fn readiness_follows_the_service() {
         (Readiness::Starting, 503, "starting"),
         (Readiness::Ready, 200, "ready"),
         (Readiness::Draining, 503, "draining"),
+        (Readiness::NoListener, 503, "no_listener"),
     ] {
         *service.readiness.lock().unwrap() = readiness;
         let body = format!(r#"{{"readiness":"{word}"}}"#);

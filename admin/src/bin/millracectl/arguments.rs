@@ -172,7 +172,7 @@ mod tests {
         let global: Vec<String> = global
             .map(|argument| argument.get_id().to_string())
             .collect();
-        assert_eq!(global.len(), 7);
+        assert_eq!(global.len(), 8);
         visit(&all, &global);
     }
 

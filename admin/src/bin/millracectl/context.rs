@@ -4,9 +4,13 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Args;
-use millrace_admin::change::ChangeReport;
+use millrace_admin::change::{self, ChangeReport};
 use millrace_admin::client::{Answer, Client, Method, Order};
+use millrace_admin::config;
+use millrace_admin::status::{FILE_DENIED, Problem};
+use rustix::fs::Access;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::failure::Failure;
 use super::options::Options;
@@ -110,8 +114,58 @@ impl<'a> Context<'a> {
 
     /// Makes a change of the configuration, and prints what came of it.
     pub fn change(&self, order: Order, options: ChangeOptions) -> Result<ExitCode, Failure> {
-        let answer = self.ask(&with_options(order, options))?;
+        let answer = self.make(order, options)?;
         self.print_report(&answer)
+    }
+
+    /// Makes a change. Where it is to be kept and the server has no right to write its file, the
+    /// file is written here, if this user may.
+    pub fn make(&self, order: Order, options: ChangeOptions) -> Result<Answer, Failure> {
+        let refused = match self.ask(&with_options(order.clone(), options)) {
+            Err(Failure::Refused(answer)) if self.may_keep(&answer) => answer,
+            done => return done,
+        };
+        if options.dry_run {
+            return Err(Failure::Refused(refused));
+        }
+        // The server has looked: the file is the one that it has read.
+        let alone = ChangeOptions {
+            persist: false,
+            ..options
+        };
+        let mut answer = self.ask(&with_options(order, alone))?;
+        let mut report: Value = answer.value()?;
+        let (text, _) = self.config("yaml")?;
+        let file = &self.options.config_file;
+        let kept = match config::parse(&text, "the server's configuration") {
+            Ok(config) => change::keep(file, &config).map_err(|error| error.to_string()),
+            Err(errors) => Err(errors.to_string()),
+        };
+        if let Err(error) = kept {
+            let file = file.display();
+            return Err(Failure::no(format!(
+                "the change is in force and not kept, as {file} cannot be written: {error}"
+            )));
+        }
+        // So that the server knows the file again.
+        self.ask(&Order::new(Method::Post, "/api/v1/config/reload"))?;
+        report["persisted"] = Value::Bool(true);
+        answer.body = report.to_string();
+        Ok(answer)
+    }
+
+    /// Whether the server refuses for want of the right to write the very file that this user may
+    /// write. Over TCP the server could be on another host.
+    fn may_keep(&self, answer: &Answer) -> bool {
+        let file = &self.options.config_file;
+        let named = |problem: Problem| {
+            let start = format!("{}: ", file.display());
+            problem.kind == FILE_DENIED && problem.detail.starts_with(&start)
+        };
+        let folder = file.parent().unwrap_or(file);
+        self.client.is_on_socket()
+            && answer.problem().is_some_and(named)
+            && rustix::fs::access(folder, Access::WRITE_OK).is_ok()
     }
 
     pub fn print_report(&self, answer: &Answer) -> Result<ExitCode, Failure> {

@@ -1,11 +1,12 @@
 //! `exports`: what is served, shown and changed.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use millrace_admin::config::{Bandwidth, ByteSize, Network, Store};
-use millrace_admin::status::Exports;
+use millrace_admin::status::{ClientStatus, Clients, Exports};
 use serde_json::{Map, Value, json};
 
 use super::config::edited;
@@ -31,10 +32,14 @@ pub enum Command {
     /// Export a tree.
     #[command(after_help = ADD_HELP)]
     Add(Box<Add>),
-    /// Export a tree no more. What is in a memory store is gone then.
+    /// Export a tree no more. What is in a memory store is gone then, and clients that use it get
+    /// errors.
     Remove {
         /// The name that clients mount.
         path: String,
+        /// Also if clients are connected that may use it.
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         options: ChangeOptions,
     },
@@ -114,13 +119,63 @@ pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode,
             list.push(entry(add));
             Ok(())
         }),
-        Command::Remove { path, options } => edited(context, *options, |config| {
-            let list = exports(config)?;
-            let at = position(list, path).ok_or_else(|| format!("{path} is not exported"))?;
-            list.remove(at);
-            Ok(())
-        }),
+        Command::Remove {
+            path,
+            force,
+            options,
+        } => {
+            if !force && !options.dry_run {
+                unused(context, path)?;
+            }
+            edited(context, *options, |config| {
+                let list = exports(config)?;
+                let at = position(list, path).ok_or_else(|| format!("{path} is not exported"))?;
+                list.remove(at);
+                Ok(())
+            })
+        }
     }
+}
+
+/// Refuses if clients may be using an export: those that it lets in and that are connected, where
+/// it has answered requests since the server's start.
+fn unused(context: &Context<'_>, path: &str) -> Result<(), Failure> {
+    let list: Exports = context.value("/api/v1/exports")?;
+    let Some(export) = list.exports.iter().find(|export| export.path == path) else {
+        return Ok(());
+    };
+    if export.requests == 0 {
+        return Ok(());
+    }
+    let networks: Vec<Network> = export
+        .clients
+        .iter()
+        .filter_map(|one| one.parse().ok())
+        .collect();
+    let clients: Clients = context.value("/api/v1/clients")?;
+    let admitted = |client: &&ClientStatus| {
+        let address: Option<IpAddr> = client.address.parse().ok();
+        client.connections > 0
+            && address.is_none_or(|address| networks.iter().any(|one| one.contains(address)))
+    };
+    let users: Vec<&str> = clients
+        .clients
+        .iter()
+        .filter(admitted)
+        .map(|one| &*one.address)
+        .collect();
+    if users.is_empty() {
+        return Ok(());
+    }
+    let (count, most) = (users.len(), 5);
+    let shown = users[..count.min(most)].join(", ");
+    let more = if count > most { ", ..." } else { "" };
+    let requests = export.requests;
+    Err(Failure::no(format!(
+        "{path} is in use: it has answered {requests} requests, and {count} of the clients that it \
+         lets in are connected ({shown}{more}). They would get errors from then on; --force removes \
+         it all the same"
+    )))
 }
 
 fn exports(config: &mut Value) -> Result<&mut Vec<Value>, String> {

@@ -74,6 +74,17 @@ pub struct Options {
         env = "MILLRACE_KEY"
     )]
     pub key: Option<PathBuf>,
+    /// The server's configuration file, which root's millracectl writes for --persist where the
+    /// server may not.
+    #[arg(
+        id = "server_config_file",
+        long = "config-file",
+        global = true,
+        value_name = "FILE",
+        env = "MILLRACE_CONFIG_FILE",
+        default_value = "/etc/millrace/millraced.yaml"
+    )]
+    pub config_file: PathBuf,
     /// How long an answer may take [default: 15s; 30s for wait-ready].
     #[arg(id = "server_timeout", long = "timeout", global = true, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,

@@ -98,6 +98,7 @@ impl Page {
                 Readiness::Ready => "ready: clients are served",
                 Readiness::Starting => "NOT READY: starting",
                 Readiness::Draining => "NOT READY: draining or drained",
+                Readiness::NoListener => "NOT READY: no RDMA listener; `listeners add` makes one",
             }
         ));
         for one in &self.health.stalled {

@@ -59,6 +59,7 @@ pub fn health(context: &Context<'_>) -> Result<ExitCode, Failure> {
             Readiness::Ready => "ready: clients are served\n",
             Readiness::Starting => "NOT READY: starting\n",
             Readiness::Draining => "NOT READY: draining or drained\n",
+            Readiness::NoListener => "NOT READY: no RDMA listener; `listeners add` makes one\n",
         });
         print(&text)?;
     }
@@ -83,6 +84,9 @@ pub fn ready(client: &Client, timeout: Option<Duration>) -> Result<ExitCode, Fai
                 Some(Ready {
                     readiness: Readiness::Draining,
                 }) => "it is draining".to_owned(),
+                Some(Ready {
+                    readiness: Readiness::NoListener,
+                }) => "it has no RDMA listener".to_owned(),
                 Some(_) => "it is still starting".to_owned(),
                 None => format!("it answers {}", answer.status),
             },

@@ -1,11 +1,13 @@
 //! What is asked of a disk.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use crate::config::TEXT_MAX;
+use crate::regular;
 
 /// A disk. What was written holds through a loss of power only after [`Disk::sync`] of the file,
 /// and that a file has a name only after [`Disk::sync_folder`] of its folder.
@@ -23,6 +25,13 @@ pub trait Disk: Send + Sync {
     ///
     /// It cannot be read, or is longer than a configuration may be.
     fn read(&self, file: &Path) -> io::Result<Vec<u8>>;
+
+    /// The names in a folder.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    fn list(&self, folder: &Path) -> io::Result<Vec<OsString>>;
 
     /// Makes a file with this content, and with the owner, group and permissions of the file
     /// `like`. A file of that name is taken away first.
@@ -71,15 +80,19 @@ impl Disk for HostDisk {
 
     fn read(&self, file: &Path) -> io::Result<Vec<u8>> {
         let mut content = Vec::new();
-        File::open(file)?
-            .take(TEXT_MAX as u64 + 1)
-            .read_to_end(&mut content)?;
+        let (file, _) = regular::open(file)?;
+        file.take(TEXT_MAX as u64 + 1).read_to_end(&mut content)?;
         if content.len() > TEXT_MAX {
             let message =
                 format!("longer than {TEXT_MAX} bytes, the most a configuration may have");
             return Err(io::Error::other(message));
         }
         Ok(content)
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<OsString>> {
+        let entries = fs::read_dir(folder)?;
+        entries.map(|entry| Ok(entry?.file_name())).collect()
     }
 
     fn create(&self, file: &Path, content: &[u8], like: &Path) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! A disk in memory that fails and loses its power on demand.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -177,6 +178,17 @@ impl Disk for Model {
         let state = self.state();
         let found = state.find(file)?;
         Ok(state.files[found].now.clone())
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<OsString>> {
+        let state = self.state();
+        let inside = state
+            .names
+            .keys()
+            .filter(|name| name.parent() == Some(folder));
+        Ok(inside
+            .filter_map(|name| Some(name.file_name()?.to_owned()))
+            .collect())
     }
 
     fn create(&self, file: &Path, content: &[u8], like: &Path) -> io::Result<()> {

@@ -1,17 +1,20 @@
 //! A configuration on its way into the file.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::Disk;
-use crate::config::{Config, TEXT_MAX, parse, to_yaml};
+use crate::config::{Config, TEXT_MAX, to_yaml};
 
-/// The head of every file that is written.
+/// The head of a file that was written anew.
 pub(super) const HEAD: &str = "\
 # Written through the API of millraced. The file that stood here before, with its comments, is
-# beside this one under the same name with .bak at its end.
+# beside this one under the same name with .bak and a number at its end: the largest is the latest.
 ";
+
+/// Backups that are kept.
+const BACKUPS: usize = 5;
 
 /// A new file that is durable beside the old one, and has only to take its place. Dropped before
 /// that, it is taken away.
@@ -20,8 +23,8 @@ pub struct Staged<'a> {
     places: Places,
     /// The content of the file as it is, for going back.
     old: Vec<u8>,
-    /// What is still to be done.
-    left: Left,
+    /// Whether anything is still to be done.
+    is_due: bool,
 }
 
 struct Places {
@@ -30,28 +33,17 @@ struct Places {
     new: PathBuf,
     backup: PathBuf,
     new_backup: PathBuf,
-}
-
-/// Steps to the new file.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Left {
-    Nothing,
-    /// The backup is that of the last file by other hands, and stays.
-    File,
-    BackupAndFile,
+    /// Backups that are one too many with the new one.
+    former: Vec<PathBuf>,
 }
 
 impl<'a> Staged<'a> {
-    /// Puts `config` beside `file`, which keeps its content until [`Staged::commit`].
+    /// Puts `text` beside `file`, which keeps its content `old` until [`Staged::commit`].
     ///
     /// # Errors
     ///
-    /// The file cannot be read, the configuration is too long for a file, or nothing can be
-    /// written beside the file.
-    pub fn new(disk: &'a dyn Disk, file: &Path, config: &Config) -> io::Result<Self> {
-        let places = Places::of(disk.resolve(file)?)?;
-        let old = disk.read(&places.file)?;
-        let text = text(config);
+    /// The text is too long for a file, or nothing can be written beside the file.
+    pub fn new(disk: &'a dyn Disk, file: &Path, old: Vec<u8>, text: &str) -> io::Result<Self> {
         if text.len() > TEXT_MAX {
             let length = text.len();
             return Err(io::Error::other(format!(
@@ -60,26 +52,17 @@ impl<'a> Staged<'a> {
         }
         let mut staged = Self {
             disk,
-            places,
+            places: Places::of(disk, disk.resolve(file)?)?,
             old,
-            left: Left::Nothing,
+            is_due: false,
         };
         if staged.old == text.as_bytes() {
             return Ok(staged);
         }
-        // A file that holds nothing but what the API wrote has no comments to keep: the backup
-        // stays that of the last file by other hands.
-        let kept = is_ours(&staged.old) && disk.read(&staged.places.backup).is_ok();
-        staged.left = if kept {
-            Left::File
-        } else {
-            Left::BackupAndFile
-        };
+        staged.is_due = true;
         let places = &staged.places;
         staged.create(&places.new, text.as_bytes())?;
-        if !kept {
-            staged.create(&places.new_backup, &staged.old)?;
-        }
+        staged.create(&places.new_backup, &staged.old)?;
         Ok(staged)
     }
 
@@ -90,21 +73,23 @@ impl<'a> Staged<'a> {
     /// The disk refuses. The file is the old one then, unless the error says otherwise.
     pub fn commit(mut self) -> io::Result<()> {
         let places = &self.places;
-        if self.left == Left::Nothing {
+        if !self.is_due {
             return Ok(());
         }
-        if self.left == Left::BackupAndFile {
-            let renamed = self.disk.rename(&places.new_backup, &places.backup);
-            renamed.map_err(|error| told(&places.backup, &error))?;
-            // Before the old file loses its name: never a new file without a backup.
-            self.sync_folder()?;
-        }
+        let renamed = self.disk.rename(&places.new_backup, &places.backup);
+        renamed.map_err(|error| told(&places.backup, &error))?;
+        // Before the old file loses its name: never a new file without a backup.
+        self.sync_folder()?;
         let renamed = self.disk.rename(&places.new, &places.file);
         renamed.map_err(|error| told(&places.file, &error))?;
         if let Err(error) = self.sync_folder() {
             return Err(self.restore(error));
         }
-        self.left = Left::Nothing;
+        for former in &places.former {
+            // One more than are kept does no harm.
+            let _ = self.disk.remove(former);
+        }
+        self.is_due = false;
         Ok(())
     }
 
@@ -142,7 +127,7 @@ impl<'a> Staged<'a> {
 
 impl Drop for Staged<'_> {
     fn drop(&mut self) {
-        if self.left != Left::Nothing {
+        if self.is_due {
             // They may not have been made, or have become what they were for.
             let _ = self.disk.remove(&self.places.new);
             let _ = self.disk.remove(&self.places.new_backup);
@@ -151,37 +136,47 @@ impl Drop for Staged<'_> {
 }
 
 impl Places {
-    fn of(file: PathBuf) -> io::Result<Self> {
+    fn of(disk: &dyn Disk, file: PathBuf) -> io::Result<Self> {
         let no_file = || io::Error::other("it is not a file");
         let folder = file.parent().ok_or_else(no_file)?.to_owned();
-        let name = file.file_name().ok_or_else(no_file)?;
+        let name = file.file_name().ok_or_else(no_file)?.to_owned();
         let named = |before: &str, after: &str| {
             let mut whole = OsString::from(before);
-            whole.push(name);
+            whole.push(&name);
             whole.push(after);
             folder.join(whole)
         };
+        let there = disk.list(&folder).map_err(|error| told(&folder, &error))?;
+        let mut numbers: Vec<u64> = there.iter().filter_map(|one| number(one, &name)).collect();
+        numbers.sort_unstable();
+        let next = numbers.last().map_or(1, |last| last.saturating_add(1));
+        let too_many = (numbers.len() + 1).saturating_sub(BACKUPS);
+        let former = numbers.iter().take(too_many);
         Ok(Self {
             new: named(".", ".new"),
-            backup: named("", ".bak"),
+            backup: named("", &format!(".bak.{next}")),
             new_backup: named(".", ".bak.new"),
+            former: former
+                .map(|number| named("", &format!(".bak.{number}")))
+                .collect(),
             folder: folder.clone(),
             file,
         })
     }
 }
 
-/// The whole text of the file.
-pub(super) fn text(config: &Config) -> String {
-    HEAD.to_owned() + &to_yaml(config)
+/// The number of a backup of the file with this name.
+fn number(backup: &OsStr, name: &OsStr) -> Option<u64> {
+    let text = backup.to_str()?.strip_prefix(name.to_str()?)?;
+    let number = text.strip_prefix(".bak.")?;
+    // One way of writing each only.
+    let found: u64 = number.parse().ok()?;
+    (found.to_string() == number).then_some(found)
 }
 
-/// Whether a file is word for word what the API writes.
-fn is_ours(content: &[u8]) -> bool {
-    let Ok(found) = std::str::from_utf8(content) else {
-        return false;
-    };
-    found.starts_with(HEAD) && parse(found, "").is_ok_and(|config| text(&config) == found)
+/// The whole text of a file that is written anew.
+pub fn rewritten(config: &Config) -> String {
+    HEAD.to_owned() + &to_yaml(config)
 }
 
 fn told(file: &Path, error: &io::Error) -> io::Error {

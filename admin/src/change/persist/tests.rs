@@ -5,12 +5,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use super::model::{Event, Model, Remains};
-use super::staged::{HEAD, text};
+use super::rewritten as text;
 use super::*;
 use crate::config::Config;
 
 const FILE: &str = "/f/millraced.yaml";
-const BACKUP: &str = "/f/millraced.yaml.bak";
+const BACKUP: &str = "/f/millraced.yaml.bak.1";
+const NEXT_BACKUP: &str = "/f/millraced.yaml.bak.2";
 const BY_HAND: &str = "# by hand\nlog: info\n";
 
 fn config(log: &str) -> Config {
@@ -21,7 +22,8 @@ fn config(log: &str) -> Config {
 }
 
 fn persist(disk: &dyn Disk, file: &Path, config: &Config) -> std::io::Result<()> {
-    Staged::new(disk, file, config)?.commit()
+    let old = disk.read(&disk.resolve(file)?)?;
+    Staged::new(disk, file, old, &text(config))?.commit()
 }
 
 fn of<'a>(remains: &'a Remains, name: &str) -> Option<&'a str> {
@@ -60,8 +62,8 @@ fn whenever_the_power_goes_the_file_is_whole_and_a_new_one_has_a_backup() {
     let new = text(&config("debug"));
     for files in beginnings() {
         let old = files[0].1.clone();
-        let backup_before = files.iter().find(|(name, _)| *name == BACKUP);
-        let backup_before = backup_before.map(|(_, content)| content.clone());
+        let has_backup = files.iter().any(|(name, _)| *name == BACKUP);
+        let new_backup = if has_backup { NEXT_BACKUP } else { BACKUP };
         let whole = model(&files, None);
         persist(&whole, Path::new(FILE), &config("debug")).unwrap();
         let operations = whole.operations();
@@ -72,23 +74,19 @@ fn whenever_the_power_goes_the_file_is_whole_and_a_new_one_has_a_backup() {
             assert_eq!(done.is_ok(), at == operations, "{at}: {done:?}");
             for remains in disk.after_power_cut() {
                 let file = of(&remains, FILE).expect("there is a file at every moment");
-                let backup = of(&remains, BACKUP);
+                let backup = of(&remains, new_backup);
                 assert!(file == old || file == new, "{at}: {file}");
                 if file == new {
-                    let backup = backup.expect("a new file has a backup");
-                    // What the API wrote itself is no loss.
-                    assert!(
-                        backup == old
-                            || old.starts_with(HEAD) && Some(backup) == backup_before.as_deref(),
-                        "{at}: {backup}"
-                    );
-                } else {
-                    let known = [backup_before.as_deref(), Some(old.as_str())];
-                    assert!(
-                        known.contains(&backup) || backup.is_none(),
-                        "{at}: {backup:?}"
-                    );
+                    assert_eq!(backup, Some(old.as_str()), "{at}: a new file has a backup");
                 }
+                assert!(
+                    backup.is_none_or(|backup| backup == old),
+                    "{at}: {backup:?}"
+                );
+                assert_eq!(
+                    has_backup,
+                    remains.contains_key(Path::new(BACKUP)) && new_backup != BACKUP
+                );
                 assert!(done.is_err() || file == new, "{at}: reported and lost");
             }
         }
@@ -121,17 +119,23 @@ fn a_step_that_fails_leaves_the_old_file_and_nothing_else_behind() {
 }
 
 #[test]
-fn the_backup_is_that_of_the_last_file_by_other_hands() {
-    let disk = model(&[(FILE, BY_HAND.to_owned())], None);
-    for log in ["warn", "debug", "trace"] {
+fn backups_are_numbered_and_the_latest_are_kept() {
+    let odd = ("/f/millraced.yaml.bak.007", "mine");
+    let disk = Model::new(&[(FILE, BY_HAND), odd, ("/f/other.bak.9", "mine")], None);
+    let filters = ["0", "1", "2", "3", "4", "5", "0"];
+    for log in filters {
         persist(&disk, Path::new(FILE), &config(log)).unwrap();
-        let now = disk.now();
-        assert_eq!(of(&now, FILE), Some(text(&config(log)).as_str()));
-        assert_eq!(of(&now, BACKUP), Some(BY_HAND));
-        assert_eq!(now.len(), 2, "{now:?}");
+        assert_eq!(of(&disk.now(), FILE), Some(text(&config(log)).as_str()));
     }
+    let now = disk.now();
+    let backup = |number: usize| of(&now, &format!("{FILE}.bak.{number}")).map(str::to_owned);
+    assert_eq!((backup(1), backup(2)), (None, None));
+    for number in 3..=7 {
+        assert_eq!(backup(number), Some(text(&config(filters[number - 2]))));
+    }
+    assert_eq!(now.len(), 8, "{now:?}");
     let operations = disk.operations();
-    persist(&disk, Path::new(FILE), &config("trace")).unwrap();
+    persist(&disk, Path::new(FILE), &config("0")).unwrap();
     assert_eq!(
         disk.operations(),
         operations,
@@ -142,7 +146,8 @@ fn the_backup_is_that_of_the_last_file_by_other_hands() {
 #[test]
 fn a_change_that_is_given_up_leaves_nothing_behind() {
     let disk = model(&[(FILE, BY_HAND.to_owned())], None);
-    drop(Staged::new(&disk, Path::new(FILE), &config("warn")).unwrap());
+    let old = BY_HAND.as_bytes().to_vec();
+    drop(Staged::new(&disk, Path::new(FILE), old, &text(&config("warn"))).unwrap());
     let now = disk.now();
     assert_eq!((of(&now, FILE), now.len()), (Some(BY_HAND), 1));
 }
@@ -161,7 +166,7 @@ fn permissions_and_links_stay() {
     persist(&HostDisk, &link, &config("warn")).unwrap();
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert_eq!(fs::read_to_string(&link).unwrap(), text(&config("warn")));
-    let backup = real.join("config.bak");
+    let backup = real.join("config.bak.1");
     assert_eq!(fs::read_to_string(&backup).unwrap(), BY_HAND);
     for file in [&file, &backup] {
         let now = fs::metadata(file).unwrap();

@@ -470,6 +470,7 @@ fn reactor_pool_and_flow_rules() {
             "receive buffers of one connection",
         ),
         ("log: ''\n", 1, 6, "log", "such as info"),
+        ("log: inof\n", 1, 6, "log", "`inof` is neither a level"),
         (
             "state_directory: state\n",
             1,

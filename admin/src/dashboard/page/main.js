@@ -115,12 +115,14 @@ function showRates(samples, now) {
 
 let drain = { phase: "serving", remaining_seconds: null };
 let stalled = [];
+let listens = true;
 function showState() {
   const state = byId("state");
   const [first] = stalled;
-  const words = drain.phase === "serving" ? "ready" : drain.phase;
+  const serving = listens ? "ready" : "no RDMA listener";
+  const words = drain.phase === "serving" ? serving : drain.phase;
   state.textContent = first ? `${first.name} stalled for ${seconds(first.seconds)}` : words;
-  state.className = `state ${!first && drain.phase === "serving" ? "good" : "bad"}`;
+  state.className = `state ${!first && listens && drain.phase === "serving" ? "good" : "bad"}`;
   const active = drain.phase !== "serving";
   byId("draining").hidden = !active;
   byId("drain").disabled = drain.phase === "drained";
@@ -149,6 +151,7 @@ const PARTS = [
   [() => service.json("api/v1/drain"), (answer) => { drain = answer; showState(); }],
   // Last, as it answers even where reactors do not.
   [() => service.stalled(), (answer) => { stalled = answer; showState(); }],
+  [() => service.listens(), (answer) => { listens = answer; showState(); }],
 ];
 
 // One part that does not answer leaves the others live.

@@ -102,6 +102,7 @@ fn title_line(state: &State, width: u16, paint: &Paint) -> Line<'static> {
         (None, Some(Readiness::Ready)) => "ready",
         (None, Some(Readiness::Starting)) => "STARTING",
         (None, Some(Readiness::Draining)) => "DRAINING",
+        (None, Some(Readiness::NoListener)) => "NO LISTENER",
     };
     let right = match state.paused {
         true => format!("{condition}, PAUSED "),

@@ -1,0 +1,21 @@
+//! Keeping a configuration by other hands than the server's.
+
+use std::io;
+use std::path::Path;
+
+use super::{Disk, HostDisk, Staged, rewritten};
+use crate::config::{Config, edit_text};
+
+/// Writes a configuration into the file that has it so far, with all that is the same left as it
+/// is, and a backup.
+///
+/// # Errors
+///
+/// The file cannot be read or written, or is no regular file; it is as it was then.
+pub fn keep(file: &Path, config: &Config) -> io::Result<()> {
+    let old = HostDisk.read(file)?;
+    let known = std::str::from_utf8(&old).ok();
+    let edited = known.and_then(|text| edit_text(text, config));
+    let text = edited.unwrap_or_else(|| rewritten(config));
+    Staged::new(&HostDisk, file, old, &text)?.commit()
+}
