@@ -297,6 +297,7 @@ impl<S: Store> Service<S> {
         let mut context = crate::nfs3::Context {
             procedure,
             exports: &exports,
+            latest_exports: &self.inner.exports,
             key: &self.inner.key,
             peer: call.peer,
             credential,

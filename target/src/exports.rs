@@ -270,6 +270,11 @@ impl<S> Exports<S> {
         Ok(Self { list: list.into() })
     }
 
+    /// Whether both are one and the same table.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.list, &other.list)
+    }
+
     /// The export that a handle names.
     #[must_use]
     pub fn by_id(&self, id: ExportId) -> Option<&Rc<Export<S>>> {

@@ -5,6 +5,7 @@
 mod support;
 
 use millrace::call::{Answer, BulkArgument, Limits};
+use millrace::exports::{Exports, Rules, Squash};
 use millrace_wire::nfs3::{
     CommitArguments, CommitResults, CreateResults, Entry, FileType, Procedure, ReadArguments,
     ReadResults, ReadlinkResults, SetAttributes, SetattrArguments, SetattrResults, Stability,
@@ -13,7 +14,7 @@ use millrace_wire::nfs3::{
 use millrace_wire::rpc::{Accepted, Outcome, ReplyHeader};
 use millrace_wire::xdr::{Bulk, Decode, Decoder, Encoder, from_bytes};
 use support::nfs::*;
-use support::{Bench, Chunks, LIMITS, Replied, results};
+use support::{Bench, Chunks, LIMITS, Replied, results, rules};
 
 /// A WRITE whose data is in a read chunk of `chunk` bytes.
 fn write_by_chunk(
@@ -238,6 +239,75 @@ fn a_write_whose_connection_breaks_leaves_no_trace() {
     assert_eq!(attributes(&bench, file).size, 0);
     write(&bench, file, 0, b"data").unwrap();
     assert_eq!(read(&bench, file, 0, 10).0, b"data");
+}
+
+#[test]
+fn rights_of_a_write_are_checked_again_when_its_data_is_there() {
+    let bench = Bench::new();
+    let file = create(&bench, bench.root(), b"file");
+    write(&bench, file, 0, b"data").unwrap();
+    read(&bench, file, 0, 4);
+    let before = attributes(&bench, file);
+    let arguments = WriteArguments {
+        file,
+        offset: 2,
+        count: 4,
+        stable: Stability::FileSync,
+        data: Bulk::apart(4),
+    };
+    let others = Rules {
+        clients: vec!["198.51.100.0/24".parse().unwrap()],
+        ..rules("/export")
+    };
+    let read_only = Rules {
+        read_only: true,
+        ..rules("/export")
+    };
+    let squashed = Rules {
+        squash: Squash::All,
+        ..rules("/export")
+    };
+    let elsewhere = rules("/other");
+    for (rules_then, status) in [
+        (read_only, Status::ReadOnly),
+        (others, Status::AccessDenied),
+        (squashed, Status::Jukebox),
+        (elsewhere, Status::Stale),
+    ] {
+        let replace = |rules| {
+            let exports = Exports::new([(rules, bench.store.clone())]).unwrap();
+            bench.service.replace_exports(exports);
+        };
+        let mut chunk = Chunks {
+            chunks: vec![b"DATA"],
+            meanwhile: Some(Box::new(|| replace(rules_then))),
+            ..Chunks::default()
+        };
+        let replied = write_by_chunk(&bench, &arguments, &mut chunk, 4);
+        drop(chunk);
+        replace(rules("/export"));
+        let refused = from_bytes::<WriteResults>(results(&replied.message)).unwrap();
+        assert_eq!(refused.unwrap_err().status, status);
+        assert_eq!(attributes(&bench, file), before);
+        assert_eq!(read(&bench, file, 0, 10).0, b"data");
+    }
+    // Other changes of the exports do not matter.
+    let mut chunk = Chunks {
+        chunks: vec![b"DATA"],
+        meanwhile: Some(Box::new(|| {
+            let more = [rules("/export"), rules("/more")];
+            let exports = more.map(|rules| (rules, bench.store.clone()));
+            bench
+                .service
+                .replace_exports(Exports::new(exports).unwrap());
+        })),
+        ..Chunks::default()
+    };
+    let replied = write_by_chunk(&bench, &arguments, &mut chunk, 4);
+    drop(chunk);
+    let written = from_bytes::<WriteResults>(results(&replied.message)).unwrap();
+    assert_eq!(written.unwrap().count, 4);
+    assert_eq!(read(&bench, file, 0, 10).0, b"daDATA");
 }
 
 #[test]

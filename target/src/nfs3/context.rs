@@ -1,6 +1,6 @@
 //! Whose call it is and what its handles stand for.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use millrace_store::{Attributes, Caller, Consistency, Handle, Modified, Store, StoreError};
 use millrace_wire::nfs3::{
@@ -18,6 +18,8 @@ use crate::store_times::{StoreClass, StoreTimes, Timed};
 pub(crate) struct Context<'c, S> {
     pub procedure: Procedure,
     pub exports: &'c Exports<S>,
+    /// The table of exports in place now, where another one has replaced the call's meanwhile.
+    pub latest_exports: &'c RefCell<Exports<S>>,
     pub key: &'c HandleKey,
     pub peer: Peer,
     /// Who the caller says it is; `None` without credentials.
@@ -90,6 +92,27 @@ impl<'c, S: Store> Context<'c, S> {
             });
         }
         Ok(object)
+    }
+
+    /// Whether an object that was writable still is, for a call that waited in between.
+    pub(super) fn check_writable_again(&self, object: &Object<'_, S>) -> Result<(), Status> {
+        let latest = self.latest_exports.borrow();
+        if latest.is(self.exports) {
+            return Ok(());
+        }
+        let export = latest.by_id(object.export.id).ok_or(Status::Stale)?;
+        let rules = &export.rules;
+        if !rules.admits(self.peer.address) || !rules.takes(self.credential) {
+            return Err(status::legal(self.procedure, Status::AccessDenied));
+        }
+        if rules.read_only {
+            return Err(Status::ReadOnly);
+        }
+        if rules.squash(self.credential) != object.caller {
+            // What the caller may do was decided for another user. The client calls again.
+            return Err(status::legal(self.procedure, Status::Jukebox));
+        }
+        Ok(())
     }
 }
 

@@ -64,6 +64,15 @@ pub(crate) async fn write<S: Store, B: Bulk>(
         Data::Chunk(..) if length == 0 => {}
         Data::Chunk(index, bulk) => bulk.pull(index, sinks).await?,
     }
+    // The data may have been long on its way. The store looks at its own rights again.
+    if let Err(status) = context.check_writable_again(&file) {
+        reply.slices.clear();
+        let detail = WeakCacheData {
+            before: None,
+            after: file.post().await,
+        };
+        return Ok(Err(Failure { status, detail }));
+    }
     let done = file
         .store(StoreClass::Write)
         .commit_write(staged, stability(arguments.stable))

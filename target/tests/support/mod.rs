@@ -96,11 +96,16 @@ pub struct Chunks<'a> {
     pub chunks: Vec<&'a [u8]>,
     pub pulls: usize,
     pub broken: bool,
+    /// What happens elsewhere while the data is on its way.
+    pub meanwhile: Option<Box<dyn FnOnce() + 'a>>,
 }
 
 impl Bulk for Chunks<'_> {
     async fn pull(&mut self, index: usize, sinks: &[Slice]) -> Result<(), Broken> {
         self.pulls += 1;
+        if let Some(meanwhile) = self.meanwhile.take() {
+            meanwhile();
+        }
         if self.broken {
             return Err(Broken);
         }
