@@ -2,6 +2,7 @@
 
 use millrace_admin::config::{self, Config, Store};
 use millrace_mempool::{Class, PoolConfig};
+use millrace_store::memory::mapped_bytes;
 use millrace_wire::rpcrdma::Versions;
 
 use crate::flow::policy::{SHORT_PART, WEIGHT, receives_for};
@@ -88,7 +89,7 @@ pub fn size(config: &Config, load: Load) -> Option<Sizing> {
     for export in &config.exports {
         if let Store::Memory { size } = &export.store {
             // Each is a mapping of its own, of whole huge pages.
-            let bytes = size.bytes().checked_next_multiple_of(HUGE_PAGE)?;
+            let bytes = mapped_bytes(size.bytes()).checked_next_multiple_of(HUGE_PAGE)?;
             stores_bytes = stores_bytes.checked_add(bytes)?;
         }
     }
@@ -243,7 +244,8 @@ mod tests {
         let text = "exports: [{ path: /a, store: { kind: memory, size: 3MiB } },\
                     { path: /b, store: { kind: memory, size: 1GiB } }]";
         let sizing = size(&config(text), Load { long: 9, ..LOAD }).unwrap();
-        assert_eq!(sizing.stores_bytes, (4 << 20) + (1 << 30));
+        // Each with its spare memory.
+        assert_eq!(sizing.stores_bytes, (6 << 20) + (1 << 30) + (16 << 20));
         assert_eq!(sizing.need.buffers[1..], [3, 3]);
         let pages = (sizing.pools_bytes + sizing.stores_bytes) / HUGE_PAGE;
         assert_eq!(sizing.huge_pages, pages);

@@ -71,6 +71,7 @@ impl ServiceControl {
                 Some(Usage {
                     total_bytes: space.total_bytes,
                     used_bytes: space.used_bytes,
+                    names_bytes: 0,
                     inodes: space.inodes,
                 })
             }

@@ -1,19 +1,25 @@
-//! Steady reads and overwrites allocate nothing.
+//! Steady reads and overwrites allocate nothing, and names and objects no more than they count.
 
 mod common;
 
 use std::cell::Cell;
 
 use common::*;
-use millrace_store::{Handle, Stability, Store, memory::MemoryStore};
+use millrace_store::memory::{MemoryConfig, MemoryStore};
+use millrace_store::{Handle, Stability, Store};
 
 #[allow(unsafe_code)]
 mod counting {
-    //! Counts the allocations of each thread.
+    //! Counts the allocations of each thread, and the bytes that they take.
 
     use std::alloc::{GlobalAlloc, Layout, System};
 
-    use super::ALLOCATIONS;
+    use super::{ALLOCATIONS, TAKEN};
+
+    /// What an allocator takes for a request: a word more, in steps of two.
+    fn chunk(layout: Layout) -> i64 {
+        (layout.size() + 8).next_multiple_of(16).max(32) as i64
+    }
 
     struct Counting;
 
@@ -25,11 +31,13 @@ mod counting {
     unsafe impl GlobalAlloc for Counting {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
             let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+            let _ = TAKEN.try_with(|taken| taken.set(taken.get() + chunk(layout)));
             // SAFETY: The caller keeps the contract of `alloc`.
             unsafe { System.alloc(layout) }
         }
 
         unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+            let _ = TAKEN.try_with(|taken| taken.set(taken.get() - chunk(layout)));
             // SAFETY: `memory` came from `System.alloc` with this layout.
             unsafe { System.dealloc(memory, layout) }
         }
@@ -37,6 +45,8 @@ mod counting {
 }
 
 thread_local! {
+    /// Bytes that this thread has taken and not given back, with what an allocator adds.
+    static TAKEN: Cell<i64> = const { Cell::new(0) };
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -131,4 +141,87 @@ fn overwrites_of_blocks_that_readers_hold_allocate_nothing() {
         let count = allocations(|| (0..100).for_each(|_| pass(offset, length)));
         assert_eq!(count, 0, "{length} bytes at {offset}");
     }
+}
+
+/// Objects or names that a kind of them is measured by.
+const MANY: usize = 20_000;
+
+fn measure(kind: &str, length: usize, mut make: impl FnMut(&MemoryStore, Handle, &[u8])) {
+    let store = store_of(MemoryConfig {
+        inodes: Some(1 << 20),
+        ..config(64 << 20)
+    });
+    let parent = make_directory(&store, store.root(), b"parent");
+    let first = create(&store, &ROOT, parent, b"first");
+    let before = (TAKEN.get(), used(&store) as i64);
+    let name = |number: usize| format!("{number:0length$}");
+    for number in 0..MANY {
+        make(&store, first, name(number).as_bytes());
+    }
+    let taken = TAKEN.get() - before.0;
+    let counted = used(&store) as i64 - before.1;
+    assert!(
+        taken <= counted,
+        "{kind}: {taken} bytes are taken and {counted} are counted"
+    );
+    for number in 5..MANY {
+        let name = name(number);
+        let removed = now(store.remove(&ROOT, parent, name.as_bytes())).result;
+        if removed.is_err() {
+            now(store.remove_directory(&ROOT, parent, name.as_bytes()))
+                .result
+                .unwrap();
+        }
+    }
+    // Numbers of inodes stay: of a place each, and a place among the free ones, in lists that grow
+    // by doubling.
+    let taken = TAKEN.get() - before.0;
+    let most = used(&store) as i64 - before.1 + 32 * MANY as i64;
+    assert!(taken <= most, "{kind}: {taken} bytes stay of {most}");
+}
+
+#[test]
+fn names_and_objects_take_no_more_than_they_count() {
+    let parent = |store: &MemoryStore| now(store.lookup(&ROOT, store.root(), b"parent")).unwrap().0;
+    for length in [5, 100, 255] {
+        measure("files", length, |store, _, name| {
+            create(store, &ROOT, parent(store), name);
+        });
+        measure("links", length, |store, first, name| {
+            now(store.link(&ROOT, first, parent(store), name))
+                .result
+                .unwrap();
+        });
+        measure("short texts", length, |store, _, name| {
+            let text = [b'x'; 255];
+            now(store.symlink(&ROOT, parent(store), name, &text, &mode(0o777)))
+                .result
+                .unwrap();
+        });
+    }
+    measure("directories", 5, |store, _, name| {
+        make_directory(store, parent(store), name);
+    });
+}
+
+#[test]
+fn a_directory_with_one_name_takes_no_more_than_it_counts() {
+    let store = store_of(MemoryConfig {
+        inodes: Some(1 << 20),
+        ..config(64 << 20)
+    });
+    let before = (TAKEN.get(), used(&store) as i64);
+    for number in 0..MANY {
+        let name = format!("{number:05}");
+        let directory = make_directory(&store, store.root(), name.as_bytes());
+        now(store.symlink(&ROOT, directory, b"l", b"text", &mode(0o777)))
+            .result
+            .unwrap();
+    }
+    let taken = TAKEN.get() - before.0;
+    let counted = used(&store) as i64 - before.1;
+    assert!(
+        taken <= counted,
+        "{taken} bytes are taken and {counted} are counted"
+    );
 }

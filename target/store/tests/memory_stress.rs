@@ -226,7 +226,7 @@ fn no_file_ever_shows_foreign_memory() {
             "bytes beyond the end of file {index}"
         );
     }
-    assert_eq!(used(store), files_used);
+    assert_eq!(used(store), files_used + store.usage().names_bytes);
     for index in 0..FILES {
         now(store.remove(&ROOT, store.root(), &name(index)))
             .result
@@ -234,6 +234,51 @@ fn no_file_ever_shows_foreign_memory() {
     }
     assert_eq!(used(store), 0);
     assert_eq!(inodes(store), 1);
+}
+
+#[test]
+fn a_read_sees_all_or_nothing_of_a_write_into_one_extent() {
+    const BLOCK: u64 = 65_536;
+    let store = store();
+    let file = create(&store, &ROOT, store.root(), b"file");
+    for (offset, length) in [
+        (BLOCK, 65_536_u32),
+        (BLOCK + 100, 5000),
+        (BLOCK + 10, 60_000),
+        (4096, 4096),
+        (4100, 500),
+    ] {
+        write(&store, file, offset, &vec![1; length as usize]).unwrap();
+        let store = &store;
+        std::thread::scope(|scope| {
+            for writer in 0..2_u8 {
+                scope.spawn(move || {
+                    for round in 0..300_u32 {
+                        let byte = writer * 100 + (round % 100) as u8;
+                        write(store, file, offset, &vec![byte; length as usize]).unwrap();
+                    }
+                });
+                scope.spawn(move || {
+                    let mut held: Option<(u8, Vec<Slice>)> = None;
+                    for _ in 0..300 {
+                        let mut slices = Vec::new();
+                        now(store.read(&ROOT, file, offset, length, &mut slices)).unwrap();
+                        let bytes = gather(&slices);
+                        let first = bytes[0];
+                        assert!(bytes.iter().all(|byte| *byte == first), "at {offset}");
+                        if let Some((first, slices)) = held.replace((first, slices)) {
+                            let still = gather(&slices);
+                            assert!(still.iter().all(|byte| *byte == first), "at {offset}");
+                        }
+                    }
+                });
+            }
+        });
+    }
+    now(store.remove(&ROOT, store.root(), b"file"))
+        .result
+        .unwrap();
+    assert_eq!(used(&store), 0);
 }
 
 #[test]

@@ -140,14 +140,12 @@ impl Tree {
             let length = seen.size.saturating_sub(offset).min(length.into());
             let map = file.map.view();
             for span in spans(offset, length) {
-                let cell = map.cell(span.base);
-                match cell.and_then(|cell| self.space.hold(cell)) {
-                    Some(extent) => {
-                        let space = &self.space;
-                        space.slices(extent, span.range(), |slice| slices.push(slice));
-                        space.release(extent);
-                    }
-                    None => slices.push(self.space.zeros(span.range().len())),
+                let lent = map.cell(span.base).is_some_and(|cell| {
+                    let sink = |slice| slices.push(slice);
+                    self.space.lend(cell, span.range(), sink)
+                });
+                if !lent {
+                    slices.push(self.space.zeros(span.range().len()));
                 }
             }
             let now = inode.attributes.live();

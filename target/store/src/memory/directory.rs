@@ -32,7 +32,6 @@ pub(super) struct Entry {
 
 /// The content of a directory.
 pub(super) struct Directory {
-    pub parent: Handle,
     /// Set when the directory has been removed: nothing is made in it any more.
     pub removed: bool,
     index: NameIndex,
@@ -41,9 +40,8 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    pub fn new(parent: Handle) -> Self {
+    pub fn new() -> Self {
         Self {
-            parent,
             removed: false,
             index: NameIndex::default(),
             order: BTreeMap::new(),
@@ -89,8 +87,8 @@ impl Directory {
     pub fn remove(&mut self, name: &[u8]) -> Option<Handle> {
         let entry = self.index.remove(name)?;
         self.order.remove(&entry.cookie);
-        if self.order.is_empty() {
-            self.index = NameIndex::default();
+        if self.index.is_sparse(self.order.len()) {
+            self.index = self.order.values().cloned().collect();
         }
         Some(entry.handle)
     }
@@ -122,7 +120,24 @@ struct Bucket {
     entries: Vec<(u64, Arc<Entry>)>,
 }
 
+/// Buckets for each entry from which on an index is made anew.
+const SPARSE_BUCKETS: usize = 4;
+
+impl FromIterator<Arc<Entry>> for NameIndex {
+    fn from_iter<I: IntoIterator<Item = Arc<Entry>>>(entries: I) -> Self {
+        let mut index = Self::default();
+        entries.into_iter().for_each(|entry| index.insert(entry));
+        index
+    }
+}
+
 impl NameIndex {
+    /// Whether most of it is left over from entries that are gone, with so many that are there.
+    /// It is then made anew, since nobody is charged for what is left over.
+    fn is_sparse(&self, entries: usize) -> bool {
+        self.buckets.len() > SPARSE_BUCKETS * entries
+    }
+
     fn find(&self, name: &[u8]) -> Option<&Arc<Entry>> {
         let hash = self.hasher.hash_one(name);
         let bucket = &self.buckets[self.bucket_of(hash)?];
@@ -223,7 +238,7 @@ mod tests {
 
     #[test]
     fn names_are_found_through_many_splits() {
-        let mut directory = Directory::new(handle(1));
+        let mut directory = Directory::new();
         for number in 0..5000 {
             directory.insert(&name(number), handle(number));
         }
@@ -249,8 +264,25 @@ mod tests {
     }
 
     #[test]
+    fn an_index_shrinks_with_its_entries() {
+        let mut directory = Directory::new();
+        for number in 0..10_000 {
+            directory.insert(&name(number), handle(number));
+        }
+        assert!(directory.index.buckets.len() > 300);
+        for number in 10..10_000 {
+            directory.remove(&name(number));
+            let most = SPARSE_BUCKETS * directory.len();
+            assert!(directory.index.buckets.len() <= most);
+        }
+        for number in 0..10 {
+            assert_eq!(directory.find(&name(number)), Some(handle(number)));
+        }
+    }
+
+    #[test]
     fn listing_goes_on_after_a_removed_entry() {
-        let mut directory = Directory::new(handle(1));
+        let mut directory = Directory::new();
         for number in 0..10 {
             directory.insert(&name(number), handle(number));
         }

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use arc_swap::ArcSwapOption;
 
+use super::ancestry::Ancestry;
 use super::attributes::{AttributeCell, Stored};
 use super::directory::Directory;
 use super::lock;
 use super::map::ExtentMap;
+use super::symlink::LinkText;
 use crate::{Attributes, Consistency, Kind, Result, SpecialKind, StoreError};
 
 /// An object as the table finds it: half as long as it is to others.
@@ -58,9 +60,24 @@ pub(super) struct Inode {
 pub(super) enum Body {
     File(File),
     /// Apart, since most objects are files and need less room.
-    Directory(Box<RwLock<Directory>>),
-    Symlink(Box<[u8]>),
+    Directory(Box<DirectoryBody>),
+    Symlink(LinkText),
     Special(SpecialKind),
+}
+
+/// A directory.
+pub(super) struct DirectoryBody {
+    pub names: RwLock<Directory>,
+    pub ancestry: Ancestry,
+}
+
+impl DirectoryBody {
+    pub fn new(parent: Handle) -> Self {
+        Self {
+            names: RwLock::new(Directory::new()),
+            ancestry: Ancestry::new(parent),
+        }
+    }
 }
 
 /// A regular file.
@@ -119,7 +136,15 @@ impl Inode {
     /// The directory that this has to be.
     pub fn directory(&self) -> Result<&RwLock<Directory>> {
         match &self.body {
-            Body::Directory(directory) => Ok(directory),
+            Body::Directory(directory) => Ok(&directory.names),
+            _ => Err(StoreError::NotDirectory),
+        }
+    }
+
+    /// Where the directory that this has to be stands.
+    pub fn ancestry(&self) -> Result<&Ancestry> {
+        match &self.body {
+            Body::Directory(directory) => Ok(&directory.ancestry),
             _ => Err(StoreError::NotDirectory),
         }
     }

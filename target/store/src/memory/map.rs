@@ -43,8 +43,9 @@ struct Map {
     tiers: OnceLock<Box<[Slot<Node>; TIERS]>>,
 }
 
+#[allow(clippy::large_enum_variant)] // Nodes are shared one by one, and most are of extents.
 enum Node {
-    Tables([Slot<Node>; FANOUT]),
+    Tables(Box<[Slot<Node>; FANOUT]>),
     Extents(ExtentCells<FANOUT>),
 }
 
@@ -257,7 +258,7 @@ impl Node {
         Arc::new(if level == 0 {
             Self::Extents(ExtentCells::new(space))
         } else {
-            Self::Tables([const { OnceLock::new() }; FANOUT])
+            Self::Tables(Box::new([const { OnceLock::new() }; FANOUT]))
         })
     }
 
@@ -329,7 +330,7 @@ impl Cut<'_> {
             (Node::Tables(old), Node::Tables(new)) => {
                 let step = reach(level) / FANOUT as u64;
                 let bases = (0..).map(|index| base.saturating_add(step.saturating_mul(index)));
-                for ((old, new), base) in old.iter().zip(new).zip(bases) {
+                for ((old, new), base) in old.iter().zip(new.iter()).zip(bases) {
                     self.nodes(old, new, level - 1, base);
                 }
             }

@@ -3,7 +3,7 @@
 //! File data lives in extents of registered memory, which the fabric fills and drains without a
 //! copy; names and attributes live on the heap. The tree is shared by all reactors: reads and
 //! attributes take no lock, writes exclude each other for the moment of their commit, names take
-//! the lock of their directory, and only renames between directories one of the whole store.
+//! the lock of their directory, and only moving a directory to another one of the whole store.
 //! Nothing survives the process, except that the root's handle stays good.
 //!
 //! | module | what it owns |
@@ -14,13 +14,17 @@
 //! | `attributes`, `set`, `permission` | attributes, how they change, and who may |
 //! | `inode`, `tree` | objects and handles |
 //! | `directory`, `namespace`, `rename` | names |
+//! | `ancestry` | what holds what, and how deep |
+//! | `cost` | what names and objects count for in the store's size |
 //!
 //! Access times follow the first read after each change, as "relatime" does, so that steady reads
 //! write nothing. Change times of one object strictly rise.
 
 #![forbid(unsafe_code)]
 
+mod ancestry;
 mod attributes;
+mod cost;
 mod data;
 mod directory;
 mod extent;
@@ -33,12 +37,16 @@ mod rename;
 mod scattered;
 mod set;
 mod space;
+mod symlink;
 mod tree;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millrace_mempool::{Arena, ArenaError, Registry, Slice};
 
+pub use self::cost::{DIRECTORY_BYTES, NAME_BYTES, OBJECT_BYTES, SHORT_TEXT_MAX};
+use self::space::Space;
+pub use self::space::mapped_bytes;
 use self::tree::Tree;
 use crate::{
     AccessMask, Attributes, Caller, CookieVerifier, CreateHow, DirectoryEntry, DirectoryOutcome,
@@ -52,6 +60,9 @@ pub const NAME_MAX: usize = 255;
 pub const LINKS_MAX: u32 = 65_000;
 /// Largest file, in bytes.
 pub const SIZE_MAX: u64 = i64::MAX as u64;
+/// Most directories on the way from the root, which does not count, to a directory. A client whose
+/// path names have 4096 bytes can hardly name what is deeper.
+pub const DEPTH_MAX: u32 = 1024;
 /// Longest text of a symbolic link, in bytes.
 pub const SYMLINK_MAX: usize = 4095;
 
@@ -62,8 +73,11 @@ const DEFAULT_INODES_MIN: u64 = 16 * 1024;
 /// What a memory store is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryConfig {
-    /// Memory for file data in bytes, taken and registered at once; rounded down to whole pages of
-    /// 4 KiB.
+    /// Memory for file data in bytes, taken and registered at once with some spare memory
+    /// ([`mapped_bytes`]); rounded down to whole pages of 4 KiB. Names, objects and the texts of links count against it: [`OBJECT_BYTES`] for each
+    /// object ([`DIRECTORY_BYTES`] for a directory), [`NAME_BYTES`] and its length for each name,
+    /// its length for the text of a link, or a page of 4 KiB if that is longer than
+    /// [`SHORT_TEXT_MAX`]. They live on the heap beside this memory, but for long texts.
     pub size_bytes: u64,
     /// Most inodes, where each further hard link counts as one; one per 4 KiB of memory if absent.
     pub inodes: Option<u64>,
@@ -106,6 +120,8 @@ pub struct Usage {
     pub total_bytes: u64,
     /// Bytes taken.
     pub used_bytes: u64,
+    /// Those of them that names and objects take.
+    pub names_bytes: u64,
     /// Inodes taken.
     pub inodes: u64,
 }
@@ -124,6 +140,7 @@ impl MemoryStore {
         Usage {
             total_bytes: space.total(),
             used_bytes: space.used(),
+            names_bytes: space.heap(),
             inodes: table.count(),
         }
     }
@@ -133,6 +150,7 @@ impl MemoryStore {
 /// it takes long, so whoever holds this decides on which thread that happens.
 pub struct Remains {
     store: Option<MemoryStore>,
+    space: Option<Arc<Space>>,
     arenas: Vec<Arc<Arena>>,
 }
 
@@ -142,6 +160,7 @@ impl MemoryStore {
     pub fn remains(&self) -> Remains {
         Remains {
             store: Some(self.clone()),
+            space: Some(self.tree.space.clone()),
             arenas: self.tree.space.arenas().cloned().collect(),
         }
     }
@@ -157,6 +176,12 @@ impl Remains {
             self.store = None;
         }
         // Data on its way to a client holds the memory it lies in.
+        if let Some(space) = &self.space {
+            if Arc::strong_count(space) > 1 {
+                return false;
+            }
+            self.space = None;
+        }
         self.arenas.retain(|arena| Arc::strong_count(arena) > 1);
         self.arenas.is_empty()
     }

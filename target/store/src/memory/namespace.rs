@@ -2,11 +2,15 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use arrayvec::ArrayVec;
+
 use super::attributes::{AttributeCell, SET_GROUP, Stored};
+use super::cost;
 use super::directory::{COOKIE_PARENT, COOKIE_SELF, Directory};
-use super::inode::{Body, File, Handle, Inode};
+use super::inode::{Body, DirectoryBody, File, Handle, Inode};
 use super::permission::{EXECUTE, READ, WRITE, require, require_removal};
 use super::set::{apply, authorize};
+use super::symlink::LinkText;
 use super::tree::Tree;
 use super::{LINKS_MAX, NAME_MAX, SYMLINK_MAX};
 use crate::{
@@ -76,7 +80,7 @@ impl Tree {
         check_name(name)?;
         let found = match name {
             b"." => directory,
-            b".." => names.parent,
+            b".." => inode.ancestry()?.parent(),
             name => names.find(name).ok_or(StoreError::NotFound)?,
         };
         let object = self.table.get(found)?;
@@ -116,7 +120,7 @@ impl Tree {
                 verifier,
                 ..Default::default()
             });
-            self.make(caller, &parent, names, name, body, &set)
+            self.make(caller, inode, names, name, body, &set)
         })
     }
 
@@ -146,7 +150,8 @@ impl Tree {
         name: &[u8],
         set: &SetAttributes,
     ) -> Modified<(Handle, Attributes)> {
-        let body = Body::Directory(Box::new(RwLock::new(Directory::new(directory))));
+        let body = Body::Directory(Box::new(DirectoryBody::new(directory)));
+        let _ancestry = self.ancestry.read().unwrap_or_else(PoisonError::into_inner);
         self.make_in(caller, directory, name, body, set)
     }
 
@@ -158,17 +163,17 @@ impl Tree {
         text: &[u8],
         set: &SetAttributes,
     ) -> Modified<(Handle, Attributes)> {
-        let problem = match text {
-            [] => Some(StoreError::Invalid),
-            text if text.len() > SYMLINK_MAX => Some(StoreError::NameTooLong),
-            _ => None,
+        let made = match text {
+            [] => Err(StoreError::Invalid),
+            text if text.len() > SYMLINK_MAX => Err(StoreError::NameTooLong),
+            text => LinkText::new(&self.space, text),
         };
-        match problem {
-            Some(error) => Modified {
+        match made {
+            Err(error) => Modified {
                 consistency: self.unchanged(directory),
                 result: Err(error),
             },
-            None => self.make_in(caller, directory, name, Body::Symlink(text.into()), set),
+            Ok(text) => self.make_in(caller, directory, name, Body::Symlink(text), set),
         }
     }
 
@@ -206,7 +211,7 @@ impl Tree {
             require(caller, &parent, EXECUTE)?;
             match find_for_create(names, name)? {
                 Some(_) => Err(StoreError::Exists),
-                None => self.make(caller, &parent, names, name, body, &set),
+                None => self.make(caller, inode, names, name, body, &set),
             }
         })
     }
@@ -215,13 +220,14 @@ impl Tree {
     fn make(
         &self,
         caller: &Caller,
-        parent: &Stored,
+        directory: &Inode,
         names: &mut Directory,
         name: &[u8],
         body: Body,
         set: &SetAttributes,
     ) -> Result<Effect<(Handle, Attributes)>> {
-        require(caller, parent, WRITE | EXECUTE)?;
+        let parent = directory.attributes.load();
+        require(caller, &parent, WRITE | EXECUTE)?;
         let (kind, mode, links, size) = match &body {
             Body::File(_) => (Kind::File, 0o644, 1, 0),
             Body::Directory(_) => (Kind::Directory, 0o755, 2, directory_size(0)),
@@ -248,7 +254,10 @@ impl Tree {
             stored.mode |= SET_GROUP;
         }
 
-        self.table.charge()?;
+        if kind == Kind::Directory {
+            self.check_place(directory.handle, None)?;
+        }
+        self.charge(cost::of_object(&body) + cost::of_name(name))?;
         let handle = Handle {
             inode: self.table.take_number(),
             generation: self.next_generation(),
@@ -262,8 +271,19 @@ impl Tree {
         let shown = inode.show(&stored);
         self.table.insert(Arc::new(inode));
         names.insert(name, handle);
+        if kind == Kind::Directory {
+            self.note_height(directory.handle, 0);
+        }
         let links = i32::from(kind == Kind::Directory);
         Ok(Effect::names((handle, shown), links))
+    }
+
+    /// Counts one more object or name, which takes so many bytes.
+    fn charge(&self, bytes: u64) -> Result<()> {
+        self.table.charge()?;
+        self.space
+            .charge_heap(bytes)
+            .inspect_err(|_| self.table.discharge())
     }
 
     pub fn remove(&self, caller: &Caller, directory: Handle, name: &[u8]) -> Modified<()> {
@@ -278,6 +298,7 @@ impl Tree {
             }
             names.remove(name);
             self.drop_name(&object);
+            self.space.discharge_heap(cost::of_name(name));
             Ok(Effect::names((), 0))
         })
     }
@@ -288,24 +309,65 @@ impl Tree {
         directory: Handle,
         name: &[u8],
     ) -> Modified<()> {
-        self.in_directory(directory, |inode, names| {
+        let inode = match self.table.get(directory) {
+            Ok(inode) => inode,
+            Err(error) => return Modified::failed(error),
+        };
+        let result = self.remove_directory_in(caller, &inode, name);
+        Modified {
+            consistency: match &result {
+                Ok(consistency) => *consistency,
+                Err(StoreError::Stale) => crate::Consistency::default(),
+                Err(_) => inode.unchanged(),
+            },
+            result: result.map(|_| ()),
+        }
+    }
+
+    fn remove_directory_in(
+        &self,
+        caller: &Caller,
+        inode: &Arc<Inode>,
+        name: &[u8],
+    ) -> Result<crate::Consistency> {
+        let names = inode.directory()?;
+        loop {
+            let child = self.subdirectory(&read(names), name);
+            let directories = [Some(inode), child.as_ref(), None];
+            let mut locked = LockedDirectories::new(directories)?;
+            let parent = locked.get(inode.handle);
+            parent.check()?;
             check_name(name)?;
             match name {
                 b"." => return Err(StoreError::Invalid),
                 b".." => return Err(StoreError::Exists),
                 _ => {}
             }
-            let object = self.find_for_removal(caller, inode, names, name)?;
-            let mut inner = write(object.directory()?);
-            if !inner.is_empty() {
+            let object = self.find_for_removal(caller, inode, parent, name)?;
+            object.directory()?;
+            if child
+                .as_ref()
+                .is_none_or(|child| child.handle != object.handle)
+            {
+                continue; // Others were faster.
+            }
+            let removed = locked.get(object.handle);
+            if !removed.is_empty() {
                 return Err(StoreError::NotEmpty);
             }
-            inner.removed = true;
-            drop(inner);
-            names.remove(name);
+            removed.removed = true;
+            let parent = locked.get(inode.handle);
+            parent.remove(name);
             self.drop_directory(&object);
-            Ok(Effect::names((), -1))
-        })
+            self.space.discharge_heap(cost::of_name(name));
+            return Ok(note_names(inode, parent, -1));
+        }
+    }
+
+    /// The directory that a name stands for now, if it stands for one.
+    pub fn subdirectory(&self, names: &Directory, name: &[u8]) -> Option<Arc<Inode>> {
+        let object = self.table.get(names.find(name)?).ok()?;
+        object.directory().is_ok().then_some(object)
     }
 
     pub fn link(&self, caller: &Caller, object: Handle, directory: Handle, name: &[u8]) -> Linked {
@@ -330,7 +392,7 @@ impl Tree {
                 return Err(StoreError::Exists);
             }
             require(caller, &parent, WRITE | EXECUTE)?;
-            self.table.charge()?;
+            self.charge(cost::of_name(name))?;
             let linked = inode.attributes.update(|stored| {
                 match stored.links {
                     0 => return Err(StoreError::Stale),
@@ -342,7 +404,10 @@ impl Tree {
             });
             match linked {
                 Ok(()) => names.insert(name, object),
-                Err(_) => self.table.discharge(),
+                Err(_) => {
+                    self.table.discharge();
+                    self.space.discharge_heap(cost::of_name(name));
+                }
             }
             linked.map(|()| Effect::names((), 0))
         });
@@ -383,7 +448,7 @@ impl Tree {
         };
         let dots: [(u64, &[u8], Handle); 2] = [
             (COOKIE_SELF, b".", directory),
-            (COOKIE_PARENT, b"..", names.parent),
+            (COOKIE_PARENT, b"..", inode.ancestry()?.parent()),
         ];
         let entries = dots
             .into_iter()
@@ -474,7 +539,8 @@ impl Tree {
         Ok(object)
     }
 
-    /// Takes a name away from what is not a directory, and the object with its last.
+    /// Takes a name away from what is not a directory, and the object with its last. What the name
+    /// itself counts is up to the caller.
     pub fn drop_name(&self, inode: &Inode) {
         let links = inode.attributes.update(|stored| {
             stored.links -= 1;
@@ -483,6 +549,7 @@ impl Tree {
         });
         if links == 0 {
             self.table.remove(inode);
+            self.space.discharge_heap(cost::of_object(&inode.body));
         } else {
             self.table.discharge();
         }
@@ -492,18 +559,52 @@ impl Tree {
     pub fn drop_directory(&self, inode: &Inode) {
         inode.attributes.update(|stored| stored.links = 0);
         self.table.remove(inode);
+        self.space.discharge_heap(cost::of_object(&inode.body));
+    }
+}
+
+/// Up to three directories, locked. All who lock several do it in the order of their numbers.
+pub(super) struct LockedDirectories<'a> {
+    guards: ArrayVec<(Handle, RwLockWriteGuard<'a, Directory>), 3>,
+}
+
+impl<'a> LockedDirectories<'a> {
+    /// # Errors
+    /// [`StoreError::NotDirectory`] if one is none.
+    pub fn new(directories: [Option<&'a Arc<Inode>>; 3]) -> Result<Self> {
+        let mut sorted: ArrayVec<_, 3> = directories.into_iter().flatten().collect();
+        sorted.sort_unstable_by_key(|inode| inode.handle.inode);
+        let mut guards = ArrayVec::<(Handle, _), 3>::new();
+        for inode in sorted {
+            if guards.last().is_none_or(|(last, _)| *last != inode.handle) {
+                guards.push((inode.handle, write(inode.directory()?)));
+            }
+        }
+        Ok(Self { guards })
+    }
+
+    /// One of them.
+    pub fn get(&mut self, directory: Handle) -> &mut Directory {
+        let mut guards = self.guards.iter_mut();
+        let found = guards.find(|(handle, _)| *handle == directory);
+        &mut found.expect("one of those that were locked").1
     }
 }
 
 /// Brings the attributes of a directory up to date after names came or went.
 pub(super) fn note_names(inode: &Inode, names: &Directory, links: i32) -> crate::Consistency {
-    inode.attributes.update(|stored| {
+    let consistency = inode.attributes.update(|stored| {
         let before = *stored;
         stored.links = stored.links.saturating_add_signed(links);
         stored.size = directory_size(names.len());
         stored.touch_modified();
         inode.changed(&before, stored)
-    })
+    });
+    let flat = consistency.after.is_some_and(|after| after.links == 2);
+    if let (true, Ok(ancestry)) = (flat, inode.ancestry()) {
+        ancestry.flatten();
+    }
+    consistency
 }
 
 fn find_for_create(names: &Directory, name: &[u8]) -> Result<Option<Handle>> {

@@ -1,50 +1,47 @@
 //! Renaming (RFC 1813 section 3.3.14).
 //!
-//! Locks are taken from the root downwards: of two directories the one that holds the other comes
-//! first, else the one with the lower number, then the directory that is replaced. Renames between
-//! directories exclude each other, so that what holds what does not change meanwhile.
+//! Names and rights are checked before anything that takes long or excludes others. Only a move of
+//! a directory to another one asks what holds what: then renames of that kind exclude each other,
+//! and the walk up the tree is no longer than directories are deep.
 
-use std::sync::{Arc, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError};
 
 use super::attributes::Stored;
-use super::directory::Directory;
+use super::cost;
 use super::inode::{Handle, Inode};
-use super::lock;
-use super::namespace::{check_name, is_dots, note_names, read, write};
+use super::namespace::{LockedDirectories, check_name, is_dots, note_names, read};
 use super::permission::{EXECUTE, WRITE, require, require_removal};
 use super::tree::Tree;
 use crate::{Caller, Consistency, Kind, Renamed, Result, StoreError};
 
-/// The two directories of a rename, locked.
-struct Parents<'a> {
-    from: RwLockWriteGuard<'a, Directory>,
-    /// Absent where both are the same.
-    to: Option<RwLockWriteGuard<'a, Directory>>,
+/// A name in a directory.
+#[derive(Clone, Copy)]
+struct NamePlace<'a> {
+    directory: &'a Arc<Inode>,
+    name: &'a [u8],
 }
 
-impl Parents<'_> {
-    fn to(&mut self) -> &mut Directory {
-        self.to.as_mut().unwrap_or(&mut self.from)
-    }
+/// What a rename needs, seen with the directories locked.
+enum RenameStep {
+    /// Both names are of the same object.
+    Nothing,
+    /// Everything is checked.
+    Apply(RenamePlan),
+    /// It moves a directory to another one, and the ancestries are not locked yet.
+    LockAncestry,
+    /// The new name stands for another object by now.
+    Again,
 }
-
-/// A directory and all that hold it, from itself up to the root. Empty for renames within one
-/// directory, which cannot form a loop.
-type Lineage = Vec<Handle>;
 
 /// What is renamed, and what that replaces.
-struct Plan {
+struct RenamePlan {
     source: Arc<Inode>,
     replaced: Option<Arc<Inode>>,
 }
 
 impl Tree {
     pub fn rename(&self, caller: &Caller, from: (Handle, &[u8]), to: (Handle, &[u8])) -> Renamed {
-        let outcome = self.with_parents(from.0, to.0, |inodes, parents, lineages| {
-            let plan = self.plan_rename(caller, inodes, parents, lineages, from.1, to.1)?;
-            Ok(plan.map(|plan| self.apply_rename(inodes, parents, &plan, from.1, to.1)))
-        });
-        match outcome {
+        match self.try_rename(caller, from, to) {
             Ok(Some((from, to))) => Renamed {
                 from,
                 to,
@@ -58,154 +55,240 @@ impl Tree {
         }
     }
 
-    /// Locks both directories and runs an operation on them.
-    fn with_parents<T>(
+    fn try_rename(
         &self,
-        from: Handle,
-        to: Handle,
-        operation: impl FnOnce([&Inode; 2], &mut Parents<'_>, [&Lineage; 2]) -> Result<T>,
-    ) -> Result<T> {
-        let from = self.table.get(from)?;
-        let to = self.table.get(to)?;
-        let (from_names, to_names) = (from.directory()?, to.directory()?);
-        if Arc::ptr_eq(&from, &to) {
-            let mut parents = Parents {
-                from: write(from_names),
-                to: None,
-            };
-            return operation([&from, &to], &mut parents, [&Vec::new(), &Vec::new()]);
+        caller: &Caller,
+        from: (Handle, &[u8]),
+        to: (Handle, &[u8]),
+    ) -> Result<Option<(Consistency, Consistency)>> {
+        let directories = [self.table.get(from.0)?, self.table.get(to.0)?];
+        let [from, to] = [(&directories[0], from.1), (&directories[1], to.1)]
+            .map(|(directory, name)| NamePlace { directory, name });
+        from.directory.directory()?;
+        let to_names = to.directory.directory()?;
+        let mut ancestry = None;
+        loop {
+            let replaced = self.subdirectory(&read(to_names), to.name);
+            let mut locked = LockedDirectories::new([
+                Some(from.directory),
+                Some(to.directory),
+                replaced.as_ref(),
+            ])?;
+            let replaced = replaced.as_ref().map(|replaced| replaced.handle);
+            let may_move = ancestry.is_some();
+            match self.plan_rename(caller, &mut locked, from, to, replaced, may_move)? {
+                RenameStep::Nothing => return Ok(None),
+                RenameStep::Apply(plan) => {
+                    return Ok(Some(self.apply_rename(&mut locked, from, to, &plan)));
+                }
+                // Before the directories, as everywhere.
+                RenameStep::LockAncestry => {
+                    drop(locked);
+                    let guard = self.ancestry.write();
+                    ancestry = Some(guard.unwrap_or_else(PoisonError::into_inner));
+                }
+                RenameStep::Again => {}
+            }
         }
-        let _ancestry = lock(&self.ancestry);
-        let from_lineage = self.lineage(&from)?;
-        let to_lineage = self.lineage(&to)?;
-        let from_first = to_lineage.contains(&from.handle)
-            || (!from_lineage.contains(&to.handle) && from.handle.inode < to.handle.inode);
-        let mut parents = if from_first {
-            let from = write(from_names);
-            Parents {
-                from,
-                to: Some(write(to_names)),
-            }
-        } else {
-            let to = Some(write(to_names));
-            Parents {
-                from: write(from_names),
-                to,
-            }
-        };
-        operation([&from, &to], &mut parents, [&from_lineage, &to_lineage])
     }
 
-    fn lineage(&self, directory: &Inode) -> Result<Lineage> {
-        let mut lineage = vec![directory.handle];
-        let mut parent = read(directory.directory()?).parent;
-        while lineage.last() != Some(&parent) {
-            lineage.push(parent);
-            parent = read(self.table.get(parent)?.directory()?).parent;
-        }
-        Ok(lineage)
-    }
-
-    /// Checks everything; nothing to do if both names are of the same object.
+    /// Checks everything. `replaced` is the subdirectory that was locked because the new name stood
+    /// for it.
     fn plan_rename(
         &self,
         caller: &Caller,
-        [from, to]: [&Inode; 2],
-        parents: &mut Parents<'_>,
-        [from_lineage, to_lineage]: [&Lineage; 2],
-        from_name: &[u8],
-        to_name: &[u8],
-    ) -> Result<Option<Plan>> {
-        parents.from.check()?;
-        parents.to().check()?;
-        let (from_stored, to_stored) = (from.attributes.load(), to.attributes.load());
+        locked: &mut LockedDirectories<'_>,
+        from: NamePlace<'_>,
+        to: NamePlace<'_>,
+        replaced: Option<Handle>,
+        may_move: bool,
+    ) -> Result<RenameStep> {
+        let (from_handle, to_handle) = (from.directory.handle, to.directory.handle);
+        locked.get(from_handle).check()?;
+        locked.get(to_handle).check()?;
+        let from_stored = from.directory.attributes.load();
+        let to_stored = to.directory.attributes.load();
         require(caller, &from_stored, EXECUTE)?;
         require(caller, &to_stored, EXECUTE)?;
-        check_name(from_name)?;
-        check_name(to_name)?;
-        if is_dots(from_name) || is_dots(to_name) {
+        check_name(from.name)?;
+        check_name(to.name)?;
+        if is_dots(from.name) || is_dots(to.name) {
             return Err(StoreError::Invalid);
         }
-        let source = parents.from.find(from_name).ok_or(StoreError::NotFound)?;
-        let target = parents.to().find(to_name);
+        let source = locked.get(from_handle).find(from.name);
+        let source = source.ok_or(StoreError::NotFound)?;
+        let target = locked.get(to_handle).find(to.name);
         if target == Some(source) {
-            return Ok(None);
-        }
-        if to_lineage.contains(&source) {
-            return Err(StoreError::Invalid);
+            return Ok(RenameStep::Nothing);
         }
         let source = self.table.get(source)?;
         let source_stored = source.attributes.load();
         require_removal(caller, &from_stored, &source_stored)?;
         require(caller, &to_stored, WRITE | EXECUTE)?;
-        let moves_directory = source.kind() == Kind::Directory;
-        if moves_directory && parents.to.is_some() {
+        let target = target.map(|target| self.table.get(target)).transpose()?;
+        if let Some(target) = &target {
+            require_removal(caller, &to_stored, &target.attributes.load())?;
+        }
+
+        let is_directory = source.kind() == Kind::Directory;
+        if is_directory && from_handle != to_handle {
             // Its entry `..` changes.
             require(caller, &source_stored, WRITE)?;
+            if !may_move {
+                return Ok(RenameStep::LockAncestry);
+            }
+            self.check_place(to_handle, Some(&source))?;
         }
         let Some(target) = target else {
-            return Ok(Some(Plan {
+            let (new, old) = (cost::of_name(to.name), cost::of_name(from.name));
+            self.space.charge_heap(new.saturating_sub(old))?;
+            return Ok(RenameStep::Apply(RenamePlan {
                 source,
                 replaced: None,
             }));
         };
-        let replaced = self.table.get(target)?;
-        require_removal(caller, &to_stored, &replaced.attributes.load())?;
-        match (moves_directory, replaced.directory()) {
-            (false, Err(_)) => {}
-            (true, Err(_)) => return Err(StoreError::NotDirectory),
-            (false, Ok(_)) => return Err(StoreError::IsDirectory),
-            (true, Ok(_)) if from_lineage.contains(&target) => return Err(StoreError::NotEmpty),
-            (true, Ok(names)) => {
-                let mut names = write(names);
+        match (is_directory, target.kind() == Kind::Directory) {
+            (false, false) => {}
+            (true, false) => return Err(StoreError::NotDirectory),
+            (false, true) => return Err(StoreError::IsDirectory),
+            (true, true) if replaced != Some(target.handle) => return Ok(RenameStep::Again),
+            (true, true) => {
+                let names = locked.get(target.handle);
                 if !names.is_empty() {
                     return Err(StoreError::NotEmpty);
                 }
                 names.removed = true;
             }
         }
-        Ok(Some(Plan {
+        Ok(RenameStep::Apply(RenamePlan {
             source,
-            replaced: Some(replaced),
+            replaced: Some(target),
         }))
     }
 
     fn apply_rename(
         &self,
-        [from, to]: [&Inode; 2],
-        parents: &mut Parents<'_>,
-        plan: &Plan,
-        from_name: &[u8],
-        to_name: &[u8],
+        locked: &mut LockedDirectories<'_>,
+        from: NamePlace<'_>,
+        to: NamePlace<'_>,
+        plan: &RenamePlan,
     ) -> (Consistency, Consistency) {
+        let (from_handle, to_handle) = (from.directory.handle, to.directory.handle);
+        let (new, old) = (cost::of_name(to.name), cost::of_name(from.name));
         let mut lost = 0;
-        if let Some(replaced) = &plan.replaced {
-            parents.to().remove(to_name);
-            if replaced.kind() == Kind::Directory {
-                self.drop_directory(replaced);
-                lost = 1;
-            } else {
-                self.drop_name(replaced);
+        match &plan.replaced {
+            Some(replaced) => {
+                locked.get(to_handle).remove(to.name);
+                if replaced.kind() == Kind::Directory {
+                    self.drop_directory(replaced);
+                    lost = 1;
+                } else {
+                    self.drop_name(replaced);
+                }
+                self.space.discharge_heap(old);
             }
+            None => self.space.discharge_heap(old.saturating_sub(new)),
         }
         let source = &plan.source;
-        parents.from.remove(from_name);
-        parents.to().insert(to_name, source.handle);
+        locked.get(from_handle).remove(from.name);
+        locked.get(to_handle).insert(to.name, source.handle);
         source.attributes.update(Stored::touch_changed);
-        let Some(to_names) = &parents.to else {
-            let consistency = note_names(from, &parents.from, -lost);
+        if from_handle == to_handle {
+            let consistency = note_names(from.directory, locked.get(from_handle), -lost);
             return (consistency, consistency);
-        };
-        let moved = match source.directory() {
-            Ok(names) => {
-                write(names).parent = to.handle;
-                1
-            }
-            Err(_) => 0,
-        };
+        }
+        let mut moved = 0;
+        if let Ok(ancestry) = source.ancestry() {
+            moved = 1;
+            ancestry.set_parent(to_handle);
+            self.note_height(to_handle, ancestry.height());
+        }
         (
-            note_names(from, &parents.from, -moved),
-            note_names(to, to_names, moved - lost),
+            note_names(from.directory, locked.get(from_handle), -moved),
+            note_names(to.directory, locked.get(to_handle), moved - lost),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use millrace_mempool::{HugepagePolicy, Registry};
+
+    use super::super::MemoryConfig;
+    use super::*;
+    use crate::{CreateHow, SetAttributes};
+
+    const ROOT: Caller = Caller::SUPERUSER;
+
+    fn tree() -> Tree {
+        let config = MemoryConfig {
+            size_bytes: 1 << 20,
+            inodes: None,
+            file_system: 1,
+            epoch: 1,
+            root_mode: 0o755,
+            root_uid: 0,
+            root_gid: 0,
+        };
+        Tree::new(&Registry::new(HugepagePolicy::Off), &config).unwrap()
+    }
+
+    fn directory(tree: &Tree, parent: Handle, name: &[u8]) -> Handle {
+        let made = tree.make_directory(&ROOT, parent, name, &SetAttributes::default());
+        made.result.unwrap().0
+    }
+
+    #[test]
+    fn only_a_permitted_move_of_a_directory_waits_for_others_of_its_kind() {
+        let tree = tree();
+        let root = tree.root();
+        let (here, there) = (
+            directory(&tree, root, b"here"),
+            directory(&tree, root, b"there"),
+        );
+        directory(&tree, here, b"directory");
+        directory(&tree, there, b"taken");
+        let how = CreateHow::Guarded(SetAttributes::default());
+        tree.create(&ROOT, here, b"file", &how).result.unwrap();
+        let user = Caller { uid: 7, ..ROOT };
+        let rename = |caller: &Caller, from: (Handle, &[u8]), to: (Handle, &[u8])| {
+            tree.rename(caller, from, to).result
+        };
+        let (sender, receiver) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let others = tree.ancestry.write().unwrap();
+            scope.spawn(|| {
+                let long = [b'n'; 256];
+                for (caller, from, to, expected) in [
+                    (
+                        &user,
+                        &b"directory"[..],
+                        &b"new"[..],
+                        Err(StoreError::Denied),
+                    ),
+                    (&ROOT, b"none", b"new", Err(StoreError::NotFound)),
+                    (&ROOT, b"directory", &long, Err(StoreError::NameTooLong)),
+                    (&ROOT, b"directory", b"..", Err(StoreError::Invalid)),
+                    (&ROOT, b"file", b"taken", Err(StoreError::IsDirectory)),
+                    (&ROOT, b"file", b"moved", Ok(())),
+                ] {
+                    assert_eq!(rename(caller, (here, from), (there, to)), expected);
+                }
+                let same = rename(&ROOT, (here, b"directory"), (here, b"renamed"));
+                assert_eq!(same, Ok(()));
+                sender.send(()).unwrap();
+            });
+            let finished = receiver.recv_timeout(Duration::from_secs(60));
+            drop(others);
+            assert!(finished.is_ok(), "a rename waits for nothing");
+        });
+        assert_eq!(rename(&ROOT, (here, b"renamed"), (there, b"taken")), Ok(()));
+        assert_eq!(
+            rename(&ROOT, (root, b"there"), (there, b"taken")),
+            Err(StoreError::Invalid)
+        );
     }
 }

@@ -56,13 +56,15 @@ pub(super) struct Space {
     /// Bytes beyond `total`.
     spare: u64,
     used: AtomicU64,
+    /// Those of `used` that are on the heap.
+    heap: AtomicU64,
 }
 
 impl Space {
     /// Maps and registers `bytes` bytes, rounded down to whole pages but at least one, and spare
     /// memory.
     pub fn new(registry: &Registry, bytes: u64) -> std::result::Result<Self, ArenaError> {
-        let total = (usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE).max(1) * PAGE;
+        let total = whole_pages(bytes);
         let spare = spare_blocks(total);
         let pages = total / PAGE + spare * PAGES_PER_BLOCK;
         let blocks = pages.div_ceil(PAGES_PER_BLOCK);
@@ -79,6 +81,7 @@ impl Space {
             total: total as u64,
             spare: (spare * BLOCK) as u64,
             used: AtomicU64::new(0),
+            heap: AtomicU64::new(0),
         })
     }
 
@@ -118,9 +121,26 @@ impl Space {
         }
     }
 
-    /// Takes back what was reserved and not taken, or taken from the heap.
-    pub fn unreserve(&self, bytes: u64) {
+    fn unreserve(&self, bytes: u64) {
         self.used.fetch_sub(bytes, AcqRel);
+    }
+
+    /// Counts bytes that names and objects take from the heap.
+    pub fn charge_heap(&self, bytes: u64) -> Result<()> {
+        self.reserve(bytes, 0)?;
+        self.heap.fetch_add(bytes, Relaxed);
+        Ok(())
+    }
+
+    /// Takes back a [`Space::charge_heap`].
+    pub fn discharge_heap(&self, bytes: u64) {
+        self.heap.fetch_sub(bytes, Relaxed);
+        self.unreserve(bytes);
+    }
+
+    /// Bytes that names and objects take from the heap.
+    pub fn heap(&self) -> u64 {
+        self.heap.load(Relaxed)
     }
 
     /// Whether what was reserved to replace something may stay although there was nothing to
@@ -152,7 +172,7 @@ impl Space {
     }
 
     /// What a cell names, with one more holder, which the caller is.
-    pub fn hold(&self, cell: &AtomicU64) -> Option<Extent> {
+    fn hold(&self, cell: &AtomicU64) -> Option<Extent> {
         let mut spins = 0;
         loop {
             let extent = Extent::from_raw(cell.load(Acquire))?;
@@ -253,6 +273,29 @@ impl Space {
         true
     }
 
+    /// Hands out slices of a range of what a cell names, in order, or none if that is nothing. Each
+    /// slice is a holder.
+    pub fn lend(
+        self: &Arc<Self>,
+        cell: &AtomicU64,
+        range: Range<usize>,
+        mut sink: impl FnMut(Slice),
+    ) -> bool {
+        let Some(extent) = self.hold(cell) else {
+            return false;
+        };
+        match extent.memory() {
+            ExtentMemory::Page(page) | ExtentMemory::Block(page) if !range.is_empty() => {
+                sink(self.slice(extent, page, range));
+            }
+            _ => {
+                self.slices(extent, range, sink);
+                self.release(extent);
+            }
+        }
+        true
+    }
+
     /// Hands out slices of a range of an extent that the caller holds, in order. Each slice is a
     /// holder.
     pub fn slices(
@@ -261,34 +304,34 @@ impl Space {
         range: Range<usize>,
         mut sink: impl FnMut(Slice),
     ) {
-        let (first, step) = match extent.memory() {
-            ExtentMemory::Page(page) => (page, PAGE),
-            ExtentMemory::Block(page) => (page, BLOCK),
+        match extent.memory() {
+            _ if range.is_empty() => {}
+            ExtentMemory::Page(page) | ExtentMemory::Block(page) => {
+                self.retain(extent);
+                sink(self.slice(extent, page, range));
+            }
             ExtentMemory::Scattered(number) => {
                 let block = self.scattered.get(number);
                 let mut start = range.start;
                 while start < range.end {
                     let base = start / PAGE * PAGE;
                     let end = range.end.min(base + PAGE);
-                    let page = Extent::new(ExtentMemory::Page(block.page(base / PAGE)));
-                    self.slices(
-                        page,
-                        start - base..end - base,
-                        &mut sink as &mut dyn FnMut(_),
-                    );
+                    let page = block.page(base / PAGE);
+                    let extent = Extent::new(ExtentMemory::Page(page));
+                    self.retain(extent);
+                    sink(self.slice(extent, page, start - base..end - base));
                     start = end;
                 }
-                return;
             }
-        };
-        debug_assert!(range.end <= step);
-        if range.is_empty() {
-            return;
         }
-        self.retain(extent);
+    }
+
+    /// A slice of an extent that begins with a page. It takes over one holder.
+    fn slice(self: &Arc<Self>, extent: Extent, first: u32, range: Range<usize>) -> Slice {
+        debug_assert!(range.end <= extent.size());
         let base = first as usize % (ARENA_BLOCKS * PAGES_PER_BLOCK) * PAGE;
         let place = base + range.start..base + range.end;
-        sink(Slice::lent(self.clone(), extent.raw(), place));
+        Slice::lent(self.clone(), extent.raw(), place)
     }
 
     /// Fills a range with zeros.
@@ -368,6 +411,20 @@ impl Lender for Space {
     }
 }
 
+/// Bytes that a store of this size maps and registers: its size and spare memory.
+#[must_use]
+pub fn mapped_bytes(size_bytes: u64) -> u64 {
+    let total = whole_pages(size_bytes);
+    let bytes = (total as u64).saturating_add((spare_blocks(total) * BLOCK) as u64);
+    bytes
+        .checked_next_multiple_of(BLOCK as u64)
+        .unwrap_or(bytes)
+}
+
+fn whole_pages(bytes: u64) -> usize {
+    (usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE).max(1) * PAGE
+}
+
 fn spare_blocks(total: usize) -> usize {
     (total / BLOCK / SPARE_SHARE).clamp(SPARE_BLOCKS_MIN, SPARE_BLOCKS_MAX)
 }
@@ -415,6 +472,19 @@ mod tests {
                 .iter()
                 .all(|block| matches!(block.memory(), ExtentMemory::Block(_)))
         );
+    }
+
+    #[test]
+    fn what_is_mapped_is_told_beforehand() {
+        for bytes in [1, PAGE, 3 * BLOCK + 5, 40 << 20] {
+            let space = space(bytes);
+            let mapped: usize = space.arenas.iter().map(|arena| arena.len()).sum();
+            // Mappings are rounded up further, to whole huge pages.
+            let told = mapped_bytes(bytes as u64).next_multiple_of(2 << 20);
+            assert_eq!(told, mapped as u64);
+        }
+        assert_eq!(mapped_bytes(1 << 30), (1 << 30) + (16 << 20));
+        assert_eq!(mapped_bytes(1 << 40), (1 << 40) + (64 << 20));
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, RwLock};
 
 use millrace_mempool::{ArenaError, Registry};
 
 use super::attributes::{AttributeCell, MODE_BITS, Stored};
-use super::directory::Directory;
-use super::inode::{Body, Handle, Inode, Table};
+use super::cost;
+use super::inode::{Body, DirectoryBody, Handle, Inode, Table};
 use super::namespace::directory_size;
 use super::permission;
 use super::space::Space;
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The root's handle does not change from one start to the next. No other object has its number.
-const ROOT: Handle = Handle {
+pub(super) const ROOT: Handle = Handle {
     inode: 1,
     generation: 1,
 };
@@ -28,8 +28,8 @@ const ROOT: Handle = Handle {
 pub(super) struct Tree {
     pub space: Arc<Space>,
     pub table: Table,
-    /// Held by renames between directories, so that their ancestors stay where they are.
-    pub ancestry: Mutex<()>,
+    /// Shared by those who make directories, held alone by those who move one to another.
+    pub ancestry: RwLock<()>,
     pub verifier: WriteVerifier,
     file_system: u64,
     /// Start of this process's generations.
@@ -47,7 +47,7 @@ impl Tree {
         let tree = Self {
             space,
             table: Table::new(config.inodes.unwrap_or(default_inodes).max(1)),
-            ancestry: Mutex::new(()),
+            ancestry: RwLock::new(()),
             verifier: WriteVerifier(config.epoch.to_be_bytes()),
             file_system: config.file_system,
             epoch: scramble(config.epoch),
@@ -68,7 +68,7 @@ impl Tree {
                 changed: now,
                 revision: 0,
             }),
-            body: Body::Directory(Box::new(RwLock::new(Directory::new(ROOT)))),
+            body: Body::Directory(Box::new(DirectoryBody::new(ROOT))),
         };
         let (charged, number) = (tree.table.charge(), tree.table.take_number());
         debug_assert!(charged.is_ok() && number == ROOT.inode);
@@ -125,7 +125,7 @@ impl Tree {
         let Body::Symlink(target) = &inode.body else {
             return Err(StoreError::Invalid);
         };
-        text.extend_from_slice(target);
+        target.append_to(text);
         inode.note_access(&stored);
         Ok(inode.show(&stored))
     }
@@ -146,13 +146,18 @@ impl Tree {
         let attributes = self.attributes(object)?;
         let total_bytes = self.space.total();
         let free_bytes = total_bytes.saturating_sub(self.space.used());
-        let total_inodes = self.table.limit();
-        let free_inodes = total_inodes.saturating_sub(self.table.count());
+        let count = self.table.count();
+        // No more than there are bytes for.
+        let free_inodes = self
+            .table
+            .limit()
+            .saturating_sub(count)
+            .min(free_bytes / cost::OBJECT_LEAST_BYTES);
         Ok(Statistics {
             total_bytes,
             free_bytes,
             available_bytes: free_bytes,
-            total_inodes,
+            total_inodes: count + free_inodes,
             free_inodes,
             available_inodes: free_inodes,
             attributes,

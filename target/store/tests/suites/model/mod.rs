@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use actions::Action;
 use millrace_mempool::Slice;
+use millrace_store::memory::{DIRECTORY_BYTES, NAME_BYTES, OBJECT_BYTES};
 use millrace_store::{
     CreateHow, Handle, Kind, Result, SetAttributes, Stability, StagedWrite, Store, StoreError,
 };
@@ -14,6 +15,7 @@ use crate::common::*;
 
 pub const PAGE: u64 = 4096;
 const BLOCK: u64 = 64 * 1024;
+const LINK_TEXT: &[u8] = b"to";
 const NAMES: [&[u8]; 5] = [b"a", b"b", b"c", b"d", b"e"];
 
 enum Body {
@@ -76,6 +78,19 @@ fn touched(offset: u64, length: u64) -> Vec<u64> {
         next = base + size;
     }
     found
+}
+
+/// What an object counts, without data and names.
+fn cost(body: &Body) -> u64 {
+    match body {
+        Body::File { .. } => OBJECT_BYTES,
+        Body::Directory { .. } => DIRECTORY_BYTES,
+        Body::Symlink => OBJECT_BYTES + LINK_TEXT.len() as u64,
+    }
+}
+
+fn name_cost(name: &[u8]) -> u64 {
+    NAME_BYTES + name.len() as u64
 }
 
 fn extent_size(base: u64) -> u64 {
@@ -142,11 +157,24 @@ impl<S: Store> Model<S> {
 
     fn used(&self) -> u64 {
         let live = self.objects.iter().filter(|object| object.links > 0);
-        live.map(|object| match &object.body {
-            Body::File { extents, .. } => sum(extents),
-            _ => 0,
-        })
-        .sum()
+        let taken = live.map(|object| match &object.body {
+            Body::File { extents, .. } => sum(extents) + cost(&object.body),
+            Body::Directory { entries, .. } => {
+                let names = entries.keys().map(|name| name_cost(name));
+                cost(&object.body) + names.sum::<u64>()
+            }
+            Body::Symlink => cost(&object.body),
+        });
+        // The root counts nothing.
+        taken.sum::<u64>() - DIRECTORY_BYTES
+    }
+
+    /// Whether an object or a name that takes so much finds space.
+    fn room(&self, bytes: u64) -> Result<()> {
+        match self.rules {
+            Rules::Memory { limit } if self.used() + bytes > limit => Err(StoreError::NoSpace),
+            _ => Ok(()),
+        }
     }
 
     fn add(&mut self, directory: usize, name: &[u8], body: Body, handle: Handle) {
@@ -313,7 +341,7 @@ impl<S: Store> Model<S> {
                             bytes,
                             extents: BTreeSet::new(),
                         };
-                        self.add(directory, name, body, made.unwrap());
+                        self.added(directory, name, body, made);
                     }
                     Err(error) => assert_eq!(made, Err(error)),
                 }
@@ -335,7 +363,7 @@ impl<S: Store> Model<S> {
             Action::Symlink { directory, name } => {
                 let (directory, name) = (directory % count, NAMES[name]);
                 let set = SetAttributes::default();
-                let made = now(store.symlink(&ROOT, self.handle(directory), name, b"to", &set));
+                let made = now(store.symlink(&ROOT, self.handle(directory), name, LINK_TEXT, &set));
                 let made = made.result.map(|(handle, _)| handle);
                 self.made(directory, name, Body::Symlink, made);
             }
@@ -353,6 +381,7 @@ impl<S: Store> Model<S> {
                     Err(StoreError::NotDirectory) => Err(StoreError::NotDirectory),
                     _ if self.is_directory(object) => Err(StoreError::Invalid),
                     Ok(_) => Err(StoreError::Exists),
+                    Err(_) if self.room(name_cost(name)).is_err() => Err(StoreError::NoSpace),
                     Err(_) => {
                         self.objects[object].links += 1;
                         self.entries(directory)
@@ -521,7 +550,14 @@ impl<S: Store> Model<S> {
     fn made(&mut self, directory: usize, name: &[u8], body: Body, made: Result<Handle>) {
         match self.find(directory, name) {
             Ok(_) => assert_eq!(made, Err(StoreError::Exists)),
-            Err(StoreError::NotFound) => self.add(directory, name, body, made.unwrap()),
+            Err(StoreError::NotFound) => self.added(directory, name, body, made),
+            Err(error) => assert_eq!(made, Err(error)),
+        }
+    }
+
+    fn added(&mut self, directory: usize, name: &[u8], body: Body, made: Result<Handle>) {
+        match self.room(cost(&body) + name_cost(name)) {
+            Ok(()) => self.add(directory, name, body, made.unwrap()),
             Err(error) => assert_eq!(made, Err(error)),
         }
     }

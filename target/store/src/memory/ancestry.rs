@@ -1,0 +1,108 @@
+//! What holds what: the way from a directory up to the root.
+//!
+//! Directories stand at most [`DEPTH_MAX`] levels deep, so that a walk up the tree is short. Each
+//! directory knows how many levels there are below it, or were since it last had no subdirectory,
+//! so that a move is checked without a walk down.
+//!
+//! Making a directory shares the tree's lock of ancestries, and moving one to another directory
+//! takes it alone, so that neither makes the tree deeper than the other saw.
+
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+
+use super::inode::{Handle, Inode};
+use super::tree::{ROOT, Tree};
+use super::{DEPTH_MAX, lock};
+use crate::{Result, StoreError};
+
+/// Where a directory stands in the tree.
+pub(super) struct Ancestry {
+    parent: Mutex<Handle>,
+    /// No less than the levels of directories below.
+    height: AtomicU32,
+}
+
+impl Ancestry {
+    pub fn new(parent: Handle) -> Self {
+        Self {
+            parent: Mutex::new(parent),
+            height: AtomicU32::new(0),
+        }
+    }
+
+    /// The directory that holds this one; the root holds itself.
+    pub fn parent(&self) -> Handle {
+        *lock(&self.parent)
+    }
+
+    pub fn set_parent(&self, parent: Handle) {
+        *lock(&self.parent) = parent;
+    }
+
+    pub fn height(&self) -> u32 {
+        self.height.load(Acquire)
+    }
+
+    /// Notes that the last subdirectory is gone.
+    pub fn flatten(&self) {
+        self.height.store(0, Release);
+    }
+}
+
+impl Tree {
+    /// Shows a directory and all that hold it, up to the root, for as long as `visit` wants more.
+    fn climb(
+        &self,
+        directory: Handle,
+        mut visit: impl FnMut(Handle, &Ancestry) -> bool,
+    ) -> Result<()> {
+        let mut next = directory;
+        loop {
+            let at = next;
+            let more = self.table.look(at, |inode| {
+                let ancestry = inode.ancestry()?;
+                next = ancestry.parent();
+                Ok(visit(at, ancestry))
+            })?;
+            if !more || at == ROOT {
+                return Ok(());
+            }
+        }
+    }
+
+    /// [`StoreError::NameTooLong`] if a directory with so many levels below it is too deep in
+    /// `parent`, and [`StoreError::Invalid`] if it is `parent` or holds it.
+    pub fn check_place(&self, parent: Handle, moved: Option<&Inode>) -> Result<()> {
+        let mut depth = 0;
+        let mut holds = false;
+        self.climb(parent, |handle, _| {
+            depth += 1;
+            holds = moved.is_some_and(|moved| moved.handle == handle);
+            !holds
+        })?;
+        if holds {
+            return Err(StoreError::Invalid);
+        }
+        let height = match moved {
+            Some(moved) => moved.ancestry()?.height(),
+            None => 0,
+        };
+        if depth + height > DEPTH_MAX {
+            return Err(StoreError::NameTooLong);
+        }
+        Ok(())
+    }
+
+    /// Notes that a directory got a subdirectory with so many levels below.
+    pub fn note_height(&self, parent: Handle, below: u32) {
+        let mut height = below + 1;
+        let noted = self.climb(parent, |_, ancestry| {
+            let known = ancestry.height.fetch_max(height, AcqRel);
+            let higher = known < height;
+            height += 1;
+            higher
+        });
+        debug_assert!(noted.is_ok(), "what holds a directory stays");
+    }
+}
