@@ -145,6 +145,9 @@ pub enum ArenaError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The interrupt of [`crate::Registry::interruptible`] was set before all memory was there.
+    #[error("taking memory was interrupted")]
+    Interrupted,
     /// A fabric refused the memory.
     #[error(transparent)]
     Register(#[from] RegisterError),

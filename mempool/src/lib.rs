@@ -20,6 +20,7 @@ mod hugepages;
 mod memory;
 mod plan;
 mod pool;
+mod populate;
 mod registry;
 mod slice;
 mod wait;

@@ -2,11 +2,13 @@
 
 use std::alloc::Layout;
 use std::io;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use crate::PageSize;
+use crate::populate::Population;
 
 const SMALL_PAGE: usize = 4096;
 
@@ -34,7 +36,11 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps `len` bytes (a positive multiple of `page_size`) in pages of the system's default
     /// hugepage size, which is `page_size`.
-    pub fn default_hugepages(len: usize, page_size: usize) -> io::Result<Self> {
+    pub fn default_hugepages(
+        len: usize,
+        page_size: usize,
+        population: &Population,
+    ) -> io::Result<Self> {
         assert!(len > 0 && len.is_multiple_of(page_size), "whole pages");
         let layout = Layout::from_size_align(len, page_size)
             .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
@@ -48,12 +54,16 @@ impl Mapping {
             page_size,
             kind: Kind::Default(layout),
         };
-        mapping.settle()?;
+        mapping.settle(population)?;
         Ok(mapping)
     }
 
     /// Maps `len` bytes (a positive multiple of the page size) in hugepages of a chosen size.
-    pub fn chosen_hugepages(len: usize, page_size: PageSize) -> io::Result<Self> {
+    pub fn chosen_hugepages(
+        len: usize,
+        page_size: PageSize,
+        population: &Population,
+    ) -> io::Result<Self> {
         assert!(
             len > 0 && len.is_multiple_of(page_size.bytes()),
             "whole pages"
@@ -62,20 +72,20 @@ impl Mapping {
             .len(len)
             .huge(Some(page_size.bits()))
             .map_anon()?;
-        Self::from_map(map.into(), page_size.bytes())
+        Self::from_map(map.into(), page_size.bytes(), population)
     }
 
     /// Maps `len` bytes in small pages; with `transparent`, asks the kernel to merge them.
-    pub fn small_pages(len: usize, transparent: bool) -> io::Result<Self> {
+    pub fn small_pages(len: usize, transparent: bool, population: &Population) -> io::Result<Self> {
         let map = MmapOptions::new().len(len).map_anon()?;
         if transparent {
             // Advice only: where the kernel does not know it, small pages serve as well.
             let _ = map.advise(Advice::HugePage);
         }
-        Self::from_map(map.into(), SMALL_PAGE)
+        Self::from_map(map.into(), SMALL_PAGE, population)
     }
 
-    fn from_map(map: MmapRaw, page_size: usize) -> io::Result<Self> {
+    fn from_map(map: MmapRaw, page_size: usize, population: &Population) -> io::Result<Self> {
         let len = map.len();
         let base = NonNull::new(map.as_mut_ptr()).ok_or(io::ErrorKind::OutOfMemory)?;
         let mapping = Self {
@@ -84,7 +94,7 @@ impl Mapping {
             page_size,
             kind: Kind::Mapped { _map: map },
         };
-        mapping.settle()?;
+        mapping.settle(population)?;
         Ok(mapping)
     }
 
@@ -102,20 +112,28 @@ impl Mapping {
 
     /// Keeps forked children from sharing the pages (a copy on write would move them away from
     /// under the adapter), and faults all pages in, so that no request pays for it.
-    fn settle(&self) -> io::Result<()> {
-        self.advise(libc::MADV_DONTFORK)?;
-        match self.advise(libc::MADV_POPULATE_WRITE) {
-            // Kernels before 5.14 do not know the advice.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.touch(),
-            Err(error) => return Err(error),
-            Ok(()) => {}
-        }
-        Ok(())
+    fn settle(&self, population: &Population) -> io::Result<()> {
+        self.advise(0..self.len, libc::MADV_DONTFORK)?;
+        population.in_pieces(self.len, self.page_size, |piece| {
+            match self.advise(piece.clone(), libc::MADV_POPULATE_WRITE) {
+                // Kernels before 5.14 do not know the advice.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    self.touch(piece);
+                    Ok(())
+                }
+                outcome => outcome,
+            }
+        })
     }
 
-    fn advise(&self, advice: libc::c_int) -> io::Result<()> {
-        // SAFETY: the range is our own mapping, and neither advice changes its contents.
-        let outcome = unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, advice) };
+    /// Advises on a range of the mapping that begins at a page.
+    fn advise(&self, range: Range<usize>, advice: libc::c_int) -> io::Result<()> {
+        assert!(range.end <= self.len, "inside the mapping");
+        // SAFETY: the range is within our own mapping, and neither advice changes its contents.
+        let outcome = unsafe {
+            let start = self.base.as_ptr().add(range.start);
+            libc::madvise(start.cast(), range.len(), advice)
+        };
         if outcome == 0 {
             Ok(())
         } else {
@@ -123,8 +141,9 @@ impl Mapping {
         }
     }
 
-    fn touch(&self) {
-        for offset in (0..self.len).step_by(self.page_size) {
+    fn touch(&self, range: Range<usize>) {
+        assert!(range.end <= self.len, "inside the mapping");
+        for offset in range.step_by(self.page_size) {
             // SAFETY: inside our mapping, which nobody else knows yet.
             unsafe { self.base.as_ptr().add(offset).write_volatile(0) };
         }

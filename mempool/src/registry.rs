@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::arena::{Arena, ArenaError, RegionId, RegisterError, Registrar};
 use crate::hugepages::{self, HugepagePolicy, PageSize, Pages};
 use crate::memory::Mapping;
+use crate::populate::Population;
 
 /// Arenas are multiples of this, so that size classes divide them without rest.
 const ARENA_UNIT: usize = 2 << 20;
@@ -22,6 +23,7 @@ struct Shared {
     policy: HugepagePolicy,
     page_size: Option<PageSize>,
     warned: AtomicBool,
+    population: Population,
     state: Mutex<State>,
 }
 
@@ -49,15 +51,35 @@ impl Registry {
 
     /// As [`Registry::new`], in hugepages of a chosen size.
     pub fn with_page_size(policy: HugepagePolicy, page_size: Option<PageSize>) -> Self {
+        Self::with_population(policy, page_size, Population::default())
+    }
+
+    /// As [`Registry::new`]; once `interrupt` is set, no more memory is faulted in: arenas that are
+    /// being made, and all later ones, fail with [`ArenaError::Interrupted`].
+    pub fn interruptible(policy: HugepagePolicy, interrupt: Arc<AtomicBool>) -> Self {
+        Self::with_population(policy, None, Population::interrupted_by(interrupt))
+    }
+
+    fn with_population(
+        policy: HugepagePolicy,
+        page_size: Option<PageSize>,
+        population: Population,
+    ) -> Self {
         let state = Mutex::default();
         Self {
             shared: Arc::new(Shared {
                 policy,
                 page_size,
                 warned: AtomicBool::new(false),
+                population,
                 state,
             }),
         }
+    }
+
+    /// Bytes that were faulted in so far, those of arenas that are being made included.
+    pub fn populated(&self) -> u64 {
+        self.shared.population.populated()
     }
 
     /// Registers all arenas with `registrar`, and every later one when it is made: each once.
@@ -117,14 +139,15 @@ impl Registry {
     fn map(&self, bytes: usize) -> Result<Mapping, ArenaError> {
         let policy = self.shared.policy;
         if policy == HugepagePolicy::Off {
-            return small_pages(bytes, false);
+            return self.map_small(bytes, false);
         }
         match self.map_huge(bytes) {
+            Err(ArenaError::Interrupted) => Err(ArenaError::Interrupted),
             Err(error) if policy == HugepagePolicy::Auto => {
                 if !self.shared.warned.swap(true, Relaxed) {
                     tracing::warn!(%error, "falling back to small pages");
                 }
-                small_pages(bytes, true)
+                self.map_small(bytes, true)
             }
             outcome => outcome,
         }
@@ -138,10 +161,22 @@ impl Registry {
         };
         let len = round_up(bytes, page_size.max(ARENA_UNIT))?;
         let mapping = match chosen {
-            Some(page_size) => Mapping::chosen_hugepages(len, page_size),
-            None => Mapping::default_hugepages(len, page_size),
+            Some(page_size) => Mapping::chosen_hugepages(len, page_size, &self.shared.population),
+            None => Mapping::default_hugepages(len, page_size, &self.shared.population),
         };
-        mapping.map_err(|source| hugepages_missing(len / page_size, page_size, source))
+        mapping.map_err(|source| match source.kind() {
+            io::ErrorKind::Interrupted => ArenaError::Interrupted,
+            _ => hugepages_missing(len / page_size, page_size, source),
+        })
+    }
+
+    fn map_small(&self, bytes: usize, transparent: bool) -> Result<Mapping, ArenaError> {
+        let bytes = round_up(bytes, ARENA_UNIT)?;
+        let mapping = Mapping::small_pages(bytes, transparent, &self.shared.population);
+        mapping.map_err(|source| match source.kind() {
+            io::ErrorKind::Interrupted => ArenaError::Interrupted,
+            _ => ArenaError::Map { bytes, source },
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -159,11 +194,6 @@ impl fmt::Debug for Registry {
             .field("policy", &self.shared.policy)
             .finish_non_exhaustive()
     }
-}
-
-fn small_pages(bytes: usize, transparent: bool) -> Result<Mapping, ArenaError> {
-    let bytes = round_up(bytes, ARENA_UNIT)?;
-    Mapping::small_pages(bytes, transparent).map_err(|source| ArenaError::Map { bytes, source })
 }
 
 fn round_up(bytes: usize, unit: usize) -> Result<usize, ArenaError> {
