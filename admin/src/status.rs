@@ -60,10 +60,13 @@ pub enum Readiness {
 }
 
 /// The body of `/readyz`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReadinessStatus {
     /// Whether clients should come.
     pub readiness: Readiness,
+    /// While the server starts: what it does now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<String>,
 }
 
 /// A reactor that has not looked for work for too long.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::StatusCode;
 use axum::http::header::{CONNECTION, HeaderValue, RETRY_AFTER};
@@ -36,15 +35,13 @@ use super::origin::ArrivalAddress;
 use super::patience::Patient;
 use super::places::{ConnectionPlace, RequestInService};
 use super::problem::problem;
-use super::routes::AdminState;
 use super::socket::PeerCredentials;
+use super::starting::Answers;
 use super::tls::{self, Certificates};
 
 /// What all connections share.
 pub struct Shared {
-    pub router: Router,
-    /// What standing is found out by.
-    pub state: AdminState,
+    pub answers: Answers,
     pub limits: ApiLimits,
     pub gate: Gate,
     /// Without them, HTTP is spoken in plain.
@@ -153,7 +150,6 @@ async fn requests<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let limits = &shared.limits;
-    let router = TowerToHyperService::new(shared.router.clone());
     let long = LongAnswer::default();
     let service = service_fn(|mut request: Request<Incoming>| {
         let in_service = place.serve();
@@ -166,14 +162,18 @@ async fn requests<S>(
         identity.map(|identity| extensions.insert(identity));
         let kind = Kind::of(request.uri().path());
         let admitted = shared.gate.admit(client.address, kind, Instant::now());
-        let router = &router;
+        // A connection may have come while the service started.
+        let (router, state) = shared.answers.now();
         async move {
-            let standing = standing(&shared.state, &mut request).await;
+            let standing = standing(state.as_ref(), &mut request).await;
             let is_operator = standing == RequestStanding::Operator;
             let answer = match admitted {
                 _ if place.is_reserved() && standing == RequestStanding::Stranger => full(),
                 Err(wait) if !is_operator => too_often(wait),
-                _ => answering(is_operator, router.call(request)).await?,
+                _ => {
+                    let router = TowerToHyperService::new(router);
+                    answering(is_operator, router.call(request)).await?
+                }
             };
             Ok::<_, Infallible>(answer.map(|body| {
                 Body::new(AnswerBody {

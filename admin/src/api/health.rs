@@ -51,7 +51,11 @@ pub async fn readyz(State(state): State<AdminState>) -> Result<Response, Respons
             StatusCode::SERVICE_UNAVAILABLE
         }
     };
-    Ok((status, Json(ReadinessStatus { readiness })).into_response())
+    let body = ReadinessStatus {
+        readiness,
+        stage: None,
+    };
+    Ok((status, Json(body)).into_response())
 }
 
 /// Answers with metrics for Prometheus.

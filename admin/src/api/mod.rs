@@ -11,6 +11,7 @@
 //! A handler and its description stand together, and come into the router together. Whatever
 //! changes something takes [`Authorized`] as an argument. Whatever is no success has a body of type
 //! `application/problem+json` ([`crate::status::Problem`]); health answers keep their own.
+//! Until the service has started, only `/healthz` and `/readyz` are answered ([`serve_start`]).
 //! Connections, rates, headers, bodies and times are bounded by [`ApiLimits`]. With
 //! [`Certificates`], HTTPS is spoken in place of HTTP.
 #![allow(
@@ -47,6 +48,7 @@ mod problem;
 mod routes;
 mod server;
 mod socket;
+mod starting;
 mod status;
 mod throttle;
 mod tls;
@@ -56,7 +58,7 @@ pub use auth::{Authorized, PeerAddress, PeerIdentity};
 pub use limits::{ApiLimits, Rate};
 pub(crate) use problem::problem;
 pub use routes::AdminState;
-pub use server::{AdminHandle, serve, serve_with_socket};
+pub use server::{AdminHandle, StartingAdmin, serve, serve_start, serve_with_socket};
 pub use socket::{AdminSocket, PeerCredentials};
 pub use tls::{Certificates, TlsError};
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::http::header::AUTHORIZATION;
 use hyper::Request;
 
 use super::ask::ask_token;
@@ -27,13 +26,14 @@ pub enum RequestStanding {
 pub struct ValidToken;
 
 /// Finds out where a request stands. A token that it has is compared, and nothing is held against
-/// a wrong one: that is for those who ask for more than anybody may have.
-pub async fn standing<B>(state: &AdminState, request: &mut Request<B>) -> RequestStanding {
+/// a wrong one: that is for those who ask for more than anybody may have. While the service starts
+/// there is no state, and no token counts.
+pub async fn standing<B>(state: Option<&AdminState>, request: &mut Request<B>) -> RequestStanding {
     let credentials = request.extensions().get::<PeerCredentials>();
     if credentials.is_some_and(|peer| peer.may_change()) {
         return RequestStanding::Operator;
     }
-    if request.headers().contains_key(AUTHORIZATION)
+    if let Some(state) = state
         && let Some(said) = bearer(request.headers())
     {
         let (control, guard) = (Arc::clone(&state.control), Arc::clone(&state.guard));

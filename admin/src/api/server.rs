@@ -14,9 +14,12 @@ use tokio::{runtime, select, time};
 use super::ask::Lanes;
 use super::connection::{self, Shared};
 use super::gate::Gate;
+use super::limits::ApiLimits;
 use super::places::ConnectionPlaces;
-use super::routes::{AdminState, router};
+use super::routes::AdminState;
 use super::socket::AdminSocket;
+use super::starting::{Answers, Stage};
+use super::tls::Certificates;
 
 /// Connections that wait, for the time of an answer, until a place is free.
 const WAITING: usize = 64;
@@ -72,12 +75,67 @@ pub fn serve_with_socket(
     socket: Option<AdminSocket>,
     state: AdminState,
 ) -> io::Result<AdminHandle> {
+    let (limits, certificates) = (state.limits.clone(), state.certificates.clone());
+    let answers = Answers::of_service(state);
+    listen(listener, socket, limits, certificates, answers)
+}
+
+/// The API of a service that starts; dropping it ends it.
+pub struct StartingAdmin {
+    handle: AdminHandle,
+    answers: Answers,
+}
+
+impl StartingAdmin {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.handle.address()
+    }
+
+    /// The service has started: from now on everything is answered, from this state. Its limits and
+    /// certificates are those of the start, whatever it says.
+    pub fn serve(self, state: AdminState) -> AdminHandle {
+        self.answers.serve(state);
+        self.handle
+    }
+}
+
+/// As [`serve_with_socket`], for a service that has yet to start: says that the process lives, and by
+/// `stage` what it does.
+///
+/// # Errors
+///
+/// As those of [`serve`].
+pub fn serve_start(
+    listener: TcpListener,
+    socket: Option<AdminSocket>,
+    certificates: Option<Arc<Certificates>>,
+    stage: impl Fn() -> String + Send + Sync + 'static,
+) -> io::Result<StartingAdmin> {
+    let answers = Answers::of_start(&(Arc::new(stage) as Stage));
+    let handle = listen(
+        listener,
+        socket,
+        ApiLimits::default(),
+        certificates,
+        answers.clone(),
+    )?;
+    Ok(StartingAdmin { handle, answers })
+}
+
+fn listen(
+    listener: TcpListener,
+    socket: Option<AdminSocket>,
+    limits: ApiLimits,
+    certificates: Option<Arc<Certificates>>,
+    answers: Answers,
+) -> io::Result<AdminHandle> {
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let (stop, stopped) = watch::channel(false);
     // One more for the change of the configuration that is under way.
     let reserved = Lanes::HEALTH + Lanes::OPERATOR + Lanes::TOKENS;
-    let blocking = (state.limits.questions + reserved + 1) as usize;
+    let blocking = (limits.questions + reserved + 1) as usize;
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(blocking)
@@ -91,11 +149,10 @@ pub fn serve_with_socket(
         .name("millrace-admin".to_owned())
         .spawn(move || {
             let shared = Arc::new(Shared {
-                limits: state.limits.clone(),
-                gate: Gate::new(&state.limits),
-                certificates: state.certificates.clone(),
-                router: router(state.clone()),
-                state,
+                gate: Gate::new(&limits),
+                limits,
+                certificates,
+                answers,
             });
             runtime.block_on(async {
                 let local = accept_local(socket, &shared, stopped.clone());

@@ -11,6 +11,7 @@ use super::*;
 use crate::api::connection::{self, Shared};
 use crate::api::gate::Gate;
 use crate::api::places::ConnectionPlaces;
+use crate::api::starting::Answers;
 use crate::api::tls::tests::{Authority, Pair};
 use crate::client::{Answer, TlsFailure, TlsFiles};
 use crate::config::{ClientAuth, Tls};
@@ -156,8 +157,10 @@ fn requests_carry_the_address_and_the_name_of_the_client() {
     let service = Service::new();
     let ledger = Ledger::new(Arc::clone(&service) as _, Arc::new(Config::default()), None);
     let shared = Arc::new(Shared {
-        state: AdminState::new(service as _, Metrics::new(), Arc::new(ledger)),
-        router: Router::new().route("/who", get(who)),
+        answers: Answers::with_router(
+            Router::new().route("/who", get(who)),
+            AdminState::new(service as _, Metrics::new(), Arc::new(ledger)),
+        ),
         gate: Gate::new(&limits),
         limits,
         certificates: Some(Arc::new(Certificates::load(&files).unwrap())),
