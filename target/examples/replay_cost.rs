@@ -118,7 +118,13 @@ fn timed(mut record: impl FnMut(u32)) -> Vec<u64> {
 fn map(below: &Path) -> Vec<u64> {
     let (_folder, cache, mut writer) = writer(below);
     timed(|xid| {
-        let key = cache.key([192, 0, 2, 1].into(), xid, (100_003, 3, 8), b"arguments");
+        let key = cache.key(
+            [192, 0, 2, 1].into(),
+            xid,
+            (100_003, 3, 8),
+            None,
+            [b"arguments", b""],
+        );
         let place = writer.begin(&key, Moment::now(), [1, 0], false);
         writer.done(&place.expect("a free slot"), Moment::now(), &[5; 304]);
     })

@@ -93,16 +93,21 @@ pub fn size(config: &Config, load: Load) -> Option<Sizing> {
             stores_bytes = stores_bytes.checked_add(bytes)?;
         }
     }
-    let replay = ReplayLimits::default();
     Some(Sizing {
         need,
         pool_bytes,
         credits: load.depth.max(1),
         pools_bytes,
         stores_bytes,
-        replay_bytes: replay.bytes as u64 + replay.entries as u64 * REPLAY_ENTRY,
+        replay_bytes: replay_bytes(),
         huge_pages: pools_bytes.checked_add(stores_bytes)? / HUGE_PAGE,
     })
+}
+
+/// The most that calls remembered for repetitions take, in bytes.
+pub(crate) fn replay_bytes() -> u64 {
+    let limits = ReplayLimits::default();
+    limits.bytes as u64 + limits.entries as u64 * REPLAY_ENTRY
 }
 
 fn need(config: &Config, load: Load) -> Need {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use millrace_admin::config::{self, Config, Problem};
+use millrace_admin::config::{self, Config, KeyPath, Problem};
 use millrace_mempool::{ArenaError, HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_reactor::{Clock, Context, ReactorConfig, ReactorHandle, SpawnError, Watchdog};
 use millrace_store::any::{AnyStore, AnyVolume};
@@ -18,8 +18,9 @@ use super::folders::{self, StoreRoom};
 use super::lock::StateLock;
 use super::plan::ProviderCounters;
 use super::providers::Providers;
+use super::startup::StartProgress;
 use super::worker::{Message, Seat, Worker};
-use super::{Addresses, Service, plan as terms, secret};
+use super::{Addresses, Service, memory, plan as terms, secret};
 use crate::dispatch;
 use crate::exports::{Exports, ExportsError, Rules};
 use crate::flow::{Clients as FlowClients, Flow};
@@ -31,7 +32,9 @@ use crate::rpcbind::{Offers, Registration, Rendezvous, RpcbindServer};
 use crate::tcp::{TcpConfig, TcpServer};
 
 /// Where port mappers listen (RFC 1833 section 2.1).
-const RPCBIND_PORT: u16 = 111;
+pub(super) const RPCBIND_PORT: u16 = 111;
+
+const NO_CORE: &str = "this process may use no core at all";
 
 /// Why the service does not start.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +42,12 @@ pub enum StartError {
     /// The memory or the folder of an export cannot be had.
     #[error("{}: {}", .0.path, .0.message)]
     Store(Problem),
+    /// There is not so much memory.
+    #[error("{}: {}", .0.path, .0.message)]
+    Memory(Problem),
+    /// The interrupt of [`StartProgress`] was set.
+    #[error("the start was interrupted")]
+    Interrupted,
     /// The exports contradict each other.
     #[error("exports: {0}")]
     Exports(ExportsError),
@@ -55,11 +64,40 @@ pub enum StartError {
     #[error("{0}")]
     Reactor(SpawnError),
     /// No core may be used.
-    #[error("reactors.cores: this process may use no core at all")]
+    #[error("reactors.cores: {NO_CORE}")]
     NoCore,
     /// The watchdog cannot start.
     #[error("cannot start the watchdog: {0}")]
     Watchdog(io::Error),
+}
+
+impl StartError {
+    /// The key of the configuration that is at fault, where another start would fail as this one
+    /// did. RDMA devices come and go, so they are no such fault.
+    #[must_use]
+    pub fn problem(&self) -> Option<Problem> {
+        let root = KeyPath::root();
+        let path = match self {
+            Self::Store(problem) | Self::Memory(problem) => return Some(problem.clone()),
+            Self::Exports(_) => root.key("exports"),
+            Self::State(_) => root.key("state_directory"),
+            Self::Core(_) | Self::NoCore => root.key("reactors").key("cores"),
+            Self::Reactor(SpawnError::Build(error)) => {
+                return error.downcast_ref().and_then(BuildError::problem);
+            }
+            Self::Reactor(_) | Self::Devices(_) | Self::Interrupted | Self::Watchdog(_) => {
+                return None;
+            }
+        };
+        // The words without the key.
+        let message = match self {
+            Self::Exports(error) => error.to_string(),
+            Self::State(error) => error.to_string(),
+            Self::Core(error) => error.to_string(),
+            _ => NO_CORE.to_owned(),
+        };
+        Some(Problem::new(path, message))
+    }
 }
 
 /// Why a worker cannot be built on its core.
@@ -69,7 +107,7 @@ enum BuildError {
     Pool(#[from] ArenaError),
     #[error("{key}: cannot listen on {address}: {error}")]
     Listen {
-        key: String,
+        key: KeyPath,
         address: SocketAddr,
         error: String,
     },
@@ -89,6 +127,23 @@ enum BuildError {
     Exports(#[from] ExportsError),
     #[error("exports: stores of kind posix cannot be served: {0}")]
     Engine(io::Error),
+}
+
+impl BuildError {
+    /// The key that is at fault.
+    fn problem(&self) -> Option<Problem> {
+        let text = self.to_string();
+        let path = match self {
+            Self::Listen { key, .. } => key.clone(),
+            Self::Rpcbind { .. } => KeyPath::root().key("rpc").key("rpcbind"),
+            Self::Pool(ArenaError::Interrupted) | Self::Provider(..) | Self::Tcp(_) => return None,
+            Self::Pool(_) => KeyPath::root().key("mempool"),
+            Self::Exports(_) | Self::Engine(_) => KeyPath::root().key("exports"),
+        };
+        // The text begins with the key.
+        let message = text.strip_prefix(&format!("{path}: ")).unwrap_or(&text);
+        Some(Problem::new(path, message))
+    }
 }
 
 /// What every worker is built from; each gets its own clone.
@@ -119,8 +174,8 @@ struct Built {
 }
 
 /// Starts everything.
-pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
-    let registry = Registry::new(match config.mempool.hugepages {
+pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, StartError> {
+    let registry = progress.registry(match config.mempool.hugepages {
         config::Hugepages::Auto => HugepagePolicy::Auto,
         config::Hugepages::Required => HugepagePolicy::Required,
         config::Hugepages::Off => HugepagePolicy::Off,
@@ -130,10 +185,14 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
     if cores.is_empty() {
         return Err(StartError::NoCore);
     }
+    let enough = memory::check_start(&config, cores.len(), memory::Freed::default());
+    enough.map_err(StartError::Memory)?;
     // First, as it fails soonest. Memory that is mapped later is registered as it comes.
+    progress.enter("opening RDMA devices")?;
     let devices = Opened::default();
     let opened = devices.open_for(&config, &registry);
     opened.map_err(StartError::Devices)?;
+    progress.enter("reading the state directory")?;
     let directory = config.state_directory.as_deref();
     let lock = directory.map(StateLock::take).transpose();
     let lock = lock.map_err(StartError::State)?;
@@ -141,9 +200,10 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
         Some(directory) => ReplayCache::open(ReplayLimits::default(), directory, cores.len()),
         None => replay::Opened::in_memory(ReplayLimits::default()),
     };
+    let key = secret::load(directory).map_err(StartError::State)?;
     let plan = Plan {
-        exports: stores(&config, &registry)?,
-        key: secret::load(directory).map_err(StartError::State)?,
+        exports: stores(&config, &registry, progress)?,
+        key,
         replay: replay.cache,
         journals: Arc::new(Mutex::new(replay.writers.into_iter().map(Some).collect())),
         clients: Clients::default(),
@@ -166,7 +226,15 @@ pub fn start(config: Arc<Config>) -> Result<Service, StartError> {
     let mut parts = Vec::new();
     let mut addresses = Addresses::default();
     for (index, &core) in cores.iter().enumerate() {
-        match spawn(&plan, index, core) {
+        let entered = progress.enter(format!("starting the reactor of core {core}"));
+        let spawned = match entered {
+            Ok(()) => spawn(&plan, index, core),
+            Err(error) => {
+                stop(&reactors);
+                return Err(error);
+            }
+        };
+        match spawned {
             Ok((handle, built)) => {
                 if index == 0 {
                     addresses = built.addresses;
@@ -252,8 +320,14 @@ fn stop(reactors: &[ReactorHandle<Message>]) {
     }
 }
 
-fn stores(config: &Config, registry: &Registry) -> Result<Served, StartError> {
-    let store = |(index, export)| {
+fn stores(
+    config: &Config,
+    registry: &Registry,
+    progress: &StartProgress,
+) -> Result<Served, StartError> {
+    let store = |(index, export): (usize, &config::Export)| {
+        let (path, kind) = (&export.path, export.store.kind());
+        progress.enter(format!("opening exports[{index}] ({path}, {kind})"))?;
         let volume = terms::volume(config, index, registry).map_err(StartError::Store)?;
         Ok((terms::rules(export), volume))
     };
@@ -370,7 +444,8 @@ fn fabrics(plan: &Plan, context: &Context) -> Result<(Fabrics, Vec<SocketAddr>),
         index: plan.index,
         core: context.core(),
     };
-    for (id, fabric) in (0..).zip(&plan.config.fabric) {
+    for (index, fabric) in plan.config.fabric.iter().enumerate() {
+        let id = index as u64;
         let limits = terms::limits(&plan.config, fabric);
         let made = terms::provider(FabricId(id), fabric, limits, seat, plan.devices.get());
         let (mut slot, counters) = made.map_err(|error| BuildError::Provider(id, error))?;
@@ -378,7 +453,7 @@ fn fabrics(plan: &Plan, context: &Context) -> Result<(Fabrics, Vec<SocketAddr>),
             let address = fabric.listen;
             let listens = slot.listen(address, plan.reactors > 1);
             listens.map_err(|error| BuildError::Listen {
-                key: format!("fabric[{id}].listen"),
+                key: KeyPath::root().key("fabric").index(index).key("listen"),
                 address,
                 error: devices::listen_error(fabric, &error),
             })?;
@@ -409,7 +484,7 @@ fn tcp(
     }
     let address = plan.config.rpc.listen;
     let bound = server.listen(address).map_err(|error| BuildError::Listen {
-        key: "rpc.listen".to_owned(),
+        key: KeyPath::root().key("rpc").key("listen"),
         address,
         error: error.to_string(),
     })?;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
-use millrace_admin::config::{Config, Cores, KeyPath, Problem, live_part};
+use millrace_admin::config::{Config, KeyPath, Problem, live_part};
 use millrace_admin::control::{ApplyError, CaptureStream, Control, ControlError};
 use millrace_admin::status::{
     CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus, Health,
@@ -17,10 +17,12 @@ use millrace_reactor::{ReactorHandle, Watchdog};
 use millrace_store::posix::engine::Backend;
 use millrace_store::posix::volume::Volume;
 
-use super::change::{Changing, InForce, LogFilter, LogHook, Reaper, check_memory, listener_status};
+use super::change::{Changing, InForce, LogFilter, LogHook, Reaper, listener_status};
 use super::devices::{self, Opened};
 use super::folders;
+use super::memory;
 use super::metrics::clients::ClientSeries;
+use super::preflight;
 use super::providers::Providers;
 use super::reports::Latest;
 use super::spaces::Spaces;
@@ -256,22 +258,12 @@ impl Control for ServiceControl {
     fn check(&self, next: &Config) -> Vec<Problem> {
         let mut problems = Vec::new();
         let running = self.config();
-        if let Cores::List(cores) = &next.reactors.cores
-            && next.reactors.cores != running.reactors.cores
-        {
-            let path = KeyPath::root().key("reactors").key("cores");
-            let bad = |(_, core): &(usize, &usize)| !self.cores.contains(core);
-            problems.extend(cores.iter().enumerate().filter(bad).map(|(index, core)| {
-                let message = format!(
-                    "core {core} cannot be used; this process may use cores {:?}",
-                    self.cores
-                );
-                Problem::new(path.index(index), message)
-            }));
+        if next.reactors.cores != running.reactors.cores {
+            problems.extend(preflight::cores(&next.reactors.cores, &self.cores));
         }
         let reactors = self.reactors.len();
         let live = live_part(&running, next);
-        problems.extend(check_memory(&running, &live, reactors).err());
+        problems.extend(memory::check_growth(&running, &live, reactors).err());
         problems.extend(devices::unserved(next));
         problems.extend(folders::unserved(&folders::new_of(&running, next)));
         problems.extend(folders::unentitled(next));

@@ -33,16 +33,36 @@ impl StateLock {
             .open(directory.join(FILE))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { _file: file }),
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let text = format!(
-                    "{} is used by another millraced; each needs a directory of its own",
-                    directory.display()
-                );
-                Err(io::Error::new(io::ErrorKind::AddrInUse, text))
-            }
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(in_use(directory)),
             Err(error) => Err(error.into()),
         }
     }
+
+    /// Whether the directory could be taken. Makes and changes nothing.
+    ///
+    /// # Errors
+    /// Another process uses it, or its file cannot be opened.
+    pub fn look(directory: &Path) -> io::Result<()> {
+        let file = match File::open(directory.join(FILE)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        // Others who look at the same time are not in each other's way.
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(in_use(directory)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn in_use(directory: &Path) -> io::Error {
+    let text = format!(
+        "{} is used by another millraced; each needs a directory of its own",
+        directory.display()
+    );
+    io::Error::new(io::ErrorKind::AddrInUse, text)
 }
 
 #[cfg(test)]

@@ -7,15 +7,18 @@ mod control;
 pub mod devices;
 pub mod folders;
 mod lock;
+mod memory;
 mod metrics;
 mod peers;
 mod placement;
 mod plan;
+pub mod preflight;
 mod providers;
 mod reports;
 mod secret;
 mod served;
 mod spaces;
+mod startup;
 mod status;
 mod worker;
 
@@ -30,6 +33,7 @@ use millrace_reactor::ReactorHandle;
 pub use build::StartError;
 pub use change::LogHook;
 pub use control::ServiceControl;
+pub use startup::StartProgress;
 pub use worker::Message;
 
 /// How long after the end of all connections reactors may take to end.
@@ -61,7 +65,18 @@ impl Service {
     /// [`StartError`] names the key of the configuration that cannot be served and why. Nothing
     /// is left running then.
     pub fn start(config: Arc<Config>) -> Result<Self, StartError> {
-        build::start(config)
+        Self::start_watched(config, &StartProgress::default())
+    }
+
+    /// As [`Service::start`]; others may look on, and end it before its time.
+    ///
+    /// # Errors
+    /// [`StartError`]; also that it was interrupted.
+    pub fn start_watched(
+        config: Arc<Config>,
+        progress: &StartProgress,
+    ) -> Result<Self, StartError> {
+        build::start(config, progress)
     }
 
     /// Where it listened when it started.

@@ -14,15 +14,17 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Parser, Subcommand};
 use millrace::service::devices as rdma;
-use millrace::service::{Service, StartError, folders};
-use millrace_admin::api::{self, AdminSocket, AdminState, Certificates};
+use millrace::service::preflight::{self, RunningServer};
+use millrace::service::{Service, StartError, StartProgress};
+use millrace_admin::api::{self, AdminSocket, AdminState, Certificates, StartingAdmin};
 use millrace_admin::change::Ledger;
-use millrace_admin::config::{self, Config, Source};
+use millrace_admin::config::{self, Config, ConfigError, KeyPath, Problem, Source};
 use millrace_admin::metrics::Metrics;
 use millrace_admin::token;
 
@@ -71,9 +73,12 @@ struct Serve {
     /// The configuration file (YAML).
     #[arg(long, value_name = "FILE", required = true)]
     config: PathBuf,
-    /// Check the configuration, say what is wrong with it by line, and end.
-    #[arg(long)]
-    check: bool,
+    /// Check the configuration, say what is wrong with it by line, and end. With `=file`, only what
+    /// can be told on any machine; else also whether this machine has the memory, addresses, free
+    /// ports, cores and folders. What a server has that runs by the same file counts as free.
+    #[arg(long, value_name = "WHAT", value_enum, num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "machine")]
+    check: Option<Checked>,
     /// Started as root: go on as this user, with no right of root's but that to ports below 1024,
     /// and where folders are exported those to act as clients' users.
     #[arg(long, value_name = "NAME")]
@@ -81,6 +86,15 @@ struct Serve {
     /// How log lines look.
     #[arg(long, value_enum, default_value_t)]
     log_format: logging::Format,
+}
+
+/// What `--check` looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Checked {
+    /// The file, and whether this machine can serve it.
+    Machine,
+    /// The file alone.
+    File,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -109,28 +123,71 @@ fn main() -> ExitCode {
         Ok(loaded) => loaded,
         Err(errors) => return refused(&errors),
     };
-    let mut unserved = rdma::unserved(&config);
-    unserved.extend(folders::unserved(&config));
-    unserved.extend(folders::unentitled(&config));
-    if let Some(errors) = source.errors(unserved) {
-        return refused(&errors);
-    }
     let certificates = config.admin.tls.as_ref().map(Certificates::load);
     let certificates = match certificates.transpose() {
         Ok(certificates) => certificates.map(Arc::new),
         Err(error) => return refused(&source.error(error.into())),
     };
-    let done = match arguments.check {
-        true => check(&arguments, &config, &source, certificates.as_deref()),
-        false => run(&arguments, config, &source, certificates),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("millraced: {error:#}");
-            ExitCode::FAILURE
-        }
+    // From here on with the rights that it serves with.
+    if let Err(error) = become_user(&arguments, &config) {
+        return failed(&error);
     }
+    let mut running = None;
+    let problems = match arguments.check {
+        Some(Checked::File) => preflight::file_problems(&config),
+        Some(Checked::Machine) => {
+            running = preflight::running_by(&arguments.config);
+            preflight::problems(&config, running.as_ref())
+        }
+        None => preflight::problems(&config, None),
+    };
+    if let Some(errors) = source.errors(problems) {
+        return refused(&errors);
+    }
+    let done = match arguments.check {
+        Some(_) => check(
+            &arguments,
+            &config,
+            &source,
+            certificates.as_deref(),
+            running.as_ref(),
+        ),
+        None => match run(&arguments, config, &source, certificates) {
+            Err(Failure::Configuration(error)) => return refused(&error),
+            Err(Failure::Other(error)) => Err(error),
+            Ok(()) => Ok(()),
+        },
+    };
+    done.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
+}
+
+/// Why it does not serve.
+enum Failure {
+    /// The configuration cannot be served: another start would not help.
+    Configuration(ConfigError),
+    Other(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+fn become_user(arguments: &Serve, config: &Config) -> Result<()> {
+    let Some(user) = &arguments.user else {
+        return Ok(());
+    };
+    let folders = config
+        .exports
+        .iter()
+        .any(|export| matches!(export.store, config::Store::Posix(_)));
+    rights::become_user(user, folders)
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    eprintln!("millraced: {error:#}");
+    ExitCode::FAILURE
 }
 
 /// The configuration is wrong: another start would not help.
@@ -154,9 +211,14 @@ fn check(
     config: &Config,
     source: &Source,
     certificates: Option<&Certificates>,
+    running: Option<&RunningServer>,
 ) -> Result<()> {
-    logging::filter(&config.log)?;
     let mut text = format!("{}: good\n", arguments.config.display());
+    if let Some(process) = running.map(RunningServer::process) {
+        text.push_str(&format!(
+            "note: process {process} serves by this file; its ports and memory count as free\n"
+        ));
+    }
     for note in notes(config, certificates) {
         text.push_str(&format!("note: {note}\n"));
     }
@@ -177,11 +239,34 @@ fn check(
 }
 
 /// Takes this thread, and so every thread that it starts, out of the reactors' way.
-fn step_aside(service: &Service) {
-    match millrace_reactor::step_aside(&service.cores()) {
+fn step_aside(cores: &[usize]) {
+    match millrace_reactor::step_aside(cores) {
         Ok(aside) => tracing::info!(%aside, "everything but the reactors runs aside"),
         Err(error) => tracing::warn!(%error, "the management plane may disturb reactors"),
     }
+}
+
+/// Answers from now on that the service starts, from threads that are out of the reactors' way.
+fn serve_start(
+    config: &Config,
+    listener: TcpListener,
+    socket: Option<AdminSocket>,
+    certificates: Option<Arc<Certificates>>,
+    progress: StartProgress,
+) -> Result<StartingAdmin> {
+    let allowed = millrace_reactor::allowed_cores();
+    let cores = config.reactors.cores.resolve(&allowed);
+    // This thread stays where it is: reactors go where it may go.
+    let serve = move || {
+        step_aside(&cores);
+        api::serve_start(listener, socket, certificates, move || progress.stage())
+    };
+    let thread = thread::Builder::new().name("aside".to_owned());
+    let thread = thread.spawn(serve).context("cannot start a thread")?;
+    let served = thread
+        .join()
+        .map_err(|_| anyhow!("admin: the start panicked"))?;
+    served.context("admin: cannot serve")
 }
 
 fn run(
@@ -189,15 +274,8 @@ fn run(
     config: Config,
     source: &Source,
     certificates: Option<Arc<Certificates>>,
-) -> Result<()> {
+) -> Result<(), Failure> {
     let filter = logging::filter(&config.log)?;
-    if let Some(user) = &arguments.user {
-        let folders = config
-            .exports
-            .iter()
-            .any(|export| matches!(export.store, config::Store::Posix(_)));
-        rights::become_user(user, folders)?;
-    }
     let log = logging::start(filter, arguments.log_format);
     if rights::are_roots() {
         tracing::warn!("running as root: --user NAME gives its rights away");
@@ -221,21 +299,45 @@ fn run(
         tracing::warn!("{note}");
     }
     // Taken early: a port that is in use ends the start before any memory is mapped.
-    let admin = TcpListener::bind(config.admin.listen)
-        .with_context(|| format!("admin.listen: cannot listen on {}", config.admin.listen))?;
-    let socket = config.admin.socket.as_deref().map(|path| {
-        let socket = AdminSocket::bind(path);
-        socket.with_context(|| format!("admin.socket: cannot listen on {}", path.display()))
+    let listener = TcpListener::bind(config.admin.listen).map_err(|error| {
+        let path = KeyPath::root().key("admin").key("listen");
+        let message = format!("cannot listen on {}: {error}", config.admin.listen);
+        Failure::Configuration(source.error(Problem::new(path, message)))
+    })?;
+    let socket = config.admin.socket.as_deref().map(|file| {
+        AdminSocket::bind(file).map_err(|error| {
+            let path = KeyPath::root().key("admin").key("socket");
+            let message = format!("cannot listen on {}: {error}", file.display());
+            Failure::Configuration(source.error(Problem::new(path, message)))
+        })
     });
     let socket = socket.transpose()?;
-    let service = Service::start(Arc::clone(&config)).map_err(|error| match error {
-        StartError::Devices(problem) | StartError::Store(problem) => {
-            anyhow!("{}", source.error(problem))
+    let progress = StartProgress::interrupted_by(signals.asked());
+    let admin = serve_start(
+        &config,
+        listener,
+        socket,
+        certificates.clone(),
+        progress.clone(),
+    )?;
+    let service = match Service::start_watched(Arc::clone(&config), &progress) {
+        Ok(service) => service,
+        Err(_) if progress.is_interrupted() => {
+            tracing::info!("stopped before the service had started");
+            return Ok(());
         }
-        error => error.into(),
-    })?;
+        Err(StartError::Devices(problem)) => {
+            return Err(anyhow!("{}", source.error(problem)).into());
+        }
+        Err(error) => {
+            return Err(match error.problem() {
+                Some(problem) => Failure::Configuration(source.error(problem)),
+                None => Failure::Other(error.into()),
+            });
+        }
+    };
     service.control().on_log_filter(log);
-    step_aside(&service);
+    step_aside(&service.cores());
     let metrics = Metrics::new();
     metrics.register(service.control());
     let file = Some(arguments.config.clone());
@@ -245,7 +347,7 @@ fn run(
     if let Some(certificates) = &certificates {
         state = state.with_certificates(Arc::clone(certificates));
     }
-    let admin = api::serve_with_socket(admin, socket, state).context("admin: cannot serve")?;
+    let admin = admin.serve(state);
     announce::served(&config, service.addresses(), admin.address());
     drop(starting);
     manager.ready(&announce::status(
@@ -263,7 +365,6 @@ fn run(
     signals.wait();
     manager.stopping(PATIENCE);
     tracing::info!(patience = ?PATIENCE, "stopping: calls in service are finished first");
-    signals.end_at_next().context("cannot catch signals")?;
     service.drain(PATIENCE);
     admin.shutdown();
     tracing::info!("stopped");

@@ -11,25 +11,32 @@ use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 /// The signals that stop the process, caught.
-pub struct StopSignals(Signals);
+pub struct StopSignals {
+    signals: Signals,
+    asked: Arc<AtomicBool>,
+}
 
 impl StopSignals {
-    /// Catches them from now on.
+    /// Catches them from now on. After the first, the next one ends the process at once.
     pub fn catch() -> io::Result<Self> {
-        Signals::new([SIGINT, SIGTERM]).map(Self)
+        let asked = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            // In this order, so that the first one does not end the process itself.
+            flag::register_conditional_default(signal, Arc::clone(&asked))?;
+            flag::register(signal, Arc::clone(&asked))?;
+        }
+        let signals = Signals::new([SIGINT, SIGTERM])?;
+        Ok(Self { signals, asked })
+    }
+
+    /// Set by the first one.
+    pub fn asked(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.asked)
     }
 
     /// Waits for one.
     pub fn wait(&mut self) {
-        self.0.forever().next();
-    }
-
-    /// Lets the next one end the process at once.
-    pub fn end_at_next(&self) -> io::Result<()> {
-        for signal in [SIGINT, SIGTERM] {
-            flag::register_conditional_default(signal, Arc::new(AtomicBool::new(true)))?;
-        }
-        Ok(())
+        self.signals.forever().next();
     }
 }
 

@@ -15,14 +15,13 @@ use tracing_subscriber::EnvFilter;
 use super::exports::{self, Served};
 use super::listeners::{Listener, Matched, matched};
 use super::log::LogFilter;
-use super::memory;
 use super::ticket::{Answer, Change, Commit, Decision, NewListener, Ready, Refused, Ticket};
 use crate::exports::ExportId;
 use crate::rdma::FabricId;
 use crate::rpcbind::{Offers, Registration, Rendezvous};
 use crate::service::control::{PATIENCE, ServiceControl};
-use crate::service::plan;
 use crate::service::worker::Message;
+use crate::service::{memory, plan};
 
 /// What the service runs with; replaced as a whole.
 #[derive(Clone)]
@@ -204,7 +203,7 @@ impl ServiceControl {
         let filter = (next.log != before.config.log)
             .then(|| LogFilter::read(&next.log))
             .transpose()?;
-        memory::check(&before.config, next, self.reactors.len()).map_err(Refused::from)?;
+        memory::check_growth(&before.config, next, self.reactors.len()).map_err(Refused::from)?;
         self.devices.open_for(next, &self.registry)?;
         let exports = exports::next_of(&before.exports, next, &self.registry)?;
         let arenas = self.more_memory(&before.config, next)?;

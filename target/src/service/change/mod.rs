@@ -15,7 +15,6 @@
 //! | `listeners` | which listeners stay, come and go |
 //! | `exports` | which stores stay, come and go, and freeing those that went |
 //! | `log` | the filter of the log |
-//! | `memory` | whether there is memory for a change |
 //! | `drain`, `pause` | going on to run without clients, and back |
 
 mod apply;
@@ -23,7 +22,6 @@ mod drain;
 mod exports;
 mod listeners;
 mod log;
-mod memory;
 mod pause;
 mod reactor;
 #[cfg(test)]
@@ -38,4 +36,3 @@ pub use reactor::{Parts, Pending, Programs, listen_again};
 pub use ticket::{Resume, Ticket};
 
 pub(super) use apply::{Changing, InForce};
-pub(super) use memory::check as check_memory;

@@ -111,6 +111,13 @@ impl MemoryStore {
             tree: Arc::new(Tree::new(registry, &config)?),
         })
     }
+
+    /// The arenas that a store of [`MemoryConfig::size_bytes`] maps: pairs of how many, and of how
+    /// many bytes each.
+    #[must_use]
+    pub fn arenas_of(size_bytes: u64) -> [(u64, u64); 3] {
+        space::arenas_of(size_bytes)
+    }
 }
 
 /// How full a store is, for operators.

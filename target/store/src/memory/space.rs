@@ -43,6 +43,22 @@ const WRITING: u32 = 1 << 31;
 const WHOLE: u32 = 1 << 30;
 const HOLDERS: u32 = WHOLE - 1;
 
+/// The arenas that a store of so many bytes maps: how many, and of how many bytes each.
+pub(super) fn arenas_of(bytes: u64) -> [(u64, u64); 3] {
+    let total = (bytes / PAGE as u64).max(1) * PAGE as u64;
+    let spare = spare_blocks(usize::try_from(total).unwrap_or(usize::MAX));
+    let pages = total / PAGE as u64 + (spare * PAGES_PER_BLOCK) as u64;
+    let blocks = pages.div_ceil(PAGES_PER_BLOCK as u64);
+    let whole = ARENA_BLOCKS as u64;
+    let rest = blocks % whole;
+    [
+        (blocks / whole, whole * BLOCK as u64),
+        (rest.min(1), rest * BLOCK as u64),
+        // The zeros.
+        (1, BLOCK as u64),
+    ]
+}
+
 /// All memory of one store.
 pub(super) struct Space {
     arenas: Box<[Arc<Arena>]>,
@@ -451,6 +467,28 @@ mod tests {
             .reserve(0, size as u64)
             .ok()
             .map(|()| space.take(size))
+    }
+
+    #[test]
+    fn what_is_told_of_the_arenas_is_what_is_mapped() {
+        for bytes in [0, PAGE, BLOCK + 17, 5 << 20] {
+            let mapped = space(bytes);
+            let mut told: Vec<_> = mapped.arenas().map(|arena| arena.len() as u64).collect();
+            told.sort_unstable();
+            let arenas = arenas_of(bytes as u64).into_iter();
+            let arenas = arenas.filter(|(count, _)| *count > 0);
+            let mut expected: Vec<_> = arenas
+                .map(|(_, bytes)| bytes.next_multiple_of(2 << 20))
+                .collect();
+            expected.sort_unstable();
+            assert_eq!(told, expected, "{bytes}");
+        }
+        // With one block in 64 beside them, so many fill three arenas.
+        let [whole, rest, _] = arenas_of(48_396 * BLOCK as u64);
+        assert_eq!((whole, rest), ((3, 1 << 30), (0, 0)));
+        let [whole, rest, _] = arenas_of(3 << 30);
+        assert_eq!((whole, rest), ((3, 1 << 30), (1, 768 * BLOCK as u64)));
+        let _ = arenas_of(u64::MAX);
     }
 
     #[test]

@@ -1,0 +1,113 @@
+//! Whether there is memory for a configuration or a change of it, before any of it is touched:
+//! memory that a process touches and that is not there ends some process of the host.
+
+mod demand;
+mod room;
+
+use std::path::Path;
+
+use millrace_admin::config::{ByteSize, Config, Problem};
+
+use demand::Demand;
+use room::{MemoryRoom, Shortage};
+
+/// Where the files of the kernel are.
+const ROOT: &str = "/";
+
+/// What keeps the memory of a whole configuration from being had, for so many reactors. `freed` is
+/// what a process has that will be gone by then.
+///
+/// # Errors
+/// The system or a control group has not so much memory left: the key that asks for most. Where
+/// the system does not say how much it has, nothing is refused.
+pub fn check_start(config: &Config, reactors: usize, freed: Freed) -> Result<(), Problem> {
+    check(
+        config,
+        &demand::of(config, reactors),
+        freed,
+        Path::new(ROOT),
+    )
+}
+
+/// What keeps the memory of a change from being had.
+///
+/// # Errors
+/// As those of [`check_start`].
+pub fn check_growth(before: &Config, next: &Config, reactors: usize) -> Result<(), Problem> {
+    let demands = demand::of_change(before, next, reactors);
+    check(next, &demands, Freed::default(), Path::new(ROOT))
+}
+
+/// Memory of a process that will be gone when the memory asked for is taken, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Freed {
+    /// In small pages.
+    pub small: u64,
+    /// In huge pages.
+    pub huge: u64,
+}
+
+/// `root` is the folder that has `proc` and `sys`.
+fn check(config: &Config, demands: &[Demand], freed: Freed, root: &Path) -> Result<(), Problem> {
+    let Some(most) = demands.iter().max_by_key(|demand| demand.bytes()) else {
+        return Ok(());
+    };
+    let Some(room) = MemoryRoom::read(root) else {
+        return Ok(());
+    };
+    let room = room.with(freed);
+    let Some(shortage) = room.shortage(demands, config.mempool.hugepages) else {
+        return Ok(());
+    };
+    let asked = demands.iter().map(Demand::bytes);
+    let asked = asked.fold(0, u64::saturating_add);
+    let (path, alone) = (most.path.clone(), shown(most.bytes()));
+    let asks = match most.bytes() == asked {
+        true => format!("{alone} are asked for"),
+        false => format!("{alone} are asked for, and {} in all", shown(asked)),
+    };
+    Err(Problem::new(path, format!("{asks}; {shortage}")))
+}
+
+impl std::fmt::Display for Shortage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::HugePages { free, command } => write!(
+                f,
+                "{} are free in huge pages, which mempool.hugepages: required asks for; run \
+                 `{command}`, or use mempool.hugepages: auto",
+                shown(*free)
+            ),
+            Self::NoHugePages => {
+                f.write_str("this kernel has no huge pages; set mempool.hugepages to auto or off")
+            }
+            Self::System { free, huge } => {
+                write!(f, "{} are available", shown(*free))?;
+                if *huge > 0 {
+                    write!(f, " (and {} in free huge pages)", shown(*huge))?;
+                }
+                f.write_str(
+                    "; make the exports in memory or mempool.size smaller, or free memory on this \
+                     host",
+                )
+            }
+            Self::Group { file, free } => write!(
+                f,
+                "{} are left in the control group ({}); make the exports in memory or mempool.size \
+                 smaller, or raise that limit (MemoryMax= of a systemd unit, --memory of a \
+                 container)",
+                shown(*free),
+                file.display()
+            ),
+        }
+    }
+}
+
+/// Rounded down, as people read it.
+fn shown(bytes: u64) -> ByteSize {
+    let unit = if bytes >= 10 << 30 { 30 } else { 20 };
+    ByteSize(bytes >> unit << unit)
+}
+
+#[cfg(test)]
+mod tests;

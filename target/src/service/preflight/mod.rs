@@ -1,0 +1,96 @@
+//! What keeps a configuration from being served on this machine, as far as it can be told without
+//! taking anything: one list for `millraced --check` and for its start.
+
+mod listeners;
+mod paths;
+mod running;
+
+use std::path::Path;
+
+use millrace_admin::config::{Config, Cores, KeyPath, Problem};
+
+use super::change::LogFilter;
+use super::memory::{self, Freed};
+use super::{devices, folders};
+
+pub use running::RunningServer;
+
+/// Everything that is in the way. Where a server runs by the same configuration file, which this
+/// one would replace, what that one has is as good as free. Blocks for a few seconds at most for
+/// each folder.
+#[must_use]
+pub fn problems(config: &Config, running: Option<&RunningServer>) -> Vec<Problem> {
+    let allowed = millrace_reactor::allowed_cores();
+    let mut problems = file_problems(config);
+    let cores = cores(&config.reactors.cores, &allowed);
+    if cores.is_empty() {
+        let reactors = config.reactors.cores.resolve(&allowed).len();
+        let freed = running.map_or_else(Freed::default, RunningServer::memory);
+        problems.extend(memory::check_start(config, reactors, freed).err());
+    }
+    problems.extend(cores);
+    problems.extend(folders::unserved(config));
+    problems.extend(folders::unentitled(config));
+    if running.is_none() {
+        problems.extend(listeners::problems(config));
+    }
+    problems.extend(paths::problems(config, running.is_some()));
+    problems
+}
+
+/// What no machine makes good: all that is in the way of this program.
+#[must_use]
+pub fn file_problems(config: &Config) -> Vec<Problem> {
+    let mut problems = devices::unserved(config);
+    if let Err(message) = LogFilter::parse(&config.log) {
+        problems.push(Problem::new(KeyPath::root().key("log"), message));
+    }
+    problems
+}
+
+/// Cores that are asked for and may not be used, or that there is none.
+pub(super) fn cores(cores: &Cores, allowed: &[usize]) -> Vec<Problem> {
+    let path = KeyPath::root().key("reactors").key("cores");
+    match cores {
+        Cores::List(cores) => {
+            let bad = cores.iter().enumerate();
+            let bad = bad.filter(|(_, core)| !allowed.contains(core));
+            bad.map(|(index, core)| {
+                let message =
+                    format!("core {core} cannot be used; this process may use cores {allowed:?}");
+                Problem::new(path.index(index), message)
+            })
+            .collect()
+        }
+        Cores::Auto if allowed.is_empty() => {
+            vec![Problem::new(path, "this process may use no core at all")]
+        }
+        Cores::Auto => Vec::new(),
+    }
+}
+
+/// The server that runs by a configuration file, if there is one that this process can see.
+#[must_use]
+pub fn running_by(file: &Path) -> Option<RunningServer> {
+    RunningServer::find(Path::new("/"), file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_that_may_not_be_used_are_named_by_their_place() {
+        let list = Cores::List(vec![1, 7, 2, 9]);
+        let problems = cores(&list, &[0, 1, 2]);
+        let told: Vec<_> = problems
+            .iter()
+            .map(|problem| problem.path.to_string())
+            .collect();
+        assert_eq!(told, ["reactors.cores[1]", "reactors.cores[3]"]);
+        assert!(problems[0].message.starts_with("core 7 cannot be used"));
+        assert_eq!(cores(&Cores::Auto, &[0]), []);
+        let none = cores(&Cores::Auto, &[]);
+        assert_eq!(none[0].path.to_string(), "reactors.cores");
+    }
+}
