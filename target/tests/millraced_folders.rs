@@ -13,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use nfs3_types::nfs3 as n;
+use nfs3_types::xdr_codec::Opaque;
 use tcp_client::{Connection, block_on, create, mount, name, write};
 
 /// Ends a test that would wait for ever.
@@ -185,5 +186,32 @@ fn a_clean_stop_keeps_the_write_verifier_and_a_kill_does_not() {
         removed.unwrap().unwrap();
     });
     assert!(!place.data().join("file").exists());
+    server.stop();
+}
+
+#[test]
+fn a_write_is_answered_as_durable_as_it_was_asked_for_and_no_more() {
+    let place = Place::new();
+    let mut server = place.start();
+    block_on(async {
+        let mut client = server.mount().await;
+        let root = client.root_nfs_fh3();
+        let file = create(&mut client, &root, "file").await;
+        for stable in [
+            n::stable_how::UNSTABLE,
+            n::stable_how::DATA_SYNC,
+            n::stable_how::FILE_SYNC,
+        ] {
+            let arguments = n::WRITE3args {
+                file: file.clone(),
+                offset: 0,
+                count: 7,
+                stable,
+                data: Opaque::borrowed(b"content"),
+            };
+            let written = client.write(&arguments).await.unwrap().unwrap();
+            assert_eq!(written.committed as u32, stable as u32);
+        }
+    });
     server.stop();
 }
