@@ -22,6 +22,7 @@ pub mod testing;
 pub mod verbs;
 
 mod private_data;
+mod service;
 
 use std::net::SocketAddr;
 use std::time::Instant;

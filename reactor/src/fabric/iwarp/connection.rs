@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 use std::time::Instant;
 
 use millrace_iwarp::mpa::{Fallback, Initiator, InitiatorConfig, Negotiated, Responder};
@@ -15,6 +16,7 @@ use super::counters::{IwarpCounters, add, add_tally};
 use super::memory::Registered;
 use super::shared::Shared;
 use super::socket;
+use crate::fabric::service::ServiceAccount;
 use crate::fabric::{
     Ended, Event, Key, ListenerId, QueuePairId, QueuePairLimits, ReadDepths, Terminate, WorkError,
 };
@@ -67,10 +69,14 @@ pub(super) struct Connection {
     pub(super) send_error: Option<std::io::ErrorKind>,
     /// Receiving attempts in a row that brought nothing.
     pub(super) idle_polls: u32,
-    /// In the provider's list of connections to serve.
+    /// In the provider's queue of connections to serve.
     pub(super) is_active: bool,
-    /// In the provider's list of connections to flush.
+    /// In the provider's queue of connections to flush.
     pub(super) is_dirty: bool,
+    /// What its client uses of the first queue.
+    pub(super) receiving: Rc<ServiceAccount>,
+    /// What its client uses of the second one.
+    pub(super) sending: Rc<ServiceAccount>,
     /// The application knows of this connection.
     pub(super) is_known: bool,
     /// The indication has to leave before the application hears of the connection.
@@ -88,8 +94,10 @@ impl Connection {
         peer: SocketAddr,
         limits: QueuePairLimits,
         phase: Phase,
+        accounts: [Rc<ServiceAccount>; 2],
         shared: &mut Shared,
     ) -> Self {
+        let [receiving, sending] = accounts;
         let endpoint_limits = Limits {
             send_depth: limits.send_depth as usize,
             receive_depth: limits.receive_depth as usize,
@@ -112,6 +120,8 @@ impl Connection {
             idle_polls: 0,
             is_active: false,
             is_dirty: false,
+            receiving,
+            sending,
             is_known: false,
             established: None,
             announcements: VecDeque::new(),
@@ -239,11 +249,17 @@ impl Connection {
         !self.announcements.is_empty() || self.endpoint.has_news() || self.is_ended()
     }
 
-    /// Reports what happened, as far as `events` has spare capacity. `true` once the last event
-    /// of all is reported.
-    pub(super) fn report(&mut self, events: &mut Vec<Event>, counters: &IwarpCounters) -> bool {
+    /// Reports what happened, as far as `events` has spare capacity, and `most` events. `true` once
+    /// the last event of all is reported.
+    pub(super) fn report(
+        &mut self,
+        events: &mut Vec<Event>,
+        most: usize,
+        counters: &IwarpCounters,
+    ) -> bool {
         let queue_pair = self.id;
-        while events.len() < events.capacity() {
+        let end = events.capacity().min(events.len().saturating_add(most));
+        while events.len() < end {
             if let Some(event) = self.announcements.pop_front() {
                 events.push(event);
             } else if let Some(completion) = self.endpoint.take_completion() {

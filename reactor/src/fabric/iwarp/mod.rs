@@ -20,6 +20,8 @@ mod shared;
 mod slots;
 mod socket;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub use config::{CrcPolicy, IwarpConfig};
 pub use counters::IwarpCounters;

@@ -16,7 +16,8 @@ use super::provider::Iwarp;
 use super::shared::LISTENER;
 use super::slots::State;
 use super::socket;
-use crate::fabric::{Carrier, Event, Incoming, ListenerId};
+use crate::fabric::service::{ServiceAllowance, ServiceUse};
+use crate::fabric::{Carrier, Event, Incoming, ListenerId, QueuePairId};
 
 /// Busy connections up to which sockets are read without asking which are ready.
 const DIRECT_READS_MAX: usize = 4;
@@ -115,51 +116,51 @@ impl Iwarp {
         work
     }
 
-    /// Serves the active connections.
+    /// Serves the active connections, as far as their events can be reported.
     fn serve(&mut self, now: Instant, events: &mut Vec<Event>, unasked: bool) -> usize {
         let mut work = 0;
-        let mut kept = 0;
-        for position in 0..self.active.len() {
-            let index = self.active[position];
-            let (stays, done) = self.serve_one(index, now, events, unasked);
+        self.active.begin(events.capacity() - events.len());
+        while events.len() < events.capacity()
+            && let Some((connection, allowance)) = self.active.next()
+        {
+            let before = events.len();
+            let (stays, done, bytes) =
+                self.serve_one(connection.id, now, events, allowance, unasked);
             work += done;
-            if stays {
-                self.active.swap(kept, position);
-                kept += 1;
-            }
+            let events = events.len() - before;
+            let used = ServiceUse { events, bytes };
+            self.active.served(connection, used, stays);
         }
-        self.active.truncate(kept);
-        // Whoever found no room for its events is first in the next turn.
-        if kept > 1 && events.len() == events.capacity() {
-            self.active.rotate_left(1);
-        }
+        self.active.end();
         work
     }
 
-    /// Serves one connection; says whether it stays active, and whether anything was done.
+    /// Serves one connection; says whether it stays active, how much was done, and how many bytes
+    /// were received.
     fn serve_one(
         &mut self,
-        index: u32,
+        id: QueuePairId,
         now: Instant,
         events: &mut Vec<Event>,
+        allowance: ServiceAllowance,
         unasked: bool,
-    ) -> (bool, usize) {
-        let State::Live(connection) = self.slots.state(index) else {
-            return (false, 0);
+    ) -> (bool, usize, usize) {
+        let Some(connection) = self.slots.get_mut(id) else {
+            return (false, 0, 0);
         };
         let shared = &mut self.shared;
         let reported = events.len();
-        let mut work = 0;
+        let (mut work, mut bytes) = (0, 0);
         match connection.phase {
             Phase::Running | Phase::Closing { .. } => {
                 if !connection.endpoint.has_news() && (connection.readable || unasked) {
-                    let count = connection.receive(now, shared);
-                    connection.idle_polls = if count > 0 {
+                    bytes = connection.receive(now, allowance.bytes, shared);
+                    connection.idle_polls = if bytes > 0 {
                         0
                     } else {
                         connection.idle_polls.saturating_add(1)
                     };
-                    work += usize::from(count > 0);
+                    work += usize::from(bytes > 0);
                 } else if !unasked {
                     connection.idle_polls = connection.idle_polls.saturating_add(1);
                 }
@@ -167,62 +168,57 @@ impl Iwarp {
             Phase::Terminating(_) | Phase::Ended(_) => {}
             _ => work += usize::from(connection.set_up(now, shared)),
         }
-        let over = connection.report(events, &shared.counters);
+        let over = connection.report(events, allowance.events, &shared.counters);
         work += events.len() - reported;
-        let State::Live(connection) = self.slots.state(index) else {
-            return (false, work);
-        };
         if over {
             let lingers = connection.endpoint.is_terminate_sent();
             let deadline = now + self.shared.config.terminate_wait;
-            connection.is_active = false;
-            self.retire(index, lingers.then(|| (Vec::new(), deadline)));
+            self.retire(id.index, lingers.then(|| (Vec::new(), deadline)));
             if lingers {
-                self.serve_lingering(index, now, false);
+                self.serve_lingering(id.index, now, false);
             }
-            return (false, work);
+            return (false, work, bytes);
         }
         if !connection.is_dirty && connection.wants_to_send() {
             connection.is_dirty = true;
-            self.dirty.push(index);
+            self.dirty.push(id, &connection.sending);
         }
         let stays = connection.has_news()
             || connection.readable
             || (matches!(connection.phase, Phase::Running | Phase::Closing { .. })
                 && connection.idle_polls < IDLE_POLLS_MAX);
         connection.is_active = stays;
-        (stays, work)
+        (stays, work, bytes)
     }
 
     /// Sends what can be sent.
     pub(super) fn flush_all(&mut self) -> usize {
         let mut work = 0;
-        let mut position = 0;
-        while position < self.dirty.len() {
-            let index = self.dirty[position];
-            let State::Live(connection) = self.slots.state(index) else {
-                self.dirty.swap_remove(position);
+        self.dirty.begin(usize::MAX);
+        while let Some((queued, allowance)) = self.dirty.next() {
+            let id = queued.id;
+            let Some(connection) = self.slots.get_mut(id) else {
+                self.dirty.served(queued, ServiceUse::default(), false);
                 continue;
             };
             let sends = matches!(
                 connection.phase,
                 Phase::Running | Phase::Closing { .. } | Phase::Terminating(_)
             );
+            let mut used = ServiceUse::default();
             if sends {
-                work += usize::from(connection.send(&mut self.shared) > 0);
+                used.bytes = connection.send(allowance.bytes, &mut self.shared);
+                work += usize::from(used.bytes > 0);
             }
             let more = sends && connection.wants_to_send();
             let news = connection.has_news() || connection.readable;
             connection.is_dirty = more;
             if news {
-                self.activate(index);
+                self.activate(id.index);
             }
-            if more {
-                position += 1;
-            } else {
-                self.dirty.swap_remove(position);
-            }
+            self.dirty.served(queued, used, more);
         }
+        self.dirty.end();
         work
     }
 

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,6 +18,8 @@ use super::setup;
 use super::shared::Shared;
 use super::slots::Slots;
 use super::socket;
+use super::stream::{RECEIVE_TURN, SEND_TURN};
+use crate::fabric::service::{ServiceAccount, ServiceQueue};
 use crate::fabric::{
     Access, Carrier, ConnectParameters, Event, ExposeError, Exposure, Incoming, Key, ListenerId,
     Operation, PostError, Provider, QueuePairId, QueuePairLimits, READ_SLICES_MAX, Revoked, Slices,
@@ -37,9 +40,9 @@ pub struct Iwarp {
     pub(super) slots: Slots,
     pub(super) listeners: Vec<Option<Listener>>,
     /// Connections to serve in the next poll.
-    pub(super) active: Vec<u32>,
+    pub(super) active: ServiceQueue,
     /// Connections that may have something to send.
-    pub(super) dirty: Vec<u32>,
+    pub(super) dirty: ServiceQueue,
     /// Connections that have not sent their request, the oldest first.
     pub(super) half_open: VecDeque<QueuePairId>,
     pub(super) polls: u32,
@@ -55,8 +58,8 @@ impl Iwarp {
             shared: Shared::new(config)?,
             slots: Slots::default(),
             listeners: Vec::new(),
-            active: Vec::new(),
-            dirty: Vec::new(),
+            active: ServiceQueue::new(RECEIVE_TURN),
+            dirty: ServiceQueue::new(SEND_TURN),
             half_open: VecDeque::new(),
             polls: 0,
         })
@@ -102,11 +105,12 @@ impl Iwarp {
         let responder = setup::responder(&limits, peer, now, &self.shared)
             .ok_or_else(|| io::Error::other("settings that cannot be honoured"))?;
         let deadline = responder.deadline();
+        let accounts = self.accounts(peer);
         let shared = &mut self.shared;
         let id = self.slots.insert_with(|id| {
             shared.watch(&socket, u64::from(id.index))?;
             let phase = Phase::Responding(Box::new(responder));
-            let mut connection = Connection::new(id, socket, peer, limits, phase, shared);
+            let mut connection = Connection::new(id, socket, peer, limits, phase, accounts, shared);
             connection.listener = Some(listener);
             (connection.readable, connection.writable) = (true, true);
             connection.set_deadline(deadline, shared);
@@ -117,6 +121,11 @@ impl Iwarp {
         self.half_open.push_back(id);
         self.limit_half_open();
         Ok(())
+    }
+
+    /// What a client uses of receiving and of sending.
+    fn accounts(&mut self, peer: SocketAddr) -> [Rc<ServiceAccount>; 2] {
+        [&mut self.active, &mut self.dirty].map(|queue| queue.account(peer.ip()))
     }
 
     /// Ends the oldest connections that have not sent their request, beyond the number allowed.
@@ -150,7 +159,7 @@ impl Iwarp {
             && !connection.is_active
         {
             connection.is_active = true;
-            self.active.push(index);
+            self.active.push(connection.id, &connection.receiving);
         }
     }
 
@@ -160,7 +169,7 @@ impl Iwarp {
             && !connection.is_dirty
         {
             connection.is_dirty = true;
-            self.dirty.push(index);
+            self.dirty.push(connection.id, &connection.sending);
         }
     }
 
@@ -272,12 +281,14 @@ impl Provider for Iwarp {
         let socket = socket::connect(address, &self.shared.config)?;
         let connector = setup::connector(&parameters, address, &self.shared);
         let deadline = now + self.shared.config.connect_wait;
+        let accounts = self.accounts(address);
         let shared = &mut self.shared;
         let id = self.slots.insert_with(|id| {
             shared.watch(&socket, u64::from(id.index))?;
             let phase = Phase::Connecting(Box::new(connector));
             let limits = parameters.limits;
-            let mut connection = Connection::new(id, socket, address, limits, phase, shared);
+            let mut connection =
+                Connection::new(id, socket, address, limits, phase, accounts, shared);
             connection.is_known = true;
             connection.set_deadline(Some(deadline), shared);
             Ok::<_, io::Error>(Box::new(connection))

@@ -21,16 +21,16 @@ const DIRECT_MIN: usize = 16 * 1024;
 /// Bytes of the common buffer that a direct receive offers for what follows the payload: enough
 /// for the next head, little enough that the next payload comes straight as well.
 const DIRECT_TAIL: usize = 256;
-/// Bytes received for one connection before the others have their turn.
-const RECEIVE_TURN: usize = 2 << 20;
-/// Bytes sent for one connection before the others have their turn.
-const SEND_TURN: usize = 4 << 20;
+/// Bytes received for one client before the others have their turn.
+pub(super) const RECEIVE_TURN: usize = 2 << 20;
+/// Bytes sent for one client before the others have their turn.
+pub(super) const SEND_TURN: usize = 4 << 20;
 
 impl Connection {
-    /// Receives what has arrived. Says how many bytes came.
-    pub(super) fn receive(&mut self, now: Instant, shared: &mut Shared) -> usize {
+    /// Receives what has arrived, about `most` bytes of it. Says how many bytes came.
+    pub(super) fn receive(&mut self, now: Instant, most: usize, shared: &mut Shared) -> usize {
         let mut total = 0;
-        while total < RECEIVE_TURN && matches!(self.phase, Phase::Running | Phase::Closing { .. }) {
+        while total < most && matches!(self.phase, Phase::Running | Phase::Closing { .. }) {
             match self.receive_once(now, shared) {
                 Ok(0) => {
                     self.stream_ended(shared);
@@ -109,10 +109,11 @@ impl Connection {
         self.end(reason, shared);
     }
 
-    /// Sends what there is to send, as far as the socket takes it. Says how many bytes went.
-    pub(super) fn send(&mut self, shared: &mut Shared) -> usize {
+    /// Sends what there is to send, as far as the socket takes it, and about `most` bytes. Says how
+    /// many bytes went.
+    pub(super) fn send(&mut self, most: usize, shared: &mut Shared) -> usize {
         let mut total = 0;
-        while self.writable && total < SEND_TURN {
+        while self.writable && total < most {
             if self.endpoint.wants_staging() {
                 let staging = shared.staging();
                 self.endpoint.lend(staging);

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Instant;
 
 use super::common::Common;
@@ -15,6 +16,7 @@ use super::receive_queue::{Brought, Filled, ReceiveQueue};
 use super::send_queue::{Done, SendLimits, SendQueue, Work};
 use super::sys::{Completion, ConnectionId, QueuePair, Region};
 use crate::fabric::counters::add;
+use crate::fabric::service::ServiceAccount;
 use crate::fabric::{
     Ended, Event, Key, ListenerId, Operation, PrivateData, QueuePairId, QueuePairLimits,
     ReadDepths, Slices, Terminate,
@@ -60,8 +62,10 @@ pub(super) struct Connection {
     pub(super) is_known: bool,
     /// The event that says it all is reported or announced: nothing comes after it.
     pub(super) is_last_word_said: bool,
-    /// In the provider's list of connections to report of.
+    /// In the provider's queue of connections to report of.
     pub(super) is_active: bool,
+    /// What its client uses of that queue.
+    pub(super) account: Rc<ServiceAccount>,
     /// In the provider's list of connections to flush.
     pub(super) is_dirty: bool,
     /// Nothing may be sent before the peer has spoken.
@@ -77,6 +81,7 @@ impl Connection {
         manager: ConnectionId,
         peer: SocketAddr,
         limits: QueuePairLimits,
+        account: Rc<ServiceAccount>,
     ) -> Self {
         Self {
             id,
@@ -108,6 +113,7 @@ impl Connection {
             is_known: false,
             is_last_word_said: false,
             is_active: false,
+            account,
             is_dirty: false,
             waits_for_peer: false,
             is_held: false,
@@ -233,11 +239,12 @@ impl Connection {
             || (self.tells() && (self.send.has_done() || !self.filled.is_empty()))
     }
 
-    /// Reports what happened, as far as `events` has spare capacity. `true` once the last event
-    /// of all is reported.
+    /// Reports what happened, as far as `events` has spare capacity, and `most` events. `true` once
+    /// the last event of all is reported.
     pub(super) fn report(
         &mut self,
         events: &mut Vec<Event>,
+        most: usize,
         common: &Common,
         mut lane: Option<&mut Lane>,
     ) -> bool {
@@ -249,7 +256,8 @@ impl Connection {
             self.filled.clear();
             while self.send.pop().is_some() {}
         }
-        while events.len() < events.capacity() {
+        let end = events.capacity().min(events.len().saturating_add(most));
+        while events.len() < end {
             if let Some(event) = self.announcements.pop_front() {
                 events.push(event);
                 continue;

@@ -7,8 +7,9 @@ use super::connection::Connection;
 use super::lane::Lane;
 use super::provider::Verbs;
 use super::sys::{Completion, Completions};
-use crate::fabric::Event;
 use crate::fabric::counters::{add, take_one};
+use crate::fabric::service::ServiceUse;
+use crate::fabric::{Event, QueuePairId};
 
 /// Turns after which the connection manager is asked, even if the time that the caller gives does
 /// not move: a clock may stand still, as those of tests do.
@@ -132,7 +133,7 @@ impl Verbs {
         };
         if !connection.is_active {
             connection.is_active = true;
-            self.active.push(index);
+            self.active.push(connection.id, &connection.account);
         }
         if !connection.is_dirty && connection.course.sends() && connection.send.has_waiting() {
             connection.is_dirty = true;
@@ -191,41 +192,39 @@ impl Verbs {
     /// Reports of the connections that have something to report.
     fn report(&mut self, events: &mut Vec<Event>) -> usize {
         let mut work = 0;
-        let mut kept = 0;
-        for position in 0..self.active.len() {
-            let index = self.active[position];
+        self.active.begin(events.capacity() - events.len());
+        while events.len() < events.capacity()
+            && let Some((connection, allowance)) = self.active.next()
+        {
             let before = events.len();
-            let stays = self.report_of(index, events);
-            work += events.len() - before;
-            if stays {
-                self.active.swap(kept, position);
-                kept += 1;
-            }
+            let stays = self.report_of(connection.id, events, allowance.events);
+            let used = ServiceUse {
+                events: events.len() - before,
+                bytes: 0,
+            };
+            work += used.events;
+            self.active.served(connection, used, stays);
         }
-        self.active.truncate(kept);
-        // Whoever found no room for its events is first in the next turn.
-        if kept > 1 && events.len() == events.capacity() {
-            self.active.rotate_left(1);
-        }
+        self.active.end();
         work
     }
 
     /// Whether it has more to report.
-    fn report_of(&mut self, index: u32, events: &mut Vec<Event>) -> bool {
+    fn report_of(&mut self, id: QueuePairId, events: &mut Vec<Event>, most: usize) -> bool {
         let Self {
             slots,
             lanes,
             common,
             ..
         } = self;
-        let Some(connection) = slots.at(index) else {
+        let Some(connection) = slots.get_mut(id) else {
             return false;
         };
         let mut lane = lane_of(connection, lanes);
-        let over = connection.report(events, common, lane.as_deref_mut());
+        let over = connection.report(events, most, common, lane.as_deref_mut());
         if over {
             take_one(&common.counters.fabric.connections);
-            slots.remove(index);
+            slots.remove(id.index);
             return false;
         }
         connection.settle(lane, common);
@@ -275,7 +274,7 @@ impl Verbs {
             work += connection.flush(lane, common);
             if !connection.is_active && (connection.has_news() || connection.course.is_ending()) {
                 connection.is_active = true;
-                self.active.push(index);
+                self.active.push(connection.id, &connection.account);
             }
         }
         dirty.clear();

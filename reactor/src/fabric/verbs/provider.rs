@@ -25,6 +25,7 @@ use super::slots::Slots;
 use super::sys::ConnectionId;
 use super::token::Token;
 use crate::fabric::counters::add;
+use crate::fabric::service::ServiceQueue;
 use crate::fabric::{
     Access, Carrier, ConnectParameters, Event, ExposeError, Exposure, Incoming, Invalidation, Key,
     ListenerId, PostError, Provider, QueuePairId, QueuePairLimits, ReadDepths, Revoked, Slices,
@@ -48,7 +49,7 @@ pub struct Verbs {
     /// Receives of parts that are being taken apart, by their number.
     pub(super) kept: Vec<(u32, Kept)>,
     /// Connections to report of.
-    pub(super) active: Vec<u32>,
+    pub(super) active: ServiceQueue,
     /// Connections that may have something to send.
     pub(super) dirty: Vec<u32>,
     /// When the connection manager was asked last.
@@ -74,7 +75,8 @@ impl Verbs {
             listeners: Vec::new(),
             lanes: Vec::new(),
             kept: Vec::new(),
-            active: Vec::new(),
+            // Data moves without us, so only events count.
+            active: ServiceQueue::new(isize::MAX.cast_unsigned()),
             dirty: Vec::new(),
             asked: None,
             polls: 0,
@@ -108,6 +110,7 @@ impl Verbs {
         if self.common.half_open >= self.common.config.half_open_max {
             return Err(io::Error::other("too many requests wait for an answer"));
         }
+        let account = self.active.account(arrival.peer.ip());
         let common = &mut self.common;
         let (peer_ird, peer_ord) = (u16::from(arrival.peer_ird), u16::from(arrival.peer_ord));
         let private_data = std::mem::take(&mut arrival.private_data);
@@ -115,7 +118,7 @@ impl Verbs {
             arrival.take(&common.channel, Token::Connection(id))?;
             let course = Course::deciding(common.now, &common.config);
             let Arrival { manager, peer, .. } = arrival;
-            let mut connection = Connection::new(id, course, manager, peer, limits);
+            let mut connection = Connection::new(id, course, manager, peer, limits, account);
             connection.listener = Some(listener);
             connection.set_deadline(common);
             Ok::<_, io::Error>(Box::new(connection))
@@ -256,6 +259,7 @@ impl Provider for Verbs {
     ) -> io::Result<QueuePairId> {
         self.has_room()?;
         self.common.now = now;
+        let account = self.active.account(address.ip());
         let common = &mut self.common;
         let inserted = self.slots.insert_with(|id| {
             let token = Token::Connection(id).encode();
@@ -264,7 +268,7 @@ impl Provider for Verbs {
             manager.resolve_address(source, address, common.config.connect_wait)?;
             let course = Course::connecting(now, &common.config);
             let limits = parameters.limits;
-            let mut connection = Connection::new(id, course, manager, address, limits);
+            let mut connection = Connection::new(id, course, manager, address, limits, account);
             connection.private_data = parameters.private_data;
             connection.is_known = true;
             connection.set_deadline(common);

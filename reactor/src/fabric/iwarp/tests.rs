@@ -1,0 +1,211 @@
+//! How connections over sockets share the turns of a provider.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+
+use super::slots::State;
+use super::{Iwarp, IwarpConfig};
+use crate::fabric::{
+    ConnectParameters, Event, Operation, PrivateData, Provider, QueuePairId, QueuePairLimits,
+    WorkRequest,
+};
+
+/// Messages of each connection.
+const MESSAGES: usize = 40;
+
+/// Events that a turn has room for.
+const ROOM: usize = 256;
+
+const LIMITS: QueuePairLimits = QueuePairLimits {
+    send_depth: 64,
+    receive_depth: 64,
+    ird: 1,
+    ord: 1,
+    exposures: 0,
+    receive_size: 4096,
+};
+
+fn parameters() -> ConnectParameters {
+    ConnectParameters {
+        limits: LIMITS,
+        private_data: PrivateData::new(),
+    }
+}
+
+/// A host with connections to the server.
+struct Host {
+    address: IpAddr,
+    provider: Iwarp,
+    connections: Vec<QueuePairId>,
+}
+
+impl Host {
+    fn new(last: u8) -> Self {
+        let address = IpAddr::V4(Ipv4Addr::new(127, 0, 0, last));
+        let config = IwarpConfig {
+            source: Some(address),
+            ..IwarpConfig::default()
+        };
+        Self {
+            address,
+            provider: Iwarp::new(config).unwrap(),
+            connections: Vec::new(),
+        }
+    }
+
+    /// Bytes sent so far.
+    fn sent(&self) -> u64 {
+        let counters = self.provider.counters();
+        counters.bytes_out.load(Ordering::Relaxed)
+    }
+
+    /// Sends the messages of all connections, and waits until the kernel has them.
+    fn send(&mut self, message: &Slice) {
+        let mut chain = Vec::new();
+        for &connection in &self.connections {
+            for _ in 0..MESSAGES {
+                chain.push(WorkRequest {
+                    token: 0,
+                    operation: Operation::Send {
+                        invalidate: None,
+                        solicited: false,
+                    },
+                    local: [message.clone()].into_iter().collect(),
+                    signalled: true,
+                });
+            }
+            self.provider.post(connection, &mut chain).unwrap();
+        }
+        let mut completed = 0;
+        let mut events = Vec::with_capacity(256);
+        while completed < MESSAGES * self.connections.len() {
+            self.provider.flush(Instant::now());
+            self.provider.poll(Instant::now(), &mut events);
+            let is_done = |event: &Event| matches!(event, Event::Completed { result: Ok(()), .. });
+            completed += events.drain(..).filter(is_done).count();
+        }
+    }
+}
+
+struct Server {
+    provider: Iwarp,
+    pool: Pool,
+    address: SocketAddr,
+    events: Vec<Event>,
+}
+
+impl Server {
+    fn new() -> Self {
+        let registry = Registry::new(HugepagePolicy::Off);
+        let pool = Pool::new(&registry, PoolConfig { bytes: 64 << 20 }).unwrap();
+        let mut provider = Iwarp::new(IwarpConfig::default()).unwrap();
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let listener = provider.listen(any, LIMITS, false).unwrap();
+        let address = provider.listener_address(listener).unwrap();
+        Self {
+            provider,
+            pool,
+            address,
+            events: Vec::with_capacity(ROOM),
+        }
+    }
+
+    /// Takes connections of a host in. Returns their names here.
+    fn connect(&mut self, host: &mut Host, count: usize) -> Vec<QueuePairId> {
+        for _ in 0..count {
+            let now = Instant::now();
+            let made = host.provider.connect(self.address, parameters(), now);
+            host.connections.push(made.unwrap());
+        }
+        let (mut here, mut there) = (Vec::new(), 0);
+        let mut events = Vec::with_capacity(ROOM);
+        while here.len() < count || there < count {
+            host.provider.poll(Instant::now(), &mut events);
+            host.provider.flush(Instant::now());
+            let stands = |event: &Event| matches!(event, Event::Established { .. });
+            there += events.drain(..).filter(stands).count();
+            self.provider.poll(Instant::now(), &mut self.events);
+            for event in std::mem::take(&mut self.events) {
+                match event {
+                    Event::ConnectRequest {
+                        queue_pair, peer, ..
+                    } => {
+                        assert_eq!(peer.ip(), host.address);
+                        for _ in 0..MESSAGES {
+                            let buffer = self.pool.try_acquire(Class::Control).unwrap();
+                            let posted = self.provider.post_receive(queue_pair, buffer);
+                            assert!(posted.is_ok(), "room for a receive");
+                        }
+                        self.provider.accept(queue_pair, parameters()).unwrap();
+                    }
+                    Event::Established { queue_pair, .. } => here.push(queue_pair),
+                    _ => {}
+                }
+            }
+            self.events.reserve_exact(ROOM);
+            self.provider.flush(Instant::now());
+        }
+        here
+    }
+
+    /// Bytes that wait in the sockets of these connections.
+    fn waiting(&mut self, connections: &[QueuePairId]) -> u64 {
+        let waiting = connections.iter().map(|id| {
+            let State::Live(connection) = self.provider.slots.state(id.index) else {
+                panic!("a connection has ended");
+            };
+            rustix::io::ioctl_fionread(&connection.socket).unwrap()
+        });
+        waiting.sum()
+    }
+}
+
+#[test]
+fn a_client_with_200_connections_gets_no_more_of_a_turn_than_one_with_one() {
+    let mut server = Server::new();
+    let (mut many, mut one) = (Host::new(1), Host::new(2));
+    let theirs = server.connect(&mut many, 200);
+    let own = server.connect(&mut one, 1);
+    let message = server.pool.try_acquire(Class::Control).unwrap();
+    let message = message.into_slice(0..100);
+    let before = many.sent() + one.sent();
+    many.send(&message);
+    one.send(&message);
+    let sent = many.sent() + one.sent() - before;
+    while server.waiting(&theirs) + server.waiting(&own) < sent {
+        std::thread::yield_now();
+    }
+
+    let mut received = vec![0; theirs.len()];
+    let (mut of_many, mut of_one) = (0, 0);
+    let mut turns = 0;
+    while of_many < MESSAGES * theirs.len() {
+        server.provider.poll(Instant::now(), &mut server.events);
+        for event in server.events.drain(..) {
+            let Event::Received { queue_pair, .. } = event else {
+                continue;
+            };
+            match theirs.iter().position(|id| *id == queue_pair) {
+                Some(position) => {
+                    of_many += 1;
+                    received[position] += 1;
+                }
+                None => of_one += 1,
+            }
+        }
+        turns += 1;
+        let parts = (of_many <= turns * ROOM / 2, of_one == MESSAGES);
+        assert_eq!(
+            parts,
+            (true, true),
+            "turn {turns}: {of_many} messages of 200 connections, {of_one} of the other client"
+        );
+        let (least, most) = (received.iter().min(), received.iter().max());
+        let ahead = most.unwrap() - least.unwrap();
+        assert!(ahead <= 32, "turn {turns}: {ahead} messages ahead");
+    }
+    assert_eq!(of_one, MESSAGES);
+}

@@ -1,0 +1,429 @@
+//! The order in which a provider serves its connections.
+//!
+//! Connections that have something to do wait in a [`ServiceQueue`], which the provider walks once
+//! in each turn. Clients (addresses) have equal parts of a turn, however many connections they
+//! have: an equal part of the events that can be reported, and a number of bytes. A client that has
+//! used more bytes than that, as its last message was long, owes the rest to its next round
+//! (deficit round robin). The connections of one client take turns: none is served again before
+//! all others that waited have been. Where there are more clients than a turn can serve well, a
+//! round goes on for several turns.
+
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use super::QueuePairId;
+
+/// Events that a client has at least in a round, and a connection when it is served: what is done
+/// once in a turn, or once for a connection, has to pay.
+const EVENTS_MIN: usize = 32;
+
+/// Bytes that a connection has at least when it is served.
+const BYTES_MIN: usize = 256 << 10;
+
+/// Clients at which those without connections are swept out of the table.
+const SWEEP_AT: usize = 16;
+
+/// What one client has used of its part of a round.
+#[derive(Debug)]
+pub(super) struct ServiceAccount {
+    /// Its connections in the queue.
+    queued: Cell<u32>,
+    /// The round that the others are of.
+    round: Cell<u64>,
+    /// Events that it may still have.
+    events: Cell<usize>,
+    /// Bytes that it may still move; below zero it owes them to its next round.
+    bytes: Cell<isize>,
+}
+
+/// A connection in a [`ServiceQueue`].
+#[derive(Debug)]
+pub(super) struct QueuedConnection {
+    pub(super) id: QueuePairId,
+    account: Rc<ServiceAccount>,
+}
+
+/// What a connection may use when it is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ServiceAllowance {
+    /// Events to report.
+    pub(super) events: usize,
+    /// Bytes to move; the last step may move some more.
+    pub(super) bytes: usize,
+}
+
+/// What a connection has used when it was served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ServiceUse {
+    /// Events reported.
+    pub(super) events: usize,
+    /// Bytes moved.
+    pub(super) bytes: usize,
+}
+
+/// Connections that wait to be served.
+#[derive(Debug)]
+pub(super) struct ServiceQueue {
+    /// In the order in which they are looked at.
+    waiting: VecDeque<QueuedConnection>,
+    /// Looked at in this turn, while their client had used its part.
+    skipped: Vec<QueuedConnection>,
+    /// Served in this turn, and not done.
+    served: Vec<QueuedConnection>,
+    accounts: HashMap<IpAddr, Rc<ServiceAccount>>,
+    sweep_at: usize,
+    /// Clients with connections in the queue.
+    clients: usize,
+    round: u64,
+    /// The round began in an earlier turn, which had no room for all.
+    goes_on: bool,
+    /// Events that this turn has room for.
+    room: usize,
+    /// Events of one client in this round.
+    share: usize,
+    /// Bytes of one client in a round.
+    quantum: usize,
+}
+
+impl ServiceQueue {
+    /// An empty one, where each client moves about `quantum` bytes in a round.
+    pub(super) fn new(quantum: usize) -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            skipped: Vec::new(),
+            served: Vec::new(),
+            accounts: HashMap::new(),
+            sweep_at: SWEEP_AT,
+            clients: 0,
+            round: 0,
+            goes_on: false,
+            room: 0,
+            share: 1,
+            quantum,
+        }
+    }
+
+    /// The account of the client at an address, for [`ServiceQueue::push`].
+    pub(super) fn account(&mut self, address: IpAddr) -> Rc<ServiceAccount> {
+        if self.accounts.len() >= self.sweep_at {
+            self.accounts
+                .retain(|_, account| Rc::strong_count(account) > 1);
+            self.sweep_at = SWEEP_AT.max(2 * self.accounts.len());
+        }
+        let account = self
+            .accounts
+            .entry(address.to_canonical())
+            .or_insert_with(|| {
+                Rc::new(ServiceAccount {
+                    queued: Cell::new(0),
+                    round: Cell::new(0),
+                    events: Cell::new(0),
+                    bytes: Cell::new(0),
+                })
+            });
+        Rc::clone(account)
+    }
+
+    /// Connections that wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether none waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Puts a connection behind all others. It must not be in the queue.
+    pub(super) fn push(&mut self, id: QueuePairId, account: &Rc<ServiceAccount>) {
+        let queued = account.queued.get();
+        self.clients += usize::from(queued == 0);
+        account.queued.set(queued + 1);
+        self.waiting.push_back(QueuedConnection {
+            id,
+            account: Rc::clone(account),
+        });
+    }
+
+    /// Begins a turn that has room for so many events.
+    pub(super) fn begin(&mut self, room: usize) {
+        self.room = room;
+        if !self.goes_on {
+            self.begin_round();
+        }
+    }
+
+    fn begin_round(&mut self) {
+        self.round += 1;
+        self.share = match self.clients {
+            0 | 1 => self.room,
+            clients => (self.room / clients).max(EVENTS_MIN),
+        };
+    }
+
+    /// Takes out the next connection whose client has something left of its part. It is to be
+    /// returned with [`ServiceQueue::served`].
+    pub(super) fn next(&mut self) -> Option<(QueuedConnection, ServiceAllowance)> {
+        loop {
+            while let Some(next) = self.waiting.pop_front() {
+                match self.allowance(&next.account) {
+                    Some(allowance) => return Some((next, allowance)),
+                    None => self.skipped.push(next),
+                }
+            }
+            // What is left of an old round must not leave the turn empty.
+            if !std::mem::take(&mut self.goes_on) || self.skipped.is_empty() {
+                return None;
+            }
+            self.begin_round();
+            self.waiting.extend(self.skipped.drain(..));
+        }
+    }
+
+    fn allowance(&self, account: &ServiceAccount) -> Option<ServiceAllowance> {
+        if account.round.get() != self.round {
+            account.round.set(self.round);
+            account.events.set(self.share);
+            let quantum = self.quantum.cast_signed();
+            account.bytes.set(account.bytes.get().min(0) + quantum);
+        }
+        let events = account.events.get();
+        let bytes = usize::try_from(account.bytes.get()).unwrap_or(0);
+        if events == 0 || bytes == 0 {
+            return None;
+        }
+        let connections = account.queued.get() as usize;
+        if connections < 2 {
+            return Some(ServiceAllowance { events, bytes });
+        }
+        Some(ServiceAllowance {
+            events: events.min((self.share / connections).max(EVENTS_MIN)),
+            bytes: bytes.min((self.quantum / connections).max(BYTES_MIN)),
+        })
+    }
+
+    /// Charges a client for its connection, which waits behind all others if it `stays`.
+    pub(super) fn served(&mut self, connection: QueuedConnection, used: ServiceUse, stays: bool) {
+        let account = &connection.account;
+        account
+            .events
+            .set(account.events.get().saturating_sub(used.events));
+        // No debt is so high that the next round would not pay it.
+        let least = 1 - self.quantum.cast_signed();
+        let bytes = account.bytes.get().saturating_sub_unsigned(used.bytes);
+        account.bytes.set(bytes.max(least));
+        if stays {
+            self.served.push(connection);
+        } else {
+            let queued = account.queued.get() - 1;
+            account.queued.set(queued);
+            self.clients -= usize::from(queued == 0);
+        }
+    }
+
+    /// Ends a turn. Connections that had to wait come first in the next one.
+    pub(super) fn end(&mut self) {
+        self.goes_on = !self.waiting.is_empty();
+        while let Some(connection) = self.skipped.pop() {
+            self.waiting.push_front(connection);
+        }
+        self.waiting.extend(self.served.drain(..));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOM: usize = 256;
+    const QUANTUM: usize = 1 << 20;
+
+    /// A queue and the events that its connections have for it: by client, by connection.
+    struct Provider {
+        queue: ServiceQueue,
+        clients: Vec<Vec<Pending>>,
+    }
+
+    #[derive(Clone, Copy)]
+    struct Pending {
+        events: usize,
+        /// Bytes moved by a step, and steps wanted.
+        step: usize,
+    }
+
+    /// What clients got in a turn: events and bytes of each connection.
+    type Got = Vec<Vec<ServiceUse>>;
+
+    impl Provider {
+        fn new(clients: Vec<Vec<Pending>>) -> Self {
+            let mut queue = ServiceQueue::new(QUANTUM);
+            for (client, connections) in clients.iter().enumerate() {
+                let address = IpAddr::from([10, 0, (client / 256) as u8, client as u8]);
+                let account = queue.account(address);
+                for number in 0..connections.len() {
+                    queue.push(name(client, number), &account);
+                }
+            }
+            Self { queue, clients }
+        }
+
+        /// Serves as a provider does. What a connection has never runs out.
+        fn turn(&mut self) -> Got {
+            let mut got: Got = self
+                .clients
+                .iter()
+                .map(|c| vec![ServiceUse::default(); c.len()])
+                .collect();
+            let mut room = ROOM;
+            self.queue.begin(room);
+            while room > 0
+                && let Some((connection, allowance)) = self.queue.next()
+            {
+                let (client, number) = (
+                    connection.id.generation as usize,
+                    connection.id.index as usize,
+                );
+                let pending = self.clients[client][number];
+                let mut used = ServiceUse {
+                    events: pending.events.min(allowance.events).min(room),
+                    bytes: 0,
+                };
+                while pending.step > 0 && used.bytes < allowance.bytes {
+                    used.bytes += pending.step;
+                }
+                room -= used.events;
+                let sum = &mut got[client][number];
+                sum.events += used.events;
+                sum.bytes += used.bytes;
+                self.queue.served(connection, used, true);
+            }
+            self.queue.end();
+            got
+        }
+    }
+
+    fn name(client: usize, number: usize) -> QueuePairId {
+        QueuePairId {
+            index: number as u32,
+            generation: client as u32,
+        }
+    }
+
+    fn events(of: &[ServiceUse]) -> usize {
+        of.iter().map(|one| one.events).sum()
+    }
+
+    const BUSY: Pending = Pending {
+        events: 128,
+        step: 0,
+    };
+
+    #[test]
+    fn a_client_with_many_connections_gets_no_more_of_a_turn_than_one_with_one() {
+        let mut provider = Provider::new(vec![vec![BUSY; 200], vec![BUSY]]);
+        let mut times = vec![0; 200];
+        for turn in 0..1000 {
+            let got = provider.turn();
+            assert_eq!(events(&got[0]), 128, "turn {turn}");
+            assert_eq!(events(&got[1]), 128, "turn {turn}");
+            for (times, got) in times.iter_mut().zip(&got[0]) {
+                *times += usize::from(got.events > 0);
+            }
+            let (least, most) = (times.iter().min().unwrap(), times.iter().max().unwrap());
+            assert!(most - least <= 1, "turn {turn}: {least} and {most} times");
+        }
+        assert_eq!(times, [20; 200], "four connections in each turn");
+    }
+
+    #[test]
+    fn one_connection_alone_has_the_whole_turn() {
+        let all = Pending {
+            events: 1000,
+            step: 0,
+        };
+        let mut provider = Provider::new(vec![vec![all]]);
+        assert_eq!(provider.turn()[0][0].events, ROOM);
+        let mut provider = Provider::new(vec![vec![all; 2]]);
+        let got = provider.turn();
+        assert_eq!([got[0][0].events, got[0][1].events], [128, 128]);
+    }
+
+    #[test]
+    fn more_clients_than_a_turn_has_room_for_come_in_rounds() {
+        let mut clients = vec![vec![BUSY]; 999];
+        clients[3] = vec![BUSY; 500];
+        let mut provider = Provider::new(clients);
+        let mut sums = vec![0; 999];
+        for turn in 0..999 {
+            let got = provider.turn();
+            assert_eq!(
+                got.iter().map(|of| events(of)).sum::<usize>(),
+                ROOM,
+                "turn {turn}"
+            );
+            for (sum, of) in sums.iter_mut().zip(&got) {
+                *sum += events(of);
+            }
+            let (least, most) = (sums.iter().min().unwrap(), sums.iter().max().unwrap());
+            let ahead = most - least;
+            assert!(
+                ahead <= EVENTS_MIN,
+                "turn {turn}: {least} and {most} events"
+            );
+        }
+        assert_eq!(sums, [ROOM; 999]);
+    }
+
+    #[test]
+    fn bytes_beyond_the_quantum_are_owed_to_the_next_round() {
+        // A step of one client moves far more than one of the other.
+        let long = Pending {
+            events: 1,
+            step: 700 << 10,
+        };
+        let short = Pending {
+            events: 1,
+            step: 1 << 10,
+        };
+        let mut provider = Provider::new(vec![vec![long; 200], vec![short]]);
+        let mut sums = [0; 2];
+        for turn in 1..=500 {
+            for (sum, of) in sums.iter_mut().zip(provider.turn()) {
+                *sum += of.iter().map(|one| one.bytes).sum::<usize>();
+            }
+            for sum in sums {
+                let due = turn * QUANTUM;
+                assert!(
+                    sum.abs_diff(due) < 700 << 10,
+                    "turn {turn}: {sum} of {due} bytes"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn no_debt_stops_a_client_for_good() {
+        let huge = Pending {
+            events: 1,
+            step: 100 << 20,
+        };
+        let mut provider = Provider::new(vec![vec![huge]]);
+        for _ in 0..5 {
+            assert_eq!(provider.turn()[0][0].bytes, 100 << 20);
+        }
+    }
+
+    #[test]
+    fn accounts_of_clients_that_are_gone_are_swept_out() {
+        let mut queue = ServiceQueue::new(QUANTUM);
+        let kept = queue.account(IpAddr::from([10, 0, 0, 1]));
+        for host in 0..10_000_u32 {
+            queue.account(IpAddr::V4(host.into()));
+            assert!(queue.accounts.len() <= SWEEP_AT);
+        }
+        let mapped = "::ffff:10.0.0.1".parse().unwrap();
+        assert!(Rc::ptr_eq(&kept, &queue.account(mapped)));
+    }
+}
