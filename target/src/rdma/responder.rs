@@ -19,6 +19,10 @@ use crate::flow::{Cause, TASKS, Tenant};
 /// Events taken from a provider in one go.
 const EVENTS: usize = 256;
 
+/// Calls that waited and are begun in one turn. More would keep those waiting that arrive
+/// meanwhile, of other clients too.
+const STARTS: usize = 256;
+
 /// The responder of one reactor, to be turned by whoever owns it: [`poll`](Self::poll),
 /// [`run`](Self::run), [`flush`](Self::flush), over and over. `F` is the future of a task that
 /// serves calls.
@@ -337,10 +341,10 @@ where
 
     /// Goes on with the calls that can go on. Returns the amount of work done.
     pub fn run(&mut self) -> usize {
-        let work = self.tasks.run(&mut self.ended);
+        let mut work = self.tasks.run(&mut self.ended);
         self.bury();
         if !self.backlog.is_empty() {
-            self.take_from_backlog();
+            work += self.take_from_backlog();
         }
         let counters = self.shared.flow.counters();
         counters.tasks.set(self.calls() as u64);
@@ -349,9 +353,11 @@ where
         work
     }
 
-    fn take_from_backlog(&mut self) {
+    /// Begins calls that waited. Returns how many.
+    fn take_from_backlog(&mut self) -> usize {
         let shared = Rc::clone(&self.shared);
-        loop {
+        let mut begun = 0;
+        while begun < STARTS {
             let served = self.calls();
             let may = |tenant: &Tenant| shared.flow.may_serve(tenant, served);
             let Some(call) = self.backlog.pop(may) else {
@@ -364,7 +370,9 @@ where
                 break;
             }
             shared.flow.throttled(&tenant, Cause::Share, waited);
+            begun += 1;
         }
+        begun
     }
 
     /// Sends what was posted. Returns the amount of work done.
