@@ -7,6 +7,7 @@
 //!
 //! The pieces that workers are made of need no reactor: [`task`], [`timer`], [`completion`].
 
+pub mod accept;
 mod activity;
 mod alarm;
 mod aside;

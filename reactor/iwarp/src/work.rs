@@ -160,12 +160,22 @@ pub(crate) struct WorkQueue<L> {
 impl<L> WorkQueue<L> {
     pub(crate) fn new(depth: usize) -> Self {
         Self {
-            queue: VecDeque::with_capacity(depth),
+            queue: VecDeque::new(),
             depth,
             first: 0,
             cursor: 0,
             tallies: [Tally::default(); KINDS],
         }
+    }
+
+    /// Takes the memory that the queue needs when it is full.
+    pub(crate) fn reserve(&mut self) {
+        self.queue.reserve_exact(self.room());
+    }
+
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.queue.capacity()
     }
 
     /// What became of Sends, Writes and Reads.

@@ -218,8 +218,9 @@ pub struct Endpoint<M: Memory> {
 }
 
 impl<M: Memory> Endpoint<M> {
-    /// A stream whose connection is still being set up: work may be posted, nothing is sent.
-    /// `secret` is random.
+    /// A stream whose connection is still being set up: work may be posted, nothing is sent. Its
+    /// queues grow with what is posted until [`Endpoint::start`], so that a peer that only connects
+    /// costs little memory. `secret` is random.
     #[must_use]
     pub fn new(limits: Limits, secret: u32) -> Self {
         Self {
@@ -230,8 +231,8 @@ impl<M: Memory> Endpoint<M> {
             reads_most: u16::MAX,
             responses: VecDeque::new(),
             receives: Receives {
-                posted: VecDeque::with_capacity(limits.receive_depth),
-                arrived: VecDeque::with_capacity(limits.receive_depth),
+                posted: VecDeque::new(),
+                arrived: VecDeque::new(),
                 filled: 0,
             },
             inbound: receive::Inbound::new(),
@@ -254,6 +255,12 @@ impl<M: Memory> Endpoint<M> {
             Parameters::ULPDU_DEFAULT
         };
         parameters.ulpdu = parameters.ulpdu.clamp(Parameters::ULPDU_MIN, most);
+        self.works.reserve();
+        let Receives {
+            posted, arrived, ..
+        } = &mut self.receives;
+        posted.reserve_exact(self.limits.receive_depth.saturating_sub(posted.len()));
+        arrived.reserve_exact(self.limits.receive_depth);
         self.reads.reserve(usize::from(parameters.ord) + 1);
         self.responses.reserve(usize::from(parameters.ird) + 1);
         self.inbound.start(parameters.crc);
@@ -480,5 +487,71 @@ impl<M: Memory> std::fmt::Debug for Endpoint<M> {
             .field("stop", &self.stop)
             .field("counters", &self.counters)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mpa::{Role, RtrKinds};
+
+    struct Nothing;
+
+    impl Memory for Nothing {
+        type Local = ();
+        type Receive = ();
+
+        fn length((): &()) -> usize {
+            0
+        }
+
+        fn place((): &(), _: usize, _: &[u8]) {}
+
+        fn fetch((): &(), _: usize, _: &mut [u8]) {}
+
+        fn capacity((): &()) -> usize {
+            4096
+        }
+
+        fn fill((): &mut (), _: usize, _: &[u8]) {}
+    }
+
+    #[test]
+    fn queues_have_their_memory_from_the_start_of_the_stream_on() {
+        let limits = Limits {
+            send_depth: 1000,
+            receive_depth: 2000,
+            receive_size: 4096,
+            exposures: 0,
+        };
+        let mut endpoint = Endpoint::<Nothing>::new(limits, 1);
+        assert!(endpoint.post_receive(()).is_ok());
+        let sizes = |endpoint: &Endpoint<Nothing>| {
+            let receives = &endpoint.receives;
+            let works = endpoint.works.capacity();
+            [works, receives.arrived.capacity()]
+        };
+        assert_eq!(sizes(&endpoint), [0; 2]);
+        endpoint.start(Parameters::new(&Negotiated {
+            role: Role::Responder,
+            revision: 1,
+            enhanced: false,
+            crc: false,
+            send_markers: false,
+            ird: 1,
+            ord: 1,
+            peer: None,
+            peer_to_peer: false,
+            rtr_to_send: None,
+            rtr_expected: RtrKinds::NONE,
+            private_data: Vec::new(),
+        }));
+        assert!(
+            sizes(&endpoint)
+                .iter()
+                .zip([1000, 2000])
+                .all(|(size, most)| *size >= most)
+        );
+        assert_eq!(endpoint.receives.posted.len(), 1);
     }
 }

@@ -36,6 +36,8 @@ pub struct IwarpCounters {
     pub terminates_sent: AtomicU64,
     /// Terminate messages received.
     pub terminates_received: AtomicU64,
+    /// Times that a listener paused, as descriptors or memory were short.
+    pub accept_pauses: AtomicU64,
     /// First messages that proved a peer ready, but were not of an agreed kind.
     pub indications_unexpected: AtomicU64,
 }
@@ -75,6 +77,7 @@ impl IwarpCounters {
             crc_errors,
             terminates_sent,
             terminates_received,
+            accept_pauses,
             indications_unexpected,
         } = self;
         let mut all = vec![
@@ -89,6 +92,7 @@ impl IwarpCounters {
             crc_errors,
             terminates_sent,
             terminates_received,
+            accept_pauses,
             indications_unexpected,
         ];
         all.extend(fabric.growing());

@@ -16,6 +16,7 @@ use super::provider::Iwarp;
 use super::shared::LISTENER;
 use super::slots::State;
 use super::socket;
+use crate::accept::{AcceptPause, is_shortage};
 use crate::fabric::service::{ServiceAllowance, ServiceUse};
 use crate::fabric::{Carrier, Event, Incoming, ListenerId, QueuePairId};
 
@@ -97,8 +98,14 @@ impl Iwarp {
             if hand_over && events.len() == events.capacity() {
                 break;
             }
-            let Ok((socket, peer)) = socket::accept(listener.socket.as_fd()) else {
-                break;
+            let (socket, peer) = match socket::accept(listener.socket.as_fd()) {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    if is_shortage(&error) {
+                        self.pause_listener(index, &error, now);
+                    }
+                    break;
+                }
             };
             work += 1;
             let listener = ListenerId(index);
@@ -114,6 +121,37 @@ impl Iwarp {
             }
         }
         work
+    }
+
+    /// Leaves a listener alone until a connection has closed, or a moment has passed.
+    #[cold]
+    fn pause_listener(&mut self, index: u32, error: &std::io::Error, now: Instant) {
+        let Some(Some(listener)) = self.listeners.get_mut(index as usize) else {
+            return;
+        };
+        if listener.pause.begin(now) {
+            let address = listener.address;
+            tracing::warn!(%address, %error, "no connections can be accepted for a moment");
+        }
+        add(&self.shared.counters.accept_pauses, 1);
+        self.shared.hear_listener(&listener.socket, index, false);
+        if let Some(deadline) = listener.pause.deadline() {
+            self.shared.has_deadline(deadline);
+        }
+    }
+
+    /// Listens again where a pause is `over`, which may end it.
+    fn resume_listeners(&mut self, mut over: impl FnMut(&mut AcceptPause) -> bool) {
+        for (index, listener) in (0..).zip(&mut self.listeners) {
+            let Some(listener) = listener else {
+                continue;
+            };
+            if over(&mut listener.pause) {
+                self.shared.hear_listener(&listener.socket, index, true);
+            } else if let Some(deadline) = listener.pause.deadline() {
+                self.shared.has_deadline(deadline);
+            }
+        }
     }
 
     /// Serves the active connections, as far as their events can be reported.
@@ -225,6 +263,7 @@ impl Iwarp {
     /// Acts on deadlines and finds the next one.
     fn expire(&mut self, now: Instant) {
         self.shared.earliest = None;
+        self.resume_listeners(|pause| pause.expire(now));
         for index in 0..self.slots.len() {
             match self.slots.state(index) {
                 State::Live(connection) => {
@@ -248,7 +287,12 @@ impl Iwarp {
         } else {
             take_one(&self.shared.counters.fabric.connections);
         }
+        let lingers = lingering.is_some();
         self.slots.retire(index, lingering);
+        if !lingers {
+            // Its descriptor is free.
+            self.resume_listeners(AcceptPause::end);
+        }
     }
 
     /// Sends the last words of a lingering socket, then waits for the peer's end.
@@ -260,6 +304,7 @@ impl Iwarp {
         if over {
             self.slots.release(index);
             take_one(&self.shared.counters.fabric.connections);
+            self.resume_listeners(AcceptPause::end);
         } else {
             let deadline = lingering.deadline;
             self.shared.has_deadline(deadline);

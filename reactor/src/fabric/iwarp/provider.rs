@@ -1,8 +1,8 @@
 //! The provider: what the application asks for.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use super::shared::Shared;
 use super::slots::Slots;
 use super::socket;
 use super::stream::{RECEIVE_TURN, SEND_TURN};
+use crate::accept::AcceptPause;
 use crate::fabric::service::{ServiceAccount, ServiceQueue};
 use crate::fabric::{
     Access, Carrier, ConnectParameters, Event, ExposeError, Exposure, Incoming, Key, ListenerId,
@@ -32,6 +33,8 @@ pub(super) struct Listener {
     pub(super) address: SocketAddr,
     pub(super) limits: QueuePairLimits,
     pub(super) hand_over: bool,
+    /// Nothing is accepted for a moment.
+    pub(super) pause: AcceptPause,
 }
 
 /// Software iWARP on one reactor: RDMAP over DDP over MPA over non-blocking TCP sockets.
@@ -85,6 +88,7 @@ impl Iwarp {
             address,
             limits,
             hand_over,
+            pause: AcceptPause::default(),
         }));
         Ok(ListenerId(index))
     }
@@ -128,7 +132,8 @@ impl Iwarp {
         [&mut self.active, &mut self.dirty].map(|queue| queue.account(peer.ip()))
     }
 
-    /// Ends the oldest connections that have not sent their request, beyond the number allowed.
+    /// Ends connections that have not sent their request, beyond the number allowed: of the address
+    /// with the most of them, the oldest.
     fn limit_half_open(&mut self) {
         let Self {
             slots, half_open, ..
@@ -143,7 +148,7 @@ impl Iwarp {
         }
         half_open.retain(waits);
         while self.half_open.len() > self.shared.config.half_open_max {
-            let Some(id) = self.half_open.pop_front() else {
+            let Some(id) = self.oldest_of_most() else {
                 return;
             };
             if let Some(connection) = self.slots.get_mut(id) {
@@ -151,6 +156,22 @@ impl Iwarp {
                 self.activate(id.index);
             }
         }
+    }
+
+    /// Takes out the oldest of the half-open connections of the address that has the most.
+    fn oldest_of_most(&mut self) -> Option<QueuePairId> {
+        let Self {
+            slots, half_open, ..
+        } = self;
+        let address = |id: &QueuePairId| slots.get(*id).map(|connection| connection.peer.ip());
+        let mut counts = HashMap::<IpAddr, usize>::new();
+        for address in half_open.iter().filter_map(address) {
+            *counts.entry(address).or_default() += 1;
+        }
+        let most = counts.values().copied().max();
+        let of_most = |id: &QueuePairId| address(id).and_then(|one| counts.get(&one).copied());
+        let oldest = half_open.iter().position(|id| of_most(id) == most);
+        half_open.remove(oldest?)
     }
 
     /// The connection will be served in the next poll.

@@ -77,6 +77,15 @@ impl Shared {
         )?)
     }
 
+    /// Lets a listening socket that is watched report connections, or keep silent about them.
+    pub(super) fn hear_listener(&self, socket: impl AsFd, index: u32, reports: bool) {
+        let data = epoll::EventData::new_u64(LISTENER | u64::from(index));
+        let mut flags = epoll::EventFlags::empty();
+        flags.set(epoll::EventFlags::IN, reports);
+        // It fails only for what is not watched.
+        let _ = epoll::modify(&self.epoll, socket, data, flags);
+    }
+
     /// Watches a listening socket no longer.
     pub(super) fn forget_listener(&self, socket: impl AsFd) {
         // It fails only for what is not watched.

@@ -1,6 +1,7 @@
 //! How connections over sockets share the turns of a provider.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -208,4 +209,48 @@ fn a_client_with_200_connections_gets_no_more_of_a_turn_than_one_with_one() {
         assert!(ahead <= 32, "turn {turns}: {ahead} messages ahead");
     }
     assert_eq!(of_one, MESSAGES);
+}
+
+/// A connection from a host that says nothing.
+fn silent(from: [u8; 4], to: SocketAddr) -> OwnedFd {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddr::from((from, 0))).unwrap();
+    connect(&socket, &to).unwrap();
+    socket
+}
+
+/// Whether the other side has closed it.
+fn is_closed(socket: &OwnedFd) -> bool {
+    let flags = rustix::net::RecvFlags::DONTWAIT;
+    let received = rustix::net::recv(socket, &mut [0; 1], flags);
+    received.map(|(_, length)| length) != Err(rustix::io::Errno::AGAIN)
+}
+
+#[test]
+fn connections_that_say_nothing_make_room_by_address() {
+    let config = IwarpConfig {
+        half_open_max: 4,
+        ..IwarpConfig::default()
+    };
+    let mut provider = Iwarp::new(config).unwrap();
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let listener = provider.listen(any, LIMITS, false).unwrap();
+    let address = provider.listener_address(listener).unwrap();
+    let mut events = Vec::with_capacity(ROOM);
+    // Sockets are not asked in every turn.
+    let mut settle = |provider: &mut Iwarp| {
+        for _ in 0..1000 {
+            provider.poll(Instant::now(), &mut events);
+        }
+    };
+    let own = [2, 3].map(|last| silent([127, 0, 0, last], address));
+    settle(&mut provider);
+    assert_eq!(provider.connections(), 2);
+    let others: Vec<_> = (0..20).map(|_| silent([127, 0, 0, 1], address)).collect();
+    settle(&mut provider);
+    assert_eq!(provider.connections(), 4);
+    assert!(!own.iter().any(is_closed), "they are the oldest");
+    let left = others.iter().filter(|one| !is_closed(one)).count();
+    assert_eq!(left, 2);
 }
