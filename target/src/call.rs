@@ -182,6 +182,8 @@ pub struct Reply {
     /// Slices of the bulk argument while the call is served, of the bulk result after it.
     pub(crate) slices: Vec<Slice>,
     pub(crate) account: Account,
+    /// The call was for a procedure that is served.
+    pub(crate) is_call_valid: bool,
 }
 
 /// What the transport takes out of a finished reply.
@@ -215,6 +217,7 @@ impl Reply {
             overlong: None,
             slices,
             account: Account::default(),
+            is_call_valid: false,
         }
     }
 
@@ -354,6 +357,12 @@ pub trait Serve: Clone + 'static {
     /// and a call that must not be executed twice has to be remembered
     /// ([`crate::replay`]). One that has not begun yet need not ([`Bulk::is_broken`]).
     async fn serve<B: Bulk>(&self, call: Call<'_>, bulk: &mut B, reply: &mut Reply) -> Answer;
+
+    /// Whether a client at this address may use anything that is served. Others are answered, but
+    /// get little room and time.
+    fn admits(&self, _client: IpAddr) -> bool {
+        true
+    }
 
     /// The reactor has come to the end of a turn: a time to do once what calls would do each.
     fn turned(&self, _end: &TurnEnd) {}

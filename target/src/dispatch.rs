@@ -5,6 +5,7 @@
 //! in vain gives up its whole connection.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -153,7 +154,9 @@ impl<S: Store> Serve for Service<S> {
     async fn serve<B: Bulk>(&self, call: Call<'_>, bulk: &mut B, reply: &mut Reply) -> Answer {
         let counters = &*self.inner.counters;
         let mut input = Decoder::with_taken(call.message, call.bulk).padded(call.padding);
-        let answer = match self.admit(&mut input, reply) {
+        let admitted = self.admit(&mut input, reply);
+        reply.is_call_valid = admitted.is_ok();
+        let answer = match admitted {
             Ok((xid, Admitted::Nfs(procedure, caller))) => {
                 let caller = caller.as_ref();
                 self.nfs(&call, xid, caller, procedure, &mut input, bulk, reply)
@@ -171,6 +174,11 @@ impl<S: Store> Serve for Service<S> {
             counters.too_large.add(1);
         }
         answer
+    }
+
+    fn admits(&self, client: IpAddr) -> bool {
+        let exports = self.inner.exports.borrow();
+        exports.iter().any(|export| export.rules.admits(client))
     }
 
     fn turned(&self, end: &TurnEnd) {

@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 pub mod call;
+mod complaint;
 pub mod counters;
 pub mod dispatch;
 pub mod exports;

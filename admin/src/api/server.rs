@@ -20,9 +20,16 @@ use super::routes::AdminState;
 use super::socket::AdminSocket;
 use super::starting::{Answers, Stage};
 use super::tls::Certificates;
+use crate::metrics::{Counter, Families, MetricsSource, catalogue};
 
 /// Connections that wait, for the time of an answer, until a place is free.
 const WAITING: usize = 64;
+
+/// How long accepting waits for descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Least time between two lines in the log about it.
+const LOG_PAUSE: Duration = Duration::from_secs(10);
 
 /// The running API; dropping it ends it, as [`AdminHandle::shutdown`] does.
 #[derive(Debug)]
@@ -30,6 +37,7 @@ pub struct AdminHandle {
     address: SocketAddr,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
+    pauses: Arc<AcceptPauses>,
 }
 
 impl AdminHandle {
@@ -76,8 +84,11 @@ pub fn serve_with_socket(
     state: AdminState,
 ) -> io::Result<AdminHandle> {
     let (limits, certificates) = (state.limits.clone(), state.certificates.clone());
+    let metrics = state.metrics.clone();
     let answers = Answers::of_service(state);
-    listen(listener, socket, limits, certificates, answers)
+    let handle = listen(listener, socket, limits, certificates, answers)?;
+    metrics.register(Arc::clone(&handle.pauses) as _);
+    Ok(handle)
 }
 
 /// The API of a service that starts; dropping it ends it.
@@ -95,6 +106,8 @@ impl StartingAdmin {
     /// The service has started: from now on everything is answered, from this state. Its limits and
     /// certificates are those of the start, whatever it says.
     pub fn serve(self, state: AdminState) -> AdminHandle {
+        let pauses = Arc::clone(&self.handle.pauses);
+        state.metrics.register(pauses as _);
         self.answers.serve(state);
         self.handle
     }
@@ -145,6 +158,8 @@ fn listen(
         let _context = runtime.enter();
         tokio::net::TcpListener::from_std(listener)?
     };
+    let pauses = Arc::<AcceptPauses>::default();
+    let counted = Arc::clone(&pauses);
     let thread = thread::Builder::new()
         .name("millrace-admin".to_owned())
         .spawn(move || {
@@ -155,8 +170,8 @@ fn listen(
                 answers,
             });
             runtime.block_on(async {
-                let local = accept_local(socket, &shared, stopped.clone());
-                tokio::join!(accept(&listener, &shared, stopped), local);
+                let local = accept_local(socket, &shared, &counted, stopped.clone());
+                tokio::join!(accept(&listener, &shared, &counted, stopped), local);
             });
             // A question that still waits for the service is left behind.
             runtime.shutdown_background();
@@ -165,16 +180,44 @@ fn listen(
         address,
         stop,
         thread: Some(thread),
+        pauses,
     })
+}
+
+/// Times that accepting had to wait.
+#[derive(Debug, Default)]
+struct AcceptPauses {
+    count: Counter,
+}
+
+impl AcceptPauses {
+    /// Waits until it is worth while to accept again. `logged` is when that was said last.
+    async fn wait(&self, error: &io::Error, logged: &mut Option<time::Instant>) {
+        // Out of descriptors, most likely: others must close theirs first.
+        self.count.increment();
+        if logged.is_none_or(|logged| logged.elapsed() >= LOG_PAUSE) {
+            tracing::warn!(%error, "the management plane cannot accept");
+            *logged = Some(time::Instant::now());
+        }
+        time::sleep(ACCEPT_PAUSE).await;
+    }
+}
+
+impl MetricsSource for AcceptPauses {
+    fn collect(&self, out: &mut Families) {
+        out.number(&catalogue::ACCEPT_PAUSES, &["admin"], self.count.get());
+    }
 }
 
 async fn accept(
     listener: &tokio::net::TcpListener,
     shared: &Arc<Shared>,
+    pauses: &AcceptPauses,
     mut stopped: watch::Receiver<bool>,
 ) {
     let places = ConnectionPlaces::new(shared.limits.connections);
     let waiting = Arc::new(Semaphore::new(WAITING));
+    let mut logged = None;
     loop {
         let accepted = select! {
             _ = stopped.wait_for(|stop| *stop) => break,
@@ -207,7 +250,7 @@ async fn accept(
                     });
                 }
             },
-            Err(error) => cannot_accept(&error).await,
+            Err(error) => pauses.wait(&error, &mut logged).await,
         }
     }
     end(&places, shared).await;
@@ -217,6 +260,7 @@ async fn accept(
 async fn accept_local(
     socket: Option<AdminSocket>,
     shared: &Arc<Shared>,
+    pauses: &AcceptPauses,
     mut stopped: watch::Receiver<bool>,
 ) {
     let Some(socket) = socket else { return };
@@ -226,6 +270,7 @@ async fn accept_local(
         Err(error) => return tracing::error!(%error, "admin.socket: cannot be served"),
     };
     let places = ConnectionPlaces::new(shared.limits.connections);
+    let mut logged = None;
     loop {
         let accepted = select! {
             _ = stopped.wait_for(|stop| *stop) => break,
@@ -245,7 +290,7 @@ async fn accept_local(
                     .await;
                 }
             }
-            Err(error) => cannot_accept(&error).await,
+            Err(error) => pauses.wait(&error, &mut logged).await,
         }
     }
     end(&places, shared).await;
@@ -267,12 +312,6 @@ fn turn_away(stream: TcpStream, peer: SocketAddr, shared: &Shared) {
 async fn begin(serve: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(serve);
     tokio::task::yield_now().await;
-}
-
-async fn cannot_accept(error: &io::Error) {
-    // Out of descriptors, most likely: others must close theirs first.
-    tracing::warn!(%error, "the management plane cannot accept");
-    time::sleep(Duration::from_millis(100)).await;
 }
 
 async fn end(places: &Arc<ConnectionPlaces>, shared: &Shared) {

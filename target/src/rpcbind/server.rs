@@ -77,7 +77,7 @@ impl RpcbindServer {
             idle_deadline: Duration::from_secs(30),
             record_deadline: Duration::from_secs(5),
             send_deadline: Duration::from_secs(5),
-            hand_over: false,
+            ..TcpConfig::default()
         };
         let responder = Responder {
             offers: shared.clone(),

@@ -344,7 +344,8 @@ where
             Message::Adopt(fabric, incoming) => self.responder.adopt(fabric, *incoming, turn.now),
             Message::AdoptTcp(socket) => {
                 if let Err(error) = self.tcp.adopt(socket, turn.now) {
-                    tracing::warn!(%error, "TCP connection could not be taken over");
+                    // It is counted, and said now and then.
+                    tracing::debug!(%error, "TCP connection could not be taken over");
                 }
             }
             Message::Limits => self.responder.shared().flow.limits_changed(),

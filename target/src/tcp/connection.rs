@@ -40,6 +40,10 @@ pub(super) enum Ended {
     Failed,
     #[error("evicted")]
     Evicted,
+    #[error("another connection needed its place")]
+    MadeRoom,
+    #[error("no export admits its address")]
+    NotAdmitted,
 }
 
 pub(super) struct Connection {
@@ -52,6 +56,12 @@ pub(super) struct Connection {
     pub usage: Rc<Usage>,
     /// Records handed out whose replies have not entered the stream.
     pub in_flight: usize,
+    /// An export admits its address now.
+    pub is_admitted: bool,
+    /// One did at some time.
+    pub was_admitted: bool,
+    /// It has sent a valid call.
+    pub has_called: bool,
     scanner: RecordScanner,
     record: Vec<u8>,
     /// Bytes that were read and wait for calls to be answered.
@@ -86,6 +96,9 @@ impl Connection {
             since: now,
             usage: Rc::new(usage),
             in_flight: 0,
+            is_admitted: true,
+            was_admitted: true,
+            has_called: false,
             scanner: RecordScanner::new(RECORD_MAX),
             record: Vec::new(),
             leftover: Vec::new(),
@@ -209,6 +222,11 @@ impl Connection {
         !self.staged.is_empty()
     }
 
+    /// When bytes came last.
+    pub fn heard(&self) -> Instant {
+        self.heard
+    }
+
     /// Whether reading makes sense.
     pub fn is_open(&self) -> bool {
         !self.finished
@@ -239,7 +257,13 @@ impl Connection {
         if self.leftover.is_empty() && late(self.partial_since, config.record_deadline) {
             return Err(Ended::Partial);
         }
-        if self.in_flight == 0 && late(Some(self.heard), config.idle_deadline) {
+        if !self.was_admitted && late(Some(self.since), config.unadmitted_deadline) {
+            return Err(Ended::NotAdmitted);
+        }
+        // A client may leave a connection alone for long and come back to it, so those that are in
+        // use stay until their place is needed.
+        let may_idle = self.has_called && self.is_admitted;
+        if self.in_flight == 0 && !may_idle && late(Some(self.heard), config.idle_deadline) {
             return Err(Ended::Idle);
         }
         Ok(())

@@ -9,7 +9,6 @@
 //! A peer can hold a bounded number of calls and bytes, and has to finish records and take replies
 //! in time; whatever else it sends ends its own connection only.
 
-mod complaint;
 mod connection;
 mod gather;
 mod server;
@@ -38,7 +37,14 @@ pub struct TcpConfig {
     /// Most bytes of the records that wait or are being served, over all connections, in shares
     /// alike and but for one record of each client.
     pub bytes: usize,
-    /// A connection without calls is closed after this time.
+    /// Most connections at once from addresses that no export admits ([`crate::call::Serve::admits`]).
+    pub unadmitted: usize,
+    /// Most of these from one address.
+    pub unadmitted_per_address: usize,
+    /// They are closed after this time: enough to be told that they are not admitted.
+    pub unadmitted_deadline: Duration,
+    /// A connection that has sent no valid call, or that no export admits any more, is closed after
+    /// this time without calls. Others may be idle for as long as nobody needs their place.
     pub idle_deadline: Duration,
     /// A record has to be complete this long after its first byte.
     pub record_deadline: Duration,
@@ -55,7 +61,10 @@ impl Default for TcpConfig {
             calls_per_connection: 32,
             calls: 64,
             bytes: 32 << 20,
-            idle_deadline: Duration::from_secs(600),
+            unadmitted: 8,
+            unadmitted_per_address: 2,
+            unadmitted_deadline: Duration::from_secs(10),
+            idle_deadline: Duration::from_secs(60),
             record_deadline: Duration::from_secs(30),
             send_deadline: Duration::from_secs(30),
             hand_over: false,

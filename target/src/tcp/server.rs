@@ -11,19 +11,22 @@ use std::time::{Duration, Instant};
 
 use millrace_mempool::Pool;
 use millrace_reactor::Alarm;
+use millrace_reactor::accept::{AcceptPause, is_shortage};
 use millrace_reactor::task::{Ended as TaskEnded, TaskId, TaskSet};
 use rustix::event::{Timespec, epoll};
+use rustix::net::sockopt;
 
 use super::TcpConfig;
-use super::complaint::Complaint;
 use super::connection::{Connection, Ended, Reading};
 use super::gather::Gather;
 use super::worker::{Queue, Request, Served, work};
 use crate::call::{Answer, Peer, Serve, TransportKind};
+use crate::complaint::Complaint;
 use crate::flow::{Clients, Usage};
 use crate::latency::Noted;
 use millrace_admin::metrics::Counter;
 
+mod eviction;
 mod report;
 
 pub use report::TcpReport;
@@ -34,6 +37,11 @@ const POLL_PAUSE: Duration = Duration::from_micros(20);
 
 /// Time between two looks at deadlines.
 const CHECK_PAUSE: Duration = Duration::from_millis(500);
+
+/// Silence after which the kernel asks whether a peer is still there. One that does not answer for
+/// as long again is given up.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+const KEEP_ALIVE_PROBES: u32 = 6;
 
 /// Events taken from the sockets at a time.
 const EVENTS: usize = 64;
@@ -74,8 +82,12 @@ struct Slot {
 pub struct TcpCounters {
     /// Connections taken.
     pub accepted: Counter,
-    /// Connections turned away at the bound.
+    /// Connections turned away, as there was no room for them.
     pub refused: Counter,
+    /// Connections ended to make room for others.
+    pub evicted: Counter,
+    /// Times that the listener paused, as descriptors or memory were short.
+    pub accept_pauses: Counter,
     /// Connections ended, for whatever reason.
     pub ended: Counter,
     /// Connections ended because the peer broke the rules or was too slow.
@@ -112,7 +124,10 @@ pub struct TcpServer<S: Serve> {
     service: S,
     epoll: OwnedFd,
     listener: Option<TcpListener>,
+    /// Nothing is accepted for a moment.
+    pause: AcceptPause,
     cannot_accept: Complaint,
+    refuses_some: Complaint,
     slots: Vec<Slot>,
     free: Vec<u32>,
     accepted: Vec<TcpStream>,
@@ -157,7 +172,9 @@ impl<S: Serve> TcpServer<S> {
             service,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             listener: None,
+            pause: AcceptPause::default(),
             cannot_accept: Complaint::default(),
+            refuses_some: Complaint::default(),
             slots: Vec::new(),
             free: Vec::new(),
             accepted: Vec::new(),
@@ -215,6 +232,7 @@ impl<S: Serve> TcpServer<S> {
     /// Listens there from now on, and nowhere else. Connections live on.
     pub fn take_listener(&mut self, prepared: PreparedListener) {
         self.listener = Some(prepared.socket);
+        self.pause.end();
     }
 
     /// Takes no more calls: connections end when their calls are answered. New ones are not taken
@@ -266,20 +284,29 @@ impl<S: Serve> TcpServer<S> {
     /// Stops to listen. Connections live on.
     pub fn stop_listening(&mut self) {
         self.listener = None;
+        self.pause.end();
     }
 
     /// Takes over a connection, of this server's listener or another's.
     ///
     /// # Errors
-    /// If its socket fails, or the bound of connections is reached.
+    /// If its socket fails, or there is no room for it.
     pub fn adopt(&mut self, socket: TcpStream, now: Instant) -> std::io::Result<()> {
-        if self.refuses || self.connections() >= self.config.connections {
+        if self.refuses {
             self.counters.refused.add(1);
             return Err(ErrorKind::QuotaExceeded.into());
         }
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
+        sockopt::set_socket_keepalive(&socket, true)?;
+        sockopt::set_tcp_keepidle(&socket, KEEP_ALIVE)?;
+        sockopt::set_tcp_keepintvl(&socket, KEEP_ALIVE / KEEP_ALIVE_PROBES)?;
+        sockopt::set_tcp_keepcnt(&socket, KEEP_ALIVE_PROBES)?;
         let peer = Peer::new(socket.peer_addr()?, TransportKind::Tcp);
+        let is_admitted = self.service.admits(peer.address);
+        if !self.make_room(peer.address, is_admitted, now) {
+            return Err(ErrorKind::QuotaExceeded.into());
+        }
         let index = self.free.last().copied().unwrap_or(self.slots.len() as u32);
         if index as usize == self.slots.len() {
             self.slots.push(Slot::default());
@@ -298,7 +325,9 @@ impl<S: Serve> TcpServer<S> {
             clients.new_connection(),
             clients.open_tcp(peer.address, *reactor),
         );
-        slot.connection = Some(Connection::new(number, socket, peer, usage, now));
+        let mut connection = Connection::new(number, socket, peer, usage, now);
+        (connection.is_admitted, connection.was_admitted) = (is_admitted, is_admitted);
+        slot.connection = Some(connection);
         self.free.pop();
         self.counters.accepted.add(1);
         Ok(())
@@ -329,13 +358,17 @@ impl<S: Serve> TcpServer<S> {
     /// The next instant at which [`TcpServer::poll`] has deadlines to look at.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        let checked = self.checked.filter(|_| self.connections() > 0)?;
-        Some(checked + CHECK_PAUSE)
+        let checked = self.checked.filter(|_| self.connections() > 0);
+        let check = checked.map(|checked| checked + CHECK_PAUSE);
+        check.into_iter().chain(self.pause.deadline()).min()
     }
 
     /// Does what can be done now. Returns the amount of work done (0: idle).
     pub fn poll(&mut self, now: Instant) -> usize {
         let mut work = 0;
+        if self.pause.expire(now) {
+            self.hear_listener(true);
+        }
         let due = |last: Option<Instant>, pause| {
             last.is_none_or(|last| now.saturating_duration_since(last) >= pause)
         };
@@ -346,6 +379,7 @@ impl<S: Serve> TcpServer<S> {
         work += self.serve(now);
         if due(self.checked, CHECK_PAUSE) {
             self.checked = Some(now);
+            self.look_who_is_admitted();
             self.check_all(now);
         }
         self.busy = work > 0;
@@ -388,9 +422,14 @@ impl<S: Serve> TcpServer<S> {
                 return;
             };
             match listener.accept() {
-                Ok((socket, _)) if self.config.hand_over => {
+                // Those that no export admits stay here, so that they are few in all.
+                Ok((socket, peer))
+                    if self.config.hand_over && self.service.admits(peer.ip().to_canonical()) =>
+                {
                     if self.accepted.len() < self.config.connections {
                         self.accepted.push(socket);
+                    } else {
+                        self.counters.refused.add(1);
                     }
                 }
                 Ok((socket, peer)) => {
@@ -399,8 +438,14 @@ impl<S: Serve> TcpServer<S> {
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if is_shortage(&error) => {
+                    if self.pause.begin(now) {
+                        tracing::warn!(%error, "no TCP connections can be accepted for a moment");
+                    }
+                    self.counters.accept_pauses.add(1);
+                    return self.hear_listener(false);
+                }
                 Err(error) => {
-                    // Without descriptors, each turn finds the same until others are closed.
                     if self.cannot_accept.is_due(now) {
                         tracing::warn!(%error, "accepting a TCP connection failed");
                     }
@@ -408,6 +453,18 @@ impl<S: Serve> TcpServer<S> {
                 }
             }
         }
+    }
+
+    /// Lets the listener report connections, or keep silent about them.
+    fn hear_listener(&self, reports: bool) {
+        let Some(listener) = &self.listener else {
+            return;
+        };
+        let mut interest = epoll::EventFlags::empty();
+        interest.set(epoll::EventFlags::IN, reports);
+        let data = epoll::EventData::new_u64(LISTENER);
+        // It fails only for what is not watched.
+        let _ = epoll::modify(&self.epoll, listener, data, interest);
     }
 
     /// Serves what was read and queues the replies.
@@ -464,6 +521,7 @@ impl<S: Serve> TcpServer<S> {
         };
         let (usage, moved) = (&connection.usage, call.moved);
         usage.moved(moved.read, moved.written);
+        connection.has_called |= call.is_valid;
         match call.answer {
             Answer::Send => match Gather::new(call.parts) {
                 Some(reply) => {
@@ -602,9 +660,18 @@ impl<S: Serve> TcpServer<S> {
         self.counters.ended.add(1);
         if !matches!(
             reason,
-            Ended::Closed | Ended::Idle | Ended::Evicted | Ended::Socket(_)
+            Ended::Closed
+                | Ended::Idle
+                | Ended::Evicted
+                | Ended::MadeRoom
+                | Ended::NotAdmitted
+                | Ended::Socket(_)
         ) {
             self.counters.misbehaved.add(1);
+        }
+        if self.pause.end() {
+            // Its descriptor is free.
+            self.hear_listener(true);
         }
     }
 }

@@ -35,6 +35,8 @@ pub(super) struct Request {
 pub(super) struct Served {
     pub connection: ConnectionId,
     pub arrived: Instant,
+    /// It was a valid call.
+    pub is_valid: bool,
     pub moved: Account,
     pub answer: Answer,
     pub parts: ReplyParts,
@@ -274,13 +276,14 @@ pub(super) async fn work<S: Serve>(worker: usize, queue: Rc<Queue>, pool: Pool, 
         };
         let answer = service.serve(call, &mut NoBulk, &mut reply).await;
         queue.end(worker);
-        let moved = reply.account;
+        let (is_valid, moved) = (reply.is_call_valid, reply.account);
         let parts = reply.into_parts();
         let (connection, arrived) = (request.connection, request.arrived);
         queue.keep_record(request.record);
         queue.served.borrow_mut().push(Served {
             connection,
             arrived,
+            is_valid,
             moved,
             answer,
             parts,

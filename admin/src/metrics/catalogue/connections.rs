@@ -13,10 +13,13 @@ super::families! {
     CONNECTIONS_REFUSED = Counter "millrace_connections_refused_total" in "connections"
         [PROVIDER, REFUSAL]
         "Connections refused before they carried a request."
-        for "Peers that speak something else, time out in the set-up, or come beyond the bound.";
+        for "Peers that speak something else, time out in the set-up, come beyond the bound, or are admitted by no export and too many.";
+    ACCEPT_PAUSES = Counter "millrace_accept_pauses_total" in "pauses" [LISTENER]
+        "Times that a listener stopped to accept for a moment, as descriptors or memory were short."
+        for "Should be zero: raise the limit of open files, or find who has so many connections.";
     CONNECTIONS_TURNED_AWAY = Counter "millrace_connections_turned_away_total" in "connections"
         [CORE]
-        "RDMA connections turned away because their client holds its share of the reactor's memory, or no buffers are free."
+        "RDMA connections turned away because their client holds its share of the reactor's memory, no buffers are free, or no export admits it and others of its kind have their few places."
         for "A client with too many connections, or a pool that is too small.";
     CONNECTIONS_STUCK = Counter "millrace_connections_stuck_total" in "connections" [CORE]
         "RDMA connections closed because their RDMA Reads made no progress."

@@ -22,12 +22,14 @@ labels! {
     CLASS = "class" "The size class of buffers." ["control", "medium", "large"];
     RESOURCE = "resource" "What was short." ["send_queue", "reply_buffer", "exposure"];
     PROVIDER = "provider" "What carries connections." ["iwarp", "verbs", "tcp"];
+    LISTENER = "listener" "Whose listener: the provider's, that of RPC over TCP, or the API's."
+        ["iwarp", "tcp", "admin"];
     REFUSAL = "reason" "Why it was refused: its set-up failed, or there were too many."
         ["setup", "full"];
     CLOSING = "reason"
-        "Who or what ended it: this side, the peer, an error that either side told the other, a deadline, the network; for TCP also a peer that broke the rules or was too slow."
+        "Who or what ended it: this side, the peer, an error that either side told the other, a deadline, the network; for TCP also a peer that broke the rules or was too slow, and other clients that needed the place."
         ["local", "peer", "terminate_received", "terminate_sent", "timed_out", "network", "ended",
-         "misbehaved"];
+         "misbehaved", "evicted"];
     CAUSE = "cause" "What held calls or credits back."
         ["client_limit", "export_limit", "share", "pool_pressure", "exposures"];
     VERSION = "version" "The version of RPC-over-RDMA." ["1", "2"];

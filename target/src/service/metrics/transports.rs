@@ -54,12 +54,14 @@ pub(super) fn rdma(out: &mut Families, core: &str, parts: &ReactorParts) {
         tcp.accepted.get(),
     );
     // The ends are read first, so that there are never fewer ends than connections.
-    let (misbehaved, ended) = (tcp.misbehaved.get(), tcp.ended.get());
+    let (misbehaved, evicted) = (tcp.misbehaved.get(), tcp.evicted.get());
+    let ended = tcp.ended.get();
     let open = tcp.accepted.get().saturating_sub(ended);
     out.number(&catalogue::CONNECTIONS, &[core, "tcp"], open);
     for (reason, count) in [
         ("misbehaved", misbehaved),
-        ("ended", ended.saturating_sub(misbehaved)),
+        ("evicted", evicted),
+        ("ended", ended.saturating_sub(misbehaved + evicted)),
     ] {
         out.number(&catalogue::CONNECTIONS_CLOSED, &["tcp", reason], count);
     }
@@ -68,6 +70,8 @@ pub(super) fn rdma(out: &mut Families, core: &str, parts: &ReactorParts) {
         &["tcp", "full"],
         tcp.refused.get(),
     );
+    let pauses = tcp.accept_pauses.get();
+    out.number(&catalogue::ACCEPT_PAUSES, &["tcp"], pauses);
 }
 
 fn exposures(out: &mut Families, core: &str, counters: &ConnectionCounters) {
@@ -153,6 +157,8 @@ fn iwarp(out: &mut Families, provider: &str, counters: &IwarpCounters) {
         out.number(&catalogue::FABRIC_BYTES, labels, read(bytes));
         out.number(&catalogue::FABRIC_TERMINATES, labels, read(terminates));
     }
+    let pauses = read(&counters.accept_pauses);
+    out.number(&catalogue::ACCEPT_PAUSES, &["iwarp"], pauses);
     let direct = read(&counters.bytes_direct);
     out.number(&catalogue::FABRIC_DIRECT_BYTES, &[provider], direct);
     out.number(

@@ -7,7 +7,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// Trouble that may come at every turn of a reactor.
 #[derive(Debug, Default)]
-pub(super) struct Complaint {
+pub(crate) struct Complaint {
     told: Option<Instant>,
 }
 
