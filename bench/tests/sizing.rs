@@ -28,7 +28,8 @@ fn configuration(inline: &str) -> Config {
          mempool: {{ hugepages: off }}\n\
          fabric: [{{ provider: iwarp, listen: \"127.0.0.1:0\" }}]\n\
          rpc: {{ listen: \"127.0.0.1:0\" }}\n\
-         rpcrdma: {{ inline: {inline} }}\n"
+         rpcrdma: {{ inline: {inline} }}\n\
+         exports: [{{ path: /scratch, store: {{ kind: memory, size: 8MiB }} }}]\n"
     );
     config::parse(&text, "test").expect("good")
 }

@@ -26,15 +26,18 @@ fn answered(service: &Service) -> ConnectionStatus {
     panic!("no connection with a call");
 }
 
-/// What is told of a client that offers these versions to a server with receives of 1 KiB.
-fn status_of_a_client(serves: &str, offers: Versions) -> ConnectionStatus {
+/// What is told of a client that offers these versions to a server with receives of 1 KiB, whose
+/// only export is for these `clients`.
+fn status_of_a_client(serves: &str, offers: Versions, clients: &str) -> ConnectionStatus {
     let text = format!(
         "reactors: {{ cores: [0], poll: adaptive }}\n\
          mempool: {{ hugepages: off, size: 16MiB }}\n\
          fabric: [{{ provider: iwarp, listen: \"127.0.0.1:0\" }}]\n\
          rpc: {{ listen: \"127.0.0.1:0\" }}\n\
          rpcrdma: {{ versions: {serves}, inline: 1KiB }}\n\
-         flow: {{ credits: 16 }}\n"
+         flow: {{ credits: 16 }}\n\
+         exports: [{{ path: /scratch, store: {{ kind: memory, size: 8MiB }}, \
+         clients: [\"{clients}\"] }}]\n"
     );
     let service = Service::start(Arc::new(config::parse(&text, "test").expect("good")));
     let service = service.expect("starts");
@@ -60,7 +63,7 @@ fn status_of_a_client(serves: &str, offers: Versions) -> ConnectionStatus {
 
 #[test]
 fn the_version_spoken_is_told_with_credits_and_limits() {
-    let two = status_of_a_client("[1, 2]", Versions::TWO);
+    let two = status_of_a_client("[1, 2]", Versions::TWO, "127.0.0.1");
     assert_eq!(two.rpcrdma_version, Some(2));
     assert_eq!(
         (two.credits_requested, two.credits_granted),
@@ -73,10 +76,19 @@ fn the_version_spoken_is_told_with_credits_and_limits() {
     );
     assert_eq!(two.exposures, 0);
 
-    let one = status_of_a_client("[1]", Versions::ONE);
+    let one = status_of_a_client("[1]", Versions::ONE, "127.0.0.1");
     assert_eq!(one.rpcrdma_version, Some(1));
     assert_eq!(
         (one.inline_receive_bytes, one.inline_send_bytes),
         (Some(1024), Some(1024))
+    );
+}
+
+#[test]
+fn a_client_that_no_export_admits_is_served_with_one_credit() {
+    let unknown = status_of_a_client("[1, 2]", Versions::TWO, "192.0.2.0/24");
+    assert_eq!(
+        (unknown.credits_requested, unknown.credits_granted),
+        (Some(24), Some(1))
     );
 }

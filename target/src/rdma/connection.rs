@@ -64,6 +64,8 @@ pub struct Connection {
     /// RDMA Reads under way.
     pub(super) reading: Reading,
     broken: Cell<bool>,
+    /// No export admits its client.
+    unadmitted: Cell<bool>,
     /// It was told to end in order.
     leaving: Cell<bool>,
     /// A call of its was not taken, and will never be answered.
@@ -120,6 +122,7 @@ impl Connection {
             account: Account::new(tenant, usage, settings.receive_class()),
             reading: Reading::new(now),
             broken: Cell::new(false),
+            unadmitted: Cell::new(false),
             leaving: Cell::new(false),
             neglected: Cell::new(false),
             reply_reserve: RefCell::new(shared.keep(Class::Control)),
@@ -260,6 +263,17 @@ impl Connection {
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.broken.get()
+    }
+
+    /// Whether no export admits its client, which therefore gets one credit only.
+    #[must_use]
+    pub fn is_unadmitted(&self) -> bool {
+        self.unadmitted.get()
+    }
+
+    /// Notes whether an export admits its client.
+    pub(super) fn set_unadmitted(&self, unadmitted: bool) {
+        self.unadmitted.set(unadmitted);
     }
 
     /// Whether no call is being served, no reply waits to leave, and none is yet to be fetched.

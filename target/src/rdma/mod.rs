@@ -30,6 +30,7 @@ mod settings;
 mod shared;
 mod shortage;
 mod tap;
+mod unadmitted;
 
 pub use budget::{ExposureBudget, ExposureLimits};
 pub use ccp::Ccp;

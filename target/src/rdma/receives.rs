@@ -208,15 +208,23 @@ impl Connection {
             requested.add(u64::from(wish));
             requested.sub(u64::from(before));
         }
-        let most = shared.settings.get().credits;
+        let most = self.credits_most(shared);
         account.set_demand(&shared.flow, policy::receives_for(wish.min(most).max(1), 0));
+    }
+
+    /// Most credits that it may have.
+    fn credits_most<S>(&self, shared: &Shared<S>) -> u32 {
+        if self.is_unadmitted() {
+            return 1;
+        }
+        shared.settings.get().credits
     }
 
     fn decide<S>(&self, shared: &Shared<S>) -> Decision {
         let account = &self.account;
         policy::decide(&Inputs {
             wish: account.wish.get(),
-            most: shared.settings.get().credits,
+            most: self.credits_most(shared),
             share: shared.flow.share(&account.tenant),
             window: account.tenant.window(),
             pressure: shared.flow.pressure(),

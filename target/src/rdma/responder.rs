@@ -13,7 +13,9 @@ use millrace_reactor::task::{Ended, TaskSet};
 
 use super::backlog::Backlog;
 use super::fabrics::{FabricId, FabricSlot};
+use super::unadmitted::UnadmittedConnections;
 use super::{Arrived, Connection, Desk, Request, Shared, answer, exposures};
+use crate::complaint::Complaint;
 use crate::flow::{Cause, TASKS, Tenant};
 
 /// Events taken from a provider in one go.
@@ -40,8 +42,13 @@ pub struct Responder<S, F: Future<Output = ()>, M> {
     refuses: bool,
     /// Connections of which calls were not taken.
     neglected: Vec<Rc<Connection>>,
+    /// Connections of addresses that no export admits.
+    unadmitted: UnadmittedConnections,
     /// Providers that go with their last connection.
     retiring: usize,
+    /// Lines in the log that peers can cause.
+    refused_unadmitted: Complaint,
+    refused_others: Complaint,
 }
 
 impl<S, F, M> Responder<S, F, M>
@@ -68,7 +75,10 @@ where
             ended: Vec::with_capacity(TASKS),
             refuses: false,
             neglected: Vec::new(),
+            unadmitted: UnadmittedConnections::default(),
             retiring: 0,
+            refused_unadmitted: Complaint::default(),
+            refused_others: Complaint::default(),
         }
     }
 
@@ -81,7 +91,7 @@ where
     /// `incoming`, with the listener they came by. Returns the amount of work done.
     pub fn poll(&mut self, now: Instant, mut incoming: impl FnMut(FabricId, Incoming)) -> usize {
         let mut work = self.shared.clock.turn(now) + exposures::expire(&self.shared, now);
-        work += self.close_stuck(now);
+        work += self.close_stuck(now) + self.unadmitted.review(&self.shared, now);
         if !self.neglected.is_empty() {
             self.leave_neglected();
         }
@@ -217,7 +227,19 @@ where
                 ..
             } => {
                 let slot = &mut self.fabrics[fabric];
-                if self.refuses {
+                let address = peer.ip().to_canonical();
+                let is_admitted = self.shared.admits(address);
+                let is_refused = !is_admitted && !self.unadmitted.has_room(address);
+                if is_refused {
+                    self.shared.flow.counters().turned_away.increment();
+                    if self.refused_unadmitted.is_due(now) {
+                        tracing::warn!(
+                            %peer,
+                            "connections are rejected: no export admits their addresses"
+                        );
+                    }
+                }
+                if self.refuses || is_refused {
                     slot.fabric.borrow_mut().reject(queue_pair, &[]);
                     return;
                 }
@@ -228,11 +250,17 @@ where
                     private_data: &private_data,
                 };
                 match Connection::accept(shared, &slot.fabric, slot.id, &request, limits, now) {
-                    Some(connection) => slot.insert(connection),
-                    None => tracing::warn!(
+                    Some(connection) => {
+                        if !is_admitted {
+                            self.unadmitted.add(&connection, now);
+                        }
+                        slot.insert(connection);
+                    }
+                    None if self.refused_others.is_due(now) => tracing::warn!(
                         %peer,
-                        "connection rejected: no buffers are free for it"
+                        "connections are rejected: no buffers are free for them"
                     ),
+                    None => {}
                 }
             }
             Event::Established {
@@ -240,6 +268,9 @@ where
             } => {
                 if let Some(connection) = self.fabrics[fabric].connection(queue_pair) {
                     connection.established(depths);
+                    if connection.is_unadmitted() {
+                        return;
+                    }
                     let inline = connection.inline();
                     tracing::info!(
                         client = %connection.peer().address,
@@ -259,6 +290,9 @@ where
                     self.backlog.leave(&connection, |call| {
                         connection.settle_unanswered(shared, call.receive);
                     });
+                    if connection.is_unadmitted() {
+                        return;
+                    }
                     tracing::info!(
                         client = %connection.peer().address,
                         port = connection.peer().port,
@@ -389,8 +423,11 @@ where
             return;
         };
         let peer = incoming.peer;
-        if let Err(error) = slot.fabric.borrow_mut().adopt(incoming, now) {
-            tracing::warn!(%peer, %error, "connection could not be taken over");
+        let adopted = slot.fabric.borrow_mut().adopt(incoming, now);
+        if let Err(error) = adopted
+            && self.refused_others.is_due(now)
+        {
+            tracing::warn!(%peer, %error, "connections could not be taken over");
         }
     }
 
@@ -498,6 +535,7 @@ where
             .chain(self.shared.clock.next_deadline())
             .chain(self.shared.exposed.next_deadline())
             .chain(self.shared.reading.next_deadline())
+            .chain(self.unadmitted.next_deadline())
             .min()
     }
 }

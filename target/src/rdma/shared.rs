@@ -1,7 +1,8 @@
 //! What all connections of one reactor share.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -46,6 +47,8 @@ pub struct Shared<S> {
     pub(super) poisoned: PoisonedCalls,
     /// RDMA Reads under way, of all connections.
     pub(super) reading: ReadingWatch,
+    /// Tells whom an export admits; all, until that is set.
+    admission: OnceCell<Box<dyn Fn(IpAddr) -> bool>>,
     /// The XID of the next call to a client.
     reverse_xid: Cell<u32>,
     /// Calls that were answered in this turn, to be timed at its end.
@@ -74,6 +77,7 @@ impl<S> Shared<S> {
             exposed: Exposing::new(std::sync::Arc::default(), now),
             poisoned: PoisonedCalls::new(),
             reading: ReadingWatch::default(),
+            admission: OnceCell::new(),
             reverse_xid: Cell::new(first_xid()),
             answered: Noted::default(),
             idle: RefCell::default(),
@@ -95,6 +99,18 @@ impl<S> Shared<S> {
     pub fn within(mut self, budget: std::sync::Arc<ExposureBudget>) -> Self {
         self.exposed = Exposing::new(budget, self.clock.now());
         self
+    }
+
+    /// Gives little room and time to clients at addresses that are not `admitted`. The first one
+    /// given counts.
+    pub fn admit_by(&self, admitted: impl Fn(IpAddr) -> bool + 'static) {
+        let _ = self.admission.set(Box::new(admitted));
+    }
+
+    /// Whether an export admits clients at this address.
+    pub(super) fn admits(&self, address: IpAddr) -> bool {
+        let admission = self.admission.get();
+        admission.is_none_or(|admitted| admitted(address))
     }
 
     /// A buffer to be kept for long: a receive, or a connection's reserve. It is never the last one

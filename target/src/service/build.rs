@@ -21,6 +21,7 @@ use super::providers::Providers;
 use super::startup::StartProgress;
 use super::worker::{Message, Seat, Worker};
 use super::{Addresses, Service, memory, plan as terms, secret};
+use crate::call::Serve;
 use crate::dispatch;
 use crate::exports::{Exports, ExportsError, Rules};
 use crate::flow::{Clients as FlowClients, Flow};
@@ -423,7 +424,8 @@ fn shared(plan: &Plan, context: &Context) -> Result<(Rc<Shared<Programs>>, Store
         Some(offers) => programs.with_rpcbind(offers),
         None => programs,
     };
-    let shared = Shared::new(programs, pool, clock, settings);
+    let shared = Shared::new(programs.clone(), pool, clock, settings);
+    shared.admit_by(move |address| programs.admits(address));
     let budget = Arc::clone(&plan.exposures);
     Ok((Rc::new(shared.with_flow(flow).within(budget)), room))
 }

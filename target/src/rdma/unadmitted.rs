@@ -1,0 +1,76 @@
+//! RDMA connections of addresses that no export admits: a few at once, each for a short time and
+//! without receives beyond the first. A client that is admitted meanwhile keeps its connection.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::{Connection, Shared};
+
+/// Most of them on one reactor.
+const MOST: usize = 8;
+
+/// Most of them from one address.
+const MOST_OF_ADDRESS: usize = 2;
+
+/// They are closed after this time: enough for a call and its answer.
+const LIFETIME: Duration = Duration::from_secs(10);
+
+/// Time between two looks at them.
+const REVIEW_PAUSE: Duration = Duration::from_millis(500);
+
+/// The connections of such addresses.
+#[derive(Default)]
+pub struct UnadmittedConnections {
+    connections: Vec<Rc<Connection>>,
+    reviewed: Option<Instant>,
+}
+
+impl UnadmittedConnections {
+    /// Whether there is room for one more from an address.
+    pub fn has_room(&self, address: IpAddr) -> bool {
+        let open = || self.connections.iter().filter(|one| !one.is_broken());
+        let own = open().filter(|one| one.peer().address == address);
+        open().count() < MOST && own.count() < MOST_OF_ADDRESS
+    }
+
+    /// Takes one in.
+    pub fn add(&mut self, connection: &Rc<Connection>, now: Instant) {
+        connection.set_unadmitted(true);
+        self.reviewed.get_or_insert(now);
+        // They may come and go faster than they are reviewed.
+        self.connections.retain(|other| !other.is_broken());
+        self.connections.push(Rc::clone(connection));
+    }
+
+    /// Closes those whose time has passed, and lets those go that an export admits now. Returns how
+    /// many were closed.
+    pub fn review<S>(&mut self, shared: &Shared<S>, now: Instant) -> usize {
+        if self.next_deadline().is_none_or(|due| now < due) {
+            return 0;
+        }
+        let mut closed = 0;
+        self.connections.retain(|connection| {
+            if connection.is_broken() {
+                return false;
+            }
+            if shared.admits(connection.peer().address) {
+                connection.set_unadmitted(false);
+                return false;
+            }
+            if now.saturating_duration_since(connection.since()) < LIFETIME {
+                return true;
+            }
+            connection.close(true);
+            closed += 1;
+            false
+        });
+        self.reviewed = (!self.connections.is_empty()).then_some(now);
+        closed
+    }
+
+    /// When they are to be looked at next.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.reviewed.map(|reviewed| reviewed + REVIEW_PAUSE)
+    }
+}
