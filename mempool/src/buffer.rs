@@ -4,12 +4,16 @@
 //! it is lent, [`Lease`]s do, and the last to go gives it back. A [`Buffer`] holds the only lease
 //! of its slot, so its view of the bytes is exclusive by construction.
 
+use std::cell::Cell;
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use crate::account::MemoryAccount;
 use crate::arena::Arena;
+use crate::blocks::NONE;
+use crate::plan::PARTS;
 use crate::pool::Inner;
 use crate::slice::Slice;
 use crate::window::{Keeper, Window};
@@ -21,6 +25,45 @@ pub(crate) struct Slot {
     /// Gone when the pool was dropped first; the slot then just ends, and with the last slot its
     /// arena.
     pub pool: Weak<Inner>,
+    /// Whom it is charged to while it is lent.
+    pub account: Cell<Option<Rc<MemoryAccount>>>,
+    /// The block that it belongs to.
+    pub home: Cell<u32>,
+    /// The block of its parts, if it was ever split.
+    pub split: Cell<u32>,
+    /// Whether it was poisoned when it became free.
+    pub is_poisoned: Cell<bool>,
+}
+
+impl Slot {
+    pub fn new(window: Window<Arc<Arena>>, class: Class, pool: Weak<Inner>) -> Self {
+        Self {
+            window,
+            class,
+            pool,
+            account: Cell::default(),
+            home: Cell::new(NONE),
+            split: Cell::new(NONE),
+            is_poisoned: Cell::new(false),
+        }
+    }
+
+    /// Buffers of the next smaller class that cover it. They and this one must never be lent at the
+    /// same time: [`crate::blocks`] owns this one while any of them can be.
+    pub fn parts(&self) -> Vec<Rc<Self>> {
+        let Some(class) = self.class.smaller() else {
+            return Vec::new();
+        };
+        let part = |index: usize| {
+            let start = index * class.size();
+            let arena = Arc::clone(self.window.keeper());
+            let window = self.window.part(start..start + class.size(), arena);
+            let part = Self::new(window, class, Weak::clone(&self.pool));
+            part.is_poisoned.set(self.is_poisoned.get());
+            Rc::new(part)
+        };
+        (0..PARTS).rev().map(part).collect()
+    }
 }
 
 /// One holder of a lent slot. The option is empty only while the last holder is being dropped.
@@ -108,6 +151,20 @@ impl Buffer {
     /// The arena that it was cut from.
     pub fn region(&self) -> RegionId {
         self.lease.window().region()
+    }
+
+    /// Notes whom it is charged to, until it is back in its pool.
+    pub(crate) fn charge(&self, account: &Rc<MemoryAccount>) {
+        self.lease.slot().account.set(Some(Rc::clone(account)));
+    }
+
+    /// Whether it is charged to somebody.
+    pub(crate) fn is_charged(&self) -> bool {
+        let account = &self.lease.slot().account;
+        let known = account.take();
+        let is_charged = known.is_some();
+        account.set(known);
+        is_charged
     }
 
     /// Gives up the exclusive view for a registered range that fabric operations take.

@@ -37,6 +37,24 @@ impl Class {
         }
     }
 
+    /// The next larger class.
+    pub(crate) const fn larger(self) -> Option<Self> {
+        match self {
+            Self::Control => Some(Self::Medium),
+            Self::Medium => Some(Self::Large),
+            Self::Large => None,
+        }
+    }
+
+    /// The next smaller class.
+    pub(crate) const fn smaller(self) -> Option<Self> {
+        match self {
+            Self::Control => None,
+            Self::Medium => Some(Self::Control),
+            Self::Large => Some(Self::Medium),
+        }
+    }
+
     /// A word for logs and metric labels.
     pub const fn name(self) -> &'static str {
         match self {

@@ -16,7 +16,8 @@ pub struct ClassGauges {
 }
 
 impl ClassGauges {
-    /// Buffers that exist, lent or free. Grows when the class carves more from its arenas.
+    /// Buffers that exist, lent or free. Grows when the class takes memory that no other needs, and
+    /// shrinks when that is free again.
     pub fn capacity(&self) -> u64 {
         self.capacity.load(Relaxed)
     }
@@ -43,6 +44,11 @@ impl ClassGauges {
 
     pub(crate) fn add_capacity(&self, buffers: u64) {
         add(&self.capacity, buffers);
+    }
+
+    pub(crate) fn take_capacity(&self, buffers: u64) {
+        let capacity = self.capacity.load(Relaxed);
+        self.capacity.store(capacity - buffers, Relaxed);
     }
 
     pub(crate) fn lend(&self) {

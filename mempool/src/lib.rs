@@ -4,6 +4,7 @@
 //!   provider through the [`Registry`]. It can be used from every thread.
 //! * A [`Pool`] belongs to one reactor (it is not `Send`), cuts arenas into size classes and lends
 //!   out [`Buffer`]s. Requests that find a class empty wait first in, first out; they do not fail.
+//!   What serves a call is charged to a [`MemoryAccount`] until the last slice of it is gone.
 //! * A [`Slice`] is what fabric and storage operations take: a registered address range together
 //!   with what keeps it alive. Dropping the last slice of a buffer returns it to its pool, so
 //!   memory that an operation may still touch cannot be reused.
@@ -11,13 +12,16 @@
 //! `unsafe` stands in three modules only: `memory` (mapping), `window` (raw copies) and `buffer`
 //! (the exclusive view).
 
+mod account;
 mod acquire;
 mod arena;
+mod blocks;
 mod buffer;
 mod class;
 mod gauges;
 mod hugepages;
 mod memory;
+mod obtain;
 mod plan;
 mod pool;
 mod populate;
@@ -26,12 +30,14 @@ mod slice;
 mod wait;
 mod window;
 
+pub use account::{MemoryAccount, MemoryShare};
 pub use acquire::Acquire;
 pub use arena::{Arena, ArenaError, RegionId, RegisterError, Registrar};
 pub use buffer::Buffer;
 pub use class::Class;
 pub use gauges::{ClassGauges, PoolGauges};
 pub use hugepages::{HugepagePolicy, PageSize};
+pub use obtain::{Charging, MemoryWait, NoMemory, Obtain};
 pub use pool::{Pool, PoolConfig};
 pub use registry::{Mapped, Registry};
 pub use slice::{Lender, Slice};

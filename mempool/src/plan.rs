@@ -1,25 +1,45 @@
 //! How a pool's memory is divided: a reserve per class, the rest by need.
-//!
-//! Each class is given its reserve at the start, so that bulk data can never starve control
-//! traffic. What remains of an [`Extent`] goes to whichever class first runs empty: large buffers
-//! from the top, the others from the bottom, so that neither leaves gaps.
 
-use std::sync::Arc;
-
-use crate::arena::Arena;
 use crate::{Class, PoolConfig};
 
-/// Bytes taken at once for small classes, so that the bottom stays aligned for all.
-const CARVE_UNIT: usize = Class::Medium.size();
+/// Parts that a buffer is split into: buffers of the next smaller class.
+pub(crate) const PARTS: usize = Class::Medium.size() / Class::Control.size();
 
-/// Buffers of `class` that a pool of `bytes` starts with.
-pub(crate) fn reserve(class: Class, bytes: usize) -> usize {
-    let (share, least) = match class {
-        Class::Control => (bytes / 16, 256 << 10),
-        Class::Medium => (bytes / 4, 512 << 10),
-        Class::Large => (bytes / 4, 1 << 20),
-    };
-    share.max(least) / class.size()
+const _: () = assert!(Class::Large.size() == PARTS * Class::Medium.size());
+
+/// The reserves of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reserves {
+    /// Buffers of the middle class that are split for good.
+    pub control: usize,
+    /// Buffers of the middle class.
+    pub medium: usize,
+    /// Buffers of the largest class that are split for good, for both.
+    pub split: usize,
+    /// Buffers of the largest class that are never split.
+    pub large: usize,
+}
+
+impl Reserves {
+    /// Of a pool of so many bytes.
+    pub fn of(bytes: usize) -> Self {
+        let buffers = |class: Class| {
+            let (share, least) = match class {
+                Class::Control => (bytes / 16, 256 << 10),
+                Class::Medium => (bytes / 4, 512 << 10),
+                Class::Large => (bytes / 4, 1 << 20),
+            };
+            share.max(least) / class.size()
+        };
+        let control = buffers(Class::Control).div_ceil(PARTS);
+        let medium = buffers(Class::Medium);
+        Self {
+            control,
+            medium,
+            split: (control + medium).div_ceil(PARTS),
+            large: buffers(Class::Large),
+        }
+    }
 }
 
 /// Pools come in steps of this many bytes.
@@ -54,72 +74,27 @@ impl PoolConfig {
     /// Whether a pool of this size can lend so many buffers of each class at once, in the order of
     /// [`Class::ALL`].
     pub fn holds(&self, need: [usize; 3]) -> bool {
-        let bytes = self.bytes.next_multiple_of(STEP);
-        let mut taken = 0_usize;
-        for (class, need) in Class::ALL.into_iter().zip(need) {
-            let unit = class.size().max(CARVE_UNIT);
-            let buffers = reserve(class, bytes).max(need);
-            let Some(more) = buffers
-                .div_ceil(unit / class.size())
-                .checked_mul(unit)
-                .and_then(|more| taken.checked_add(more))
-            else {
-                return false;
-            };
-            taken = more;
-        }
-        taken <= bytes
-    }
-}
-
-/// The part of an arena that no class has taken yet.
-pub(crate) struct Extent {
-    arena: Arc<Arena>,
-    low: usize,
-    high: usize,
-}
-
-impl Extent {
-    pub fn new(arena: Arc<Arena>) -> Self {
-        let high = arena.len() - arena.len() % Class::Large.size();
-        Self {
-            arena,
-            low: 0,
-            high,
-        }
-    }
-
-    pub fn arena(&self) -> &Arc<Arena> {
-        &self.arena
-    }
-
-    /// Takes memory for `class`: the first byte and the number of buffers. `None` when too little
-    /// is left.
-    pub fn carve(&mut self, class: Class) -> Option<(usize, usize)> {
-        let bytes = class.size().max(CARVE_UNIT);
-        if self.high - self.low < bytes {
-            return None;
-        }
-        let start = if class == Class::Large {
-            self.high -= bytes;
-            self.high
-        } else {
-            self.low += bytes;
-            self.low - bytes
+        let Some(bytes) = self.bytes.checked_next_multiple_of(STEP) else {
+            return false;
         };
-        Some((start, bytes / class.size()))
-    }
-
-    /// Buffers of `class` that could be taken, if no other class took any.
-    pub fn room(&self, class: Class) -> usize {
-        let unit = class.size().max(CARVE_UNIT);
-        (self.high - self.low) / unit * (unit / class.size())
+        let [control, medium, large] = need;
+        let reserves = Reserves::of(bytes);
+        // Of the middle class, beyond the reserves and what was split with them.
+        let beside = reserves.split * PARTS - reserves.control - reserves.medium;
+        let control = control.div_ceil(PARTS).saturating_sub(reserves.control);
+        let medium = medium.saturating_sub(reserves.medium);
+        let more = control.saturating_add(medium).saturating_sub(beside);
+        let taken = more
+            .div_ceil(PARTS)
+            .saturating_add(large.max(reserves.large))
+            .saturating_add(reserves.split);
+        taken <= bytes / Class::Large.size()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Extent, reserve};
+    use super::Reserves;
     use crate::{Class, HugepagePolicy, Pool, PoolConfig, Registry};
 
     /// Whether a real pool lends them all.
@@ -160,35 +135,13 @@ mod tests {
     fn the_reserves_fit_every_pool_and_leave_something_by_need() {
         for mebibytes in (2..64).step_by(2).chain([256, 1024, 65536]) {
             let bytes = mebibytes << 20;
-            let reserved: usize = Class::ALL
-                .iter()
-                .map(|&class| reserve(class, bytes) * class.size())
-                .sum();
+            let reserves = Reserves::of(bytes);
+            let buffers = [reserves.control, reserves.medium, reserves.large];
+            assert!(buffers.iter().all(|&buffers| buffers > 0));
+            let middle = reserves.control + reserves.medium;
+            let reserved = middle * Class::Medium.size() + reserves.large * Class::Large.size();
             assert!(reserved < bytes, "{reserved} of {bytes}");
-            assert!(Class::ALL.iter().all(|&class| reserve(class, bytes) > 0));
+            assert!(reserves.split + reserves.large <= mebibytes);
         }
-    }
-
-    #[test]
-    fn carving_gives_every_byte_to_one_buffer() {
-        let arena = Registry::new(HugepagePolicy::Off).arena(4 << 20).unwrap();
-        let mut used = vec![false; arena.len() / 4096];
-        let mut extent = Extent::new(arena);
-        let mut turns = Class::ALL.iter().cycle();
-        let mut misses = 0;
-        while misses < Class::ALL.len() {
-            let class = *turns.next().unwrap();
-            let Some((start, count)) = extent.carve(class) else {
-                misses += 1;
-                continue;
-            };
-            misses = 0;
-            assert_eq!(start % class.size(), 0);
-            for page in &mut used[start / 4096..(start + count * class.size()) / 4096] {
-                assert!(!*page);
-                *page = true;
-            }
-        }
-        assert!(used.iter().all(|&used| used));
     }
 }

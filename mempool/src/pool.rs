@@ -9,12 +9,12 @@ use std::task::Waker;
 use crate::Class;
 use crate::acquire::Acquire;
 use crate::arena::{Arena, ArenaError};
+use crate::blocks::Blocks;
 use crate::buffer::{Buffer, Lease, Slot};
 use crate::gauges::PoolGauges;
-use crate::plan::{self, Extent};
+use crate::obtain::Served;
 use crate::registry::Registry;
 use crate::wait::{State as Waiter, WaitQueues, WaiterId};
-use crate::window::Window;
 
 /// Freed memory is filled with this in debug builds.
 const POISON: u8 = 0xdb;
@@ -42,18 +42,16 @@ impl Pool {
         let bytes = arena.len();
         let inner = Rc::new_cyclic(|weak| {
             let mut state = State::default();
-            state.extents.push(Extent::new(arena));
             let gauges = Arc::new(PoolGauges::default());
             gauges.add_bytes(bytes);
-            for class in Class::ALL {
-                while state.free[class.index()].len() < plan::reserve(class, bytes)
-                    && state.carve(class, weak, &gauges)
-                {}
-            }
+            state.blocks.add(&arena, weak, &gauges);
+            state.blocks.reserve(bytes, &gauges);
+            state.arenas.push(arena);
             Inner {
                 registry: registry.clone(),
                 this: weak.clone(),
                 gauges,
+                served: RefCell::default(),
                 state: RefCell::new(state),
             }
         });
@@ -71,6 +69,10 @@ impl Pool {
         Acquire::new(Rc::clone(&self.inner), class)
     }
 
+    pub(crate) fn inner(&self) -> &Rc<Inner> {
+        &self.inner
+    }
+
     /// What other threads may read.
     pub fn gauges(&self) -> Arc<PoolGauges> {
         Arc::clone(&self.inner.gauges)
@@ -80,27 +82,19 @@ impl Pool {
     /// class took the memory first.
     pub fn attainable(&self, class: Class) -> u64 {
         let state = self.inner.state.borrow();
-        let room: usize = state.extents.iter().map(|extent| extent.room(class)).sum();
-        self.inner.gauges.class(class).capacity() + room as u64
+        self.inner.gauges.class(class).capacity() + state.blocks.room(class) as u64
     }
 
     /// Where its memory lies now.
     pub fn arenas(&self) -> Vec<Arc<Arena>> {
-        let state = self.inner.state.borrow();
-        state
-            .extents
-            .iter()
-            .map(|one| Arc::clone(one.arena()))
-            .collect()
+        self.inner.state.borrow().arenas.clone()
     }
 
     /// Bytes of the pages under the memory that the pool began with.
     pub fn page_size(&self) -> usize {
         let state = self.inner.state.borrow();
-        state
-            .extents
-            .first()
-            .map_or(0, |extent| extent.arena().page_size())
+        let first = state.arenas.first();
+        first.map_or(0, |arena| arena.page_size())
     }
 
     /// Adds memory, free for the classes that need it. Mapping it stalls the calling thread;
@@ -117,11 +111,12 @@ impl Pool {
     /// stall.
     pub fn add(&self, arena: Arc<Arena>) {
         self.inner.gauges.add_bytes(arena.len());
-        let extent = Extent::new(arena);
-        self.inner.state.borrow_mut().extents.push(extent);
-        for class in Class::ALL {
-            self.inner.serve_waiters(class);
-        }
+        let (pool, gauges) = (&self.inner.this, &self.inner.gauges);
+        let mut state = self.inner.state.borrow_mut();
+        state.blocks.add(&arena, pool, gauges);
+        state.arenas.push(arena);
+        drop(state);
+        self.inner.serve_all_waiters();
     }
 }
 
@@ -138,14 +133,17 @@ pub(crate) struct Inner {
     registry: Registry,
     this: Weak<Self>,
     gauges: Arc<PoolGauges>,
+    /// Who is served at the moment.
+    pub served: RefCell<Served>,
     state: RefCell<State>,
 }
 
-/// Invariant: while a class has waiters, it has no free slot and no extent has room for one.
+/// Invariant: while a class has waiters, it has no free slot, and no other class has one that could
+/// be split for it.
 #[derive(Default)]
 struct State {
-    extents: Vec<Extent>,
-    free: [Vec<Rc<Slot>>; 3],
+    arenas: Vec<Arc<Arena>>,
+    blocks: Blocks,
     waiting: WaitQueues,
 }
 
@@ -155,9 +153,9 @@ impl Inner {
         if !state.waiting.is_empty(class) {
             return None;
         }
-        let slot = state.pop(class, &self.this, &self.gauges)?;
+        let slot = state.blocks.pop(class, &self.gauges)?;
         self.gauges.class(class).lend();
-        check_poison(&slot.window);
+        check_poison(&slot);
         Some(Lease::new(slot))
     }
 
@@ -183,13 +181,29 @@ impl Inner {
 
     /// Takes back the slot of the last lease.
     pub fn give_back(&self, slot: Rc<Slot>) {
-        poison(&slot.window);
+        poison(&slot);
         let class = slot.class;
+        let account = slot.account.take();
         let mut state = self.state.borrow_mut();
         self.gauges.class(class).give_back();
-        state.free[class.index()].push(slot);
+        state.blocks.give_back(slot, &self.gauges);
+        let somebody_waits = Class::ALL.iter().any(|&one| !state.waiting.is_empty(one));
         drop(state);
-        self.serve_waiters(class);
+        if somebody_waits {
+            // Those of its class come first, then those who can use it whole or split.
+            self.serve_waiters(class);
+            self.serve_all_waiters();
+        }
+        // Whoever is woken finds the buffer free.
+        if let Some(account) = account {
+            account.release(class);
+        }
+    }
+
+    fn serve_all_waiters(&self) {
+        for class in Class::ALL {
+            self.serve_waiters(class);
+        }
     }
 
     fn serve_waiters(&self, class: Class) {
@@ -198,7 +212,7 @@ impl Inner {
             if state.waiting.is_empty(class) {
                 return;
             }
-            let Some(slot) = state.pop(class, &self.this, &self.gauges) else {
+            let Some(slot) = state.blocks.pop(class, &self.gauges) else {
                 return;
             };
             let gauges = self.gauges.class(class);
@@ -213,56 +227,17 @@ impl Inner {
     }
 }
 
-impl State {
-    fn pop(&mut self, class: Class, pool: &Weak<Inner>, gauges: &PoolGauges) -> Option<Rc<Slot>> {
-        if self.free[class.index()].is_empty() && !self.carve(class, pool, gauges) {
-            return None;
-        }
-        self.free[class.index()].pop()
-    }
-
-    /// Cuts more buffers of a class out of what no class has yet.
-    fn carve(&mut self, class: Class, pool: &Weak<Inner>, gauges: &PoolGauges) -> bool {
-        let found = self.extents.iter_mut().find_map(|extent| {
-            let (start, count) = extent.carve(class)?;
-            Some((Arc::clone(extent.arena()), start, count))
-        });
-        let Some((arena, start, count)) = found else {
-            return false;
-        };
-        let gauges = gauges.class(class);
-        gauges.add_capacity(count as u64);
-        let free = &mut self.free[class.index()];
-        // Room for every slot of the class, so that giving back never allocates.
-        free.reserve(
-            usize::try_from(gauges.capacity())
-                .expect("64-bit")
-                .max(free.len())
-                - free.len(),
-        );
-        for index in (0..count).rev() {
-            let first = start + index * class.size();
-            let window = Window::new(Arc::clone(&arena), first..first + class.size());
-            poison(&window);
-            free.push(Rc::new(Slot {
-                window,
-                class,
-                pool: Weak::clone(pool),
-            }));
-        }
-        true
-    }
-}
-
-fn poison(window: &Window<Arc<Arena>>) {
+fn poison(slot: &Slot) {
     if cfg!(debug_assertions) {
-        window.fill(0..window.len(), POISON);
+        slot.window.fill(0..slot.window.len(), POISON);
+        slot.is_poisoned.set(true);
     }
 }
 
 /// Panics in debug builds if someone wrote to free memory.
-fn check_poison(window: &Window<Arc<Arena>>) {
-    if cfg!(debug_assertions) {
+fn check_poison(slot: &Slot) {
+    if cfg!(debug_assertions) && slot.is_poisoned.get() {
+        let window = &slot.window;
         let mut chunk = [0; 4096];
         for offset in (0..window.len()).step_by(chunk.len()) {
             window.copy_to(offset, &mut chunk);

@@ -64,45 +64,11 @@ struct Waiter {
     number: u64,
 }
 
-/// What a pool of 2 MiB must do: reserves of 64, 8 and 1 buffers, and 256 KiB by need.
+/// Who waits and who was served. What there is to lend the pool tells itself.
+#[derive(Default)]
 struct Model {
-    free: [usize; 3],
-    unclaimed: usize,
     queues: [VecDeque<u64>; 3],
     served: Vec<u64>,
-}
-
-impl Model {
-    fn new() -> Self {
-        Self {
-            free: [64, 8, 1],
-            unclaimed: 256 << 10,
-            queues: Default::default(),
-            served: vec![],
-        }
-    }
-
-    fn take(&mut self, class: Class) -> bool {
-        let at = class as usize;
-        if !self.queues[at].is_empty() {
-            return false;
-        }
-        let unit = class.size().max(64 << 10);
-        if self.free[at] == 0 && self.unclaimed >= unit {
-            self.unclaimed -= unit;
-            self.free[at] += unit / class.size();
-        }
-        let taken = self.free[at] > 0;
-        self.free[at] -= usize::from(taken);
-        taken
-    }
-
-    fn give_back(&mut self, class: Class) {
-        match self.queues[class as usize].pop_front() {
-            Some(number) => self.served.push(number),
-            None => self.free[class as usize] += 1,
-        }
-    }
 }
 
 struct World {
@@ -118,21 +84,52 @@ struct World {
 impl World {
     fn new() -> Self {
         let registry = Registry::new(HugepagePolicy::Off);
-        let pool = Pool::new(&registry, PoolConfig { bytes: 2 << 20 }).unwrap();
+        let pool = Pool::new(&registry, PoolConfig { bytes: 4 << 20 }).unwrap();
         let (buffers, slices, waiters) = Default::default();
         let mut world = Self {
             pool,
-            model: Model::new(),
+            model: Model::default(),
             buffers,
             slices,
             waiters,
             next: 0,
         };
-        // Few control buffers, so that they run out.
-        for _ in 0..60 {
-            world.step(Step::TryAcquire(Class::Control));
+        // Few of the reserves, so that they run out.
+        for (class, count) in [(Class::Control, 60), (Class::Medium, 26)] {
+            for _ in 0..count {
+                world.step(Step::TryAcquire(class));
+            }
         }
         world
+    }
+
+    /// Whether there is a buffer for who comes.
+    fn has_room(&self, class: Class) -> bool {
+        let in_use = self.pool.gauges().class(class).in_use();
+        self.pool.attainable(class) > in_use && self.model.queues[class as usize].is_empty()
+    }
+
+    /// Takes in who was served since: those who came first.
+    fn note_served(&mut self) {
+        for class in Class::ALL {
+            let queue = &mut self.model.queues[class as usize];
+            let woken = |number: u64| {
+                let mut waiters = self.waiters.iter();
+                let waiter = waiters.find(|waiter| waiter.number == number);
+                waiter.is_some_and(|waiter| waiter.woken.0.load(Relaxed))
+            };
+            while let Some(first) = queue.pop_front_if(|first| woken(*first)) {
+                self.model.served.push(first);
+            }
+            assert!(!queue.iter().any(|&number| woken(number)), "out of turn");
+        }
+    }
+
+    /// What can be had of each class of a pool at rest.
+    fn fresh() -> [u64; 3] {
+        let registry = Registry::new(HugepagePolicy::Off);
+        let pool = Pool::new(&registry, PoolConfig { bytes: 4 << 20 }).unwrap();
+        Class::ALL.map(|class| pool.attainable(class))
     }
 
     fn lend(&mut self, mut buffer: Buffer) {
@@ -149,8 +146,9 @@ impl World {
         let pick = |index: usize, len: usize| (len > 0).then(|| index % len);
         match step {
             Step::TryAcquire(class) => {
+                let expected = self.has_room(class);
                 let buffer = self.pool.try_acquire(class);
-                assert_eq!(buffer.is_some(), self.model.take(class));
+                assert_eq!(buffer.is_some(), expected);
                 if let Some(buffer) = buffer {
                     self.lend(buffer);
                 }
@@ -166,7 +164,7 @@ impl World {
                     class,
                     number,
                 });
-                let expected = self.model.take(class);
+                let expected = self.has_room(class);
                 if !expected {
                     self.model.queues[class as usize].push_back(number);
                 }
@@ -197,7 +195,6 @@ impl World {
                 drop(future);
                 if let Some(at) = self.model.served.iter().position(|&other| other == number) {
                     self.model.served.remove(at);
-                    self.model.give_back(class);
                 } else {
                     self.model.queues[class as usize].retain(|&other| other != number);
                 }
@@ -252,21 +249,15 @@ impl World {
                     return;
                 };
                 let buffer = self.buffers.swap_remove(index);
-                let class = buffer.class();
                 let stamp = u64::from_le_bytes(buffer[..8].try_into().unwrap());
                 check_stamps(&buffer, stamp);
                 drop(buffer);
-                self.model.give_back(class);
             }
             Step::DropSlice(index) => {
                 let Some(index) = pick(index, self.slices.len()) else {
                     return;
                 };
-                let (slice, stamp, class) = self.slices.swap_remove(index);
-                drop(slice);
-                if self.slices.iter().all(|(_, other, _)| *other != stamp) {
-                    self.model.give_back(class);
-                }
+                drop(self.slices.swap_remove(index));
             }
         }
     }
@@ -292,12 +283,13 @@ impl World {
         let gauges = self.pool.gauges();
         for class in Class::ALL {
             let gauges = gauges.class(class);
-            let free = self.model.free[class as usize] as u64;
-            assert_eq!(gauges.capacity() - gauges.in_use(), free);
-            assert_eq!(
-                gauges.waiters(),
-                self.model.queues[class as usize].len() as u64
-            );
+            let waiters = gauges.waiters();
+            assert_eq!(waiters, self.model.queues[class as usize].len() as u64);
+            assert!(gauges.capacity() >= gauges.in_use());
+            if waiters > 0 {
+                let attainable = self.pool.attainable(class);
+                assert_eq!(attainable, gauges.in_use(), "nobody waits beside memory");
+            }
             assert!(gauges.high_water() >= gauges.in_use());
         }
     }
@@ -315,8 +307,10 @@ proptest! {
     #[test]
     fn a_pool_behaves_like_its_model(steps in prop::collection::vec(step(), 1..250)) {
         let mut world = World::new();
+        let before = World::fresh();
         for step in steps {
             world.step(step);
+            world.note_served();
             world.check_gauges();
         }
         let World { pool, buffers, slices, waiters, .. } = world;
@@ -326,6 +320,8 @@ proptest! {
         drop(slices);
         let gauges = pool.gauges();
         prop_assert_eq!(gauges.in_use(), 0);
+        // Whatever was in demand meanwhile, every class has again what it began with.
+        prop_assert_eq!(Class::ALL.map(|class| pool.attainable(class)), before);
         for class in Class::ALL {
             prop_assert_eq!(gauges.class(class).waiters(), 0);
             let capacity = gauges.class(class).capacity();

@@ -1,12 +1,16 @@
 //! What a pool promises: buffers come back, waiters are served in order, nothing is lost.
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Wake, Waker};
 
-use millrace_mempool::{Buffer, Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use millrace_mempool::{
+    Buffer, Class, HugepagePolicy, MemoryAccount, MemoryShare, NoMemory, Pool, PoolConfig,
+    Registry, Slice,
+};
 
 #[derive(Default)]
 struct Wakes(AtomicUsize);
@@ -43,14 +47,52 @@ fn buffers_are_disjoint_and_come_back() {
         assert!(buffer.iter().all(|&byte| byte == expected));
     }
     assert_eq!(pool.gauges().in_use(), buffers.len() as u64);
-    drop(buffers);
-    assert_eq!(pool.gauges().in_use(), 0);
     for class in Class::ALL {
         assert_eq!(
             pool.gauges().class(class).high_water(),
             pool.gauges().class(class).capacity()
         );
     }
+    drop(buffers);
+    assert_eq!(pool.gauges().in_use(), 0);
+}
+
+#[test]
+fn what_one_class_took_goes_back_to_the_others() {
+    let pool = pool();
+    let attainable = || Class::ALL.map(|class| pool.attainable(class));
+    let before = attainable();
+    for round in 0..3 {
+        for class in Class::ALL {
+            // As much as ever, whichever class had it before, and all of it usable.
+            assert_eq!(attainable(), before, "round {round}");
+            let mut all = drain(&pool, class);
+            assert_eq!(all.len() as u64, before[class as usize], "{class:?}");
+            for buffer in &mut all {
+                buffer.fill(round);
+            }
+            // In another order than they were taken.
+            let second: Vec<Buffer> = all.drain(..all.len() / 3).collect();
+            drop(all);
+            drop(second);
+        }
+    }
+}
+
+#[test]
+fn memory_that_comes_back_whole_serves_those_who_wait_for_another_class() {
+    let pool = pool();
+    let mut small = drain(&pool, Class::Control);
+    let large = drain(&pool, Class::Large);
+    let mut context = Context::from_waker(Waker::noop());
+    let mut waiting = pin!(pool.acquire(Class::Large));
+    assert!(waiting.as_mut().poll(&mut context).is_pending());
+    // One of each sixteen stays, then all but one of all.
+    let kept: Vec<Buffer> = small.drain(..).step_by(16).collect();
+    assert!(waiting.as_mut().poll(&mut context).is_pending());
+    drop(kept);
+    assert!(waiting.as_mut().poll(&mut context).is_ready());
+    drop(large);
 }
 
 #[test]
@@ -270,4 +312,106 @@ fn what_is_attainable_is_what_there_is_and_what_can_be_cut() {
         assert_eq!(taken.len() as u64, attainable);
         assert_eq!(pool.attainable(class), attainable);
     }
+}
+
+fn charged<F: Future>(
+    pool: &Pool,
+    account: &Rc<MemoryAccount>,
+    is_late: bool,
+    future: Pin<&mut F>,
+) -> Poll<F::Output> {
+    let _charging = pool.charging(account, is_late);
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn a_buffer_is_charged_until_its_last_slice_is_gone() {
+    let pool = pool();
+    let share = Rc::new(MemoryShare::new());
+    let account = MemoryAccount::new(&share);
+    let charging = pool.charging(&account, false);
+    let buffer = pool.try_obtain(Class::Medium).unwrap();
+    drop(charging);
+    // Not on anybody's behalf.
+    let other = pool.try_obtain(Class::Medium).unwrap();
+    assert_eq!((account.held(), share.held_bytes()), (1, 64 << 10));
+    let slice = buffer.into_slice(0..100);
+    let (head, tail) = slice.split_at(50);
+    drop((head, other));
+    assert_eq!((account.held(), share.held(Class::Medium)), (1, 1));
+    drop(tail);
+    assert_eq!((account.held(), share.held_bytes()), (0, 0));
+    assert_eq!(pool.gauges().in_use(), 0);
+}
+
+#[test]
+fn a_share_is_waited_for_in_turn_and_without_memory() {
+    let pool = pool();
+    let share = Rc::new(MemoryShare::new());
+    share.set_most(Class::Medium, 2);
+    let accounts = [(); 2].map(|()| MemoryAccount::new(&share));
+    let charging = pool.charging(&accounts[0], false);
+    let held = [(); 2].map(|()| pool.try_obtain(Class::Medium).unwrap());
+    assert!(pool.try_obtain(Class::Medium).is_none(), "beyond the share");
+    assert!(pool.try_obtain(Class::Large).is_some(), "of another class");
+    drop(charging);
+    let in_use = pool.gauges().in_use();
+    let mut first = Box::pin(pool.obtain(Class::Medium));
+    let mut second = Box::pin(pool.obtain(Class::Medium));
+    let mut third = Box::pin(pool.obtain(Class::Medium));
+    for (waiting, account) in [(&mut first, 0), (&mut second, 1), (&mut third, 1)] {
+        let polled = charged(&pool, &accounts[account], false, waiting.as_mut());
+        assert!(polled.is_pending());
+    }
+    assert_eq!((pool.gauges().in_use(), share.waiting()), (in_use, 3));
+    let class = pool.gauges();
+    assert_eq!(class.class(Class::Medium).waiters(), 0, "not among others");
+    drop(held);
+    // Whoever comes later does not pass those who wait, nor do they pass each other.
+    let charging = pool.charging(&accounts[0], false);
+    assert!(pool.try_obtain(Class::Medium).is_none());
+    drop(charging);
+    assert!(charged(&pool, &accounts[1], false, third.as_mut()).is_pending());
+    drop(first);
+    assert!(matches!(
+        charged(&pool, &accounts[1], false, second.as_mut()),
+        Poll::Ready(Ok(_))
+    ));
+    let Poll::Ready(Ok(buffer)) = charged(&pool, &accounts[1], false, third.as_mut()) else {
+        panic!("its turn");
+    };
+    assert_eq!((accounts[1].held(), share.waiting()), (1, 0));
+    drop(buffer);
+    assert_eq!(share.held_bytes(), 0);
+}
+
+#[test]
+fn waiting_on_somebodys_behalf_ends_with_the_connection_and_with_the_time() {
+    let pool = pool();
+    let share = Rc::new(MemoryShare::new());
+    let account = MemoryAccount::new(&share);
+    let all = drain(&pool, Class::Large);
+    // In the queue of the pool.
+    let mut late = Box::pin(pool.obtain(Class::Large));
+    assert!(charged(&pool, &account, false, late.as_mut()).is_pending());
+    assert_eq!(account.held(), 1, "its part of the share");
+    let polled = charged(&pool, &account, true, late.as_mut());
+    assert!(matches!(polled, Poll::Ready(Err(NoMemory::Late))));
+    drop(late);
+    // In that of the share.
+    share.set_most(Class::Large, 1);
+    let mut ended = Box::pin(pool.obtain(Class::Large));
+    let mut behind = Box::pin(pool.obtain(Class::Large));
+    assert!(charged(&pool, &account, false, ended.as_mut()).is_pending());
+    assert!(charged(&pool, &account, false, behind.as_mut()).is_pending());
+    account.end();
+    for waiting in [&mut ended, &mut behind] {
+        let polled = charged(&pool, &account, false, waiting.as_mut());
+        assert!(matches!(polled, Poll::Ready(Err(NoMemory::Ended))));
+    }
+    drop((ended, behind));
+    assert_eq!((account.held(), share.waiting()), (0, 0));
+    assert_eq!(pool.gauges().class(Class::Large).waiters(), 0);
+    drop(all);
+    assert_eq!(pool.gauges().in_use(), 0);
 }

@@ -1,0 +1,252 @@
+//! Whom pool memory is charged to.
+//!
+//! A [`MemoryShare`] is one client's part of a pool: how many buffers of each class it holds and may
+//! hold, and its requests that wait for some of its own to come back. A [`MemoryAccount`] is what
+//! one connection of that client holds of it.
+//!
+//! Memory for a call is taken in many places, stores included. So the account is not handed from
+//! one to the other: whoever polls a call says on whose behalf ([`Pool::charging`]), and what
+//! [`Pool::try_obtain`] and [`Pool::obtain`] give meanwhile is charged to that account, until the
+//! last slice of the buffer is gone. That is when the fabric has let go of it.
+//!
+//! [`Pool::charging`]: crate::Pool::charging
+//! [`Pool::try_obtain`]: crate::Pool::try_obtain
+//! [`Pool::obtain`]: crate::Pool::obtain
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+use std::rc::Rc;
+use std::task::Waker;
+
+use crate::{Buffer, Class};
+
+/// One client's part of a pool.
+pub struct MemoryShare {
+    classes: [ClassShare; 3],
+}
+
+struct ClassShare {
+    held: Cell<u32>,
+    most: Cell<u32>,
+    waiting: RefCell<VecDeque<ShareWaiter>>,
+    next: Cell<u64>,
+}
+
+struct ShareWaiter {
+    number: u64,
+    waker: Waker,
+}
+
+impl MemoryShare {
+    /// Without bounds.
+    #[must_use]
+    pub fn new() -> Self {
+        let class = |_| ClassShare {
+            held: Cell::new(0),
+            most: Cell::new(u32::MAX),
+            waiting: RefCell::default(),
+            next: Cell::new(0),
+        };
+        Self {
+            classes: Class::ALL.map(class),
+        }
+    }
+
+    /// Buffers of a class that are charged to it.
+    #[must_use]
+    pub fn held(&self, class: Class) -> u32 {
+        self.of(class).held.get()
+    }
+
+    /// Bytes of the buffers that are charged to it.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        let bytes = |&class: &Class| u64::from(self.held(class)) * class.size() as u64;
+        Class::ALL.iter().map(bytes).sum()
+    }
+
+    /// Requests that wait until fewer of its buffers are held.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        let waiting = |class: &ClassShare| class.waiting.borrow().len();
+        self.classes.iter().map(waiting).sum()
+    }
+
+    /// Sets how many buffers of a class it may hold, at least one. What it holds beyond stays until
+    /// it comes back.
+    pub fn set_most(&self, class: Class, most: u32) {
+        let of = self.of(class);
+        if of.most.replace(most.max(1)) < most {
+            of.wake();
+        }
+    }
+
+    /// Whether it may hold one more buffer of a class.
+    #[must_use]
+    pub fn has_room(&self, class: Class) -> bool {
+        self.of(class).has_room()
+    }
+
+    fn of(&self, class: Class) -> &ClassShare {
+        &self.classes[class.index()]
+    }
+}
+
+impl Default for MemoryShare {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryShare {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let held = Class::ALL.map(|class| self.held(class));
+        let waiting = self.waiting();
+        formatter
+            .debug_struct("MemoryShare")
+            .field("held", &held)
+            .field("waiting", &waiting)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ClassShare {
+    fn has_room(&self) -> bool {
+        self.held.get() < self.most.get()
+    }
+
+    /// Wakes the head of the queue if it can go on.
+    fn wake(&self) {
+        if self.has_room() {
+            // Nothing is borrowed while foreign code runs.
+            let waker = self.waiting.borrow().front().map(|one| one.waker.clone());
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+}
+
+/// What one connection holds of its client's share.
+#[derive(Debug)]
+pub struct MemoryAccount {
+    share: Rc<MemoryShare>,
+    held: Cell<u32>,
+    has_ended: Cell<bool>,
+}
+
+impl MemoryAccount {
+    /// Without any buffer, of a client's share.
+    #[must_use]
+    pub fn new(share: &Rc<MemoryShare>) -> Rc<Self> {
+        Rc::new(Self {
+            share: Rc::clone(share),
+            held: Cell::new(0),
+            has_ended: Cell::new(false),
+        })
+    }
+
+    /// The client's share.
+    #[must_use]
+    pub fn share(&self) -> &Rc<MemoryShare> {
+        &self.share
+    }
+
+    /// Buffers that are charged to it.
+    #[must_use]
+    pub fn held(&self) -> u32 {
+        self.held.get()
+    }
+
+    /// The connection has ended: those who wait for memory on its behalf get none, once they are
+    /// polled.
+    pub fn end(&self) {
+        self.has_ended.set(true);
+    }
+
+    /// Whether [`MemoryAccount::end`] was called.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.get()
+    }
+
+    /// Charges one buffer, if the share has room for it and nobody waits for that.
+    pub(crate) fn try_charge(&self, class: Class) -> bool {
+        let of = self.share.of(class);
+        let may = of.has_room() && of.waiting.borrow().is_empty();
+        if may {
+            self.count(class);
+        }
+        may
+    }
+
+    /// Charges a buffer that was not taken on behalf of this account, whatever the share has room
+    /// for.
+    pub fn charge(self: &Rc<Self>, buffer: &Buffer) {
+        debug_assert!(!buffer.is_charged(), "a buffer is charged to one account");
+        self.count(buffer.class());
+        buffer.charge(self);
+    }
+
+    fn count(&self, class: Class) {
+        let held = &self.share.of(class).held;
+        held.set(held.get() + 1);
+        self.held.set(self.held.get() + 1);
+    }
+
+    /// Joins the queue of the share.
+    pub(crate) fn join(&self, class: Class, waker: &Waker) -> u64 {
+        let of = self.share.of(class);
+        let number = of.next.get();
+        of.next.set(number + 1);
+        let waker = waker.clone();
+        of.waiting
+            .borrow_mut()
+            .push_back(ShareWaiter { number, waker });
+        number
+    }
+
+    /// Charges one buffer if it is this waiter's turn and the share has room, and ends the wait;
+    /// else the waiter keeps waiting with `waker`.
+    pub(crate) fn poll_charge(&self, class: Class, number: u64, waker: &Waker) -> bool {
+        let of = self.share.of(class);
+        let mut waiting = of.waiting.borrow_mut();
+        let is_head = waiting.front().is_some_and(|one| one.number == number);
+        if !is_head || !of.has_room() {
+            // What a waker drops may come here, so none is dropped while the queue is borrowed.
+            let mut waker = waker.clone();
+            if let Some(mine) = waiting.iter_mut().find(|one| one.number == number) {
+                std::mem::swap(&mut mine.waker, &mut waker);
+            }
+            drop(waiting);
+            return false;
+        }
+        let head = waiting.pop_front();
+        drop(waiting);
+        drop(head);
+        self.count(class);
+        of.wake();
+        true
+    }
+
+    /// Leaves the queue of the share, wherever in it.
+    pub(crate) fn leave(&self, class: Class, number: u64) {
+        let of = self.share.of(class);
+        let left = {
+            let mut waiting = of.waiting.borrow_mut();
+            let at = waiting.iter().position(|one| one.number == number);
+            at.and_then(|at| waiting.remove(at))
+        };
+        drop(left);
+        of.wake();
+    }
+
+    /// A charged buffer has come back.
+    pub(crate) fn release(&self, class: Class) {
+        let of = self.share.of(class);
+        of.held.set(of.held.get() - 1);
+        self.held.set(self.held.get() - 1);
+        of.wake();
+    }
+}

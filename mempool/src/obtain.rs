@@ -1,0 +1,248 @@
+//! Taking memory on behalf of an account.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use crate::account::MemoryAccount;
+use crate::pool::Inner;
+use crate::{Acquire, Buffer, Class, Pool};
+
+/// There is no memory for a call, and it is no use to wait on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoMemory {
+    /// The connection has ended.
+    #[error("the connection ended while its call waited for memory")]
+    Ended,
+    /// The time to wait is over.
+    #[error("no memory came free in time")]
+    Late,
+}
+
+/// What a call waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryWait {
+    /// For its client to hold less.
+    Share,
+    /// For anybody to hold less.
+    Pool,
+}
+
+/// Who is served at the moment, on one core.
+#[derive(Default)]
+pub(crate) struct Served {
+    pub account: Option<Rc<MemoryAccount>>,
+    /// Requests that wait are to end.
+    pub is_late: bool,
+    /// What a request found that it has to wait for.
+    pub waits: Option<MemoryWait>,
+}
+
+/// While it lives, memory is taken on behalf of one account: the time of one poll of a call.
+pub struct Charging<'a> {
+    pool: &'a Pool,
+    before: Served,
+}
+
+impl<'a> Charging<'a> {
+    pub(crate) fn new(pool: &'a Pool, account: &Rc<MemoryAccount>, is_late: bool) -> Self {
+        let served = Served {
+            account: Some(Rc::clone(account)),
+            is_late,
+            waits: None,
+        };
+        let before = pool.inner().served.replace(served);
+        Self { pool, before }
+    }
+
+    /// What the call waits for, if it came to a request for memory that has to wait.
+    #[must_use]
+    pub fn waits(&self) -> Option<MemoryWait> {
+        self.pool.inner().served.borrow().waits
+    }
+}
+
+impl Drop for Charging<'_> {
+    fn drop(&mut self) {
+        let before = std::mem::take(&mut self.before);
+        self.pool.inner().served.replace(before);
+    }
+}
+
+/// A charge that no buffer has yet, given back when dropped.
+struct Charge {
+    account: Rc<MemoryAccount>,
+    class: Class,
+}
+
+impl Charge {
+    /// Puts it on a buffer.
+    fn settle(self, buffer: Buffer) -> Buffer {
+        buffer.charge(&self.account);
+        std::mem::forget(self);
+        buffer
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.account.release(self.class);
+    }
+}
+
+enum Stage {
+    /// Nothing was asked for yet.
+    New,
+    /// In the queue of the account's share, by this number.
+    Share(Rc<MemoryAccount>, u64),
+    /// In the queue of the pool.
+    Pool(Option<Charge>, Acquire),
+    Done,
+}
+
+/// Waits for a buffer on behalf of whoever is served; see [`Pool::obtain`]. Dropping it at any time
+/// loses nothing.
+#[must_use = "futures do nothing unless polled"]
+pub struct Obtain {
+    pool: Rc<Inner>,
+    class: Class,
+    stage: Stage,
+}
+
+impl Obtain {
+    pub(crate) fn new(pool: Rc<Inner>, class: Class) -> Self {
+        Self {
+            pool,
+            class,
+            stage: Stage::New,
+        }
+    }
+
+    /// Asks the share first, and then the pool.
+    fn begin(&mut self, context: &mut Context<'_>) {
+        let account = self.pool.served.borrow().account.clone();
+        self.stage = match account {
+            None => Stage::Pool(None, Acquire::new(Rc::clone(&self.pool), self.class)),
+            Some(account) if account.try_charge(self.class) => self.charged(account),
+            Some(account) => {
+                let number = account.join(self.class, context.waker());
+                Stage::Share(account, number)
+            }
+        };
+    }
+
+    fn charged(&self, account: Rc<MemoryAccount>) -> Stage {
+        let class = self.class;
+        let charge = Some(Charge { account, class });
+        Stage::Pool(charge, Acquire::new(Rc::clone(&self.pool), class))
+    }
+
+    fn give_up(&mut self) {
+        if let Stage::Share(account, number) = std::mem::replace(&mut self.stage, Stage::Done) {
+            account.leave(self.class, number);
+        }
+    }
+
+    /// Whether whoever is served should wait no longer.
+    fn refusal(&self) -> Option<NoMemory> {
+        let served = self.pool.served.borrow();
+        let account = served.account.as_ref();
+        if account.is_some_and(|account| account.has_ended()) {
+            return Some(NoMemory::Ended);
+        }
+        served.is_late.then_some(NoMemory::Late)
+    }
+}
+
+impl Future for Obtain {
+    type Output = Result<Buffer, NoMemory>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if matches!(this.stage, Stage::New) {
+            this.begin(context);
+        }
+        if let Stage::Share(account, number) = &this.stage
+            && account.poll_charge(this.class, *number, context.waker())
+        {
+            let account = Rc::clone(account);
+            this.stage = this.charged(account);
+        }
+        if let Stage::Pool(charge, acquire) = &mut this.stage
+            && let Poll::Ready(buffer) = Pin::new(acquire).poll(context)
+        {
+            let charge = charge.take();
+            this.stage = Stage::Done;
+            return Poll::Ready(Ok(match charge {
+                Some(charge) => charge.settle(buffer),
+                None => buffer,
+            }));
+        }
+        if let Some(refusal) = this.refusal() {
+            this.give_up();
+            return Poll::Ready(Err(refusal));
+        }
+        let waits = match this.stage {
+            Stage::Share(..) => MemoryWait::Share,
+            _ => MemoryWait::Pool,
+        };
+        this.pool.served.borrow_mut().waits = Some(waits);
+        Poll::Pending
+    }
+}
+
+impl Drop for Obtain {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+impl Pool {
+    /// From here until the guard is dropped, memory is taken on behalf of an account: by
+    /// [`Pool::try_obtain`] and [`Pool::obtain`]. With `is_late`, requests that would have to wait
+    /// end with [`NoMemory::Late`].
+    #[must_use = "nothing is charged once it is dropped"]
+    pub fn charging(&self, account: &Rc<MemoryAccount>, is_late: bool) -> Charging<'_> {
+        Charging::new(self, account, is_late)
+    }
+
+    /// A buffer at once on behalf of whoever is served, or `None` when its share or the class is
+    /// used up, or others wait for it.
+    pub fn try_obtain(&self, class: Class) -> Option<Buffer> {
+        let account = self.inner().served.borrow().account.clone();
+        let Some(account) = account else {
+            return self.try_acquire(class);
+        };
+        if !account.try_charge(class) {
+            return None;
+        }
+        let charge = Charge { account, class };
+        self.try_acquire(class).map(|buffer| charge.settle(buffer))
+    }
+
+    /// Waits for a buffer on behalf of whoever is served: in the queue of its share, holding
+    /// nothing, and then in that of the class. Where nobody is, this is [`Pool::acquire`].
+    ///
+    /// # Errors
+    /// The future ends with [`NoMemory`] when the connection has ended or the time is over.
+    pub fn obtain(&self, class: Class) -> Obtain {
+        Obtain::new(Rc::clone(self.inner()), class)
+    }
+
+    /// Waits for a buffer of at least `bytes` bytes, at most the largest class's, for a call that
+    /// holds others already.
+    ///
+    /// Calls that hold a buffer and wait for one of the same class could wait for each other. So
+    /// the fitting class is only tried; what is waited for is always the largest.
+    ///
+    /// # Errors
+    /// As [`Pool::obtain`].
+    pub async fn obtain_another(&self, bytes: usize) -> Result<Buffer, NoMemory> {
+        let fitting = Class::for_size(bytes).and_then(|class| self.try_obtain(class));
+        match fitting {
+            Some(buffer) => Ok(buffer),
+            None => self.obtain(Class::Large).await,
+        }
+    }
+}
