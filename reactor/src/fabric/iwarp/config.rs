@@ -69,6 +69,10 @@ pub struct IwarpConfig {
     /// Silence after which the kernel asks whether the peer is still there; a peer that does not
     /// answer for as long again is given up. In whole seconds; `None` never asks.
     pub keep_alive: Option<Duration>,
+    /// A peer that takes nothing of what was sent for so long, or shows no window, is given up
+    /// (RFC 5482 section 3.1); `None` leaves it to the kernel, which may try for a quarter of an
+    /// hour, and for ever where the peer only shows no window.
+    pub user_timeout: Option<Duration>,
     /// Longest ULPDU to send, in bytes.
     pub ulpdu: usize,
     /// Size of the socket's send buffer in bytes; `None` leaves it to the kernel.
@@ -96,7 +100,8 @@ impl Default for IwarpConfig {
             decision_wait: Duration::from_secs(5),
             close_wait: Duration::from_secs(5),
             terminate_wait: Duration::from_secs(1),
-            keep_alive: Some(Duration::from_secs(60)),
+            keep_alive: Some(Duration::from_secs(30)),
+            user_timeout: Some(Duration::from_secs(30)),
             ulpdu: millrace_iwarp::Parameters::ULPDU_DEFAULT,
             send_buffer: None,
             receive_buffer: None,

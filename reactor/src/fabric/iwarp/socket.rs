@@ -94,6 +94,10 @@ pub(super) fn tune(socket: BorrowedFd<'_>, config: &IwarpConfig) -> io::Result<(
         sockopt::set_tcp_keepintvl(socket, (silence / KEEP_ALIVE_PROBES).max(SECOND))?;
         sockopt::set_tcp_keepcnt(socket, KEEP_ALIVE_PROBES)?;
     }
+    if let Some(silence) = config.user_timeout {
+        let silence = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(socket, silence)?;
+    }
     if let Some(size) = config.send_buffer {
         sockopt::set_socket_send_buffer_size(socket, size)?;
     }
@@ -106,4 +110,25 @@ pub(super) fn tune(socket: BorrowedFd<'_>, config: &IwarpConfig) -> io::Result<(
 /// Ends the outgoing direction. An error means that it has ended already.
 pub(super) fn shut_down(socket: BorrowedFd<'_>) {
     let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_that_take_nothing_or_are_gone_are_given_up_within_a_minute() {
+        let (listener, address) = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let config = IwarpConfig::default();
+        let socket = connect(address, &config).unwrap();
+        // What waits for a peer, a window that stays shut included, and a peer that was sent
+        // nothing (RFC 5482, and the keep-alives that find it).
+        let unanswered = sockopt::tcp_user_timeout(&socket).unwrap();
+        let silence = sockopt::tcp_keepidle(&socket).unwrap();
+        let step = sockopt::tcp_keepintvl(&socket).unwrap();
+        assert_eq!(unanswered, 30_000);
+        assert!(sockopt::socket_keepalive(&socket).unwrap());
+        assert!(silence + step < Duration::from_secs(60));
+        drop(listener);
+    }
 }
