@@ -284,6 +284,11 @@ impl Reply {
         self.overlong.as_deref().unwrap_or_else(|| self.message())
     }
 
+    /// Adds memory to the reply's slices.
+    pub fn add_slice(&mut self, slice: Slice) {
+        self.slices.push(slice);
+    }
+
     /// Makes the reply's slices its bulk result.
     pub fn set_bulk(&mut self, bulk: BulkResult) {
         debug_assert_eq!(
@@ -320,7 +325,8 @@ impl Reply {
     }
 
     /// Makes [`Reply::room`] at least `bytes` long as far as the limits and the largest class of
-    /// buffers allow, and forgets what was encoded. Waits for a larger buffer where it must.
+    /// buffers allow, and forgets what was encoded. Waits for a larger buffer where it must; if none
+    /// comes, the room is what it was.
     pub async fn reserve(&mut self, bytes: usize) {
         self.clear();
         let wanted = self.limits.headroom + bytes.min(self.limits.message);
@@ -328,22 +334,11 @@ impl Reply {
             return;
         }
         let class = Class::for_size(wanted).unwrap_or(Class::Large);
-        if class.size() > self.buffer.len() {
-            self.buffer = another(&self.pool, class.size()).await;
+        if class.size() > self.buffer.len()
+            && let Ok(larger) = self.pool.obtain_another(class.size()).await
+        {
+            self.buffer = larger;
         }
-    }
-}
-
-/// A buffer for `bytes` bytes, at most the largest class's, for a call that holds others already.
-///
-/// Calls that hold a buffer and wait for one of the same class could wait for each other. So the
-/// fitting class is only tried; what is waited for is always the largest, which nobody holds while
-/// waiting.
-pub(crate) async fn another(pool: &Pool, bytes: usize) -> Buffer {
-    let fitting = Class::for_size(bytes).and_then(|class| pool.try_acquire(class));
-    match fitting {
-        Some(buffer) => buffer,
-        None => pool.acquire(Class::Large).await,
     }
 }
 

@@ -22,3 +22,4 @@ pub mod service;
 pub mod sizing;
 pub mod store_times;
 pub mod tcp;
+pub mod transfer;

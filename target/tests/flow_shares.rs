@@ -277,12 +277,12 @@ fn a_hostile_client_keeps_nobody_else_from_being_served() {
         assert!(world.clients[client].ended.is_none());
     }
     let tenant = flow.tenant(Ipv4Addr::new(10, 0, 0, 66).into());
-    // Some at a time: those whose turn it was.
+    // Some at a time: those whose turn it was, and those whose calls waited for too long.
     for _ in 0..bad.len() {
         world.pass(Duration::from_secs(31));
     }
-    let stuck = flow.counters().stuck_reads.get();
-    assert_eq!(stuck, bad.len() as u64);
+    assert!(flow.counters().stuck_reads.get() > 0);
+    assert_eq!(world.connections().len(), good.len());
     assert_eq!((tenant.held(), medium(&world).0), (0, 0));
     for &client in &good {
         assert!(world.is_open(client));

@@ -383,6 +383,13 @@ pub struct Flow {
     pub max_total_exposures: u32,
     /// The most bytes that read-chunk replies hold in the whole service.
     pub max_exposed_bytes: ByteSize,
+    /// How many bytes a client has to take, or give, in each window while more wait for it; its
+    /// connection ends otherwise.
+    pub transfer_least: ByteSize,
+    /// The length of that window.
+    #[serde(with = "duration")]
+    #[schema(value_type = DurationText)]
+    pub transfer_window: Duration,
 }
 
 impl Default for Flow {
@@ -395,6 +402,8 @@ impl Default for Flow {
             max_client_exposures: 64,
             max_total_exposures: 1024,
             max_exposed_bytes: ByteSize::mib(256),
+            transfer_least: ByteSize::mib(1),
+            transfer_window: Duration::from_secs(30),
         }
     }
 }

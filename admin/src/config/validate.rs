@@ -29,6 +29,9 @@ const EXPOSURES_MAX: u32 = 1024;
 const EXPOSURES_TOTAL_MAX: u32 = 1 << 20;
 /// Less would not hold the data of one READ of the largest size and the buffer beside it.
 const EXPOSED_MIN: ByteSize = ByteSize::mib(2);
+/// Bytes that a client may be asked to take or give in one window.
+const TRANSFER_LEAST_MIN: ByteSize = ByteSize::kib(1);
+const TRANSFER_LEAST_MAX: ByteSize = ByteSize::gib(1);
 const INLINE_STEP: u64 = 1024;
 const INLINE_MAX: u64 = 256 * 1024;
 const POOL_MIN: ByteSize = ByteSize::mib(8);
@@ -306,6 +309,17 @@ impl Problems {
         }
         let (least, most) = (Duration::from_millis(1), Duration::from_secs(600));
         self.duration_within(&path.key("done_window"), flow.done_window, least, most);
+        let bytes = flow.transfer_least;
+        if !(TRANSFER_LEAST_MIN..=TRANSFER_LEAST_MAX).contains(&bytes) {
+            let message = format!(
+                "{bytes} is out of range; accepted are {TRANSFER_LEAST_MIN} to \
+                 {TRANSFER_LEAST_MAX}"
+            );
+            self.add(&path.key("transfer_least"), message);
+        }
+        let least = Duration::from_secs(5);
+        let window = flow.transfer_window;
+        self.duration_within(&path.key("transfer_window"), window, least, most);
     }
 
     fn exports(&mut self, path: &KeyPath, exports: &[Export]) {

@@ -494,7 +494,8 @@ pub trait Provider {
         chain: &mut Vec<WorkRequest>,
     ) -> Result<(), PostError>;
 
-    /// Send queue entries free for a chain.
+    /// Send queue entries free for a chain: [`QueuePairLimits::send_depth`] of them when all that
+    /// was posted is over. Unsignalled ones come free as well, soon after they are over.
     fn send_room(&self, queue_pair: QueuePairId) -> usize;
 
     /// Exposes memory to the peer of one queue pair.

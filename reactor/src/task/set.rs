@@ -112,6 +112,14 @@ impl<F: Future> TaskSet<F> {
             && poll_place(&mut self.places, &mut self.free, index, ended)
     }
 
+    /// Has the next run poll a task, as if what it waits for had come: to see that it will not.
+    pub fn wake(&self, task: TaskId) {
+        let known = self.places.get(task.index as usize);
+        if known.is_some_and(|place| place.generation == task.generation) {
+            self.ready.set(task.index as usize);
+        }
+    }
+
     /// Drops a task wherever it waits. False if it has ended already.
     ///
     /// A panic of its destructor is contained and lost.

@@ -6,7 +6,7 @@ use millrace_wire::rpc::{Accepted, ReplyHeader, answer_to};
 use millrace_wire::xdr::{Data as Place, Decoder, Encode};
 
 use super::{Done, Refused, Service, arguments, encode};
-use crate::call::{Answer, Bulk, Call, Reply, another};
+use crate::call::{Answer, Bulk, Call, Reply};
 use crate::nfs3::{self, Context, Data};
 
 /// Longest text of a symbolic link that is fetched from a chunk.
@@ -115,7 +115,8 @@ impl<S: Store> Service<S> {
         if length > LINK_TEXT_MAX {
             return Err(Refused::Garbage);
         }
-        let buffer = another(reply.pool(), length).await;
+        let obtained = reply.pool().obtain_another(length).await;
+        let buffer = obtained.map_err(|_| Refused::Broken)?;
         let sink = buffer.into_slice(0..length);
         if length > 0 {
             let pulled = bulk.pull(index, std::slice::from_ref(&sink)).await;

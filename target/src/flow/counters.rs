@@ -71,8 +71,10 @@ pub struct FlowCounters {
     /// Connections turned away because their client holds its share already, or because no
     /// buffers are free for them.
     pub turned_away: Counter,
-    /// Connections ended because RDMA Reads made no progress.
+    /// Connections ended because their clients answered RDMA Reads too slowly.
     pub stuck_reads: Counter,
+    /// Connections ended because their clients took what was sent to them too slowly.
+    pub stuck_sends: Counter,
     /// Connections by the version of their latest call.
     versions: [Gauge; VERSIONS.len()],
     throttled: [Counter; Cause::ALL.len()],

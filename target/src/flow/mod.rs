@@ -6,6 +6,8 @@
 //!   and wherever they are. [`Flow`] is one reactor's: it divides the reactor's memory for receives
 //!   among the clients that are active there ([`Tenant`]).
 //!
+//! * Memory that serves a call is charged to its client until the fabric has let go of it
+//!   ([`Charged`]); a client that holds its share of a class waits in its own queue.
 //! * Limits are [`rate::Limit`]s that all reactors share; calls of who is limited wait at a gate before
 //!   they are executed, and the policy grants such a client what its rate can use.
 //!
@@ -15,6 +17,7 @@
 mod clients;
 mod counters;
 mod gate;
+mod memory;
 pub mod policy;
 mod queue;
 pub mod rate;
@@ -24,7 +27,8 @@ mod usage;
 
 pub use clients::{Client, ClientLimit, Clients};
 pub use counters::{Cause, FlowCounters, VERSIONS};
-pub use tenant::{Held, Tenant};
+pub use memory::Charged;
+pub use tenant::Tenant;
 pub use tenants::Flow;
 pub(crate) use tenants::{RECEIVES_PART, TASKS};
 pub use usage::{ClientUsage, ClientsUsage, Totals, Usage};

@@ -28,11 +28,6 @@ impl Queue {
         self.state.borrow().entries.is_empty()
     }
 
-    /// How many are in line.
-    pub fn len(&self) -> usize {
-        self.state.borrow().entries.len()
-    }
-
     /// Takes the last place.
     pub fn join(&self) -> Place<'_> {
         let state = &mut *self.state.borrow_mut();

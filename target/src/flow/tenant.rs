@@ -3,12 +3,12 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Instant;
+
+use millrace_mempool::MemoryShare;
 
 use super::gate::Gate;
 use super::policy::{Claim, FIRST_RECEIVES, WEIGHT};
-use super::queue::Queue;
 use super::{Cause, Client};
 
 /// A client on one reactor.
@@ -39,10 +39,10 @@ pub struct Tenant {
     /// Its calls that should wait at the latest gate to use the rate there.
     pub(super) window: Cell<u32>,
     pub(super) window_cause: Cell<Cause>,
-    /// Its calls that hold a buffer for data while they wait for it.
-    holding: Cell<u32>,
-    /// Its calls that wait for others of its calls to give such buffers back.
-    to_hold: Queue,
+    /// Its TCP connections.
+    pub(super) tcp: Cell<u32>,
+    /// Buffers that its calls hold, from when they are taken until the fabric has let go of them.
+    pub(super) memory: Rc<MemoryShare>,
 }
 
 impl Tenant {
@@ -64,8 +64,8 @@ impl Tenant {
             waiting: Cell::new(0),
             window: Cell::new(1),
             window_cause: Cell::new(Cause::ClientLimit),
-            holding: Cell::new(0),
-            to_hold: Queue::default(),
+            tcp: Cell::new(0),
+            memory: Rc::default(),
         }
     }
 
@@ -93,10 +93,15 @@ impl Tenant {
         self.waiting.get()
     }
 
-    /// Calls that wait until others of its calls give buffers for data back.
+    /// What its calls hold of the reactor's memory.
     #[must_use]
-    pub(super) fn to_hold(&self) -> usize {
-        self.to_hold.len()
+    pub fn memory(&self) -> &Rc<MemoryShare> {
+        &self.memory
+    }
+
+    /// Whether it has connections of any kind.
+    pub(super) fn is_here(&self) -> bool {
+        self.connections.get() > 0 || self.tcp.get() > 0
     }
 
     /// Calls that each of its connections needs to use the rate of the limit that holds it up, if
@@ -142,47 +147,5 @@ impl Tenant {
             demand: self.demand.get(),
             weight: WEIGHT / self.client.reactors().clamp(1, WEIGHT),
         }
-    }
-
-    /// Whether one more call may hold a buffer at once.
-    pub(super) fn may_hold(&self, most: u32) -> bool {
-        self.to_hold.is_empty() && self.holding.get() < most
-    }
-
-    /// Waits in line until fewer than `most` calls hold a buffer.
-    pub(super) async fn wait_to_hold(&self, most: &Cell<u32>) {
-        let place = self.to_hold.join();
-        let ready = || self.holding.get() < most.get();
-        place
-            .until(|_| {
-                if ready() {
-                    Poll::Ready(())
-                } else {
-                    Poll::Pending
-                }
-            })
-            .await;
-    }
-}
-
-/// A call that may hold a buffer for data, until dropped.
-pub struct Held {
-    tenant: Rc<Tenant>,
-}
-
-impl Held {
-    pub(super) fn new(tenant: &Rc<Tenant>) -> Self {
-        tenant.holding.set(tenant.holding.get() + 1);
-        Self {
-            tenant: Rc::clone(tenant),
-        }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let tenant = &self.tenant;
-        tenant.holding.set(tenant.holding.get() - 1);
-        tenant.to_hold.wake();
     }
 }

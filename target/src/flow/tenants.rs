@@ -12,7 +12,7 @@ use millrace_reactor::Clock;
 
 use super::gate::Gate;
 use super::policy::{self, Claim, FIRST_RECEIVES, Pressure};
-use super::{Cause, Clients, FlowCounters, Held, Tenant, Usage};
+use super::{Cause, Clients, FlowCounters, Tenant, Usage};
 use crate::call::Broken;
 use crate::exports::ExportId;
 
@@ -59,8 +59,8 @@ struct Inner {
     claims: RefCell<Vec<Claim>>,
     /// Clients that are active.
     active: Cell<u32>,
-    /// Buffers that the calls of one client may hold while they wait for it.
-    holds: Cell<u32>,
+    /// Buffers of each class that the calls of one client may hold.
+    holds: [Cell<u32>; 3],
     /// Calls of one client that may be served side by side.
     tasks: Cell<u32>,
     /// Buffers of the receive class that there are and that could be.
@@ -95,7 +95,7 @@ impl Flow {
                 exports: RefCell::default(),
                 claims: RefCell::default(),
                 active: Cell::new(0),
-                holds: Cell::new(1),
+                holds: [1; 3].map(Cell::new),
                 tasks: Cell::new(1),
                 total: Cell::new(pool.attainable(receive_class)),
                 stale: Cell::new(true),
@@ -124,7 +124,9 @@ impl Flow {
         let mut tenants = inner.tenants.borrow_mut();
         let tenant = tenants.entry(address).or_insert_with(|| {
             let client = inner.clients.client(address);
-            Rc::new(Tenant::new(client, inner.clock.now()))
+            let tenant = Tenant::new(client, inner.clock.now());
+            inner.bound_memory(&tenant);
+            Rc::new(tenant)
         });
         Rc::clone(tenant)
     }
@@ -154,7 +156,7 @@ impl Flow {
     pub fn waiting(&self) -> Vec<(IpAddr, u32)> {
         let tenants = self.inner.tenants.borrow();
         let waiting = tenants.iter().map(|(&address, tenant)| {
-            let holds = u32::try_from(tenant.to_hold()).unwrap_or(u32::MAX);
+            let holds = u32::try_from(tenant.memory.waiting()).unwrap_or(u32::MAX);
             (address, tenant.waiting().saturating_add(holds))
         });
         waiting.filter(|&(_, waiting)| waiting > 0).collect()
@@ -322,17 +324,35 @@ impl Flow {
         exports.retain(|_, gate| !gate.is_open());
     }
 
-    /// Lets a call hold a buffer for data of its client while it waits for it, after others of that
-    /// client that hold all that it may have.
-    pub async fn hold(&self, tenant: &Rc<Tenant>) -> Held {
-        self.recount();
-        if !tenant.may_hold(self.inner.holds.get()) {
-            let since = self.inner.clock.now();
-            tenant.wait_to_hold(&self.inner.holds).await;
-            let waited = self.inner.clock.now().saturating_duration_since(since);
-            self.throttled(tenant, Cause::Share, waited);
+    /// Takes a TCP connection of a client in.
+    pub(crate) fn join_tcp(&self, address: IpAddr) -> Rc<Tenant> {
+        let tenant = self.tenant(address);
+        tenant.tcp.set(tenant.tcp.get() + 1);
+        self.called_by_tcp(&tenant);
+        tenant
+    }
+
+    /// Lets a TCP connection of a client go.
+    pub(crate) fn leave_tcp(&self, tenant: &Tenant) {
+        tenant.tcp.set(tenant.tcp.get() - 1);
+        self.inner.stale.set(true);
+    }
+
+    /// Notes a call of a client by TCP.
+    pub(crate) fn called_by_tcp(&self, tenant: &Tenant) {
+        tenant.used.set(self.inner.clock.now());
+        if !tenant.active.replace(true) {
+            self.inner.stale.set(true);
         }
-        Held::new(tenant)
+    }
+
+    /// The time of the turn, for those who wait for memory.
+    pub(super) fn clock(&self) -> &Clock {
+        &self.inner.clock
+    }
+
+    pub(super) fn pool(&self) -> &Pool {
+        &self.inner.pool
     }
 
     /// Whether one more call of this client may be served beside `served` calls of all clients.
@@ -347,7 +367,7 @@ impl Flow {
     }
 
     /// Counts again who is active, if that may have changed.
-    fn recount(&self) {
+    pub(super) fn recount(&self) {
         let inner = &*self.inner;
         let now = inner.clock.now();
         let changed = inner.stale.get() || inner.epoch.get() != inner.clients.epoch();
@@ -375,6 +395,7 @@ impl Flow {
         claims.clear();
         let mut idle = 0;
         let mut present = 0;
+        let mut sharers = 0;
         tenants.retain(|_, tenant| {
             let unused = now.saturating_duration_since(tenant.used.get());
             let here = tenant.connections.get() > 0;
@@ -382,29 +403,52 @@ impl Flow {
             if unused > ACTIVE_FOR && tenant.in_service.get() == 0 {
                 tenant.active.set(false);
             }
+            sharers += u64::from(tenant.active.get() && tenant.is_here());
             if tenant.active.get() && here {
                 claims.push(tenant.claim());
                 tenant.counted.set(tenant.demand.get());
             } else {
                 idle += tenant.held.get();
             }
-            here || tenant.held.get() > 0 || tenant.waiting.get() > 0 || unused < REMEMBERED_FOR
+            let holds = tenant.held.get() > 0 || tenant.memory.held_bytes() > 0;
+            tenant.is_here() || holds || tenant.waiting.get() > 0 || unused < REMEMBERED_FOR
         });
         inner.counters.clients.set(present);
         inner
             .active
             .set(u32::try_from(claims.len()).unwrap_or(u32::MAX));
         // As with receives, one share is left for who comes next.
-        let shares = claims.len() as u64 + 1;
-        let part = |all: u64| u32::try_from(all / shares).unwrap_or(u32::MAX).max(1);
-        inner.holds.set(part(inner.pool.attainable(Class::Medium)));
-        inner.tasks.set(part(TASKS as u64));
+        let part = |all: u64, sharers: u64| {
+            let part = u32::try_from(all / (sharers + 1)).unwrap_or(u32::MAX);
+            part.max(1)
+        };
+        for (class, holds) in Class::ALL.into_iter().zip(&inner.holds) {
+            let all = inner.pool.attainable(class);
+            // Receives have a part of their class, and shares of their own.
+            let receives = if class == inner.receive_class {
+                all / RECEIVES_PART
+            } else {
+                0
+            };
+            holds.set(part(all - receives, sharers));
+        }
+        inner.tasks.set(part(TASKS as u64, claims.len() as u64));
         let level = policy::level(budget.saturating_sub(idle), &claims);
         for tenant in tenants.values() {
+            inner.bound_memory(tenant);
             let share = tenant.claim().at(level).max(FIRST_RECEIVES);
             tenant.share.set(share);
             let each = share / tenant.connections.get().max(1);
             tenant.connection_share.set(each.max(FIRST_RECEIVES));
+        }
+    }
+}
+
+impl Inner {
+    /// Lets a client hold as much memory as every client may.
+    fn bound_memory(&self, tenant: &Tenant) {
+        for (class, most) in Class::ALL.into_iter().zip(&self.holds) {
+            tenant.memory.set_most(class, most.get());
         }
     }
 }

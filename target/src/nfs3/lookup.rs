@@ -10,7 +10,7 @@ use millrace_wire::xdr::Bulk;
 
 use super::Context;
 use super::context::bare;
-use crate::call::{Reply, another};
+use crate::call::Reply;
 use crate::store_times::StoreClass;
 
 pub(crate) async fn lookup<S: Store>(
@@ -57,7 +57,12 @@ pub(crate) async fn readlink<S: Store>(
     };
     // A text cannot be cut short: one that finds no room is too large an answer.
     if length > 0 {
-        let mut buffer = another(reply.pool(), text.len()).await;
+        let Ok(mut buffer) = reply.pool().obtain_another(text.len()).await else {
+            return Err(Failure {
+                status: Status::Jukebox,
+                detail: attributes,
+            });
+        };
         buffer[..text.len()].copy_from_slice(&text);
         reply.slices.push(buffer.into_slice(0..text.len()));
     }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use millrace_mempool::{Buffer, Slice};
+use millrace_mempool::{Buffer, NoMemory, Slice};
 use millrace_reactor::fabric::chain::{self, Direction, NOBODY};
 use millrace_reactor::fabric::{Key, Operation, SLICES_MAX, Slices, WorkRequest};
 use millrace_wire::rpc::MessageType;
@@ -17,7 +17,7 @@ use super::connection::Connection;
 use super::pull::remote;
 use super::settings::Inline;
 use super::shared::Shared;
-use crate::call::{Broken, BulkResult, Limits, ReplyParts, another};
+use crate::call::{Broken, BulkResult, Limits, ReplyParts};
 
 /// Where the credit word stands (RFC 5666 section 4.1).
 const CREDITS_AT: usize = 8;
@@ -128,7 +128,12 @@ pub async fn prepare<S>(
     // A gathered Send takes the message around the data, the data, and its round-up.
     let (within, end, pad) = match within {
         Some(bulk) if !long && parts.slices.len() + 3 > SLICES_MAX => {
-            flatten(shared, &mut parts, bulk, headroom + length).await;
+            if flatten(shared, &mut parts, bulk, headroom + length)
+                .await
+                .is_err()
+            {
+                return Err(parts);
+            }
             (None, headroom + length, 0)
         }
         _ if end + pad > parts.buffer.len() => return Err(parts),
@@ -251,12 +256,20 @@ impl Prepared {
 
 /// Moves data that lies in more pieces than a Send may gather into the message, which then ends at
 /// `end` of the buffer.
-async fn flatten<S>(shared: &Shared<S>, parts: &mut ReplyParts, bulk: BulkResult, end: usize) {
+///
+/// # Errors
+/// There is no memory for that; the parts are as before.
+async fn flatten<S>(
+    shared: &Shared<S>,
+    parts: &mut ReplyParts,
+    bulk: BulkResult,
+    end: usize,
+) -> Result<(), NoMemory> {
     let message = parts.message.clone();
     let at = message.start + bulk.position;
     let tail = at..message.end;
     if end > parts.buffer.len() {
-        let mut larger = another(&shared.pool, end).await;
+        let mut larger = shared.pool.obtain_another(end).await?;
         larger[message.clone()].copy_from_slice(&parts.buffer[message.clone()]);
         parts.buffer = larger;
     }
@@ -271,6 +284,7 @@ async fn flatten<S>(shared: &Shared<S>, parts: &mut ReplyParts, bulk: BulkResult
     parts.buffer[to..to + pad].fill(0);
     parts.message = message.start..end;
     parts.bulk = None;
+    Ok(())
 }
 
 /// The upper half of tokens of replies. Nobody waits for those; completions of that generation

@@ -29,7 +29,7 @@ use super::exposures::{self, Refused, SEGMENTS_MAX, Segments};
 use super::pull::remote;
 use super::settings::Inline;
 use super::shared::Shared;
-use crate::call::{BulkResult, Limits, ReplyParts, another};
+use crate::call::{BulkResult, Limits, ReplyParts};
 
 /// Longest reply message that is exposed: the largest READ and what stands around its data.
 const MESSAGE_MAX: usize = Class::Large.size() + Class::Control.size();
@@ -184,7 +184,8 @@ pub async fn prepare<S>(
 
     // The header stands in a buffer of its own, so that it is not exposed, nor held for long.
     let padding = plan.padding();
-    let mut frame = another(&shared.pool, padding + plan.header).await;
+    let obtained = shared.pool.obtain_another(padding + plan.header).await;
+    let mut frame = obtained.ok()?;
     let written = apart.map_or(0, |bulk| bulk.length as u64);
     frame[..padding].fill(0);
     plan.encode(&mut frame[padding..], xid, lists, written);
@@ -290,7 +291,7 @@ async fn gather(pool: &Pool, slices: &mut Vec<Slice>) -> Option<Class> {
     if length > Class::Large.size() {
         return None;
     }
-    let buffer: Buffer = another(pool, length).await;
+    let buffer: Buffer = pool.obtain_another(length).await.ok()?;
     let class = buffer.class();
     let together = buffer.into_slice(0..length);
     let mut at = 0;

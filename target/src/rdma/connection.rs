@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
-use millrace_mempool::{Buffer, Class};
+use millrace_mempool::{Buffer, Class, MemoryAccount, NoMemory};
 use millrace_reactor::fabric::chain;
 use millrace_reactor::fabric::{
     Access, ConnectParameters, ExposeError, Exposure, Key, PostError, Provider, QueuePairId,
@@ -18,14 +18,15 @@ use super::ccp::{Agreed, Placement};
 use super::exposures::{Exposures, Refused};
 use super::fabrics::FabricId;
 use super::line::{Line, Place};
-use super::reading::Reading;
 use super::receives::Account;
 use super::reverse::Reverse;
 use super::settings::{Inline, Terms, private_data};
 use super::shared::{Outcome, Shared};
 use super::tap::Tapped;
+use super::transfers::{ChainSize, Course, Transfers};
 use crate::call::{Broken, Peer, TransportKind};
-use crate::flow::{Cause, policy};
+use crate::flow::policy;
+use crate::transfer::TransferLimits;
 
 /// A provider, shared by the connections that it carries.
 pub type Fabric = Rc<RefCell<Box<dyn Provider>>>;
@@ -61,8 +62,10 @@ pub struct Connection {
     since: Instant,
     /// Its receives and credits.
     pub(super) account: Account,
-    /// RDMA Reads under way.
-    pub(super) reading: Reading,
+    /// What its calls hold of its client's memory.
+    memory: Rc<MemoryAccount>,
+    /// What its client has not let go of yet.
+    transfers: Transfers,
     broken: Cell<bool>,
     /// No export admits its client.
     unadmitted: Cell<bool>,
@@ -119,8 +122,9 @@ impl Connection {
             invalidates: fabric.borrow().remote_invalidation().sends,
             version: Cell::new(None),
             since: now,
+            memory: MemoryAccount::new(tenant.memory()),
             account: Account::new(tenant, usage, settings.receive_class()),
-            reading: Reading::new(now),
+            transfers: Transfers::new(),
             broken: Cell::new(false),
             unadmitted: Cell::new(false),
             leaving: Cell::new(false),
@@ -320,6 +324,7 @@ impl Connection {
     /// Notes that the connection has ended, and wakes all who wait for it.
     pub fn disconnected<S>(&self, shared: &Shared<S>) {
         self.broken.set(true);
+        self.memory.end();
         self.account.close(shared);
         let counters = shared.flow.counters();
         counters.count_version(self.version.get(), None);
@@ -345,21 +350,44 @@ impl Connection {
     }
 
     /// A buffer for a reply: there is always one, at the latest when an earlier reply has left.
-    pub(super) async fn reply_buffer<S>(&self, shared: &Shared<S>) -> Buffer {
-        if let Some(buffer) = shared.pool.try_acquire(Class::Control) {
-            return buffer;
+    ///
+    /// # Errors
+    /// The connection has ended, or ends because its client does not let go of earlier replies.
+    pub(super) async fn reply_buffer<S>(&self, shared: &Shared<S>) -> Result<Buffer, Broken> {
+        if let Some(buffer) = shared.pool.try_obtain(Class::Control) {
+            return Ok(buffer);
         }
-        if let Some(reserve) = self.reply_reserve.take() {
-            return reserve;
+        // The reserve is for when the pool has none, not for more than the client's share.
+        if self.memory.share().has_room(Class::Control)
+            && let Some(reserve) = self.reply_reserve.take()
+        {
+            self.memory.charge(&reserve);
+            return Ok(reserve);
         }
         self.counters.buffer_waits.add(1);
         shared.counters.buffer_waits.add(1);
-        let since = shared.clock.now();
-        let buffer = shared.pool.acquire(Class::Control).await;
-        let waited = shared.clock.now().saturating_duration_since(since);
-        let counters = shared.flow.counters();
-        counters.add_throttled(Cause::PoolPressure, waited);
-        buffer
+        let obtained = shared.pool.obtain(Class::Control).await;
+        obtained.map_err(|error| self.no_memory(error))
+    }
+
+    /// Memory without which a call cannot be answered did not come.
+    #[cold]
+    pub(super) fn no_memory(&self, error: NoMemory) -> Broken {
+        if error == NoMemory::Late && !self.is_broken() {
+            tracing::warn!(
+                client = %self.peer.address,
+                port = self.peer.port,
+                "connection closed: {error}"
+            );
+            self.close(true);
+        }
+        Broken
+    }
+
+    /// What its calls hold of its client's memory.
+    #[must_use]
+    pub fn memory(&self) -> &Rc<MemoryAccount> {
+        &self.memory
     }
 
     /// Posts a chain, waiting in line for room in the send queue. A chain longer than the queue
@@ -371,7 +399,7 @@ impl Connection {
         chain: &mut Vec<WorkRequest>,
     ) -> Result<(), Broken> {
         if self.line.is_empty() && chain.len() <= self.send_depth {
-            match self.try_post(chain) {
+            match self.try_post(shared, chain) {
                 Ok(()) => return Ok(()),
                 Err(PostError::Closed) => return Err(Broken),
                 Err(PostError::Full) => {}
@@ -390,10 +418,10 @@ impl Connection {
                 return Err(Broken);
             }
             if part == chain.len() {
-                self.try_post(chain).map_err(|_| Broken)?;
+                self.try_post(shared, chain).map_err(|_| Broken)?;
             } else {
                 let rest = chain.split_off(part);
-                self.try_post(chain).map_err(|_| Broken)?;
+                self.try_post(shared, chain).map_err(|_| Broken)?;
                 *chain = rest;
             }
         }
@@ -450,7 +478,38 @@ impl Connection {
         self.fabric.borrow_mut().revoke(self.queue_pair, key)
     }
 
-    fn try_post(&self, chain: &mut Vec<WorkRequest>) -> Result<(), PostError> {
+    fn try_post<S>(
+        &self,
+        shared: &Shared<S>,
+        chain: &mut Vec<WorkRequest>,
+    ) -> Result<(), PostError> {
+        let size = ChainSize::of(chain);
+        self.hand_over(chain)?;
+        self.transfers.posted(size, || self.in_send_queue());
+        shared.transfers.begin(|| shared.clock.now());
+        Ok(())
+    }
+
+    /// Requests in its send queue.
+    fn in_send_queue(&self) -> usize {
+        let room = self.fabric.borrow().send_room(self.queue_pair);
+        self.send_depth.saturating_sub(room)
+    }
+
+    /// Whether something is posted that its client has not let go of.
+    pub(super) fn has_transfers(&self) -> bool {
+        self.transfers.has_some()
+    }
+
+    /// Which way the oldest of that goes, if it moves too slowly.
+    pub(super) fn too_slow(&self, now: Instant, limits: &TransferLimits) -> Option<Course> {
+        if self.is_broken() || !self.transfers.has_some() {
+            return None;
+        }
+        self.transfers.too_slow(self.in_send_queue(), now, limits)
+    }
+
+    fn hand_over(&self, chain: &mut Vec<WorkRequest>) -> Result<(), PostError> {
         let post = |chain: &mut Vec<WorkRequest>| {
             let mut fabric = self.fabric.borrow_mut();
             fabric.post(self.queue_pair, chain)

@@ -50,6 +50,13 @@ impl Desk {
         self.serving.take()
     }
 
+    /// Whether a call of this connection is being served.
+    pub(super) fn serves(&self, connection: &Rc<Connection>) -> bool {
+        let serving = self.serving.borrow();
+        let serving = serving.as_ref();
+        serving.is_some_and(|serving| Rc::ptr_eq(serving, connection))
+    }
+
     /// The next call. While there is none, the desk is listed as idle.
     pub(super) async fn next<S>(self: &Rc<Self>, shared: &Shared<S>) -> Arrived {
         let mut listed = false;

@@ -12,7 +12,6 @@ use super::binding;
 use super::pull::Puller;
 use super::shared::Shared;
 use crate::call::BulkArgument;
-use crate::flow::Held;
 
 /// Bytes of a long message that are fetched to see what it is, when it is too long to be anything
 /// but a WRITE. All that stands before the data of a WRITE fits (RFC 1813 section 3.3.7: at most
@@ -38,8 +37,6 @@ pub struct Message<'a> {
     pub buffer: Option<Buffer>,
     /// Its bytes, in that buffer.
     pub length: usize,
-    /// The client's leave to hold that buffer.
-    _held: Option<Held>,
     /// Data left in its chunk, and how many of the chunk's bytes come before it.
     pub apart: Option<(BulkArgument, ReadChunk<'a>, u64)>,
 }
@@ -56,7 +53,6 @@ pub async fn inline<'a, S>(
     let mut whole = Message {
         buffer: None,
         length,
-        _held: None,
         apart: None,
     };
     match others(message, lists)? {
@@ -66,10 +62,10 @@ pub async fn inline<'a, S>(
         // padded message they are.
         Others::PutBack if padding.align > 1 => return Err(Failed::Chunks),
         Others::PutBack => {
-            let (held, mut buffer) = room(puller, shared).await;
+            let mut buffer = room(puller, shared).await?;
             let start = buffer.get_mut(..length).ok_or(Failed::Chunks)?;
             start.copy_from_slice(message);
-            return put_back(puller, (held, buffer), length, lists).await;
+            return put_back(puller, buffer, length, lists).await;
         }
     }
     Ok(whole)
@@ -103,17 +99,16 @@ pub async fn long<'a, S>(
     let zero = lists.reads.chunk(0).ok_or(Failed::Chunks)?;
     let total = usize::try_from(zero.length()).map_err(|_| Failed::Chunks)?;
     let fetched = total.min(if total > WHOLE { HEAD } else { WHOLE });
-    let (held, buffer) = fetch(puller, shared, zero, fetched).await?;
+    let buffer = fetch(puller, shared, zero, fetched).await?;
     if total == fetched {
         let apart = match others(&buffer[..total], lists)? {
             Others::None => None,
             Others::Apart(bulk, chunk) => Some((bulk, chunk, 0)),
-            Others::PutBack => return put_back(puller, (held, buffer), total, lists).await,
+            Others::PutBack => return put_back(puller, buffer, total, lists).await,
         };
         return Ok(Message {
             buffer: Some(buffer),
             length: total,
-            _held: Some(held),
             apart,
         });
     }
@@ -132,14 +127,12 @@ pub async fn long<'a, S>(
             Message {
                 buffer: Some(buffer),
                 length: position,
-                _held: Some(held),
                 apart,
             }
         }
         None => Message {
             buffer: Some(buffer),
             length: fetched,
-            _held: Some(held),
             apart: None,
         },
     })
@@ -147,10 +140,13 @@ pub async fn long<'a, S>(
 
 /// A buffer to put a message together in, once the client may hold one more: its parts come from
 /// the client, who may take its time.
-async fn room<S>(puller: &Puller<'_, S>, shared: &Shared<S>) -> (Held, Buffer) {
-    let held = shared.flow.hold(puller.connection().tenant()).await;
+async fn room<S>(puller: &Puller<'_, S>, shared: &Shared<S>) -> Result<Buffer, Failed> {
     // Not of the class of replies, which would wait for each other then.
-    (held, shared.pool.acquire(Class::Medium).await)
+    let obtained = shared.pool.obtain(Class::Medium).await;
+    obtained.map_err(|error| {
+        puller.connection().no_memory(error);
+        Failed::Broken
+    })
 }
 
 /// Fetches the first `length` bytes of a chunk.
@@ -159,22 +155,21 @@ async fn fetch<S>(
     shared: &Shared<S>,
     chunk: ReadChunk<'_>,
     length: usize,
-) -> Result<(Held, Buffer), Failed> {
-    let (held, whole) = room(puller, shared).await;
+) -> Result<Buffer, Failed> {
+    let whole = room(puller, shared).await?;
     let whole = whole.into_slice(0..length);
     puller
         .fetch(chunk, 0, std::slice::from_ref(&whole))
         .await
         .map_err(|_| Failed::Broken)?;
-    let whole = whole.try_into_buffer().map_err(|_| Failed::Broken)?;
-    Ok((held, whole))
+    whole.try_into_buffer().map_err(|_| Failed::Broken)
 }
 
 /// Puts all chunks behind position zero back into the stream, whose other `inline` bytes begin the
 /// buffer. The round-up of each is supplied here (RFC 5666 section 3.7).
 async fn put_back<'a, S>(
     puller: &Puller<'_, S>,
-    (held, mut buffer): (Held, Buffer),
+    mut buffer: Buffer,
     inline: usize,
     lists: &Lists<'_>,
 ) -> Result<Message<'a>, Failed> {
@@ -222,7 +217,6 @@ async fn put_back<'a, S>(
     Ok(Message {
         buffer: Some(buffer),
         length,
-        _held: Some(held),
         apart: None,
     })
 }

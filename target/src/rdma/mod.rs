@@ -21,7 +21,6 @@ mod message;
 pub mod options;
 mod poison;
 mod pull;
-mod reading;
 mod receives;
 mod request;
 mod responder;
@@ -30,6 +29,7 @@ mod settings;
 mod shared;
 mod shortage;
 mod tap;
+mod transfers;
 mod unadmitted;
 
 pub use budget::{ExposureBudget, ExposureLimits};

@@ -8,7 +8,6 @@ use millrace_reactor::fabric::chain::{self, Direction, RemoteSegment};
 use millrace_reactor::fabric::{Key, RemoteAddress, WorkError};
 use millrace_wire::rpcrdma::{ReadChunk, Segment};
 
-use super::reading::Read;
 use super::{Connection, Shared};
 use crate::call::{Broken, Bulk};
 
@@ -73,9 +72,7 @@ impl<'a, S> Puller<'a, S> {
         let slices = self.connection.read_slices();
         let direction = Direction::FromPeer { slices };
         let bytes = chain::transfer(direction, sinks, segments, &mut chain);
-        let read = Read::begin(self.shared, self.connection);
         let outcome = self.connection.post_and_wait(self.shared, &mut chain).await;
-        drop(read);
         self.shared.recycle_chain(chain);
         match outcome {
             Ok(_) => {

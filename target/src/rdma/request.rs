@@ -1,5 +1,6 @@
 //! One call from its receive to its reply, as one straight line.
 
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -21,7 +22,10 @@ use crate::call::{Answer, Broken, Call, Reply, Serve, Shortage};
 pub async fn work<S: Serve>(shared: Rc<Shared<S>>, desk: Rc<Desk>) {
     loop {
         let message = desk.next(&shared).await;
-        request(&shared, message).await;
+        let connection = Rc::clone(&message.connection);
+        let (tenant, account) = (connection.tenant(), connection.memory());
+        let served = pin!(request(&shared, message));
+        shared.flow.charged(tenant, account, served).await;
     }
 }
 
@@ -120,7 +124,7 @@ async fn serve<S: Serve>(
     }
     let lists = header.lists();
     // Before anything else is held, so that calls never wait for each other.
-    let buffer = connection.reply_buffer(shared).await;
+    let buffer = connection.reply_buffer(shared).await?;
     let inline = connection.inline();
     let send = inline.limit(header.version);
     let mut limits = answer::limits(header.version, &lists, send);
@@ -293,7 +297,9 @@ async fn answer_option<S>(
     kind: u32,
     opaque: &[u8],
 ) {
-    let mut buffer = connection.reply_buffer(shared).await;
+    let Ok(mut buffer) = connection.reply_buffer(shared).await else {
+        return connection.settle_unanswered(shared, receive);
+    };
     let limit = connection.inline().limit(Version::Two).min(buffer.len());
     let answer = Options::answer(kind, opaque);
     let Some(length) = answer::encode_optional(words.xid, &answer, &mut buffer[..limit]) else {
@@ -325,7 +331,9 @@ async fn refuse<S>(
     words: FirstWords,
     refusal: Refusal,
 ) {
-    let mut buffer = connection.reply_buffer(shared).await;
+    let Ok(mut buffer) = connection.reply_buffer(shared).await else {
+        return connection.settle_unanswered(shared, receive);
+    };
     let versions = connection.terms().rules.versions;
     let Some(length) = answer::encode_refusal(refusal, &words, versions, &mut buffer) else {
         return connection.settle_unanswered(shared, receive);

@@ -13,6 +13,7 @@ use millrace_reactor::task::{Ended, TaskSet};
 
 use super::backlog::Backlog;
 use super::fabrics::{FabricId, FabricSlot};
+use super::transfers::Course;
 use super::unadmitted::UnadmittedConnections;
 use super::{Arrived, Connection, Desk, Request, Shared, answer, exposures};
 use crate::complaint::Complaint;
@@ -49,6 +50,7 @@ pub struct Responder<S, F: Future<Output = ()>, M> {
     /// Lines in the log that peers can cause.
     refused_unadmitted: Complaint,
     refused_others: Complaint,
+    slow_client: Complaint,
 }
 
 impl<S, F, M> Responder<S, F, M>
@@ -79,6 +81,7 @@ where
             retiring: 0,
             refused_unadmitted: Complaint::default(),
             refused_others: Complaint::default(),
+            slow_client: Complaint::default(),
         }
     }
 
@@ -91,7 +94,7 @@ where
     /// `incoming`, with the listener they came by. Returns the amount of work done.
     pub fn poll(&mut self, now: Instant, mut incoming: impl FnMut(FabricId, Incoming)) -> usize {
         let mut work = self.shared.clock.turn(now) + exposures::expire(&self.shared, now);
-        work += self.close_stuck(now) + self.unadmitted.review(&self.shared, now);
+        work += self.close_slow(now) + self.unadmitted.review(&self.shared, now);
         if !self.neglected.is_empty() {
             self.leave_neglected();
         }
@@ -122,23 +125,39 @@ where
         work
     }
 
-    /// Ends the connections whose RDMA Reads make no progress. Returns how many.
-    fn close_stuck(&mut self, now: Instant) -> usize {
-        if !self.shared.reading.is_due(now) {
+    /// Ends the connections whose clients take or give data too slowly: what waits for them holds
+    /// memory. Returns how many.
+    fn close_slow(&mut self, now: Instant) -> usize {
+        let schedule = &self.shared.transfers;
+        if !schedule.is_due(now) {
             return 0;
         }
-        let mut stuck = 0;
-        for connection in self.connections().filter(|c| c.reading.is_stuck(now)) {
-            tracing::warn!(
-                client = %connection.peer().address,
-                port = connection.peer().port,
-                "connection closed: its RDMA Reads make no progress"
-            );
+        let limits = self.shared.settings.get().transfers;
+        let counters = self.shared.flow.counters();
+        let (mut found, mut closed) = (false, 0);
+        for connection in self.fabrics.iter().flat_map(FabricSlot::connections) {
+            let slow = connection.too_slow(now, &limits);
+            found |= connection.has_transfers();
+            let Some(course) = slow else {
+                continue;
+            };
+            let (counter, doing) = match course {
+                Course::Sending => (&counters.stuck_sends, "takes what is sent to it"),
+                Course::Fetching => (&counters.stuck_reads, "answers RDMA Reads"),
+            };
+            counter.add(1);
+            closed += 1;
+            if self.slow_client.is_due(now) {
+                tracing::warn!(
+                    client = %connection.peer().address,
+                    port = connection.peer().port,
+                    "connection closed: its client {doing} too slowly; told once in a while"
+                );
+            }
             connection.close(true);
-            stuck += 1;
         }
-        self.shared.flow.counters().stuck_reads.add(stuck as u64);
-        stuck
+        schedule.looked(now, found);
+        closed
     }
 
     fn received(
@@ -286,6 +305,7 @@ where
             Event::Disconnected { queue_pair, reason } => {
                 if let Some(connection) = self.fabrics[fabric].remove(queue_pair) {
                     connection.disconnected(&self.shared);
+                    self.wake_calls_of(&connection);
                     let shared = &self.shared;
                     self.backlog.leave(&connection, |call| {
                         connection.settle_unanswered(shared, call.receive);
@@ -355,6 +375,17 @@ where
             self.desks[task.index as usize] = Some(Rc::clone(&desk));
         }
         desk
+    }
+
+    /// Has the tasks run that serve calls of a connection: what they wait for may never come.
+    fn wake_calls_of(&mut self, connection: &Rc<Connection>) {
+        for desk in self.desks.iter().flatten() {
+            if desk.serves(connection)
+                && let Some(task) = desk.task.get()
+            {
+                self.tasks.wake(task);
+            }
+        }
     }
 
     /// Ends the connections whose calls made their tasks panic; no task ends otherwise.
@@ -534,7 +565,7 @@ where
             .filter_map(|slot| slot.fabric.borrow().next_deadline())
             .chain(self.shared.clock.next_deadline())
             .chain(self.shared.exposed.next_deadline())
-            .chain(self.shared.reading.next_deadline())
+            .chain(self.shared.transfers.next_deadline())
             .chain(self.unadmitted.next_deadline())
             .min()
     }

@@ -441,9 +441,10 @@ impl Connection {
         self.cover_reverse(shared).await.map_err(|_| lost)?;
         let length = headroom + message.len();
         let mut buffer = if length <= Class::Control.size() {
-            self.reply_buffer(shared).await
+            self.reply_buffer(shared).await.map_err(|_| lost)?
         } else {
-            crate::call::another(&shared.pool, length).await
+            let obtained = shared.pool.obtain_another(length).await;
+            obtained.map_err(|_| lost)?
         };
         let outgoing = Outgoing {
             version,

@@ -7,6 +7,7 @@ use millrace_wire::rpcrdma::{MIN_INLINE, Rules, Version, Versions};
 
 use super::budget::ExposureLimits;
 use super::ccp::Ccp;
+use crate::transfer::TransferLimits;
 
 /// Settings of the responder, the same for all connections of a reactor. They may be replaced while
 /// it runs: bounds hold for all connections from their next call on, [`Terms`] for connections
@@ -23,6 +24,8 @@ pub struct Settings {
     pub exposures: ExposureLimits,
     /// The connection configuration protocol, where it is served.
     pub ccp: Option<Ccp>,
+    /// How slowly clients may take and give data.
+    pub transfers: TransferLimits,
 }
 
 impl Settings {
@@ -44,6 +47,7 @@ impl Settings {
             rules,
             exposures: ExposureLimits::default(),
             ccp: None,
+            transfers: TransferLimits::default(),
         }
     }
 

@@ -15,7 +15,7 @@ use super::budget::ExposureBudget;
 use super::exposures::Exposing;
 use super::options::Options;
 use super::poison::PoisonedCalls;
-use super::reading::ReadingWatch;
+use super::transfers::TransferSchedule;
 use super::{Connection, ConnectionCounters, Desk, Settings};
 use crate::call::TurnEnd;
 use crate::flow::{Clients, Flow, Usage};
@@ -45,8 +45,8 @@ pub struct Shared<S> {
     /// What connections expose.
     pub exposed: Exposing,
     pub(super) poisoned: PoisonedCalls,
-    /// RDMA Reads under way, of all connections.
-    pub(super) reading: ReadingWatch,
+    /// When to look at what clients have not let go of.
+    pub(super) transfers: TransferSchedule,
     /// Tells whom an export admits; all, until that is set.
     admission: OnceCell<Box<dyn Fn(IpAddr) -> bool>>,
     /// The XID of the next call to a client.
@@ -76,7 +76,7 @@ impl<S> Shared<S> {
             options: Options::default(),
             exposed: Exposing::new(std::sync::Arc::default(), now),
             poisoned: PoisonedCalls::new(),
-            reading: ReadingWatch::default(),
+            transfers: TransferSchedule::default(),
             admission: OnceCell::new(),
             reverse_xid: Cell::new(first_xid()),
             answered: Noted::default(),

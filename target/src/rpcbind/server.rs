@@ -14,6 +14,7 @@ use super::offers::Offers;
 use super::responder::{Asker, respond};
 use crate::call::{Answer, Bulk, Call, Reply, Serve};
 use crate::tcp::{TcpConfig, TcpServer};
+use crate::transfer::TransferLimits;
 
 /// Longest datagram that is looked at or sent.
 const DATAGRAM_MAX: usize = 2048;
@@ -76,7 +77,10 @@ impl RpcbindServer {
             bytes: 1 << 20,
             idle_deadline: Duration::from_secs(30),
             record_deadline: Duration::from_secs(5),
-            send_deadline: Duration::from_secs(5),
+            transfers: TransferLimits {
+                least: 4096,
+                window: Duration::from_secs(5),
+            },
             ..TcpConfig::default()
         };
         let responder = Responder {

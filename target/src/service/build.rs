@@ -354,7 +354,7 @@ fn spawn(
         let (shared, room) = shared(&plan, context)?;
         let (fabrics, fabric) = fabrics(&plan, context)?;
         let programs = shared.programs.clone();
-        let (tcp, rpc) = tcp(&plan, context, &shared.pool, programs)?;
+        let (tcp, rpc) = tcp(&plan, context, &shared.pool, &shared.flow, programs)?;
         let offers = Offers::of_service(rpc, &fabric);
         if let (0, Some(everywhere)) = (plan.index, &plan.offers) {
             // The first reactor, which listens, is built before the others.
@@ -472,15 +472,17 @@ fn tcp(
     plan: &Plan,
     context: &Context,
     pool: &Pool,
+    flow: &Flow,
     programs: Programs,
 ) -> Result<(TcpServer<Programs>, Option<SocketAddr>), BuildError> {
     let config = TcpConfig {
+        transfers: terms::settings(&plan.config).transfers,
         hand_over: plan.reactors > 1,
         ..TcpConfig::default()
     };
     let mut server =
         TcpServer::new(config, pool, programs, Some(context.alarm())).map_err(BuildError::Tcp)?;
-    server = server.with_clients(&plan.flow, plan.index);
+    server = server.with_clients(&plan.flow, plan.index).with_flow(flow);
     if plan.index > 0 {
         return Ok((server, None));
     }

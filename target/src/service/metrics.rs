@@ -159,6 +159,7 @@ fn flow(out: &mut Families, core: &str, parts: &ReactorParts) {
         (&catalogue::REACTOR_TASK_PANICS, flow.panics.get()),
         (&catalogue::CONNECTIONS_TURNED_AWAY, flow.turned_away.get()),
         (&catalogue::CONNECTIONS_STUCK, flow.stuck_reads.get()),
+        (&catalogue::CONNECTIONS_UNTAKEN, flow.stuck_sends.get()),
     ] {
         out.number(family, &[core], number);
     }

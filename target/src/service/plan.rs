@@ -23,6 +23,7 @@ use crate::rdma::{self, Ccp, ExposureLimits, FabricId, FabricSlot, Settings};
 use crate::service::devices::{self, Devices};
 use crate::service::folders;
 use crate::service::providers::Counters;
+use crate::transfer::TransferLimits;
 
 /// Send queue entries of a connection: a reply of the most segments that a header holds and the
 /// most pieces that a file's range has, several times over.
@@ -135,6 +136,10 @@ pub fn settings(config: &Config) -> Settings {
     let padding = rpcrdma.padding.is_on();
     let mut settings = Settings {
         exposures: exposures(&config.flow),
+        transfers: TransferLimits {
+            least: config.flow.transfer_least.bytes(),
+            window: config.flow.transfer_window,
+        },
         ccp: rpcrdma.ccp.is_on().then_some(Ccp {
             program: rpcrdma.ccp_program,
             anonymous: rpcrdma.ccp_flavor == config::CcpFlavor::None,

@@ -6,12 +6,14 @@ use std::net::TcpStream;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use millrace_mempool::MemoryAccount;
 use millrace_wire::rpc::{Fragment, RecordError, RecordScanner};
 
 use super::gather::Gather;
 use super::{RECORD_MAX, TcpConfig};
 use crate::call::Peer;
-use crate::flow::Usage;
+use crate::flow::{Tenant, Usage};
+use crate::transfer::TransferWindow;
 
 /// Bytes of replies copied ahead of the socket.
 const STAGED_MAX: usize = 256 << 10;
@@ -32,7 +34,7 @@ pub(super) enum Ended {
     Idle,
     #[error("a record did not arrive in time")]
     Partial,
-    #[error("replies were not taken in time")]
+    #[error("replies were taken too slowly")]
     Sending,
     #[error("a call could not be answered")]
     Unanswerable,
@@ -73,7 +75,19 @@ pub(super) struct Connection {
     finished: bool,
     heard: Instant,
     partial_since: Option<Instant>,
-    sending_since: Option<Instant>,
+    /// Bytes of the replies queued since the connection began, and of those that the socket took.
+    queued_bytes: u64,
+    sent_bytes: u64,
+    window: TransferWindow,
+    /// Whose share of memory its calls use, where clients have shares.
+    pub memory: Option<ClientMemory>,
+}
+
+/// What calls of a connection are charged to.
+#[derive(Clone)]
+pub(super) struct ClientMemory {
+    pub tenant: Rc<Tenant>,
+    pub account: Rc<MemoryAccount>,
 }
 
 /// What the next step of reading needs.
@@ -108,7 +122,10 @@ impl Connection {
             finished: false,
             heard: now,
             partial_since: None,
-            sending_since: None,
+            queued_bytes: 0,
+            sent_bytes: 0,
+            window: TransferWindow::default(),
+            memory: None,
         }
     }
 
@@ -174,11 +191,12 @@ impl Connection {
 
     /// Queues a reply.
     pub fn queue(&mut self, reply: Gather) {
+        self.queued_bytes += reply.length() as u64;
         self.replies.push_back(reply);
     }
 
     /// Sends what the socket takes. `done` gets each reply that has entered the stream whole.
-    pub fn send(&mut self, now: Instant, done: &mut dyn FnMut(Gather)) -> Result<usize, Ended> {
+    pub fn send(&mut self, done: &mut dyn FnMut(Gather)) -> Result<usize, Ended> {
         let mut total = 0;
         loop {
             while self.staged.len() < STAGED_MAX
@@ -193,13 +211,12 @@ impl Connection {
                 }
             }
             if self.staged.is_empty() {
-                self.sending_since = None;
                 return Ok(total);
             }
             match self.socket.write(&self.staged[self.sent..]) {
                 Ok(0) => return Err(Ended::Closed),
                 Ok(length) => {
-                    self.sending_since = Some(now);
+                    self.sent_bytes += length as u64;
                     self.sent += length;
                     total += length;
                     if self.sent == self.staged.len() {
@@ -208,7 +225,6 @@ impl Connection {
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.sending_since = self.sending_since.or(Some(now));
                     return Ok(total);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -240,17 +256,15 @@ impl Connection {
     }
 
     /// Checks what the peer has to keep to at time `now`.
-    pub fn check(&self, config: &TcpConfig, now: Instant) -> Result<(), Ended> {
+    pub fn check(&mut self, config: &TcpConfig, now: Instant) -> Result<(), Ended> {
         let late = |since: Option<Instant>, limit: Duration| {
             since.is_some_and(|since| now.saturating_duration_since(since) > limit)
         };
         if self.finished && self.in_flight == 0 && !self.is_sending() {
             return Err(Ended::Closed);
         }
-        if late(
-            self.sending_since.filter(|_| self.is_sending()),
-            config.send_deadline,
-        ) {
+        let waiting = self.queued_bytes - self.sent_bytes;
+        if (self.window).is_too_slow(self.sent_bytes, waiting, now, &config.transfers) {
             return Err(Ended::Sending);
         }
         // A record that we do not read on is not late.

@@ -68,6 +68,18 @@ impl Gather {
         self.pad == 0 && self.tail.is_empty()
     }
 
+    /// Bytes that have not been appended yet.
+    pub fn length(&self) -> usize {
+        let (at, copied) = self.slice;
+        let slices = self
+            .parts
+            .slices
+            .iter()
+            .skip(at)
+            .map(millrace_mempool::Slice::len);
+        self.head.len() + slices.sum::<usize>() - copied + self.pad + self.tail.len()
+    }
+
     /// The list of slices, for reuse.
     pub fn into_slices(self) -> Vec<millrace_mempool::Slice> {
         self.parts.slices
@@ -117,7 +129,11 @@ mod tests {
             });
             let mut gather = Gather::new(reply.into_parts()).unwrap();
             let mut out = Vec::new();
-            while !gather.fill(&mut out, room) {}
+            assert_eq!(gather.length(), 20);
+            while !gather.fill(&mut out, room) {
+                assert_eq!(out.len() + gather.length(), 20);
+            }
+            assert_eq!(gather.length(), 0);
             assert_eq!(out, b"\x80\0\0\x10headabcde\0\0\0tail");
         }
     }

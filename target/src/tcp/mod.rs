@@ -16,6 +16,8 @@ mod worker;
 
 use std::time::Duration;
 
+use crate::transfer::TransferLimits;
+
 pub use server::{PreparedListener, TcpCounters, TcpReport, TcpServer};
 
 /// Longest message that is taken or sent: the largest READ or WRITE and what stands around it.
@@ -48,8 +50,8 @@ pub struct TcpConfig {
     pub idle_deadline: Duration,
     /// A record has to be complete this long after its first byte.
     pub record_deadline: Duration,
-    /// Some bytes of a waiting reply have to be taken within this time.
-    pub send_deadline: Duration,
+    /// How slowly waiting replies may be taken.
+    pub transfers: TransferLimits,
     /// Report new connections ([`TcpServer::accepted`]) instead of serving them here.
     pub hand_over: bool,
 }
@@ -66,7 +68,7 @@ impl Default for TcpConfig {
             unadmitted_deadline: Duration::from_secs(10),
             idle_deadline: Duration::from_secs(60),
             record_deadline: Duration::from_secs(30),
-            send_deadline: Duration::from_secs(30),
+            transfers: TransferLimits::default(),
             hand_over: false,
         }
     }

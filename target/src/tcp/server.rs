@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use millrace_mempool::Pool;
+use millrace_mempool::{MemoryAccount, Pool};
 use millrace_reactor::Alarm;
 use millrace_reactor::accept::{AcceptPause, is_shortage};
 use millrace_reactor::task::{Ended as TaskEnded, TaskId, TaskSet};
@@ -17,15 +17,17 @@ use rustix::event::{Timespec, epoll};
 use rustix::net::sockopt;
 
 use super::TcpConfig;
-use super::connection::{Connection, Ended, Reading};
+use super::connection::{ClientMemory, Connection, Ended, Reading};
 use super::gather::Gather;
 use super::worker::{Queue, Request, Served, work};
 use crate::call::{Answer, Peer, Serve, TransportKind};
 use crate::complaint::Complaint;
-use crate::flow::{Clients, Usage};
+use crate::flow::{Clients, Flow, Usage};
 use crate::latency::Noted;
+use crate::transfer::TransferLimits;
 use millrace_admin::metrics::Counter;
 
+mod ending;
 mod eviction;
 mod report;
 
@@ -150,6 +152,9 @@ pub struct TcpServer<S: Serve> {
     counters: Arc<TcpCounters>,
     /// Whose connections they are, and which of their reactors this is.
     clients: (Clients, usize),
+    /// Who may have how much memory, where that is shared out.
+    flow: Option<Flow>,
+    slow_client: Complaint,
     /// Calls that were answered in this turn, to be timed at its end.
     answered: Noted<Rc<Usage>>,
 }
@@ -193,6 +198,8 @@ impl<S: Serve> TcpServer<S> {
             busy: false,
             counters: Arc::default(),
             clients: (Clients::new(1), 0),
+            flow: None,
+            slow_client: Complaint::default(),
             answered: Noted::default(),
         })
     }
@@ -202,6 +209,18 @@ impl<S: Serve> TcpServer<S> {
     pub fn with_clients(mut self, clients: &Clients, reactor: usize) -> Self {
         self.clients = (clients.clone(), reactor);
         self
+    }
+
+    /// Charges the memory of calls to their clients, whose shares of it this divides.
+    #[must_use]
+    pub fn with_flow(mut self, flow: &Flow) -> Self {
+        self.flow = Some(flow.clone());
+        self
+    }
+
+    /// Replaces how slowly waiting replies may be taken.
+    pub fn limit_transfers(&mut self, transfers: TransferLimits) {
+        self.config.transfers = transfers;
     }
 
     /// Listens at an address and returns the one that it is bound to. At most one listener.
@@ -302,6 +321,9 @@ impl<S: Serve> TcpServer<S> {
         sockopt::set_tcp_keepidle(&socket, KEEP_ALIVE)?;
         sockopt::set_tcp_keepintvl(&socket, KEEP_ALIVE / KEEP_ALIVE_PROBES)?;
         sockopt::set_tcp_keepcnt(&socket, KEEP_ALIVE_PROBES)?;
+        // A peer that is gone, or shows no window, while replies wait.
+        let silence = self.config.transfers.window.as_millis();
+        sockopt::set_tcp_user_timeout(&socket, u32::try_from(silence).unwrap_or(u32::MAX))?;
         let peer = Peer::new(socket.peer_addr()?, TransportKind::Tcp);
         let is_admitted = self.service.admits(peer.address);
         if !self.make_room(peer.address, is_admitted, now) {
@@ -327,6 +349,11 @@ impl<S: Serve> TcpServer<S> {
         );
         let mut connection = Connection::new(number, socket, peer, usage, now);
         (connection.is_admitted, connection.was_admitted) = (is_admitted, is_admitted);
+        connection.memory = self.flow.as_ref().map(|flow| {
+            let tenant = flow.join_tcp(peer.address);
+            let account = MemoryAccount::new(tenant.memory());
+            ClientMemory { tenant, account }
+        });
         slot.connection = Some(connection);
         self.free.pop();
         self.counters.accepted.add(1);
@@ -473,7 +500,8 @@ impl<S: Serve> TcpServer<S> {
         for _ in 0..self.queue.shortage().min(room) {
             let worker = self.queue.add_worker();
             let (queue, pool) = (self.queue.clone(), self.pool.clone());
-            let task: Worker = Box::pin(work(worker, queue, pool, self.service.clone()));
+            let (service, flow) = (self.service.clone(), self.flow.clone());
+            let task: Worker = Box::pin(work(worker, queue, pool, service, flow));
             match self.tasks.spawn(task) {
                 Ok(id) => self.workers.push((id, worker)),
                 Err(_) => break,
@@ -516,14 +544,16 @@ impl<S: Serve> TcpServer<S> {
     fn finish(&mut self, call: Served, now: Instant) {
         let id = call.connection;
         let Some(connection) = Self::connection(&mut self.slots, id) else {
-            self.queue.keep_slices(call.parts.slices);
+            if let Some(parts) = call.parts {
+                self.queue.keep_slices(parts.slices);
+            }
             return;
         };
         let (usage, moved) = (&connection.usage, call.moved);
         usage.moved(moved.read, moved.written);
         connection.has_called |= call.is_valid;
         match call.answer {
-            Answer::Send => match Gather::new(call.parts) {
+            Answer::Send => match call.parts.and_then(Gather::new) {
                 Some(reply) => {
                     let observe = |usage: &Rc<Usage>, took| usage.answered(took);
                     let usage = Rc::clone(usage);
@@ -551,6 +581,7 @@ impl<S: Serve> TcpServer<S> {
         let Self {
             config,
             queue,
+            flow,
             counters,
             scratch,
             slots,
@@ -565,7 +596,7 @@ impl<S: Serve> TcpServer<S> {
         let Some(connection) = &mut slot.connection else {
             return Ok(());
         };
-        connection.send(now, &mut |reply| {
+        connection.send(&mut |reply| {
             counters.replies.add(1);
             queue.keep_slices(reply.into_slices());
         })?;
@@ -579,6 +610,10 @@ impl<S: Serve> TcpServer<S> {
         }
         if connection.is_open() && !slot.held {
             let peer = connection.peer;
+            let memory = connection.memory.clone();
+            if let (Some(flow), Some(memory)) = (flow, &memory) {
+                flow.called_by_tcp(&memory.tenant);
+            }
             let mut reading = Reading::Held;
             if allowed(connection.in_flight) {
                 reading = connection.read(scratch, now, &mut |record, in_flight| {
@@ -588,6 +623,7 @@ impl<S: Serve> TcpServer<S> {
                         peer,
                         arrived: now,
                         record,
+                        memory: memory.clone(),
                     });
                     counters.records.add(1);
                     allowed(in_flight)
@@ -618,12 +654,12 @@ impl<S: Serve> TcpServer<S> {
 
     fn check_all(&mut self, now: Instant) {
         for index in 0..self.slots.len() {
-            let slot = &self.slots[index];
+            let slot = &mut self.slots[index];
             let id = ConnectionId {
                 index: index as u32,
                 generation: slot.generation,
             };
-            if let Some(connection) = &slot.connection
+            if let Some(connection) = &mut slot.connection
                 && let Err(reason) = connection.check(&self.config, now)
             {
                 self.end(id, &reason);
@@ -637,41 +673,6 @@ impl<S: Serve> TcpServer<S> {
             slot.connection.as_mut()
         } else {
             None
-        }
-    }
-
-    fn end(&mut self, id: ConnectionId, reason: &Ended) {
-        let Some(slot) = self.slots.get_mut(id.index as usize) else {
-            return;
-        };
-        if slot.generation != id.generation {
-            return;
-        }
-        // Closing the socket takes it out of the epoll set.
-        let Some(connection) = slot.connection.take() else {
-            return;
-        };
-        Clients::close_tcp(&connection.usage);
-        let peer = connection.peer;
-        tracing::debug!(address = %peer.address, port = peer.port, %reason, "TCP connection ended");
-        slot.generation = slot.generation.wrapping_add(1);
-        slot.held = false;
-        self.free.push(id.index);
-        self.counters.ended.add(1);
-        if !matches!(
-            reason,
-            Ended::Closed
-                | Ended::Idle
-                | Ended::Evicted
-                | Ended::MadeRoom
-                | Ended::NotAdmitted
-                | Ended::Socket(_)
-        ) {
-            self.counters.misbehaved.add(1);
-        }
-        if self.pause.end() {
-            // Its descriptor is free.
-            self.hear_listener(true);
         }
     }
 }

@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Instant;
@@ -15,10 +16,12 @@ use std::time::Instant;
 use millrace_mempool::{Class, Pool, Slice};
 use millrace_wire::xdr::Padding;
 
+use super::connection::ClientMemory;
 use super::gather::HEADROOM;
 use super::server::ConnectionId;
 use super::{MESSAGE_MAX, RECORD_MAX, TcpConfig};
 use crate::call::{Account, Answer, Call, Limits, NoBulk, Peer, Reply, ReplyParts, Serve};
+use crate::flow::Flow;
 
 /// Lists of memory kept for the next calls.
 const SPARES_MAX: usize = 32;
@@ -29,6 +32,8 @@ pub(super) struct Request {
     pub peer: Peer,
     pub arrived: Instant,
     pub record: Vec<u8>,
+    /// What it is charged to, where clients have shares.
+    pub memory: Option<ClientMemory>,
 }
 
 /// A call that was served.
@@ -39,7 +44,8 @@ pub(super) struct Served {
     pub is_valid: bool,
     pub moved: Account,
     pub answer: Answer,
-    pub parts: ReplyParts,
+    /// None where there was no memory for a reply.
+    pub parts: Option<ReplyParts>,
 }
 
 /// A client with calls.
@@ -201,6 +207,13 @@ impl Queue {
         served.append(&mut self.served.borrow_mut());
     }
 
+    /// Whether a worker serves a call of a connection.
+    pub fn serves(&self, worker: usize, connection: ConnectionId) -> bool {
+        let serving = self.serving.borrow();
+        let serving = serving.get(worker).copied().flatten();
+        serving.is_some_and(|serving| serving.connection == connection)
+    }
+
     /// Notes that a worker died of a panic. Returns whose call it served.
     pub fn bury(&self, worker: usize) -> Option<ConnectionId> {
         self.idle.borrow_mut().retain(|(idle, _)| *idle != worker);
@@ -250,13 +263,13 @@ fn serving(clients: &VecDeque<Client>) -> usize {
 }
 
 /// Serves calls for ever.
-pub(super) async fn work<S: Serve>(worker: usize, queue: Rc<Queue>, pool: Pool, service: S) {
-    let limits = Limits {
-        headroom: HEADROOM,
-        message: MESSAGE_MAX,
-        apart: None,
-        tells_shortage: false,
-    };
+pub(super) async fn work<S: Serve>(
+    worker: usize,
+    queue: Rc<Queue>,
+    pool: Pool,
+    service: S,
+    flow: Option<Flow>,
+) {
     loop {
         let request = queue.next(worker).await;
         queue.serving.borrow_mut()[worker] = Some(Serving {
@@ -264,29 +277,50 @@ pub(super) async fn work<S: Serve>(worker: usize, queue: Rc<Queue>, pool: Pool, 
             address: request.peer.address,
             length: request.record.len(),
         });
-        let buffer = pool.acquire(Class::Control).await;
-        let slices = queue.spare_slices.borrow_mut().pop().unwrap_or_default();
-        let mut reply = Reply::new(&pool, buffer, limits, slices);
-        let call = Call {
-            peer: request.peer,
-            arrived: request.arrived,
-            message: &request.record,
-            bulk: &[],
-            padding: Padding::default(),
+        let served = {
+            let call = pin!(serve(&queue, &pool, &service, &request));
+            match (&flow, &request.memory) {
+                (Some(flow), Some(ClientMemory { tenant, account })) => {
+                    flow.charged(tenant, account, call).await
+                }
+                _ => call.await,
+            }
         };
-        let answer = service.serve(call, &mut NoBulk, &mut reply).await;
         queue.end(worker);
-        let (is_valid, moved) = (reply.is_call_valid, reply.account);
-        let parts = reply.into_parts();
-        let (connection, arrived) = (request.connection, request.arrived);
         queue.keep_record(request.record);
-        queue.served.borrow_mut().push(Served {
-            connection,
-            arrived,
-            is_valid,
-            moved,
-            answer,
-            parts,
-        });
+        queue.served.borrow_mut().push(served);
     }
+}
+
+async fn serve<S: Serve>(queue: &Queue, pool: &Pool, service: &S, request: &Request) -> Served {
+    let limits = Limits {
+        headroom: HEADROOM,
+        message: MESSAGE_MAX,
+        apart: None,
+        tells_shortage: false,
+    };
+    let mut served = Served {
+        connection: request.connection,
+        arrived: request.arrived,
+        is_valid: false,
+        moved: Account::default(),
+        answer: Answer::Broken,
+        parts: None,
+    };
+    let Ok(buffer) = pool.obtain(Class::Control).await else {
+        return served;
+    };
+    let slices = queue.spare_slices.borrow_mut().pop().unwrap_or_default();
+    let mut reply = Reply::new(pool, buffer, limits, slices);
+    let call = Call {
+        peer: request.peer,
+        arrived: request.arrived,
+        message: &request.record,
+        bulk: &[],
+        padding: Padding::default(),
+    };
+    served.answer = service.serve(call, &mut NoBulk, &mut reply).await;
+    (served.is_valid, served.moved) = (reply.is_call_valid, reply.account);
+    served.parts = Some(reply.into_parts());
+    served
 }

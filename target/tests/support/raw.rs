@@ -487,6 +487,7 @@ impl<S: Serve> World<S> {
         assert_eq!(flow.counters().used.get(), 0, "calls in service");
         let tenant = flow.tenant(source.into());
         assert_eq!((tenant.held(), tenant.waiting()), (0, 0), "receives held");
+        assert_eq!(tenant.memory().held_bytes(), 0, "memory charged");
     }
 }
 

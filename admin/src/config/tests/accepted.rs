@@ -212,7 +212,8 @@ fn every_word_of_every_set_is_known() {
          rpc: { listen: 0.0.0.0:2049, rpcbind: register }\n\
          rpcrdma: { versions: [1], inline: 16KiB, padding: off, ccp: false, ccp_flavor: none,\n  \
                     ccp_program: 0x20000001, same_xid: lenient }\n\
-         flow: { credits: 1, done_window: 500ms, on_window_end: close, max_exposures: 1 }\n\
+         flow: { credits: 1, done_window: 500ms, on_window_end: close, max_exposures: 1,\n  \
+                 transfer_least: 64KiB, transfer_window: 10s }\n\
          exports:\n\
          - { path: /, store: { kind: memory, size: 1MiB }, access: ro, squash: all, anon_uid: 0 }\n\
          - { path: /a/b, store: { kind: memory, size: 3000000 }, squash: root, flavor: gss }\n\

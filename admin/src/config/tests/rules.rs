@@ -456,6 +456,20 @@ fn reactor_pool_and_flow_rules() {
             "2MiB to 1024GiB",
         ),
         (
+            "flow:\n  transfer_least: 100\n",
+            2,
+            19,
+            "flow.transfer_least",
+            "1KiB to 1GiB",
+        ),
+        (
+            "flow:\n  transfer_window: 1s\n",
+            2,
+            20,
+            "flow.transfer_window",
+            "5s to 600s",
+        ),
+        (
             "flow:\n  done_window: 0s\n",
             2,
             16,

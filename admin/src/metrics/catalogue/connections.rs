@@ -22,8 +22,11 @@ super::families! {
         "RDMA connections turned away because their client holds its share of the reactor's memory, no buffers are free, or no export admits it and others of its kind have their few places."
         for "A client with too many connections, or a pool that is too small.";
     CONNECTIONS_STUCK = Counter "millrace_connections_stuck_total" in "connections" [CORE]
-        "RDMA connections closed because their RDMA Reads made no progress."
+        "RDMA connections closed because their clients answered RDMA Reads too slowly."
         for "Clients that stopped serving reads; they count among the closed ones as well.";
+    CONNECTIONS_UNTAKEN = Counter "millrace_connections_untaken_total" in "connections" [CORE]
+        "Connections closed because their clients took what was sent to them too slowly."
+        for "Clients that are gone, broken or hostile, against `flow.transfer_least`; they count among the closed ones as well.";
     CONNECTIONS_CLOSED = Counter "millrace_connections_closed_total" in "connections"
         [PROVIDER, CLOSING]
         "Connections ended, by who or what ended them."

@@ -207,6 +207,7 @@ where
 {
     let shared = parts.responder.shared();
     let before = shared.settings.replace(commit.settings);
+    parts.tcp.limit_transfers(commit.settings.transfers);
     if let Some(exports) = &commit.exports {
         shared.programs.take_exports(exports, parts.room);
     }

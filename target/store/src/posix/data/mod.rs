@@ -25,7 +25,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use millrace_mempool::Class;
+use millrace_mempool::{Buffer, Class};
 use millrace_reactor::Clock;
 
 pub use self::counters::VolumeFigures;
@@ -41,6 +41,7 @@ use super::engine::Engine;
 use super::objects::{Object, SharedFile};
 use super::sys;
 use super::volume::{Volume, VolumeConfig};
+use crate::posix::Inner;
 use crate::{Kind, Result, StoreError, WriteVerifier};
 
 /// Most bytes of one transfer: one buffer. Longer reads are short, and so are longer writes
@@ -201,5 +202,16 @@ fn regular(object: &Object) -> Result<()> {
         Kind::File => Ok(()),
         Kind::Directory => Err(StoreError::IsDirectory),
         Kind::Symlink | Kind::Special(_) => Err(StoreError::Invalid),
+    }
+}
+
+impl Inner {
+    /// Memory for one transfer, charged to whoever is served.
+    ///
+    /// # Errors
+    /// [`StoreError::Delay`]: none came in time, or nobody waits for the answer any more.
+    async fn memory(&self, bytes: usize) -> Result<Buffer> {
+        let obtained = self.engine.pool().obtain_another(bytes).await;
+        obtained.map_err(|_| StoreError::Delay)
     }
 }

@@ -57,7 +57,7 @@ impl ClientView<'_> {
         let bytes = span.length() as usize;
         let class = Class::for_size(bytes).expect("spans are cut to the largest");
         self.data.admission.check(class.size())?;
-        let buffer = self.engine.pool().acquire(class).await;
+        let buffer = self.memory(bytes).await?;
         let slice = buffer.into_slice(0..bytes);
         let ticket = self.data.under_way.begin(&object, class.size()).await?;
         let reading = Reading {

@@ -58,7 +58,7 @@ impl ClientView<'_> {
         } else {
             let class = Class::for_size(length as usize).expect("cut to the largest");
             self.data.admission.check(class.size())?;
-            let buffer = self.engine.pool().acquire(class).await;
+            let buffer = self.memory(length as usize).await?;
             Some(buffer.into_slice(0..length as usize))
         };
         slices.extend(slice.clone());
