@@ -34,7 +34,7 @@ pub fn check(request: &Request, hosts: &[String]) -> Result<(), Response> {
     let headers = request.headers();
     let mut named = headers.get_all(HOST).iter();
     let host = match (named.next(), named.next()) {
-        (Some(host), None) => host.to_str().ok().and_then(|host| authority(host)),
+        (Some(host), None) => host.to_str().ok().and_then(authority),
         _ => None,
     };
     // RFC 9112 section 3.2: exactly one, and of the right form.

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use crate::config::Export;
 
-    fn export(root: PathBuf) -> Export {
+    fn export(root: &Path) -> Export {
         let text = format!(
             "exports: [{{ path: /data, store: {{ kind: posix, root: {} }} }}]",
             root.display()
@@ -115,11 +115,13 @@ mod tests {
         symlink("../other", at("srv/out")).unwrap();
         symlink("srv", at("by-link")).unwrap();
         symlink("../srv/state", at("other/state")).unwrap();
-        let mut before = Config::default();
-        before.state_directory = Some(at("other/state"));
+        let mut before = Config {
+            state_directory: Some(at("other/state")),
+            ..Config::default()
+        };
         let refused = |before: &Config, root: PathBuf| {
             let mut next = before.clone();
-            next.exports.push(export(root));
+            next.exports.push(export(&root));
             let problems = check(before, &next);
             assert!(problems.len() < 2, "{problems:?}");
             problems.into_iter().next().map(|problem| {
@@ -149,7 +151,7 @@ mod tests {
         assert!(refused(&before, "/".into()).unwrap().contains("in none of"));
         // What the file exports already is no matter of a change.
         let mut there = before.clone();
-        there.exports.push(export(at("other")));
+        there.exports.push(export(&at("other")));
         let mut next = there.clone();
         next.exports[0].access = crate::config::Access::Ro;
         assert_eq!(check(&there, &next), []);

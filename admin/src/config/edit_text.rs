@@ -261,7 +261,7 @@ impl TextEdit<'_> {
                 value = Value::Mapping(Mapping::from_iter([((*name).into(), value)]));
             }
             let entry = format!("{}: {}", names[0], inline(&value, true)?);
-            return self.into_brackets(&above, &entry, map.is_empty());
+            return self.insert_in_brackets(&above, &entry, map.is_empty());
         }
         let first = above.key(map.keys().next()?.as_str()?.to_owned());
         let last = above.key(map.keys().last()?.as_str()?.to_owned());
@@ -279,7 +279,7 @@ impl TextEdit<'_> {
         self.add_lines(end, &lines)
     }
 
-    fn into_brackets(&mut self, path: &KeyPath, entry: &str, is_empty: bool) -> Option<()> {
+    fn insert_in_brackets(&mut self, path: &KeyPath, entry: &str, is_empty: bool) -> Option<()> {
         let start = self.offset(path, Point::Value)?;
         let end = flow_end(&self.text, start)?;
         let inner = self.text.get(start + 1..end - 1)?;
@@ -295,7 +295,7 @@ impl TextEdit<'_> {
                 return None;
             };
             let entry = inline(value, true)?;
-            return self.into_brackets(path, &entry, list.is_empty());
+            return self.insert_in_brackets(path, &entry, list.is_empty());
         }
         let dash = self.dash(&path.index(last))?;
         let end = entry_end(&self.text, dash);

@@ -174,9 +174,8 @@ fn other_ways_of_writing_are_known_or_given_up() {
         let Ok(_) = parse(text, "") else { continue };
         assert_eq!(credits(text).as_deref(), Some(expected), "{text}");
     }
-    assert_eq!(
-        credits("flow: &flow\n  max_exposures: 3\n").is_some_and(|text| text.contains("&flow")),
-        true
+    assert!(
+        credits("flow: &flow\n  max_exposures: 3\n").is_some_and(|text| text.contains("&flow"))
     );
 }
 

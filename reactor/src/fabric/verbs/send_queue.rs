@@ -339,9 +339,9 @@ impl SendQueue {
             };
             let refused = if is_read && allowed == 0 {
                 Some(WorkError::NoReads)
-            } else if is_continuation(&entry.work) {
-                Some(WorkError::LocalLength)
-            } else if !can_be_cut(&entry.work) && pieces(&entry.local) > ranges {
+            } else if is_continuation(&entry.work)
+                || (!can_be_cut(&entry.work) && pieces(&entry.local) > ranges)
+            {
                 Some(WorkError::LocalLength)
             } else {
                 None

@@ -1,6 +1,6 @@
 //! Threads for what rings cannot do and reactors must not wait for: everything about names and
 //! attributes. Each volume has its own few, so that one whose device hangs holds up no other. Jobs of
-//! clients wait in turn ([`queue`]): one that asks for much holds up another for one job at most.
+//! clients wait in turn (`queue`): one that asks for much holds up another for one job at most.
 
 mod queue;
 
