@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use axum::extract::Request;
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode, Version};
 use axum::response::Response;
 
 use super::problem::problem;
@@ -34,6 +34,10 @@ pub fn check(request: &Request, hosts: &[String]) -> Result<(), Response> {
     let headers = request.headers();
     let mut named = headers.get_all(HOST).iter();
     let host = match (named.next(), named.next()) {
+        // No browser of today speaks it, and so no page; probes of load balancers do.
+        (None, _) if request.version() <= Version::HTTP_10 => {
+            return same_site(headers, request.method(), None);
+        }
         (Some(host), None) => host.to_str().ok().and_then(authority),
         _ => None,
     };
@@ -58,7 +62,7 @@ pub fn check(request: &Request, hosts: &[String]) -> Result<(), Response> {
             return Err(problem(StatusCode::INTERNAL_SERVER_ERROR, detail));
         }
     }
-    same_site(headers, request.method(), &host)
+    same_site(headers, request.method(), Some(&host))
 }
 
 /// Host and port, without the user that a URL could have.
@@ -93,7 +97,11 @@ fn misdirected(host: &str) -> Response {
 }
 
 /// What a browser says of the page that sent the request (Fetch Metadata, RFC 6454).
-fn same_site(headers: &HeaderMap, method: &Method, host: &Authority) -> Result<(), Response> {
+fn same_site(
+    headers: &HeaderMap,
+    method: &Method,
+    host: Option<&Authority>,
+) -> Result<(), Response> {
     let refused = |whose: &str| {
         let detail = format!("a page of another site had this request sent: {whose}");
         problem(StatusCode::FORBIDDEN, detail)
@@ -101,7 +109,10 @@ fn same_site(headers: &HeaderMap, method: &Method, host: &Authority) -> Result<(
     for origin in headers.get_all(ORIGIN) {
         let origin = origin.to_str().unwrap_or("?");
         let authority = origin.split_once("://").map(|(_, authority)| authority);
-        if !authority.is_some_and(|one| one.eq_ignore_ascii_case(host.as_str())) {
+        let same = authority
+            .zip(host)
+            .is_some_and(|(one, host)| one.eq_ignore_ascii_case(host.as_str()));
+        if !same {
             return Err(refused(&format!(
                 "its Origin is `{}`",
                 origin.escape_debug()
@@ -135,7 +146,17 @@ mod tests {
 
     /// The status that a request with these headers is refused with.
     fn refused(method: &str, target: &str, headers: &[(&str, &str)]) -> Option<u16> {
-        let mut request = axum::http::Request::builder().method(method).uri(target);
+        refused_by(Version::HTTP_11, method, target, headers)
+    }
+
+    fn refused_by(
+        version: Version,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+    ) -> Option<u16> {
+        let request = axum::http::Request::builder().version(version);
+        let mut request = request.method(method).uri(target);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -185,6 +206,11 @@ mod tests {
             assert_eq!(refused("GET", "/", &[("host", host)]), Some(400), "{host}");
         }
         assert_eq!(refused("GET", "/", &[]), Some(400));
+        assert_eq!(refused_by(Version::HTTP_10, "GET", "/", &[]), None);
+        let evil = [("host", "evil.example")];
+        assert_eq!(refused_by(Version::HTTP_10, "GET", "/", &evil), Some(421));
+        let page = [("origin", "http://evil.example")];
+        assert_eq!(refused_by(Version::HTTP_10, "GET", "/", &page), Some(403));
         let two = [("host", "localhost"), ("host", "localhost")];
         assert_eq!(refused("GET", "/", &two), Some(400));
         let ours = [("host", "localhost")];
