@@ -230,32 +230,31 @@ fn old_10_servers_at_port_2049_are_reached_by_setting() {
 }
 
 #[test]
-fn rr1_bind_07_addresses_are_of_ip_whatever_the_network_is() {
-    // The transport takes IP addresses and ports, and hands nothing else to the provider.
-    type Connect =
-        fn(&mut dyn Provider, &Pool, SocketAddr, Settings, Instant) -> io::Result<Connection>;
-    let connect: Connect = Connection::connect;
-    type Below =
-        fn(&mut dyn Provider, SocketAddr, ConnectParameters, Instant) -> io::Result<QueuePair>;
-    type QueuePair = millrace_reactor::fabric::QueuePairId;
-    let below: Below =
-        |provider, address, parameters, now| provider.connect(address, parameters, now);
-    let network = Network::new();
-    let mut provider = network.provider();
-    let nowhere = at("[2001:db8::1]:20049");
-    assert!(connect(&mut provider, &pool(), nowhere, small(), Instant::now()).is_ok());
-    let parameters = ConnectParameters {
-        limits: LIMITS,
-        private_data: millrace_reactor::fabric::PrivateData::new(),
-    };
-    assert!(below(&mut provider, nowhere, parameters, Instant::now()).is_ok());
-}
-
-#[test]
-fn rr1_bind_10_the_transport_takes_an_address_and_knows_no_names() {
-    // Found by whom and how does not matter: there is no name service on this network.
-    let (port, state) = connect_to(at("192.0.2.1:4711"));
-    assert_eq!((port, state), (4711, State::Ready));
+fn rr1_bind_07_rr1_bind_10_the_transport_connects_to_an_ip_address_and_a_port() {
+    // By whom they were found does not matter: there is no name service on this network. Whoever
+    // listens beside them is not asked.
+    for (address, beside) in [
+        ("192.0.2.1:4711", ["192.0.2.1:20049", "192.0.2.2:4711"]),
+        (
+            "[2001:db8::1]:20049",
+            ["[2001:db8::1]:4711", "[2001:db8::2]:20049"],
+        ),
+    ] {
+        let network = Network::new();
+        let mut others = beside.map(|beside| {
+            let mut provider = network.provider();
+            provider.listen(at(beside), LIMITS, false).expect("free");
+            provider
+        });
+        let client = Ipv4Addr::new(198, 51, 100, 7);
+        let (asked, state) = connect_over(&network, at(address), client);
+        assert_eq!((asked, state), (vec![client.into()], State::Ready));
+        for other in &mut others {
+            let mut events = Vec::new();
+            other.poll(Instant::now(), &mut events);
+            assert!(events.is_empty(), "{events:?}");
+        }
+    }
 }
 
 const LIMITS: QueuePairLimits = QueuePairLimits {
@@ -283,9 +282,17 @@ fn small() -> Settings {
 /// Connects to a server that listens there on the loopback network.
 fn connect_to(address: SocketAddr) -> (u16, State) {
     let network = Network::new();
-    let (mut server, mut provider) = (network.provider(), network.provider());
-    let listener = server.listen(address, LIMITS, false).expect("free");
-    let port = server.listener_address(listener).expect("listens").port();
+    let (asked, state) = connect_over(&network, address, Ipv4Addr::LOCALHOST);
+    assert_eq!(asked.len(), 1);
+    (address.port(), state)
+}
+
+/// Connects from `client` to a server that listens there. The addresses of those who asked it, and
+/// what became of the connection.
+fn connect_over(network: &Network, address: SocketAddr, client: Ipv4Addr) -> (Vec<IpAddr>, State) {
+    let (mut server, mut provider) = (network.provider(), network.provider_at(client));
+    server.listen(address, LIMITS, false).expect("free");
+    let mut asked = Vec::new();
     let now = Instant::now();
     let mut connection =
         Connection::connect(&mut provider, &pool(), address, small(), now).expect("begins");
@@ -293,7 +300,11 @@ fn connect_to(address: SocketAddr) -> (u16, State) {
         let mut events = Vec::with_capacity(16);
         server.poll(now, &mut events);
         for event in events {
-            if let Event::ConnectRequest { queue_pair, .. } = event {
+            if let Event::ConnectRequest {
+                queue_pair, peer, ..
+            } = event
+            {
+                asked.push(peer.ip());
                 let parameters = ConnectParameters {
                     limits: LIMITS,
                     private_data: millrace_reactor::fabric::PrivateData::new(),
@@ -307,7 +318,7 @@ fn connect_to(address: SocketAddr) -> (u16, State) {
             connection.handle(&mut provider, event, now, &mut |_| {});
         }
     }
-    (port, connection.state().clone())
+    (asked, connection.state().clone())
 }
 
 #[test]

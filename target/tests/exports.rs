@@ -40,7 +40,7 @@ fn mount_call(bench: &Bench, procedure: mount::Procedure, arguments: &impl Encod
 }
 
 #[test]
-fn rr1_bind_11_mount_by_tcp_gives_handles_for_rdma() {
+fn a_handle_of_one_transport_is_good_on_the_other() {
     let bench = Bench::new();
     from(&bench, "192.0.2.1:700", TransportKind::Tcp);
     let MountResults::Ok(mounted) = mnt(&bench, "/export") else {

@@ -2,23 +2,26 @@
 
 mod support;
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use millrace::call::{Peer, TransportKind};
 use millrace::dispatch::Service;
-use millrace::rdma::Request;
+use millrace::handle::HandleKey;
 use millrace::rpcbind::Offers;
-use millrace_mempool::{HugepagePolicy, Registry};
-use millrace_reactor::fabric::{
-    Carrier, Event, Incoming, ListenerId, PrivateData, Provider, QueuePairId,
-};
+use millrace::tcp::{TcpConfig, TcpServer};
+use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
+use millrace_store::Store;
 use millrace_store::memory::MemoryStore;
+use millrace_wire::mount::{self, MountResults};
+use millrace_wire::nfs3::{FileType, GetattrResults, Procedure};
 use millrace_wire::rpcbind::{PROGRAM, Registration, RpcbindProcedure};
 use millrace_wire::xdr::{Decoder, from_bytes};
-use support::message::{SUCCESS, accepted, encoded, null, parse, plain, rpc, words};
-use support::raw::{Options, World};
-use support::{memory_store, rules, service};
+use support::message::{SUCCESS, accepted, encoded, nfs, null, parse, plain, rpc, words};
+use support::raw::{Options, Stated, World};
+use support::{SECRET, memory_store, rules, service};
 
 const PROG_UNAVAIL: u32 = 1;
 
@@ -95,43 +98,91 @@ fn rr1_bind_06_elsewhere_it_is_no_program_of_ours() {
 }
 
 #[test]
-fn rr1_bind_07_addresses_are_of_ip_whatever_the_network_is() {
-    // What a provider tells of a client, and what the responder takes, are IP addresses and ports:
-    // a network with addresses of its own has them translated below.
-    type Asked = fn(&mut dyn Provider, QueuePairId, SocketAddr) -> Event;
-    let asked: Asked = |_, queue_pair, peer| Event::ConnectRequest {
-        queue_pair,
-        listener: ListenerId(0),
-        peer,
-        private_data: PrivateData::new(),
-        depths: millrace_reactor::fabric::ReadDepths::default(),
+fn rr1_bind_07_a_client_is_known_by_its_ip_address() {
+    let mut world = World::new(programs(), Options::default());
+    let sources = [[192, 0, 2, 7], [198, 51, 100, 9]].map(Ipv4Addr::from);
+    for source in sources {
+        world.connect_with(Stated {
+            source,
+            ..Stated::default()
+        });
+    }
+    let known: Vec<Peer> = world.connections().iter().map(|one| one.peer()).collect();
+    assert_eq!(known.len(), 2);
+    for (peer, source) in known.iter().zip(sources) {
+        assert_eq!(peer.address, IpAddr::V4(source));
+        assert_eq!(peer.transport, TransportKind::Rdma);
+    }
+    // Rules of exports are about these addresses.
+    let registry = Registry::new(HugepagePolicy::Off);
+    let mut narrow = rules("/export");
+    narrow.clients = vec!["192.0.2.0/24".parse().unwrap()];
+    let store = memory_store(&registry);
+    let programs = service([(narrow, store.clone())]);
+    let export = programs.exports().iter().next().unwrap().id;
+    let root = HandleKey::new(&SECRET).seal(export.0, store.root());
+    let mut world = World::new(programs, Options::default());
+    let answers = sources.map(|source| {
+        let client = world.connect_with(Stated {
+            source,
+            ..Stated::default()
+        });
+        let reply = parse(&world.exchange(client, &plain(&nfs(9, Procedure::Getattr, &root))));
+        from_bytes::<GetattrResults>(support::results(&reply.message))
+            .unwrap()
+            .is_ok()
+    });
+    assert_eq!(answers, [true, false]);
+}
+
+/// One call over TCP, by a client on a thread of its own.
+fn call_by_tcp(programs: Service<MemoryStore>, pool: &Pool, call: Vec<u8>) -> Vec<u8> {
+    let mut server = TcpServer::new(TcpConfig::default(), pool, programs, None).unwrap();
+    let address = server.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let client = std::thread::spawn(move || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let deadline = Some(Duration::from_secs(20));
+        stream.set_read_timeout(deadline).unwrap();
+        let last = 0x8000_0000 | call.len() as u32;
+        stream.write_all(&last.to_be_bytes()).unwrap();
+        stream.write_all(&call).unwrap();
+        let mut mark = [0; 4];
+        stream.read_exact(&mut mark).unwrap();
+        let length = u32::from_be_bytes(mark) & !0x8000_0000;
+        let mut reply = vec![0; length as usize];
+        stream.read_exact(&mut reply).unwrap();
+        reply
+    });
+    while !client.is_finished() {
+        if server.poll(Instant::now()) == 0 {
+            std::thread::yield_now();
+        }
+    }
+    client.join().unwrap()
+}
+
+#[test]
+fn rr1_bind_11_mount_over_tcp_then_nfs_over_rdma() {
+    let registry = Registry::new(HugepagePolicy::Off);
+    let pool = Pool::new(&registry, PoolConfig { bytes: 16 << 20 }).unwrap();
+    let store = memory_store(&registry);
+    let programs = || service([(rules("/export"), store.clone())]);
+    let number = mount::Procedure::Mount.number();
+    let path = encoded(&mount::Path(b"/export"));
+    let call = rpc(5, (mount::PROGRAM, mount::VERSION, number), &path);
+    let reply = call_by_tcp(programs(), &pool, call);
+    let MountResults::Ok(mounted) = from_bytes(support::results(&reply)).unwrap() else {
+        panic!("refused");
     };
-    type Arrived = fn(&Incoming) -> SocketAddr;
-    let arrived: Arrived = |incoming| incoming.peer;
-    type Told = for<'a> fn(Request<'a>) -> Peer;
-    let told: Told = |request| Peer::new(request.peer, TransportKind::Rdma);
-    let (queue_pair, peer) = (
-        QueuePairId {
-            index: 0,
-            generation: 0,
-        },
-        "[::ffff:10.1.2.3]:700".parse().unwrap(),
-    );
-    let network = millrace_reactor::fabric::loopback::Network::new();
-    let event = asked(&mut network.provider(), queue_pair, peer);
-    assert!(matches!(event, Event::ConnectRequest { peer: told, .. } if told == peer));
-    let request = Request {
-        queue_pair,
-        peer,
-        private_data: &[],
-    };
-    assert_eq!(told(request).address.to_string(), "10.1.2.3");
-    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let incoming = Incoming {
-        listener: ListenerId(0),
-        peer,
-        limits: millrace_reactor::fabric::loopback::Pair::LIMITS,
-        carrier: Carrier::Socket(socket.into()),
-    };
-    assert_eq!(arrived(&incoming), peer);
+    let mut world = World::new(programs(), Options::default());
+    world.connect();
+    let getattr = plain(&nfs(6, Procedure::Getattr, &mounted.handle));
+    let reply = parse(&world.exchange(0, &getattr));
+    let results = support::results(&reply.message);
+    let attributes = from_bytes::<GetattrResults>(results).unwrap().unwrap();
+    assert_eq!(attributes.kind, FileType::Directory);
+    // Version 4 is not served, and that is said at this port, without rpcbind.
+    let reply = parse(&world.exchange(0, &plain(&rpc(7, (100_003, 4, 0), &[]))));
+    assert_eq!(accepted(&reply.message), 2);
+    world.check_clean();
 }

@@ -483,6 +483,27 @@ fn rr1_done_10_the_window_begins_when_the_reply_can_leave() {
 }
 
 #[test]
+fn rr1_done_07_done_for_a_reply_that_has_not_left_changes_nothing() {
+    let network = loopback();
+    let latency = WINDOW * 6 / 10;
+    let mut world = two_over(&network, latency);
+    world.send(0, &done(3));
+    world.pass(latency);
+    assert_eq!(world.shared.counters.dones_stray.get(), 1);
+    let exposures = &world.connections()[0].exposures;
+    assert_eq!((exposures.open_replies(), exposures.pending()), (2, 1));
+    // The second leaves when the first has arrived and that is known here.
+    world.pass(WINDOW * 7 / 10);
+    world.pass(latency);
+    network.set_latency(Duration::ZERO);
+    assert_eq!(parse(world.received(0).last().unwrap()).xid, 3);
+    let exposures = &world.connections()[0].exposures;
+    assert_eq!((exposures.open_replies(), exposures.pending()), (1, 1));
+    world.pass(WINDOW * 2);
+    world.check_clean();
+}
+
+#[test]
 fn rr1_done_10_a_client_that_takes_no_replies_holds_no_memory_for_ever() {
     let network = loopback();
     let mut world = two_over(&network, WINDOW * 100);

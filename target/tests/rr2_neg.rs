@@ -130,7 +130,11 @@ fn rr2_neg_10_a_reply_has_the_version_of_its_call() {
     }
     script.release(4);
     world.settle();
-    for (reply, version) in world.received(0).iter().zip(versions) {
+    let replies = world.received(0);
+    let told = replies.iter().map(|reply| (word(reply, 0), word(reply, 1)));
+    let asked = (1..).zip(versions.map(Version::number));
+    assert_eq!(told.collect::<Vec<_>>(), asked.collect::<Vec<_>>());
+    for (reply, version) in replies.iter().zip(versions) {
         speak(version);
         parse(reply);
     }

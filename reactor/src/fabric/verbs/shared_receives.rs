@@ -13,9 +13,9 @@ use super::sys::SharedReceiveQueue;
 pub(super) const DEPTH_WISH: u32 = 16 * 1024;
 
 /// A shared receive queue, and the buffers in it by number.
-pub(super) struct SharedReceives {
+pub(super) struct SharedReceives<Queue = SharedReceiveQueue> {
     // Goes before the buffers that the device has.
-    queue: Arc<SharedReceiveQueue>,
+    queue: Arc<Queue>,
     buffers: Vec<Option<Buffer>>,
     free: Vec<u32>,
     /// Numbers of buffers that the device does not have yet.
@@ -27,8 +27,8 @@ pub(super) struct SharedReceives {
     owners: HashMap<u32, u32>,
 }
 
-impl SharedReceives {
-    pub(super) fn new(queue: Arc<SharedReceiveQueue>, depth: u32) -> Self {
+impl<Queue> SharedReceives<Queue> {
+    pub(super) fn new(queue: Arc<Queue>, depth: u32) -> Self {
         Self {
             queue,
             buffers: Vec::new(),
@@ -41,7 +41,7 @@ impl SharedReceives {
     }
 
     /// The queue, which goes first, and the buffers in it.
-    pub(super) fn take_apart(self) -> (Arc<SharedReceiveQueue>, Kept) {
+    pub(super) fn take_apart(self) -> (Arc<Queue>, Kept) {
         (self.queue, self.buffers)
     }
 
@@ -50,7 +50,7 @@ impl SharedReceives {
         self.depth
     }
 
-    pub(super) fn queue(&self) -> &Arc<SharedReceiveQueue> {
+    pub(super) fn queue(&self) -> &Arc<Queue> {
         &self.queue
     }
 
@@ -135,5 +135,106 @@ impl SharedReceives {
             count += 1;
         }
         count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry};
+
+    use super::*;
+
+    const CONNECTIONS: usize = 50;
+    const GRANT: usize = 32;
+
+    /// A device: what it was given, and the connections whose receives those are.
+    struct Device {
+        shared: SharedReceives<()>,
+        brought: Vec<Brought>,
+        given: Vec<u64>,
+        pool: Pool,
+    }
+
+    impl Device {
+        fn new() -> Self {
+            let registry = Registry::new(HugepagePolicy::Off);
+            let bytes = 16 << 20;
+            Self {
+                shared: SharedReceives::new(Arc::new(()), DEPTH_WISH),
+                brought: vec![Brought::default(); CONNECTIONS],
+                given: Vec::new(),
+                pool: Pool::new(&registry, PoolConfig { bytes }).expect("ordinary pages"),
+            }
+        }
+
+        /// A connection posts a receive, as it does before it grants a credit.
+        fn post(&mut self, connection: usize) {
+            let buffer = self.pool.try_acquire(Class::Control).expect("free");
+            let brought = &mut self.brought[connection];
+            self.shared.post(buffer, brought).expect("room");
+            let given = &mut self.given;
+            self.shared.hand_over(usize::MAX, |number, _| {
+                given.push(number);
+                true
+            });
+        }
+
+        /// A message arrives in whatever receive comes next. False if there is none.
+        fn arrives(&mut self, connection: usize) -> bool {
+            let Some(number) = self.given.pop() else {
+                return false;
+            };
+            assert!(self.shared.complete(number).is_some(), "filled once");
+            assert!(self.brought[connection].take(), "nobody took another's");
+            true
+        }
+    }
+
+    #[test]
+    fn rr1_cred_23_receives_of_a_shared_queue_cover_the_sum_of_all_grants() {
+        let mut device = Device::new();
+        for connection in 0..CONNECTIONS {
+            for _ in 0..GRANT {
+                device.post(connection);
+            }
+        }
+        // Connections that go leave theirs behind, which others then need not bring.
+        for connection in [3, 40] {
+            device
+                .shared
+                .leave(connection as u32, &mut device.brought[connection]);
+        }
+        for connection in [3, 40] {
+            for _ in 0..GRANT {
+                device.post(connection);
+            }
+        }
+        assert_eq!(device.given.len(), CONNECTIONS * GRANT);
+        // All use all of their grant at once, and once more after they have posted again.
+        for _ in 0..2 {
+            for _ in 0..GRANT {
+                for connection in 0..CONNECTIONS {
+                    assert!(device.arrives(connection), "a receive for every credit");
+                }
+            }
+            assert!(device.given.is_empty());
+            for connection in 0..CONNECTIONS {
+                for _ in 0..GRANT {
+                    device.post(connection);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rr1_cred_23_a_full_shared_queue_covers_no_more_grants() {
+        let mut device = Device::new();
+        device.shared.depth = 2;
+        device.post(0);
+        device.post(1);
+        let buffer = device.pool.try_acquire(Class::Control).expect("free");
+        let refused = device.shared.post(buffer, &mut device.brought[2]);
+        assert!(refused.is_err(), "no credit without a receive");
+        assert_eq!(device.brought[2].count(), 0);
     }
 }

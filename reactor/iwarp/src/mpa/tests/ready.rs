@@ -372,6 +372,19 @@ fn mpa_rtr_19_request_reply_adjustment_indication() {
     assert!(here.is_open() && there.is_open() && !there.was_unexpected());
 }
 
+/// A responder may offer fewer reads than are wished for, and open more than were offered.
+#[test]
+fn mpa_rtr_19_both_depths_of_the_initiator_follow_the_reply() {
+    let config = InitiatorConfig {
+        ird: 3,
+        ord: 40,
+        ..indicating(write_only())
+    };
+    let reply = enhanced_reply(peer_to_peer(write_only(), 5, 9));
+    let here = established(answered(config, &reply));
+    assert_eq!((here.ird, here.ord), (9, 5));
+}
+
 #[test]
 fn mpa_rtr_20_after_code_seven_a_client_server_connect_is_possible() {
     let mut fallback = Fallback::new(true);

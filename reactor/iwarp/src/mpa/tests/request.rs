@@ -153,11 +153,25 @@ fn mpa_req_04_revision_is_two_if_enhanced_and_one_otherwise() {
 
 #[test]
 fn mpa_req_05_defaults_ask_for_nothing_enhanced() {
-    let config = InitiatorConfig::default();
-    assert!(config.enhanced);
-    let frame = request_frame(config);
-    assert_eq!(frame.revision, 1);
-    assert_eq!(frame.connection_data, None);
+    let plain = InitiatorConfig::default();
+    assert!(plain.enhanced);
+    // Whatever else is set: that alone is no wish for the exchange.
+    let set = InitiatorConfig {
+        ird: 7,
+        ord: 9,
+        rtr: send_only(),
+        private_data: b"private".to_vec(),
+        ..plain.clone()
+    };
+    for config in [plain, set] {
+        let frame = request_frame(config);
+        assert_eq!(frame.revision, 1);
+        assert_eq!(frame.connection_data, None);
+    }
+    // With a wish it is another frame, so that the above is no accident.
+    for config in [exchanging(7, 9), indicating(send_only())] {
+        assert!(request_frame(config).connection_data.is_some());
+    }
 }
 
 #[test]
