@@ -183,7 +183,7 @@ pub struct Counters {
     pub replayed: Counter,
     /// Answers that did not fit what the transport could carry.
     pub too_large: Counter,
-    /// Calls from clients that the export does not admit.
+    /// Calls of MOUNT and NFS from clients that the export does not admit.
     pub not_admitted: Counter,
     /// Failures of NFS calls by status.
     pub statuses: StatusCounters,

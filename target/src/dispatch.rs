@@ -312,6 +312,7 @@ impl<S: Store> Service<S> {
             times: &counters.store,
             export: Cell::new(None),
             again: None,
+            turned_away: Cell::new(false),
         };
         let mut text = Vec::new();
         let ticket = if must_not_repeat(procedure) {
@@ -360,6 +361,9 @@ impl<S: Store> Service<S> {
                 counters.nfs[number as usize].record(done.success);
                 if let Some(status) = done.status {
                     counters.statuses.count(status);
+                }
+                if context.turned_away.get() {
+                    counters.not_admitted.add(1);
                 }
                 let export = context.export.get();
                 if let Some(export) = export.and_then(|export| export.counters.get()) {

@@ -136,9 +136,12 @@ fn clients_outside_the_list_get_nothing() {
         (failure.status, failure.detail),
         (Status::AccessDenied, None)
     );
+    // One call of MOUNT, and one of NFS.
+    assert_eq!(bench.service.counters().not_admitted.get(), 2);
     from(&bench, "[::ffff:10.1.2.3]:9", TransportKind::Rdma);
     assert!(matches!(mnt(&bench, "/export"), MountResults::Ok(_)));
     lookup(&bench).unwrap();
+    assert_eq!(bench.service.counters().not_admitted.get(), 2);
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub(crate) struct Context<'c, S> {
     pub export: Cell<Option<&'c Export<S>>>,
     /// What is known of the call if an earlier process may have executed it.
     pub again: Option<Again>,
+    /// Whether an export did not admit the client, or not with this flavor.
+    pub turned_away: Cell<bool>,
 }
 
 /// An object that a call may use.
@@ -60,6 +62,7 @@ impl<'c, S: Store> Context<'c, S> {
             self.export.set(Some(export));
         }
         if !export.rules.admits(self.peer.address) || !export.rules.takes(self.credential) {
+            self.turned_away.set(true);
             // Not `NFS3ERR_ACCES`, which few procedures may answer, GETATTR not among them.
             return Err(status::legal(self.procedure, Status::AccessDenied));
         }
