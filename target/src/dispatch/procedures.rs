@@ -13,6 +13,7 @@ use crate::nfs3::{self, Context, Data};
 const LINK_TEXT_MAX: usize = 4096;
 
 impl<S: Store> Service<S> {
+    #[allow(clippy::too_many_arguments)] // The parts of one call, each borrowed on its own.
     pub(super) async fn procedure<B: Bulk>(
         &self,
         context: &Context<'_, S>,
