@@ -36,4 +36,12 @@ super::families! {
     PROCESS_THREADS = Gauge "millrace_process_threads" in "threads" []
         "Threads of the process."
         for "Reactors and a few helpers: a number that grows is a leak.";
+    LOG_DROPPED = Counter "millrace_log_lines_dropped_total" in "lines" []
+        "Log lines dropped because standard error took none for too long."
+        for "The reader of the log has stopped, or is too slow."
+        absent "the log is not written by this process";
+    LOG_LEFT_OUT = Counter "millrace_log_lines_left_out_total" in "lines" []
+        "Log lines left out because there were too many of one kind in a short time."
+        for "A client does the same thing again and again; the log says of which kind they were."
+        absent "the log is not written by this process";
 }

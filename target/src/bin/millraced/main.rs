@@ -276,7 +276,12 @@ fn run(
     certificates: Option<Arc<Certificates>>,
 ) -> Result<(), Failure> {
     let filter = logging::filter(&config.log)?;
-    let log = logging::start(filter, arguments.log_format);
+    let cores = config
+        .reactors
+        .cores
+        .resolve(&millrace_reactor::allowed_cores());
+    let (log, log_hook) = logging::start(filter, arguments.log_format, cores)?;
+    let _flush = log.flush_at_end();
     if rights::are_roots() {
         tracing::warn!("running as root: --user NAME gives its rights away");
     }
@@ -336,13 +341,14 @@ fn run(
             });
         }
     };
-    service.control().on_log_filter(log);
+    service.control().on_log_filter(log_hook);
     step_aside(&service.cores());
     let metrics = Metrics::new();
     metrics.register(service.control());
     let file = Some(arguments.config.clone());
     let ledger = Arc::new(Ledger::new(service.control(), Arc::clone(&config), file));
     metrics.register(Arc::clone(&ledger) as _);
+    metrics.register(Arc::clone(&log) as _);
     let mut state = AdminState::new(service.control(), metrics, Arc::clone(&ledger));
     if let Some(certificates) = &certificates {
         state = state.with_certificates(Arc::clone(certificates));

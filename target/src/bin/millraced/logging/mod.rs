@@ -1,0 +1,147 @@
+//! Log lines.
+
+mod limit;
+mod queue;
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::IsTerminal;
+use std::panic;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use millrace::service::LogHook;
+use millrace_admin::metrics::{Families, MetricsSource, catalogue};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, reload};
+
+use limit::LineLimit;
+use queue::{LINES_MAX, LogQueue, StandardError};
+
+/// How long the last lines of the process may take to be written.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Reads the configuration's filter.
+pub fn filter(text: &str) -> Result<EnvFilter> {
+    EnvFilter::try_new(text).with_context(|| {
+        format!("log: `{text}` is no filter; use a level such as info, or info,millrace=debug")
+    })
+}
+
+/// The log of the process, from when it starts.
+pub struct Log {
+    queue: LogQueue,
+    limit: LineLimit,
+}
+
+impl MetricsSource for Log {
+    fn collect(&self, out: &mut Families) {
+        out.number(&catalogue::LOG_DROPPED, &[], self.queue.dropped());
+        out.number(&catalogue::LOG_LEFT_OUT, &[], self.limit.left_out());
+    }
+}
+
+/// When it is dropped, what was logged is written, if somebody reads it.
+pub struct LogFlush(LogQueue);
+
+impl Drop for LogFlush {
+    fn drop(&mut self) {
+        self.0.flush(FLUSH_PATIENCE);
+    }
+}
+
+impl Log {
+    /// To be dropped at the end of the process.
+    pub fn flush_at_end(&self) -> LogFlush {
+        LogFlush(self.queue.clone())
+    }
+}
+
+/// Writes log lines to standard error from now on, by a thread of their own. Gives the way to
+/// change the filter later. The thread is out of the way of reactors on these cores.
+///
+/// # Errors
+/// There is no thread.
+pub fn start(
+    filter: EnvFilter,
+    format: Format,
+    reactors: Vec<usize>,
+) -> Result<(Arc<Log>, LogHook)> {
+    let limit = LineLimit::default();
+    // What keeps it on their cores is told by the others that step aside.
+    let aside = move || _ = millrace_reactor::step_aside(&reactors);
+    let queue = LogQueue::start(StandardError, LINES_MAX, aside, report(limit.clone()));
+    let queue = queue.context("cannot start a thread")?;
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(queue.clone());
+    let hook = match format {
+        Format::Text => {
+            let lines = lines.with_target(false).with_filter_reloading();
+            let hook = hook(lines.reload_handle());
+            lines.finish().with(limit.clone()).init();
+            hook
+        }
+        Format::Json => {
+            let lines = lines.json().flatten_event(true).with_filter_reloading();
+            let hook = hook(lines.reload_handle());
+            lines.finish().with(limit.clone()).init();
+            hook
+        }
+    };
+    log_panics(queue.clone());
+    Ok((Arc::new(Log { queue, limit }), hook))
+}
+
+/// Says of lines what became of them that were not written.
+fn report(limit: LineLimit) -> impl FnMut(u64) {
+    let mut told = 0;
+    move |dropped| {
+        for (place, lines) in limit.take_report() {
+            tracing::warn!(
+                place,
+                lines,
+                "too many log lines of one kind: some were left out"
+            );
+        }
+        if dropped > told {
+            let lines = dropped - told;
+            tracing::warn!(lines, "log lines were dropped: they were not read in time");
+            told = dropped;
+        }
+    }
+}
+
+/// Panics are log lines: what the standard library does waits for whoever reads them.
+fn log_panics(queue: LogQueue) {
+    panic::set_hook(Box::new(move |panic| {
+        let thread = thread::current();
+        let thread = thread.name().unwrap_or("unnamed");
+        let trace = Backtrace::capture();
+        match trace.status() {
+            BacktraceStatus::Captured => tracing::error!(thread, "{panic}\n{trace}"),
+            _ => tracing::error!(thread, "{panic}"),
+        }
+        // Others may end the process by it.
+        if !thread.starts_with("reactor-") {
+            queue.flush(FLUSH_PATIENCE);
+        }
+    }));
+}
+
+fn hook<S: 'static>(handle: reload::Handle<EnvFilter, S>) -> LogHook {
+    Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()))
+}
