@@ -189,7 +189,7 @@ fn root_and_the_servers_user_make_changes_over_the_socket_without_a_token() {
 fn other_users_read_over_the_socket_if_its_group_lets_them_and_change_nothing() {
     const NOBODY: u32 = 65534;
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: needs root, to be another user");
+        millrace_testing::skip!("needs root, to be another user");
         return;
     }
     let bench = OnSocket::new();
