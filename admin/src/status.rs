@@ -3,10 +3,9 @@
 //! Sizes are bytes and times are seconds. A list is wrapped in an object under its own name
 //! (`{"connections": [...]}`), so that fields can be added beside it.
 
+use millrace_primitives::HistogramSnapshot;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-
-use crate::metrics::HistogramSnapshot;
 
 /// Which program answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -1,6 +1,6 @@
 //! What other threads may read of a pool: single-writer counters per size class.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use millrace_primitives::{Counter, Gauge};
 
 use crate::Class;
 
@@ -8,67 +8,65 @@ use crate::Class;
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct ClassGauges {
-    capacity: AtomicU64,
-    in_use: AtomicU64,
-    high_water: AtomicU64,
-    waiters: AtomicU64,
-    waits_total: AtomicU64,
+    capacity: Gauge,
+    in_use: Gauge,
+    high_water: Gauge,
+    waiters: Gauge,
+    waits_total: Counter,
 }
 
 impl ClassGauges {
     /// Buffers that exist, lent or free. Grows when the class takes memory that no other needs, and
     /// shrinks when that is free again.
     pub fn capacity(&self) -> u64 {
-        self.capacity.load(Relaxed)
+        self.capacity.get()
     }
 
     /// Buffers lent out, whole or as slices.
     pub fn in_use(&self) -> u64 {
-        self.in_use.load(Relaxed)
+        self.in_use.get()
     }
 
     /// The most buffers that were ever lent out at once.
     pub fn high_water(&self) -> u64 {
-        self.high_water.load(Relaxed)
+        self.high_water.get()
     }
 
     /// Requests that wait now.
     pub fn waiters(&self) -> u64 {
-        self.waiters.load(Relaxed)
+        self.waiters.get()
     }
 
     /// Requests that ever had to wait.
     pub fn waits_total(&self) -> u64 {
-        self.waits_total.load(Relaxed)
+        self.waits_total.get()
     }
 
     pub(crate) fn add_capacity(&self, buffers: u64) {
-        add(&self.capacity, buffers);
+        self.capacity.add(buffers);
     }
 
     pub(crate) fn take_capacity(&self, buffers: u64) {
-        let capacity = self.capacity.load(Relaxed);
-        self.capacity.store(capacity - buffers, Relaxed);
+        self.capacity.sub(buffers);
     }
 
     pub(crate) fn lend(&self) {
-        let in_use = add(&self.in_use, 1);
-        if in_use > self.high_water.load(Relaxed) {
-            self.high_water.store(in_use, Relaxed);
-        }
+        let in_use = self.in_use.get() + 1;
+        self.in_use.set(in_use);
+        self.high_water.raise(in_use);
     }
 
     pub(crate) fn give_back(&self) {
-        subtract_one(&self.in_use);
+        self.in_use.sub(1);
     }
 
     pub(crate) fn begin_wait(&self) {
-        add(&self.waiters, 1);
-        add(&self.waits_total, 1);
+        self.waiters.add(1);
+        self.waits_total.add(1);
     }
 
     pub(crate) fn end_wait(&self) {
-        subtract_one(&self.waiters);
+        self.waiters.sub(1);
     }
 }
 
@@ -76,7 +74,7 @@ impl ClassGauges {
 #[derive(Debug, Default)]
 pub struct PoolGauges {
     classes: [ClassGauges; 3],
-    bytes: AtomicU64,
+    bytes: Gauge,
 }
 
 impl PoolGauges {
@@ -87,26 +85,15 @@ impl PoolGauges {
 
     /// Bytes of the memory that buffers are cut from.
     pub fn bytes(&self) -> u64 {
-        self.bytes.load(Relaxed)
+        self.bytes.get()
     }
 
     pub(crate) fn add_bytes(&self, bytes: usize) {
-        add(&self.bytes, bytes as u64);
+        self.bytes.add(bytes as u64);
     }
 
     /// Buffers lent out in all classes: 0 for a pool at rest.
     pub fn in_use(&self) -> u64 {
         self.classes.iter().map(ClassGauges::in_use).sum()
     }
-}
-
-// One writer, so a plain load and store do; a locked read-modify-write costs four times as much.
-fn add(gauge: &AtomicU64, amount: u64) -> u64 {
-    let value = gauge.load(Relaxed) + amount;
-    gauge.store(value, Relaxed);
-    value
-}
-
-fn subtract_one(gauge: &AtomicU64) {
-    gauge.store(gauge.load(Relaxed) - 1, Relaxed);
 }

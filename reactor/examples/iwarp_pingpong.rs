@@ -10,11 +10,11 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use millrace_primitives::Counter;
 use millrace_reactor::fabric::iwarp::{CrcPolicy, Iwarp, IwarpConfig};
 use millrace_reactor::fabric::{
     Access, ConnectParameters, Event, Key, Operation, PrivateData, Provider, QueuePairId,
@@ -290,7 +290,7 @@ fn drive(load: Load, address: SocketAddr) -> f64 {
 /// System calls of the client for each reply.
 fn report_calls(provider: &Iwarp, replies: u64) {
     let counters = provider.counters();
-    let each = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64 / replies.max(1) as f64;
+    let each = |count: &Counter| count.get() as f64 / replies.max(1) as f64;
     eprintln!(
         "    client, each reply: {:.2} receiving calls, {:.2} sending calls, {:.2} FPDUs in, \
          {:.0} bytes straight into memory",

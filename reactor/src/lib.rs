@@ -28,5 +28,6 @@ pub use alarm::Alarm;
 pub use aside::{Aside, step_aside};
 pub use clock::{Clock, Sleep};
 pub use counters::{CoreCounters, Source};
+pub use millrace_primitives as primitives;
 pub use spawn::{ReactorConfig, ReactorHandle, SendError, SpawnError, allowed_cores, spawn};
 pub use watchdog::{Stall, Watchdog};

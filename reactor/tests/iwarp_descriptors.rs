@@ -3,7 +3,6 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use millrace_reactor::fabric::iwarp::{Iwarp, IwarpConfig};
@@ -45,7 +44,7 @@ fn a_listener_without_descriptors_waits_for_some() {
     setrlimit(Resource::Nofile, limit).unwrap();
     let mut provider = Iwarp::new(IwarpConfig::default()).unwrap();
     let counters = provider.counters();
-    let pauses = || counters.accept_pauses.load(Ordering::Relaxed);
+    let pauses = || counters.accept_pauses.get();
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listener = provider.listen(any, LIMITS, false).unwrap();
     let address = provider.listener_address(listener).unwrap();

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use millrace_admin::metrics::{Counter, Histogram, HistogramSnapshot};
+use millrace_primitives::{Counter, Histogram, HistogramSnapshot};
 use millrace_wire::nfs3::{Procedure, Status};
 
 use crate::store_times::StoreTimes;

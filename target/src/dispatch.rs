@@ -567,7 +567,7 @@ fn arguments<'a, T: Decode<'a>>(input: &mut Decoder<'a>) -> Result<T, Refused> {
 fn procedure_unavailable(
     xid: u32,
     counters: &Counters,
-) -> (ReplyHeader<'static>, &millrace_admin::metrics::Counter) {
+) -> (ReplyHeader<'static>, &millrace_primitives::Counter) {
     (
         answer_to(xid, Accepted::ProcedureUnavailable),
         &counters.procedure_unavailable,

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrayvec::ArrayVec;
 use millrace_admin::config::Network;
-use millrace_admin::metrics::{CoreBlock, Counter};
+use millrace_primitives::{CoreBlock, Counter};
 use millrace_store::{Caller, Store};
 use siphasher::sip::SipHasher24;
 

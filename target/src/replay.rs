@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use millrace_admin::metrics::{CoreBlock, Counter, Gauge};
+use millrace_primitives::{CoreBlock, Counter, Gauge};
 use millrace_store::Caller;
 use siphasher::sip::SipHasher24;
 

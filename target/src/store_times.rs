@@ -6,7 +6,7 @@
 use std::ops::Deref;
 use std::time::Instant;
 
-use millrace_admin::metrics::{Counter, Histogram};
+use millrace_primitives::{Counter, Histogram};
 
 /// One operation in so many is timed.
 pub const SAMPLED: u64 = 64;

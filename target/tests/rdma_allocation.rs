@@ -116,21 +116,20 @@ impl Fabric {
     #[cfg(feature = "verbs")]
     fn on(devices: &millrace_reactor::fabric::verbs::Devices, host: IpAddr) -> Self {
         use millrace_reactor::fabric::verbs::{Verbs, VerbsConfig};
-        use std::sync::atomic::Ordering::Relaxed;
 
         let provider = || Verbs::new(devices, VerbsConfig::default()).unwrap();
         let (server, client) = (provider(), provider());
         let counters = server.counters();
         let done = move || Done {
             lists: [&counters.send_doorbells, &counters.receive_doorbells]
-                .map(|counter| counter.load(Relaxed)),
+                .map(millrace_primitives::Counter::get),
             kernel: [
                 &counters.registrations,
                 &counters.windows_bound,
                 &counters.armed,
                 &counters.connection_events,
             ]
-            .map(|counter| counter.load(Relaxed)),
+            .map(millrace_primitives::Counter::get),
         };
         Self {
             host,

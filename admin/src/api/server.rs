@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use millrace_primitives::Counter;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::{runtime, select, time};
@@ -20,7 +21,7 @@ use super::routes::AdminState;
 use super::socket::AdminSocket;
 use super::starting::{Answers, Stage};
 use super::tls::Certificates;
-use crate::metrics::{Counter, Families, MetricsSource, catalogue};
+use crate::metrics::{Families, MetricsSource, catalogue};
 
 /// Connections that wait, for the time of an answer, until a place is free.
 const WAITING: usize = 64;

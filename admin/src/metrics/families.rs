@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use millrace_primitives::HistogramSnapshot;
 use prometheus::proto;
-
-use super::HistogramSnapshot;
 
 /// What kind of number a family holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

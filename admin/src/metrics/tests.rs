@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use millrace_primitives::Histogram;
+
 use super::*;
 
 /// Fills every family of the catalogue, with values that need escaping.
@@ -268,31 +270,4 @@ fn the_process_tells_of_itself() {
     assert!(value("millrace_process_max_fds") >= value("millrace_process_open_fds"));
     // After 2020: the boot time and the ticks were put together right.
     assert!(value("millrace_process_start_time_seconds") > Some(1.577e9));
-}
-
-#[test]
-fn slots_count_for_readers_on_other_threads() {
-    #[derive(Default)]
-    struct Slots {
-        requests: Counter,
-        in_flight: Gauge,
-        most: Gauge,
-    }
-    let block = Arc::new(CoreBlock::<Slots>::default());
-    assert_eq!(align_of_val(&*block), 128);
-    let writer = Arc::clone(&block);
-    std::thread::spawn(move || {
-        for step in 0..1000 {
-            writer.requests.increment();
-            writer.in_flight.add(2);
-            writer.in_flight.sub(1);
-            writer.most.raise(step % 77);
-        }
-        writer.in_flight.sub(5000);
-        writer.requests.add(5);
-    })
-    .join()
-    .unwrap();
-    assert_eq!(block.requests.get(), 1005);
-    assert_eq!((block.in_flight.get(), block.most.get()), (0, 76));
 }

@@ -1,6 +1,6 @@
 //! What every provider counts of its connections and their work.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use millrace_primitives::{Counter, Gauge};
 
 use super::{Ended, WorkError};
 
@@ -9,17 +9,17 @@ use super::{Ended, WorkError};
 #[derive(Debug, Default)]
 pub struct FabricCounters {
     /// Connection setups that failed or timed out, and half-open connections pushed out.
-    pub setups_failed: AtomicU64,
+    pub setups_failed: Counter,
     /// Connections that were established.
-    pub established: AtomicU64,
+    pub established: Counter,
     /// Connections now, whatever their state.
-    pub connections: AtomicU64,
+    pub connections: Gauge,
     /// Work requests and receives of each kind.
     pub work: [WorkCounters; WORK_KINDS.len()],
     /// Work requests that failed, by [`FAILURES`].
-    pub failures: [AtomicU64; FAILURES.len()],
+    pub failures: [Counter; FAILURES.len()],
     /// Established connections that ended, by [`ENDINGS`].
-    pub ended: [AtomicU64; ENDINGS.len()],
+    pub ended: [Counter; ENDINGS.len()],
 }
 
 /// Names of the kinds of work, in the order of [`FabricCounters::work`].
@@ -42,11 +42,11 @@ pub const ENDINGS: [&str; 6] = [
 #[derive(Debug, Default)]
 pub struct WorkCounters {
     /// Posted.
-    pub posted: AtomicU64,
+    pub posted: Counter,
     /// Of these, carried out.
-    pub completed: AtomicU64,
+    pub completed: Counter,
     /// Bytes that those moved.
-    pub bytes: AtomicU64,
+    pub bytes: Counter,
 }
 
 impl FabricCounters {
@@ -58,7 +58,7 @@ impl FabricCounters {
             WorkError::LocalLength => 2,
             WorkError::NoReads => 3,
         };
-        add(&self.failures[kind], 1);
+        self.failures[kind].add(1);
     }
 
     /// Counts an established connection that ended.
@@ -73,11 +73,11 @@ impl FabricCounters {
             // Counted as a set-up that failed.
             Ended::Setup(_) => return,
         };
-        add(&self.ended[kind], 1);
+        self.ended[kind].add(1);
     }
 
     /// All numbers that only grow, in one order.
-    pub fn growing(&self) -> Vec<&AtomicU64> {
+    pub fn growing(&self) -> Vec<&Counter> {
         // Taken apart whole, so that a new counter is not forgotten here.
         let Self {
             setups_failed,
@@ -103,24 +103,8 @@ impl FabricCounters {
 }
 
 /// Adds what providers that are gone have done: each of `gone` to its like in `kept`.
-pub fn absorb(kept: &[&AtomicU64], gone: &[&AtomicU64]) {
+pub fn absorb(kept: &[&Counter], gone: &[&Counter]) {
     for (counter, amount) in kept.iter().zip(gone) {
-        add(counter, amount.load(Ordering::Relaxed));
+        counter.add(amount.get());
     }
-}
-
-/// Adds to a counter that this thread alone writes.
-pub fn add(counter: &AtomicU64, count: u64) {
-    counter.store(
-        counter.load(Ordering::Relaxed).wrapping_add(count),
-        Ordering::Relaxed,
-    );
-}
-
-/// Takes one from a counter that this thread alone writes.
-pub fn take_one(counter: &AtomicU64) {
-    counter.store(
-        counter.load(Ordering::Relaxed).wrapping_sub(1),
-        Ordering::Relaxed,
-    );
 }

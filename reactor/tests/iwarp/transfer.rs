@@ -1,9 +1,8 @@
 //! Sends, Writes and Reads between two providers.
 
-use std::sync::atomic::Ordering;
-
 use millrace_reactor::fabric::QueuePairLimits;
 use millrace_reactor::fabric::iwarp::{CrcPolicy, Iwarp, IwarpConfig};
+use millrace_reactor::primitives::Counter;
 
 use crate::pair::{LIMITS, Pair, transfer};
 use crate::{connected, plain, with_limits};
@@ -59,7 +58,7 @@ fn one_read_fills_many_pieces() {
         let counters = pair.server.provider.counters();
         let reads = &counters.fabric.work[2];
         let [posted, completed, bytes] =
-            [&reads.posted, &reads.completed, &reads.bytes].map(|of| of.load(Ordering::Relaxed));
+            [&reads.posted, &reads.completed, &reads.bytes].map(Counter::get);
         assert_eq!((posted, completed), (1, 1));
         assert_eq!(bytes, 4089 + 15 * 4096 + 14 * 65_536 + 8);
     }

@@ -1,7 +1,6 @@
 //! One provider under test, its memory, its time and what it reported.
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use millrace_mempool::{Buffer, Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
@@ -246,11 +245,18 @@ impl Stand {
         self.provider.post(of, &mut chain).expect("room");
     }
 
+    /// Connections that the provider has.
+    pub fn connections(&self) -> u64 {
+        self.provider.counters().fabric.connections.get()
+    }
+
     pub fn count(
         &self,
-        of: fn(&millrace_reactor::fabric::iwarp::IwarpCounters) -> &std::sync::atomic::AtomicU64,
+        of: fn(
+            &millrace_reactor::fabric::iwarp::IwarpCounters,
+        ) -> &millrace_reactor::primitives::Counter,
     ) -> u64 {
-        of(&self.provider.counters()).load(Ordering::Relaxed)
+        of(&self.provider.counters()).get()
     }
 }
 

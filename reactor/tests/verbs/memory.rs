@@ -1,13 +1,13 @@
 //! Memory that peers may use, through the provider.
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
 
 use millrace_mempool::Class;
 use millrace_reactor::fabric::verbs::{Devices, Verbs, VerbsConfig};
 use millrace_reactor::fabric::{
     Access, ExposeError, Key, Operation, Provider, RemoteAddress, Revoked,
 };
+use millrace_reactor::primitives::Counter;
 
 use crate::pair::{LIMITS, Pair, SEND, completed, local, pattern, read, received, request};
 use crate::{Open, WAYS, address, alone, side_of};
@@ -88,7 +88,7 @@ fn exposures_come_and_go_with_ever_new_keys() {
         }
         let counters = pair.client.provider.counters();
         let made = [&counters.windows_bound, &counters.registrations];
-        let made = made.map(|counter| counter.load(Ordering::Relaxed));
+        let made = made.map(Counter::get);
         println!(
             "{} keys of {ROUNDS}; windows, registrations: {made:?}",
             keys.len()

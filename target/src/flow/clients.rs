@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use millrace_admin::config::Network;
-use millrace_admin::metrics::CoreBlock;
+use millrace_primitives::CoreBlock;
 
 use super::gate::Origin;
 use super::rate::{Limit, Rates};

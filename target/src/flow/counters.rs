@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millrace_admin::metrics::{Counter, Gauge};
+use millrace_primitives::{Counter, Gauge};
 use millrace_wire::rpcrdma::Version;
 
 /// Why a client got less than it asked for, or later.

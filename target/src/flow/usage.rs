@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrace_admin::metrics::{Counter, Gauge, Histogram};
+use millrace_primitives::{Counter, Gauge, Histogram};
 
 use super::Client;
 use super::rate::Rates;

@@ -1,6 +1,6 @@
 //! What a connection has done, for status and metrics. One reactor writes, others may read.
 
-use millrace_admin::metrics::Counter;
+use millrace_primitives::Counter;
 use millrace_wire::rpcrdma::{Refusal, Version};
 
 macro_rules! counters {

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use millrace_admin::control::ControlError;
-use millrace_admin::metrics::HistogramSnapshot;
 use millrace_admin::status::{
     ClientStatus, ConnectionStatus, Latency, OperationStatus, RateLimits,
 };
+use millrace_primitives::HistogramSnapshot;
 
 use super::control::ServiceControl;
 use super::status::{ConnectionReport, ReactorReport};

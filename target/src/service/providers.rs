@@ -140,7 +140,6 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering::Relaxed;
 
     fn of(id: u64, counters: &Arc<IwarpCounters>) -> ProviderCounters {
         (FabricId(id), "iwarp", Counters::Iwarp(Arc::clone(counters)))
@@ -149,14 +148,14 @@ mod tests {
     #[test]
     fn what_a_provider_did_is_counted_after_it_has_gone() {
         let counters = Arc::<IwarpCounters>::default();
-        counters.fabric.established.store(3, Relaxed);
-        counters.fabric.connections.store(1, Relaxed);
+        counters.fabric.established.add(3);
+        counters.fabric.connections.set(1);
         let providers = Providers::new(vec![of(1, &counters)]);
         let sums = || {
             let (mut established, mut connections, mut blocks) = (0, 0, 0);
             providers.each(|_, counters| {
-                established += counters.fabric().established.load(Relaxed);
-                connections += counters.fabric().connections.load(Relaxed);
+                established += counters.fabric().established.get();
+                connections += counters.fabric().connections.get();
                 blocks += 1;
             });
             (established, connections, blocks)
@@ -167,7 +166,7 @@ mod tests {
         assert!(providers.of(FabricId(1)).is_none());
         for id in 2..5 {
             let counters = Arc::<IwarpCounters>::default();
-            counters.fabric.established.store(1, Relaxed);
+            counters.fabric.established.add(1);
             providers.add(vec![of(id, &counters)]);
         }
         assert_eq!(sums(), (6, 0, 1), "however many come and go");
@@ -177,19 +176,19 @@ mod tests {
     #[test]
     fn providers_of_two_kinds_that_have_gone_are_kept_apart() {
         let iwarp = Arc::<IwarpCounters>::default();
-        iwarp.frames_in.store(5, Relaxed);
+        iwarp.frames_in.add(5);
         let providers = Providers::new(vec![of(1, &iwarp)]);
         drop(iwarp);
         for id in 2..4 {
             let verbs = Arc::<VerbsCounters>::default();
-            verbs.completions.store(7, Relaxed);
+            verbs.completions.add(7);
             providers.add(vec![(FabricId(id), "verbs", Counters::Verbs(verbs))]);
         }
         let mut found = Vec::new();
         providers.each(|name, counters| {
             found.push(match counters {
-                Counters::Iwarp(counters) => (name, counters.frames_in.load(Relaxed)),
-                Counters::Verbs(counters) => (name, counters.completions.load(Relaxed)),
+                Counters::Iwarp(counters) => (name, counters.frames_in.get()),
+                Counters::Verbs(counters) => (name, counters.completions.get()),
             });
         });
         assert_eq!(found, [("iwarp", 5), ("verbs", 14)]);

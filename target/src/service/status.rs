@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use millrace_admin::metrics::Histogram;
+use millrace_primitives::Histogram;
 use millrace_wire::rpcrdma::Version;
 
 use crate::call::Peer;

@@ -25,7 +25,7 @@ use crate::complaint::Complaint;
 use crate::flow::{Clients, Flow, Usage};
 use crate::latency::Noted;
 use crate::transfer::TransferLimits;
-use millrace_admin::metrics::Counter;
+use millrace_primitives::Counter;
 
 mod ending;
 mod eviction;

@@ -12,7 +12,7 @@ use std::time::Instant;
 use millrace_iwarp::mpa::{Fallback, Initiator, InitiatorConfig, Negotiated, Responder};
 use millrace_iwarp::{Counters, Endpoint, Fault, Limits, Stop, WorkFault};
 
-use super::counters::{IwarpCounters, add, add_tally};
+use super::counters::{IwarpCounters, add_tally};
 use super::memory::Registered;
 use super::shared::Shared;
 use super::socket;
@@ -191,7 +191,7 @@ impl Connection {
                 self.set_deadline(Some(now + shared.config.terminate_wait), shared);
             }
             Stop::Terminated(terminate) => {
-                add(&shared.counters.terminates_received, 1);
+                shared.counters.terminates_received.add(1);
                 self.end(Ended::TerminateReceived(convert(terminate)), shared);
             }
         }
@@ -225,7 +225,7 @@ impl Connection {
     }
 
     pub(super) fn setup_failed(&mut self, reason: Ended, shared: &mut Shared) {
-        add(&shared.counters.fabric.setups_failed, 1);
+        shared.counters.fabric.setups_failed.add(1);
         self.end(reason, shared);
     }
 
@@ -237,7 +237,7 @@ impl Connection {
                 self.phase = Phase::Closing { shut: true };
             }
             Phase::Terminating(fault) if self.endpoint.is_terminate_sent() => {
-                add(&shared.counters.terminates_sent, 1);
+                shared.counters.terminates_sent.add(1);
                 self.end(Ended::TerminateSent(convert(fault.terminate())), shared);
             }
             _ => {}
@@ -309,11 +309,11 @@ impl Connection {
         }
         let before = std::mem::replace(&mut self.counted, now);
         let counters = &shared.counters;
-        add(&counters.frames_in, now.frames_in - before.frames_in);
-        add(&counters.frames_out, now.frames_out - before.frames_out);
-        add(&counters.crc_errors, now.crc_errors - before.crc_errors);
+        counters.frames_in.add(now.frames_in - before.frames_in);
+        counters.frames_out.add(now.frames_out - before.frames_out);
+        counters.crc_errors.add(now.crc_errors - before.crc_errors);
         let unexpected = now.indications_unexpected - before.indications_unexpected;
-        add(&counters.indications_unexpected, unexpected);
+        counters.indications_unexpected.add(unexpected);
         let [sends, writes, reads, receives] = &counters.fabric.work;
         add_tally(sends, now.sends, before.sends);
         add_tally(writes, now.writes, before.writes);

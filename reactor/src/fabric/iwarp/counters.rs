@@ -1,11 +1,9 @@
 //! What a provider has done, for metrics.
 
-use std::sync::atomic::AtomicU64;
-
 use millrace_iwarp::Tally;
+use millrace_primitives::Counter;
 
 use crate::fabric::counters::{FabricCounters, WorkCounters, absorb};
-pub(super) use crate::fabric::counters::{add, take_one};
 
 /// Numbers of one provider that only grow. The provider's reactor alone writes them; anyone may
 /// read.
@@ -15,31 +13,31 @@ pub struct IwarpCounters {
     /// What every provider counts.
     pub fabric: FabricCounters,
     /// FPDUs received and found good.
-    pub frames_in: AtomicU64,
+    pub frames_in: Counter,
     /// FPDUs sent.
-    pub frames_out: AtomicU64,
+    pub frames_out: Counter,
     /// Bytes received, headers and all.
-    pub bytes_in: AtomicU64,
+    pub bytes_in: Counter,
     /// Bytes sent, headers and all.
-    pub bytes_out: AtomicU64,
+    pub bytes_out: Counter,
     /// Received bytes that the kernel put straight into registered memory.
-    pub bytes_direct: AtomicU64,
+    pub bytes_direct: Counter,
     /// Receiving system calls.
-    pub receive_calls: AtomicU64,
+    pub receive_calls: Counter,
     /// Sending system calls.
-    pub send_calls: AtomicU64,
+    pub send_calls: Counter,
     /// System calls that asked which sockets are ready.
-    pub ready_calls: AtomicU64,
+    pub ready_calls: Counter,
     /// FPDUs with a wrong check value.
-    pub crc_errors: AtomicU64,
+    pub crc_errors: Counter,
     /// Terminate messages sent.
-    pub terminates_sent: AtomicU64,
+    pub terminates_sent: Counter,
     /// Terminate messages received.
-    pub terminates_received: AtomicU64,
+    pub terminates_received: Counter,
     /// Times that a listener paused, as descriptors or memory were short.
-    pub accept_pauses: AtomicU64,
+    pub accept_pauses: Counter,
     /// First messages that proved a peer ready, but were not of an agreed kind.
-    pub indications_unexpected: AtomicU64,
+    pub indications_unexpected: Counter,
 }
 
 /// Takes in what a connection has done since it was counted last.
@@ -50,7 +48,7 @@ pub(super) fn add_tally(counters: &WorkCounters, now: Tally, before: Tally) {
         (&counters.bytes, now.bytes, before.bytes),
     ] {
         if now != before {
-            add(counter, now - before);
+            counter.add(now - before);
         }
     }
 }
@@ -62,7 +60,7 @@ impl IwarpCounters {
     }
 
     /// All numbers that only grow, in one order.
-    fn growing(&self) -> Vec<&AtomicU64> {
+    fn growing(&self) -> Vec<&Counter> {
         // Taken apart whole, so that a new counter is not forgotten here.
         let Self {
             fabric,
@@ -103,21 +101,20 @@ impl IwarpCounters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering;
 
     #[test]
     fn nothing_that_grows_is_lost_with_a_provider() {
         let (gone, kept) = (IwarpCounters::default(), IwarpCounters::default());
         for (counter, amount) in gone.growing().into_iter().zip(1..) {
-            counter.store(amount, Ordering::Relaxed);
+            counter.add(amount);
         }
-        gone.fabric.connections.store(9, Ordering::Relaxed);
+        gone.fabric.connections.set(9);
         for round in 1..3 {
             kept.absorb(&gone);
             for (counter, amount) in kept.growing().into_iter().zip(1..) {
-                assert_eq!(counter.load(Ordering::Relaxed), round * amount);
+                assert_eq!(counter.get(), round * amount);
             }
         }
-        assert_eq!(kept.fabric.connections.load(Ordering::Relaxed), 0);
+        assert_eq!(kept.fabric.connections.get(), 0);
     }
 }

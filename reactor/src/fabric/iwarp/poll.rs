@@ -11,7 +11,6 @@ use rustix::event::epoll;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::connection::Phase;
-use super::counters::{add, take_one};
 use super::provider::Iwarp;
 use super::shared::LISTENER;
 use super::slots::State;
@@ -53,7 +52,7 @@ impl Iwarp {
         let mut changes = arrayvec::ArrayVec::<epoll::Event, CHANGES_MAX>::new();
         let nothing = std::mem::MaybeUninit::<epoll::Event>::uninit();
         let mut space = [nothing; CHANGES_MAX];
-        add(&self.shared.counters.ready_calls, 1);
+        self.shared.counters.ready_calls.add(1);
         let zero = rustix::event::Timespec {
             tv_sec: 0,
             tv_nsec: 0,
@@ -117,7 +116,7 @@ impl Iwarp {
                     carrier: Carrier::Socket(socket),
                 }));
             } else if self.respond(socket, peer, listener, limits, now).is_err() {
-                add(&self.shared.counters.fabric.setups_failed, 1);
+                self.shared.counters.fabric.setups_failed.add(1);
             }
         }
         work
@@ -133,7 +132,7 @@ impl Iwarp {
             let address = listener.address;
             tracing::warn!(%address, %error, "no connections can be accepted for a moment");
         }
-        add(&self.shared.counters.accept_pauses, 1);
+        self.shared.counters.accept_pauses.add(1);
         self.shared.hear_listener(&listener.socket, index, false);
         if let Some(deadline) = listener.pause.deadline() {
             self.shared.has_deadline(deadline);
@@ -285,7 +284,7 @@ impl Iwarp {
         if let Some((_, deadline)) = lingering {
             self.shared.has_deadline(deadline);
         } else {
-            take_one(&self.shared.counters.fabric.connections);
+            self.shared.counters.fabric.connections.sub(1);
         }
         let lingers = lingering.is_some();
         self.slots.retire(index, lingering);
@@ -303,7 +302,7 @@ impl Iwarp {
         let over = (expires && lingering.deadline <= now) || lingering_ends(lingering);
         if over {
             self.slots.release(index);
-            take_one(&self.shared.counters.fabric.connections);
+            self.shared.counters.fabric.connections.sub(1);
             self.resume_listeners(AcceptPause::end);
         } else {
             let deadline = lingering.deadline;

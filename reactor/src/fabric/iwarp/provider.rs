@@ -13,7 +13,7 @@ use millrace_mempool::Buffer;
 
 use super::config::IwarpConfig;
 use super::connection::{Connection, Phase};
-use super::counters::{IwarpCounters, add};
+use super::counters::IwarpCounters;
 use super::setup;
 use super::shared::Shared;
 use super::slots::Slots;
@@ -120,7 +120,7 @@ impl Iwarp {
             connection.set_deadline(deadline, shared);
             Ok::<_, io::Error>(Box::new(connection))
         })?;
-        add(&self.shared.counters.fabric.connections, 1);
+        self.shared.counters.fabric.connections.add(1);
         self.activate(id.index);
         self.half_open.push_back(id);
         self.limit_half_open();
@@ -314,7 +314,7 @@ impl Provider for Iwarp {
             connection.set_deadline(Some(deadline), shared);
             Ok::<_, io::Error>(Box::new(connection))
         })?;
-        add(&self.shared.counters.fabric.connections, 1);
+        self.shared.counters.fabric.connections.add(1);
         Ok(id)
     }
 

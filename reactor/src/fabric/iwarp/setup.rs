@@ -11,7 +11,6 @@ use millrace_iwarp::{Fault, Parameters, Stop};
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::connection::{Connection, Connector, Phase, depths};
-use super::counters::add;
 use super::shared::Shared;
 use super::socket;
 use crate::fabric::{
@@ -121,7 +120,7 @@ impl Connection {
         self.endpoint.start(parameters);
         self.phase = Phase::Running;
         self.deadline = None;
-        add(&shared.counters.fabric.established, 1);
+        shared.counters.fabric.established.add(1);
         let event = Event::Established {
             queue_pair: self.id,
             private_data: private_data(&negotiated.private_data),
@@ -181,7 +180,7 @@ impl Connection {
                 _ => Fault::SetupCatastrophic,
             };
             self.endpoint.fail(fault);
-            add(&shared.counters.fabric.setups_failed, 1);
+            shared.counters.fabric.setups_failed.add(1);
             self.stopped(Stop::Fault(fault), now, shared);
             return;
         }
@@ -317,7 +316,7 @@ impl Connection {
         self.announcements.push_back(event);
         self.deadline = None;
         self.phase = Phase::Running;
-        add(&shared.counters.fabric.established, 1);
+        shared.counters.fabric.established.add(1);
         true
     }
 

@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use millrace_iwarp::Staging;
@@ -110,7 +109,7 @@ impl Shared {
     }
 
     pub(super) fn connections(&self) -> usize {
-        let count = self.counters.fabric.connections.load(Ordering::Relaxed);
+        let count = self.counters.fabric.connections.get();
         usize::try_from(count).unwrap_or(usize::MAX)
     }
 }

@@ -9,7 +9,6 @@ use std::time::Instant;
 use millrace_iwarp::Chunk;
 
 use super::connection::{Connection, Phase};
-use super::counters::add;
 use super::memory::{Gather, Scatter};
 use super::shared::Shared;
 use crate::fabric::Ended;
@@ -82,14 +81,14 @@ impl Connection {
         }
         scatter.add_bytes(&mut shared.scratch[..offered]);
         let room = scatter.bytes();
-        add(&shared.counters.receive_calls, 1);
+        shared.counters.receive_calls.add(1);
         let count = scatter.receive(self.socket.as_fd())?;
-        add(&shared.counters.bytes_in, count as u64);
+        shared.counters.bytes_in.add(count as u64);
         // Less than there was room for: the socket is empty, and says so when that changes.
         self.readable = count == room || self.hung_up;
         let placed = count.min(straight);
         if placed > 0 {
-            add(&shared.counters.bytes_direct, placed as u64);
+            shared.counters.bytes_direct.add(placed as u64);
             self.endpoint.placed(placed);
         }
         if let Err(stop) = self.endpoint.receive(&shared.scratch[..count - placed]) {
@@ -162,9 +161,9 @@ impl Connection {
             }
         });
         let offered = gather.bytes();
-        add(&shared.counters.send_calls, 1);
+        shared.counters.send_calls.add(1);
         let count = gather.send(self.socket.as_fd())?;
-        add(&shared.counters.bytes_out, count as u64);
+        shared.counters.bytes_out.add(count as u64);
         if count < offered {
             self.writable = false;
         }

@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
@@ -60,7 +59,7 @@ impl Host {
     /// Bytes sent so far.
     fn sent(&self) -> u64 {
         let counters = self.provider.counters();
-        counters.bytes_out.load(Ordering::Relaxed)
+        counters.bytes_out.get()
     }
 
     /// Sends the messages of all connections, and waits until the kernel has them.

@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use rustix::event::epoll;
@@ -83,7 +82,7 @@ impl Common {
     }
 
     pub(super) fn connections(&self) -> usize {
-        let count = self.counters.fabric.connections.load(Ordering::Relaxed);
+        let count = self.counters.fabric.connections.get();
         usize::try_from(count).unwrap_or(usize::MAX)
     }
 }

@@ -15,7 +15,6 @@ use super::phase::{Course, Phase};
 use super::receive_queue::{Brought, Filled, ReceiveQueue};
 use super::send_queue::{Done, SendLimits, SendQueue, Work};
 use super::sys::{Completion, ConnectionId, QueuePair, Region};
-use crate::fabric::counters::add;
 use crate::fabric::service::ServiceAccount;
 use crate::fabric::{
     Ended, Event, Key, ListenerId, Operation, PrivateData, QueuePairId, QueuePairLimits,
@@ -217,8 +216,8 @@ impl Connection {
         }
         self.heard();
         let received = &common.counters.fabric.work[3];
-        add(&received.completed, 1);
-        add(&received.bytes, u64::from(completion.bytes));
+        received.completed.add(1);
+        received.bytes.add(u64::from(completion.bytes));
         self.filled.push_back(Filled {
             buffer,
             length: completion.bytes,
@@ -307,8 +306,8 @@ impl Connection {
                     Ok(()) => {
                         let work = &counters.work[kind(&operation)];
                         let bytes: usize = done.local.iter().map(Slice::len).sum();
-                        add(&work.completed, 1);
-                        add(&work.bytes, bytes as u64);
+                        work.completed.add(1);
+                        work.bytes.add(bytes as u64);
                     }
                     Err(error) => counters.count_failure(error),
                 }

@@ -1,8 +1,7 @@
 //! What a provider has done, for metrics.
 
-use std::sync::atomic::AtomicU64;
-
 use crate::fabric::counters::{FabricCounters, absorb};
+use millrace_primitives::Counter;
 
 /// Numbers of one provider that only grow. The provider's reactor alone writes them; anyone may
 /// read.
@@ -12,28 +11,28 @@ pub struct VerbsCounters {
     /// What every provider counts.
     pub fabric: FabricCounters,
     /// Lists of work requests handed to a device: doorbells of send queues.
-    pub send_doorbells: AtomicU64,
+    pub send_doorbells: Counter,
     /// The same of receive queues.
-    pub receive_doorbells: AtomicU64,
+    pub receive_doorbells: Counter,
     /// Completions taken from completion queues.
-    pub completions: AtomicU64,
+    pub completions: Counter,
     /// Sends whose bytes went into the work request itself.
-    pub inlined: AtomicU64,
+    pub inlined: Counter,
     /// Times that a queue pair waited for room in its device's send queue.
-    pub send_queue_waits: AtomicU64,
+    pub send_queue_waits: Counter,
     /// Sleeps for which completion queues were armed.
-    pub armed: AtomicU64,
+    pub armed: Counter,
     /// Events of the connection manager.
-    pub connection_events: AtomicU64,
+    pub connection_events: Counter,
     /// Memory windows bound for exposures.
-    pub windows_bound: AtomicU64,
+    pub windows_bound: Counter,
     /// Registrations made for single exposures or Reads, where there are no windows or the
     /// fabric asks for it.
-    pub registrations: AtomicU64,
+    pub registrations: Counter,
     /// Queue pairs destroyed with work that never completed.
-    pub undrained: AtomicU64,
+    pub undrained: Counter,
     /// Connections that ended because their device went.
-    pub devices_lost: AtomicU64,
+    pub devices_lost: Counter,
 }
 
 impl VerbsCounters {
@@ -43,7 +42,7 @@ impl VerbsCounters {
     }
 
     /// All numbers that only grow, in one order.
-    fn growing(&self) -> Vec<&AtomicU64> {
+    fn growing(&self) -> Vec<&Counter> {
         // Taken apart whole, so that a new counter is not forgotten here.
         let Self {
             fabric,

@@ -15,7 +15,6 @@ use super::phase::{Late, Phase};
 use super::sys::ConnectionId;
 use super::token::Token;
 use crate::fabric::Ended;
-use crate::fabric::counters::add;
 
 impl Connection {
     /// Ends it for this reason, if it does not end already.
@@ -25,7 +24,7 @@ impl Connection {
             return;
         }
         if !self.course.was_running() {
-            add(&common.counters.fabric.setups_failed, 1);
+            common.counters.fabric.setups_failed.add(1);
         }
         common.half_open -= usize::from(phase == Phase::Deciding);
         // The queue pair first, so that nothing moves any more. Either may know already.
@@ -45,7 +44,7 @@ impl Connection {
     /// Its device is gone.
     pub(super) fn device_lost(&mut self, common: &mut Common) {
         if !self.course.is_ending() {
-            add(&common.counters.devices_lost, 1);
+            common.counters.devices_lost.add(1);
         }
         self.fail(Ended::Network(io::ErrorKind::NotConnected), common);
     }
@@ -111,7 +110,7 @@ impl Connection {
             }
             Some(Late::Destroy) => {
                 if !self.is_drained() {
-                    add(&common.counters.undrained, 1);
+                    common.counters.undrained.add(1);
                 }
                 self.destroy(lane, common);
             }

@@ -12,7 +12,6 @@ use super::provider::Verbs;
 use super::reaper::Notice;
 use super::sys::{ConnectionEvent, ConnectionEventKind, ConnectionId};
 use super::token::Token;
-use crate::fabric::counters::add;
 use crate::fabric::{Carrier, Ended, Event, Incoming, ListenerId, Terminate};
 
 /// Events taken from the connection manager at once.
@@ -63,7 +62,7 @@ impl Verbs {
             }
         }
         if managed > 0 {
-            add(&self.common.counters.connection_events, managed as u64);
+            self.common.counters.connection_events.add(managed as u64);
         }
         work + managed
     }
@@ -128,7 +127,7 @@ impl Verbs {
         let peer = arrival.peer;
         if let Err(error) = self.respond(arrival, listener, limits) {
             tracing::debug!(%peer, %error, "an RDMA connection is turned away");
-            add(&self.common.counters.fabric.setups_failed, 1);
+            self.common.counters.fabric.setups_failed.add(1);
         }
     }
 

@@ -7,7 +7,6 @@ use super::connection::Connection;
 use super::lane::Lane;
 use super::provider::Verbs;
 use super::sys::{Completion, Completions};
-use crate::fabric::counters::{add, take_one};
 use crate::fabric::service::ServiceUse;
 use crate::fabric::{Event, QueuePairId};
 
@@ -77,7 +76,7 @@ impl Verbs {
             }
         }
         if work > 0 {
-            add(&self.common.counters.completions, work as u64);
+            self.common.counters.completions.add(work as u64);
         }
         work
     }
@@ -223,7 +222,7 @@ impl Verbs {
         let mut lane = lane_of(connection, lanes);
         let over = connection.report(events, most, common, lane.as_deref_mut());
         if over {
-            take_one(&common.counters.fabric.connections);
+            common.counters.fabric.connections.sub(1);
             slots.remove(id.index);
             return false;
         }
@@ -242,7 +241,7 @@ impl Verbs {
                 let _ = lane.queue(queue).arm();
             }
         }
-        add(&self.common.counters.armed, 1);
+        self.common.counters.armed.add(1);
         self.is_woken = true;
         // After the sleep the connection manager is asked at once.
         self.asked = None;

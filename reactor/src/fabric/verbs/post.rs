@@ -10,7 +10,6 @@ use super::exposures::Exposures;
 use super::lane::Lane;
 use super::send_queue::{Handed, Hold, Work};
 use super::sys::{PostFailed, Range, Region, SendKind, SendRequest};
-use crate::fabric::counters::add;
 use crate::fabric::{Ended, Operation, SLICES_MAX};
 
 /// Local memory of one request, as the device knows it.
@@ -52,7 +51,7 @@ impl Connection {
                 self.fail(Ended::Network(std::io::ErrorKind::Unsupported), common);
                 break;
             }
-            add(&common.counters.receive_doorbells, 1);
+            common.counters.receive_doorbells.add(1);
             if let Err(PostFailed { posted, error }) = queue_pair.post_receive(list) {
                 list.clear();
                 self.receive.not_handed(count - posted);
@@ -83,7 +82,7 @@ impl Connection {
             let (count, hold) = self.send.hand_over(LIST_MAX, |handed| hands.push(&handed));
             let is_broken = self.send.is_broken();
             if count > 0 && !is_broken {
-                add(&common.counters.send_doorbells, 1);
+                common.counters.send_doorbells.add(1);
                 if let Err(PostFailed { posted, error }) = queue_pair.post_send(&mut common.sends) {
                     common.sends.clear();
                     self.send.not_handed(first + posted as u64);
@@ -101,7 +100,7 @@ impl Connection {
             }
             let is_held = hold == Hold::Room && count < LIST_MAX;
             if is_held && !self.is_held {
-                add(&common.counters.send_queue_waits, 1);
+                common.counters.send_queue_waits.add(1);
             }
             self.is_held = is_held;
             if count < LIST_MAX {
@@ -170,7 +169,7 @@ impl Hands<'_> {
         );
         let inline = carries && bytes > 0 && bytes <= self.inline_max;
         if inline {
-            add(&self.common.counters.inlined, 1);
+            self.common.counters.inlined.add(1);
         }
         let name = Name {
             number: handed.number,
@@ -195,7 +194,7 @@ impl Hands<'_> {
         for slice in handed.local.iter().filter(|slice| !slice.is_empty()) {
             let key = if is_read && self.lane.sink == ReadSink::PerRead {
                 let region = self.lane.device.register_sink(slice).ok()?;
-                add(&self.common.counters.registrations, 1);
+                self.common.counters.registrations.add(1);
                 let key = region.local_key();
                 self.sinks.push_back((handed.number + 1, region));
                 key
@@ -234,7 +233,7 @@ impl Lane {
             if count == 0 {
                 break;
             }
-            add(&common.counters.receive_doorbells, 1);
+            common.counters.receive_doorbells.add(1);
             if shared.queue().post(list).is_err() {
                 // Only a broken device refuses: its connections end by their own events.
                 list.clear();

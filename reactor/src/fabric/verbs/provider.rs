@@ -24,7 +24,6 @@ use super::send_queue::Work;
 use super::slots::Slots;
 use super::sys::ConnectionId;
 use super::token::Token;
-use crate::fabric::counters::add;
 use crate::fabric::service::ServiceQueue;
 use crate::fabric::{
     Access, Carrier, ConnectParameters, Event, ExposeError, Exposure, Incoming, Invalidation, Key,
@@ -124,7 +123,7 @@ impl Verbs {
             Ok::<_, io::Error>(Box::new(connection))
         });
         let id = inserted.ok_or_else(|| io::Error::other("too many connections"))??;
-        add(&self.common.counters.fabric.connections, 1);
+        self.common.counters.fabric.connections.add(1);
         self.common.half_open += 1;
         self.attach(id.index);
         let Some(connection) = self.slots.get_mut(id) else {
@@ -213,7 +212,7 @@ impl Provider for Verbs {
         self.common.now = now;
         let taken = self.respond(arrival, listener, limits);
         if taken.is_err() {
-            add(&self.common.counters.fabric.setups_failed, 1);
+            self.common.counters.fabric.setups_failed.add(1);
         }
         taken
     }
@@ -275,7 +274,7 @@ impl Provider for Verbs {
             Ok::<_, io::Error>(Box::new(connection))
         });
         let id = inserted.ok_or_else(|| io::Error::other("too many connections"))??;
-        add(&self.common.counters.fabric.connections, 1);
+        self.common.counters.fabric.connections.add(1);
         Ok(id)
     }
 
@@ -326,7 +325,7 @@ impl Provider for Verbs {
         connection
             .post_receive(buffer, lane)
             .map_err(|buffer| (PostError::Full, buffer))?;
-        add(&common.counters.fabric.work[3].posted, 1);
+        common.counters.fabric.work[3].posted.add(1);
         self.touch(queue_pair.index);
         Ok(())
     }
@@ -346,7 +345,7 @@ impl Provider for Verbs {
         }
         for request in chain.drain(..) {
             let posted = &self.common.counters.fabric.work[kind(&request.operation)].posted;
-            add(posted, 1);
+            posted.add(1);
             connection.send.post(request);
         }
         self.touch(queue_pair.index);

@@ -13,7 +13,6 @@ use super::sys::{
     ConnectionEvent, ConnectionEventKind, ConnectionId, ConnectionParameters, QueuePair,
     QueuePairAttributes, State,
 };
-use crate::fabric::counters::add;
 use crate::fabric::{ConnectParameters, Ended, Event, PostError, PrivateData, ReadDepths};
 
 /// How often a request is sent again that a peer does not confirm: as often as can be said.
@@ -164,7 +163,7 @@ impl Connection {
         if !self.course.established() {
             return;
         }
-        add(&common.counters.fabric.established, 1);
+        common.counters.fabric.established.add(1);
         self.filled
             .reserve(self.receive.depth().min(ORDINARY_MESSAGES));
         self.announcements.push_back(Event::Established {

@@ -14,7 +14,6 @@ use super::device::Device;
 use super::report::Transport;
 use super::sys::{Region, RegionAccess, Window, next_window_key};
 use crate::fabric::Access;
-use crate::fabric::counters::add;
 
 /// Bits of an address that stay the memory's own where the others are chosen at random, so that
 /// registrations of hugepages stay registrations of hugepages.
@@ -71,7 +70,7 @@ impl Windows {
         };
         // The lowest byte of the generator is as good as any.
         let key = next_window_key(window.key(), self.random.next_u32() as u8);
-        add(&self.counters.windows_bound, 1);
+        self.counters.windows_bound.add(1);
         Ok((window, key))
     }
 
@@ -104,7 +103,7 @@ impl Windows {
         };
         let domain = self.device.protection_domain();
         let region = Region::of_slice(domain, slice, address, access)?;
-        add(&self.counters.registrations, 1);
+        self.counters.registrations.add(1);
         Ok(region)
     }
 }

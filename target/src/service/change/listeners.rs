@@ -1,7 +1,6 @@
 //! Which listeners stay, come and go.
 
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering::Relaxed;
 
 use millrace_admin::config::{Fabric, Provider};
 use millrace_admin::status::ListenerStatus;
@@ -81,8 +80,8 @@ pub fn listener_status(
         let blocks = parts.iter().filter_map(|one| one.providers.of(listener.id));
         let (connections, accepted) = blocks.fold((0, 0), |(connections, accepted), block| {
             (
-                connections + block.fabric().connections.load(Relaxed),
-                accepted + block.fabric().established.load(Relaxed),
+                connections + block.fabric().connections.get(),
+                accepted + block.fabric().established.get(),
             )
         });
         ListenerStatus {

@@ -1,7 +1,5 @@
 //! Numbers of RPC-over-RDMA, of the providers below it, and of RPC over TCP.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use millrace_admin::metrics::{Families, catalogue};
 use millrace_reactor::fabric::counters::{ENDINGS, FAILURES, FabricCounters, WORK_KINDS};
 use millrace_reactor::fabric::iwarp::IwarpCounters;
@@ -106,14 +104,14 @@ fn fabric(out: &mut Families, core: &str, provider: &str, counters: &FabricCount
     out.number(
         &catalogue::CONNECTIONS,
         &[core, provider],
-        read(&counters.connections),
+        counters.connections.get(),
     );
     out.number(
         &catalogue::CONNECTIONS_ACCEPTED,
         &[provider],
-        read(&counters.established),
+        counters.established.get(),
     );
-    let failed = read(&counters.setups_failed);
+    let failed = counters.setups_failed.get();
     out.number(
         &catalogue::CONNECTIONS_REFUSED,
         &[provider, "setup"],
@@ -125,15 +123,15 @@ fn fabric(out: &mut Families, core: &str, provider: &str, counters: &FabricCount
             (&catalogue::RDMA_POSTED, &work.posted),
             (&catalogue::RDMA_BYTES, &work.bytes),
         ] {
-            out.number(family, &[provider, operation], read(number));
+            out.number(family, &[provider, operation], number.get());
         }
     }
     for (status, count) in FAILURES.iter().zip(&counters.failures) {
-        out.number(&catalogue::RDMA_FAILURES, &[provider, status], read(count));
+        out.number(&catalogue::RDMA_FAILURES, &[provider, status], count.get());
     }
     for (reason, count) in ENDINGS.iter().zip(&counters.ended) {
         let labels = &[provider, reason];
-        out.number(&catalogue::CONNECTIONS_CLOSED, labels, read(count));
+        out.number(&catalogue::CONNECTIONS_CLOSED, labels, count.get());
     }
 }
 
@@ -153,20 +151,20 @@ fn iwarp(out: &mut Families, provider: &str, counters: &IwarpCounters) {
         ),
     ] {
         let labels = &[provider, direction];
-        out.number(&catalogue::FABRIC_FRAMES, labels, read(frames));
-        out.number(&catalogue::FABRIC_BYTES, labels, read(bytes));
-        out.number(&catalogue::FABRIC_TERMINATES, labels, read(terminates));
+        out.number(&catalogue::FABRIC_FRAMES, labels, frames.get());
+        out.number(&catalogue::FABRIC_BYTES, labels, bytes.get());
+        out.number(&catalogue::FABRIC_TERMINATES, labels, terminates.get());
     }
-    let pauses = read(&counters.accept_pauses);
+    let pauses = counters.accept_pauses.get();
     out.number(&catalogue::ACCEPT_PAUSES, &["iwarp"], pauses);
-    let direct = read(&counters.bytes_direct);
+    let direct = counters.bytes_direct.get();
     out.number(&catalogue::FABRIC_DIRECT_BYTES, &[provider], direct);
     out.number(
         &catalogue::FABRIC_CRC_ERRORS,
         &[provider],
-        read(&counters.crc_errors),
+        counters.crc_errors.get(),
     );
-    let unexpected = read(&counters.indications_unexpected);
+    let unexpected = counters.indications_unexpected.get();
     out.number(&catalogue::FABRIC_INDICATIONS, &[provider], unexpected);
     for (call, count) in [
         ("receive", &counters.receive_calls),
@@ -176,11 +174,7 @@ fn iwarp(out: &mut Families, provider: &str, counters: &IwarpCounters) {
         out.number(
             &catalogue::FABRIC_SYSTEM_CALLS,
             &[provider, call],
-            read(count),
+            count.get(),
         );
     }
-}
-
-fn read(counter: &AtomicU64) -> u64 {
-    counter.load(Relaxed)
 }

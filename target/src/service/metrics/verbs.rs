@@ -14,7 +14,7 @@ pub fn of_provider(out: &mut Families, core: &str, counters: &VerbsCounters) {
         ("receive", &counters.receive_doorbells),
     ] {
         let labels = &[core, queue];
-        out.number(&catalogue::VERBS_DOORBELLS, labels, count.load(Relaxed));
+        out.number(&catalogue::VERBS_DOORBELLS, labels, count.get());
     }
     for (family, count) in [
         (&catalogue::VERBS_COMPLETIONS, &counters.completions),
@@ -30,7 +30,7 @@ pub fn of_provider(out: &mut Families, core: &str, counters: &VerbsCounters) {
         (&catalogue::VERBS_UNDRAINED, &counters.undrained),
         (&catalogue::VERBS_LOST, &counters.devices_lost),
     ] {
-        out.number(family, &[core], count.load(Relaxed));
+        out.number(family, &[core], count.get());
     }
 }
 

@@ -1,7 +1,6 @@
 //! Exposures: what the peer may do, and from when to when.
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
 
 use millrace_mempool::{Class, Slice};
 
@@ -78,15 +77,14 @@ fn read_and_write(mut pair: Pair) {
         last = Some(exposure.key);
         seen.insert(exposure.key);
     }
-    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let counters = &pair.asks.counters;
-    let made = count(&counters.windows_bound) + count(&counters.registrations);
+    let made = counters.windows_bound.get() + counters.registrations.get();
     assert_eq!(made, u64::from(ROUNDS));
     println!(
         "{}: {} keys of {ROUNDS}, {} windows",
         pair.asks.device.name(),
         seen.len(),
-        count(&counters.windows_bound)
+        counters.windows_bound.get()
     );
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Every reactor counts for itself; sums are made by whoever asks.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use millrace_primitives::{Counter, Gauge};
 
 /// A volume's figures, summed over all reactors. All but the last four only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,10 +59,10 @@ pub(in crate::posix) struct Counters {
     pub commits: Counter,
     pub forced_syncs: Counter,
     pub delays: Counter,
-    pub operations: Counter,
-    pub waiting_operations: Counter,
+    pub operations: Gauge,
+    pub waiting_operations: Gauge,
     /// Set by `objects`.
-    pub open_objects: Counter,
+    pub open_objects: Gauge,
 }
 
 impl Counters {
@@ -81,23 +81,5 @@ impl Counters {
         sum.operations += self.operations.get();
         sum.waiting_operations += self.waiting_operations.get();
         sum.open_objects += self.open_objects.get();
-    }
-}
-
-/// A number with one writer.
-#[derive(Default)]
-pub(in crate::posix) struct Counter(AtomicU64);
-
-impl Counter {
-    pub fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-
-    pub fn set(&self, value: u64) {
-        self.0.store(value, Relaxed);
-    }
-
-    pub fn add(&self, more: u64) {
-        self.set(self.get() + more);
     }
 }

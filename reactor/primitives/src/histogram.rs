@@ -4,7 +4,7 @@ use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::Counter;
+use crate::Counter;
 
 /// The first bucket ends at two to this many nanoseconds: 256 ns.
 const FIRST_BITS: u32 = 8;

@@ -52,7 +52,7 @@ impl Gauge {
 
     /// Adds `count`; for the one writer.
     pub fn add(&self, count: u64) {
-        self.set(self.get().saturating_add(count));
+        self.set(self.get().wrapping_add(count));
     }
 
     /// Takes `count` away, down to zero; for the one writer.
@@ -84,5 +84,39 @@ impl<T> Deref for CoreBlock<T> {
 
     fn deref(&self) -> &T {
         &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn slots_count_for_readers_on_other_threads() {
+        #[derive(Default)]
+        struct Slots {
+            requests: Counter,
+            in_flight: Gauge,
+            most: Gauge,
+        }
+        let block = Arc::new(CoreBlock::<Slots>::default());
+        assert_eq!(align_of_val(&*block), 128);
+        let writer = Arc::clone(&block);
+        std::thread::spawn(move || {
+            for step in 0..1000 {
+                writer.requests.increment();
+                writer.in_flight.add(2);
+                writer.in_flight.sub(1);
+                writer.most.raise(step % 77);
+            }
+            writer.in_flight.sub(5000);
+            writer.requests.add(5);
+        })
+        .join()
+        .unwrap();
+        assert_eq!(block.requests.get(), 1005);
+        assert_eq!((block.in_flight.get(), block.most.get()), (0, 76));
     }
 }
