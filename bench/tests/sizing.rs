@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millrace::service::Service;
-use millrace::sizing::{self, Load, Sizing};
+use millrace::service::sizing::{self, Load, Sizing};
 use millrace_admin::config::{self, ByteSize, Config};
 use millrace_admin::control::Control;
 use millrace_admin::status::PoolStatus;

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrayvec::ArrayVec;
-use millrace_admin::config::Network;
+use ipnet::IpNet;
 use millrace_primitives::{CoreBlock, Counter};
 use millrace_store::{Caller, Store};
 use siphasher::sip::SipHasher24;
@@ -66,7 +66,7 @@ pub struct Rules {
     /// Absolute path that clients mount.
     pub path: String,
     /// Clients that may use it.
-    pub clients: Vec<Network>,
+    pub clients: Vec<IpNet>,
     /// The weakest flavor of calls that may use it.
     pub flavor: Flavor,
     /// Refuse every change.
@@ -83,7 +83,8 @@ impl Rules {
     /// Whether a client may use the export.
     #[must_use]
     pub fn admits(&self, client: IpAddr) -> bool {
-        self.clients.iter().any(|network| network.contains(client))
+        let client = client.to_canonical();
+        self.clients.iter().any(|network| network.contains(&client))
     }
 
     /// Whether a call with these credentials, none for AUTH_NONE, is strong enough.

@@ -19,7 +19,6 @@ pub mod rdma;
 pub mod replay;
 pub mod rpcbind;
 pub mod service;
-pub mod sizing;
 pub mod store_times;
 pub mod tcp;
 pub mod transfer;

@@ -448,7 +448,7 @@ fn callers_over_tcp_have_the_same_limits() {
     let service = bench.service.clone().with_flow(&flow);
     let address = SocketAddr::from((LIMITED, 1000));
     let limit = ClientLimit {
-        networks: vec!["10.1.0.1".parse().unwrap()],
+        networks: vec!["10.1.0.1/32".parse().unwrap()],
         rates: Rates {
             iops: Some(10),
             bandwidth: None,

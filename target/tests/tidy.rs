@@ -91,6 +91,27 @@ fn unsafe_code_of_the_service_is_in_one_place() {
     assert_eq!(found, [folder.join("replay/map.rs")]);
 }
 
+/// The management crate reads what the data path writes. Only what builds and reports the service
+/// knows both.
+#[test]
+fn the_data_path_does_not_name_the_management_crate() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    files(&source, &mut found);
+    found.retain(|path| {
+        let may = ["service", "bin"].map(|room| path.starts_with(source.join(room)));
+        may == [false; 2]
+    });
+    assert!(found.len() > 50, "the search finds the data path");
+    found.retain(|path| {
+        let text = fs::read_to_string(path).expect("text");
+        text.contains("millrace_admin")
+            || text.contains("millrace::service")
+            || text.contains("crate::service")
+    });
+    assert_eq!(found, [""; 0].map(PathBuf::from));
+}
+
 #[test]
 fn scripts_build_outside_the_source_folder() {
     let common = fs::read_to_string(workspace().join("deploy/lib/common.sh")).expect("readable");

@@ -93,7 +93,7 @@ pub async fn delete(
     editing: Editing,
     Named(address): Named<IpAddr>,
 ) -> Result<Response, Response> {
-    let clients = alone(address);
+    let clients = vec![Network::of_one(address)];
     let ledger = Arc::clone(&state.ledger);
     let config = in_time(&state, move || ledger.current()).await?.config;
     if !config.limits.iter().any(|one| one.clients == clients) {
@@ -134,14 +134,8 @@ fn entry(address: IpAddr, limits: RateLimits) -> Result<ClientLimits, Vec<FieldP
         return Err(errors);
     }
     Ok(ClientLimits {
-        clients: alone(address),
+        clients: vec![Network::of_one(address)],
         iops,
         bandwidth: bandwidth_bytes.map(Bandwidth),
     })
-}
-
-/// The network of this address alone.
-fn alone(address: IpAddr) -> Vec<Network> {
-    let prefix = if address.is_ipv4() { 32 } else { 128 };
-    Network::around(address, prefix).into_iter().collect()
 }

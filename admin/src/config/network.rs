@@ -1,17 +1,17 @@
 //! Networks of clients, in CIDR notation.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::str::FromStr;
+
+use ipnet::IpNet;
 
 use super::scalar::text_scalar;
 
-/// A network such as `10.0.0.0/8` or `::1/128`; a bare address is a network of one.
+/// A network such as `10.0.0.0/8` or `::1/128`; a bare address is a network of one. An IPv4 network
+/// in IPv6 clothes (`::ffff:10.0.0.0/104`) is the IPv4 network it is, as its clients are known by that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Network {
-    address: IpAddr,
-    prefix: u8,
-}
+pub struct Network(pub IpNet);
 
 /// A network that could not be read; the text says what is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,42 +34,31 @@ impl Network {
     ///
     /// The prefix is longer than the address.
     pub fn around(address: IpAddr, prefix: u8) -> Result<Self, ParseNetworkError> {
-        let longest = longest_prefix(address);
-        if prefix > longest {
-            return Err(ParseNetworkError::Prefix(longest));
-        }
-        Ok(Self {
-            address: masked(address, prefix),
-            prefix,
-        })
-    }
-
-    /// The same as IPv4 if it is one in IPv6 clothes, as its clients are known by that.
-    fn canonical(self) -> Self {
-        match (self.address.to_canonical(), self.prefix.checked_sub(96)) {
-            (address @ IpAddr::V4(_), Some(prefix)) if self.address.is_ipv6() => {
-                Self { address, prefix }
-            }
-            _ => self,
+        match IpNet::new(address, prefix) {
+            Ok(network) => Ok(Self(network.trunc())),
+            Err(_) => Err(ParseNetworkError::Prefix(longest_prefix(address))),
         }
     }
 
-    /// Whether `address` is in the network; an IPv4 address in IPv6 clothes (`::ffff:10.0.0.1`)
-    /// counts as the IPv4 address it is.
+    /// The network of one address.
+    #[must_use]
+    pub fn of_one(address: IpAddr) -> Self {
+        Self(address.into())
+    }
+
+    /// Whether `address` is in the network, whether IPv4 in IPv6 clothes or not.
+    #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        longest_prefix(address) == longest_prefix(self.address)
-            && masked(address, self.prefix) == self.address
+        self.0.contains(&address.to_canonical())
     }
 
-    /// The first address.
-    pub fn address(&self) -> IpAddr {
-        self.address
-    }
-
-    /// How many leading bits are the network's.
-    pub fn prefix(&self) -> u8 {
-        self.prefix
+    fn canonical(self) -> Self {
+        let in_clothes = |prefix| match self.0.addr().to_canonical() {
+            address @ IpAddr::V4(_) => IpNet::new(address, prefix).ok(),
+            IpAddr::V6(_) => None,
+        };
+        let prefix = self.0.prefix_len().checked_sub(96);
+        Self(prefix.and_then(in_clothes).unwrap_or(self.0))
     }
 }
 
@@ -93,7 +82,7 @@ impl FromStr for Network {
                 .map_err(|_| ParseNetworkError::Prefix(longest))?,
         };
         let network = Self::around(address, prefix)?;
-        if network.address != address {
+        if network.0.addr() != address {
             return Err(ParseNetworkError::HostBits(network));
         }
         Ok(network.canonical())
@@ -102,7 +91,7 @@ impl FromStr for Network {
 
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix)
+        self.0.fmt(f)
     }
 }
 
@@ -113,17 +102,4 @@ text_scalar!(
 
 fn longest_prefix(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
-}
-
-fn masked(address: IpAddr, prefix: u8) -> IpAddr {
-    match address {
-        IpAddr::V4(address) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
-            IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & mask))
-        }
-        IpAddr::V6(address) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
-            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
-        }
-    }
 }

@@ -11,7 +11,7 @@ use clap::Args;
 use millrace::flow::ClientLimit;
 use millrace::flow::rate::Rates;
 use millrace::service::Service;
-use millrace_admin::config::{Bandwidth, Network};
+use millrace_admin::config::Bandwidth;
 
 use crate::client::{Client, Manner, Place};
 use crate::load::{Engine, Operation, Progress, ServerCpu, Workload, pin};
@@ -208,9 +208,8 @@ impl Limits {
         let mut steps = Vec::new();
         for &Bandwidth(limit) in &self.steps {
             let limited = self.manner.fabric.host(1)?;
-            let whole = if limited.is_ipv4() { 32 } else { 128 };
             let entry = ClientLimit {
-                networks: vec![Network::around(limited, whole)?],
+                networks: vec![limited.into()],
                 rates: Rates {
                     iops: None,
                     bandwidth: Some(limit),

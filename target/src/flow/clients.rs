@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use millrace_admin::config::Network;
+use ipnet::IpNet;
 use millrace_primitives::CoreBlock;
 
 use super::gate::Origin;
@@ -51,7 +51,7 @@ struct Table {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientLimit {
     /// Whose limit it is.
-    pub networks: Vec<Network>,
+    pub networks: Vec<IpNet>,
     /// The most that each of them gets.
     pub rates: Rates,
 }
@@ -227,7 +227,8 @@ impl Table {
     }
 
     fn rates_of(&self, address: IpAddr) -> Rates {
-        let of = |entry: &&ClientLimit| entry.networks.iter().any(|n| n.contains(address));
+        let address = address.to_canonical();
+        let of = |entry: &&ClientLimit| entry.networks.iter().any(|n| n.contains(&address));
         let entry = self.limits.iter().find(of);
         entry.map_or_else(Rates::default, |entry| entry.rates)
     }

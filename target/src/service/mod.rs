@@ -17,6 +17,7 @@ mod providers;
 mod reports;
 mod secret;
 mod served;
+pub mod sizing;
 mod spaces;
 mod startup;
 mod status;

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ipnet::IpNet;
 use millrace_admin::config::{self, ByteSize, Config, KeyPath, Problem};
 use millrace_mempool::{ArenaError, Registry};
 use millrace_reactor::PollMode;
@@ -88,10 +89,14 @@ fn in_memory(
     MemoryStore::new(registry, memory)
 }
 
+fn networks(clients: &[config::Network]) -> Vec<IpNet> {
+    clients.iter().map(|network| network.0).collect()
+}
+
 /// The limits of clients and of exports.
 pub fn rates(config: &Config) -> (Vec<ClientLimit>, Vec<(ExportId, Rates)>) {
     let clients = config.limits.iter().map(|entry| ClientLimit {
-        networks: entry.clients.clone(),
+        networks: networks(&entry.clients),
         rates: Rates {
             iops: entry.iops,
             bandwidth: entry.bandwidth.map(|bandwidth| bandwidth.0),
@@ -112,7 +117,7 @@ pub fn rates(config: &Config) -> (Vec<ClientLimit>, Vec<(ExportId, Rates)>) {
 pub fn rules(export: &config::Export) -> Rules {
     Rules {
         path: export.path.clone(),
-        clients: export.clients.clone(),
+        clients: networks(&export.clients),
         read_only: export.access == config::Access::Ro,
         flavor: match export.flavor {
             config::ExportFlavor::None => Flavor::None,

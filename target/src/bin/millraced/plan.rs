@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use millrace::sizing::{self, HUGE_PAGE, Load, Sizing};
+use millrace::service::sizing::{self, HUGE_PAGE, Load, Sizing};
 use millrace_admin::config::{self, ByteSize, Config};
 use millrace_mempool::Class;
 

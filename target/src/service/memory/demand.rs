@@ -3,7 +3,7 @@
 use millrace_admin::config::{Config, KeyPath, Store};
 use millrace_store::memory::MemoryStore;
 
-use crate::sizing;
+use crate::service::sizing;
 
 /// What the process takes beside its arenas: its code, stacks, tables and messages.
 const PROCESS: u64 = 32 << 20;
