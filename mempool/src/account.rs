@@ -14,10 +14,11 @@
 //! [`Pool::obtain`]: crate::Pool::obtain
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 use std::task::Waker;
+
+use millrace_primitives::{WaitQueue, Waiter};
 
 use crate::{Buffer, Class};
 
@@ -29,13 +30,7 @@ pub struct MemoryShare {
 struct ClassShare {
     held: Cell<u32>,
     most: Cell<u32>,
-    waiting: RefCell<VecDeque<ShareWaiter>>,
-    next: Cell<u64>,
-}
-
-struct ShareWaiter {
-    number: u64,
-    waker: Waker,
+    waiting: RefCell<WaitQueue>,
 }
 
 impl MemoryShare {
@@ -46,7 +41,6 @@ impl MemoryShare {
             held: Cell::new(0),
             most: Cell::new(u32::MAX),
             waiting: RefCell::default(),
-            next: Cell::new(0),
         };
         Self {
             classes: Class::ALL.map(class),
@@ -120,7 +114,7 @@ impl ClassShare {
     fn wake(&self) {
         if self.has_room() {
             // Nothing is borrowed while foreign code runs.
-            let waker = self.waiting.borrow().front().map(|one| one.waker.clone());
+            let waker = self.waiting.borrow().first_waker();
             if let Some(waker) = waker {
                 waker.wake();
             }
@@ -196,48 +190,31 @@ impl MemoryAccount {
     }
 
     /// Joins the queue of the share.
-    pub(crate) fn join(&self, class: Class, waker: &Waker) -> u64 {
-        let of = self.share.of(class);
-        let number = of.next.get();
-        of.next.set(number + 1);
-        let waker = waker.clone();
-        of.waiting
-            .borrow_mut()
-            .push_back(ShareWaiter { number, waker });
-        number
+    pub(crate) fn join(&self, class: Class, waker: &Waker) -> Waiter {
+        let mut waiting = self.share.of(class).waiting.borrow_mut();
+        waiting.join((), waker.clone())
     }
 
     /// Charges one buffer if it is this waiter's turn and the share has room, and ends the wait;
     /// else the waiter keeps waiting with `waker`.
-    pub(crate) fn poll_charge(&self, class: Class, number: u64, waker: &Waker) -> bool {
+    pub(crate) fn poll_charge(&self, class: Class, waiter: &Waiter, waker: &Waker) -> bool {
         let of = self.share.of(class);
-        let mut waiting = of.waiting.borrow_mut();
-        let is_head = waiting.front().is_some_and(|one| one.number == number);
-        if !is_head || !of.has_room() {
+        let may = of.waiting.borrow().is_first(waiter) && of.has_room();
+        if may {
+            self.count(class);
+            self.leave(class, waiter);
+        } else {
             // What a waker drops may come here, so none is dropped while the queue is borrowed.
             let mut waker = waker.clone();
-            if let Some(mine) = waiting.iter_mut().find(|one| one.number == number) {
-                std::mem::swap(&mut mine.waker, &mut waker);
-            }
-            drop(waiting);
-            return false;
+            of.waiting.borrow_mut().poll(waiter, &mut waker);
         }
-        let head = waiting.pop_front();
-        drop(waiting);
-        drop(head);
-        self.count(class);
-        of.wake();
-        true
+        may
     }
 
     /// Leaves the queue of the share, wherever in it.
-    pub(crate) fn leave(&self, class: Class, number: u64) {
+    pub(crate) fn leave(&self, class: Class, waiter: &Waiter) {
         let of = self.share.of(class);
-        let left = {
-            let mut waiting = of.waiting.borrow_mut();
-            let at = waiting.iter().position(|one| one.number == number);
-            at.and_then(|at| waiting.remove(at))
-        };
+        let left = of.waiting.borrow_mut().leave(waiter);
         drop(left);
         of.wake();
     }

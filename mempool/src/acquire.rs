@@ -5,8 +5,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use millrace_primitives::Waiter;
+
 use crate::pool::Inner;
-use crate::wait::WaiterId;
 use crate::{Buffer, Class};
 
 /// Waits for a buffer; see [`crate::Pool::acquire`]. Dropping it at any time loses nothing.
@@ -14,7 +15,7 @@ use crate::{Buffer, Class};
 pub struct Acquire {
     pool: Rc<Inner>,
     class: Class,
-    waiter: Option<WaiterId>,
+    waiter: Option<Waiter>,
 }
 
 impl Acquire {
@@ -33,7 +34,7 @@ impl Future for Acquire {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Buffer> {
         let this = &mut *self;
         let lease = match &this.waiter {
-            Some(waiter) => this.pool.poll_waiter(waiter, context.waker()),
+            Some(waiter) => this.pool.poll_waiter(this.class, waiter, context.waker()),
             None => match this.pool.take(this.class) {
                 Some(lease) => return Poll::Ready(Buffer::new(lease)),
                 None => {

@@ -27,7 +27,6 @@ mod pool;
 mod populate;
 mod registry;
 mod slice;
-mod wait;
 mod window;
 
 pub use account::{MemoryAccount, MemoryShare};

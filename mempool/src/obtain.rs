@@ -5,6 +5,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use millrace_primitives::Waiter;
+
 use crate::account::MemoryAccount;
 use crate::pool::Inner;
 use crate::{Acquire, Buffer, Class, Pool};
@@ -94,8 +96,8 @@ impl Drop for Charge {
 enum Stage {
     /// Nothing was asked for yet.
     New,
-    /// In the queue of the account's share, by this number.
-    Share(Rc<MemoryAccount>, u64),
+    /// In the queue of the account's share.
+    Share(Rc<MemoryAccount>, Waiter),
     /// In the queue of the pool.
     Pool(Option<Charge>, Acquire),
     Done,
@@ -126,8 +128,8 @@ impl Obtain {
             None => Stage::Pool(None, Acquire::new(Rc::clone(&self.pool), self.class)),
             Some(account) if account.try_charge(self.class) => self.charged(account),
             Some(account) => {
-                let number = account.join(self.class, context.waker());
-                Stage::Share(account, number)
+                let waiter = account.join(self.class, context.waker());
+                Stage::Share(account, waiter)
             }
         };
     }
@@ -139,8 +141,8 @@ impl Obtain {
     }
 
     fn give_up(&mut self) {
-        if let Stage::Share(account, number) = std::mem::replace(&mut self.stage, Stage::Done) {
-            account.leave(self.class, number);
+        if let Stage::Share(account, waiter) = std::mem::replace(&mut self.stage, Stage::Done) {
+            account.leave(self.class, &waiter);
         }
     }
 
@@ -163,8 +165,8 @@ impl Future for Obtain {
         if matches!(this.stage, Stage::New) {
             this.begin(context);
         }
-        if let Stage::Share(account, number) = &this.stage
-            && account.poll_charge(this.class, *number, context.waker())
+        if let Stage::Share(account, waiter) = &this.stage
+            && account.poll_charge(this.class, waiter, context.waker())
         {
             let account = Rc::clone(account);
             this.stage = this.charged(account);

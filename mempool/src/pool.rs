@@ -6,6 +6,8 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Waker;
 
+use millrace_primitives::{Departure, WaitQueue, Waiter};
+
 use crate::Class;
 use crate::acquire::Acquire;
 use crate::arena::{Arena, ArenaError};
@@ -14,7 +16,6 @@ use crate::buffer::{Buffer, Lease, Slot};
 use crate::gauges::PoolGauges;
 use crate::obtain::Served;
 use crate::registry::Registry;
-use crate::wait::{State as Waiter, WaitQueues, WaiterId};
 
 /// Freed memory is filled with this in debug builds.
 const POISON: u8 = 0xdb;
@@ -144,13 +145,14 @@ pub(crate) struct Inner {
 struct State {
     arenas: Vec<Arc<Arena>>,
     blocks: Blocks,
-    waiting: WaitQueues,
+    /// By class.
+    waiting: [WaitQueue<Lease>; 3],
 }
 
 impl Inner {
     pub fn take(&self, class: Class) -> Option<Lease> {
         let mut state = self.state.borrow_mut();
-        if !state.waiting.is_empty(class) {
+        if !state.waiting[class.index()].is_empty() {
             return None;
         }
         let slot = state.blocks.pop(class, &self.gauges)?;
@@ -159,20 +161,21 @@ impl Inner {
         Some(Lease::new(slot))
     }
 
-    pub fn join(&self, class: Class, waker: &Waker) -> WaiterId {
+    pub fn join(&self, class: Class, waker: &Waker) -> Waiter {
         self.gauges.class(class).begin_wait();
-        self.state.borrow_mut().waiting.join(class, waker.clone())
+        let waiting = &mut self.state.borrow_mut().waiting;
+        waiting[class.index()].join((), waker.clone())
     }
 
-    pub fn poll_waiter(&self, waiter: &WaiterId, waker: &Waker) -> Option<Lease> {
+    pub fn poll_waiter(&self, class: Class, waiter: &Waiter, waker: &Waker) -> Option<Lease> {
         // What a waker drops may use this pool, so none is dropped while the state is borrowed.
         let mut waker = waker.clone();
-        self.state.borrow_mut().waiting.poll(waiter, &mut waker)
+        self.state.borrow_mut().waiting[class.index()].poll(waiter, &mut waker)
     }
 
-    pub fn leave(&self, class: Class, waiter: &WaiterId) {
-        let left = self.state.borrow_mut().waiting.leave(waiter);
-        if matches!(left, Waiter::Waiting(_)) {
+    pub fn leave(&self, class: Class, waiter: &Waiter) {
+        let left = self.state.borrow_mut().waiting[class.index()].leave(waiter);
+        if matches!(left, Departure::Waiting(_)) {
             self.gauges.class(class).end_wait();
         }
         // A buffer that was served and never taken goes on to the next in line.
@@ -187,7 +190,7 @@ impl Inner {
         let mut state = self.state.borrow_mut();
         self.gauges.class(class).give_back();
         state.blocks.give_back(slot, &self.gauges);
-        let somebody_waits = Class::ALL.iter().any(|&one| !state.waiting.is_empty(one));
+        let somebody_waits = state.waiting.iter().any(|queue| !queue.is_empty());
         drop(state);
         if somebody_waits {
             // Those of its class come first, then those who can use it whole or split.
@@ -209,7 +212,7 @@ impl Inner {
     fn serve_waiters(&self, class: Class) {
         loop {
             let mut state = self.state.borrow_mut();
-            if state.waiting.is_empty(class) {
+            if state.waiting[class.index()].is_empty() {
                 return;
             }
             let Some(slot) = state.blocks.pop(class, &self.gauges) else {
@@ -218,7 +221,7 @@ impl Inner {
             let gauges = self.gauges.class(class);
             gauges.end_wait();
             gauges.lend();
-            let served = state.waiting.serve(class, Lease::new(slot));
+            let served = state.waiting[class.index()].grant(Lease::new(slot));
             drop(state);
             if let Ok(waker) = served {
                 waker.wake();

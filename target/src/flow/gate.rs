@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use millrace_primitives::TurnQueue;
 use millrace_reactor::Clock;
 
-use super::queue::Queue;
 use super::rate::Limit;
 use crate::call::Broken;
 
@@ -25,8 +25,8 @@ const WINDOW: u64 = super::rate::BURST;
 /// The lines before one limit, on one reactor.
 pub struct Gate {
     limit: Arc<Limit>,
-    bulk: Queue,
-    control: Queue,
+    bulk: TurnQueue,
+    control: TurnQueue,
 }
 
 /// The time of rates: nanoseconds since an origin that all reactors share.
@@ -50,8 +50,8 @@ impl Gate {
     pub fn new(limit: Arc<Limit>) -> Self {
         Self {
             limit,
-            bulk: Queue::default(),
-            control: Queue::default(),
+            bulk: TurnQueue::default(),
+            control: TurnQueue::default(),
         }
     }
 
@@ -104,9 +104,9 @@ impl Gate {
         }
         let _counted = Counted::new(waiting);
         let _at_limit = self.limit.wait();
-        let place = line.join();
+        let turn = line.join();
         loop {
-            place.until(|_| Poll::Ready(())).await;
+            turn.until(|_| Poll::Ready(())).await;
             if is_over() {
                 return Err(Broken);
             }
@@ -115,7 +115,7 @@ impl Gate {
             if !comes {
                 let begins = origin.instant(booking.begins());
                 let mut sleep = pin!(clock.sleep_until(begins));
-                let slept = place.until(|context| {
+                let slept = turn.until(|context| {
                     if !booking.holds() || is_over() {
                         return Poll::Ready(false);
                     }

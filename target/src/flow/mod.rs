@@ -19,7 +19,6 @@ mod counters;
 mod gate;
 mod memory;
 pub mod policy;
-mod queue;
 pub mod rate;
 mod tenant;
 mod tenants;

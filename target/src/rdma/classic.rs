@@ -351,7 +351,7 @@ async fn admit<S>(
         let hopeless = exposures.open_replies() == 0 || shared.clock.now() >= deadline;
         opened != Err(Refused::Full) || hopeless
     };
-    let waited = exposures.queue(&exposures.waiting, shared, enough).await;
+    let waited = exposures.queue(&exposures.waiting, enough).await;
     waited.map_err(|_| Refused::Closed)?;
     opened
 }

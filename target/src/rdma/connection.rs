@@ -3,9 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Instant;
 
 use millrace_mempool::{Buffer, Class, MemoryAccount, NoMemory};
+use millrace_primitives::TurnQueue;
 use millrace_reactor::fabric::chain;
 use millrace_reactor::fabric::{
     Access, ConnectParameters, ExposeError, Exposure, Key, PostError, Provider, QueuePairId,
@@ -17,7 +19,6 @@ use super::ConnectionCounters;
 use super::ccp::{Agreed, Placement};
 use super::exposures::{Exposures, Refused};
 use super::fabrics::FabricId;
-use super::line::{Line, Place};
 use super::receives::Account;
 use super::reverse::Reverse;
 use super::settings::{Inline, Terms, private_data};
@@ -79,7 +80,9 @@ pub struct Connection {
     /// Entries of the send queue.
     send_depth: usize,
     /// Chains that wait for room in the send queue.
-    line: Line,
+    line: TurnQueue,
+    /// The room in the send queue that the chain at the head of the line needs.
+    room_awaited: Cell<usize>,
     /// Calls from here to the client.
     pub(super) reverse: Reverse,
     /// Replies that the client fetches; without any but in classic mode.
@@ -131,7 +134,8 @@ impl Connection {
             neglected: Cell::new(false),
             reply_reserve: RefCell::new(shared.keep(Class::Control)),
             send_depth: limits.send_depth as usize,
-            line: Line::default(),
+            line: TurnQueue::default(),
+            room_awaited: Cell::new(0),
             reverse: Reverse::default(),
             exposures: Exposures::new(limits.exposures > 0),
             counters: ConnectionCounters::default(),
@@ -329,18 +333,21 @@ impl Connection {
         let counters = shared.flow.counters();
         counters.count_version(self.version.get(), None);
         self.reply_reserve.borrow_mut().take();
-        self.line.end(&shared.completions);
+        self.line.end();
         self.reverse.end(shared);
         self.exposures.disconnected(shared, self);
         self.tapped.end();
     }
 
     /// Wakes the chain at the head of the queue once there is room for it.
-    pub fn wake_sender<S>(&self, shared: &Shared<S>) {
-        if !self.line.is_empty() {
-            let room = self.fabric.borrow().send_room(self.queue_pair);
-            self.line.wake(room, &shared.completions);
+    pub fn wake_sender(&self) {
+        if !self.line.is_empty() && self.send_room() >= self.room_awaited.get() {
+            self.line.wake();
         }
+    }
+
+    fn send_room(&self) -> usize {
+        self.fabric.borrow().send_room(self.queue_pair)
     }
 
     /// Whether chains wait for room.
@@ -410,11 +417,19 @@ impl Connection {
         }
         self.counters.send_waits.add(1);
         shared.counters.send_waits.add(1);
-        let mut place = Place::at_the_end(&self.line);
+        let turn = self.line.join();
         shared.note_full(self);
         while !chain.is_empty() {
             let part = chain::separable(chain, self.send_depth);
-            if place.wait(part, &shared.completions).await.is_err() || self.is_broken() {
+            let turn = turn.until(|_| {
+                self.room_awaited.set(part);
+                match self.is_broken() || self.send_room() >= part {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                }
+            });
+            turn.await;
+            if self.is_broken() {
                 return Err(Broken);
             }
             if part == chain.len() {
@@ -425,8 +440,6 @@ impl Connection {
                 *chain = rest;
             }
         }
-        drop(place);
-        self.wake_sender(shared);
         Ok(())
     }
 

@@ -8,17 +8,18 @@
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
 use millrace_mempool::Slice;
+use millrace_primitives::TurnQueue;
 use millrace_reactor::fabric::{Exposure, Key, Revoked};
 use millrace_reactor::timer::{TimerId, TimerWheel};
 use millrace_wire::rpcrdma::FirstWords;
 use millrace_wire::rpcrdma::version1::{Kind, VERSION};
 
 use super::budget::ExposureBudget;
-use super::line::{Line, Place};
 use super::{Connection, ConnectionCounters, Shared};
 use crate::call::Broken;
 
@@ -90,11 +91,11 @@ pub struct Exposures {
     /// Replies whose window passed: the client may send RDMA_DONE for them yet.
     late: Cell<u32>,
     /// Replies that wait for an exposure.
-    pub(super) waiting: Line,
+    pub(super) waiting: TurnQueue,
     /// How many those are.
     pub(super) waiters: Cell<usize>,
     /// Replies that wait for their credits.
-    withheld: Line,
+    withheld: TurnQueue,
 }
 
 impl Exposures {
@@ -143,41 +144,27 @@ impl Exposures {
     ///
     /// # Errors
     /// The connection ended.
-    pub async fn until<S>(
-        &self,
-        shared: &Shared<S>,
-        enough: impl FnMut() -> bool,
-    ) -> Result<(), Broken> {
-        self.queue(&self.withheld, shared, enough).await
+    pub async fn until(&self, enough: impl FnMut() -> bool) -> Result<(), Broken> {
+        self.queue(&self.withheld, enough).await
     }
 
     /// Waits in `line` until `enough` holds, as [`Exposures::until`] says.
-    pub(super) async fn queue<S>(
+    pub(super) async fn queue(
         &self,
-        line: &Line,
-        shared: &Shared<S>,
+        line: &TurnQueue,
         mut enough: impl FnMut() -> bool,
     ) -> Result<(), Broken> {
-        if self.table.borrow().ended {
-            return Err(Broken);
-        }
-        if line.is_empty() && enough() {
-            return Ok(());
-        }
-        let mut place = Place::at_the_end(line);
-        loop {
-            let woken = place.wait(0, &shared.completions).await;
-            if woken.is_err() || self.table.borrow().ended {
-                return Err(Broken);
+        let turn = line.join();
+        let looked = turn.until(|_| {
+            if self.table.borrow().ended {
+                Poll::Ready(Err(Broken))
+            } else if enough() {
+                Poll::Ready(Ok(()))
+            } else {
+                Poll::Pending
             }
-            if enough() {
-                break;
-            }
-        }
-        drop(place);
-        // What has changed may be enough for the next one, too.
-        line.wake(0, &shared.completions);
-        Ok(())
+        });
+        looked.await
     }
 
     /// Exposes `pieces` as the reply to a call, in order; `extra` are bytes that are held with
@@ -351,8 +338,8 @@ impl Exposures {
                 counters.exposures_ended.add(1);
             });
         }
-        self.waiting.wake(0, &shared.completions);
-        self.withheld.wake(0, &shared.completions);
+        self.waiting.wake();
+        self.withheld.wake();
         true
     }
 
@@ -381,8 +368,8 @@ impl Exposures {
             release(shared, connection, held);
         }
         self.pending.set(0);
-        self.waiting.end(&shared.completions);
-        self.withheld.end(&shared.completions);
+        self.waiting.end();
+        self.withheld.end();
     }
 }
 

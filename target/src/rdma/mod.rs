@@ -16,7 +16,6 @@ mod counters;
 mod desk;
 mod exposures;
 mod fabrics;
-mod line;
 mod message;
 pub mod options;
 mod poison;

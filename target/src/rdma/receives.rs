@@ -254,7 +254,7 @@ impl Connection {
             }
             Decision::Withhold => false,
         };
-        let _ = self.exposures.until(shared, enough).await;
+        let _ = self.exposures.until(enough).await;
         counters.withheld.sub(1);
         let waited = shared.clock.now().saturating_duration_since(since);
         counters.add_throttled(Cause::Exposures, waited);

@@ -10,7 +10,6 @@
 //! next one.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
@@ -18,6 +17,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use millrace_mempool::Class;
+use millrace_primitives::TurnQueue;
 use millrace_reactor::Clock;
 use millrace_reactor::fabric::{Slices, WorkError};
 use millrace_wire::rpc::{self, MessageType};
@@ -86,6 +86,8 @@ pub(super) struct Reverse {
     /// own calls.
     open: Cell<u32>,
     state: RefCell<State>,
+    /// Who waits for a credit, first come first.
+    line: TurnQueue,
 }
 
 struct State {
@@ -96,8 +98,6 @@ struct State {
     /// Credits that are in use.
     used: u32,
     calls: Vec<Pending>,
-    /// Who waits for a credit, first come first.
-    line: VecDeque<u64>,
 }
 
 struct Pending {
@@ -123,11 +123,11 @@ impl Default for Reverse {
             granted: 1,
             used: 0,
             calls: Vec::new(),
-            line: VecDeque::new(),
         };
         Self {
             open: Cell::new(0),
             state: RefCell::new(state),
+            line: TurnQueue::default(),
         }
     }
 }
@@ -193,7 +193,7 @@ impl Reverse {
                 .complete(waiter, Ok(Slices::new()))
                 .is_ok(),
             Some(None) => {
-                self.release(shared);
+                self.release();
                 false
             }
         }
@@ -201,130 +201,74 @@ impl Reverse {
 
     /// The connection has ended: wakes all who wait.
     pub fn end<S>(&self, shared: &Shared<S>) {
-        let (calls, line) = self.change(|state| {
+        let calls = self.change(|state| {
             state.ended = true;
-            let calls = std::mem::take(&mut state.calls);
-            (calls, std::mem::take(&mut state.line))
+            std::mem::take(&mut state.calls)
         });
+        self.line.end();
         let awaited = calls
             .iter()
-            .filter(|call| matches!(call.stage, Stage::Awaited))
-            .map(|call| call.waiter);
-        for waiter in line.into_iter().chain(awaited) {
+            .filter(|call| matches!(call.stage, Stage::Awaited));
+        for call in awaited {
             // Who was woken before finds that it has ended.
-            let _ = shared.completions.complete(waiter, Err(WorkError::Flushed));
+            let flushed = Err(WorkError::Flushed);
+            let _ = shared.completions.complete(call.waiter, flushed);
         }
     }
 
     /// Gives a credit back, and on to who waits for one.
-    fn release<S>(&self, shared: &Shared<S>) {
+    fn release(&self) {
         self.state.borrow_mut().used -= 1;
-        loop {
-            let next = {
-                let state = &mut *self.state.borrow_mut();
-                if state.used >= state.granted {
-                    return;
-                }
-                let Some(next) = state.line.pop_front() else {
-                    return;
-                };
-                state.used += 1;
-                next
-            };
-            // Nothing is borrowed while a waker runs.
-            if shared
-                .completions
-                .complete(next, Ok(Slices::new()))
-                .is_err()
-            {
-                self.state.borrow_mut().used -= 1;
-            }
+        self.line.wake();
+    }
+
+    /// Takes a credit, if there is one; `Some(false)`: the connection has ended.
+    fn try_take_credit(&self) -> Option<bool> {
+        let state = &mut *self.state.borrow_mut();
+        let free = state.used < state.granted;
+        if free && !state.ended {
+            state.used += 1;
         }
+        (free || state.ended).then_some(!state.ended)
     }
 }
 
-/// A place in line for a credit, and then the credit.
-struct Credit<'a, S> {
+/// A credit.
+struct Credit<'a> {
     reverse: &'a Reverse,
-    shared: &'a Shared<S>,
-    held: Holding,
+    /// The client has it.
+    is_spent: bool,
 }
 
-enum Holding {
-    /// Not yet; this is who waits.
-    Place(u64),
-    Credit,
-    /// The client has it, or there is none.
-    Nothing,
-}
-
-impl<'a, S> Credit<'a, S> {
-    /// Waits for one.
-    async fn take(reverse: &'a Reverse, shared: &'a Shared<S>) -> Option<Self> {
-        let mut credit = Self {
+impl<'a> Credit<'a> {
+    /// Waits for one. None: the connection has ended.
+    async fn take(reverse: &'a Reverse) -> Option<Self> {
+        let turn = reverse.line.join();
+        let taken = turn.until(|_| reverse.try_take_credit().map_or(Poll::Pending, Poll::Ready));
+        taken.await.then(|| Self {
             reverse,
-            shared,
-            held: Holding::Nothing,
-        };
-        let wait = {
-            let state = &mut *reverse.state.borrow_mut();
-            if state.ended {
-                return None;
-            }
-            if state.line.is_empty() && state.used < state.granted {
-                state.used += 1;
-                credit.held = Holding::Credit;
-                None
-            } else {
-                let (token, wait) = shared.completions.register();
-                state.line.push_back(token);
-                credit.held = Holding::Place(token);
-                Some(wait)
-            }
-        };
-        if let Some(wait) = wait {
-            let given = wait.await.is_ok();
-            credit.held = if given {
-                Holding::Credit
-            } else {
-                Holding::Nothing
-            };
-            given.then_some(credit)
-        } else {
-            Some(credit)
-        }
+            is_spent: false,
+        })
     }
 }
 
-impl<S> Drop for Credit<'_, S> {
+impl Drop for Credit<'_> {
     fn drop(&mut self) {
-        let token = match self.held {
-            Holding::Nothing => return,
-            Holding::Credit => return self.reverse.release(self.shared),
-            Holding::Place(token) => token,
-        };
-        let given = {
-            let state = &mut *self.reverse.state.borrow_mut();
-            let place = state.line.iter().position(|&waiter| waiter == token);
-            place.map(|place| state.line.remove(place));
-            place.is_none() && !state.ended
-        };
-        // It was given, but nobody is there to take it.
-        if given {
-            self.reverse.release(self.shared);
+        if !self.is_spent {
+            self.reverse.release();
         }
     }
 }
 
 /// A call that is listed, until its caller has its outcome or gives up.
-struct Listed<'a, S> {
-    credit: Credit<'a, S>,
+struct Listed<'a> {
+    credit: Credit<'a>,
     waiter: u64,
     sent: bool,
 }
 
-impl<'a, S> Listed<'a, S> {
-    fn new(credit: Credit<'a, S>, xid: u32, version: u32, waiter: u64) -> Self {
+impl<'a> Listed<'a> {
+    fn new(credit: Credit<'a>, xid: u32, version: u32, waiter: u64) -> Self {
         let call = Pending {
             waiter,
             xid,
@@ -352,7 +296,7 @@ impl<'a, S> Listed<'a, S> {
     }
 }
 
-impl<S> Drop for Listed<'_, S> {
+impl Drop for Listed<'_> {
     fn drop(&mut self) {
         let (sent, waiter) = (self.sent, self.waiter);
         let left = self.credit.reverse.change(|state| {
@@ -368,9 +312,7 @@ impl<S> Drop for Listed<'_, S> {
             state.calls.remove(at);
             false
         });
-        if left {
-            self.credit.held = Holding::Nothing;
-        }
+        self.credit.is_spent = left;
     }
 }
 
@@ -432,7 +374,7 @@ impl Connection {
     ) -> Result<Vec<u8>, ReverseError> {
         let lost = ReverseError::ConnectionLost { xid };
         self.outgoing(message)?;
-        let credit = Credit::take(&self.reverse, shared).await.ok_or(lost)?;
+        let credit = Credit::take(&self.reverse).await.ok_or(lost)?;
         // The client may have called in another version meanwhile.
         let (version, headroom) = self.outgoing(message)?;
         let chunks = CallChunks::default();

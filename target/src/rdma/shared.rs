@@ -177,7 +177,7 @@ impl<S> Shared<S> {
         // A waker may run into this list, so it is not borrowed meanwhile.
         let mut full = self.full.take();
         full.retain(|connection| {
-            connection.wake_sender(self);
+            connection.wake_sender();
             connection.has_waiting_senders()
         });
         full.append(&mut self.full.borrow_mut());

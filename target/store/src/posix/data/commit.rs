@@ -1,10 +1,12 @@
 //! COMMIT: one sync of a file at a time, shared by all who came before it began.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::task::{Poll, Waker};
+
+use millrace_primitives::{WaitQueue, Waiter};
 
 use super::under_way::Work;
 use super::{FileState, ObjectState, regular};
@@ -30,15 +32,8 @@ struct State {
     running: bool,
     /// Syncs that began: the number of the one that is running or was last.
     begun: u64,
-    waiters: Vec<Waiter>,
-    free: Vec<usize>,
-}
-
-enum Waiter {
-    Free,
-    /// For the sync of this number.
-    Waiting(u64, Option<Waker>),
-    Done(Result<()>),
+    /// By the number of the first sync that is enough for them.
+    waiters: WaitQueue<Result<()>, u64>,
 }
 
 /// What is next for one who waits.
@@ -54,17 +49,11 @@ impl Group {
     /// One more who wants durable what is written now.
     fn join(&self) -> Place<'_> {
         let state = &mut *self.state.borrow_mut();
-        let waiter = Waiter::Waiting(state.begun + 1, None);
-        let number = if let Some(number) = state.free.pop() {
-            state.waiters[number] = waiter;
-            number
-        } else {
-            state.waiters.push(waiter);
-            state.waiters.len() - 1
-        };
+        let waker = Waker::noop().clone();
         Place {
             group: self,
-            number,
+            waiter: state.waiters.join(state.begun + 1, waker),
+            outcome: Cell::new(None),
         }
     }
 
@@ -80,22 +69,24 @@ impl Group {
     pub fn ended(&self, outcome: Option<Result<()>>) {
         let state = &mut *self.state.borrow_mut();
         state.running = false;
-        for waiter in &mut state.waiters {
-            let Waiter::Waiting(number, waker) = waiter else {
-                continue;
-            };
-            let waker = waker.take();
-            if *number == state.begun {
-                match outcome {
-                    Some(outcome) => *waiter = Waiter::Done(outcome),
-                    None => *number += 1,
-                }
-            }
-            // Those who wait for the next one: whoever is polled first leads.
-            if let Some(waker) = waker {
+        if let Some(outcome) = outcome {
+            while state
+                .waiters
+                .first()
+                .is_some_and(|&number| number <= state.begun)
+                && let Ok(waker) = state.waiters.grant(outcome)
+            {
                 waker.wake();
             }
         }
+        state.wake_all();
+    }
+}
+
+impl State {
+    /// Wakes those who wait for the next sync: whoever is polled first leads it.
+    fn wake_all(&self) {
+        self.waiters.wakers().for_each(Waker::wake_by_ref);
     }
 }
 
@@ -114,7 +105,9 @@ impl ObjectState {
 
 struct Place<'a> {
     group: &'a Group,
-    number: usize,
+    waiter: Waiter,
+    /// How the sync ended that it waited for.
+    outcome: Cell<Option<Result<()>>>,
 }
 
 impl Place<'_> {
@@ -129,14 +122,14 @@ impl Place<'_> {
 
     fn look(&self, waker: Option<&Waker>) -> Option<Turn> {
         let state = &mut *self.group.state.borrow_mut();
-        match &mut state.waiters[self.number] {
-            Waiter::Done(outcome) => Some(Turn::Done(*outcome)),
-            Waiter::Waiting(..) if !state.running => Some(Turn::Lead),
-            Waiter::Waiting(_, kept) => {
-                *kept = waker.cloned();
-                None
-            }
-            Waiter::Free => unreachable!("taken by this one"),
+        if self.outcome.get().is_none() {
+            let mut waker = waker.unwrap_or(Waker::noop()).clone();
+            self.outcome
+                .set(state.waiters.poll(&self.waiter, &mut waker));
+        }
+        match self.outcome.get() {
+            Some(outcome) => Some(Turn::Done(outcome)),
+            None => (!state.running).then_some(Turn::Lead),
         }
     }
 }
@@ -144,18 +137,12 @@ impl Place<'_> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let state = &mut *self.group.state.borrow_mut();
-        state.waiters[self.number] = Waiter::Free;
-        state.free.push(self.number);
-        if state.running {
-            return;
+        if self.outcome.get().is_none() {
+            state.waiters.leave(&self.waiter);
         }
-        // This one may have been about to lead.
-        for waiter in &mut state.waiters {
-            if let Waiter::Waiting(_, waker) = waiter
-                && let Some(waker) = waker.take()
-            {
-                waker.wake();
-            }
+        if !state.running {
+            // This one may have been about to lead.
+            state.wake_all();
         }
     }
 }

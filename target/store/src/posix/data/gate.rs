@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use millrace_primitives::{Departure, WaitQueue, Waiter};
+
 /// How a write goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
@@ -45,23 +47,9 @@ pub(super) struct Gate {
 
 #[derive(Default)]
 struct Line {
-    order: VecDeque<Place>,
-    /// By number; those that are free are listed below.
-    waiters: Vec<Waiter>,
-    free: Vec<usize>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Waiter(usize, Way),
-    /// Nobody passes before all who were in have gone.
-    Fence,
-}
-
-enum Waiter {
-    Free,
-    Waiting(Waker),
-    In,
+    /// `None`, a fence: nobody passes before all who were in have gone.
+    order: WaitQueue<(), Option<Way>>,
+    fences: VecDeque<Waiter>,
 }
 
 fn count(word: u64) -> u64 {
@@ -90,7 +78,7 @@ impl Gate {
         Enter {
             gate,
             way,
-            number: None,
+            waiter: None,
         }
     }
 
@@ -107,7 +95,8 @@ impl Gate {
     /// not be undone by it.
     pub fn fence(&self) {
         let mut line = self.lock();
-        line.order.push_back(Place::Fence);
+        let fence = line.order.join(None, Waker::noop().clone());
+        line.fences.push_back(fence);
         self.word.fetch_or(LINE, SeqCst);
         self.advance(line);
     }
@@ -122,23 +111,23 @@ impl Gate {
             }
             // While there is a line, writes only leave but for those that are let in here.
             let empty = count(word) == 0;
-            match line.order.front() {
+            match line.order.first() {
                 None => {
                     self.word.fetch_and(!LINE, SeqCst);
                     return;
                 }
-                Some(Place::Fence) if empty => {
-                    line.order.pop_front();
+                Some(None) if empty => {
+                    if let Some(fence) = line.fences.pop_front() {
+                        line.order.leave(&fence);
+                    }
                 }
-                Some(&Place::Waiter(number, way)) if empty || word & 1 == way.bit() => {
-                    line.order.pop_front();
+                Some(&Some(way)) if empty || word & 1 == way.bit() => {
                     if empty {
                         self.word.store(ONE | LINE | way.bit(), SeqCst);
                     } else {
                         self.word.fetch_add(ONE, SeqCst);
                     }
-                    let waiter = std::mem::replace(&mut line.waiters[number], Waiter::In);
-                    if let Waiter::Waiting(waker) = waiter {
+                    if let Ok(waker) = line.order.grant(()) {
                         // Wakers of tasks only leave a mark.
                         waker.wake();
                     }
@@ -149,33 +138,18 @@ impl Gate {
     }
 
     /// Stands in line.
-    fn join(&self, way: Way, waker: &Waker) -> usize {
+    fn join(&self, way: Way, waker: &Waker) -> Waiter {
         let mut line = self.lock();
         // From here on whoever leaves last waits for the lock.
         self.word.fetch_or(LINE, SeqCst);
-        let waiter = Waiter::Waiting(waker.clone());
-        let number = if let Some(number) = line.free.pop() {
-            line.waiters[number] = waiter;
-            number
-        } else {
-            line.waiters.push(waiter);
-            line.waiters.len() - 1
-        };
-        line.order.push_back(Place::Waiter(number, way));
+        let waiter = line.order.join(Some(way), waker.clone());
         // Those who were in may have left, or others have come, before the flag stood.
         self.advance(line);
-        number
+        waiter
     }
 
     fn lock(&self) -> MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Line {
-    fn release(&mut self, number: usize) -> Waiter {
-        self.free.push(number);
-        std::mem::replace(&mut self.waiters[number], Waiter::Free)
     }
 }
 
@@ -184,7 +158,7 @@ impl Line {
 pub(super) struct Enter<G: Deref<Target = Gate>> {
     gate: G,
     way: Way,
-    number: Option<usize>,
+    waiter: Option<Waiter>,
 }
 
 impl<G: Deref<Target = Gate> + Unpin> Future for Enter<G> {
@@ -192,45 +166,41 @@ impl<G: Deref<Target = Gate> + Unpin> Future for Enter<G> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        let number = match this.number {
-            Some(number) => number,
+        let waiter = match &this.waiter {
+            Some(waiter) => waiter,
             None if this.gate.try_enter(this.way) => return Poll::Ready(()),
             None => {
-                let number = this.gate.join(this.way, context.waker());
-                *this.number.insert(number)
+                let waiter = this.gate.join(this.way, context.waker());
+                this.waiter.insert(waiter)
             }
         };
         let mut line = this.gate.lock();
-        match &mut line.waiters[number] {
-            Waiter::In => {
-                line.release(number);
-                this.number = None;
-                Poll::Ready(())
-            }
-            Waiter::Waiting(waker) => {
-                waker.clone_from(context.waker());
-                Poll::Pending
-            }
-            Waiter::Free => unreachable!("taken by this one"),
+        if line
+            .order
+            .poll(waiter, &mut context.waker().clone())
+            .is_none()
+        {
+            return Poll::Pending;
         }
+        this.waiter = None;
+        Poll::Ready(())
     }
 }
 
 impl<G: Deref<Target = Gate>> Drop for Enter<G> {
     fn drop(&mut self) {
-        let Some(number) = self.number else {
+        let Some(waiter) = &self.waiter else {
             return;
         };
         let mut line = self.gate.lock();
-        if matches!(line.release(number), Waiter::In) {
-            drop(line);
-            self.gate.leave();
-            return;
+        match line.order.leave(waiter) {
+            Departure::Granted(()) => {
+                drop(line);
+                self.gate.leave();
+            }
+            // Those behind may have waited for this one alone.
+            Departure::Waiting(_) => self.gate.advance(line),
         }
-        let own = Place::Waiter(number, self.way);
-        line.order.retain(|place| *place != own);
-        // Those behind may have waited for this one alone.
-        self.gate.advance(line);
     }
 }
 

@@ -13,12 +13,10 @@
 //! | module | what it owns |
 //! | --- | --- |
 //! | `operations` | places of operations, how far each is, and who waits for it |
-//! | `line` | those who wait for a place |
 //! | `machine` | what does the work, and on whose behalf |
 //! | `personalities` | which identities the ring knows |
 //! | `threads` | the work without a ring |
 
-mod line;
 mod machine;
 mod operations;
 mod personalities;
@@ -34,6 +32,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use millrace_mempool::{Arena, Pool, Slice};
+use millrace_primitives::{Departure, Waiter};
 use millrace_reactor::Alarm;
 
 use self::machine::Machine;
@@ -322,10 +321,9 @@ struct Operation<'a> {
     stage: Stage,
 }
 
-#[derive(Clone, Copy)]
 enum Stage {
     New,
-    InLine(u64),
+    InLine(Waiter),
     Begun { place: u32, generation: u32 },
     Ended,
 }
@@ -352,19 +350,21 @@ impl Operation<'_> {
         context: &Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let waker = context.waker();
-        let place = match self.stage {
+        let place = match &self.stage {
             Stage::New => operations.free_place(),
-            Stage::InLine(ticket) => operations.line.poll(ticket, waker),
+            Stage::InLine(waiter) => operations.line.poll(waiter, &mut waker.clone()),
             Stage::Begun { .. } => None,
             Stage::Ended => unreachable!("polled after its end"),
         };
-        match (place, self.stage) {
+        match (place, &self.stage) {
             (Some(place), _) => {
                 if let Err(error) = self.begin(operations, place) {
                     return Poll::Ready(Err(error));
                 }
             }
-            (None, Stage::New) => self.stage = Stage::InLine(operations.line.join(waker)),
+            (None, Stage::New) => {
+                self.stage = Stage::InLine(operations.line.join((), waker.clone()));
+            }
             (None, _) => {}
         }
         let Stage::Begun { place, generation } = self.stage else {
@@ -394,14 +394,14 @@ impl Future for Operation<'_> {
 impl Drop for Operation<'_> {
     fn drop(&mut self) {
         let mut operations = self.inner.operations.borrow_mut();
-        match self.stage {
+        match &self.stage {
             Stage::New | Stage::Ended => return,
-            Stage::InLine(ticket) => {
-                if let Some(place) = operations.line.leave(ticket) {
+            Stage::InLine(waiter) => {
+                if let Departure::Granted(place) = operations.line.leave(waiter) {
                     operations.vacate(place);
                 }
             }
-            Stage::Begun { place, generation } => operations.detach(place, generation),
+            &Stage::Begun { place, generation } => operations.detach(place, generation),
         }
         drop(operations);
         self.inner.settle();

@@ -5,9 +5,9 @@ use std::io;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use millrace_primitives::WaitQueue;
 use rustix::fs::OFlags;
 
-use super::line::Line;
 use super::machine::{Machine, Who};
 use crate::posix::hold::Hold;
 use crate::posix::identity::Identity;
@@ -26,7 +26,8 @@ const BLOCK: usize = 512;
 pub struct Operations {
     places: Vec<Place>,
     free: Vec<u32>,
-    pub line: Line,
+    /// Those who wait for a place.
+    pub line: WaitQueue<u32>,
     pub machine: Machine,
     pub running: usize,
     /// What is to be told and let go once nobody uses this: all of that is others' code.
@@ -95,7 +96,7 @@ impl Operations {
         Self {
             places: (0..places).map(|_| Place::default()).collect(),
             free: (0..places).rev().collect(),
-            line: Line::default(),
+            line: WaitQueue::default(),
             machine,
             running: 0,
             endings: VecDeque::with_capacity(places as usize),
@@ -110,9 +111,9 @@ impl Operations {
 
     /// A place is not needed any more: the next in line gets it.
     pub fn vacate(&mut self, place: u32) {
-        match self.line.serve(place) {
-            Some(waker) => self.wakers.push_back(waker),
-            None => self.free.push(place),
+        match self.line.grant(place) {
+            Ok(waker) => self.wakers.push_back(waker),
+            Err(place) => self.free.push(place),
         }
     }
 
