@@ -415,3 +415,60 @@ fn waiting_on_somebodys_behalf_ends_with_the_connection_and_with_the_time() {
     drop(all);
     assert_eq!(pool.gauges().in_use(), 0);
 }
+
+#[test]
+fn all_that_makes_room_in_a_share_wakes_the_one_whose_turn_it_is() {
+    const CLASS: Class = Class::Control;
+    let pool = pool();
+    let share = Rc::new(MemoryShare::new());
+    share.set_most(CLASS, 0);
+    assert!(share.has_room(CLASS), "at least one");
+    let account = MemoryAccount::new(&share);
+    let _charging = pool.charging(&account, false);
+    let held = pool.try_obtain(CLASS).unwrap();
+    assert!(!share.has_room(CLASS));
+    let wakes: [Arc<Wakes>; 4] = Default::default();
+    let wakers = wakes.clone().map(Waker::from);
+    let [first, second, third, fourth] = [(); 4].map(|()| Box::pin(pool.obtain(CLASS)));
+    let mut waiting = [Some(first), Some(second), Some(third), Some(fourth)];
+    let mut poll = |index: usize| {
+        let waiter = waiting[index].as_mut().unwrap().as_mut();
+        waiter.poll(&mut Context::from_waker(&wakers[index]))
+    };
+    assert!((0..4).all(|index| poll(index).is_pending()));
+    let woken = || wakes.each_ref().map(|wakes| wakes.0.load(Relaxed));
+    assert_eq!(woken(), [0; 4]);
+    drop(held);
+    assert_eq!(woken(), [1, 0, 0, 0], "a buffer has come back");
+    let second = poll(1);
+    assert!(second.is_pending(), "not its turn");
+    drop(waiting[0].take());
+    assert_eq!(woken(), [1, 1, 0, 0], "the first has left");
+    let mut poll = |index: usize| {
+        let waiter = waiting[index].as_mut().unwrap().as_mut();
+        waiter.poll(&mut Context::from_waker(&wakers[index]))
+    };
+    share.set_most(CLASS, 2);
+    assert_eq!(woken(), [1, 2, 0, 0], "the share has grown");
+    let served = poll(1);
+    assert!(served.is_ready());
+    assert_eq!(woken(), [1, 2, 1, 0], "there is room for one more");
+    let served = (served, poll(2));
+    assert!(served.1.is_ready());
+    assert_eq!((woken(), share.held(CLASS)), ([1, 2, 1, 0], 2));
+}
+
+#[test]
+fn a_buffer_that_was_taken_otherwise_is_charged_beyond_the_share() {
+    let pool = pool();
+    let share = Rc::new(MemoryShare::new());
+    share.set_most(Class::Medium, 1);
+    let account = MemoryAccount::new(&share);
+    let buffers = [(); 2].map(|()| pool.try_acquire(Class::Medium).unwrap());
+    for buffer in &buffers {
+        account.charge(buffer);
+    }
+    assert_eq!((account.held(), share.held_bytes()), (2, 128 << 10));
+    drop(buffers);
+    assert_eq!((account.held(), share.held_bytes()), (0, 0));
+}
