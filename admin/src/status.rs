@@ -140,7 +140,8 @@ pub struct ClientStatus {
     pub credits_granted: u64,
     /// Credits it wishes for.
     pub credits_requested: u64,
-    /// Credits in use: requests not answered yet.
+    /// Credits in use: requests not answered yet. The most at once in the latest one to two seconds,
+    /// summed over its connections.
     pub credits_used: u64,
     /// Requests that wait for a limit or for its share.
     pub waiting: u64,
@@ -184,7 +185,7 @@ pub struct ConnectionStatus {
     pub credits_granted: Option<u32>,
     /// Credits the client wishes for; `null` for TCP.
     pub credits_requested: Option<u32>,
-    /// Requests not answered yet.
+    /// Requests not answered yet: the most at once in the latest one to two seconds.
     pub requests_in_flight: u32,
     /// Requests answered.
     pub requests: u64,
@@ -209,6 +210,10 @@ pub struct ReactorStatus {
     pub connections: u64,
     /// Tasks that have not ended.
     pub tasks: u64,
+    /// Requests not answered yet: the most at once in the latest one to two seconds, summed over its
+    /// connections.
+    #[serde(default)]
+    pub requests_in_flight: u64,
     /// Turns of the loop.
     pub turns: u64,
     /// Time of turns with work.

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millrace::service::Service;
 use millrace_admin::change::Ledger;
 use millrace_admin::config;
+use millrace_admin::control::Control;
 use millrace_admin::metrics::{Kind, Metrics, catalogue};
 use millrace_bench::client::{Client, Manner, Place};
 use millrace_bench::requester::Session;
@@ -285,4 +286,28 @@ fn what_was_done_is_counted() {
     );
     assert_eq!(ends, 1.0);
     drop(control);
+}
+
+/// Calls that are answered in the turns that they come in are seen after it.
+#[test]
+fn credits_in_use_and_requests_in_flight_are_seen_between_calls() {
+    let (service, metrics) = start();
+    let client = client(&service);
+    let (mut session, _) = session(&client);
+    let control = service.control();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        session.null().expect("an answer");
+        let seen = [
+            sum(&scrape(&metrics), "millrace_credits_in_use", &[]) as u64,
+            u64::from(control.connections().expect("some")[0].requests_in_flight),
+            control.clients().expect("some")[0].credits_used,
+            control.reactors().expect("some")[0].requests_in_flight,
+        ];
+        if seen == [1; 4] {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{seen:?}");
+    }
+    service.drain(Duration::ZERO);
 }

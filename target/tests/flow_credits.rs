@@ -4,6 +4,7 @@
 mod support;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use millrace::rdma::Settings;
@@ -185,6 +186,37 @@ fn rr1_cred_20_a_connection_that_ends_takes_the_reply_that_is_held_back_with_it(
         counters.used.get(),
     );
     assert_eq!(left, (0, 0, 0));
+}
+
+/// Deep load whose calls are all answered in the turns that they come in.
+#[test]
+fn credits_in_use_are_the_most_at_once_of_the_latest_seconds() {
+    let mut world = World::new(Script::default(), Options::default());
+    world.connect();
+    world.exchange(0, &wishing(1, 32));
+    world.pass(Duration::from_secs(3));
+    let counters = Arc::clone(world.shared.flow.counters());
+    let seen = |world: &World<Script>| {
+        let connection = world.connections()[0].in_service_peak(world.now);
+        (counters.used_peak.get(), connection)
+    };
+    assert_eq!(seen(&world), (0, 0));
+    for xid in 2..12 {
+        world.post(0, &wishing(xid, 32));
+    }
+    world.settle();
+    assert_eq!(world.received(0).len(), 10);
+    assert_eq!(counters.used.get(), 0);
+    assert_eq!(seen(&world), (10, 10));
+    // A reactor that sleeps wakes to take the peak back.
+    let second = Duration::from_secs(1);
+    assert_eq!(world.shared.flow.next_deadline(), Some(world.now + second));
+    world.pass(second * 3 / 2);
+    assert_eq!(seen(&world), (10, 10));
+    world.pass(second / 2);
+    assert_eq!(seen(&world), (0, 0));
+    assert_eq!(world.shared.flow.next_deadline(), None);
+    world.check_clean();
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -228,3 +228,24 @@ fn a_listener_for_both_families_knows_mapped_addresses() {
     let mut others: Vec<_> = (0..20).map(|_| world.connect(host(100))).collect();
     assert_eq!(open(&mut others), 2);
 }
+
+#[test]
+fn calls_in_flight_are_the_most_at_once_although_they_are_answered_in_their_turn() {
+    let mut world = World::new();
+    let mut stream = world.connect(host(2));
+    let calls = null_call(100_003).repeat(8);
+    stream.write_all(&calls).unwrap();
+    let mut left = 8 * 28;
+    world.turn_until(|_| {
+        let mut reply = [0; 28];
+        left -= stream.read(&mut reply).unwrap_or(0);
+        (left == 0).then_some(())
+    });
+    let in_flight = |world: &World| {
+        let mut reports = world.server.reports(world.now);
+        reports.next().map(|one| one.in_flight)
+    };
+    assert_eq!((world.server.in_flight(), in_flight(&world)), (0, Some(8)));
+    world.pass(Duration::from_secs(2));
+    assert_eq!(in_flight(&world), Some(0));
+}

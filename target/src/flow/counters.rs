@@ -56,6 +56,8 @@ pub struct FlowCounters {
     pub requested: Gauge,
     /// Calls that are not answered yet.
     pub used: Gauge,
+    /// The most of them at once in the latest one to two seconds.
+    pub used_peak: Gauge,
     /// Replies held back now for want of credits.
     pub withheld: Gauge,
     /// Replies that were held back.

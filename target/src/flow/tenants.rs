@@ -12,7 +12,7 @@ use millrace_reactor::Clock;
 
 use super::gate::Gate;
 use super::policy::{self, Claim, FIRST_RECEIVES, Pressure};
-use super::{Cause, Clients, FlowCounters, Tenant, Usage};
+use super::{Cause, Clients, FlowCounters, InFlightPeak, Tenant, Usage};
 use crate::call::Broken;
 use crate::exports::ExportId;
 
@@ -54,6 +54,7 @@ struct Inner {
     gauges: Arc<PoolGauges>,
     receive_class: Class,
     counters: Arc<FlowCounters>,
+    used_peak: InFlightPeak,
     tenants: RefCell<HashMap<IpAddr, Rc<Tenant>>>,
     exports: RefCell<HashMap<ExportId, Rc<Gate>>>,
     claims: RefCell<Vec<Claim>>,
@@ -91,6 +92,7 @@ impl Flow {
                 gauges: pool.gauges(),
                 receive_class,
                 counters: Arc::default(),
+                used_peak: InFlightPeak::new(clock.now()),
                 tenants: RefCell::default(),
                 exports: RefCell::default(),
                 claims: RefCell::default(),
@@ -203,8 +205,10 @@ impl Flow {
 
     /// Notes a call of a client.
     pub fn called(&self, tenant: &Tenant) {
-        tenant.used.set(self.inner.clock.now());
+        let now = self.inner.clock.now();
+        tenant.used.set(now);
         tenant.in_service.set(tenant.in_service.get() + 1);
+        self.inner.used_peak.note(now, self.in_service());
         self.inner.counters.used.add(1);
         if !tenant.active.replace(true) {
             self.inner.stale.set(true);
@@ -215,6 +219,25 @@ impl Flow {
     pub fn ended(&self, tenant: &Tenant) {
         tenant.in_service.set(tenant.in_service.get() - 1);
         self.inner.counters.used.sub(1);
+    }
+
+    fn in_service(&self) -> u32 {
+        u32::try_from(self.inner.counters.used.get()).unwrap_or(u32::MAX)
+    }
+
+    /// Publishes the most calls in service at once, at the end of a turn.
+    pub fn publish_peak(&self) {
+        let inner = &*self.inner;
+        let peak = inner.used_peak.most(inner.clock.now(), self.in_service());
+        inner.counters.used_peak.set(u64::from(peak));
+    }
+
+    /// When [`publish_peak`](Self::publish_peak) has less to publish if no call comes.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let counters = &self.inner.counters;
+        let falls = counters.used_peak.get() > counters.used.get();
+        falls.then(|| self.inner.used_peak.falls(self.inner.clock.now()))
     }
 
     /// Receives that a connection of this client may hold now.

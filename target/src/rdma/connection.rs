@@ -126,7 +126,7 @@ impl Connection {
             version: Cell::new(None),
             since: now,
             memory: MemoryAccount::new(tenant.memory()),
-            account: Account::new(tenant, usage, settings.receive_class()),
+            account: Account::new(tenant, usage, settings.receive_class(), now),
             transfers: Transfers::new(),
             broken: Cell::new(false),
             unadmitted: Cell::new(false),

@@ -2,13 +2,14 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Instant;
 
 use millrace_mempool::{Buffer, Class};
 
 use super::{Connection, Shared};
 use crate::call::Broken;
 use crate::flow::policy::{self, Decision, Grant, Inputs};
-use crate::flow::{Cause, Flow, Tenant, Usage};
+use crate::flow::{Cause, Flow, InFlightPeak, Tenant, Usage};
 
 /// What a connection's receives and credits are.
 pub(super) struct Account {
@@ -21,6 +22,7 @@ pub(super) struct Account {
     posted: Cell<u32>,
     /// Calls in service: their receives are not posted, but will be before they are answered.
     in_service: Cell<u32>,
+    peak: InFlightPeak,
     /// Credits announced last.
     granted: Cell<u32>,
     /// The client's wish.
@@ -32,13 +34,14 @@ pub(super) struct Account {
 }
 
 impl Account {
-    pub fn new(tenant: Rc<Tenant>, usage: Usage, class: Class) -> Self {
+    pub fn new(tenant: Rc<Tenant>, usage: Usage, class: Class, now: Instant) -> Self {
         Self {
             tenant,
             usage: Rc::new(usage),
             class,
             posted: Cell::new(0),
             in_service: Cell::new(0),
+            peak: InFlightPeak::new(now),
             granted: Cell::new(1),
             wish: Cell::new(1),
             demand: Cell::new(0),
@@ -124,6 +127,13 @@ impl Connection {
         )
     }
 
+    /// The most calls in service at once in the latest one to two seconds before `now`.
+    #[must_use]
+    pub fn in_service_peak(&self, now: Instant) -> u32 {
+        let account = &self.account;
+        account.peak.most(now, account.in_service.get())
+    }
+
     /// What it has used.
     #[must_use]
     pub fn usage(&self) -> &Rc<Usage> {
@@ -140,6 +150,9 @@ impl Connection {
     pub(super) fn received<S>(&self, shared: &Shared<S>) {
         let account = &self.account;
         account.posted.set(account.posted.get() - 1);
+        account
+            .peak
+            .note(shared.clock.now(), account.in_service.get());
         account.in_service.set(account.in_service.get() + 1);
         shared.flow.called(&account.tenant);
     }

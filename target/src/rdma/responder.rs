@@ -414,6 +414,7 @@ where
         let counters = self.shared.flow.counters();
         counters.tasks.set(self.calls() as u64);
         counters.backlog.set(self.backlog.len() as u64);
+        self.shared.flow.publish_peak();
         self.shared.wake_senders();
         work
     }
@@ -566,6 +567,7 @@ where
             .chain(self.shared.clock.next_deadline())
             .chain(self.shared.exposed.next_deadline())
             .chain(self.shared.transfers.next_deadline())
+            .chain(self.shared.flow.next_deadline())
             .chain(self.unadmitted.next_deadline())
             .min()
     }

@@ -350,6 +350,7 @@ impl Control for ServiceControl {
                     core: reactor.core(),
                     connections: report.connections.len() as u64,
                     tasks: report.tasks as u64,
+                    requests_in_flight: report.requests_in_flight(),
                     turns: counters.loops(),
                     busy_seconds: seconds(counters.busy_ns()),
                     idle_seconds: seconds(counters.idle_ns() + counters.sleep_ns()),

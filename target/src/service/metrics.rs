@@ -150,7 +150,7 @@ fn flow(out: &mut Families, core: &str, parts: &ReactorParts) {
     for (family, number) in [
         (&catalogue::CREDITS_GRANTED, flow.granted.get()),
         (&catalogue::CREDITS_REQUESTED, flow.requested.get()),
-        (&catalogue::CREDITS_IN_USE, flow.used.get()),
+        (&catalogue::CREDITS_IN_USE, flow.used_peak.get()),
         (&catalogue::REPLIES_WITHHELD, flow.withheld.get()),
         (&catalogue::REPLY_WITHHOLDS, flow.withheld_total.get()),
         (&catalogue::CLIENTS, flow.clients.get()),

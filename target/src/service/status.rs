@@ -22,7 +22,7 @@ pub struct ConnectionReport {
     pub device: Option<String>,
     /// Seconds since it was accepted.
     pub age: f64,
-    /// Calls that are not answered yet.
+    /// The most calls that were not answered yet at once, in the latest one to two seconds.
     pub in_service: u32,
     /// Bytes of file data read.
     pub bytes_read: u64,
@@ -64,6 +64,14 @@ pub struct ReactorReport {
     pub waiting: Vec<(IpAddr, u32)>,
 }
 
+impl ReactorReport {
+    /// Calls that were not answered yet, at the peak of each connection.
+    pub fn requests_in_flight(&self) -> u64 {
+        let connections = self.connections.iter();
+        connections.map(|one| u64::from(one.in_service)).sum()
+    }
+}
+
 impl ConnectionReport {
     /// The client's address and port.
     pub fn address(&self) -> SocketAddr {
@@ -73,7 +81,7 @@ impl ConnectionReport {
 
 /// Reports on an RDMA connection.
 pub fn of(connection: &Connection, now: Instant) -> ConnectionReport {
-    let (requested, granted, in_service) = connection.credits();
+    let (requested, granted, _) = connection.credits();
     let usage = connection.usage();
     let (bytes_read, bytes_written) = usage.bytes();
     ConnectionReport {
@@ -81,7 +89,7 @@ pub fn of(connection: &Connection, now: Instant) -> ConnectionReport {
         peer: connection.peer(),
         device: connection.device_name(),
         age: seconds(connection.since(), now),
-        in_service,
+        in_service: connection.in_service_peak(now),
         bytes_read,
         bytes_written,
         latency: Arc::clone(usage.latency()),
@@ -107,7 +115,7 @@ pub fn of_tcp(connection: &TcpReport<'_>, now: Instant) -> ConnectionReport {
         peer: connection.peer,
         device: None,
         age: seconds(connection.since, now),
-        in_service: u32::try_from(connection.in_flight).unwrap_or(u32::MAX),
+        in_service: connection.in_flight,
         bytes_read,
         bytes_written,
         latency: Arc::clone(connection.usage.latency()),

@@ -174,7 +174,7 @@ where
     fn report(&self, now: Instant) -> ReactorReport {
         let rdma = self.responder.connections();
         let rdma = rdma.map(|one| status::of(one, now));
-        let tcp = self.tcp.reports();
+        let tcp = self.tcp.reports(now);
         let tcp = tcp.map(|one| status::of_tcp(&one, now));
         ReactorReport {
             connections: rdma.chain(tcp).collect(),
@@ -195,12 +195,12 @@ where
         }
     }
 
-    fn capture(&self, id: u64, tap: Tap) -> Begun {
+    fn capture(&self, id: u64, tap: Tap, now: Instant) -> Begun {
         let mut connections = self.responder.connections();
         match connections.find(|one| one.id() == id) {
             Some(connection) if connection.capture(tap) => Begun::of(connection),
             Some(_) => Begun::Busy,
-            None if self.tcp.reports().any(|one| one.id == id) => Begun::NotRdma,
+            None if self.tcp.reports(now).any(|one| one.id == id) => Begun::NotRdma,
             None => Begun::NotHere,
         }
     }
@@ -366,7 +366,7 @@ where
             }
             Message::Capture(id, tap, answer) => {
                 // Whoever asked may have gone.
-                let _ = answer.try_send(self.capture(id, tap));
+                let _ = answer.try_send(self.capture(id, tap, turn.now));
             }
             Message::Status(answer) => {
                 let _ = answer.try_send(self.report(turn.now));

@@ -12,7 +12,7 @@ use millrace_wire::rpc::{Fragment, RecordError, RecordScanner};
 use super::gather::Gather;
 use super::{RECORD_MAX, TcpConfig};
 use crate::call::Peer;
-use crate::flow::{Tenant, Usage};
+use crate::flow::{InFlightPeak, Tenant, Usage};
 use crate::transfer::TransferWindow;
 
 /// Bytes of replies copied ahead of the socket.
@@ -58,6 +58,7 @@ pub(super) struct Connection {
     pub usage: Rc<Usage>,
     /// Records handed out whose replies have not entered the stream.
     pub in_flight: usize,
+    peak: InFlightPeak,
     /// An export admits its address now.
     pub is_admitted: bool,
     /// One did at some time.
@@ -101,6 +102,10 @@ pub(super) enum Reading {
     Held,
 }
 
+fn count(calls: usize) -> u32 {
+    u32::try_from(calls).unwrap_or(u32::MAX)
+}
+
 impl Connection {
     pub fn new(id: u64, socket: TcpStream, peer: Peer, usage: Usage, now: Instant) -> Self {
         Self {
@@ -110,6 +115,7 @@ impl Connection {
             since: now,
             usage: Rc::new(usage),
             in_flight: 0,
+            peak: InFlightPeak::new(now),
             is_admitted: true,
             was_admitted: true,
             has_called: false,
@@ -138,7 +144,7 @@ impl Connection {
         take: &mut dyn FnMut(&mut Vec<u8>, usize) -> bool,
     ) -> Result<Reading, Ended> {
         let leftover = std::mem::take(&mut self.leftover);
-        let mut held = self.scan(&leftover, take)?;
+        let mut held = self.scan(&leftover, now, take)?;
         let mut budget = READ_BUDGET;
         while !held && !self.finished {
             if budget == 0 {
@@ -149,7 +155,7 @@ impl Connection {
                 Ok(length) => {
                     self.heard = now;
                     budget = budget.saturating_sub(length);
-                    held = self.scan(&scratch[..length], take)?;
+                    held = self.scan(&scratch[..length], now, take)?;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -168,12 +174,14 @@ impl Connection {
     fn scan(
         &mut self,
         mut bytes: &[u8],
+        now: Instant,
         take: &mut dyn FnMut(&mut Vec<u8>, usize) -> bool,
     ) -> Result<bool, Ended> {
         while let Some(fragment) = self.scanner.next(&mut bytes)? {
             match fragment {
                 Fragment::Bytes(part) => self.record.extend_from_slice(part),
                 Fragment::End => {
+                    self.peak.note(now, count(self.in_flight));
                     self.in_flight += 1;
                     // The time allowed for a record begins anew with each.
                     self.partial_since = None;
@@ -231,6 +239,11 @@ impl Connection {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// The most calls in flight at once in the latest one to two seconds before `now`.
+    pub fn in_flight_peak(&self, now: Instant) -> u32 {
+        self.peak.most(now, count(self.in_flight))
     }
 
     /// Whether bytes wait for the socket.

@@ -23,7 +23,7 @@ pub const COLUMNS: &str = "\
 VERSION    version of RPC-over-RDMA of the latest call; - before the first
 CREDITS    requests that the client may have in flight: granted to it
 WANTED     the same, as it asks for
-IN FLIGHT  requests that are not answered yet
+IN FLIGHT  requests that are not answered yet: the most at once in the latest one to two seconds
 EXPOSURES  replies in the server's memory that the client is to fetch (classic mode)
 READ       bytes of READ
 WRITTEN    bytes of WRITE

@@ -76,8 +76,8 @@ super::families! {
         "Credits that clients wish for, over all connections."
         for "Well above the granted ones, clients could use more than they get.";
     CREDITS_IN_USE = Gauge "millrace_credits_in_use" in "credits" [CORE]
-        "Credits whose calls are not answered yet."
-        for "The depth at which clients work.";
+        "Credits whose calls are not answered yet: the most at once in the latest one to two seconds."
+        for "The depth at which clients work, as the calls that one turn of the reactor finds.";
     CREDIT_CUTS = Counter "millrace_credit_cuts_total" in "cuts" [CORE, CAUSE]
         "Times a grant was lowered, by the shortage that caused it."
         for "Which shortage the sluice closes for.";

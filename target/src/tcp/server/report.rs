@@ -15,24 +15,25 @@ pub struct TcpReport<'a> {
     pub peer: Peer,
     /// When it was taken in.
     pub since: Instant,
-    /// Calls whose replies have not been handed to the socket.
-    pub in_flight: usize,
+    /// The most calls at once whose replies had not been handed to the socket, in the latest one
+    /// to two seconds.
+    pub in_flight: u32,
     /// What it has used.
     pub usage: &'a Usage,
 }
 
 impl<S: Serve> TcpServer<S> {
     /// Reports on each that is open.
-    pub fn reports(&self) -> impl Iterator<Item = TcpReport<'_>> {
+    pub fn reports(&self, now: Instant) -> impl Iterator<Item = TcpReport<'_>> {
         let open = self
             .slots
             .iter()
             .filter_map(|slot| slot.connection.as_ref());
-        open.map(|connection| TcpReport {
+        open.map(move |connection| TcpReport {
             id: connection.id,
             peer: connection.peer,
             since: connection.since,
-            in_flight: connection.in_flight,
+            in_flight: connection.in_flight_peak(now),
             usage: &connection.usage,
         })
     }

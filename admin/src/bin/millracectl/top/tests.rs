@@ -69,6 +69,7 @@ fn sample(seconds: u64) -> Sample {
         core: Some(core),
         connections: 3,
         tasks: 5,
+        requests_in_flight: 7,
         turns: seconds * 250_000,
         busy_seconds: seconds as f64 * busy,
         idle_seconds: seconds as f64 * (1.0 - busy),
