@@ -25,6 +25,8 @@ impl Random {
 
 const MEMORY: usize = 200_000;
 const RECEIVES: usize = 24;
+/// Requests that each end posts at least.
+const LEAST: u64 = 300;
 
 /// What one end knows of its own memory and of what it has posted.
 struct End {
@@ -231,9 +233,15 @@ pub fn random_work_arrives_and_is_accounted_for<P: Provider>(
         ends[1 - number].receives -= 1;
     }
 
+    // A device that software pretends on an emulated machine is slow: there no more is done than has
+    // to be.
+    let enough = match pair.client.provider.name() {
+        "verbs" => LEAST + 20,
+        _ => u64::MAX,
+    };
     for round in 0..3_000 {
         let [client, server] = &mut ends;
-        if round < 2_000 {
+        if round < 2_000 && client.token.min(server.token) < enough {
             for _ in 0..random.below(4) {
                 client.act(&mut pair.client, server, &mut random);
                 server.act(&mut pair.server, client, &mut random);
@@ -254,7 +262,7 @@ pub fn random_work_arrives_and_is_accounted_for<P: Provider>(
         ends.iter().all(End::is_idle).then_some(())
     });
     assert!(
-        ends.iter().all(|end| end.token > 300),
+        ends.iter().all(|end| end.token > LEAST),
         "too little was done"
     );
     let [client, server] = &mut ends;

@@ -1,6 +1,7 @@
 //! Exposures: what the peer may do, and from when to when.
 
 use std::collections::HashSet;
+use std::time::Instant;
 
 use millrace_mempool::{Class, Slice};
 
@@ -8,13 +9,23 @@ use super::super::devices::Devices;
 use super::super::reaper::{Notice, Reaper};
 use super::super::report::Transport;
 use super::super::sys::{CompletionKind, SendKind, Status};
-use super::{Pair, RECEIVE, WAYS, has_device, memory};
+use super::{PATIENCE, Pair, RECEIVE, WAYS, has_device, memory};
 use crate::fabric::{Access, ExposeError, Exposure};
 
 fn bytes(slice: &Slice) -> Vec<u8> {
     let mut bytes = vec![0; slice.len()];
     slice.copy_to(0, &mut bytes);
     bytes
+}
+
+/// Waits until a slice holds nothing but this byte. A Write over iWARP completes when the local
+/// TCP has its data, which may be before the peer has placed it (RFC 5040 section 5.5).
+fn until_filled(slice: &Slice, byte: u8) {
+    let deadline = Instant::now() + PATIENCE;
+    while bytes(slice) != vec![byte; slice.len()] {
+        assert!(Instant::now() < deadline, "not all bytes are {byte:#x}");
+        std::thread::yield_now();
+    }
 }
 
 fn write(exposure: &Exposure, offset: u64) -> SendKind<'static> {
@@ -69,7 +80,7 @@ fn read_and_write(mut pair: Pair) {
         } else {
             0xee
         };
-        assert!(bytes(&ours) == vec![expected; ours.len()]);
+        until_filled(&ours, expected);
         assert!(bytes(&theirs) == vec![expected; theirs.len()]);
         let revoked = pair.asks.revoke(exposure.key);
         assert_eq!(revoked[0].as_ptr(), ours.as_ptr());
