@@ -2,10 +2,12 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use millrace_admin::config;
 use millrace_bench::client::Client;
 use millrace_bench::lookup::{Service, ask_rpcbind, rdma_netid, resolve};
 use millrace_bench::requester::{Alignment, Ccp, Connection, Settings, State};
@@ -227,6 +229,31 @@ fn old_10_servers_at_port_2049_are_reached_by_setting() {
     assert_eq!(client.target().expect("found"), at("10.1.2.3:2049"));
     let (port, state) = connect_to(at("127.0.0.1:2049"));
     assert_eq!((port, state), (2049, State::Ready));
+}
+
+#[test]
+fn old_10_a_server_listens_and_serves_at_port_2049_by_setting() {
+    // An address of this process alone, as the port is everybody's.
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let address = SocketAddr::from(([127, 49, high, low], 2049));
+    let text = format!(
+        "reactors: {{ cores: [0], poll: adaptive }}\n\
+         mempool: {{ hugepages: off, size: 16MiB }}\n\
+         fabric: [{{ provider: iwarp, listen: \"{address}\" }}]\n\
+         rpc: {{ listen: \"127.0.0.1:0\" }}\n\
+         exports: [{{ path: /scratch, store: {{ kind: memory, size: 8MiB }} }}]\n"
+    );
+    let config = Arc::new(config::parse(&text, "test").expect("good"));
+    let service = millrace::service::Service::start(config).expect("starts");
+    assert_eq!(service.addresses().fabric, [address]);
+    let mount = service.addresses().rpc.expect("a listener").to_string();
+    let client = client(&["--target", &address.to_string(), "--mount", &mount]);
+    client.root().expect("mounts");
+    let settings = client.settings(4);
+    let mut session = client.session(&pool(), settings).expect("connects");
+    session.null().expect("an answer");
+    drop(session);
+    service.drain(Duration::ZERO);
 }
 
 #[test]
