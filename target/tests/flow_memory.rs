@@ -16,10 +16,10 @@ use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_reactor::Clock;
 use millrace_reactor::fabric::testing::loopback;
 use millrace_wire::nfs3::{self, Procedure, Stability, WriteArguments};
-use millrace_wire::rpcrdma::CallChunks;
+use millrace_wire::rpcrdma::{CallChunks, Segment};
 use millrace_wire::xdr::Bulk as Data;
 use support::message::{PROGRAM, encoded, inline, is_chunk_error, nfs, parse, reads, rpc};
-use support::raw::{Memory, Options, Stated, World};
+use support::raw::{Options, Stated, World};
 
 /// Bytes of a message without its data.
 const MESSAGE: usize = 24;
@@ -93,9 +93,9 @@ fn at(source: Ipv4Addr) -> Stated {
     }
 }
 
-/// Asks for a READ into a sink.
-fn read(world: &mut World<Lender>, client: usize, xid: u32, sink: &Memory) {
-    let segments = [sink.whole()];
+/// Asks for a READ into a segment.
+fn read(world: &mut World<Lender>, client: usize, xid: u32, sink: Segment) {
+    let segments = [sink];
     let chunks = CallChunks {
         writes: &[&segments],
         ..CallChunks::default()
@@ -103,22 +103,36 @@ fn read(world: &mut World<Lender>, client: usize, xid: u32, sink: &Memory) {
     world.post(client, &inline(&chunks, &rpc(xid, PROGRAM, &[])));
 }
 
-/// Asks for a WRITE from a source.
-fn write(world: &mut World<Lender>, client: usize, xid: u32, source: &Memory) {
+/// Asks for a WRITE from a segment.
+fn write(world: &mut World<Lender>, client: usize, xid: u32, source: Segment) {
     let arguments = WriteArguments {
         file: nfs3::FileHandle::new(&[7; 16]).unwrap(),
         offset: 0,
-        count: source.whole().length,
+        count: source.length,
         stable: Stability::Unstable,
-        data: Data::apart(source.whole().length),
+        data: Data::apart(source.length),
     };
     let rpc = nfs(xid, Procedure::Write, &arguments);
-    let entries = reads(rpc.len(), &[source.whole()]);
+    let entries = reads(rpc.len(), &[source]);
     let chunks = CallChunks {
         reads: &entries,
         ..CallChunks::default()
     };
     world.post(client, &inline(&chunks, &rpc));
+}
+
+/// A READ into memory that the client looks at never: all into the same.
+fn untaken_read(world: &mut World<Lender>, client: usize, xid: u32) {
+    let mut segment = world.sink(client, 1).whole();
+    segment.length = READ as u32;
+    read(world, client, xid, segment);
+}
+
+/// A WRITE of data that the client does not have.
+fn ungiven_write(world: &mut World<Lender>, client: usize, xid: u32) {
+    let mut segment = world.source(client, &[0; 8]).whole();
+    segment.length = READ as u32;
+    write(world, client, xid, segment);
 }
 
 /// Checks that a client is served at once, READ and WRITE.
@@ -127,8 +141,8 @@ fn check_served(world: &mut World<Lender>, client: usize) {
     let sink = world.sink(client, READ);
     let source = world.source(client, &vec![1; READ]);
     for _ in 0..3 {
-        read(world, client, 1, &sink);
-        write(world, client, 2, &source);
+        read(world, client, 1, sink.whole());
+        write(world, client, 2, source.whole());
         world.settle();
         let replies = world.received(client);
         assert_eq!(replies.len(), 2, "not served");
@@ -166,6 +180,14 @@ fn charged(world: &World<Lender>, source: Ipv4Addr) -> u64 {
         .held_bytes()
 }
 
+/// Checks that the hog holds about half of the large buffers.
+#[track_caller]
+fn check_share(world: &World<Lender>) {
+    let all = world.shared.pool.attainable(Class::Large) * Class::Large.size() as u64;
+    let held = charged(world, HOG);
+    assert!(held > all / 4 && held < all * 3 / 4, "{held} of {all}");
+}
+
 /// Lets time pass in the steps of a reactor that looks around now and then.
 fn seconds(world: &mut World<Lender>, count: u32) {
     for _ in 0..count {
@@ -181,21 +203,9 @@ fn a_client_that_takes_no_data_keeps_nobody_else_waiting_and_is_ended() {
     check_served(&mut world, good);
     let small = world.connect_with(at(HOG));
     let sink = world.sink(small, READ);
-    let hogs = flood(&mut world, |world, hog, xid| {
-        // All into the same memory, which nobody looks at.
-        let sink = world.sink(hog, 1);
-        let mut segment = sink.whole();
-        segment.length = READ as u32;
-        let chunks = CallChunks {
-            writes: &[&[segment]],
-            ..CallChunks::default()
-        };
-        world.post(hog, &inline(&chunks, &rpc(xid, PROGRAM, &[])));
-    });
+    let hogs = flood(&mut world, untaken_read);
     drop(sink);
-    let all = world.shared.pool.attainable(Class::Large) * Class::Large.size() as u64;
-    let held = charged(&world, HOG);
-    assert!(held > all / 4 && held < all * 3 / 4, "{held} of {all}");
+    check_share(&world);
     assert!(
         world
             .shared
@@ -232,28 +242,8 @@ fn a_client_that_gives_no_data_keeps_nobody_else_waiting_and_is_ended() {
     let mut world = world();
     let good = world.connect_with(at(Ipv4Addr::new(10, 0, 0, 1)));
     check_served(&mut world, good);
-    let hogs = flood(&mut world, |world, hog, xid| {
-        let source = world.source(hog, &[0; 8]);
-        let mut segment = source.whole();
-        segment.length = READ as u32;
-        let arguments = WriteArguments {
-            file: nfs3::FileHandle::new(&[7; 16]).unwrap(),
-            offset: 0,
-            count: segment.length,
-            stable: Stability::Unstable,
-            data: Data::apart(segment.length),
-        };
-        let rpc = nfs(xid, Procedure::Write, &arguments);
-        let entries = reads(rpc.len(), &[segment]);
-        let chunks = CallChunks {
-            reads: &entries,
-            ..CallChunks::default()
-        };
-        world.post(hog, &inline(&chunks, &rpc));
-    });
-    let all = world.shared.pool.attainable(Class::Large) * Class::Large.size() as u64;
-    let held = charged(&world, HOG);
-    assert!(held > all / 4 && held < all * 3 / 4, "{held} of {all}");
+    let hogs = flood(&mut world, ungiven_write);
+    check_share(&world);
     for _ in 0..29 {
         check_served(&mut world, good);
         seconds(&mut world, 1);
@@ -275,16 +265,7 @@ fn a_client_that_gives_no_data_keeps_nobody_else_waiting_and_is_ended() {
 fn what_waits_for_memory_ends_with_its_connection() {
     let _here = loopback();
     let mut world = world();
-    let hogs = flood(&mut world, |world, hog, xid| {
-        let sink = world.sink(hog, 1);
-        let mut segment = sink.whole();
-        segment.length = READ as u32;
-        let chunks = CallChunks {
-            writes: &[&[segment]],
-            ..CallChunks::default()
-        };
-        world.post(hog, &inline(&chunks, &rpc(xid, PROGRAM, &[])));
-    });
+    let hogs = flood(&mut world, untaken_read);
     let calls = world.calls();
     assert!(calls > 4, "{calls} calls wait");
     let accounts: Vec<_> = world
@@ -316,7 +297,7 @@ fn waiting_for_memory_has_an_end() {
     // As others hold it who are in no account.
     let pool = world.shared.pool.clone();
     let taken: Vec<_> = std::iter::from_fn(|| pool.try_acquire(Class::Large)).collect();
-    read(&mut world, client, 1, &sink);
+    read(&mut world, client, 1, sink.whole());
     seconds(&mut world, 40);
     assert_eq!((world.calls(), world.received(client).len()), (1, 0));
     seconds(&mut world, 10);
@@ -326,7 +307,7 @@ fn waiting_for_memory_has_an_end() {
     assert_eq!(parse(&late[0]).writes[0][0].length, 0);
     assert!(world.is_open(client));
     drop(taken);
-    read(&mut world, client, 2, &sink);
+    read(&mut world, client, 2, sink.whole());
     world.settle();
     assert_eq!(world.received(client).len(), 1);
     world.check_clean();
@@ -345,7 +326,7 @@ fn a_slow_client_lives_while_it_takes_what_it_has_to() {
     // Ten seconds each way: a reply is let go of after twenty.
     network.set_latency(Duration::from_secs(10));
     for xid in 0..6 {
-        read(&mut world, client, xid, &sink);
+        read(&mut world, client, xid, sink.whole());
         seconds(&mut world, 15);
     }
     seconds(&mut world, 60);
@@ -358,7 +339,7 @@ fn a_slow_client_lives_while_it_takes_what_it_has_to() {
         window: Duration::from_secs(5),
     };
     world.shared.settings.set(settings);
-    read(&mut world, client, 7, &sink);
+    read(&mut world, client, 7, sink.whole());
     seconds(&mut world, 40);
     assert_eq!(world.shared.flow.counters().stuck_sends.get(), 1);
     network.set_latency(Duration::ZERO);

@@ -1,24 +1,24 @@
 //! Changes of the configuration of a running `millraced`: the signal, the file and the API.
 
+#[path = "support/millraced.rs"]
+mod millraced;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::Command;
+
+use millraced::{Server, ask};
+use rustix::process::Signal;
 
 const TOKEN: &str = "a-token-that-no-log-may-show";
 
-/// A running server, whose log the test reads.
-struct Server {
-    process: Child,
-    log: BufReader<ChildStderr>,
-    /// What was read of it.
-    read: String,
-    admin: SocketAddr,
+/// A server with a token, an audit trail and a file to edit.
+struct Configured {
+    server: Server,
     folder: tempfile::TempDir,
 }
 
-impl Server {
+impl Configured {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let token = folder.path().join("token");
@@ -41,39 +41,11 @@ admin:
             folder.path().join("audit.jsonl").display()
         );
         fs::write(&file, text).unwrap();
-        let mut process = Command::new(env!("CARGO_BIN_EXE_millraced"))
-            .arg("--config")
-            .arg(&file)
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let log = BufReader::new(process.stderr.take().unwrap());
-        let mut server = Self {
-            process,
-            log,
-            read: String::new(),
-            admin: "127.0.0.1:0".parse().unwrap(),
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millraced"));
+        command.arg("--config").arg(&file);
+        Self {
+            server: Server::serving(command),
             folder,
-        };
-        let line = server.until("admin plane at http://");
-        let (_, rest) = line.split_once("http://").unwrap();
-        server.admin = rest.split_once('/').unwrap().0.parse().unwrap();
-        // The answer comes after everything that the start does.
-        assert_eq!(server.ask("GET", "/readyz", "", "").0, 200);
-        server
-    }
-
-    /// Reads the log up to a line with these words.
-    fn until(&mut self, words: &str) -> String {
-        loop {
-            let mut line = String::new();
-            let length = self.log.read_line(&mut line).unwrap();
-            assert!(length > 0, "the server ended: {}", self.read);
-            self.read += &line;
-            if line.contains(words) {
-                return line;
-            }
         }
     }
 
@@ -88,25 +60,22 @@ admin:
     }
 
     fn hang_up(&self) {
-        let process = self.process.id().to_string();
-        let sent = Command::new("kill").args(["-HUP", &process]).status();
-        assert!(sent.unwrap().success());
+        self.server.signal(Signal::HUP);
+    }
+
+    fn until(&mut self, words: &str) -> String {
+        self.server.until(words)
+    }
+
+    /// All of its log that was read.
+    fn read(&self) -> &str {
+        &self.server.read
     }
 
     /// Status and body; `headers` are whole lines.
     fn ask(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
-        let mut socket = TcpStream::connect(self.admin).unwrap();
-        let length = body.len();
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
-             content-length: {length}\r\n{headers}\r\n{body}"
-        );
-        socket.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).unwrap();
-        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        (status, body.to_owned())
+        let admin = self.server.admin.expect("it serves");
+        ask(admin, method, path, headers, body).expect("it listens")
     }
 
     fn patch(&self, token: &str, body: &str) -> (u16, String) {
@@ -125,26 +94,19 @@ admin:
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 #[test]
 fn a_hang_up_reads_the_file_and_a_broken_one_changes_nothing() {
-    let mut server = Server::start();
+    let mut server = Configured::start();
     server.edit("size: 8MiB", "size: 8MiB }\nrpcrdma: { inline: 8KiB");
     server.hang_up();
     let line = server.until("the configuration was reloaded");
     assert!(line.contains("generation=2"), "{line}");
     assert!(
         server
-            .read
+            .read()
             .contains("rpcrdma.inline: \"8KiB\" waits for a restart"),
         "{}",
-        server.read
+        server.read()
     );
     assert_eq!(server.metric("millrace_config_generation"), "2");
     assert_eq!(server.metric("millrace_config_restart_required"), "1");
@@ -153,7 +115,11 @@ fn a_hang_up_reads_the_file_and_a_broken_one_changes_nothing() {
     server.hang_up();
     server.until("the configuration was not reloaded");
     let place = format!("{}:4:20: ", server.file().display());
-    assert!(server.read.contains(&place), "{place} in {}", server.read);
+    assert!(
+        server.read().contains(&place),
+        "{place} in {}",
+        server.read()
+    );
     assert_eq!(server.metric("millrace_config_generation"), "2");
     let outcomes = ["ok", "failed"].map(|outcome| {
         let name = format!("millrace_config_reloads_total{{outcome=\"{outcome}\"}}");
@@ -167,7 +133,7 @@ fn a_hang_up_reads_the_file_and_a_broken_one_changes_nothing() {
 
 #[test]
 fn changes_need_the_token_which_no_record_shows() {
-    let mut server = Server::start();
+    let mut server = Configured::start();
     let body = r#"{"rpcrdma": {"inline": "8KiB"}}"#;
     assert_eq!(server.patch("another-token-of-someone", body).0, 401);
     let (status, report) = server.patch(TOKEN, body);
@@ -185,8 +151,8 @@ fn changes_need_the_token_which_no_record_shows() {
     for (line, words) in audit.lines().zip(expected) {
         assert!(line.contains(words), "{words} in {line}");
     }
-    assert!(server.read.contains("wrong token"), "{}", server.read);
-    for text in [&audit, &server.read] {
+    assert!(server.read().contains("wrong token"), "{}", server.read());
+    for text in [audit.as_str(), server.read()] {
         for secret in [TOKEN, "another-token-of-someone"] {
             assert!(!text.contains(secret), "{text}");
         }
@@ -195,7 +161,7 @@ fn changes_need_the_token_which_no_record_shows() {
 
 #[test]
 fn a_limit_changes_live_by_request_and_by_hang_up() {
-    let mut server = Server::start();
+    let mut server = Configured::start();
     let body =
         r#"{"limits": [{"clients": ["192.0.2.0/24"], "iops": 500}], "flow": {"credits": 64}}"#;
     let (status, report) = server.patch(TOKEN, body);
@@ -224,7 +190,7 @@ fn a_listener_on_devices_that_are_not_there_is_refused_by_request_and_by_hang_up
         millrace_testing::skip!("this machine has RDMA devices, so the listener would be had");
         return;
     }
-    let mut server = Server::start();
+    let mut server = Configured::start();
     let why = match millrace::service::devices::BUILT_IN {
         true => "this machine has no RDMA device",
         false => "this millraced is built without RDMA devices",
@@ -249,8 +215,8 @@ fn a_listener_on_devices_that_are_not_there_is_refused_by_request_and_by_hang_up
     server.hang_up();
     server.until("the configuration was not reloaded");
     let place = format!("{}:5:15: {why}", server.file().display());
-    let line = server.read.lines().find(|line| line.contains(&place));
-    let line = line.unwrap_or_else(|| panic!("{place} in {}", server.read));
+    let line = server.read().lines().find(|line| line.contains(&place));
+    let line = line.unwrap_or_else(|| panic!("{place} in {}", server.read()));
     assert!(line.contains("fabric[1].provider"), "{line}");
     assert_eq!(server.metric("millrace_config_generation"), "1");
 }

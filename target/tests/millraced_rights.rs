@@ -1,12 +1,16 @@
 //! `millraced` with an export that is a folder, as a user who may not act as its clients' users.
 
+#[path = "support/millraced.rs"]
+mod millraced;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
+
+use millraced::Server;
+use rustix::process::Signal;
 
 const NOBODY: u32 = 65_534;
 
@@ -75,67 +79,7 @@ impl Installation {
     }
 
     fn start(&self, as_root: bool) -> Server {
-        let mut command = self.command(as_root);
-        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
-        let log = BufReader::new(process.stderr.take().unwrap());
-        let mut server = Server {
-            process,
-            log,
-            read: String::new(),
-            admin: "127.0.0.1:0".parse().unwrap(),
-        };
-        let line = server.until("admin plane at http://");
-        let (_, rest) = line.split_once("http://").unwrap();
-        server.admin = rest.split_once('/').unwrap().0.parse().unwrap();
-        // The answer comes after everything that the start does.
-        assert!(server.get("/readyz").contains("200 OK"));
-        server
-    }
-}
-
-struct Server {
-    process: Child,
-    log: BufReader<ChildStderr>,
-    /// What was read of it.
-    read: String,
-    admin: SocketAddr,
-}
-
-impl Server {
-    /// Reads the log up to a line with these words.
-    fn until(&mut self, words: &str) -> String {
-        loop {
-            let mut line = String::new();
-            let length = self.log.read_line(&mut line).unwrap();
-            assert!(length > 0, "the server ended: {}", self.read);
-            self.read += &line;
-            if line.contains(words) {
-                return line;
-            }
-        }
-    }
-
-    fn get(&self, path: &str) -> String {
-        let mut socket = TcpStream::connect(self.admin).unwrap();
-        let host = self.admin;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-        socket.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).unwrap();
-        answer
-    }
-
-    fn hang_up(&self) {
-        let process = self.process.id().to_string();
-        let sent = Command::new("kill").args(["-HUP", &process]).status();
-        assert!(sent.unwrap().success());
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        Server::serving(self.command(as_root))
     }
 }
 
@@ -182,8 +126,8 @@ fn a_folder_whose_callers_it_cannot_be_is_served_where_that_is_accepted_and_said
             .contains("identity: server: all clients' users act as the server's own user")
     );
     let says = |server: &Server| {
-        let exports = server.get("/api/v1/exports");
-        let metrics = server.get("/metrics");
+        let exports = server.get("/api/v1/exports").1;
+        let metrics = server.get("/metrics").1;
         let (_, rest) = exports.split_once("\"acts_as\":\"").expect("a folder");
         let word = rest.split('"').next().unwrap().to_owned();
         let metric = "millrace_store_acts_as_server{export=\"/data\"} ";
@@ -194,22 +138,22 @@ fn a_folder_whose_callers_it_cannot_be_is_served_where_that_is_accepted_and_said
 
     // One more that does not accept it is refused while it runs, and what runs stays.
     installation.configure(&[("data", ", identity: server"), ("other", "")]);
-    server.hang_up();
+    server.signal(Signal::HUP);
     let line = server.until("exports[1].store.identity");
     assert!(line.contains("`identity: server`"), "{line}");
     server.until("the configuration was not reloaded");
-    assert!(!server.get("/api/v1/exports").contains("/other"));
+    assert!(!server.get("/api/v1/exports").1.contains("/other"));
     // So is one that does not accept it any more.
     installation.configure(&[("data", "")]);
-    server.hang_up();
+    server.signal(Signal::HUP);
     server.until("exports[0].store.identity");
     installation.configure(&[
         ("data", ", identity: server"),
         ("other", ", identity: server"),
     ]);
-    server.hang_up();
+    server.signal(Signal::HUP);
     server.until("the configuration was reloaded");
-    assert!(server.get("/api/v1/exports").contains("/other"));
+    assert!(server.get("/api/v1/exports").1.contains("/other"));
     drop(server);
 
     if installation.is_root {

@@ -1,14 +1,18 @@
 //! What `millraced` says before it serves: what this machine lacks for a configuration, and that it
 //! starts.
 
+#[path = "support/millraced.rs"]
+mod millraced;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
+use millraced::{Server, ask};
 use rustix::fs::{CWD, Mode, mkfifoat};
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Signal, geteuid};
 
 /// Keys that are the same everywhere: on any machine there is this much.
 const SMALL: &str = "reactors: { poll: adaptive }\nmempool: { hugepages: off, size: 8MiB }\n";
@@ -31,7 +35,7 @@ impl Folder {
     }
 }
 
-fn millraced(arguments: &[&str], file: &Path) -> Command {
+fn command(arguments: &[&str], file: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_millraced"));
     command.args(arguments).arg("--config").arg(file);
     command.env_remove("NOTIFY_SOCKET").stdin(Stdio::null());
@@ -39,7 +43,7 @@ fn millraced(arguments: &[&str], file: &Path) -> Command {
 }
 
 fn run(arguments: &[&str], file: &Path) -> (Option<i32>, String) {
-    let Output { status, stderr, .. } = millraced(arguments, file).output().unwrap();
+    let Output { status, stderr, .. } = command(arguments, file).output().unwrap();
     (status.code(), String::from_utf8(stderr).unwrap())
 }
 
@@ -157,59 +161,9 @@ fn files_are_written_with_the_rights_of_the_user_who_serves() {
     assert_eq!(status, Some(0), "{said}");
 }
 
-/// A server whose log the test reads.
-struct Server {
-    process: Child,
-    log: BufReader<ChildStderr>,
-    read: String,
-}
-
-impl Server {
-    fn start(file: &Path) -> Self {
-        let mut process = millraced(&[], file).stderr(Stdio::piped()).spawn().unwrap();
-        let log = BufReader::new(process.stderr.take().unwrap());
-        Self {
-            process,
-            log,
-            read: String::new(),
-        }
-    }
-
-    fn until(&mut self, words: &str) -> String {
-        loop {
-            let mut line = String::new();
-            let length = self.log.read_line(&mut line).unwrap();
-            assert!(length > 0, "the server ended: {}", self.read);
-            self.read += &line;
-            if line.contains(words) {
-                return line;
-            }
-        }
-    }
-
-    fn terminate(&self) {
-        let process = Pid::from_child(&self.process);
-        kill_process(process, Signal::TERM).unwrap();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 /// The status and body of an answer; `None` while nothing listens.
-fn ask(address: SocketAddr, path: &str) -> Option<(u16, String)> {
-    let mut socket = TcpStream::connect(address).ok()?;
-    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-    socket.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).unwrap();
-    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-    Some((status, body.to_owned()))
+fn get(address: SocketAddr, path: &str) -> Option<(u16, String)> {
+    ask(address, "GET", path, "", "")
 }
 
 /// A port that was free a moment ago, and that the system gives to nobody who asks for any.
@@ -234,9 +188,8 @@ fn what_the_server_of_the_same_file_has_is_free_for_a_check_and_for_no_start() {
         folder.path("state").display()
     );
     let file = folder.config(&text);
-    let mut server = Server::start(&file);
-    server.until("admin plane at ");
-    let checked = millraced(&["--check"], &file).output().unwrap();
+    let mut server = Server::serving(command(&[], &file));
+    let checked = command(&["--check"], &file).output().unwrap();
     let said = String::from_utf8(checked.stdout).unwrap();
     assert_eq!(checked.status.code(), Some(0), "{said}");
     let process = server.process.id();
@@ -263,7 +216,7 @@ fn what_the_server_of_the_same_file_has_is_free_for_a_check_and_for_no_start() {
         Some(2),
         "another file is another server's"
     );
-    server.terminate();
+    server.signal(Signal::TERM);
     assert!(server.process.wait().unwrap().success());
     assert_eq!(run(&["--check"], &other).0, Some(0));
 }
@@ -283,12 +236,12 @@ fn a_start_answers_what_it_does_and_is_ended_by_one_signal() {
          exports: [{{ path: /a, store: {{ kind: memory, size: 1MiB }} }}]\n",
         state.display()
     );
-    let mut server = Server::start(&folder.config(&text));
+    let mut server = Server::spawn(command(&[], &folder.config(&text)));
     server.until("everything but the reactors runs aside");
     // It listens before it says where it runs.
     let expected = r#"{"readiness":"starting","stage":"reading the state directory"}"#;
     let told = loop {
-        let told = ask(admin, "/readyz").expect("it listens");
+        let told = get(admin, "/readyz").expect("it listens");
         // The stage before has no name, or is that of devices.
         if told.1.contains("state directory") {
             break told;
@@ -296,12 +249,12 @@ fn a_start_answers_what_it_does_and_is_ended_by_one_signal() {
     };
     assert_eq!(told, (503, expected.to_owned()));
     assert_eq!(
-        ask(admin, "/healthz"),
+        get(admin, "/healthz"),
         Some((200, r#"{"stalled":[]}"#.to_owned()))
     );
-    assert_eq!(ask(admin, "/metrics").unwrap().0, 503);
+    assert_eq!(get(admin, "/metrics").unwrap().0, 503);
 
-    server.terminate();
+    server.signal(Signal::TERM);
     // Its thread that is told of signals may take a while; the start goes on when it is.
     let status = format!("/proc/{}/status", server.process.id());
     let pending = || {

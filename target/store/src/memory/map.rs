@@ -34,7 +34,9 @@ pub(super) struct ExtentMap(ArcSwapOption<Map>);
 pub(super) struct View(Guard<Option<Arc<Map>>>);
 
 /// What a file has let go of: freed when it is dropped, which may take long.
-pub(super) struct Discarded(#[allow(dead_code)] Option<Arc<Map>>);
+pub(super) struct Discarded {
+    _map: Option<Arc<Map>>,
+}
 
 /// Parts come as a file needs them: one page, then small extents, then large ones.
 struct Map {
@@ -176,7 +178,7 @@ impl ExtentMap {
     ) -> (u64, Discarded) {
         let Some(old) = self.0.load_full() else {
             debug_assert!(last.is_none());
-            return (0, Discarded(None));
+            return (0, Discarded { _map: None });
         };
         let mut cut = Cut {
             space,
@@ -211,7 +213,7 @@ impl ExtentMap {
         debug_assert!(cut.last.is_none(), "there was an extent to replace");
         drop(old);
         let old = self.0.swap((size > 0).then(|| Arc::new(map)));
-        (cut.freed, Discarded(old))
+        (cut.freed, Discarded { _map: old })
     }
 }
 

@@ -142,7 +142,6 @@ pub fn staging() -> impl Strategy<Value = Action> {
 }
 
 /// Reads that last while other things happen.
-#[allow(dead_code)] // Not for stores that read into a few buffers.
 pub fn lending() -> impl Strategy<Value = Action> {
     prop_oneof![
         2 => (0_usize..10, place(), length())
