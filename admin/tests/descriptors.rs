@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use millrace_admin::api::{AdminState, serve};
 use millrace_admin::change::Ledger;
@@ -49,9 +50,14 @@ fn a_listener_without_descriptors_waits_for_some() {
     }
     taken.pop();
     let mut client = TcpStream::connect(api.address()).unwrap();
+    client
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
     let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     client.write_all(request.as_bytes()).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
     while pauses(&metrics) == 0 {
+        assert!(Instant::now() < deadline, "no pause is counted");
         std::thread::yield_now();
     }
     drop(taken);
