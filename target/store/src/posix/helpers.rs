@@ -1,8 +1,6 @@
 //! Threads for what rings cannot do and reactors must not wait for: everything about names and
 //! attributes. Each volume has its own few, so that one whose device hangs holds up no other. Jobs of
-//! clients wait in turn (`queue`): one that asks for much holds up another for one job at most.
-
-mod queue;
+//! clients wait in turn (`client_queues`): one that asks for much holds up another for one job at most.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::Mode;
 
-use self::queue::ClientQueues;
+use super::client_queues::ClientQueues;
 use super::sys;
 use crate::{ClientKey, Result, StoreError};
 

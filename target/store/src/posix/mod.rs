@@ -7,6 +7,7 @@
 //! | `objects`, `object`, `shared_file`, `lru` | what a reactor keeps open |
 //! | `identity`, `groups`, `helpers` | on whose behalf, and on which threads, what may block is done |
 //! | `names`, `listing`, `setting` | everything that changes or lists names and attributes |
+//! | `client_queues`, `client_waiters` | turns by client, for all that has to wait |
 //! | `engine`, `hold` | reads and writes of file data: one ring per reactor |
 //! | `data` | READ, WRITE and COMMIT: direct or by the page cache, and how durable |
 //! | `about` | what operators want to know of a volume |
@@ -14,6 +15,8 @@
 //! | `sys` | the system calls that no library wraps safely, with all `unsafe` |
 
 pub mod about;
+mod client_queues;
+mod client_waiters;
 mod data;
 pub mod engine;
 mod errors;
@@ -77,6 +80,13 @@ pub struct PosixStore {
 struct ClientView<'a> {
     inner: &'a Inner,
     client: ClientKey,
+}
+
+impl ClientView<'_> {
+    /// The engine for this client's operations.
+    fn client_engine(&self) -> Engine {
+        self.inner.engine.for_client(self.client)
+    }
 }
 
 impl Deref for ClientView<'_> {

@@ -107,6 +107,18 @@ impl Fuse {
         }
     }
 
+    /// Answers the first of what it holds back, if there is something.
+    pub fn answer_one(&self) -> bool {
+        let mut behaviour = self.shared.behaviour.lock().unwrap();
+        if behaviour.held.is_empty() {
+            return false;
+        }
+        let request = behaviour.held.remove(0);
+        drop(behaviour);
+        answer(&self.shared, &self.device, &request);
+        true
+    }
+
     /// FSYNCs that it was asked for.
     pub fn syncs(&self) -> u64 {
         self.shared.syncs.load(SeqCst)

@@ -1,25 +1,30 @@
 //! How much one volume may have under way on one reactor.
 //!
-//! Whoever comes when that is reached waits in line while the volume makes progress. When nothing
-//! has ended for a while, those in line and those who come are told to come again later: their
-//! clients wait without holding memory and places that other volumes could use.
+//! Whoever comes when that is reached waits while the volume makes progress, with a turn for each
+//! client: one that asks for much holds up another for what is under way and one more. When
+//! nothing has ended for a while, those who wait and those who come are told to come again later:
+//! their clients wait without holding memory and places that other volumes could use. The same is
+//! told to the last of the client that has the most waiting when too many wait.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use millrace_reactor::{Clock, Sleep};
 
 use super::Counters;
-use crate::{Result, StoreError};
+use crate::posix::client_waiters::ClientWaiters;
+use crate::{ClientKey, Result, StoreError};
 
 /// A volume that ends nothing for so long is stuck.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Most operations that wait.
+const WAITING_MAX: usize = 4096;
 
 /// One reactor's admission to one volume.
 pub(super) struct Admission {
@@ -31,25 +36,8 @@ pub(super) struct Admission {
     bytes_under_way: Cell<usize>,
     /// When an operation ended last, or the first began after none was under way.
     progressed: Cell<Instant>,
-    line: RefCell<Line>,
-}
-
-#[derive(Default)]
-struct Line {
-    order: VecDeque<usize>,
-    waiters: Vec<Waiter>,
-    free: Vec<usize>,
-}
-
-struct Waiter {
-    bytes: usize,
-    state: State,
-}
-
-enum State {
-    Free,
-    Waiting(Waker),
-    In,
+    /// With the memory that they want.
+    waiters: RefCell<ClientWaiters<usize, Result<()>>>,
 }
 
 impl Admission {
@@ -69,7 +57,7 @@ impl Admission {
             under_way: Cell::new(0),
             bytes_under_way: Cell::new(0),
             progressed: Cell::new(clock.now()),
-            line: RefCell::default(),
+            waiters: RefCell::default(),
         }
     }
 
@@ -79,7 +67,7 @@ impl Admission {
     /// # Errors
     /// [`StoreError::Delay`].
     pub fn check(&self, bytes: usize) -> Result<()> {
-        let free = self.line.borrow().order.is_empty() && self.has_room(bytes);
+        let free = self.waiters.borrow().len() == 0 && self.has_room(bytes);
         if free || self.clock.now() < self.deadline() {
             return Ok(());
         }
@@ -87,14 +75,15 @@ impl Admission {
         Err(StoreError::Delay)
     }
 
-    /// Waits until an operation with so much memory may begin. Whoever has entered calls
+    /// Waits until a client's operation with so much memory may begin. Whoever has entered calls
     /// [`Admission::leave`].
     ///
     /// # Errors
-    /// [`StoreError::Delay`]: the volume is stuck.
-    pub fn enter(self: &Rc<Self>, bytes: usize) -> Enter {
+    /// [`StoreError::Delay`]: the volume is stuck, or too many wait.
+    pub fn enter(self: &Rc<Self>, client: ClientKey, bytes: usize) -> Enter {
         Enter {
             admission: Rc::clone(self),
+            client,
             bytes,
             waiting: None,
         }
@@ -134,26 +123,26 @@ impl Admission {
 
     /// Lets in whoever may.
     fn advance(&self) {
-        let line = &mut *self.line.borrow_mut();
-        while let Some(&number) = line.order.front() {
-            let waiter = &mut line.waiters[number];
-            if !self.has_room(waiter.bytes) {
-                break;
-            }
-            self.take(waiter.bytes);
-            if let State::Waiting(waker) = std::mem::replace(&mut waiter.state, State::In) {
+        let waiters = &mut *self.waiters.borrow_mut();
+        while let Some(&bytes) = waiters.demand()
+            && self.has_room(bytes)
+        {
+            self.take(bytes);
+            if let Some(waker) = waiters.serve(Ok(())) {
                 waker.wake();
             }
-            line.order.pop_front();
         }
-        self.count(line);
+        self.count(waiters.len());
     }
 
-    fn count(&self, line: &Line) {
+    fn count(&self, waiting: usize) {
         self.counters.operations.set(self.under_way.get() as u64);
-        self.counters
-            .waiting_operations
-            .set(line.order.len() as u64);
+        self.counters.waiting_operations.set(waiting as u64);
+    }
+
+    fn refuse(&self) -> Poll<Result<()>> {
+        self.counters.delays.add(1);
+        Poll::Ready(Err(StoreError::Delay))
     }
 }
 
@@ -161,6 +150,7 @@ impl Admission {
 #[must_use = "nobody enters unless awaited"]
 pub(super) struct Enter {
     admission: Rc<Admission>,
+    client: ClientKey,
     bytes: usize,
     waiting: Option<(usize, Sleep)>,
 }
@@ -172,65 +162,67 @@ impl Future for Enter {
         let this = &mut *self;
         let admission = &*this.admission;
         let Some((number, sleep)) = &mut this.waiting else {
-            let line = &mut *admission.line.borrow_mut();
-            if line.order.is_empty() && admission.has_room(this.bytes) {
-                admission.take(this.bytes);
-                return Poll::Ready(Ok(()));
-            }
-            if admission.clock.now() >= admission.deadline() {
-                admission.counters.delays.add(1);
-                return Poll::Ready(Err(StoreError::Delay));
-            }
-            let number = line.join(this.bytes, context.waker());
-            let mut sleep = admission.clock.sleep_until(admission.deadline());
-            // It only wakes; the clock tells whether the time has come.
-            let _ = Pin::new(&mut sleep).poll(context);
-            this.waiting = Some((number, sleep));
-            admission.count(line);
-            return Poll::Pending;
+            return this.begin(context);
         };
-        let number = *number;
-        let stuck = match &mut admission.line.borrow_mut().waiters[number].state {
-            State::In => false,
-            State::Waiting(waker) => {
-                waker.clone_from(context.waker());
-                let deadline = admission.deadline();
-                let stuck = admission.clock.now() >= deadline;
-                // The deadline may have moved since the sleep began.
-                if !stuck && Pin::new(&mut *sleep).poll(context).is_ready() {
-                    *sleep = admission.clock.sleep_until(deadline);
-                    let _ = Pin::new(&mut *sleep).poll(context);
-                }
-                if !stuck {
-                    return Poll::Pending;
-                }
-                true
+        let granted = admission
+            .waiters
+            .borrow_mut()
+            .poll(*number, context.waker());
+        if let Some(granted) = granted {
+            this.waiting = None;
+            if granted.is_err() {
+                return admission.refuse();
             }
-            State::Free => unreachable!("taken by this one"),
-        };
-        if stuck {
-            admission.counters.delays.add(1);
-            this.give_up();
-            return Poll::Ready(Err(StoreError::Delay));
+            return Poll::Ready(granted);
         }
-        this.waiting = None;
-        admission.line.borrow_mut().release(number);
-        Poll::Ready(Ok(()))
+        let deadline = admission.deadline();
+        if admission.clock.now() >= deadline {
+            this.give_up();
+            return this.admission.refuse();
+        }
+        // The deadline may have moved since the sleep began.
+        if Pin::new(&mut *sleep).poll(context).is_ready() {
+            *sleep = admission.clock.sleep_until(deadline);
+            let _ = Pin::new(&mut *sleep).poll(context);
+        }
+        Poll::Pending
     }
 }
 
 impl Enter {
-    /// Leaves the line, or what it was let into unseen.
+    /// Enters at once, or joins those who wait.
+    fn begin(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let admission = &*self.admission;
+        let waiters = &mut *admission.waiters.borrow_mut();
+        if waiters.len() == 0 && admission.has_room(self.bytes) {
+            admission.take(self.bytes);
+            return Poll::Ready(Ok(()));
+        }
+        if admission.clock.now() >= admission.deadline() {
+            return admission.refuse();
+        }
+        if waiters.len() >= WAITING_MAX {
+            let Some(refused) = waiters.make_room(self.client, Err(StoreError::Delay)) else {
+                return admission.refuse();
+            };
+            refused.wake();
+        }
+        let number = waiters.join(self.client, self.bytes, context.waker());
+        let mut sleep = admission.clock.sleep_until(admission.deadline());
+        // It only wakes; the clock tells whether the time has come.
+        let _ = Pin::new(&mut sleep).poll(context);
+        self.waiting = Some((number, sleep));
+        admission.count(waiters.len());
+        Poll::Pending
+    }
+
+    /// Stops waiting, or leaves what it was let into unseen.
     fn give_up(&mut self) {
         let Some((number, _)) = self.waiting.take() else {
             return;
         };
-        let state = {
-            let line = &mut *self.admission.line.borrow_mut();
-            line.order.retain(|&other| other != number);
-            line.release(number)
-        };
-        if matches!(state, State::In) {
+        let granted = self.admission.waiters.borrow_mut().leave(number);
+        if let Some(Ok(())) = granted {
             self.admission.leave(self.bytes);
         } else {
             // Those behind may have waited for this one alone.
@@ -245,31 +237,10 @@ impl Drop for Enter {
     }
 }
 
-impl Line {
-    fn join(&mut self, bytes: usize, waker: &Waker) -> usize {
-        let waiter = Waiter {
-            bytes,
-            state: State::Waiting(waker.clone()),
-        };
-        let number = if let Some(number) = self.free.pop() {
-            self.waiters[number] = waiter;
-            number
-        } else {
-            self.waiters.push(waiter);
-            self.waiters.len() - 1
-        };
-        self.order.push_back(number);
-        number
-    }
-
-    fn release(&mut self, number: usize) -> State {
-        self.free.push(number);
-        std::mem::replace(&mut self.waiters[number].state, State::Free)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::task::Waker;
+
     use super::*;
 
     fn admission(operations: usize, bytes: usize) -> (Rc<Admission>, Clock, Instant) {
@@ -283,15 +254,17 @@ mod tests {
         Pin::new(enter).poll(&mut Context::from_waker(Waker::noop()))
     }
 
+    const ONE: ClientKey = ClientKey::new(1);
+    const OTHER: ClientKey = ClientKey::new(2);
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
     fn those_who_wait_enter_in_turn_while_there_is_progress() {
         let (admission, clock, start) = admission(2, 100);
         for _ in 0..2 {
-            assert!(poll(&mut admission.enter(10)).is_ready());
+            assert!(poll(&mut admission.enter(ONE, 10)).is_ready());
         }
-        let mut line: Vec<_> = (0..6).map(|_| admission.enter(10)).collect();
+        let mut line: Vec<_> = (0..6).map(|_| admission.enter(ONE, 10)).collect();
         for enter in &mut line {
             assert!(poll(enter).is_pending());
         }
@@ -310,44 +283,44 @@ mod tests {
     #[test]
     fn a_stuck_volume_sends_newcomers_away_and_takes_them_again_after_progress() {
         let (admission, clock, start) = admission(1, 100);
-        assert!(poll(&mut admission.enter(1)).is_ready());
-        let mut waiting = admission.enter(1);
+        assert!(poll(&mut admission.enter(ONE, 1)).is_ready());
+        let mut waiting = admission.enter(ONE, 1);
         assert!(poll(&mut waiting).is_pending());
         assert_eq!(admission.check(1), Ok(()));
         clock.turn(start + PATIENCE);
         assert_eq!(poll(&mut waiting), Poll::Ready(Err(StoreError::Delay)));
         assert_eq!(admission.check(1), Err(StoreError::Delay));
         assert_eq!(
-            poll(&mut admission.enter(1)),
+            poll(&mut admission.enter(ONE, 1)),
             Poll::Ready(Err(StoreError::Delay))
         );
         assert_eq!(admission.counters.delays.get(), 3);
         admission.progress();
         admission.leave(1);
         assert_eq!(admission.check(1), Ok(()));
-        assert!(poll(&mut admission.enter(1)).is_ready());
+        assert!(poll(&mut admission.enter(ONE, 1)).is_ready());
     }
 
     #[test]
     fn an_idle_volume_is_not_stuck_however_long_it_rests() {
         let (admission, clock, start) = admission(1, 100);
         clock.turn(start + PATIENCE * 10);
-        assert_eq!(poll(&mut admission.enter(1)), Poll::Ready(Ok(())));
-        assert!(poll(&mut admission.enter(1)).is_pending());
+        assert_eq!(poll(&mut admission.enter(ONE, 1)), Poll::Ready(Ok(())));
+        assert!(poll(&mut admission.enter(ONE, 1)).is_pending());
     }
 
     #[test]
     fn memory_bounds_as_operations_do_but_one_may_always_go() {
         let (admission, _clock, _) = admission(10, 100);
-        assert!(poll(&mut admission.enter(1000)).is_ready());
-        let mut small = admission.enter(1);
+        assert!(poll(&mut admission.enter(ONE, 1000)).is_ready());
+        let mut small = admission.enter(ONE, 1);
         assert!(poll(&mut small).is_pending());
         admission.leave(1000);
         assert!(poll(&mut small).is_ready());
-        assert!(poll(&mut admission.enter(99)).is_ready());
-        let mut big = admission.enter(2);
+        assert!(poll(&mut admission.enter(ONE, 99)).is_ready());
+        let mut big = admission.enter(ONE, 2);
         assert!(poll(&mut big).is_pending());
-        let mut behind = admission.enter(0);
+        let mut behind = admission.enter(ONE, 0);
         assert!(poll(&mut behind).is_pending(), "nobody passes");
         drop(big);
         assert!(poll(&mut behind).is_ready());
@@ -356,12 +329,53 @@ mod tests {
     #[test]
     fn who_is_let_in_and_never_looks_leaves_again() {
         let (admission, _clock, _) = admission(1, 100);
-        assert!(poll(&mut admission.enter(1)).is_ready());
-        let mut waiting = admission.enter(1);
+        assert!(poll(&mut admission.enter(ONE, 1)).is_ready());
+        let mut waiting = admission.enter(ONE, 1);
         assert!(poll(&mut waiting).is_pending());
         admission.leave(1);
         assert_eq!(admission.under_way.get(), 1);
         drop(waiting);
         assert_eq!(admission.under_way.get(), 0);
+    }
+
+    #[test]
+    fn one_with_many_waiting_holds_up_another_for_one_operation() {
+        let (admission, ..) = admission(2, 100);
+        for _ in 0..2 {
+            assert!(poll(&mut admission.enter(ONE, 1)).is_ready());
+        }
+        let mut many: Vec<_> = (0..3000).map(|_| admission.enter(ONE, 1)).collect();
+        for enter in &mut many {
+            assert!(poll(enter).is_pending());
+        }
+        let mut other = admission.enter(OTHER, 1);
+        assert!(poll(&mut other).is_pending());
+        for _ in 0..2 {
+            admission.leave(1);
+        }
+        assert!(poll(&mut other).is_ready());
+        let entered = many.iter_mut().filter_map(|enter| match poll(enter) {
+            Poll::Ready(entered) => Some(entered),
+            Poll::Pending => None,
+        });
+        assert_eq!(entered.collect::<Vec<_>>(), [Ok(())]);
+    }
+
+    #[test]
+    fn when_too_many_wait_the_client_with_the_most_is_told_to_come_again() {
+        let (admission, ..) = admission(1, 100);
+        assert!(poll(&mut admission.enter(ONE, 1)).is_ready());
+        let mut many: Vec<_> = (0..WAITING_MAX).map(|_| admission.enter(ONE, 1)).collect();
+        for enter in &mut many {
+            assert!(poll(enter).is_pending());
+        }
+        let delay = Poll::Ready(Err(StoreError::Delay));
+        assert_eq!(poll(&mut admission.enter(ONE, 1)), delay, "its own is full");
+        let mut other = admission.enter(OTHER, 1);
+        assert!(poll(&mut other).is_pending());
+        assert_eq!(poll(many.last_mut().unwrap()), delay);
+        assert_eq!(admission.counters.delays.get(), 2);
+        let waiting = admission.counters.waiting_operations.get();
+        assert_eq!(waiting, WAITING_MAX as u64);
     }
 }

@@ -200,7 +200,7 @@ impl ClientView<'_> {
             if let Turn::Done(outcome) = place.turn().await {
                 return outcome;
             }
-            let ticket = self.data.under_way.begin(object, 0).await?;
+            let ticket = self.data.under_way.begin(self.client, object, 0).await?;
             // Another may have begun it, while this one waited to be admitted.
             if place.look(None) != Some(Turn::Lead) {
                 continue;
@@ -209,7 +209,10 @@ impl ClientView<'_> {
             object.shared.data.syncing.fetch_add(1, SeqCst);
             let bytes = object.shared.data.dirty.swap(0, SeqCst);
             let hold = ticket.hold(Work::Sync { bytes });
-            let ended = self.engine.sync(&file.file, true, Some(hold)).await;
+            let ended = self
+                .client_engine()
+                .sync(&file.file, true, Some(hold))
+                .await;
             match (place.look(None), ended) {
                 (Some(Turn::Done(outcome)), _) => return outcome,
                 // It did not come to the kernel.

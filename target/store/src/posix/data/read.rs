@@ -59,7 +59,11 @@ impl ClientView<'_> {
         self.data.admission.check(class.size())?;
         let buffer = self.memory(bytes).await?;
         let slice = buffer.into_slice(0..bytes);
-        let ticket = self.data.under_way.begin(&object, class.size()).await?;
+        let ticket = self
+            .data
+            .under_way
+            .begin(self.client, &object, class.size())
+            .await?;
         let reading = Reading {
             object: &object,
             identity: &identity,
@@ -149,7 +153,7 @@ impl ClientView<'_> {
         let hold = reading.ticket.hold(Work::Read);
         let (slice, identity) = (reading.slice, reading.identity);
         let read = self
-            .engine
+            .client_engine()
             .read(&file.file, span.start, slice, true, identity, Some(hold))
             .await;
         Ok(read.map_or(0, |read| read as u64))
@@ -168,7 +172,7 @@ impl ClientView<'_> {
         let hold = reading.ticket.hold(Work::Read);
         let (place, identity) = (span.start + from, reading.identity);
         let read = self
-            .engine
+            .client_engine()
             .read(&file.file, place, &slice, false, identity, Some(hold))
             .await;
         match read {
@@ -185,7 +189,7 @@ impl ClientView<'_> {
         let hold = reading.ticket.hold(Work::Read);
         let (place, identity) = (span.start + from, reading.identity);
         let read = self
-            .engine
+            .client_engine()
             .read(&file.file, place, &slice, false, identity, Some(hold))
             .await;
         match read {

@@ -10,11 +10,11 @@ use std::sync::atomic::Ordering::SeqCst;
 use super::Counters;
 use super::admission::Admission;
 use super::gate::{Gate, Way};
-use crate::Result;
 use crate::posix::errors::io_error;
 use crate::posix::hold::{Hold, Watch};
 use crate::posix::objects::Object;
 use crate::posix::volume::Volume;
+use crate::{ClientKey, Result};
 
 /// One reactor's operations on one volume.
 pub(super) struct UnderWay {
@@ -68,12 +68,17 @@ impl UnderWay {
         })
     }
 
-    /// Begins a request with `bytes` of memory, in its turn.
+    /// Begins a client's request with `bytes` of memory, in its turn.
     ///
     /// # Errors
-    /// [`crate::StoreError::Delay`]: the volume is stuck.
-    pub async fn begin(self: &Rc<Self>, object: &Rc<Object>, bytes: usize) -> Result<Ticket> {
-        self.admission.enter(bytes).await?;
+    /// [`crate::StoreError::Delay`]: the volume is stuck, or too many wait.
+    pub async fn begin(
+        self: &Rc<Self>,
+        client: ClientKey,
+        object: &Rc<Object>,
+        bytes: usize,
+    ) -> Result<Ticket> {
+        self.admission.enter(client, bytes).await?;
         let entry = Entry {
             holders: 1,
             bytes,

@@ -120,7 +120,11 @@ impl ClientView<'_> {
     ) -> Result<(u32, Stability)> {
         let span = Span::new(offset, slice.len() as u64);
         let class = Class::for_size(slice.len()).map_or(slice.len(), Class::size);
-        let ticket = self.data.under_way.begin(object, class).await?;
+        let ticket = self
+            .data
+            .under_way
+            .begin(self.client, object, class)
+            .await?;
         let writing = Writing {
             object,
             slice,
@@ -194,7 +198,7 @@ impl ClientView<'_> {
         let hold = writing.ticket.hold(Work::Write { durable });
         let (start, slice, identity) = (writing.span.start, writing.slice, writing.identity);
         let written = self
-            .engine
+            .client_engine()
             .write(&file.file, start, slice, durability, identity, Some(hold))
             .await;
         if let Err(error) = &written
@@ -205,7 +209,7 @@ impl ClientView<'_> {
             // was written before failed, which is told only once. A write without a sync tells.
             let hold = Some(writing.ticket.hold(Work::Probe { errno }));
             let _ = self
-                .engine
+                .client_engine()
                 .write(&file.file, start, slice, Durability::None, identity, hold)
                 .await;
         }

@@ -11,6 +11,7 @@ use millrace_reactor::Alarm;
 use super::Backend;
 use super::personalities::{Personalities, Registrar};
 use super::threads::Threads;
+use crate::ClientKey;
 use crate::posix::identity::Identity;
 use crate::posix::sys::identity::{assume, lost, privileged};
 use crate::posix::sys::ring::Ring;
@@ -109,8 +110,16 @@ impl Machine {
         }
     }
 
-    /// Begins an operation in a free place. Returns how many bytes of the entry's it is for.
-    pub fn start(&mut self, place: usize, held: Held, entry: &Entry, who: &Who) -> usize {
+    /// Begins a client's operation in a free place. Returns how many bytes of the entry's it is
+    /// for.
+    pub fn start(
+        &mut self,
+        place: usize,
+        held: Held,
+        entry: &Entry,
+        who: &Who,
+        client: ClientKey,
+    ) -> usize {
         match self {
             Self::Ring {
                 ring,
@@ -127,7 +136,7 @@ impl Machine {
                     Who::Person(identity) => Some(identity.clone()),
                     Who::Own | Who::Personality(_) => None,
                 };
-                threads.start(place, held, entry, person)
+                threads.start(place, held, entry, person, client)
             }
         }
     }

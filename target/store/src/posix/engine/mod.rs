@@ -3,8 +3,7 @@
 //!
 //! An operation owns its file and its memory until the kernel is done with it, whatever becomes of
 //! the future that waits for it. What the kernel leaves undone (short transfers, interruptions) is
-//! asked for again here. Newcomers beyond the bound of operations wait in the order of their
-//! arrival.
+//! asked for again here. Newcomers beyond the bound of operations wait, with a turn for each client.
 //!
 //! Memory is registered with the ring, files are not: that would save 14 ns of the 270 that a read of
 //! 4 KiB from the page cache takes (Linux 6.18), and would cost a system call whenever a file is
@@ -32,14 +31,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use millrace_mempool::{Arena, Pool, Slice};
-use millrace_primitives::{Departure, Waiter};
 use millrace_reactor::Alarm;
 
 use self::machine::Machine;
-use self::operations::Operations;
+use self::operations::{Operations, Request};
 use super::hold::Hold;
 use super::identity::Identity;
 use super::sys::work::{Held, Work};
+use crate::ClientKey;
 
 /// Most operations that a ring takes.
 const MOST: u32 = 32_768;
@@ -76,7 +75,7 @@ pub enum Durability {
     File,
 }
 
-/// One reactor's engine. Clones share it.
+/// One reactor's engine, for the operations of one client. Clones share it.
 ///
 /// An operation keeps its file, its memory and its [`Hold`] until the kernel is done with it, also
 /// when the future that waits for it is dropped. It begins when its future is first polled.
@@ -86,6 +85,7 @@ pub enum Durability {
 #[derive(Clone)]
 pub struct Engine {
     inner: Rc<Inner>,
+    client: ClientKey,
 }
 
 struct Inner {
@@ -125,7 +125,18 @@ impl Engine {
                 pool: pool.clone(),
                 operations: RefCell::new(Operations::new(machine, places)),
             }),
+            client: ClientKey::OWN,
         })
+    }
+
+    /// The same engine for a client's operations, which take turns with those of other clients
+    /// where they have to wait.
+    #[must_use]
+    pub fn for_client(&self, client: ClientKey) -> Self {
+        Self {
+            inner: Rc::clone(&self.inner),
+            client,
+        }
     }
 
     /// The reactor's memory.
@@ -189,7 +200,7 @@ impl Engine {
     /// Operations that wait until others end, since there may be no more at once.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.inner.operations.borrow().line.len()
+        self.inner.operations.borrow().waiters.len()
     }
 
     /// Reads into a slice; less than its length at the end of the file only, or with `cached`.
@@ -243,10 +254,13 @@ impl Engine {
         let operation = Operation {
             inner: &self.inner,
             file,
-            offset: 0,
             slice: None,
-            work: Work::Sync { attributes },
-            identity: None,
+            request: Request {
+                work: Work::Sync { attributes },
+                offset: 0,
+                identity: None,
+                client: self.client,
+            },
             hold,
             stage: Stage::New,
         };
@@ -272,10 +286,13 @@ impl Engine {
         let operation = Operation {
             inner: &self.inner,
             file,
-            offset,
             slice: Some(slice),
-            work,
-            identity: Some(identity),
+            request: Request {
+                work,
+                offset,
+                identity: Some(identity),
+                client: self.client,
+            },
             hold,
             stage: Stage::New,
         };
@@ -313,17 +330,15 @@ impl Drop for Inner {
 struct Operation<'a> {
     inner: &'a Inner,
     file: &'a Arc<OwnedFd>,
-    offset: u64,
     slice: Option<&'a Slice>,
-    work: Work,
-    identity: Option<&'a Identity>,
+    request: Request<'a>,
     hold: Option<Hold>,
     stage: Stage,
 }
 
 enum Stage {
     New,
-    InLine(Waiter),
+    Waiting(usize),
     Begun { place: u32, generation: u32 },
     Ended,
 }
@@ -337,8 +352,7 @@ impl Operation<'_> {
             slice: self.slice.cloned(),
         };
         let hold = self.hold.take();
-        let generation =
-            operations.begin(place, held, self.work, self.offset, self.identity, hold)?;
+        let generation = operations.begin(place, held, self.request, hold)?;
         self.stage = Stage::Begun { place, generation };
         Ok(())
     }
@@ -352,7 +366,7 @@ impl Operation<'_> {
         let waker = context.waker();
         let place = match &self.stage {
             Stage::New => operations.free_place(),
-            Stage::InLine(waiter) => operations.line.poll(waiter, &mut waker.clone()),
+            Stage::Waiting(number) => operations.waiters.poll(*number, waker),
             Stage::Begun { .. } => None,
             Stage::Ended => unreachable!("polled after its end"),
         };
@@ -363,7 +377,8 @@ impl Operation<'_> {
                 }
             }
             (None, Stage::New) => {
-                self.stage = Stage::InLine(operations.line.join((), waker.clone()));
+                let number = operations.waiters.join(self.request.client, (), waker);
+                self.stage = Stage::Waiting(number);
             }
             (None, _) => {}
         }
@@ -396,8 +411,8 @@ impl Drop for Operation<'_> {
         let mut operations = self.inner.operations.borrow_mut();
         match &self.stage {
             Stage::New | Stage::Ended => return,
-            Stage::InLine(waiter) => {
-                if let Departure::Granted(place) = operations.line.leave(waiter) {
+            Stage::Waiting(number) => {
+                if let Some(place) = operations.waiters.leave(*number) {
                     operations.vacate(place);
                 }
             }

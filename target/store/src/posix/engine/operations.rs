@@ -5,10 +5,11 @@ use std::io;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use millrace_primitives::WaitQueue;
 use rustix::fs::OFlags;
 
 use super::machine::{Machine, Who};
+use crate::ClientKey;
+use crate::posix::client_waiters::ClientWaiters;
 use crate::posix::hold::Hold;
 use crate::posix::identity::Identity;
 use crate::posix::sys::work::{Entry, Held, Work};
@@ -27,13 +28,25 @@ pub struct Operations {
     places: Vec<Place>,
     free: Vec<u32>,
     /// Those who wait for a place.
-    pub line: WaitQueue<u32>,
+    pub waiters: ClientWaiters<(), u32>,
     pub machine: Machine,
     pub running: usize,
     /// What is to be told and let go once nobody uses this: all of that is others' code.
     pub endings: VecDeque<Ending>,
     /// Who is to be woken after that.
     pub wakers: VecDeque<Waker>,
+}
+
+/// What an operation is asked for.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    pub work: Work,
+    /// Where in the file.
+    pub offset: u64,
+    /// On whose behalf; None for the process itself.
+    pub identity: Option<&'a Identity>,
+    /// Whose turns it takes.
+    pub client: ClientKey,
 }
 
 /// What is left of an operation.
@@ -70,6 +83,7 @@ enum State {
 struct Running {
     work: Work,
     who: Who,
+    client: ClientKey,
     offset: u64,
     /// Bytes that are through.
     done: usize,
@@ -96,7 +110,7 @@ impl Operations {
         Self {
             places: (0..places).map(|_| Place::default()).collect(),
             free: (0..places).rev().collect(),
-            line: WaitQueue::default(),
+            waiters: ClientWaiters::default(),
             machine,
             running: 0,
             endings: VecDeque::with_capacity(places as usize),
@@ -109,11 +123,11 @@ impl Operations {
         self.free.pop()
     }
 
-    /// A place is not needed any more: the next in line gets it.
+    /// A place is not needed any more: the next who waits gets it.
     pub fn vacate(&mut self, place: u32) {
-        match self.line.grant(place) {
-            Ok(waker) => self.wakers.push_back(waker),
-            Err(place) => self.free.push(place),
+        match self.waiters.serve(place) {
+            Some(waker) => self.wakers.push_back(waker),
+            None => self.free.push(place),
         }
     }
 
@@ -125,12 +139,13 @@ impl Operations {
         &mut self,
         place: u32,
         held: Held,
-        work: Work,
-        offset: u64,
-        identity: Option<&Identity>,
+        request: Request<'_>,
         hold: Option<Hold>,
     ) -> io::Result<u32> {
-        let who = match identity.map_or(Ok(Who::Own), |identity| self.machine.admit(identity)) {
+        let admitted = request
+            .identity
+            .map_or(Ok(Who::Own), |identity| self.machine.admit(identity));
+        let who = match admitted {
             Ok(who) => who,
             Err(error) => {
                 self.vacate(place);
@@ -143,9 +158,10 @@ impl Operations {
             }
         };
         let mut running = Running {
-            work,
+            work: request.work,
             who,
-            offset,
+            client: request.client,
+            offset: request.offset,
             done: 0,
             asked: 0,
             length: held.slice.as_ref().map_or(0, millrace_mempool::Slice::len),
@@ -299,7 +315,7 @@ impl Running {
             from: self.done,
             length: self.length - self.done,
         };
-        self.asked = machine.start(place as usize, held, &entry, &self.who);
+        self.asked = machine.start(place as usize, held, &entry, &self.who, self.client);
     }
 
     /// What an answer of the kernel's means: so many bytes, or an error as a negative number.

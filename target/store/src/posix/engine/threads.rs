@@ -57,6 +57,7 @@ impl Threads {
         held: Held,
         entry: &Entry,
         person: Option<Identity>,
+        client: ClientKey,
     ) -> usize {
         let mut errand = Errand {
             task: Some(self.table.start(place, held, entry)),
@@ -65,7 +66,7 @@ impl Threads {
         // The future is of no use: what comes of the errand comes by `finished`.
         drop(
             self.helpers
-                .run(ClientKey::OWN, move || errand.run(person.as_ref())),
+                .run(client, move || errand.run(person.as_ref())),
         );
         entry.length
     }

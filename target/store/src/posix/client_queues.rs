@@ -1,8 +1,11 @@
-//! Jobs that wait for a helper, with a turn for each client.
+//! What waits, with a turn for each client.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::ClientKey;
+
+/// Most empty queues that are kept.
+const SPARE: usize = 64;
 
 /// Queues of clients, served in turn: one of each client that has any, in the order of its arrival.
 pub(super) struct ClientQueues<T> {
@@ -10,6 +13,8 @@ pub(super) struct ClientQueues<T> {
     turns: VecDeque<ClientKey>,
     /// What they have. No queue is empty.
     waiting: HashMap<ClientKey, VecDeque<T>>,
+    /// Empty ones for clients to come, so that those that come and go allocate nothing.
+    spare: Vec<VecDeque<T>>,
     length: usize,
 }
 
@@ -18,6 +23,7 @@ impl<T> Default for ClientQueues<T> {
         Self {
             turns: VecDeque::new(),
             waiting: HashMap::new(),
+            spare: Vec::new(),
             length: 0,
         }
     }
@@ -40,12 +46,21 @@ impl<T> ClientQueues<T> {
     }
 
     pub fn push(&mut self, client: ClientKey, item: T) {
-        let queue = self.waiting.entry(client).or_default();
+        let spare = &mut self.spare;
+        let queue = self
+            .waiting
+            .entry(client)
+            .or_insert_with(|| spare.pop().unwrap_or_default());
         if queue.is_empty() {
             self.turns.push_back(client);
         }
         queue.push_back(item);
         self.length += 1;
+    }
+
+    /// What [`ClientQueues::pop`] would take.
+    pub fn first(&self) -> Option<&T> {
+        self.waiting.get(self.turns.front()?)?.front()
     }
 
     /// The first of the client whose turn it is. Its next turn comes after all others'.
@@ -55,11 +70,19 @@ impl<T> ClientQueues<T> {
         let item = queue.pop_front()?;
         self.length -= 1;
         if queue.is_empty() {
-            self.waiting.remove(&client);
+            self.retire(client);
         } else {
             self.turns.push_back(client);
         }
         Some(item)
+    }
+
+    /// A client without anything waiting has no queue.
+    fn retire(&mut self, client: ClientKey) {
+        let queue = self.waiting.remove(&client);
+        if self.spare.len() < SPARE {
+            self.spare.extend(queue);
+        }
     }
 
     /// Takes the last out of the longest queue, if that makes room for `newcomer` without making
@@ -72,12 +95,31 @@ impl<T> ClientQueues<T> {
             .copied()
             .max_by_key(|one| self.waiting.get(one).map_or(0, VecDeque::len))?;
         let queue = self.waiting.get_mut(&longest)?;
-        // At least two, so that a queue stays.
+        // At least two, so that one stays.
         if queue.len() < own + 2 {
             return None;
         }
         self.length -= 1;
         queue.pop_back()
+    }
+}
+
+impl<T: PartialEq> ClientQueues<T> {
+    /// Takes out a client's item that does not want its turn any more. Returns whether it waited.
+    pub fn remove(&mut self, client: ClientKey, item: &T) -> bool {
+        let Some(queue) = self.waiting.get_mut(&client) else {
+            return false;
+        };
+        let Some(index) = queue.iter().position(|one| one == item) else {
+            return false;
+        };
+        queue.remove(index);
+        self.length -= 1;
+        if queue.is_empty() {
+            self.turns.retain(|one| *one != client);
+            self.retire(client);
+        }
+        true
     }
 }
 
@@ -110,6 +152,23 @@ mod tests {
         let rest = all(&mut queues);
         assert_eq!(rest, [(1, 1), (2, 1), (3, 1), (1, 2), (1, 3)]);
         assert_eq!((queues.len(), queues.clients()), (0, 0));
+        assert!(queues.waiting.is_empty());
+    }
+
+    #[test]
+    fn who_leaves_gives_up_its_place_and_its_client_the_turn() {
+        let mut queues = ClientQueues::default();
+        queues.push(client(1), 10);
+        queues.push(client(2), 20);
+        queues.push(client(2), 21);
+        assert!(!queues.remove(client(1), &20), "another client's");
+        assert!(queues.remove(client(2), &20));
+        assert_eq!(queues.first(), Some(&10));
+        assert!(queues.remove(client(1), &10));
+        assert_eq!((queues.len(), queues.clients()), (1, 1));
+        queues.push(client(1), 11);
+        assert_eq!(all(&mut queues), [21, 11]);
+        assert_eq!(queues.first(), None);
         assert!(queues.waiting.is_empty());
     }
 
