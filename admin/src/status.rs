@@ -147,6 +147,9 @@ pub struct ClientStatus {
     pub waiting: u64,
     /// Replies held until its RDMA_DONE.
     pub exposures: u64,
+    /// Bytes of pool memory that its requests and their replies hold.
+    #[serde(default)]
+    pub memory_bytes: u64,
     /// Requests answered since it came.
     pub requests: u64,
     /// Bytes of READ since it came.

@@ -302,11 +302,11 @@ fn clients_are_shown_limited_and_evicted() {
     let bench = Bench::new();
     has(
         &bench.says(&["clients"]),
-        &["ADDRESS", "192.0.2.1", "THROTTLED"],
+        &["ADDRESS", "192.0.2.1", "MEMORY", "THROTTLED"],
     );
     has(
         &bench.says(&["clients", "show", "192.0.2.1"]),
-        &["credits granted", "limits"],
+        &["credits granted", "memory held", "5.0 MiB", "limits"],
     );
     let limit = [
         "clients",

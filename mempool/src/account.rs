@@ -16,15 +16,17 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Waker;
 
-use millrace_primitives::{WaitQueue, Waiter};
+use millrace_primitives::{Gauge, WaitQueue, Waiter};
 
 use crate::{Buffer, Class};
 
 /// One client's part of a pool.
 pub struct MemoryShare {
     classes: [ClassShare; 3],
+    gauge: Arc<Gauge>,
 }
 
 struct ClassShare {
@@ -37,6 +39,12 @@ impl MemoryShare {
     /// Without bounds.
     #[must_use]
     pub fn new() -> Self {
+        Self::counted(&Arc::default())
+    }
+
+    /// Without bounds. `gauge` counts what is charged to it, beside that of other shares.
+    #[must_use]
+    pub fn counted(gauge: &Arc<Gauge>) -> Self {
         let class = |_| ClassShare {
             held: Cell::new(0),
             most: Cell::new(u32::MAX),
@@ -44,6 +52,7 @@ impl MemoryShare {
         };
         Self {
             classes: Class::ALL.map(class),
+            gauge: Arc::clone(gauge),
         }
     }
 
@@ -186,6 +195,7 @@ impl MemoryAccount {
     fn count(&self, class: Class) {
         let held = &self.share.of(class).held;
         held.set(held.get() + 1);
+        self.share.gauge.add(class.size() as u64);
         self.held.set(self.held.get() + 1);
     }
 
@@ -223,6 +233,7 @@ impl MemoryAccount {
     pub(crate) fn release(&self, class: Class) {
         let of = self.share.of(class);
         of.held.set(of.held.get() - 1);
+        self.share.gauge.sub(class.size() as u64);
         self.held.set(self.held.get() - 1);
         of.wake();
     }

@@ -188,6 +188,13 @@ fn check_share(world: &World<Lender>) {
     assert!(held > all / 4 && held < all * 3 / 4, "{held} of {all}");
 }
 
+/// What operators see of that.
+fn shown(world: &World<Lender>, source: Ipv4Addr) -> u64 {
+    let usage = world.shared.flow.clients().usage();
+    let of = usage.present.iter().filter(|one| one.address == source);
+    of.map(|one| one.memory).sum()
+}
+
 /// Lets time pass in the steps of a reactor that looks around now and then.
 fn seconds(world: &mut World<Lender>, count: u32) {
     for _ in 0..count {
@@ -206,6 +213,7 @@ fn a_client_that_takes_no_data_keeps_nobody_else_waiting_and_is_ended() {
     let hogs = flood(&mut world, untaken_read);
     drop(sink);
     check_share(&world);
+    assert_eq!(shown(&world, HOG), charged(&world, HOG));
     assert!(
         world
             .shared
@@ -231,6 +239,7 @@ fn a_client_that_takes_no_data_keeps_nobody_else_waiting_and_is_ended() {
     }
     assert_eq!(counters.stuck_sends.get(), hogs.len() as u64);
     assert_eq!((charged(&world, HOG), world.connections().len()), (0, 3));
+    assert_eq!(shown(&world, HOG), 0);
     check_served(&mut world, good);
     assert!(world.is_open(small));
     world.check_clean();

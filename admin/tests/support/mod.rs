@@ -165,6 +165,7 @@ impl Control for Service {
             credits_used: 2,
             waiting: 0,
             exposures: 13,
+            memory_bytes: 5 << 20,
             requests: 99,
             bytes_read: 0,
             bytes_written: 3 << 30,

@@ -46,8 +46,9 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    pub(super) fn new(client: Arc<Client>, now: Instant) -> Self {
+    pub(super) fn new(client: Arc<Client>, reactor: usize, now: Instant) -> Self {
         let gate = Gate::new(Arc::clone(client.limit()));
+        let memory = MemoryShare::counted(&client.slot(reactor).memory);
         Self {
             client,
             connections: Cell::new(0),
@@ -65,7 +66,7 @@ impl Tenant {
             window: Cell::new(1),
             window_cause: Cell::new(Cause::ClientLimit),
             tcp: Cell::new(0),
-            memory: Rc::default(),
+            memory: Rc::new(memory),
         }
     }
 

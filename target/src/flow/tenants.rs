@@ -126,7 +126,7 @@ impl Flow {
         let mut tenants = inner.tenants.borrow_mut();
         let tenant = tenants.entry(address).or_insert_with(|| {
             let client = inner.clients.client(address);
-            let tenant = Tenant::new(client, inner.clock.now());
+            let tenant = Tenant::new(client, inner.reactor, inner.clock.now());
             inner.bound_memory(&tenant);
             Rc::new(tenant)
         });

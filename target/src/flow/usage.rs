@@ -22,6 +22,8 @@ pub(super) struct ClientSlot {
     pub tcp: Gauge,
     /// Credits announced last, over its connections.
     pub credits: Gauge,
+    /// Pool memory that its calls hold.
+    pub memory: Arc<Gauge>,
     requests: Counter,
     bytes_read: Counter,
     bytes_written: Counter,
@@ -78,6 +80,8 @@ pub struct ClientUsage {
     pub connections: u64,
     /// Credits granted now.
     pub credits: u64,
+    /// Bytes of pool buffers that its calls and their replies hold.
+    pub memory: u64,
     /// What its calls came to since it came.
     pub totals: Totals,
     /// Its limit.
@@ -117,6 +121,7 @@ impl Client {
             address: self.address(),
             connections: sum(|slot| slot.rdma.get() + slot.tcp.get()),
             credits: sum(|slot| slot.credits.get()),
+            memory: sum(|slot| slot.memory.get()),
             totals: self.totals(),
             rates,
         }
@@ -231,6 +236,7 @@ mod tests {
                 address: FIRST,
                 connections: 1,
                 credits: 16,
+                memory: 0,
                 totals: expected,
                 rates: Rates::default(),
             }

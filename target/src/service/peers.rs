@@ -116,6 +116,7 @@ fn client(usage: &ClientUsage, moment: Moment) -> ClientStatus {
         credits_used: moment.used,
         waiting: moment.waiting,
         exposures: moment.exposures,
+        memory_bytes: usage.memory,
         requests: totals.requests,
         bytes_read: totals.bytes_read,
         bytes_written: totals.bytes_written,

@@ -55,6 +55,9 @@ super::families! {
     CLIENT_CREDITS = Gauge "millrace_client_credits_granted" in "credits" [CLIENT]
         "Credits granted to a client, over its connections."
         for "How the credits are divided.";
+    CLIENT_MEMORY = Gauge "millrace_client_memory_bytes" in "bytes" [CLIENT]
+        "Pool memory that a client's calls and their replies hold, until the client has let go of them."
+        for "Clients that take or give no data: a large part of `millrace_pool_memory_bytes` for longer than `flow.transfer_window`.";
     CLIENT_LIMIT_CALLS = Gauge "millrace_client_limit_calls_per_second" in "calls per second" [CLIENT]
         "The most calls per second that a client gets; only for clients with such a limit."
         for "Against its rate of calls: how near it is to its limit."

@@ -63,6 +63,7 @@ struct Numbers {
     totals: Totals,
     connections: u64,
     credits: u64,
+    memory: u64,
 }
 
 /// What a scrape tells.
@@ -101,6 +102,7 @@ fn write(out: &mut Families, client: &str, numbers: &Numbers) {
         (&catalogue::CLIENT_REQUESTS, totals.requests),
         (&catalogue::CLIENT_CONNECTIONS, numbers.connections),
         (&catalogue::CLIENT_CREDITS, numbers.credits),
+        (&catalogue::CLIENT_MEMORY, numbers.memory),
     ] {
         out.number(family, &[client], number);
     }
@@ -128,6 +130,7 @@ impl State {
                 totals: client.totals,
                 connections: client.connections,
                 credits: client.credits,
+                memory: client.memory,
             };
             if let Some(own) = known.own {
                 numbers.totals = less(&client.totals, &own.base);
@@ -137,6 +140,7 @@ impl State {
                 told.other.totals.add(&numbers.totals);
                 told.other.connections += numbers.connections;
                 told.other.credits += numbers.credits;
+                told.other.memory += numbers.memory;
             }
         }
         told
@@ -246,6 +250,7 @@ mod tests {
             address: address(number),
             connections: 1,
             credits: 8,
+            memory: 4096,
             totals: totals(requests),
             rates: crate::flow::rate::Rates::default(),
         };

@@ -28,6 +28,7 @@ fn client(address: &str, requests: u64, waiting: u64) -> ClientStatus {
         credits_used: 3,
         waiting,
         exposures: 1,
+        memory_bytes: 4096,
         requests,
         bytes_read: requests * 4096,
         bytes_written: requests * 1024,
