@@ -42,39 +42,78 @@ pub fn check(before: &Config, next: &Config) -> Vec<Problem> {
     problems
 }
 
-/// Whether a folder may be exported by whoever has the token, wherever links lead to.
+/// Whether a folder may be exported by whoever has the token, wherever links lead to. A look only:
+/// what is there may be another folder by the time it is opened, and [`check_opened`] is asked then.
 fn may_export(posix: &Posix, before: &Config, next: &Config) -> Result<(), String> {
-    let shown = posix.root.display();
-    let root = resolved(&posix.root)?;
+    let real = resolved(&posix.root)?;
     let roots = &before.admin.exportable_roots;
-    // A root that is not there has nothing in it.
-    let mut allowed = roots.iter().filter_map(|one| fs::canonicalize(one).ok());
-    if !allowed.any(|allowed| root.starts_with(allowed)) {
-        let list: Vec<String> = roots.iter().map(|one| one.display().to_string()).collect();
-        let list = match list.as_slice() {
-            [] => "there are none".to_owned(),
-            list => list.join(", "),
-        };
-        let real = match root == posix.root {
-            true => String::new(),
-            false => format!(" (which is {})", root.display()),
-        };
+    if !is_named_within(&posix.root, roots) {
+        return Err(outside(&posix.root, &real, roots));
+    }
+    may_show(&posix.root, &real, before)?;
+    may_show(&posix.root, &real, next)
+}
+
+/// Whether the folder that was opened under a name may be exported: one that is named in an
+/// exportable root has to be in one, and not to show the state directory, whoever wrote its name.
+/// Others are up to who writes the file.
+///
+/// # Errors
+/// Why it may not.
+pub fn check_opened(config: &Config, named: &Path, opened: &Path) -> Result<(), String> {
+    if !is_named_within(named, &config.admin.exportable_roots) {
+        return Ok(());
+    }
+    may_show(named, opened, config)
+}
+
+/// Whether a name, as it is written, lies in one of these roots.
+fn is_named_within(named: &Path, roots: &[PathBuf]) -> bool {
+    let mut roots = roots.iter();
+    roots.any(|root| named.starts_with(root) || real(root).is_some_and(|r| named.starts_with(r)))
+}
+
+/// A root that is not there has nothing in it.
+fn real(root: &Path) -> Option<PathBuf> {
+    fs::canonicalize(root).ok()
+}
+
+/// Whether a folder is in an exportable root, and neither in the state directory nor above it.
+fn may_show(named: &Path, folder: &Path, config: &Config) -> Result<(), String> {
+    let roots = &config.admin.exportable_roots;
+    let mut allowed = roots.iter().filter_map(|one| real(one));
+    if !allowed.any(|allowed| folder.starts_with(allowed)) {
+        return Err(outside(named, folder, roots));
+    }
+    let Some(state) = &config.state_directory else {
+        return Ok(());
+    };
+    let state = fs::canonicalize(state).unwrap_or_else(|_| state.clone());
+    if folder.starts_with(&state) || state.starts_with(folder) {
         return Err(format!(
-            "`{shown}`{real} is in none of admin.exportable_roots of the configuration file \
-             ({list}); list a folder above it there and reload, or write the export into the file"
+            "`{}` would show state_directory ({}) to clients",
+            named.display(),
+            state.display()
         ));
     }
-    for state in [&before.state_directory, &next.state_directory] {
-        let Some(state) = state else { continue };
-        let state = fs::canonicalize(state).unwrap_or_else(|_| state.clone());
-        if root.starts_with(&state) || state.starts_with(&root) {
-            return Err(format!(
-                "`{shown}` would show state_directory ({}) to clients",
-                state.display()
-            ));
-        }
-    }
     Ok(())
+}
+
+fn outside(named: &Path, folder: &Path, roots: &[PathBuf]) -> String {
+    let list: Vec<String> = roots.iter().map(|one| one.display().to_string()).collect();
+    let list = match list.as_slice() {
+        [] => "there are none".to_owned(),
+        list => list.join(", "),
+    };
+    let real = match folder == named {
+        true => String::new(),
+        false => format!(" (which is {})", folder.display()),
+    };
+    format!(
+        "`{}`{real} is in none of admin.exportable_roots of the configuration file ({list}); list \
+         a folder above it there and reload, or write the export into the file by its real name",
+        named.display()
+    )
 }
 
 fn resolved(root: &Path) -> Result<PathBuf, String> {
@@ -98,6 +137,35 @@ mod tests {
     }
 
     #[test]
+    fn what_is_named_in_an_exportable_root_has_to_be_there_when_it_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = fs::canonicalize(folder.path()).unwrap();
+        let at = |name: &str| folder.join(name);
+        for name in ["srv", "srv/data", "srv/state", "other"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        symlink("srv", at("by-link")).unwrap();
+        let mut config = Config {
+            state_directory: Some(at("srv/state")),
+            ..Config::default()
+        };
+        let opened = |config: &Config, named: &str, opened: &str| {
+            check_opened(config, &at(named), &at(opened))
+        };
+        assert_eq!(opened(&config, "srv/data", "other"), Ok(()), "the file's");
+        config.admin.exportable_roots = vec![at("by-link")];
+        assert_eq!(opened(&config, "srv/data", "srv/data"), Ok(()));
+        assert_eq!(opened(&config, "by-link/data", "srv/data"), Ok(()));
+        assert_eq!(opened(&config, "other", "other"), Ok(()), "the file's");
+        for named in ["srv/data", "by-link/data"] {
+            let why = opened(&config, named, "other").unwrap_err();
+            assert!(why.contains("in none of"), "{why}");
+            let why = opened(&config, named, "srv/state").unwrap_err();
+            assert!(why.contains("state_directory"), "{why}");
+        }
+    }
+
+    #[test]
     fn folders_are_exported_where_the_file_says_wherever_links_lead() {
         let folder = tempfile::tempdir().unwrap();
         let folder = fs::canonicalize(folder.path()).unwrap();
@@ -115,6 +183,7 @@ mod tests {
         symlink("../other", at("srv/out")).unwrap();
         symlink("srv", at("by-link")).unwrap();
         symlink("../srv/state", at("other/state")).unwrap();
+        symlink("../srv/data", at("other/in")).unwrap();
         let mut before = Config {
             state_directory: Some(at("other/state")),
             ..Config::default()
@@ -140,6 +209,8 @@ mod tests {
         for (root, words) in [
             ("srv/out", "in none of"),
             ("other", "in none of"),
+            // Whoever may write there decides where it leads to when it is opened.
+            ("other/in", "in none of"),
             ("srv-not", "cannot be looked at"),
             ("srv/state", "state_directory"),
             ("srv/state/in", "state_directory"),

@@ -15,6 +15,7 @@ mod ledger;
 mod persist;
 mod types;
 
+pub use guarded::check_opened;
 pub use ledger::Ledger;
 pub use persist::keep;
 pub use types::{

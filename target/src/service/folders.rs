@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use millrace_admin::change::check_opened;
 use millrace_admin::config::{self, Config, KeyPath, Problem};
 use millrace_mempool::{Arena, Pool};
 use millrace_reactor::{Alarm, Clock};
@@ -36,16 +37,20 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// How long a look at a folder may take.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Opens the folder of an export. Blocks.
+/// Opens the folder of an export of a configuration. Blocks.
 ///
 /// # Errors
-/// It cannot be opened.
+/// It cannot be opened, or its name leads out of the exportable root that it is in: whoever may
+/// write there could have changed what was checked before.
 pub fn open(
+    config: &Config,
     export: &config::Export,
     posix: &config::Posix,
-    state_directory: Option<&Path>,
 ) -> Result<Volume, OpenError> {
-    let volume = Volume::open(volume_config(export, posix, state_directory))?;
+    let volume_config = volume_config(export, posix, config.state_directory.as_deref());
+    let volume = Volume::open_checked(volume_config, |opened| {
+        check_opened(config, &posix.root, opened)
+    })?;
     tell(&volume);
     Ok(volume)
 }
@@ -461,6 +466,57 @@ mod tests {
         let yaml =
             format!("exports: [{{ path: {path}, store: {{ kind: posix, root: {root} }} }}]\n");
         config::parse(&yaml, "test").unwrap().exports.remove(0)
+    }
+
+    /// Whoever may write in an exportable root swaps the folder for a link to another, again and
+    /// again. What is opened is the folder or nothing.
+    #[test]
+    fn a_folder_that_is_swapped_for_a_link_is_refused_or_not_seen() {
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+        use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+        let folder = tempfile::tempdir().unwrap();
+        let folder = fs::canonicalize(folder.path()).unwrap();
+        let at = |name: &str| folder.join(name);
+        for name in ["srv", "srv/data", "other"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        std::os::unix::fs::symlink("../other", at("srv/link")).unwrap();
+        let mut config = Config::default();
+        config.admin.exportable_roots = vec![at("srv")];
+        let export = export("/data", &at("srv/data"));
+        let config::Store::Posix(posix) = &export.store else {
+            panic!("it is a folder");
+        };
+        let swap = || {
+            let (one, other) = (at("srv/data"), at("srv/link"));
+            renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
+        };
+        let volume = open(&config, &export, posix).expect("it is there");
+        let identity = volume.about().identity;
+        swap();
+        let refused = open(&config, &export, posix).err().expect("it leads out");
+        assert!(
+            refused.to_string().contains("exportable_roots"),
+            "{refused}"
+        );
+        let (ends, mut outcomes) = (AtomicBool::new(false), [0; 2]);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ends.load(Relaxed) {
+                    swap();
+                    std::thread::yield_now();
+                }
+            });
+            for _ in 0..300 {
+                let opened = open(&config, &export, posix);
+                outcomes[usize::from(opened.is_ok())] += 1;
+                if let Ok(volume) = opened {
+                    assert_eq!(volume.about().identity, identity, "the folder itself");
+                }
+            }
+            ends.store(true, Relaxed);
+        });
+        println!("{outcomes:?} refused and opened");
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub fn volume(config: &Config, index: usize, registry: &Registry) -> Result<AnyV
         config::Store::Posix(posix) => {
             // What was checked before may have been lost meanwhile, by `--user` among others.
             folders::entitlement(index, export, posix, privileged())?;
-            let volume = folders::open(export, posix, config.state_directory.as_deref());
+            let volume = folders::open(config, export, posix);
             volume.map(AnyVolume::Posix).map_err(|error| {
                 let path = folders::root_key(index);
                 Problem::new(path, error.to_string())

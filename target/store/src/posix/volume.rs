@@ -1,8 +1,10 @@
 //! One export's folder, shared by all reactors.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -132,6 +134,9 @@ pub enum OpenError {
         /// What the system says.
         error: io::Error,
     },
+    /// Whoever opened it does not want the folder that was found.
+    #[error("{0}")]
+    Refused(String),
 }
 
 /// One export's folder. Clones share it, also between threads.
@@ -174,7 +179,19 @@ impl Volume {
     /// # Errors
     /// The folder cannot be opened.
     pub fn open(config: VolumeConfig) -> Result<Self, OpenError> {
-        Self::open_with(config, true)
+        Self::open_with(config, true, |_| Ok(()))
+    }
+
+    /// As [`Volume::open`], if `check` accepts the folder that was opened, by its real path. The
+    /// check is of what is served, whatever the name leads to before and afterwards.
+    ///
+    /// # Errors
+    /// The folder cannot be opened, or is refused.
+    pub fn open_checked(
+        config: VolumeConfig,
+        check: impl FnOnce(&Path) -> Result<(), String>,
+    ) -> Result<Self, OpenError> {
+        Self::open_with(config, true, check)
     }
 
     /// As [`Volume::open`], but finds objects again only by what it remembers of their names, as it
@@ -185,34 +202,40 @@ impl Volume {
     /// # Errors
     /// The folder cannot be opened.
     pub fn open_without_kernel_handles(config: VolumeConfig) -> Result<Self, OpenError> {
-        Self::open_with(config, false)
+        Self::open_with(config, false, |_| Ok(()))
     }
 
-    fn open_with(config: VolumeConfig, kernel_handles: bool) -> Result<Self, OpenError> {
-        let opened = Self::open_folder(&config, kernel_handles);
-        let opened = opened.map_err(io::Error::from).and_then(|folder| {
-            // Only there the kernel tells where an object is, and opens the data of one.
-            path_of(folder.home.mount.as_fd()).map_err(|error| {
-                io::Error::other(format!(
-                    "/proc/self/fd cannot be read ({error}), it is needed"
-                ))
-            })?;
-            Ok(folder)
-        });
-        match opened {
-            Ok(folder) => Ok(Self {
-                shared: Arc::new(folder.share(config)),
-            }),
-            Err(error) => Err(OpenError::Root {
-                path: config.root,
-                error,
-            }),
-        }
-    }
-
-    fn open_folder(config: &VolumeConfig, kernel_handles: bool) -> Result<Folder, Errno> {
+    fn open_with(
+        config: VolumeConfig,
+        kernel_handles: bool,
+        check: impl FnOnce(&Path) -> Result<(), String>,
+    ) -> Result<Self, OpenError> {
+        let failed = |error| OpenError::Root {
+            path: config.root.clone(),
+            error,
+        };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let host = rustix::fs::openat(CWD, &config.root, flags, Mode::empty())?;
+        let host = rustix::fs::openat(CWD, &config.root, flags, Mode::empty())
+            .map_err(|error| failed(error.into()))?;
+        // Only there the kernel tells where an object is, and opens the data of one.
+        let path = path_of(host.as_fd()).map_err(|error| {
+            failed(io::Error::other(format!(
+                "/proc/self/fd cannot be read ({error}), it is needed"
+            )))
+        })?;
+        check(Path::new(OsStr::from_bytes(&path))).map_err(OpenError::Refused)?;
+        let folder = Self::open_folder(host, &config, kernel_handles)
+            .map_err(|error| failed(error.into()))?;
+        Ok(Self {
+            shared: Arc::new(folder.share(config)),
+        })
+    }
+
+    fn open_folder(
+        host: OwnedFd,
+        config: &VolumeConfig,
+        kernel_handles: bool,
+    ) -> Result<Folder, Errno> {
         let host = readable(host);
         let mount = match config.mounts {
             Mounts::Hide => own_mount(&host)?,
