@@ -1,5 +1,6 @@
 //! A running service whose configuration changes, as its clients see it.
 
+mod dead_peers;
 mod drain;
 mod exports;
 mod folders;

@@ -40,11 +40,21 @@ impl Running {
 
     /// The same with these exports.
     pub fn serving(exports: &str, more: &str) -> Self {
-        let cores: Vec<_> = allowed_cores().into_iter().take(2).collect();
+        Self::listening(2, &["127.0.0.1:0"], exports, more)
+    }
+
+    /// The same with as many reactors as there are cores for, `reactors` at most, and fabric
+    /// listeners at these addresses.
+    pub fn listening(reactors: usize, addresses: &[&str], exports: &str, more: &str) -> Self {
+        let cores: Vec<_> = allowed_cores().into_iter().take(reactors).collect();
+        let fabric = addresses
+            .iter()
+            .map(|address| format!("{{ provider: iwarp, listen: \"{address}\" }}"));
+        let fabric = fabric.collect::<Vec<_>>().join(", ");
         let text = format!(
             "reactors: {{ cores: {cores:?}, poll: adaptive }}\n\
              mempool: {{ hugepages: off, size: 16MiB }}\n\
-             fabric: [{{ provider: iwarp, listen: \"127.0.0.1:0\" }}]\n\
+             fabric: [{fabric}]\n\
              rpc: {{ listen: \"127.0.0.1:0\" }}\n\
              exports: [{exports}]\n\
              {more}\n"
