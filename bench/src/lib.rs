@@ -17,6 +17,7 @@ pub mod client;
 pub mod conformance;
 pub mod crash;
 pub mod fabric;
+pub mod interrupt;
 pub mod limits;
 pub mod load;
 pub mod lookup;

@@ -11,6 +11,7 @@ use millrace_bench::ceiling::Ceiling;
 use millrace_bench::changes::Changes;
 use millrace_bench::conformance::Conformance;
 use millrace_bench::crash::Crash;
+use millrace_bench::interrupt;
 use millrace_bench::limits::Limits;
 use millrace_bench::load::Run;
 use millrace_bench::roundtrip::Roundtrip;
@@ -45,6 +46,9 @@ Examples:
     millrace-bench cases --spawn build/release/millraced --fabric verbs --device-address 10.0.0.1
   Which requirements of the protocols does that server keep?
     millrace-bench conformance filer.example --export /scratch
+
+The status is 0 for success, 1 for anything else, 2 for wrong arguments, and 130 for Ctrl-C, which
+also ends the servers that were started.
 "
 )]
 struct Arguments {
@@ -66,7 +70,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match Arguments::parse().command {
+    let arguments = Arguments::parse();
+    if let Err(error) = interrupt::catch() {
+        eprintln!("millrace-bench: signals cannot be caught: {error}");
+        return ExitCode::FAILURE;
+    }
+    let done = match arguments.command {
         Command::Roundtrip(command) => command.run(),
         Command::Run(command) => command.run(),
         Command::Ceiling(command) => command.run(),

@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::client::{Client, Place};
 use crate::fabric::Fabric;
+use crate::interrupt::{OwnedFile, OwnedProgram};
 
 /// Time for the target to come up.
 const START_WAIT: Duration = Duration::from_secs(15);
@@ -22,12 +23,12 @@ const EXPORT: &str = "/scratch";
 
 /// A running `millraced` with one export in memory.
 pub struct Spawned {
-    child: Child,
-    config: PathBuf,
+    child: OwnedProgram,
+    _config: OwnedFile,
     rdma: SocketAddr,
     rpc: SocketAddr,
     /// Its management plane, and the file with the token for changes.
-    admin: Option<(SocketAddr, PathBuf)>,
+    admin: Option<(SocketAddr, OwnedFile)>,
 }
 
 impl Spawned {
@@ -55,29 +56,33 @@ impl Spawned {
         [classic, managed]: [bool; 2],
     ) -> Result<Self> {
         let (rdma, rpc) = (fabric.free_address()?, free_address()?);
-        let file = |end| std::env::temp_dir().join(format!("millrace-bench-{}.{end}", rdma.port()));
+        let file = |end| {
+            let name = format!("millrace-bench-{}.{end}", rdma.port());
+            OwnedFile::new(std::env::temp_dir().join(name))
+        };
         let config = file("yaml");
         let mut text = configuration(core, classic, (fabric.name(), rdma), rpc);
         let mut admin = None;
         if managed {
             let (address, token) = (free_address()?, file("token"));
-            write_token(&token)?;
-            let section = format!("listen: {address}\n  token_file: {}", token.display());
+            write_token(token.path())?;
+            let section = format!("listen: {address}\n  token_file: {}", token.path().display());
             text = text.replace("listen: 127.0.0.1:0", &section);
             admin = Some((address, token));
         }
-        fs::write(&config, text)?;
-        let child = Command::new(path)
+        fs::write(config.path(), text)?;
+        let mut command = Command::new(path);
+        command
             .arg("--config")
-            .arg(&config)
+            .arg(config.path())
             .stdout(Stdio::null())
             // Where it says what ails it.
-            .stderr(Stdio::inherit())
-            .spawn()
+            .stderr(Stdio::inherit());
+        let child = OwnedProgram::start(&mut command)
             .with_context(|| format!("cannot start {}", path.display()))?;
         let mut spawned = Self {
             child,
-            config,
+            _config: config,
             rdma,
             rpc,
             admin,
@@ -121,7 +126,7 @@ impl Spawned {
     #[must_use]
     pub fn admin(&self) -> Option<(SocketAddr, &Path)> {
         let (address, token) = self.admin.as_ref()?;
-        Some((*address, token))
+        Some((*address, token.path()))
     }
 
     /// Its export.
@@ -148,18 +153,6 @@ pub fn set_paused(pid: u32, pause: bool) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         // A process that has gone is noticed by its connections.
         let _ = kill_process(pid, signal);
-    }
-}
-
-impl Drop for Spawned {
-    fn drop(&mut self) {
-        self.pause(false);
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = fs::remove_file(&self.config);
-        if let Some((_, token)) = &self.admin {
-            let _ = fs::remove_file(token);
-        }
     }
 }
 

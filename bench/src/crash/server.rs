@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use millrace_wire::nfs3;
 use millrace_wire::rpc::{CallHeader, Credential, OpaqueAuth};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::interrupt::OwnedProgram;
 use crate::requester::session::call_over_tcp;
 
 /// Time for a start, and for an end in order.
@@ -46,7 +47,7 @@ pub struct Own {
     program: PathBuf,
     config: PathBuf,
     log: PathBuf,
-    child: Option<Child>,
+    child: Option<OwnedProgram>,
     /// NFS over RDMA.
     pub rdma: SocketAddr,
     /// MOUNT and NFS over TCP.
@@ -108,13 +109,14 @@ log: info
             .create(true)
             .append(true)
             .open(&self.log)?;
-        let child = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        command
             .arg("--config")
             .arg(&self.config)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
+            .stderr(log);
+        let child = OwnedProgram::start(&mut command)
             .with_context(|| format!("cannot start {}", self.program.display()))?;
         self.child = Some(child);
         let start = Instant::now();
@@ -162,15 +164,14 @@ log: info
     pub fn kill(&mut self) -> Result<()> {
         self.check()?;
         if let Some(mut child) = self.child.take() {
-            child.kill()?;
-            child.wait()?;
+            child.end()?;
         }
         Ok(())
     }
 
     /// Asks it to end, without waiting.
     pub fn ask_to_end(&self) {
-        let pid = self.child.as_ref().map(Child::id);
+        let pid = self.child.as_ref().map(OwnedProgram::id);
         let pid = pid.and_then(|pid| i32::try_from(pid).ok());
         if let Some(pid) = pid.and_then(Pid::from_raw) {
             // One that has gone is noticed by whoever waits for it.
@@ -209,15 +210,6 @@ log: info
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(20)..].join("\n")
-    }
-}
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }
 

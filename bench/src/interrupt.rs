@@ -1,0 +1,155 @@
+//! Interruption by Ctrl-C or a request to end: programs that were started end with this one, and
+//! files of no further use are removed.
+//!
+//! Such a signal ends the process without dropping any value. So what has to go is listed here as
+//! long as it is there, and a thread of its own sees to it and ends the process with the status
+//! that a shell shows for the signal (130 for Ctrl-C).
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// Held while something is being started, so that nothing comes after the end.
+static LEFT: Mutex<Vec<Leftover>> = Mutex::new(Vec::new());
+
+#[derive(Debug, PartialEq, Eq)]
+enum Leftover {
+    Process(u32),
+    File(PathBuf),
+}
+
+/// Sees to interruptions from here on.
+///
+/// # Errors
+/// If signals cannot be caught.
+pub fn catch() -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    thread::Builder::new()
+        .name("interrupt".to_owned())
+        .spawn(move || {
+            let Some(signal) = signals.forever().next() else {
+                return;
+            };
+            // Never let go of: what would be started next waits for the end of the process.
+            for leftover in lock().drain(..) {
+                leftover.clear();
+            }
+            std::process::exit(128 + signal);
+        })?;
+    Ok(())
+}
+
+/// A program that ends with this one, and with this value.
+#[derive(Debug)]
+pub struct OwnedProgram(Child);
+
+impl OwnedProgram {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start(command: &mut Command) -> io::Result<Self> {
+        let mut left = lock();
+        let child = command.spawn()?;
+        left.push(Leftover::Process(child.id()));
+        Ok(Self(child))
+    }
+
+    /// The number of its process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// How it has ended, if it has.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        // The number may be another's as soon as the end is known.
+        let mut left = lock();
+        let status = self.0.try_wait()?;
+        if status.is_some() {
+            forget(&mut left, &Leftover::Process(self.0.id()));
+        }
+        Ok(status)
+    }
+
+    /// Kills it and waits until it is gone.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn end(&mut self) -> io::Result<()> {
+        let mut left = lock();
+        let killed = self.0.kill();
+        forget(&mut left, &Leftover::Process(self.0.id()));
+        drop(left);
+        killed?;
+        self.0.wait().map(drop)
+    }
+}
+
+impl Drop for OwnedProgram {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+/// A file that goes with this value, or with the process.
+#[derive(Debug)]
+pub struct OwnedFile(PathBuf);
+
+impl OwnedFile {
+    /// A file that is about to be written.
+    #[must_use]
+    pub fn new(path: PathBuf) -> Self {
+        lock().push(Leftover::File(path.clone()));
+        Self(path)
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for OwnedFile {
+    fn drop(&mut self) {
+        let mut left = lock();
+        let _ = fs::remove_file(&self.0);
+        forget(&mut left, &Leftover::File(self.0.clone()));
+    }
+}
+
+fn forget(left: &mut Vec<Leftover>, one: &Leftover) {
+    left.retain(|other| other != one);
+}
+
+impl Leftover {
+    fn clear(self) {
+        match self {
+            Self::Process(pid) => {
+                let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+                if let Some(pid) = pid {
+                    // One that has ended by itself is a zombie still. One that is paused ends too.
+                    let _ = kill_process(pid, Signal::KILL);
+                }
+            }
+            Self::File(path) => {
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
+}
+
+fn lock() -> MutexGuard<'static, Vec<Leftover>> {
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
+}
