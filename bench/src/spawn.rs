@@ -66,7 +66,10 @@ impl Spawned {
         if managed {
             let (address, token) = (free_address()?, file("token"));
             write_token(token.path())?;
-            let section = format!("listen: {address}\n  token_file: {}", token.path().display());
+            let section = format!(
+                "listen: {address}\n  token_file: {}",
+                token.path().display()
+            );
             text = text.replace("listen: 127.0.0.1:0", &section);
             admin = Some((address, token));
         }

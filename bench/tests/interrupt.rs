@@ -68,7 +68,10 @@ fn an_interrupted_command_leaves_no_server_and_no_files() {
         assert_eq!((ended.code(), ended.signal()), (Some(status), None));
         let start = Instant::now();
         while runs(pid) {
-            assert!(start.elapsed() < PATIENCE, "the server of {command} is left");
+            assert!(
+                start.elapsed() < PATIENCE,
+                "the server of {command} is left"
+            );
             std::thread::yield_now();
         }
         // Those of a crash run are for who looks for what went wrong.
