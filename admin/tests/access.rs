@@ -249,6 +249,10 @@ fn what_bounds_the_token_is_set_in_the_file_only() {
             assert!(told.errors[0].message.contains("file only"), "{told:?}");
         }
     }
+    let patch = json!({ "hardening": { "seccomp": "off" } });
+    let told = problem(&bench.patch(patch), 422);
+    assert_eq!(told.errors[0].path, "hardening");
+    assert!(told.errors[0].message.contains("file only"), "{told:?}");
     let root = bench.folder.path().join("data");
     fs::create_dir(&root).unwrap();
     let export =

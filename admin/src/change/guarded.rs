@@ -25,6 +25,10 @@ pub fn check(before: &Config, next: &Config) -> Vec<Problem> {
             problems.push(Problem::new(admin.key(key), message));
         }
     }
+    if before.hardening != next.hardening {
+        let message = "is set in the configuration file only; edit it there, and restart";
+        problems.push(Problem::new(KeyPath::root().key("hardening"), message));
+    }
     let exports = KeyPath::root().key("exports");
     for (index, export) in next.exports.iter().enumerate() {
         let Store::Posix(posix) = &export.store else {

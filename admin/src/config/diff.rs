@@ -83,6 +83,8 @@ pub fn live_part(running: &Config, wanted: &Config) -> Config {
         client_series: wanted.admin.client_series,
         ..running.admin.clone()
     };
+    // Rights that are given up do not come back.
+    live.hardening = running.hardening.clone();
     live.state_directory.clone_from(&running.state_directory);
     // The devices' connection manager lets no listener have an address before it has let go of the
     // one before, and there is no handing over.

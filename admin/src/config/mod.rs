@@ -13,6 +13,7 @@ mod diff;
 mod edit_text;
 mod error;
 mod exports;
+mod hardening;
 mod json;
 mod locate;
 mod log;
@@ -36,10 +37,11 @@ pub use diff::{Effect, KeyChange, diff, diff_while, live_part};
 pub use edit_text::edit_text;
 pub use error::{ConfigError, ConfigErrors};
 pub use exports::{Access, ClientLimits, Export, ExportFlavor, Limits, Squash, Store};
+pub use hardening::HardeningLevel;
 pub use json::{JsonError, from_json, from_value};
 pub use model::{
-    Admin, CcpFlavor, Config, Cores, CrcPolicy, Fabric, Flow, Hugepages, Mempool, PollMode,
-    Provider, Reactors, Rpc, Rpcbind, Rpcrdma, SameXid, Switch, WindowEnd,
+    Admin, CcpFlavor, Config, Cores, CrcPolicy, Fabric, Flow, Hardening, Hugepages, Mempool,
+    PollMode, Provider, Reactors, Rpc, Rpcbind, Rpcrdma, SameXid, Switch, WindowEnd,
 };
 pub use network::Network;
 pub use parse::{Source, TEXT_MAX, load, load_with_source, parse, to_yaml};

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::schema::{DurationText, SocketText};
 use super::units::duration;
-use super::{ByteSize, ClientLimits, Export, PlainHttp, ReadToken, Tls, scalar};
+use super::{ByteSize, ClientLimits, Export, HardeningLevel, PlainHttp, ReadToken, Tls, scalar};
 
 /// Everything `millraced` is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -36,6 +36,8 @@ pub struct Config {
     pub limits: Vec<ClientLimits>,
     /// The management plane.
     pub admin: Admin,
+    /// Rights that are given up at start.
+    pub hardening: Hardening,
     /// A tracing filter, such as `info` or `info,millrace::nfs3=debug`.
     #[schema(min_length = 1, max_length = 1024, example = "info")]
     pub log: String,
@@ -58,6 +60,7 @@ impl Default for Config {
             exports: Vec::new(),
             limits: Vec::new(),
             admin: Admin::default(),
+            hardening: Hardening::default(),
             log: "info".to_owned(),
             state_directory: None,
         }
@@ -471,6 +474,31 @@ impl Default for Admin {
             tls: None,
             plain_http: PlainHttp::Loopback,
             client_series: 64,
+        }
+    }
+}
+
+/// Rights that the process gives up at start, for itself and for good.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Hardening {
+    /// No program that it starts gets more rights (PR_SET_NO_NEW_PRIVS).
+    pub no_new_privileges: HardeningLevel,
+    /// Capabilities that nothing of the configuration needs are dropped.
+    pub capabilities: HardeningLevel,
+    /// System calls that no thread of a kind needs are refused.
+    pub seccomp: HardeningLevel,
+    /// No files but those that the configuration names can be opened.
+    pub landlock: HardeningLevel,
+}
+
+impl Default for Hardening {
+    fn default() -> Self {
+        Self {
+            no_new_privileges: HardeningLevel::On,
+            capabilities: HardeningLevel::On,
+            seccomp: HardeningLevel::On,
+            landlock: HardeningLevel::Off,
         }
     }
 }

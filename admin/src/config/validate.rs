@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::locate::Point as LocatePoint;
 use super::{
     Bandwidth, ByteSize, ClientLimits, Config, Cores, Export, Flow, KeyPath, Provider, Reactors,
-    Rpcrdma, Store, access, format_duration, log, posix, tls,
+    Rpcrdma, Store, access, format_duration, hardening, log, posix, tls,
 };
 
 /// Programs that are no configuration protocol: rpcbind, NFS and MOUNT.
@@ -91,6 +91,7 @@ pub fn validate(config: &Config) -> Vec<Problem> {
     }
     tls::check(&mut problems, &root.key("admin"), &config.admin);
     access::check(&mut problems, &root.key("admin"), config);
+    hardening::check(&mut problems, &root.key("hardening"), &config.hardening);
     problems.log(&root.key("log"), &config.log);
     if let Some(folder) = &config.state_directory {
         problems.absolute(&root.key("state_directory"), folder);

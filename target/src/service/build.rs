@@ -10,11 +10,13 @@ use millrace_admin::config::{self, Config, KeyPath, Problem};
 use millrace_mempool::{ArenaError, HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_reactor::{Clock, Context, ReactorConfig, ReactorHandle, SpawnError, Watchdog};
 use millrace_store::any::{AnyStore, AnyVolume};
+use millrace_store::posix::helpers;
 
 use super::change::{Changing, InForce, Listener, Served, check_exports};
 use super::control::{ReactorParts, ServiceControl};
 use super::devices::{self, Opened};
 use super::folders::{self, StoreRoom};
+use super::hardening::{ThreadKind, confine_thread};
 use super::lock::StateLock;
 use super::plan::ProviderCounters;
 use super::providers::Providers;
@@ -176,6 +178,7 @@ struct Built {
 
 /// Starts everything.
 pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, StartError> {
+    helpers::on_start(|| confine_thread(ThreadKind::StoreHelper));
     let registry = progress.registry(match config.mempool.hugepages {
         config::Hugepages::Auto => HugepagePolicy::Auto,
         config::Hugepages::Required => HugepagePolicy::Required,
@@ -351,6 +354,7 @@ fn spawn(
         ..plan.clone()
     };
     let handle = millrace_reactor::spawn(config, move |context| {
+        confine_thread(ThreadKind::Reactor);
         let (shared, room) = shared(&plan, context)?;
         let (fabrics, fabric) = fabrics(&plan, context)?;
         let programs = shared.programs.clone();

@@ -19,7 +19,6 @@ use millrace_store::posix::volume::Volume;
 
 use super::change::{Changing, InForce, LogFilter, LogHook, Reaper, listener_status};
 use super::devices::{self, Opened};
-use super::folders;
 use super::memory;
 use super::metrics::clients::ClientSeries;
 use super::preflight;
@@ -28,6 +27,7 @@ use super::reports::Latest;
 use super::spaces::Spaces;
 use super::status::ReactorReport;
 use super::worker::Message;
+use super::{folders, hardening};
 use crate::counters::Counters;
 use crate::exports::{ExportId, ExportsCounters};
 use crate::flow::rate::Rates;
@@ -267,6 +267,7 @@ impl Control for ServiceControl {
         problems.extend(devices::unserved(next));
         problems.extend(folders::unserved(&folders::new_of(&running, next)));
         problems.extend(folders::unentitled(next));
+        problems.extend(hardening::outside(next));
         // Those that are open may come and go.
         if devices::BUILT_IN && devices::are_asked_for(next) && self.devices.get().is_none() {
             let looked = devices::look().err();

@@ -219,7 +219,8 @@ pub fn entitlement(
         format!(
             "this process lacks the right to act as its callers (CAP_SETUID and CAP_SETGID, in a \
              user namespace that has other users), so all users of {} would act as the server's \
-             own user; give it the right (deploy/systemd/folders.conf), or accept this with \
+             own user; give it the right (deploy/systemd/folders.conf; a server that started without \
+             folders gave it up, and has it after a restart), or accept this with \
              `identity: server`",
             export.path
         ),

@@ -6,6 +6,7 @@ mod change;
 mod control;
 pub mod devices;
 pub mod folders;
+pub mod hardening;
 mod lock;
 mod memory;
 mod metrics;

@@ -150,6 +150,7 @@ fn what_needs_a_restart_is_told_key_by_key() {
             "admin: {token_file: /t, audit_file: /a}",
             vec![Effect::Live, Effect::Live],
         ),
+        ("{}", "hardening: {seccomp: off}", vec![Effect::Restart]),
         ("{}", "log: warn", vec![Effect::Live]),
         ("{}", "flow: {credits: 1}", vec![Effect::Live]),
         ("{}", "mempool: {size: 512MiB}", vec![Effect::Live]),

@@ -512,6 +512,15 @@ fn reactor_pool_and_flow_rules() {
 }
 
 #[test]
+fn hardening_rules() {
+    accept("hardening: { no_new_privileges: off, seccomp: off, landlock: off }\n");
+    accept("hardening: { capabilities: required, seccomp: required, landlock: on }\n");
+    let text = "hardening:\n  no_new_privileges: off\n  seccomp: off\n  landlock: on\n";
+    let path = "hardening.no_new_privileges";
+    refuse_at(text, 2, 22, path, &["hardening.landlock, which needs it"]);
+}
+
+#[test]
 fn rpcrdma_rules() {
     for (value, column, key, words) in [
         ("versions: []", 3, "versions", "[1, 2]"),

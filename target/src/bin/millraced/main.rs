@@ -20,6 +20,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Parser, Subcommand};
 use millrace::service::devices as rdma;
+use millrace::service::hardening::{self, ThreadKind, confine_thread};
 use millrace::service::preflight::{self, RunningServer};
 use millrace::service::{Service, StartError, StartProgress};
 use millrace_admin::api::{self, AdminSocket, AdminState, Certificates, StartingAdmin};
@@ -219,7 +220,12 @@ fn check(
             "note: process {process} serves by this file; its ports and memory count as free\n"
         ));
     }
-    for note in notes(config, certificates) {
+    let machine = arguments.check == Some(Checked::Machine);
+    let hardening = machine.then(|| hardening::notes(config));
+    for note in notes(config, certificates)
+        .into_iter()
+        .chain(hardening.into_iter().flatten())
+    {
         text.push_str(&format!("note: {note}\n"));
     }
     if rdma::are_asked_for(config) {
@@ -259,6 +265,7 @@ fn serve_start(
     // This thread stays where it is: reactors go where it may go.
     let serve = move || {
         step_aside(&cores);
+        confine_thread(ThreadKind::Management);
         api::serve_start(listener, socket, certificates, move || progress.stage())
     };
     let thread = thread::Builder::new().name("aside".to_owned());
@@ -275,6 +282,8 @@ fn run(
     source: &Source,
     certificates: Option<Arc<Certificates>>,
 ) -> Result<(), Failure> {
+    hardening::confine(&config, &arguments.config)
+        .map_err(|problem| Failure::Configuration(source.error(problem)))?;
     let filter = logging::filter(&config.log)?;
     let cores = config
         .reactors
@@ -300,6 +309,7 @@ fn run(
         },
         "millraced"
     );
+    hardening::log();
     for note in notes(&config, certificates.as_deref()) {
         tracing::warn!("{note}");
     }
@@ -343,6 +353,7 @@ fn run(
     };
     service.control().on_log_filter(log_hook);
     step_aside(&service.cores());
+    confine_thread(ThreadKind::Management);
     let metrics = Metrics::new();
     metrics.register(service.control());
     let file = Some(arguments.config.clone());

@@ -4,7 +4,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -51,6 +51,15 @@ struct State {
     /// When the last job ended, or the first came after none was there.
     progressed: Option<Instant>,
     running: usize,
+}
+
+/// What each helper does first.
+static ON_START: OnceLock<fn()> = OnceLock::new();
+
+/// Has each helper that is started from now on do this first, such as to give up rights. The first
+/// call counts.
+pub fn on_start(act: fn()) {
+    let _ = ON_START.set(act);
 }
 
 type Work = Box<dyn QueuedJob>;
@@ -203,6 +212,9 @@ impl Shared {
     }
 
     fn serve(self: &Arc<Self>) {
+        if let Some(act) = ON_START.get() {
+            act();
+        }
         unmask();
         let mut state = self.lock();
         loop {

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use millrace::service::LogHook;
+use millrace::service::hardening::{ThreadKind, confine_thread};
 use millrace_admin::metrics::{Families, MetricsSource, catalogue};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -81,8 +82,11 @@ pub fn start(
 ) -> Result<(Arc<Log>, LogHook)> {
     let limit = LineLimit::default();
     // What keeps it on their cores is told by the others that step aside.
-    let aside = move || _ = millrace_reactor::step_aside(&reactors);
-    let queue = LogQueue::start(StandardError, LINES_MAX, aside, report(limit.clone()));
+    let prepare = move || {
+        let _ = millrace_reactor::step_aside(&reactors);
+        confine_thread(ThreadKind::Log);
+    };
+    let queue = LogQueue::start(StandardError, LINES_MAX, prepare, report(limit.clone()));
     let queue = queue.context("cannot start a thread")?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -1,0 +1,206 @@
+//! Landlock: no files but those that the configuration names.
+//!
+//! The kernel judges an open file by the folders above it. A file that was opened by its handle may
+//! have no known folder above it until somebody looks it up by name, and is judged by the root of
+//! its mount then. So where folders are exported, whole mounts are granted, and folders on the root
+//! of the file tree cannot be served under Landlock.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, Erratum, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetStatus, path_beneath_rules,
+};
+use millrace_admin::config::{Config, Problem};
+use rustix::thread::CapabilitySet;
+
+use super::places::{Place, PlaceUse, exported, mount_root, own, system};
+use super::{capabilities, may_serve_folders};
+
+/// The latest whose rights are known here. Those of later ones are not asked for.
+const KNOWN: ABI = ABI::V5;
+
+/// What is granted, without links, once the process is restricted.
+static GRANTED: OnceLock<Vec<(PathBuf, PlaceUse)>> = OnceLock::new();
+
+/// Restricts this thread and those that it starts. Says what it comes to.
+///
+/// # Errors
+/// Why the kernel cannot, or why the configuration could not be served so. Nothing is restricted
+/// then.
+pub fn restrict(config: &Config, file: &Path) -> Result<String, String> {
+    let grants = grants(config, Some(file))?;
+    if let Some(directory) = &config.state_directory {
+        // A folder that is not there could not be granted. The start says why if it cannot be made.
+        let _ = fs::create_dir_all(directory);
+    }
+    let mut ruleset = ruleset(config)?
+        .create()
+        .map_err(|error| error.to_string())?;
+    for used in [PlaceUse::Read, PlaceUse::Device, PlaceUse::Write] {
+        let paths = grants.iter().filter(|place| place.used == used);
+        // What is not there cannot be opened either.
+        let rules = path_beneath_rules(paths.map(|place| &place.path), rights(used));
+        ruleset = ruleset
+            .add_rules(rules)
+            .map_err(|error| error.to_string())?;
+    }
+    let status = ruleset.restrict_self().map_err(|error| error.to_string())?;
+    // A mount of its own stands in no tree, and no folder above it grants anything. With this
+    // capability the posix store would make one for each folder.
+    capabilities::drop_some(CapabilitySet::SYS_ADMIN).map_err(|error| error.to_string())?;
+    let granted = grants.into_iter();
+    let granted =
+        granted.filter_map(|place| Some((fs::canonicalize(place.path).ok()?, place.used)));
+    let _ = GRANTED.set(granted.collect());
+    Ok(match status.ruleset {
+        RulesetStatus::FullyEnforced => "in force".to_owned(),
+        _ => "in force, as far as this kernel knows the rights".to_owned(),
+    })
+}
+
+/// Why a configuration could not be served under Landlock by this kernel.
+pub fn missing(config: &Config) -> Option<String> {
+    let ruleset = ruleset(config).and_then(|ruleset| {
+        let created = ruleset.create();
+        created.map(drop).map_err(|error| error.to_string())
+    });
+    ruleset.err().or_else(|| grants(config, None).err())
+}
+
+/// Which keys of a configuration name files that this process cannot open any more.
+#[must_use]
+pub fn outside(config: &Config) -> Vec<Problem> {
+    let Some(granted) = GRANTED.get() else {
+        return Vec::new();
+    };
+    // The configuration file stays where it is.
+    let none = Path::new("/");
+    let places = own(config, none).filter(|place| place.path != none);
+    let mut problems: Vec<Problem> = Vec::new();
+    for place in places.chain(exported(config)) {
+        let path = resolved(&place.path);
+        let grants =
+            |(above, used): &(PathBuf, PlaceUse)| *used >= place.used && path.starts_with(above);
+        let told = problems.iter().any(|problem| problem.path == place.key);
+        if !told && !granted.iter().any(grants) {
+            problems.push(Problem::new(
+                place.key,
+                format!(
+                    "{} is not among the folders that this process limited itself to when it \
+                     started (hardening.landlock); restart it with the new configuration",
+                    path.display()
+                ),
+            ));
+        }
+    }
+    problems
+}
+
+/// Without links, as far as the path is there.
+fn resolved(path: &Path) -> PathBuf {
+    match (fs::canonicalize(path), path.parent(), path.file_name()) {
+        (Ok(real), _, _) => real,
+        (Err(_), Some(above), Some(name)) => resolved(above).join(name),
+        _ => path.to_owned(),
+    }
+}
+
+fn rights(used: PlaceUse) -> BitFlags<AccessFs> {
+    match used {
+        PlaceUse::Read => AccessFs::ReadFile | AccessFs::ReadDir,
+        PlaceUse::Device => {
+            AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::WriteFile | AccessFs::IoctlDev
+        }
+        // Programs are started from nowhere, and devices of exported folders are never opened.
+        PlaceUse::Write => AccessFs::from_all(KNOWN) & !(AccessFs::Execute | AccessFs::IoctlDev),
+    }
+}
+
+/// # Errors
+/// The kernel does not have what it takes.
+fn ruleset(config: &Config) -> Result<Ruleset, String> {
+    let folders = may_serve_folders(config);
+    // Before its second version nothing can be renamed or linked from folder to folder.
+    let least = match folders {
+        true => ABI::V2,
+        false => ABI::V1,
+    };
+    if folders && !Erratum::current().contains(Erratum::DisconnectedDirectoryHandling) {
+        return Err(
+            "this kernel's Landlock is missing, or refuses files that are opened by handles, as \
+             exported folders need (erratum 3, mended in Linux 6.19 and its stable series)"
+                .to_owned(),
+        );
+    }
+    let needed = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(least))
+        .map_err(|_| "this kernel has no Landlock, or one that is too old".to_owned())?;
+    let all = needed
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(KNOWN));
+    all.map_err(|error| error.to_string())
+}
+
+/// The places of a configuration; the mounts that they are on in place of exported folders.
+///
+/// # Errors
+/// A folder is on the root of the file tree.
+fn grants(config: &Config, file: Option<&Path>) -> Result<Vec<Place>, String> {
+    let mut grants: Vec<_> = system(config).collect();
+    grants.extend(file.into_iter().flat_map(|file| own(config, file)));
+    for place in exported(config) {
+        // One that is not there is refused elsewhere, or comes later.
+        let Some(mount) = mount_root(&place.path) else {
+            continue;
+        };
+        if mount == Path::new("/") {
+            return Err(format!(
+                "{}: {} is on the root file system, of which nothing could be withheld: files \
+                 that are opened by their handles are judged by their whole mount; have a file \
+                 system or a bind mount there",
+                place.key,
+                place.path.display()
+            ));
+        }
+        grants.push(Place {
+            path: mount,
+            ..place
+        });
+    }
+    Ok(grants)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_admin::config;
+
+    #[test]
+    fn a_folder_on_the_root_file_system_cannot_be_told_from_the_rest() {
+        let config = config::parse(
+            "exports: [{ path: /data, store: { kind: posix, root: / } }]",
+            "test",
+        );
+        let error = grants(&config.unwrap(), None).unwrap_err();
+        assert!(
+            error.starts_with("exports[0].store.root: / is on the root"),
+            "{error}"
+        );
+        let text = "admin: { exportable_roots: [/proc/sys] }";
+        let granted = grants(&config::parse(text, "test").unwrap(), None).unwrap();
+        let last = granted.last().unwrap();
+        assert_eq!(
+            (last.path.as_path(), last.used),
+            (Path::new("/proc"), PlaceUse::Write)
+        );
+    }
+
+    #[test]
+    fn nobody_is_limited_before_the_start() {
+        assert_eq!(outside(&Config::default()), []);
+    }
+}

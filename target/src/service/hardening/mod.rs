@@ -1,0 +1,147 @@
+//! Rights that this process gives up for good before anybody connects (`hardening` of the
+//! configuration), without help of a service manager.
+//!
+//! | module | what it gives up |
+//! | --- | --- |
+//! | `capabilities` | capabilities that nothing of the configuration needs |
+//! | `seccomp` | system calls that no thread of a kind makes |
+//! | `landlock` | files that the configuration does not name (`places`) |
+//!
+//! All of it holds for the thread that does it and for those that it starts, so [`confine`] comes
+//! before there are others. What one kind of thread needs less than others is taken by
+//! [`confine_thread`] at the start of each. Threads share memory: the narrower limits of one kind
+//! stop mistakes and attacks that stay within a thread, and those of the process stop the rest.
+
+mod capabilities;
+mod landlock;
+mod places;
+mod seccomp;
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use millrace_admin::config::{Config, HardeningLevel, KeyPath, Problem, Store};
+
+pub use landlock::outside;
+pub use seccomp::{ThreadKind, confine_thread};
+
+/// What became of one key of `hardening`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HardeningOutcome {
+    /// The key.
+    pub key: &'static str,
+    /// Whether the configuration asks for it.
+    pub wanted: bool,
+    /// Whether it is in force.
+    pub in_force: bool,
+    /// What it comes to, or why it is not in force.
+    pub detail: String,
+}
+
+static OUTCOMES: OnceLock<Vec<HardeningOutcome>> = OnceLock::new();
+
+/// What [`confine`] came to; empty before.
+#[must_use]
+pub fn outcomes() -> &'static [HardeningOutcome] {
+    OUTCOMES.get().map_or(&[], Vec::as_slice)
+}
+
+/// Gives up what a server of this configuration, read from `file`, does not need. To be called
+/// once, while there is no other thread.
+///
+/// # Errors
+/// The kernel cannot do what the configuration requires. The process had better end then, as what
+/// it gave up before does not come back.
+pub fn confine(config: &Config, file: &Path) -> Result<(), Problem> {
+    let wanted = &config.hardening;
+    let mut outcomes = Vec::new();
+    // In this order: folders are opened for Landlock with all capabilities, and seccomp is last as
+    // it refuses what the others call.
+    let mut give_up = |key, level: HardeningLevel, act: &dyn Fn() -> Result<String, String>| {
+        let outcome = match level.is_wanted() {
+            true => act(),
+            false => Err("switched off".to_owned()),
+        };
+        if let (HardeningLevel::Required, Err(why)) = (level, &outcome) {
+            return Err(unavailable(key, why));
+        }
+        outcomes.push(HardeningOutcome {
+            key,
+            wanted: level.is_wanted(),
+            in_force: outcome.is_ok(),
+            detail: outcome.unwrap_or_else(|why| why),
+        });
+        Ok(())
+    };
+    give_up("no_new_privileges", wanted.no_new_privileges, &|| {
+        let set = rustix::thread::set_no_new_privs(true);
+        set.map(|()| "in force".to_owned())
+            .map_err(|error| error.to_string())
+    })?;
+    give_up("landlock", wanted.landlock, &|| {
+        landlock::restrict(config, file)
+    })?;
+    give_up("capabilities", wanted.capabilities, &|| {
+        capabilities::reduce(config, file)
+    })?;
+    give_up("seccomp", wanted.seccomp, &|| {
+        seccomp::install(may_serve_folders(config))
+    })?;
+    let _ = OUTCOMES.set(outcomes);
+    Ok(())
+}
+
+/// Says what is in force, and what is not.
+pub fn log() {
+    for HardeningOutcome {
+        key,
+        wanted,
+        in_force,
+        detail,
+    } in outcomes()
+    {
+        match (wanted, in_force) {
+            (true, false) => tracing::warn!("hardening.{key}: not in force: {detail}"),
+            _ => tracing::info!("hardening.{key}: {detail}"),
+        }
+    }
+}
+
+/// What this kernel does not have of what a configuration asks for, and does without. Gives nothing
+/// up.
+#[must_use]
+pub fn notes(config: &Config) -> Vec<String> {
+    let missing = missing(config).into_iter();
+    let missing = missing.filter(|(_, level, _)| *level == HardeningLevel::On);
+    let note = |(key, _, why)| format!("hardening.{key}: would not be in force: {why}");
+    missing.map(note).collect()
+}
+
+/// What this kernel does not have of what a configuration requires. Gives nothing up.
+#[must_use]
+pub fn problems(config: &Config) -> Vec<Problem> {
+    let missing = missing(config).into_iter();
+    let missing = missing.filter(|(_, level, _)| *level == HardeningLevel::Required);
+    missing
+        .map(|(key, _, why)| unavailable(key, &why))
+        .collect()
+}
+
+fn missing(config: &Config) -> Vec<(&'static str, HardeningLevel, String)> {
+    let wanted = &config.hardening;
+    let seccomp = seccomp::missing().map(|why| ("seccomp", wanted.seccomp, why));
+    let landlock = landlock::missing(config).map(|why| ("landlock", wanted.landlock, why));
+    seccomp.into_iter().chain(landlock).collect()
+}
+
+fn unavailable(key: &'static str, why: &str) -> Problem {
+    let path = KeyPath::root().key("hardening").key(key);
+    Problem::new(path, format!("required, and cannot be had: {why}"))
+}
+
+/// Whether the server that starts with this configuration may come to serve folders.
+fn may_serve_folders(config: &Config) -> bool {
+    let mut exports = config.exports.iter();
+    !config.admin.exportable_roots.is_empty()
+        || exports.any(|export| matches!(export.store, Store::Posix(_)))
+}

@@ -1,0 +1,223 @@
+//! The files that a server of a configuration uses.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf, absolute};
+
+use millrace_admin::config::{Config, KeyPath, Provider, Store};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+
+use super::may_serve_folders;
+use crate::service::devices;
+
+/// What is done with the files of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PlaceUse {
+    /// They are read.
+    Read,
+    /// Devices are opened, read, written and controlled.
+    Device,
+    /// They are read, written, made and removed.
+    Write,
+}
+
+/// A folder or file that is used, with all that is below.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The key that names it; the root for what the system has.
+    pub key: KeyPath,
+    /// Where it is.
+    pub path: PathBuf,
+    /// What for.
+    pub used: PlaceUse,
+}
+
+/// Of the system, for every server: memory, processors and mounts are looked at, and randomness.
+const SYSTEM: [(&str, PlaceUse); 6] = [
+    ("/proc", PlaceUse::Read),
+    ("/sys", PlaceUse::Read),
+    ("/dev/null", PlaceUse::Device),
+    ("/dev/zero", PlaceUse::Device),
+    ("/dev/random", PlaceUse::Read),
+    ("/dev/urandom", PlaceUse::Read),
+];
+
+/// Libraries that are loaded when they are needed, and what they read: the user database of
+/// `groups: server`, whatever it is, and the drivers of RDMA devices. Whole folders, as files in
+/// them are replaced by others while the server runs.
+const LIBRARIES: [&str; 10] = [
+    "/etc",
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/run/systemd",
+    "/var/db",
+    "/var/lib/extrausers",
+    "/var/lib/sss",
+];
+
+/// The nodes of RDMA devices, those that come later included.
+const DEVICES: &str = "/dev/infiniband";
+
+/// The server's own files, each with the folder that it is in, as files are replaced by others of
+/// their names; where it is a link, also what that leads to.
+pub fn own(config: &Config, file: &Path) -> impl Iterator<Item = Place> {
+    let root = KeyPath::root;
+    let admin = || root().key("admin");
+    let mut files = vec![(root(), Some(file), PlaceUse::Write)];
+    let of_admin = &config.admin;
+    files.push((
+        admin().key("token_file"),
+        of_admin.token_file.as_deref(),
+        PlaceUse::Read,
+    ));
+    files.push((
+        admin().key("audit_file"),
+        of_admin.audit_file.as_deref(),
+        PlaceUse::Write,
+    ));
+    files.push((
+        admin().key("socket"),
+        of_admin.socket.as_deref(),
+        PlaceUse::Write,
+    ));
+    if let Some(tls) = &of_admin.tls {
+        let key = |name| admin().key("tls").key(name);
+        files.extend([
+            (
+                key("certificate"),
+                Some(tls.certificate.as_path()),
+                PlaceUse::Read,
+            ),
+            (key("key"), Some(tls.key.as_path()), PlaceUse::Read),
+            (key("client_ca"), tls.client_ca.as_deref(), PlaceUse::Read),
+        ]);
+    }
+    let mut places = Vec::new();
+    for (key, file, used) in files {
+        let Some(file) = file.and_then(|file| absolute(file).ok()) else {
+            continue;
+        };
+        let target = fs::canonicalize(&file).ok();
+        for file in [Some(file), target].into_iter().flatten() {
+            let both = file.ancestors().take(2).map(|path| Place {
+                key: key.clone(),
+                path: path.to_owned(),
+                used,
+            });
+            places.extend(both);
+        }
+    }
+    let runtime = env::var_os("RUNTIME_DIRECTORY");
+    let runtime = runtime.and_then(|list| env::split_paths(&list).next());
+    let folders = [
+        (
+            root().key("state_directory"),
+            config.state_directory.clone(),
+        ),
+        (root(), runtime.filter(|path| path.is_absolute())),
+    ];
+    places.extend(folders.into_iter().filter_map(|(key, path)| {
+        let (path, used) = (path?, PlaceUse::Write);
+        Some(Place { key, path, used })
+    }));
+    places.into_iter()
+}
+
+/// The folders that clients use, or may come to use.
+pub fn exported(config: &Config) -> impl Iterator<Item = Place> {
+    let exports = config.exports.iter().enumerate();
+    let exports = exports.filter_map(|(index, export)| match &export.store {
+        Store::Posix(posix) => {
+            let key = KeyPath::root().key("exports").index(index);
+            Some((key.key("store").key("root"), &posix.root))
+        }
+        Store::Memory { .. } => None,
+    });
+    let roots = config.admin.exportable_roots.iter().enumerate();
+    let roots = roots.map(|(index, root)| {
+        let key = KeyPath::root().key("admin").key("exportable_roots");
+        (key.index(index), root)
+    });
+    exports.chain(roots).map(|(key, path)| Place {
+        key,
+        path: path.clone(),
+        used: PlaceUse::Write,
+    })
+}
+
+/// What a server of this configuration uses of the system.
+pub fn system(config: &Config) -> impl Iterator<Item = Place> {
+    let mut fabrics = config.fabric.iter();
+    let verbs = devices::BUILT_IN || fabrics.any(|fabric| fabric.provider == Provider::Verbs);
+    let libraries = (verbs || may_serve_folders(config)).then_some(LIBRARIES);
+    let libraries = libraries.into_iter().flatten();
+    let libraries = libraries.map(|path| (path, PlaceUse::Read));
+    let devices = verbs.then_some((DEVICES, PlaceUse::Device));
+    let all = SYSTEM.into_iter().chain(libraries).chain(devices);
+    all.map(|(path, used)| Place {
+        key: KeyPath::root(),
+        path: path.into(),
+        used,
+    })
+}
+
+/// The root of the mount that a path is on, without links; `None` if it cannot be told.
+pub fn mount_root(path: &Path) -> Option<PathBuf> {
+    let mount = |path: &Path| {
+        let stat = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).ok()?;
+        (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)
+    };
+    let path = fs::canonicalize(path).ok()?;
+    let own = mount(&path)?;
+    let above = path.ancestors().take_while(|one| mount(one) == Some(own));
+    above.last().map(Path::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn files_are_used_with_their_folders_and_those_that_links_lead_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["live", "archive", "state"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        fs::write(at("archive/key1.pem"), "").unwrap();
+        symlink("../archive/key1.pem", at("live/key.pem")).unwrap();
+        let config = Config {
+            admin: millrace_admin::config::Admin {
+                token_file: Some(at("live/key.pem")),
+                ..Default::default()
+            },
+            state_directory: Some(at("state")),
+            ..Config::default()
+        };
+        let places: Vec<_> = own(&config, &at("millraced.yaml")).collect();
+        let of = |path: &str| {
+            let found = places.iter().find(|place| place.path == at(path));
+            found.map(|place| (place.key.to_string(), place.used))
+        };
+        let token = || "admin.token_file".to_owned();
+        assert_eq!(of("live"), Some((token(), PlaceUse::Read)));
+        assert_eq!(of("archive"), Some((token(), PlaceUse::Read)));
+        let state = "state_directory".to_owned();
+        assert_eq!(of("state"), Some((state, PlaceUse::Write)));
+        assert!(places.iter().any(|place| place.path == folder.path()));
+    }
+
+    #[test]
+    fn the_root_of_a_mount_is_above_or_the_path_itself() {
+        let proc = Path::new("/proc");
+        assert_eq!(
+            mount_root(Path::new("/proc/self/fd")).as_deref(),
+            Some(proc)
+        );
+        assert_eq!(mount_root(Path::new("/nothing/there")), None);
+    }
+}
