@@ -19,14 +19,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 
-use millrace_primitives::{Gauge, WaitQueue, Waiter};
+use millrace_primitives::{CoreBlock, Gauge, WaitQueue, Waiter};
 
 use crate::{Buffer, Class};
 
 /// One client's part of a pool.
 pub struct MemoryShare {
     classes: [ClassShare; 3],
-    gauge: Arc<Gauge>,
+    gauge: Arc<CoreBlock<Gauge>>,
 }
 
 struct ClassShare {
@@ -44,7 +44,7 @@ impl MemoryShare {
 
     /// Without bounds. `gauge` counts what is charged to it, beside that of other shares.
     #[must_use]
-    pub fn counted(gauge: &Arc<Gauge>) -> Self {
+    pub fn counted(gauge: &Arc<CoreBlock<Gauge>>) -> Self {
         let class = |_| ClassShare {
             held: Cell::new(0),
             most: Cell::new(u32::MAX),

@@ -191,6 +191,7 @@ impl Control for Service {
             core: Some(0),
             connections: 1,
             tasks: 2,
+            requests_in_flight: 2,
             turns: 12345,
             busy_seconds: 1.0,
             idle_seconds: 3.0,

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrace_primitives::{Counter, Gauge, Histogram};
+use millrace_primitives::{CoreBlock, Counter, Gauge, Histogram};
 
 use super::Client;
 use super::rate::Rates;
@@ -23,7 +23,7 @@ pub(super) struct ClientSlot {
     /// Credits announced last, over its connections.
     pub credits: Gauge,
     /// Pool memory that its calls hold.
-    pub memory: Arc<Gauge>,
+    pub memory: Arc<CoreBlock<Gauge>>,
     requests: Counter,
     bytes_read: Counter,
     bytes_written: Counter,
