@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use millrace_admin::config::{self, Access, Config};
+use millrace_admin::config::{self, Access, Config, Cores};
 use millrace_admin::control::Control;
 use millrace_reactor::allowed_cores;
 use millrace_wire::mount;
@@ -17,16 +17,18 @@ use super::ticket::{Answer, Change, Commit, Decision, Ticket};
 use crate::service::{Message, Service, plan};
 
 fn start() -> Service {
-    let cores: Vec<_> = allowed_cores().into_iter().take(2).collect();
-    let text = format!(
-        "reactors: {{ cores: {cores:?}, poll: adaptive }}\n\
-         mempool: {{ hugepages: off, size: 16MiB }}\n\
-         fabric: [{{ provider: iwarp, listen: \"127.0.0.1:0\" }}]\n\
-         rpc: {{ listen: \"127.0.0.1:0\" }}\n\
-         exports: [{{ path: /scratch, store: {{ kind: memory, size: 8MiB }} }}]\n"
-    );
-    let config = config::parse(&text, "test").expect("good");
-    Service::start(Arc::new(config)).expect("starts")
+    let text = "reactors: { poll: adaptive }\n\
+                mempool: { hugepages: off, size: 16MiB }\n\
+                fabric: [{ provider: iwarp, listen: \"127.0.0.1:0\" }]\n\
+                rpc: { listen: \"127.0.0.1:0\" }\n\
+                exports: [{ path: /scratch, store: { kind: memory, size: 8MiB } }]\n";
+    let mut config = config::parse(text, "test").expect("good");
+    // Two reactors on any machine; where there is one core, both are on it.
+    let cores = allowed_cores().into_iter().cycle().take(2).collect();
+    config.reactors.cores = Cores::List(cores);
+    let service = Service::start(Arc::new(config)).expect("starts");
+    assert_eq!(service.reactors.len(), 2);
+    service
 }
 
 /// Stops the last reactor until the value goes.
