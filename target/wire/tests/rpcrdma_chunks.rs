@@ -139,6 +139,44 @@ fn rr1_chunk_05_order_of_the_lists() {
 }
 
 #[test]
+fn lists_are_empty_only_where_all_three_are() {
+    let segments = [Segment {
+        handle: 7,
+        length: 1,
+        offset: 0,
+    }];
+    let (none, reads) = (CallChunks::default(), [read(40, 6, 1, 0)]);
+    let one_each = [
+        CallChunks {
+            reads: &reads,
+            ..none
+        },
+        CallChunks {
+            writes: &[&segments],
+            ..none
+        },
+        CallChunks {
+            reply: Some(&segments),
+            ..none
+        },
+    ];
+    for chunks in &one_each {
+        assert!(
+            !parse(&call(Kind::Message, chunks))
+                .unwrap()
+                .lists()
+                .is_empty()
+        );
+    }
+    assert!(
+        parse(&call(Kind::Message, &none))
+            .unwrap()
+            .lists()
+            .is_empty()
+    );
+}
+
+#[test]
 fn rr1_chunk_08_equal_positions_join_in_list_order() {
     let most = Rules::default().segments_per_chunk as u32;
     for count in [1, 2, 16, most] {

@@ -294,7 +294,8 @@ fn rr1_hdr_19_presence_words_and_counts() {
         );
     }
     let mut bytes = message(WRITES, RPC);
-    for count in [u32::MAX, 0x1000_0000, 0x0fff_ffff] {
+    let more = Rules::default().segments_per_chunk as u32 + 1;
+    for count in [u32::MAX, 0x1000_0000, 0x0fff_ffff, more] {
         bytes = with_word(bytes, 24, count);
         assert_eq!(reason(&bytes), Reason::Truncated);
     }
