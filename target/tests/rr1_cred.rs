@@ -139,6 +139,25 @@ fn rr1_cred_05_a_falling_grant_covers_calls_sent_under_the_old_one() {
 }
 
 #[test]
+fn rr1_cred_05_receives_of_the_larger_grant_stay_until_the_smaller_one_is_announced() {
+    let (mut world, _) = scripted(Plan::default(), Options::default());
+    assert_eq!(word(&world.exchange(0, &wishing(1, 32)), 2), 32);
+    assert_eq!(posted(&world), 34);
+    let smaller = Settings::new(4096, 4, 1 << 20, true);
+    world.shared.settings.set(smaller);
+    // The larger grant was in force until this reply, and so are its receives.
+    assert_eq!(word(&world.exchange(0, &wishing(2, 32)), 2), 4);
+    assert_eq!(posted(&world), 34);
+    for left in (6..34).rev() {
+        assert_eq!(word(&world.exchange(0, &wishing(3, 32)), 2), 4);
+        assert_eq!(posted(&world), left);
+    }
+    world.exchange(0, &wishing(4, 32));
+    assert_eq!(posted(&world), 6);
+    world.check_clean();
+}
+
+#[test]
 fn rr1_cred_11_replies_leave_however_empty_the_pool() {
     let options = Options {
         pool: 2 << 20,

@@ -336,6 +336,25 @@ fn old_12_done_may_come_late_or_in_bursts() {
 }
 
 #[test]
+fn rr1_done_10_a_late_done_takes_back_the_receive_that_is_kept_for_it() {
+    let (mut world, _) = scripted(Options::classic());
+    world.connect();
+    let kept = |world: &World<Script>| world.connections()[0].exposures.receives();
+    for xid in 1..=2 {
+        exposed(&mut world, 0, xid);
+    }
+    assert_eq!(kept(&world), 2);
+    world.pass(WINDOW + Duration::from_millis(1));
+    assert_eq!(world.connections()[0].exposures.pending(), 0);
+    assert_eq!(kept(&world), 2, "they may come late");
+    for left in [1, 0, 0] {
+        world.send(0, &done(1));
+        assert_eq!(kept(&world), left);
+    }
+    world.check_clean();
+}
+
+#[test]
 fn rr1_cred_16_a_done_always_finds_a_receive() {
     let (mut world, script) = scripted(Options::classic());
     world.connect();

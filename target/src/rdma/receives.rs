@@ -171,6 +171,7 @@ impl Connection {
         let dones = self.beyond();
         let wanted = policy::receives_for(grant.credits, dones);
         let before = account.granted.get();
+        // Until this reply leaves, the client goes by the grant before.
         let kept = policy::receives_for(before, dones);
         self.give_back(shared, receive, |covered| covered < wanted.max(kept));
         self.refill_reserve(shared);
