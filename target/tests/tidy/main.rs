@@ -1,5 +1,8 @@
 //! House rules that no compiler checks.
 
+mod module_cycles;
+mod source_text;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
