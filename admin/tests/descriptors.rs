@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millrace_admin::api::{AdminState, serve};
-use millrace_admin::change::Ledger;
+use millrace_admin::change::ConfigStore;
 use millrace_admin::config::Config;
 use millrace_admin::control::Control;
 use millrace_admin::metrics::Metrics;
@@ -29,13 +29,13 @@ fn pauses(metrics: &Metrics) -> u64 {
 fn a_listener_without_descriptors_waits_for_some() {
     let service = Service::new(Config::default());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let ledger = Arc::new(Ledger::new(
+    let config_store = Arc::new(ConfigStore::new(
         Arc::clone(&service) as _,
         service.config(),
         None,
     ));
     let metrics = Metrics::new();
-    let state = AdminState::new(Arc::clone(&service) as _, metrics.clone(), ledger);
+    let state = AdminState::new(Arc::clone(&service) as _, metrics.clone(), config_store);
     let api = serve(listener, state).unwrap();
     assert_eq!(pauses(&metrics), 0);
 

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::sync::{Arc, mpsc};
 
 use millrace_admin::api::{AdminState, serve_start};
-use millrace_admin::change::Ledger;
+use millrace_admin::change::ConfigStore;
 use millrace_admin::client::{Answer, Client, Session};
 use millrace_admin::config::Config;
 use millrace_admin::metrics::Metrics;
@@ -46,8 +46,8 @@ fn a_service_that_starts_says_so_until_it_serves_on_the_same_connection() {
 
     let service = Service::new(Config::default());
     let config = service.config.lock().unwrap().clone();
-    let ledger = Arc::new(Ledger::new(Arc::clone(&service) as _, config, None));
-    let state = AdminState::new(Arc::clone(&service) as _, Metrics::new(), ledger);
+    let config_store = Arc::new(ConfigStore::new(Arc::clone(&service) as _, config, None));
+    let state = AdminState::new(Arc::clone(&service) as _, Metrics::new(), config_store);
     let _admin = starting.serve(state);
     let ready = session.get("/readyz").unwrap();
     assert_eq!(ready.status, 200);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millrace::service::Service;
-use millrace_admin::change::Ledger;
+use millrace_admin::change::ConfigStore;
 use millrace_admin::config;
 use millrace_admin::control::Control;
 use millrace_admin::metrics::{Kind, Metrics, catalogue};
@@ -34,7 +34,7 @@ fn start() -> (Service, Metrics) {
     let service = Service::start(Arc::clone(&config)).expect("starts");
     let metrics = Metrics::new();
     metrics.register(service.control());
-    metrics.register(Arc::new(Ledger::new(service.control(), config, None)));
+    metrics.register(Arc::new(ConfigStore::new(service.control(), config, None)));
     (service, metrics)
 }
 

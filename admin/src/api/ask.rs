@@ -7,9 +7,9 @@ use axum::response::Response;
 use tokio::sync::Semaphore;
 use tokio::task;
 
-use super::auth::Authorized;
+use super::context::AdminState;
 use super::problem::problem;
-use super::routes::AdminState;
+use crate::change::ConfigStore;
 use crate::control::{Control, ControlError};
 
 /// Runs `question` on a thread that may block, and gives up after the answer time.
@@ -42,42 +42,18 @@ where
     })
 }
 
-/// Has the service do something, which is no change of the configuration, and leaves a record of
-/// whose deed it was. `outcome` is the word for what became of it.
+/// As [`ask`], for questions about the configuration and its history.
 ///
 /// # Errors
 ///
-/// As those of [`try_ask`].
-pub async fn act<T, F>(
-    state: &AdminState,
-    Authorized(author): Authorized,
-    what: String,
-    outcome: fn(&T) -> &'static str,
-    deed: F,
-) -> Result<T, Response>
+/// The answer, ready to send, that says that there is none.
+pub async fn ask_config<T, F>(state: &AdminState, question: F) -> Result<T, Response>
 where
     T: Send + 'static,
-    F: FnOnce(&dyn Control) -> Result<T, ControlError> + Send + 'static,
+    F: FnOnce(&ConfigStore) -> T + Send + 'static,
 {
-    let ledger = Arc::clone(&state.ledger);
-    try_ask(state, move |control| {
-        let result = deed(control);
-        let word = match &result {
-            Ok(value) => outcome(value).to_owned(),
-            Err(error) => error.to_string(),
-        };
-        ledger.note(&author, &what, &word);
-        result
-    })
-    .await
-}
-
-/// The word for a deed that may have found nothing to be done to.
-pub fn found<T>(value: &Option<T>) -> &'static str {
-    match value {
-        Some(_) => "done",
-        None => "not_found",
-    }
+    let config_store = Arc::clone(&state.config_store);
+    in_time(state, move || question(&config_store)).await
 }
 
 /// Runs `work` on a thread that may block, and gives up after the answer time.
@@ -90,11 +66,11 @@ where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    let lane = match OPERATOR.try_with(|operator| *operator) {
-        Ok(true) => &state.lanes.operator,
-        _ => &state.lanes.questions,
+    let limit = match OPERATOR.try_with(|operator| *operator) {
+        Ok(true) => &state.concurrency.operator,
+        _ => &state.concurrency.questions,
     };
-    in_lane(state, lane, work).await
+    run_within(state, limit, work).await
 }
 
 /// As [`ask`], for the questions whether the service is well, which no other question may delay.
@@ -108,16 +84,10 @@ where
     F: FnOnce(&dyn Control) -> T + Send + 'static,
 {
     let control = Arc::clone(&state.control);
-    in_lane(state, &state.lanes.health, move || question(&*control)).await
-}
-
-/// How many questions may be put to the service at once.
-#[derive(Debug)]
-pub struct Lanes {
-    questions: Arc<Semaphore>,
-    health: Arc<Semaphore>,
-    operator: Arc<Semaphore>,
-    tokens: Arc<Semaphore>,
+    run_within(state, &state.concurrency.health, move || {
+        question(&*control)
+    })
+    .await
 }
 
 tokio::task_local! {
@@ -140,47 +110,31 @@ where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    in_lane(state, &state.lanes.tokens, work).await
+    run_within(state, &state.concurrency.tokens, work).await
 }
 
-impl Lanes {
-    /// Questions about the service's health at once.
-    pub const HEALTH: u32 = 2;
-    /// Questions of operators at once, beside those of everybody.
-    pub const OPERATOR: u32 = 2;
-    /// Tokens that are compared at once.
-    pub const TOKENS: u32 = 2;
-
-    /// With so many other questions at once.
-    pub fn new(questions: u32) -> Self {
-        let lane = |places: u32| Arc::new(Semaphore::new(places.max(1) as usize));
-        Self {
-            questions: lane(questions),
-            health: lane(Self::HEALTH),
-            operator: lane(Self::OPERATOR),
-            tokens: lane(Self::TOKENS),
-        }
-    }
-}
-
-async fn in_lane<T, F>(state: &AdminState, lane: &Arc<Semaphore>, work: F) -> Result<T, Response>
+async fn run_within<T, F>(
+    state: &AdminState,
+    limit: &Arc<Semaphore>,
+    work: F,
+) -> Result<T, Response>
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    let limit = state.limits.answer_time;
-    let lane = Arc::clone(lane);
+    let time = state.limits.answer_time;
+    let limit = Arc::clone(limit);
     let answer = async move {
-        // A lane is never closed. The place is given back when the work is done, not when nobody
-        // waits for it any more: a service that does not answer is not asked more and more.
-        let place = lane.acquire_owned().await;
+        // The semaphore is never closed. The permit is released when the work is done, not when its
+        // answer is given up: a service that does not answer is not asked more and more.
+        let permit = limit.acquire_owned().await;
         task::spawn_blocking(move || {
-            let _place = place;
+            let _permit = permit;
             work()
         })
         .await
     };
-    match tokio::time::timeout(limit, answer).await {
+    match tokio::time::timeout(time, answer).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => {
             tracing::error!(%error, "an answer of the management plane failed");
@@ -188,7 +142,7 @@ where
             Err(problem(StatusCode::INTERNAL_SERVER_ERROR, detail))
         }
         Err(_) => {
-            let detail = format!("the service did not answer within {limit:?}");
+            let detail = format!("the service did not answer within {time:?}");
             Err(problem(StatusCode::SERVICE_UNAVAILABLE, detail))
         }
     }

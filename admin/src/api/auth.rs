@@ -4,27 +4,21 @@
 //! A handler that changes anything takes [`Authorized`] as one of its arguments; it does not run
 //! without.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use axum::extract::FromRequestParts;
-use axum::http::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::HeaderMap;
+use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 
-use super::ask::in_time;
-use super::operator::ValidToken;
-use super::problem::problem;
-use super::routes::AdminState;
+use super::ask::{in_time, try_ask};
+use super::context::AdminState;
 use super::socket::PeerCredentials;
-use super::throttle::Throttle;
-use crate::change::{Author, Ledger};
-use crate::control::Control;
-use crate::token::{self, TokenError, TokenFile};
+use super::token_check::Refusal;
+use crate::change::Author;
+use crate::control::{Control, ControlError};
 
 /// The address that a request came from; an extension of every request over TCP.
 #[derive(Clone, Copy, Debug)]
@@ -40,13 +34,9 @@ pub struct PeerIdentity(pub Option<String>);
 #[derive(Clone, Debug)]
 pub struct Authorized(pub Author);
 
-/// What the checks of tokens remember.
-#[derive(Default)]
-pub(super) struct Guard {
-    throttle: Throttle,
-    /// Whether the token's file was seen to be readable for everybody.
-    exposed: AtomicBool,
-}
+/// The request has a valid token; an extension of those that do.
+#[derive(Clone, Copy, Debug)]
+pub struct ValidToken;
 
 impl FromRequestParts<AdminState> for Authorized {
     type Rejection = Response;
@@ -63,11 +53,16 @@ impl FromRequestParts<AdminState> for Authorized {
             }));
         }
         let said = bearer(&parts.headers);
-        let (control, ledger) = (Arc::clone(&state.control), Arc::clone(&state.ledger));
-        let guard = Arc::clone(&state.guard);
         if parts.extensions.get::<ValidToken>().is_none() {
+            let context = state.clone();
             in_time(state, move || {
-                guard.check(&*control, &ledger, said.as_deref(), address)
+                let AdminState {
+                    control,
+                    config_store,
+                    tokens,
+                    ..
+                } = &context;
+                tokens.check(&**control, config_store, said.as_deref(), address)
             })
             .await?
             .map_err(Refusal::answer)?;
@@ -80,99 +75,43 @@ impl FromRequestParts<AdminState> for Authorized {
     }
 }
 
-impl Guard {
-    /// Reads files.
-    fn check(
-        &self,
-        control: &dyn Control,
-        ledger: &Ledger,
-        said: Option<&[u8]>,
-        address: Option<IpAddr>,
-    ) -> Result<(), Refusal> {
-        let config = control.config();
-        let file = config
-            .admin
-            .token_file
-            .as_deref()
-            .ok_or(Refusal::ReadOnly)?;
-        let said = said.ok_or(Refusal::Missing)?;
-        // The right token is never made to wait for what others at the same address say.
-        if !self.compare(file, said).map_err(Refusal::NoToken)? {
-            let from = address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-            if let Some(wait) = self.throttle.wait(from, Instant::now()) {
-                return Err(Refusal::Throttled(from, wait));
-            }
-            self.throttle.wrong(from, Instant::now());
-            let unknown = Author {
-                name: "unknown".to_owned(),
-                address: address.map(|address| address.to_string()),
+impl Authorized {
+    /// Has the service do something, which is no change of the configuration, and leaves a record
+    /// of who asked for it. `outcome` is the word for what became of it.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`try_ask`].
+    pub async fn act<T, F>(
+        self,
+        state: &AdminState,
+        what: String,
+        outcome: fn(&T) -> &'static str,
+        action: F,
+    ) -> Result<T, Response>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn Control) -> Result<T, ControlError> + Send + 'static,
+    {
+        let config_store = Arc::clone(&state.config_store);
+        try_ask(state, move |control| {
+            let result = action(control);
+            let word = match &result {
+                Ok(value) => outcome(value).to_owned(),
+                Err(error) => error.to_string(),
             };
-            ledger.note(&unknown, "wrong token", "refused");
-            return Err(Refusal::Wrong);
-        }
-        Ok(())
-    }
-
-    /// Whether it is the token. Reads files.
-    pub fn is_token(&self, control: &dyn Control, said: &[u8]) -> bool {
-        let config = control.config();
-        let file = config.admin.token_file.as_deref();
-        file.is_some_and(|file| self.compare(file, said).unwrap_or(false))
-    }
-
-    fn compare(&self, file: &Path, said: &[u8]) -> Result<bool, TokenError> {
-        let TokenFile { token, exposed } = token::read(file)?;
-        if exposed && !self.exposed.swap(exposed, Ordering::Relaxed) {
-            let file = file.display();
-            tracing::warn!("admin.token_file: every user of this host can read {file}");
-        }
-        self.exposed.store(exposed, Ordering::Relaxed);
-        Ok(token.is(said))
+            config_store.note(&self.0, &what, &word);
+            result
+        })
+        .await
     }
 }
 
-/// Why there is no authority.
-enum Refusal {
-    ReadOnly,
-    Missing,
-    Wrong,
-    Throttled(IpAddr, Duration),
-    NoToken(TokenError),
-}
-
-impl Refusal {
-    fn answer(self) -> Response {
-        let unauthorized = |detail| {
-            let mut answer = problem(StatusCode::UNAUTHORIZED, detail);
-            let scheme = HeaderValue::from_static("Bearer realm=\"millrace\"");
-            answer.headers_mut().insert(WWW_AUTHENTICATE, scheme);
-            answer
-        };
-        match self {
-            Self::ReadOnly => problem(
-                StatusCode::FORBIDDEN,
-                "the API is read-only, as the configuration names no admin.token_file; write the \
-                 path of a file with a token there, and send SIGHUP",
-            ),
-            Self::Missing => unauthorized(
-                "this needs the header `Authorization: Bearer TOKEN`, with the content of \
-                 admin.token_file as the token",
-            ),
-            Self::Wrong => unauthorized("the token is not that of admin.token_file"),
-            Self::Throttled(address, wait) => {
-                let seconds = wait.as_secs() + 1;
-                let mut answer = problem(
-                    StatusCode::TOO_MANY_REQUESTS,
-                    format!("too many wrong tokens from {address}; wait for {seconds} seconds"),
-                );
-                answer.headers_mut().insert(RETRY_AFTER, seconds.into());
-                answer
-            }
-            Self::NoToken(error) => problem(
-                StatusCode::SERVICE_UNAVAILABLE,
-                format!("admin.token_file: {error}"),
-            ),
-        }
+/// The word for an action that may have found nothing to act on.
+pub fn found<T>(value: &Option<T>) -> &'static str {
+    match value {
+        Some(_) => "done",
+        None => "not_found",
     }
 }
 

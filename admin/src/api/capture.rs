@@ -5,9 +5,7 @@
 //! answer other requests, and their number is bounded. It ends when the client goes away.
 
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
@@ -15,26 +13,23 @@ use axum::body::{Body as HttpBody, Bytes};
 use axum::extract::{Extension, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use hyper::body::{Body as Streamed, Frame};
+use futures_util::stream;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::ask::{act, found};
-use super::auth::Authorized;
+use super::auth::{Authorized, found};
 use super::body::{Body, invalid, within};
 use super::connections::none;
+use super::context::{AdminState, CAPTURES};
 use super::long::LongAnswer;
 use super::named::Named;
 use super::problem::problem;
-use super::routes::AdminState;
 use crate::control::CaptureStream;
 use crate::status::CaptureBounds;
 
-/// The most captures at once.
-pub const CAPTURES: usize = 4;
 /// Pieces of a capture that wait for the client to take them.
 const PIECES: usize = 8;
-/// How often a capture without messages looks whether the client is still there.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// Time between two checks of a capture without messages whether the client is still there.
+const CLIENT_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 const MESSAGES: u64 = 1_000_000;
 const BYTES: (u64, u64) = (1024, 1 << 30);
@@ -77,14 +72,14 @@ pub async fn capture(
     })?;
     let question = bounds.clone();
     let what = format!("capture connection {id}");
-    let begun = act(&state, who, what, found, move |control| {
+    let begun = who.act(&state, what, found, move |control| {
         control.capture(id, &question)
     });
-    let stream = begun.await?.ok_or_else(|| none(id))?;
-    let (sender, pieces) = mpsc::channel(PIECES);
+    let captured = begun.await?.ok_or_else(|| none(id))?;
+    let (sender, mut pieces) = mpsc::channel(PIECES);
     let carried = thread::Builder::new()
         .name("millrace-capture".to_owned())
-        .spawn(move || carry(stream, &sender, place));
+        .spawn(move || carry(captured, &sender, place));
     carried.map_err(|error| {
         let detail = format!("there is no thread for a capture: {error}");
         problem(StatusCode::SERVICE_UNAVAILABLE, detail)
@@ -101,7 +96,9 @@ pub async fn capture(
         ),
         (header::CONTENT_DISPOSITION, name),
     ];
-    Ok((headers, HttpBody::new(Pieces(pieces))).into_response())
+    // An error breaks the answer off, so that the client sees that the file is not whole.
+    let pieces = stream::poll_fn(move |context| pieces.poll_recv(context));
+    Ok((headers, HttpBody::from_stream(pieces)).into_response())
 }
 
 fn check(bounds: &CaptureBounds) -> Result<(), Response> {
@@ -122,7 +119,7 @@ fn carry(
     _place: OwnedSemaphorePermit,
 ) {
     loop {
-        let piece = match stream.next(PATIENCE) {
+        let piece = match stream.next(CLIENT_CHECK_INTERVAL) {
             Ok(Some(piece)) => Ok(Bytes::from(piece)),
             Ok(None) => return,
             Err(error) => Err(error),
@@ -136,22 +133,5 @@ fn carry(
         if gone || last {
             return;
         }
-    }
-}
-
-/// The body of the answer. An error in it breaks the answer off, so that the client sees that the
-/// file is not whole.
-struct Pieces(mpsc::Receiver<io::Result<Bytes>>);
-
-impl Streamed for Pieces {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let piece = self.0.poll_recv(context);
-        piece.map(|piece| piece.map(|piece| piece.map(Frame::data)))
     }
 }

@@ -1,18 +1,17 @@
 //! `/api/v1/clients/{address}/limits`: an entry of `limits` for exactly one address.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::ask::in_time;
+use super::ask::ask_config;
 use super::body::{Body, invalid};
+use super::context::AdminState;
 use super::editing::Editing;
 use super::named::Named;
 use super::problem::problem;
-use super::routes::AdminState;
 use crate::change::ChangeReport;
 use crate::config::{AddressText, Bandwidth, ClientLimits, Config, Network, TagsText};
 use crate::status::{FieldProblem, RateLimits};
@@ -94,8 +93,7 @@ pub async fn delete(
     Named(address): Named<IpAddr>,
 ) -> Result<Response, Response> {
     let clients = vec![Network::of_one(address)];
-    let ledger = Arc::clone(&state.ledger);
-    let config = in_time(&state, move || ledger.current()).await?.config;
+    let config = ask_config(&state, |store| store.current()).await?.config;
     if !config.limits.iter().any(|one| one.clients == clients) {
         let detail = format!("the configuration has no limits for exactly {address}");
         return Err(problem(StatusCode::NOT_FOUND, detail));

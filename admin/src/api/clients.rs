@@ -7,11 +7,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::ask::{act, found, try_ask};
-use super::auth::Authorized;
+use super::ask::try_ask;
+use super::auth::{Authorized, found};
+use super::context::AdminState;
 use super::named::Named;
 use super::problem::problem;
-use super::routes::AdminState;
 use crate::config::AddressText;
 use crate::control::{Control, ControlError};
 use crate::status::{ClientStatus, Clients, Evicted};
@@ -60,7 +60,7 @@ pub async fn evict(
     Named(address): Named<IpAddr>,
 ) -> Result<Json<Evicted>, Response> {
     let what = format!("close the connections of {address}");
-    let evicted = act(&state, who, what, found, move |control| {
+    let evicted = who.act(&state, what, found, move |control| {
         evict_all(control, address)
     });
     let connections = evicted.await?.ok_or_else(|| none(address))?;

@@ -3,17 +3,17 @@
 use std::convert::Infallible;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::Body;
 use axum::http::StatusCode;
 use axum::http::header::{CONNECTION, HeaderValue, RETRY_AFTER};
 use axum::response::Response;
+use http_body_util::BodyExt;
 use hyper::Request;
-use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -32,12 +32,12 @@ use super::limits::ApiLimits;
 use super::long::LongAnswer;
 use super::operator::{RequestStanding, standing};
 use super::origin::ArrivalAddress;
-use super::patience::Patient;
-use super::places::{ConnectionPlace, RequestInService};
+use super::places::ConnectionPlace;
 use super::problem::problem;
 use super::socket::PeerCredentials;
 use super::starting::Answers;
 use super::tls::{self, Certificates};
+use super::write_timeout::WriteTimeout;
 
 /// What all connections share.
 pub struct Shared {
@@ -175,15 +175,16 @@ async fn requests<S>(
                     answering(is_operator, router.call(request)).await?
                 }
             };
+            // The connection is not idle before the answer has been written.
             Ok::<_, Infallible>(answer.map(|body| {
-                Body::new(AnswerBody {
-                    body,
-                    _in_service: in_service,
+                body.map_err(move |error| {
+                    let _in_service = &in_service;
+                    error
                 })
             }))
         }
     });
-    let stream = Patient::new(stream, limits.write_time, limits.write_bytes);
+    let stream = WriteTimeout::new(stream, limits.write_time, limits.write_bytes);
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_time)
@@ -208,32 +209,6 @@ async fn requests<S>(
         }
     }
     let _ = time::timeout(limits.drain_time, connection).await;
-}
-
-/// The body of an answer, whose connection is not idle before it has been written.
-struct AnswerBody {
-    body: Body,
-    _in_service: RequestInService,
-}
-
-impl HttpBody for AnswerBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }
 
 /// For who is not known to be an operator, on one of the last connections.

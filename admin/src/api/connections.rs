@@ -5,11 +5,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::ask::{act, found, try_ask};
-use super::auth::Authorized;
+use super::ask::try_ask;
+use super::auth::{Authorized, found};
+use super::context::AdminState;
 use super::named::Named;
 use super::problem::problem;
-use super::routes::AdminState;
 use crate::control::Control;
 use crate::status::{ConnectionStatus, Connections, Evicted};
 
@@ -59,7 +59,7 @@ pub async fn evict(
     Named(id): Named<u64>,
 ) -> Result<Json<Evicted>, Response> {
     let what = format!("close connection {id}");
-    let evicted = act(&state, who, what, found, move |control| {
+    let evicted = who.act(&state, what, found, move |control| {
         Ok(control.evict(id)?.then_some(()))
     });
     evicted.await?.ok_or_else(|| none(id))?;

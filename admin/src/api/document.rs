@@ -4,8 +4,7 @@
 //! added here: the answers that any request may get, and the token that changes need. An answer of
 //! failure needs nothing but its status there; its body is filled in.
 
-use std::sync::OnceLock;
-
+use axum::Extension;
 use axum::body::Bytes;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -19,7 +18,6 @@ use utoipa::openapi::{
 };
 use utoipa::{PartialSchema, ToSchema};
 
-use super::routes::table;
 use crate::status::{FieldProblem, Problem, ReactorOutcome, Version};
 
 const PROBLEM: &str = "application/problem+json";
@@ -94,25 +92,22 @@ const ALWAYS: &[&str] = &["400", "401", "403", "421", "429", "500", "503"];
 /// Those of requests with a body.
 const BODIES: &[&str] = &["400", "413", "415", "422"];
 
-/// The description.
-pub fn description() -> OpenApi {
-    let (_, mut api) = table().split_for_parts();
-    complete(&mut api);
-    api
-}
+/// The text of a description.
+#[derive(Clone)]
+pub struct DescriptionText(Bytes);
 
-/// Its text, made once.
-fn text() -> Bytes {
-    static TEXT: OnceLock<Bytes> = OnceLock::new();
-    let text = TEXT.get_or_init(|| {
+impl DescriptionText {
+    /// Of the API with these endpoints.
+    pub fn of(api: OpenApi) -> Self {
         // A value of strings, numbers and lists has no way to fail.
-        let json = serde_json::to_string(&description()).unwrap_or_default();
+        let json = serde_json::to_string(&complete(api)).unwrap_or_default();
         // Texts that were written for rustdoc have its links.
         let json = json.replace("[`", "`").replace("`]", "`");
         // No number of 64 bits here has a sign.
-        Bytes::from(json.replace(r#""format":"int64""#, r#""format":"uint64""#))
-    });
-    text.clone()
+        Self(Bytes::from(
+            json.replace(r#""format":"int64""#, r#""format":"uint64""#),
+        ))
+    }
 }
 
 /// Describes the API.
@@ -120,9 +115,9 @@ fn text() -> Bytes {
     get, path = "/api/v1/openapi.json", tag = "api", operation_id = "get_openapi",
     responses((status = 200, description = "An OpenAPI 3.1 document.", body = Object)),
 )]
-pub async fn openapi() -> Response {
+pub async fn openapi(Extension(DescriptionText(text)): Extension<DescriptionText>) -> Response {
     let kind = [(header::CONTENT_TYPE, "application/json")];
-    (kind, text()).into_response()
+    (kind, text).into_response()
 }
 
 /// The description without its endpoints.
@@ -190,7 +185,7 @@ fn failure(status: &str, meaning: &str) -> Answer {
 }
 
 /// Adds what holds for all endpoints.
-fn complete(api: &mut OpenApi) {
+pub fn complete(mut api: OpenApi) -> OpenApi {
     for item in api.paths.paths.values_mut() {
         for (changes, operation) in operations(item) {
             let statuses: [(bool, &[&str]); 2] =
@@ -219,6 +214,7 @@ fn complete(api: &mut OpenApi) {
             }
         }
     }
+    api
 }
 
 /// A parameter that may be left out has no value that says so.

@@ -4,10 +4,10 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 
-use super::ask::{act, try_ask};
+use super::ask::try_ask;
 use super::auth::Authorized;
 use super::body::{Body, invalid, within};
-use super::routes::AdminState;
+use super::context::AdminState;
 use crate::control::Control;
 use crate::status::{DrainOrder, DrainStatus};
 
@@ -48,15 +48,13 @@ pub async fn start(
         return Err(invalid(errors));
     }
     let what = format!("drain within {} s", order.deadline_seconds);
-    let status = act(
+    let begun = who.act(
         &state,
-        who,
         what,
         |_| "done",
         move |control| control.drain(order),
-    )
-    .await?;
-    Ok(Json(status))
+    );
+    Ok(Json(begun.await?))
 }
 
 /// Takes clients again.
@@ -69,6 +67,6 @@ pub async fn cancel(
     who: Authorized,
 ) -> Result<Json<DrainStatus>, Response> {
     let what = "end the drain".to_owned();
-    let status = act(&state, who, what, |_| "done", Control::cancel_drain).await?;
-    Ok(Json(status))
+    let ended = who.act(&state, what, |_| "done", Control::cancel_drain);
+    Ok(Json(ended.await?))
 }

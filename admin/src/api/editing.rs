@@ -7,19 +7,19 @@ use axum::http::request::Parts;
 use axum::response::Response;
 
 use super::auth::Authorized;
-use super::changing::{Manner, change};
+use super::change_request::{ChangeOptions, change};
 use super::config::{Required, expected};
-use super::routes::AdminState;
-use crate::change::{Author, ChangeRequest, Edit, Tag};
+use super::context::AdminState;
+use crate::change::{Edit, Tag};
 use crate::config::Config;
 use crate::status::FieldProblem;
 
-/// Who wants a part changed, in which manner, and of which configuration. As an argument of a
-/// handler it answers for the handler as [`Authorized`], [`Manner`] and the header `If-Match` do;
+/// Who wants a part changed, with which options, and of which configuration. As an argument of a
+/// handler it answers for the handler as [`Authorized`], [`ChangeOptions`] and the header `If-Match` do;
 /// the header may be left out.
 pub struct Editing {
-    author: Author,
-    manner: Manner,
+    who: Authorized,
+    options: ChangeOptions,
     expected: Option<Vec<Tag>>,
 }
 
@@ -27,11 +27,11 @@ impl FromRequestParts<AdminState> for Editing {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, state: &AdminState) -> Result<Self, Response> {
-        let Authorized(author) = Authorized::from_request_parts(parts, state).await?;
-        let manner = Manner::from_request_parts(parts, state).await?;
+        let who = Authorized::from_request_parts(parts, state).await?;
+        let options = ChangeOptions::from_request_parts(parts, state).await?;
         Ok(Self {
-            author,
-            manner,
+            who,
+            options,
             expected: expected(&parts.headers, Required::No)?,
         })
     }
@@ -52,16 +52,11 @@ impl Editing {
     where
         F: FnOnce(&mut Config) -> Result<(), FieldProblem> + Send + 'static,
     {
-        let request = ChangeRequest {
-            edit: Edit::With {
-                summary: Cow::Borrowed(summary),
-                edit: Box::new(edit),
-            },
-            expected: self.expected,
-            author: self.author,
-            dry_run: self.manner.dry_run,
-            persist: self.manner.persist,
+        let edit = Edit::With {
+            summary: Cow::Borrowed(summary),
+            edit: Box::new(edit),
         };
+        let request = self.options.request(edit, self.expected, self.who);
         change(state, request).await
     }
 }

@@ -6,8 +6,8 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::ask::{ask_health, in_time};
+use super::context::AdminState;
 use super::problem::problem;
-use super::routes::AdminState;
 use crate::control::Control;
 use crate::metrics::CONTENT_TYPE;
 use crate::status::{Health, Problem, Readiness, ReadinessStatus};

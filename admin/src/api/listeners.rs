@@ -1,19 +1,18 @@
 //! `/api/v1/listeners`: where connections are accepted, and the entries of `fabric`.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::ask::{in_time, try_ask};
+use super::ask::{ask_config, try_ask};
 use super::body::Body;
+use super::context::AdminState;
 use super::editing::Editing;
 use super::named::Named;
 use super::problem::problem;
-use super::routes::AdminState;
 use crate::change::ChangeReport;
 use crate::config::{Config, Fabric, SocketText, TagsText};
 use crate::control::{Control, ControlError};
@@ -119,8 +118,7 @@ pub async fn remove(
     editing: Editing,
     Named(address): Named<SocketAddr>,
 ) -> Result<Response, Response> {
-    let ledger = Arc::clone(&state.ledger);
-    let config = in_time(&state, move || ledger.current()).await?.config;
+    let config = ask_config(&state, |store| store.current()).await?.config;
     let mut entries = config.fabric.iter();
     let entry = match entries.find(|fabric| fabric.listen == address) {
         Some(entry) => entry.clone(),

@@ -1,16 +1,14 @@
 //! `/api/v1/log`: what goes into the log.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
-use super::ask::in_time;
+use super::ask::ask_config;
 use super::body::Body;
+use super::context::AdminState;
 use super::editing::Editing;
-use super::routes::AdminState;
 use crate::change::ChangeReport;
 use crate::config::{Config, TagsText};
 use crate::status::LogFilter;
@@ -24,8 +22,7 @@ use crate::status::LogFilter;
     )),
 )]
 pub async fn show(State(state): State<AdminState>) -> Result<Response, Response> {
-    let ledger = Arc::clone(&state.ledger);
-    let current = in_time(&state, move || ledger.current()).await?;
+    let current = ask_config(&state, |store| store.current()).await?;
     let filter = current.config.log.clone();
     let tag = [(header::ETAG, current.tag.to_string())];
     Ok((tag, Json(LogFilter { filter })).into_response())

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use hyper::Request;
 
 use super::ask::ask_token;
-use super::auth::bearer;
+use super::auth::{ValidToken, bearer};
+use super::context::AdminState;
 use super::gate::Kind;
-use super::routes::AdminState;
 use super::socket::PeerCredentials;
 
 /// Where a request stands when there is not enough for all.
@@ -21,10 +21,6 @@ pub enum RequestStanding {
     Operator,
 }
 
-/// The request has a valid token; an extension of those that do.
-#[derive(Clone, Copy, Debug)]
-pub struct ValidToken;
-
 /// Finds out where a request stands. A token that it has is compared, and nothing is held against
 /// a wrong one: that is for those who ask for more than anybody may have. While the service starts
 /// there is no state, and no token counts.
@@ -36,8 +32,8 @@ pub async fn standing<B>(state: Option<&AdminState>, request: &mut Request<B>) -
     if let Some(state) = state
         && let Some(said) = bearer(request.headers())
     {
-        let (control, guard) = (Arc::clone(&state.control), Arc::clone(&state.guard));
-        let compared = ask_token(state, move || guard.is_token(&*control, &said)).await;
+        let (control, tokens) = (Arc::clone(&state.control), Arc::clone(&state.tokens));
+        let compared = ask_token(state, move || tokens.is_token(&*control, &said)).await;
         if matches!(compared, Ok(true)) {
             request.extensions_mut().insert(ValidToken);
             return RequestStanding::Operator;

@@ -1,84 +1,24 @@
 //! Which path is answered by what, and what holds for every answer.
 
-use std::sync::Arc;
-
-use axum::Router;
-use axum::extract::{DefaultBodyLimit, FromRequestParts, Request, State};
+use axum::extract::{DefaultBodyLimit, Extension, FromRequestParts, Request, State};
 use axum::http::{Method, StatusCode, Uri, header};
-use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use tokio::sync::Semaphore;
+use axum::{Router, middleware};
+use tower_http::set_header::SetResponseHeaderLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::ask::Lanes;
-use super::auth::{Authorized, Guard};
-use super::limits::ApiLimits;
+use super::auth::Authorized;
+use super::context::AdminState;
 use super::origin;
 use super::problem::problem;
-use super::tls::Certificates;
 use super::upload::received;
 use super::{
     capture, client_limits, clients, config, connections, document, drain, health, listeners, log,
     status,
 };
-use crate::change::Ledger;
 use crate::config::ReadToken;
-use crate::control::Control;
 use crate::dashboard;
-use crate::metrics::Metrics;
-
-/// What the API answers from.
-#[derive(Clone)]
-pub struct AdminState {
-    pub(super) control: Arc<dyn Control>,
-    pub(super) metrics: Metrics,
-    pub(super) ledger: Arc<Ledger>,
-    pub(super) limits: ApiLimits,
-    pub(super) guard: Arc<Guard>,
-    /// Held by the change that is being made.
-    pub(super) turn: Arc<Semaphore>,
-    /// Places for captures.
-    pub(super) captures: Arc<Semaphore>,
-    pub(super) lanes: Arc<Lanes>,
-    pub(super) certificates: Option<Arc<Certificates>>,
-}
-
-impl AdminState {
-    /// With the usual limits.
-    pub fn new(control: Arc<dyn Control>, metrics: Metrics, ledger: Arc<Ledger>) -> Self {
-        Self {
-            control,
-            metrics,
-            ledger,
-            limits: ApiLimits::default(),
-            guard: Arc::default(),
-            turn: Arc::new(Semaphore::new(1)),
-            captures: Arc::new(Semaphore::new(capture::CAPTURES)),
-            lanes: Arc::new(Lanes::new(ApiLimits::default().questions)),
-            certificates: None,
-        }
-    }
-
-    /// With other limits.
-    #[must_use]
-    pub fn with_limits(self, limits: ApiLimits) -> Self {
-        Self {
-            lanes: Arc::new(Lanes::new(limits.questions)),
-            limits,
-            ..self
-        }
-    }
-
-    /// With HTTPS in place of HTTP.
-    #[must_use]
-    pub fn with_certificates(self, certificates: Arc<Certificates>) -> Self {
-        Self {
-            certificates: Some(certificates),
-            ..self
-        }
-    }
-}
 
 /// Every endpoint, and the description of all.
 pub fn table() -> OpenApiRouter<AdminState> {
@@ -112,15 +52,24 @@ pub fn table() -> OpenApiRouter<AdminState> {
         .routes(routes!(drain::show, drain::start, drain::cancel))
 }
 
-/// The router of all endpoints.
-pub fn router(state: AdminState) -> Router {
-    let (router, _) = table().split_for_parts();
+/// The router of all endpoints. Forbids browsers to guess types, and caches to keep answers.
+pub fn router(context: AdminState) -> Router {
+    let (router, api) = table().split_for_parts();
+    let fixed = |name, value| {
+        SetResponseHeaderLayer::overriding(name, header::HeaderValue::from_static(value))
+    };
     router
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
-        .layer(DefaultBodyLimit::max(state.limits.body_bytes))
-        .layer(middleware::from_fn_with_state(state.clone(), guard))
-        .with_state(state)
+        .layer(Extension(document::DescriptionText::of(api)))
+        .layer(DefaultBodyLimit::max(context.limits.body_bytes))
+        .layer(middleware::map_request_with_state(
+            context.clone(),
+            admitted,
+        ))
+        .layer(fixed(header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .layer(fixed(header::CACHE_CONTROL, "no-store"))
+        .with_state(context)
 }
 
 async fn not_found(uri: Uri) -> Response {
@@ -141,51 +90,21 @@ async fn not_allowed(method: Method, uri: Uri) -> Response {
     problem(StatusCode::METHOD_NOT_ALLOWED, detail)
 }
 
-/// Whether the request may be answered, as far as that is the same for all of them.
-async fn admitted(state: &AdminState, request: Request) -> Result<Request, Response> {
-    let config = state.ledger.config();
+/// Refuses requests that are not for this server, come from another site's page or have no right to
+/// read; reads the bodies of the others.
+async fn admitted(
+    State(context): State<AdminState>,
+    request: Request,
+) -> Result<Request, Response> {
+    let config = context.config_store.config();
     origin::check(&request, &config.admin.hosts)?;
     // The page has no figures of its own, and those that watch the health have no token.
     let path = request.uri().path();
     let open = matches!(path, "/" | "/healthz" | "/readyz") || path.starts_with("/assets/");
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    if config.admin.read_token == ReadToken::None || open || !reads {
-        return Ok(request);
-    }
     let (mut parts, body) = request.into_parts();
-    Authorized::from_request_parts(&mut parts, state).await?;
-    Ok(Request::from_parts(parts, body))
-}
-
-/// Refuses requests that are not for this server or come from another site's page, and bodies that
-/// are announced too long before anything is read; reads the others, and forbids browsers to guess
-/// types and caches to keep answers.
-async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
-    let mut response = match admitted(&state, request).await {
-        Ok(request) => answered(&state, request, next).await,
-        Err(refused) => refused,
-    };
-    let headers = response.headers_mut();
-    let fixed = header::HeaderValue::from_static;
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, fixed("nosniff"));
-    headers.insert(header::CACHE_CONTROL, fixed("no-store"));
-    response
-}
-
-async fn answered(state: &AdminState, request: Request, next: Next) -> Response {
-    let length = request.headers().get(header::CONTENT_LENGTH);
-    let length = length
-        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok())
-        .unwrap_or(0);
-    let most = state.limits.body_bytes;
-    match length > most as u64 {
-        true => {
-            let detail = format!("a body of {length} bytes; at most {most} are accepted");
-            problem(StatusCode::PAYLOAD_TOO_LARGE, detail)
-        }
-        false => match received(request, &state.limits).await {
-            Ok(request) => next.run(request).await,
-            Err(refused) => refused,
-        },
+    if config.admin.read_token != ReadToken::None && reads && !open {
+        Authorized::from_request_parts(&mut parts, &context).await?;
     }
+    received(Request::from_parts(parts, body), &context.limits).await
 }

@@ -12,12 +12,12 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::{runtime, select, time};
 
-use super::ask::Lanes;
+use super::concurrency::ConcurrencyLimits;
 use super::connection::{self, Shared};
+use super::context::AdminState;
 use super::gate::Gate;
 use super::limits::ApiLimits;
 use super::places::ConnectionPlaces;
-use super::routes::AdminState;
 use super::socket::AdminSocket;
 use super::starting::{Answers, Stage};
 use super::tls::Certificates;
@@ -148,7 +148,8 @@ fn listen(
     let address = listener.local_addr()?;
     let (stop, stopped) = watch::channel(false);
     // One more for the change of the configuration that is under way.
-    let reserved = Lanes::HEALTH + Lanes::OPERATOR + Lanes::TOKENS;
+    let reserved =
+        ConcurrencyLimits::HEALTH + ConcurrencyLimits::OPERATOR + ConcurrencyLimits::TOKENS;
     let blocking = (limits.questions + reserved + 1) as usize;
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()

@@ -7,8 +7,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 
+use super::context::AdminState;
 use super::problem::problem;
-use super::routes::{self, AdminState};
+use super::routes;
 use crate::status::{Health, Readiness, ReadinessStatus};
 
 /// Says in a few words what a start does now.

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::response::Response;
 
 use super::ask::{ask, try_ask};
-use super::routes::AdminState;
+use super::context::AdminState;
 use crate::control::Control;
 use crate::status::{Exports, Operations, Pools, Reactors, Version};
 

@@ -14,13 +14,18 @@ use super::problem::problem;
 ///
 /// # Errors
 ///
-/// The answer, ready to send, that says that it was too long, came too slowly or not to its end.
+/// The answer, ready to send, that says that it is announced or comes too long, came too slowly or not to its end.
 pub async fn received(request: Request, limits: &ApiLimits) -> Result<Request, Response> {
     let (parts, body) = request.into_parts();
     if body.is_end_stream() {
         return Ok(Request::from_parts(parts, body));
     }
     let most = limits.body_bytes;
+    let length = body.size_hint().lower();
+    if length > most as u64 {
+        let detail = format!("a body of {length} bytes; at most {most} are accepted");
+        return Err(problem(StatusCode::PAYLOAD_TOO_LARGE, detail));
+    }
     let read = timeout(limits.body_time, Limited::new(body, most).collect());
     let (status, detail) = match read.await {
         Ok(Ok(body)) => return Ok(Request::from_parts(parts, Body::from(body.to_bytes()))),

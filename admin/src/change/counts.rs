@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{ChangeError, Ledger};
+use super::{ChangeError, ConfigStore};
 use crate::metrics::{Families, MetricsSource, catalogue};
 
 /// What became of a change.
@@ -104,7 +104,7 @@ impl Counts {
     }
 }
 
-impl MetricsSource for Ledger {
+impl MetricsSource for ConfigStore {
     fn collect(&self, out: &mut Families) {
         let current = self.current();
         out.number(&catalogue::CONFIG_GENERATION, &[], current.tag.generation);

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
 
 use millrace_admin::api::{AdminHandle, AdminSocket, AdminState, ApiLimits, serve_with_socket};
-use millrace_admin::change::Ledger;
+use millrace_admin::change::ConfigStore;
 use millrace_admin::config::{Config, Problem};
 use millrace_admin::control::{ApplyError, CaptureStream, Control, ControlError};
 use millrace_admin::metrics::Metrics;
@@ -74,10 +74,10 @@ impl Service {
         limits: ApiLimits,
     ) -> AdminHandle {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let ledger = Arc::new(Ledger::new(Arc::clone(self) as _, self.config(), file));
+        let config_store = Arc::new(ConfigStore::new(Arc::clone(self) as _, self.config(), file));
         let metrics = Metrics::new();
-        metrics.register(Arc::clone(&ledger) as _);
-        let state = AdminState::new(Arc::clone(self) as _, metrics, ledger);
+        metrics.register(Arc::clone(&config_store) as _);
+        let state = AdminState::new(Arc::clone(self) as _, metrics, config_store);
         let socket = socket.map(|path| AdminSocket::bind(path).unwrap());
         serve_with_socket(listener, socket, state.with_limits(limits)).unwrap()
     }

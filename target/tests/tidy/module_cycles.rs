@@ -17,7 +17,7 @@ const CYCLE_MAX: usize = 5;
 /// Folders, the source root of the crate of each, and the size of its largest cycle. A size above
 /// [`CYCLE_MAX`] was found when the folder came under this check, and may only shrink.
 const FOLDERS: [(&str, &str, usize); 3] = [
-    ("admin/src", "api", 18),
+    ("admin/src", "api", CYCLE_MAX),
     ("target/store/src", "posix", 24),
     ("bench/src", "requester", 11),
 ];

@@ -10,10 +10,10 @@ use axum::response::Response;
 use super::precondition::{Required, expected};
 use super::show::numbered;
 use crate::api::auth::Authorized;
-use crate::api::changing::{Manner, change};
+use crate::api::change_request::{ChangeOptions, change};
+use crate::api::context::AdminState;
 use crate::api::problem::{problem, problem_with};
-use crate::api::routes::AdminState;
-use crate::change::{ChangeReport, ChangeRequest, Edit, Generation};
+use crate::change::{ChangeReport, Edit, Generation};
 use crate::config::{Config, ConfigErrors, JsonError, TagsText, from_json, parse};
 use crate::status::FieldProblem;
 
@@ -47,8 +47,8 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 )]
 pub async fn put(
     State(state): State<AdminState>,
-    Authorized(author): Authorized,
-    Manner { dry_run, persist }: Manner,
+    who: Authorized,
+    options: ChangeOptions,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Response> {
@@ -60,14 +60,7 @@ pub async fn put(
         _ => of_json(&body)?,
     };
     let edit = Edit::Replace(Box::new(config));
-    let request = ChangeRequest {
-        edit,
-        expected,
-        author,
-        dry_run,
-        persist,
-    };
-    change(&state, request).await
+    change(&state, options.request(edit, expected, who)).await
 }
 
 /// Changes keys of the configuration by a merge patch (RFC 7396).
@@ -97,8 +90,8 @@ pub async fn put(
 )]
 pub async fn patch(
     State(state): State<AdminState>,
-    Authorized(author): Authorized,
-    Manner { dry_run, persist }: Manner,
+    who: Authorized,
+    options: ChangeOptions,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Response> {
@@ -109,14 +102,7 @@ pub async fn patch(
         problem(StatusCode::BAD_REQUEST, detail)
     })?;
     let edit = Edit::Merge(patch);
-    let request = ChangeRequest {
-        edit,
-        expected,
-        author,
-        dry_run,
-        persist,
-    };
-    change(&state, request).await
+    change(&state, options.request(edit, expected, who)).await
 }
 
 /// Goes back to the configuration of an earlier generation, as a new one.
@@ -144,22 +130,15 @@ pub async fn patch(
 )]
 pub async fn rollback(
     State(state): State<AdminState>,
-    Authorized(author): Authorized,
-    Manner { dry_run, persist }: Manner,
+    who: Authorized,
+    options: ChangeOptions,
     generation: Result<Path<Generation>, PathRejection>,
     headers: HeaderMap,
 ) -> Result<Response, Response> {
     let generation = numbered(generation)?;
     let expected = expected(&headers, Required::Yes)?;
     let edit = Edit::Rollback(generation);
-    let request = ChangeRequest {
-        edit,
-        expected,
-        author,
-        dry_run,
-        persist,
-    };
-    change(&state, request).await
+    change(&state, options.request(edit, expected, who)).await
 }
 
 /// Takes the configuration from the file again, as SIGHUP does.
@@ -182,22 +161,16 @@ pub async fn rollback(
 )]
 pub async fn reload(
     State(state): State<AdminState>,
-    Authorized(author): Authorized,
-    Manner { dry_run, persist }: Manner,
+    who: Authorized,
+    options: ChangeOptions,
     headers: HeaderMap,
 ) -> Result<Response, Response> {
-    if persist {
+    if options.persist {
         let detail = "persist: a reload takes what is in the file, so there is nothing to write";
         return Err(problem(StatusCode::BAD_REQUEST, detail));
     }
-    let request = ChangeRequest {
-        edit: Edit::Reload,
-        expected: expected(&headers, Required::No)?,
-        author,
-        dry_run,
-        persist,
-    };
-    change(&state, request).await
+    let expected = expected(&headers, Required::No)?;
+    change(&state, options.request(Edit::Reload, expected, who)).await
 }
 
 /// Which of the kinds the body is of.

@@ -1,7 +1,5 @@
 //! The configuration of now and of earlier generations.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -11,9 +9,9 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::precondition::is_known;
-use crate::api::ask::in_time;
+use crate::api::ask::ask_config;
+use crate::api::context::AdminState;
 use crate::api::problem::problem;
-use crate::api::routes::AdminState;
 use crate::change::{Generation, History, Pending};
 use crate::config::{Config, TagsText, to_yaml};
 
@@ -59,8 +57,7 @@ pub async fn show(
     form: FormResult,
 ) -> Result<Response, Response> {
     let format = format(form)?;
-    let ledger = Arc::clone(&state.ledger);
-    let current = in_time(&state, move || ledger.current()).await?;
+    let current = ask_config(&state, |store| store.current()).await?;
     let tag = [(header::ETAG, current.tag.to_string())];
     if is_known(&headers, &current.tag)? {
         return Ok((StatusCode::NOT_MODIFIED, tag).into_response());
@@ -74,8 +71,7 @@ pub async fn show(
     responses((status = 200, description = "The latest 64 at most.", body = History)),
 )]
 pub async fn history(State(state): State<AdminState>) -> Result<Json<History>, Response> {
-    let ledger = Arc::clone(&state.ledger);
-    let history = in_time(&state, move || ledger.history()).await?;
+    let history = ask_config(&state, |store| store.history()).await?;
     Ok(Json(History { history }))
 }
 
@@ -103,8 +99,7 @@ pub async fn generation(
 ) -> Result<Response, Response> {
     let format = format(form)?;
     let generation = numbered(generation)?;
-    let ledger = Arc::clone(&state.ledger);
-    let config = in_time(&state, move || ledger.generation(generation)).await?;
+    let config = ask_config(&state, move |store| store.generation(generation)).await?;
     let config = config.ok_or_else(|| {
         let detail = format!("generation {generation} is not in the history");
         problem(StatusCode::NOT_FOUND, detail)
@@ -118,8 +113,7 @@ pub async fn generation(
     responses((status = 200, description = "All of them.", body = Pending)),
 )]
 pub async fn pending(State(state): State<AdminState>) -> Result<Json<Pending>, Response> {
-    let ledger = Arc::clone(&state.ledger);
-    let current = in_time(&state, move || ledger.current()).await?;
+    let current = ask_config(&state, |store| store.current()).await?;
     Ok(Json(Pending {
         generation: current.tag.generation,
         restart_required: current.restart_required,

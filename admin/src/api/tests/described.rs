@@ -5,8 +5,12 @@ use std::collections::BTreeSet;
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::path::{Operation, PathItem};
 
-use super::super::document::description;
+use super::super::{document, routes};
 use super::*;
+
+fn description() -> OpenApi {
+    document::complete(routes::table().split_for_parts().1)
+}
 
 /// Every operation: method, path and what is said of it.
 fn operations(api: &OpenApi) -> Vec<(&str, &str, &Operation)> {

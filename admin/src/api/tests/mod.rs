@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::*;
-use crate::change::Ledger;
+use crate::change::ConfigStore;
 use crate::client::{Answer, Client, ClientError};
 use crate::config::Problem as ConfigProblem;
 use crate::config::{Config, parse};
@@ -143,8 +143,13 @@ impl Control for Service {
 
 fn start(service: &Arc<Service>, limits: ApiLimits) -> (AdminHandle, Client) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let ledger = Ledger::new(Arc::clone(service) as _, Arc::new(Config::default()), None);
-    let state = AdminState::new(Arc::clone(service) as _, Metrics::new(), Arc::new(ledger));
+    let config_store =
+        ConfigStore::new(Arc::clone(service) as _, Arc::new(Config::default()), None);
+    let state = AdminState::new(
+        Arc::clone(service) as _,
+        Metrics::new(),
+        Arc::new(config_store),
+    );
     let state = state.with_limits(limits);
     let handle = serve(listener, state).unwrap();
     let client = Client::new(&format!("http://{}/", handle.address())).unwrap();

@@ -19,8 +19,9 @@ use crate::config::{ClientAuth, Tls};
 /// A server with these files, and one connection for each client.
 fn start_tls(files: &Tls, limits: ApiLimits) -> AdminHandle {
     let service = Service::new();
-    let ledger = Ledger::new(Arc::clone(&service) as _, Arc::new(Config::default()), None);
-    let state = AdminState::new(service as _, Metrics::new(), Arc::new(ledger));
+    let config_store =
+        ConfigStore::new(Arc::clone(&service) as _, Arc::new(Config::default()), None);
+    let state = AdminState::new(service as _, Metrics::new(), Arc::new(config_store));
     let certificates = Certificates::load(files).unwrap();
     let state = state
         .with_limits(limits)
@@ -155,11 +156,12 @@ fn requests_carry_the_address_and_the_name_of_the_client() {
     };
     let limits = ApiLimits::default();
     let service = Service::new();
-    let ledger = Ledger::new(Arc::clone(&service) as _, Arc::new(Config::default()), None);
+    let config_store =
+        ConfigStore::new(Arc::clone(&service) as _, Arc::new(Config::default()), None);
     let shared = Arc::new(Shared {
         answers: Answers::with_router(
             Router::new().route("/who", get(who)),
-            AdminState::new(service as _, Metrics::new(), Arc::new(ledger)),
+            AdminState::new(service as _, Metrics::new(), Arc::new(config_store)),
         ),
         gate: Gate::new(&limits),
         limits,

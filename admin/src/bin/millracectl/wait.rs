@@ -17,7 +17,7 @@ use super::table::{plain, time};
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long is waited for a server if nothing else is said.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_TIME_DEFAULT: Duration = Duration::from_secs(30);
 
 /// The body of `/readyz`.
 #[derive(Deserialize)]
@@ -73,7 +73,7 @@ pub fn health(context: &Context<'_>) -> Result<ExitCode, Failure> {
 
 /// Asks until the server is ready; exit status 1 if it is not in time.
 pub fn ready(client: &Client, timeout: Option<Duration>) -> Result<ExitCode, Failure> {
-    let timeout = timeout.unwrap_or(PATIENCE);
+    let timeout = timeout.unwrap_or(WAIT_TIME_DEFAULT);
     let end = Instant::now() + timeout;
     loop {
         let left = end.saturating_duration_since(Instant::now()).max(PAUSE);

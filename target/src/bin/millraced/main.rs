@@ -24,13 +24,13 @@ use millrace::service::hardening::{self, ThreadKind, confine_thread};
 use millrace::service::preflight::{self, RunningServer};
 use millrace::service::{Service, StartError, StartProgress};
 use millrace_admin::api::{self, AdminSocket, AdminState, Certificates, StartingAdmin};
-use millrace_admin::change::Ledger;
+use millrace_admin::change::ConfigStore;
 use millrace_admin::config::{self, Config, ConfigError, KeyPath, Problem, Source};
 use millrace_admin::metrics::Metrics;
 use millrace_admin::token;
 
 /// How long a stop waits for calls in service.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serve files to NFS/RDMA clients.
 ///
@@ -357,10 +357,14 @@ fn run(
     let metrics = Metrics::new();
     metrics.register(service.control());
     let file = Some(arguments.config.clone());
-    let ledger = Arc::new(Ledger::new(service.control(), Arc::clone(&config), file));
-    metrics.register(Arc::clone(&ledger) as _);
+    let config_store = Arc::new(ConfigStore::new(
+        service.control(),
+        Arc::clone(&config),
+        file,
+    ));
+    metrics.register(Arc::clone(&config_store) as _);
     metrics.register(Arc::clone(&log) as _);
-    let mut state = AdminState::new(service.control(), metrics, Arc::clone(&ledger));
+    let mut state = AdminState::new(service.control(), metrics, Arc::clone(&config_store));
     if let Some(certificates) = &certificates {
         state = state.with_certificates(Arc::clone(certificates));
     }
@@ -373,16 +377,16 @@ fn run(
         admin.address(),
     ));
     let told = manager.clone();
-    let served =
-        reloads.serve(move || told.reload(|| reload::reload(&ledger, certificates.as_deref())));
+    let served = reloads
+        .serve(move || told.reload(|| reload::reload(&config_store, certificates.as_deref())));
     served.context("cannot start a thread")?;
     let fed = manager.feed_watchdog(service.control());
     let _fed = fed.context("cannot start a thread")?;
 
     signals.wait();
-    manager.stopping(PATIENCE);
-    tracing::info!(patience = ?PATIENCE, "stopping: calls in service are finished first");
-    service.drain(PATIENCE);
+    manager.stopping(STOP_TIMEOUT);
+    tracing::info!(patience = ?STOP_TIMEOUT, "stopping: calls in service are finished first");
+    service.drain(STOP_TIMEOUT);
     admin.shutdown();
     tracing::info!("stopped");
     Ok(())

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use millrace_admin::api::Certificates;
-use millrace_admin::change::{Author, ChangeError, ChangeRequest, Edit, Ledger};
+use millrace_admin::change::{Author, ChangeError, ChangeRequest, ConfigStore, Edit};
 
 /// Reads the file and puts in force what it says, as far as that needs no restart. A file that is
 /// wrong changes nothing; the log names the lines. The certificates in use are read again whatever
 /// becomes of it, and stay if they cannot be used. The answer is how the server stands then.
-pub fn reload(ledger: &Arc<Ledger>, certificates: Option<&Certificates>) -> String {
+pub fn reload(config_store: &Arc<ConfigStore>, certificates: Option<&Certificates>) -> String {
     match certificates.map(Certificates::reload) {
         Some(Ok(())) => tracing::info!("the certificates of the management plane were read again"),
         Some(Err(error)) => tracing::error!("{error}; the certificates read before stay in use"),
@@ -24,7 +24,7 @@ pub fn reload(ledger: &Arc<Ledger>, certificates: Option<&Certificates>) -> Stri
         dry_run: false,
         persist: false,
     };
-    match ledger.change(request) {
+    match config_store.change(request) {
         Ok(report) => {
             for note in &report.notes {
                 tracing::warn!("{note}");

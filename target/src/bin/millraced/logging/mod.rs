@@ -22,7 +22,7 @@ use limit::LineLimit;
 use queue::{LINES_MAX, LogQueue, StandardError};
 
 /// How long the last lines of the process may take to be written.
-const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
@@ -59,7 +59,7 @@ pub struct LogFlush(LogQueue);
 
 impl Drop for LogFlush {
     fn drop(&mut self) {
-        self.0.flush(FLUSH_PATIENCE);
+        self.0.flush(FLUSH_TIMEOUT);
     }
 }
 
@@ -141,7 +141,7 @@ fn log_panics(queue: LogQueue) {
         }
         // Others may end the process by it.
         if !thread.starts_with("reactor-") {
-            queue.flush(FLUSH_PATIENCE);
+            queue.flush(FLUSH_TIMEOUT);
         }
     }));
 }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 /// A stream whose writes fail when the other side does not take them: when, of what is to be
 /// written, less than some bytes can be within some time.
-pub struct Patient<S> {
+pub struct WriteTimeout<S> {
     stream: S,
     time: Duration,
     bytes: usize,
@@ -24,7 +24,7 @@ struct Stall {
     written: usize,
 }
 
-impl<S> Patient<S> {
+impl<S> WriteTimeout<S> {
     /// `bytes` are progress enough for each `time`.
     pub fn new(stream: S, time: Duration, bytes: usize) -> Self {
         Self {
@@ -85,7 +85,7 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -95,7 +95,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -171,7 +171,7 @@ mod tests {
         let runtime = runtime.enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let trickle = Trickle(Box::pin(sleep(SECOND)));
-            let mut stream = Patient::new(trickle, SECOND * 10 + SECOND / 2, progress);
+            let mut stream = WriteTimeout::new(trickle, SECOND * 10 + SECOND / 2, progress);
             for taken in 0..100 {
                 let mut stream = Pin::new(&mut stream);
                 let written = poll_fn(|context| stream.as_mut().poll_write(context, b"x"));

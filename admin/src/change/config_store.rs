@@ -22,9 +22,9 @@ use crate::token;
 
 /// Keeps the configuration, its history and its file.
 ///
-/// Changes are made one at a time, in the order in which they come. What the ledger tells
+/// Changes are made one at a time, in the order in which they come. What the store tells
 /// meanwhile is the configuration before; it does not wait for the change.
-pub struct Ledger {
+pub struct ConfigStore {
     control: Arc<dyn Control>,
     run: u64,
     file: Option<PathBuf>,
@@ -45,7 +45,7 @@ struct State {
     file_text: Option<String>,
 }
 
-impl Ledger {
+impl ConfigStore {
     /// Begins with the configuration that the service was started with, and the file that it was
     /// read from.
     pub fn new(control: Arc<dyn Control>, config: Arc<Config>, file: Option<PathBuf>) -> Self {

@@ -10,27 +10,47 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use tokio::{task, time};
 
+use super::auth::Authorized;
+use super::context::AdminState;
 use super::problem::{problem, problem_with, typed_problem};
-use super::routes::AdminState;
-use crate::change::{ChangeError, ChangeReport, ChangeRequest, Tag};
+use crate::change::{ChangeError, ChangeReport, ChangeRequest, Edit, Tag};
 use crate::status::FILE_DENIED;
 
 /// How a change is to be made, from the query of a request.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Manner {
+pub struct ChangeOptions {
     /// Only check and compare.
     pub dry_run: bool,
     /// Write the file, too.
     pub persist: bool,
 }
 
-impl FromRequestParts<AdminState> for Manner {
+impl ChangeOptions {
+    /// The change that is asked for with them.
+    pub fn request(
+        self,
+        edit: Edit,
+        expected: Option<Vec<Tag>>,
+        Authorized(author): Authorized,
+    ) -> ChangeRequest {
+        let Self { dry_run, persist } = self;
+        ChangeRequest {
+            edit,
+            expected,
+            author,
+            dry_run,
+            persist,
+        }
+    }
+}
+
+impl FromRequestParts<AdminState> for ChangeOptions {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, _: &AdminState) -> Result<Self, Response> {
         Query::try_from_uri(&parts.uri)
-            .map(|Query(manner)| manner)
+            .map(|Query(options)| options)
             .map_err(|_| {
                 let detail = "the query may have dry_run=true or false and persist=true or false";
                 problem(StatusCode::BAD_REQUEST, detail)
@@ -65,11 +85,11 @@ pub async fn make(
         let detail = format!("another change is not finished within {limit:?}; nothing was done");
         return Err(problem(StatusCode::SERVICE_UNAVAILABLE, detail));
     };
-    let ledger = Arc::clone(&state.ledger);
+    let config_store = Arc::clone(&state.config_store);
     let work = task::spawn_blocking(move || {
         let _turn = turn;
-        let report = ledger.change(request)?;
-        Ok((ledger.tag(report.generation), report))
+        let report = config_store.change(request)?;
+        Ok((config_store.tag(report.generation), report))
     });
     match time::timeout(limit, work).await {
         Ok(Ok(result)) => result.map_err(refused),
