@@ -39,7 +39,7 @@ pub trait Control: Send + Sync + 'static {
     ///
     /// Some part cannot be had (a port is taken, there is no memory, a reactor does not answer).
     /// Everything is as before then, and [`Control::config`] with it.
-    fn apply(&self, next: Arc<Config>) -> Result<Vec<ReactorOutcome>, ApplyError>;
+    fn apply(&self, next: Arc<Config>) -> Result<Applied, ApplyError>;
 
     /// The clients of the moment: addresses with connections, and what each of them uses.
     ///
@@ -150,6 +150,15 @@ pub enum ControlError {
     /// Not as things are: what stands in the way.
     #[error("{0}")]
     Conflict(String),
+}
+
+/// A configuration was put in force.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Applied {
+    /// How each reactor took it.
+    pub reactors: Vec<ReactorOutcome>,
+    /// Parts outside the reactors that are as they were, each with its key and the reason.
+    pub pending: Vec<String>,
 }
 
 /// A configuration could not be put in force; the one before it is.

@@ -44,6 +44,16 @@ fn a_patch_changes_what_runs_and_gets_a_new_tag() {
 }
 
 #[test]
+fn what_a_change_leaves_as_it_was_is_told() {
+    let bench = Bench::new();
+    let left = "rpc.rpcbind: the port mapper does not know the new addresses";
+    *bench.service.pending.lock().unwrap() = vec![left.to_owned()];
+    let told = report(&bench.patch(json!({ "flow": { "credits": 64 } })));
+    assert_eq!(told.notes.last().unwrap(), left);
+    assert!(told.reactors[0].applied);
+}
+
+#[test]
 fn put_takes_json_and_yaml_and_nothing_else() {
     let bench = Bench::new();
     let yaml = bench.get("/api/v1/config?format=yaml").body;

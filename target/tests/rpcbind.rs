@@ -333,6 +333,37 @@ fn rr1_bind_03_registers_at_start_and_unregisters_at_stop() {
 }
 
 #[test]
+fn offers_are_replaced_one_after_the_other() {
+    let (address, told) = fake_mapper();
+    let registration =
+        Registration::start(vec![Rendezvous::Tcp(address)], offers(), vec![]).unwrap();
+    let moved = Offers::of_service(None, &["127.0.0.1:20050".parse().unwrap()]);
+    let before = offers().iter().count();
+    assert_eq!(registration.replace(moved), Ok(()));
+    let [unset, set] =
+        [RpcbindProcedure::Unset, RpcbindProcedure::Set].map(RpcbindProcedure::number);
+    let procedures: Vec<_> = told.try_iter().map(|(procedure, ..)| procedure).collect();
+    let expected = [
+        [unset, set].repeat(before),
+        vec![unset; before],
+        vec![unset, set],
+    ];
+    assert_eq!(procedures, expected.concat());
+}
+
+#[test]
+fn whoever_replaces_offers_is_told_that_no_port_mapper_answers() {
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let registration =
+        Registration::start(vec![Rendezvous::Tcp(closed)], offers(), vec![]).unwrap();
+    let error = registration.replace(offers()).unwrap_err();
+    assert_eq!(error, "no port mapper answers");
+}
+
+#[test]
 fn rr1_bind_03_an_unreachable_port_mapper_is_not_fatal() {
     let closed = TcpListener::bind("127.0.0.1:0")
         .unwrap()

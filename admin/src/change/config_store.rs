@@ -228,7 +228,9 @@ impl ConfigStore {
         let live = live_part(&running, &next);
         let differs = live != *running;
         if differs {
-            report.reactors = self.control.apply(Arc::new(live))?;
+            let applied = self.control.apply(Arc::new(live))?;
+            report.reactors = applied.reactors;
+            report.notes.extend(applied.pending);
         }
         if let Some(staged) = staged {
             if let Err(error) = staged.commit() {

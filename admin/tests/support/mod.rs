@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use millrace_admin::api::{AdminHandle, AdminSocket, AdminState, ApiLimits, serve_with_socket};
 use millrace_admin::change::ConfigStore;
 use millrace_admin::config::{Config, Problem};
-use millrace_admin::control::{ApplyError, CaptureStream, Control, ControlError};
+use millrace_admin::control::{Applied, ApplyError, CaptureStream, Control, ControlError};
 use millrace_admin::metrics::Metrics;
 use millrace_admin::status::*;
 
@@ -30,6 +30,8 @@ pub struct Service {
     pub refuses: Mutex<Option<ApplyError>>,
     /// Taken by the next change, which says through it that it has begun, and waits for a word.
     pub gate: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+    /// What changes leave as it was.
+    pub pending: Mutex<Vec<String>>,
     /// How often something was applied.
     pub applied: AtomicU64,
     pub connections: Mutex<Vec<ConnectionStatus>>,
@@ -45,6 +47,7 @@ impl Service {
             config: Mutex::new(Arc::new(config)),
             refuses: Mutex::default(),
             gate: Mutex::default(),
+            pending: Mutex::default(),
             applied: AtomicU64::new(0),
             connections: Mutex::new(vec![connection()]),
             drain: Mutex::new(DrainPhase::Serving),
@@ -135,7 +138,7 @@ impl Control for Service {
             .collect()
     }
 
-    fn apply(&self, next: Arc<Config>) -> Result<Vec<ReactorOutcome>, ApplyError> {
+    fn apply(&self, next: Arc<Config>) -> Result<Applied, ApplyError> {
         if let Some(error) = self.refuses.lock().unwrap().take() {
             return Err(error);
         }
@@ -147,13 +150,16 @@ impl Control for Service {
         }
         *self.config.lock().unwrap() = next;
         self.applied.fetch_add(1, Ordering::Relaxed);
-        Ok(vec![ReactorOutcome {
-            name: "reactor-0".to_owned(),
-            core: Some(0),
-            applied: true,
-            error: None,
-            seconds: 0.000_1,
-        }])
+        Ok(Applied {
+            reactors: vec![ReactorOutcome {
+                name: "reactor-0".to_owned(),
+                core: Some(0),
+                applied: true,
+                error: None,
+                seconds: 0.000_1,
+            }],
+            pending: self.pending.lock().unwrap().clone(),
+        })
     }
 
     fn clients(&self) -> Result<Vec<ClientStatus>, ControlError> {

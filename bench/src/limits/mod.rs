@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use millrace::flow::ClientLimit;
-use millrace::flow::rate::Rates;
 use millrace::service::Service;
-use millrace_admin::config::Bandwidth;
+use millrace_admin::config::{Bandwidth, ClientLimits, Network};
+use millrace_admin::control::{ApplyError, Control};
 
 use crate::client::{Client, Manner, Place};
 use crate::load::{Engine, Operation, Progress, ServerCpu, Workload, pin};
@@ -24,6 +23,14 @@ const FILE: usize = 8 << 20;
 
 /// A change is to be in force by then.
 const BAR: Duration = Duration::from_millis(100);
+
+/// Puts other limits of clients in force.
+fn set_limits(service: &Service, limits: Vec<ClientLimits>) -> Result<(), ApplyError> {
+    let control = service.control();
+    let mut next = (*control.config()).clone();
+    next.limits = limits;
+    control.apply(Arc::new(next)).map(|_| ())
+}
 
 /// Change a client's limit while it works, and see how soon the new one holds.
 ///
@@ -190,7 +197,7 @@ impl Limits {
             }
             let steps = self.watch(service, &progress);
             // Without limits, so that what is in flight ends soon.
-            let ended = service.control().set_limits(&[], &[]);
+            let ended = set_limits(service, Vec::new());
             stop.store(true, Ordering::Relaxed);
             for client in running {
                 client
@@ -208,18 +215,13 @@ impl Limits {
         let mut steps = Vec::new();
         for &Bandwidth(limit) in &self.steps {
             let limited = self.manner.fabric.host(1)?;
-            let entry = ClientLimit {
-                networks: vec![limited.into()],
-                rates: Rates {
-                    iops: None,
-                    bandwidth: Some(limit),
-                },
+            let entry = ClientLimits {
+                clients: vec![Network::of_one(limited)],
+                iops: None,
+                bandwidth: Some(Bandwidth(limit)),
             };
             let start = Instant::now();
-            service
-                .control()
-                .set_limits(&[entry], &[])
-                .context("cannot set the limit")?;
+            set_limits(service, vec![entry]).context("cannot set the limit")?;
             let mut samples = [Vec::new(), Vec::new()];
             let mut next = start;
             while start.elapsed() < self.time {

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use millrace::service::Service;
 use millrace_admin::config::{self, Config, Export};
-use millrace_admin::control::{ApplyError, Control};
-use millrace_admin::status::ReactorOutcome;
+use millrace_admin::control::{Applied, ApplyError, Control};
 use millrace_bench::requester::session::{Error, mount};
 use millrace_bench::requester::{Call, Identity, Session, Settings};
 use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
@@ -80,10 +79,7 @@ impl Running {
     }
 
     /// Asks for a change as the management plane does.
-    pub fn try_change(
-        &self,
-        edit: impl FnOnce(&mut Config),
-    ) -> Result<Vec<ReactorOutcome>, ApplyError> {
+    pub fn try_change(&self, edit: impl FnOnce(&mut Config)) -> Result<Applied, ApplyError> {
         let control = self.control();
         let running = control.config();
         let mut next = (*running).clone();
@@ -100,8 +96,10 @@ impl Running {
 
     /// Makes a change, which all reactors put in force.
     pub fn change(&self, edit: impl FnOnce(&mut Config)) {
-        let outcomes = self.try_change(edit).expect("the change is possible");
-        assert!(outcomes.iter().all(|one| one.applied), "{outcomes:?}");
+        let applied = self.try_change(edit).expect("the change is possible");
+        let mut reactors = applied.reactors.iter();
+        assert!(reactors.all(|one| one.applied), "{applied:?}");
+        assert_eq!(applied.pending, [""; 0]);
     }
 
     /// Where the listener of this place in the configuration is.

@@ -1,7 +1,7 @@
 //! Registration with a port mapper that runs on this host.
 //!
-//! Talking to it blocks, so it happens on a thread of its own, at the start and at the end. A
-//! failure is a warning: clients that name their ports do not need the port mapper.
+//! Talking to it blocks, so it happens on a thread of its own, at the start, with changes of the
+//! offers and at the end. A failure is a warning: clients that name their ports do not need the port mapper.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -22,7 +22,10 @@ use super::offers::{Offer, Offers};
 use super::responder::registration;
 
 /// How long one step of the conversation may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RPCBIND_STEP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long whoever replaces the offers waits for the outcome.
+const REPLACE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest reply that is read.
 const REPLY_MAX: usize = 4096;
@@ -65,8 +68,15 @@ enum RegisterError {
 /// Offers that are registered as long as this value lives.
 #[derive(Debug)]
 pub struct Registration {
-    stop: Option<Sender<()>>,
+    orders: Option<Sender<RegistrationOrder>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// Offers to be registered in place of those before, and where the outcome goes.
+#[derive(Debug)]
+struct RegistrationOrder {
+    offers: Offers,
+    outcome: Sender<Result<(), String>>,
 }
 
 impl Registration {
@@ -80,26 +90,51 @@ impl Registration {
         offers: Offers,
         reactors: Vec<usize>,
     ) -> std::io::Result<Self> {
-        let (stop, stopped) = mpsc::channel();
+        let (orders, ordered) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("rpcbind".to_owned())
             .spawn(move || {
                 if let Err(error) = step_aside(&reactors) {
                     tracing::warn!(%error, "registering may disturb reactors");
                 }
-                run(&rendezvous, &offers, &stopped);
+                run(&rendezvous, &ordered);
             })?;
-        Ok(Self {
-            stop: Some(stop),
+        let registration = Self {
+            orders: Some(orders),
             thread: Some(thread),
+        };
+        registration.order(offers);
+        Ok(registration)
+    }
+
+    /// Registers these offers in place of those before, which are taken back first. Waits for five
+    /// seconds at most; the thread goes on after that.
+    ///
+    /// # Errors
+    /// Why not all of them are registered.
+    pub fn replace(&self, offers: Offers) -> Result<(), String> {
+        let outcome = self.order(offers).recv_timeout(REPLACE_TIMEOUT);
+        outcome.unwrap_or_else(|_| {
+            Err(format!(
+                "it does not answer within {REPLACE_TIMEOUT:?}; the log will tell if it refuses"
+            ))
         })
+    }
+
+    fn order(&self, offers: Offers) -> Receiver<Result<(), String>> {
+        let (outcome, told) = mpsc::channel();
+        if let Some(orders) = &self.orders {
+            // A thread that is gone gives no outcome.
+            let _ = orders.send(RegistrationOrder { offers, outcome });
+        }
+        told
     }
 }
 
 impl Drop for Registration {
     /// Takes the offers back, which takes a few times five seconds at worst.
     fn drop(&mut self) {
-        self.stop = None;
+        self.orders = None;
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -108,26 +143,38 @@ impl Drop for Registration {
     }
 }
 
-fn run(rendezvous: &[Rendezvous], offers: &Offers, stopped: &Receiver<()>) {
-    let registered = match Mapper::meet(rendezvous) {
-        Ok(mut mapper) => offers
-            .iter()
-            .filter(|offer| mapper.register(offer))
-            .copied()
-            .collect(),
-        Err(error) => {
-            tracing::warn!(%error, "not registered: clients have to name their ports");
-            Vec::new()
-        }
-    };
-    // Nothing is ever sent: the end of the channel is the word.
-    let _ = stopped.recv();
+fn run(rendezvous: &[Rendezvous], orders: &Receiver<RegistrationOrder>) {
+    let mut registered = Vec::new();
+    for RegistrationOrder { offers, outcome } in orders {
+        take_back(rendezvous, &registered);
+        let all = offers.iter().count();
+        let result;
+        (registered, result) = match Mapper::meet(rendezvous) {
+            Ok(mut mapper) => {
+                let taken = offers.iter().filter(|offer| mapper.register(offer));
+                let taken: Vec<Offer> = taken.copied().collect();
+                let missing = all - taken.len();
+                let refused = format!("{missing} of {all} addresses are not registered");
+                (taken, if missing == 0 { Ok(()) } else { Err(refused) })
+            }
+            Err(error) => {
+                tracing::warn!(%error, "not registered: clients have to name their ports");
+                (Vec::new(), Err(error.to_string()))
+            }
+        };
+        // Whoever asked may not wait any more.
+        let _ = outcome.send(result);
+    }
+    take_back(rendezvous, &registered);
+}
+
+fn take_back(rendezvous: &[Rendezvous], registered: &[Offer]) {
     if registered.is_empty() {
         return;
     }
     match Mapper::meet(rendezvous) {
         Ok(mut mapper) => {
-            for offer in &registered {
+            for offer in registered {
                 if let Err(error) = mapper.call(RpcbindProcedure::Unset, offer) {
                     tracing::warn!(%error, ?offer, "an offer was not taken off the register");
                 }
@@ -160,14 +207,14 @@ impl Mapper {
         Ok(match place {
             Rendezvous::Local(path) => {
                 let stream = UnixStream::connect(path)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
+                stream.set_read_timeout(Some(RPCBIND_STEP_TIMEOUT))?;
+                stream.set_write_timeout(Some(RPCBIND_STEP_TIMEOUT))?;
                 Box::new(stream)
             }
             Rendezvous::Tcp(address) => {
-                let stream = TcpStream::connect_timeout(address, PATIENCE)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
+                let stream = TcpStream::connect_timeout(address, RPCBIND_STEP_TIMEOUT)?;
+                stream.set_read_timeout(Some(RPCBIND_STEP_TIMEOUT))?;
+                stream.set_write_timeout(Some(RPCBIND_STEP_TIMEOUT))?;
                 Box::new(stream)
             }
         })

@@ -15,7 +15,7 @@ use millrace_store::posix::helpers;
 use super::change::{Changing, InForce, Listener, Served, check_exports};
 use super::control::{ReactorParts, ServiceControl};
 use super::devices::{self, Opened};
-use super::folders::{self, StoreRoom};
+use super::folders::StoreRoom;
 use super::hardening::{ThreadKind, confine_thread};
 use super::lock::StateLock;
 use super::plan::ProviderCounters;
@@ -288,8 +288,6 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
     let changing = Changing {
         next_listener: in_force.listeners.len() as u64,
         registration,
-        drain: None,
-        stops: false,
     };
     let control = ServiceControl::new(
         in_force,
@@ -407,10 +405,9 @@ fn shared(plan: &Plan, context: &Context) -> Result<(Rc<Shared<Programs>>, Store
     let pool = Pool::new(&plan.registry, PoolConfig { bytes })?;
     let clock = Clock::new(Instant::now());
     let room = StoreRoom::new(&pool, &clock, context.alarm());
-    if folders::any(&plan.exports) {
-        room.prepare().map_err(BuildError::Engine)?;
-    }
-    let exports = Exports::new(room.stores(&plan.exports, None))?;
+    let stores = room.stores(&plan.exports, None);
+    let exports = Exports::new(stores.map_err(BuildError::Engine)?)?;
+    room.serve(&exports);
     let key = HandleKey::new(&plan.key);
     let settings = terms::settings(config);
     let class = settings.receive_class();

@@ -1,16 +1,15 @@
 //! What the management plane sees and asks.
 
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 use millrace_admin::config::{Config, KeyPath, Problem, live_part};
-use millrace_admin::control::{ApplyError, CaptureStream, Control, ControlError};
+use millrace_admin::control::{Applied, ApplyError, CaptureStream, Control, ControlError};
 use millrace_admin::status::{
     CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus, Health,
-    ListenerStatus, OperationStatus, PoolStatus, ReactorOutcome, ReactorStatus, Readiness,
-    StalledReactor,
+    ListenerStatus, OperationStatus, PoolStatus, ReactorStatus, Readiness, StalledReactor,
 };
 use millrace_mempool::{Class, PoolGauges, Registry};
 use millrace_reactor::{ReactorHandle, Watchdog};
@@ -21,6 +20,7 @@ use super::change::{Changing, InForce, LogFilter, LogHook, Reaper, listener_stat
 use super::devices::{self, Opened};
 use super::memory;
 use super::metrics::clients::ClientSeries;
+use super::phase::{CurrentPhase, ServicePhase};
 use super::preflight;
 use super::providers::Providers;
 use super::reports::Latest;
@@ -29,15 +29,14 @@ use super::status::ReactorReport;
 use super::worker::Message;
 use super::{folders, hardening};
 use crate::counters::Counters;
-use crate::exports::{ExportId, ExportsCounters};
-use crate::flow::rate::Rates;
-use crate::flow::{ClientLimit, Clients, FlowCounters};
+use crate::exports::ExportsCounters;
+use crate::flow::{Clients, FlowCounters};
 use crate::rdma::ConnectionCounters;
 use crate::replay::ReplayCache;
 use crate::tcp::TcpCounters;
 
 /// How long a reactor may take to answer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const REACTOR_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What one reactor leaves for other threads to read.
 pub struct ReactorParts {
@@ -65,9 +64,7 @@ pub struct ReactorParts {
 pub struct ServiceControl {
     pub(super) in_force: Mutex<Arc<InForce>>,
     pub(super) changing: Mutex<Changing>,
-    readiness: AtomicU8,
-    /// Until when clients are let finish, if they are not served.
-    drain: Mutex<Option<Instant>>,
+    pub(super) phase: CurrentPhase,
     /// The cores that the process may use.
     cores: Vec<usize>,
     pub(super) reactors: Vec<ReactorHandle<Message>>,
@@ -100,12 +97,10 @@ impl ServiceControl {
         devices: Opened,
         watchdog: Watchdog,
     ) -> Self {
-        let readiness = AtomicU8::new(Readiness::Ready as u8);
         Self {
             in_force: Mutex::new(Arc::new(in_force)),
             changing: Mutex::new(changing),
-            readiness,
-            drain: Mutex::default(),
+            phase: CurrentPhase::default(),
             cores,
             reactors,
             parts,
@@ -128,36 +123,11 @@ impl ServiceControl {
         self.log.set_hook(hook);
     }
 
-    /// Puts other limits in place of all there are: of each client in some networks, and of
-    /// exports by their paths. In force when this returns, for calls that wait within one turn of
-    /// their reactor.
-    ///
-    /// # Errors
-    /// If a reactor takes no messages: calls that wait there go on by the old limits.
-    pub fn set_limits(
-        &self,
-        clients: &[ClientLimit],
-        exports: &[(String, Rates)],
-    ) -> Result<(), ControlError> {
-        let exports = exports
-            .iter()
-            .map(|(path, rates)| (ExportId::of(path), *rates));
-        self.clients.set_limits(clients, exports, Instant::now());
-        for reactor in &self.reactors {
-            reactor.send(Message::Limits).map_err(|_| {
-                ControlError::Unavailable(format!("{} takes no messages", reactor.name()))
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Ends everything: no change is made from here on.
-    pub(super) fn stop(&self) {
-        let readiness = Readiness::Draining as u8;
-        self.readiness.store(readiness, Ordering::Release);
-        let mut changing = self.lock_changes();
-        changing.stops = true;
-        changing.registration = None;
+    /// Ends everything, clients at the deadline: no change is made from here on.
+    pub(super) fn stop(&self, deadline: Instant) {
+        // It may stop already.
+        let _ = self.phase.set(ServicePhase::Stopping(deadline));
+        self.lock_changes().registration = None;
     }
 
     /// The folders that are served.
@@ -167,20 +137,6 @@ impl ServiceControl {
         volumes
             .filter_map(|(_, volume)| volume.posix().cloned())
             .collect()
-    }
-
-    pub(super) fn drain_deadline(&self) -> Option<Instant> {
-        *self.drain.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes until when clients are let finish, or that they are served.
-    pub(super) fn set_drain(&self, deadline: Option<Instant>) {
-        *self.drain.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
-        let readiness = match deadline {
-            Some(_) => Readiness::Draining,
-            None => Readiness::Ready,
-        };
-        self.readiness.store(readiness as u8, Ordering::Release);
     }
 
     /// The reports of all reactors, in their order; of a moment ago, if somebody asked then.
@@ -210,7 +166,7 @@ impl ServiceControl {
             .zip(&self.reactors)
             .map(|(asked, reactor)| {
                 asked
-                    .and_then(|answered| answered.recv_timeout(PATIENCE).ok())
+                    .and_then(|answered| answered.recv_timeout(REACTOR_ANSWER_TIMEOUT).ok())
                     .ok_or_else(|| {
                         ControlError::Unavailable(format!("{} does not answer", reactor.name()))
                     })
@@ -236,7 +192,7 @@ impl ServiceControl {
 
 impl Control for ServiceControl {
     fn readiness(&self) -> Readiness {
-        if self.readiness.load(Ordering::Acquire) == Readiness::Draining as u8 {
+        if self.phase.get() != ServicePhase::Serving {
             Readiness::Draining
         } else if self.in_force().listeners.is_empty() {
             Readiness::NoListener
@@ -279,7 +235,7 @@ impl Control for ServiceControl {
         problems
     }
 
-    fn apply(&self, next: Arc<Config>) -> Result<Vec<ReactorOutcome>, ApplyError> {
+    fn apply(&self, next: Arc<Config>) -> Result<Applied, ApplyError> {
         self.change(&next)
     }
 

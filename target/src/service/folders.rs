@@ -301,7 +301,7 @@ impl StoreRoom {
     ///
     /// # Errors
     /// The system gives neither a ring nor threads.
-    pub fn prepare(&self) -> io::Result<()> {
+    fn prepare(&self) -> io::Result<()> {
         let mut engine = self.engine.borrow_mut();
         if engine.is_none() {
             let config = EngineConfig {
@@ -321,13 +321,18 @@ impl StoreRoom {
         Ok(())
     }
 
-    /// This reactor's stores of these exports: those that it has, and new ones. Folders need
-    /// [`StoreRoom::prepare`].
+    /// This reactor's stores of these exports: those that it has, and new ones.
+    ///
+    /// # Errors
+    /// The system gives neither a ring nor threads, and one of them is a folder.
     pub fn stores(
         &self,
         exports: &[(Rules, AnyVolume)],
         before: Option<&Exports<AnyStore>>,
-    ) -> Vec<(Rules, AnyStore)> {
+    ) -> io::Result<Vec<(Rules, AnyStore)>> {
+        if any(exports) {
+            self.prepare()?;
+        }
         let engine = self.engine.borrow();
         let known = |volume: &AnyVolume| {
             let mut known = before.into_iter().flat_map(Exports::iter);
@@ -336,15 +341,20 @@ impl StoreRoom {
         };
         let store = |(rules, volume): &(Rules, AnyVolume)| {
             let store = known(volume).or_else(|| volume.store(engine.as_ref(), &self.clock));
-            Some((rules.clone(), store?))
+            let store = store.map(|store| (rules.clone(), store));
+            store.ok_or_else(|| io::Error::other("a folder has no engine"))
         };
-        let stores: Vec<_> = exports.iter().filter_map(store).collect();
-        let folders = stores.iter().filter_map(|(_, store)| match store {
+        exports.iter().map(store).collect()
+    }
+
+    /// Works for the folders among these from now on, and no others.
+    pub fn serve(&self, exports: &Exports<AnyStore>) {
+        let folders = exports.iter().filter_map(|export| match &export.store {
             AnyStore::Posix(folder) => Some(folder.clone()),
             AnyStore::Memory(_) => None,
         });
         let folders: Vec<_> = folders.collect();
-        if let Some(engine) = &*engine {
+        if let Some(engine) = &*self.engine.borrow() {
             let limits = folders
                 .iter()
                 .map(|folder| folder.volume().config().limits.operations);
@@ -357,7 +367,6 @@ impl StoreRoom {
         }
         // Those that are gone are let go here; calls that run hold theirs.
         self.folders.replace(folders);
-        stores
     }
 
     /// The pool has more memory.

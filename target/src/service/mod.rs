@@ -11,6 +11,7 @@ mod lock;
 mod memory;
 mod metrics;
 mod peers;
+mod phase;
 mod placement;
 mod plan;
 pub mod preflight;
@@ -107,7 +108,8 @@ impl Service {
     /// `patience`, closes all connections and waits for the reactors to end. Then what was written
     /// to folders is made durable, for at most as long again.
     pub fn drain(self, patience: Duration) {
-        self.control.stop();
+        self.control.stop(Instant::now() + patience);
+        // Waiting for a change that is under way does not shorten it.
         let deadline = Instant::now() + patience;
         for reactor in &self.reactors {
             // A reactor that is stuck with a full mailbox ends with the process.

@@ -14,7 +14,7 @@ use crate::exports::ExportId;
 const FRESH: Duration = Duration::from_secs(5);
 
 /// How long somebody waits for a new one, before the last one has to do.
-const PATIENCE: Duration = Duration::from_millis(200);
+const REFRESH_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Answers by export.
 #[derive(Default)]
@@ -77,7 +77,9 @@ impl Cell {
             state.asked = asks.is_ok();
         }
         let waits = |state: &mut State| state.asked && !is_fresh(state);
-        let waited = self.answered.wait_timeout_while(state, PATIENCE, waits);
+        let waited = self
+            .answered
+            .wait_timeout_while(state, REFRESH_TIMEOUT, waits);
         waited.unwrap_or_else(PoisonError::into_inner).0.space
     }
 }

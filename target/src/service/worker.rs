@@ -49,8 +49,6 @@ pub enum Message {
     Retire(Vec<FabricId>),
     /// Close the connection with this identifier, and answer whether it is here.
     Evict(u64, crossbeam_channel::Sender<bool>),
-    /// Limits have changed.
-    Limits,
     /// Take one message here, and stand still until the other end goes.
     #[cfg(test)]
     Hold(crossbeam_channel::Receiver<()>),
@@ -348,7 +346,6 @@ where
                     tracing::debug!(%error, "TCP connection could not be taken over");
                 }
             }
-            Message::Limits => self.responder.shared().flow.limits_changed(),
             Message::Drain { deadline, ends } => self.begin_drain(deadline, ends, turn.now),
             // Whoever asked may have gone, here and below.
             Message::Serve(resume, answer) => {

@@ -11,7 +11,7 @@ use crate::change::ConfigStore;
 use crate::client::{Answer, Client, ClientError};
 use crate::config::Problem as ConfigProblem;
 use crate::config::{Config, parse};
-use crate::control::{ApplyError, CaptureStream, Control, ControlError};
+use crate::control::{Applied, ApplyError, CaptureStream, Control, ControlError};
 use crate::metrics::Metrics;
 use crate::status::*;
 
@@ -76,8 +76,8 @@ impl Control for Service {
         Vec::new()
     }
 
-    fn apply(&self, _next: Arc<Config>) -> Result<Vec<ReactorOutcome>, ApplyError> {
-        Ok(Vec::new())
+    fn apply(&self, _next: Arc<Config>) -> Result<Applied, ApplyError> {
+        Ok(Applied::default())
     }
 
     fn clients(&self) -> Result<Vec<ClientStatus>, ControlError> {

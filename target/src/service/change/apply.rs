@@ -5,11 +5,10 @@ use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use crossbeam_channel::Receiver;
-use millrace_admin::config::{Config, Export, Rpcbind, Store};
-use millrace_admin::control::ApplyError;
+use millrace_admin::config::{Config, Rpcbind};
+use millrace_admin::control::{Applied, ApplyError};
 use millrace_admin::status::ReactorOutcome;
 use millrace_mempool::Arena;
-use millrace_reactor::ReactorHandle;
 use tracing_subscriber::EnvFilter;
 
 use super::exports::{self, Served};
@@ -18,8 +17,8 @@ use super::log::LogFilter;
 use super::ticket::{Answer, Change, Commit, Decision, NewListener, Ready, Refused, Ticket};
 use crate::exports::ExportId;
 use crate::rdma::FabricId;
-use crate::rpcbind::{Offers, Registration, Rendezvous};
-use crate::service::control::{PATIENCE, ServiceControl};
+use crate::rpcbind::{Offers, Registration};
+use crate::service::control::{REACTOR_ANSWER_TIMEOUT, ServiceControl};
 use crate::service::worker::Message;
 use crate::service::{memory, plan};
 
@@ -52,10 +51,6 @@ pub struct Changing {
     pub next_listener: u64,
     /// With the port mapper of this host.
     pub registration: Option<Registration>,
-    /// Until when clients are let finish, if they are not served.
-    pub drain: Option<Instant>,
-    /// The service ends; nothing changes any more.
-    pub stops: bool,
 }
 
 /// Everything of a change that is made ready on the thread that asks.
@@ -85,10 +80,7 @@ impl ServiceControl {
     }
 
     /// Puts a configuration in force on all reactors, or on none.
-    pub(in crate::service) fn change(
-        &self,
-        next: &Arc<Config>,
-    ) -> Result<Vec<ReactorOutcome>, ApplyError> {
+    pub(in crate::service) fn change(&self, next: &Arc<Config>) -> Result<Applied, ApplyError> {
         let mut changing = self.lock_changes();
         let before = self.in_force();
         let refused = |Refused { path, reason }| ApplyError {
@@ -110,7 +102,7 @@ impl ServiceControl {
         let change = Arc::new(Change {
             listeners: new,
             rpc,
-            folders: folder_key(next),
+            exports: (next.exports != before.config.exports).then(|| exports.clone()),
             devices: self.devices.get().cloned(),
             decision: OnceLock::new(),
         });
@@ -121,6 +113,8 @@ impl ServiceControl {
                 // Nobody else decides, so this is the decision.
                 let _ = change.decision.set(Decision::Abort);
                 self.ring();
+                // Reactors may hold new stores for longer, and must not free them.
+                self.reaper.take(exports::gone(&exports, &before.exports));
                 return Err(error);
             }
         };
@@ -145,7 +139,6 @@ impl ServiceControl {
         let commit = Commit {
             settings: plan::settings(next),
             poll: plan::poll_mode(&next.reactors),
-            exports: (next.exports != before.config.exports).then(|| in_force.exports.clone()),
             arenas,
             offers: offers_change.then(|| Arc::new(offers.clone())),
             removed: matched.removed.clone(),
@@ -165,20 +158,18 @@ impl ServiceControl {
         self.replace(in_force);
         let _ = change.decision.set(Decision::Commit(Box::new(commit)));
         self.ring();
-        let outcomes = round.applied();
+        let reactors = round.applied();
         drop(before);
         self.reaper.take(remains);
         let ids = next.exports.iter().map(|one| ExportId::of(&one.path));
         let ids: Vec<_> = ids.collect();
         self.spaces.retain(|id| ids.contains(&id));
-        if let Some(filter) = filter {
-            self.log.set(filter);
-        }
-        if offers_change {
-            let cores = self.reactors.iter().filter_map(ReactorHandle::core);
-            changing.register(next, offers, cores.collect());
-        }
-        Ok(outcomes)
+        let log = filter.and_then(|filter| self.log.set(filter).err());
+        let offers = offers_change.then(|| changing.register(next, offers).err());
+        Ok(Applied {
+            reactors,
+            pending: log.into_iter().chain(offers.flatten()).collect(),
+        })
     }
 
     /// Makes ready what can fail and needs no reactor.
@@ -188,14 +179,14 @@ impl ServiceControl {
         next: &Config,
         changing: &mut Changing,
     ) -> Result<Prepared, Refused> {
-        if changing.stops {
-            return Err(Refused::new("", "the service stops"));
-        }
+        let phase = self.phase.get();
+        let going_on = phase.check();
+        going_on.map_err(|stops| Refused::new("", stops.to_string()))?;
         let matched = matched(&before.listeners, &next.fabric);
         let rpc = next.rpc.listen;
         let rpc = (rpc != before.config.rpc.listen).then_some(rpc);
         let moves = matched.kept.contains(&None) || !matched.removed.is_empty();
-        if changing.drain.is_some() && (moves || rpc.is_some()) {
+        if phase.deadline().is_some() && (moves || rpc.is_some()) {
             let path = if moves { "fabric" } else { "rpc.listen" };
             let reason = "nothing listens during a drain; cancel it first";
             return Err(Refused::new(path, reason));
@@ -258,23 +249,23 @@ impl ServiceControl {
 
 impl Changing {
     /// Tells the port mapper of this host, where it is to know.
-    fn register(&mut self, config: &Config, offers: Offers, cores: Vec<usize>) {
+    ///
+    /// # Errors
+    /// Why it does not know.
+    fn register(&self, config: &Config, offers: Offers) -> Result<(), String> {
         if config.rpc.rpcbind != Rpcbind::Register {
-            return;
+            return Ok(());
         }
-        // What was offered before is taken back first.
-        self.registration = None;
-        self.registration = Registration::start(Rendezvous::of_this_host(), offers, cores)
-            .inspect_err(|error| tracing::warn!(%error, "rpc.rpcbind: nothing could be registered"))
-            .ok();
+        let told = match &self.registration {
+            Some(registration) => registration.replace(offers),
+            None => Err("the thread that talks to it could not be started".to_owned()),
+        };
+        told.map_err(|why| {
+            format!(
+                "rpc.rpcbind: the port mapper of this host does not know the new addresses: {why}"
+            )
+        })
     }
-}
-
-/// The key of the first export that is a folder.
-fn folder_key(config: &Config) -> Option<String> {
-    let is_folder = |export: &Export| matches!(export.store, Store::Posix(_));
-    let index = config.exports.iter().position(is_folder)?;
-    Some(format!("exports[{index}].store.kind"))
 }
 
 /// The listeners of the next configuration.
@@ -308,7 +299,7 @@ fn listeners(
     .collect()
 }
 
-/// One change asked of all reactors, each of which may take [`PATIENCE`] for each of the two steps.
+/// One change asked of all reactors, each of which may take [`REACTOR_ANSWER_TIMEOUT`] for each of the two steps.
 struct Round<'a> {
     control: &'a ServiceControl,
     answers: Receiver<(usize, Answer)>,
@@ -375,7 +366,7 @@ impl<'a> Round<'a> {
                 None if unasked || ready[number].is_some() => None,
                 None => match &refused[number] {
                     Some(refused) => Some(refused.reason.clone()),
-                    None => Some(format!("did not answer within {PATIENCE:?}")),
+                    None => Some(format!("did not answer within {REACTOR_ANSWER_TIMEOUT:?}")),
                 },
             }
         };
@@ -413,7 +404,7 @@ impl<'a> Round<'a> {
         (0..count)
             .map(|number| {
                 let late = seconds[number].is_none().then(|| {
-                    format!("did not answer within {PATIENCE:?}; works by it once it turns")
+                    format!("did not answer within {REACTOR_ANSWER_TIMEOUT:?}; works by it once it turns")
                 });
                 self.outcome(number, late.is_none(), late, seconds[number])
             })
@@ -421,7 +412,7 @@ impl<'a> Round<'a> {
     }
 
     fn next(&self) -> Option<(usize, Answer)> {
-        let left = (self.since + PATIENCE).saturating_duration_since(Instant::now());
+        let left = (self.since + REACTOR_ANSWER_TIMEOUT).saturating_duration_since(Instant::now());
         self.answers.recv_timeout(left).ok()
     }
 

@@ -39,11 +39,11 @@ impl LogFilter {
     }
 
     /// Lets log lines pass this filter from now on.
-    pub fn set(&self, filter: EnvFilter) {
-        if let Some(hook) = self.hook.get()
-            && let Err(error) = hook(filter)
-        {
-            tracing::error!(error, "log: the filter stays as it is");
-        }
+    ///
+    /// # Errors
+    /// Why they still pass the one before.
+    pub fn set(&self, filter: EnvFilter) -> Result<(), String> {
+        let set = self.hook.get().map_or(Ok(()), |hook| hook(filter));
+        set.map_err(|error| format!("log: the filter stays as it is: {error}"))
     }
 }

@@ -9,8 +9,9 @@ use millrace_reactor::ReactorHandle;
 
 use super::drain::Progress;
 use super::ticket::Resume;
-use crate::service::control::{PATIENCE, ServiceControl};
+use crate::service::control::{REACTOR_ANSWER_TIMEOUT, ServiceControl};
 use crate::service::devices;
+use crate::service::phase::ServicePhase;
 use crate::service::worker::Message;
 
 /// Between two attempts to have an address again.
@@ -22,15 +23,11 @@ impl ServiceControl {
         &self,
         order: DrainOrder,
     ) -> Result<DrainStatus, ControlError> {
-        let mut changing = self.lock_changes();
-        if changing.stops {
-            return Err(ControlError::Conflict("the service stops".to_owned()));
-        }
+        let changing = self.lock_changes();
         // What is not a length of time is none.
         let patience = Duration::try_from_secs_f64(order.deadline_seconds).unwrap_or_default();
         let deadline = Instant::now() + patience;
-        changing.drain = Some(deadline);
-        self.set_drain(Some(deadline));
+        self.phase.set(ServicePhase::Draining(deadline))?;
         for reactor in &self.reactors {
             reactor
                 .send(Message::Drain {
@@ -47,7 +44,7 @@ impl ServiceControl {
 
     /// How far a drain has come.
     pub(in crate::service) fn drain_progress(&self) -> Result<DrainStatus, ControlError> {
-        let deadline = self.drain_deadline();
+        let deadline = self.phase.get().deadline();
         let mut sum = Progress::default();
         for progress in self.ask_all(Message::Progress)? {
             sum.connections += progress.connections;
@@ -74,11 +71,10 @@ impl ServiceControl {
 
     /// Serves again.
     pub(in crate::service) fn end_drain(&self) -> Result<DrainStatus, ControlError> {
-        let mut changing = self.lock_changes();
-        if changing.stops {
-            return Err(ControlError::Conflict("the service stops".to_owned()));
-        }
-        if let Some(deadline) = changing.drain {
+        let changing = self.lock_changes();
+        let phase = self.phase.get();
+        phase.check()?;
+        if let Some(deadline) = phase.deadline() {
             let in_force = self.in_force();
             let listeners = in_force.listeners.iter();
             let resume = Arc::new(Resume {
@@ -90,7 +86,12 @@ impl ServiceControl {
                 let resume = (number == 0).then(|| Arc::clone(&resume));
                 // A listener on devices gives its address back a moment after it stops.
                 let waits = resume.is_some() && devices::are_asked_for(&in_force.config);
-                let until = Instant::now() + if waits { PATIENCE } else { Duration::ZERO };
+                let until = Instant::now()
+                    + if waits {
+                        REACTOR_ANSWER_TIMEOUT
+                    } else {
+                        Duration::ZERO
+                    };
                 let served = loop {
                     match serve(reactor, resume.clone()) {
                         Err(_) if Instant::now() < until => std::thread::sleep(AGAIN),
@@ -106,8 +107,7 @@ impl ServiceControl {
                     return Err(ControlError::Unavailable(reason));
                 }
             }
-            changing.drain = None;
-            self.set_drain(None);
+            self.phase.set(ServicePhase::Serving)?;
         }
         drop(changing);
         self.drain_progress()
@@ -119,7 +119,7 @@ fn serve(reactor: &ReactorHandle<Message>, resume: Option<Arc<Resume>>) -> Resul
     let (answer, answered) = crossbeam_channel::bounded(1);
     match reactor.send(Message::Serve(resume, answer)) {
         Ok(()) => answered
-            .recv_timeout(PATIENCE)
+            .recv_timeout(REACTOR_ANSWER_TIMEOUT)
             .unwrap_or_else(|_| Err(format!("{} does not answer", reactor.name()))),
         Err(_) => Err(format!("{} takes no messages", reactor.name())),
     }

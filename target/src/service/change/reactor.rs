@@ -21,20 +21,42 @@ use millrace_store::any::{AnyStore, AnyVolume};
 
 /// Programs that can be changed while they serve.
 pub trait Programs: Serve {
+    /// Makes a table of these exports.
+    ///
+    /// # Errors
+    /// They cannot be served.
+    fn prepare_exports(
+        &self,
+        exports: &[(Rules, AnyVolume)],
+        room: &StoreRoom,
+    ) -> Result<Exports<AnyStore>, Refused>;
+
     /// Serves these exports from now on.
-    fn take_exports(&self, exports: &[(Rules, AnyVolume)], room: &StoreRoom);
+    fn take_exports(&self, exports: Exports<AnyStore>, room: &StoreRoom);
 
     /// Tells these offers from now on.
     fn take_offers(&self, offers: &Arc<Offers>);
 }
 
 impl Programs for dispatch::Service<AnyStore> {
-    fn take_exports(&self, exports: &[(Rules, AnyVolume)], room: &StoreRoom) {
-        // Whoever asked for the change has tried it.
-        match Exports::new(room.stores(exports, Some(&self.exports()))) {
-            Ok(exports) => self.replace_exports(exports),
-            Err(error) => tracing::error!(%error, "exports stay as they are"),
-        }
+    fn prepare_exports(
+        &self,
+        exports: &[(Rules, AnyVolume)],
+        room: &StoreRoom,
+    ) -> Result<Exports<AnyStore>, Refused> {
+        let stores = room.stores(exports, Some(&self.exports()));
+        let stores = stores.map_err(|error| {
+            let mut volumes = exports.iter().map(|(_, volume)| volume);
+            let folder = volumes.position(|volume| volume.posix().is_some());
+            let key = format!("exports[{}].store.kind", folder.unwrap_or_default());
+            Refused::new(key, error.to_string())
+        })?;
+        Exports::new(stores).map_err(|error| Refused::new("exports", error.to_string()))
+    }
+
+    fn take_exports(&self, exports: Exports<AnyStore>, room: &StoreRoom) {
+        room.serve(&exports);
+        self.replace_exports(exports);
     }
 
     fn take_offers(&self, offers: &Arc<Offers>) {
@@ -58,6 +80,13 @@ pub struct Parts<'a, S: Serve, F: Future<Output = ()>, M> {
 /// A change that is ready and not decided yet.
 pub struct Pending {
     ticket: Ticket,
+    prepared: PreparedParts,
+}
+
+/// The parts of a change that one reactor has made ready.
+#[derive(Default)]
+struct PreparedParts {
+    exports: Option<Exports<AnyStore>>,
     slots: Vec<FabricSlot>,
     rpc: Option<PreparedListener>,
 }
@@ -66,7 +95,7 @@ impl Pending {
     /// Makes a change ready and answers. `None` if it is given up already, or cannot be.
     pub fn prepare<S, F, M>(ticket: Ticket, parts: &mut Parts<'_, S, F, M>) -> Option<Self>
     where
-        S: Serve,
+        S: Programs,
         F: Future<Output = ()>,
         M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
     {
@@ -74,9 +103,9 @@ impl Pending {
             return None;
         }
         match make(&ticket.change, ticket.reactor, parts) {
-            Ok((slots, rpc, ready)) => {
+            Ok((prepared, ready)) => {
                 ticket.answer(Answer::Prepared(Ok(ready)));
-                Some(Self { ticket, slots, rpc })
+                Some(Self { ticket, prepared })
             }
             Err(refused) => {
                 ticket.answer(Answer::Prepared(Err(refused)));
@@ -97,12 +126,12 @@ impl Pending {
         F: Future<Output = ()>,
         M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
     {
-        let Self { ticket, slots, rpc } = self;
+        let Self { ticket, prepared } = self;
         let Some(Decision::Commit(commit)) = ticket.change.decision.get() else {
             return Vec::new();
         };
-        put_in_force(commit, ticket.reactor, parts);
-        for mut slot in slots {
+        put_in_force(commit, prepared.exports, ticket.reactor, parts);
+        for mut slot in prepared.slots {
             if parts.drains {
                 slot.stop_listening();
             }
@@ -113,7 +142,7 @@ impl Pending {
                 slot.stop_listening();
             }
         }
-        if let Some(rpc) = rpc.filter(|_| !parts.drains) {
+        if let Some(rpc) = prepared.rpc.filter(|_| !parts.drains) {
             parts.tcp.take_listener(rpc);
         }
         parts.responder.shared().flow.limits_changed();
@@ -122,23 +151,21 @@ impl Pending {
     }
 }
 
-type Made = (Vec<FabricSlot>, Option<PreparedListener>, Ready);
-
 fn make<S, F, M>(
     change: &Change,
     reactor: usize,
     parts: &mut Parts<'_, S, F, M>,
-) -> Result<Made, Refused>
+) -> Result<(PreparedParts, Ready), Refused>
 where
-    S: Serve,
+    S: Programs,
     F: Future<Output = ()>,
     M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
 {
     let mut ready = Ready::default();
-    let mut slots = Vec::new();
-    if let Some(key) = &change.folders {
-        let made = parts.room.prepare();
-        made.map_err(|error| Refused::new(key.as_str(), error.to_string()))?;
+    let mut prepared = PreparedParts::default();
+    if let Some(exports) = &change.exports {
+        let shared = parts.responder.shared();
+        prepared.exports = Some(shared.programs.prepare_exports(exports, parts.room)?);
     }
     let seat = plan::Seat {
         index: reactor,
@@ -167,17 +194,16 @@ where
             let address = slot.address().unwrap_or(new.fabric.listen);
             ready.fabric.push((new.id, address));
         }
-        slots.push(slot);
+        prepared.slots.push(slot);
     }
-    let mut rpc = None;
     if let (0, Some(address)) = (reactor, change.rpc) {
-        let prepared = parts.tcp.prepare_listener(address).map_err(|error| {
+        let listener = parts.tcp.prepare_listener(address).map_err(|error| {
             Refused::new("rpc.listen", format!("cannot listen on {address}: {error}"))
         })?;
-        ready.rpc = Some(prepared.address());
-        rpc = Some(prepared);
+        ready.rpc = Some(listener.address());
+        prepared.rpc = Some(listener);
     }
-    Ok((slots, rpc, ready))
+    Ok((prepared, ready))
 }
 
 /// Listens for a new listener; where one at the same address goes, on that one's socket, so that
@@ -199,8 +225,12 @@ where
     }
 }
 
-fn put_in_force<S, F, M>(commit: &Commit, reactor: usize, parts: &mut Parts<'_, S, F, M>)
-where
+fn put_in_force<S, F, M>(
+    commit: &Commit,
+    exports: Option<Exports<AnyStore>>,
+    reactor: usize,
+    parts: &mut Parts<'_, S, F, M>,
+) where
     S: Programs,
     F: Future<Output = ()>,
     M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
@@ -208,7 +238,7 @@ where
     let shared = parts.responder.shared();
     let before = shared.settings.replace(commit.settings);
     parts.tcp.limit_transfers(commit.settings.transfers);
-    if let Some(exports) = &commit.exports {
+    if let Some(exports) = exports {
         shared.programs.take_exports(exports, parts.room);
     }
     if let Some(offers) = &commit.offers {

@@ -14,6 +14,7 @@ use millrace_wire::rpc::{CallHeader, Credential, OpaqueAuth, RecordMark};
 use millrace_wire::xdr::{Encode, Encoder};
 
 use super::ticket::{Answer, Change, Commit, Decision, Ticket};
+use crate::rpcbind::{Offers, Registration, Rendezvous};
 use crate::service::{Message, Service, plan};
 
 fn start() -> Service {
@@ -48,6 +49,11 @@ fn changed(service: &Service, added: SocketAddr) -> Arc<Config> {
     next.mempool.size = config::ByteSize::mib(32);
     next.exports[0].access = Access::Ro;
     next.exports[0].path = "/other".to_owned();
+    next.limits = vec![config::ClientLimits {
+        clients: vec!["127.0.0.1/32".parse().expect("a network")],
+        iops: Some(100_000),
+        bandwidth: None,
+    }];
     next.fabric.push(config::Fabric {
         listen: added,
         ..config::Fabric::default()
@@ -94,11 +100,24 @@ fn seen(service: &Service) -> Vec<(u32, u32)> {
         .collect()
 }
 
+/// The most operations a second of the one client, which is known as long as it is connected.
+fn iops(service: &Service) -> Option<u64> {
+    loop {
+        if let [client] = service.control().clients.usage().present.as_slice() {
+            return client.rates.iops;
+        }
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_stuck_reactor_ends_a_change_for_all_and_finds_nothing_changed() {
     let service = start();
     let control = service.control();
     let (before, added) = (control.config(), free());
+    let rpc = service.addresses().rpc.expect("listens");
+    let _client = TcpStream::connect(rpc).expect("connects");
+    assert_eq!(iops(&service), None);
     let release = hold(&service);
     let error = control
         .apply(changed(&service, added))
@@ -109,6 +128,7 @@ fn a_stuck_reactor_ends_a_change_for_all_and_finds_nothing_changed() {
     assert!(error.reactors.iter().all(|one| !one.applied));
     assert_eq!(control.config(), before);
     assert_eq!(control.listeners().expect("told").len(), 2);
+    assert_eq!(iops(&service), None);
     // It wakes, and finds the change, given up, in its mailbox.
     drop(release);
     assert_eq!(seen(&service), [(0, 2); 4]);
@@ -118,8 +138,10 @@ fn a_stuck_reactor_ends_a_change_for_all_and_finds_nothing_changed() {
     }
     assert!(TcpStream::connect(added).is_err(), "nothing listens there");
     // The same change is possible now.
-    let outcomes = control.apply(changed(&service, added)).expect("all answer");
-    assert!(outcomes.iter().all(|one| one.applied));
+    let applied = control.apply(changed(&service, added)).expect("all answer");
+    assert!(applied.reactors.iter().all(|one| one.applied));
+    assert_eq!(applied.pending, [""; 0]);
+    assert_eq!(iops(&service), Some(100_000));
     assert_eq!(seen(&service), [(2, 0); 4]);
     TcpStream::connect(added).expect("listens");
     service.drain(Duration::ZERO);
@@ -132,7 +154,7 @@ fn a_reactor_whose_mailbox_is_full_ends_a_change_for_all() {
     let before = control.config();
     let release = hold(&service);
     let reactor = service.reactors.last().expect("there is one");
-    while reactor.send(Message::Limits).is_ok() {}
+    while reactor.send(Message::Retire(Vec::new())).is_ok() {}
     let error = control
         .apply(changed(&service, free()))
         .expect_err("one takes no messages");
@@ -154,7 +176,7 @@ fn a_reactor_that_is_stuck_between_the_steps_follows_once_it_turns() {
     let change = Arc::new(Change {
         listeners: Vec::new(),
         rpc: None,
-        folders: None,
+        exports: Some(Vec::new()),
         devices: None,
         decision: OnceLock::new(),
     });
@@ -177,7 +199,6 @@ fn a_reactor_that_is_stuck_between_the_steps_follows_once_it_turns() {
     let decided = change.decision.set(Decision::Commit(Box::new(Commit {
         settings: plan::settings(config),
         poll: plan::poll_mode(&config.reactors),
-        exports: Some(Vec::new()),
         arenas: Vec::new(),
         offers: None,
         removed: Vec::new(),
@@ -209,5 +230,55 @@ fn a_port_that_a_listener_has_until_it_goes_is_told_as_that() {
     let words = format!("the listener at {bound} has the port until this one is there");
     assert!(error.reason.contains(&words), "{error}");
     TcpStream::connect(bound).expect("it listens as before");
+    service.drain(Duration::ZERO);
+}
+
+#[test]
+fn exports_that_a_reactor_cannot_serve_are_no_part_of_a_change() {
+    let service = start();
+    let control = service.control();
+    let in_force = control.in_force();
+    let served = in_force.exports.as_slice();
+    let (sender, answers) = crossbeam_channel::bounded(1);
+    let change = Arc::new(Change {
+        listeners: Vec::new(),
+        rpc: None,
+        exports: Some([served, served].concat()),
+        devices: None,
+        decision: OnceLock::new(),
+    });
+    let ticket = Ticket {
+        change,
+        reactor: 0,
+        answers: sender,
+    };
+    assert!(service.reactors[0].send(Message::Change(ticket)).is_ok());
+    match answers.recv().expect("an answer") {
+        (0, Answer::Prepared(Err(refused))) => assert_eq!(refused.path, "exports"),
+        (_, answer) => panic!("{answer:?}"),
+    }
+    assert_eq!(seen(&service), [(0, 2); 4]);
+    service.drain(Duration::ZERO);
+}
+
+#[test]
+fn what_a_change_leaves_outside_of_reactors_is_told() {
+    let service = start();
+    let control = service.control();
+    let nowhere = vec![Rendezvous::Tcp(free())];
+    let registration = Registration::start(nowhere, Offers::default(), Vec::new());
+    control.lock_changes().registration = Some(registration.expect("there are threads"));
+    control.on_log_filter(Box::new(|_| Err("nothing writes it".to_owned())));
+    let mut next = (*changed(&service, free())).clone();
+    next.rpc.rpcbind = config::Rpcbind::Register;
+    next.log = "debug".to_owned();
+    let applied = control.apply(Arc::new(next)).expect("reactors answer");
+    assert!(applied.reactors.iter().all(|one| one.applied));
+    let expected = [
+        "log: the filter stays as it is: nothing writes it",
+        "rpc.rpcbind: the port mapper of this host does not know the new addresses: no port \
+         mapper answers",
+    ];
+    assert_eq!(applied.pending, expected);
     service.drain(Duration::ZERO);
 }

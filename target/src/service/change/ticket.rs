@@ -8,9 +8,8 @@ use millrace_admin::config::{self, Problem};
 use millrace_mempool::Arena;
 use millrace_reactor::PollMode;
 use millrace_reactor::fabric::QueuePairLimits;
-use millrace_store::any::AnyVolume;
 
-use crate::exports::Rules;
+use super::exports::Served;
 use crate::rdma::{FabricId, Settings};
 use crate::rpcbind::Offers;
 use crate::service::devices::Devices;
@@ -22,8 +21,8 @@ pub struct Change {
     pub listeners: Vec<NewListener>,
     /// Where RPC over TCP shall listen instead.
     pub rpc: Option<SocketAddr>,
-    /// The key of the first export that is a folder, if any is: reactors need an engine then.
-    pub folders: Option<String>,
+    /// The exports, if they change.
+    pub exports: Option<Served>,
     /// The devices that listeners may be on.
     pub devices: Option<Devices>,
     /// What is to become of it, once all reactors have answered or one has not.
@@ -60,8 +59,6 @@ pub struct Commit {
     pub settings: Settings,
     /// How to wait for work.
     pub poll: PollMode,
-    /// The exports, if they change.
-    pub exports: Option<Vec<(Rules, AnyVolume)>>,
     /// More memory, by reactor; empty if there is none to add.
     pub arenas: Vec<Arc<Arena>>,
     /// What the port mapper tells, if that changes.
