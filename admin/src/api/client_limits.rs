@@ -12,7 +12,7 @@ use super::context::AdminState;
 use super::editing::Editing;
 use super::named::Named;
 use super::problem::problem;
-use crate::change::ChangeReport;
+use crate::change::{ChangeReport, ConfigStore};
 use crate::config::{AddressText, Bandwidth, ClientLimits, Config, Network, TagsText};
 use crate::status::{FieldProblem, RateLimits};
 
@@ -93,7 +93,7 @@ pub async fn delete(
     Named(address): Named<IpAddr>,
 ) -> Result<Response, Response> {
     let clients = vec![Network::of_one(address)];
-    let config = ask_config(&state, |store| store.current()).await?.config;
+    let config = ask_config(&state, ConfigStore::current).await?.config;
     if !config.limits.iter().any(|one| one.clients == clients) {
         let detail = format!("the configuration has no limits for exactly {address}");
         return Err(problem(StatusCode::NOT_FOUND, detail));

@@ -13,7 +13,7 @@ use super::context::AdminState;
 use super::editing::Editing;
 use super::named::Named;
 use super::problem::problem;
-use crate::change::ChangeReport;
+use crate::change::{ChangeReport, ConfigStore};
 use crate::config::{Config, Fabric, SocketText, TagsText};
 use crate::control::{Control, ControlError};
 use crate::status::{ListenerStatus, Listeners};
@@ -118,7 +118,7 @@ pub async fn remove(
     editing: Editing,
     Named(address): Named<SocketAddr>,
 ) -> Result<Response, Response> {
-    let config = ask_config(&state, |store| store.current()).await?.config;
+    let config = ask_config(&state, ConfigStore::current).await?.config;
     let mut entries = config.fabric.iter();
     let entry = match entries.find(|fabric| fabric.listen == address) {
         Some(entry) => entry.clone(),

@@ -9,7 +9,7 @@ use super::ask::ask_config;
 use super::body::Body;
 use super::context::AdminState;
 use super::editing::Editing;
-use crate::change::ChangeReport;
+use crate::change::{ChangeReport, ConfigStore};
 use crate::config::{Config, TagsText};
 use crate::status::LogFilter;
 
@@ -22,7 +22,7 @@ use crate::status::LogFilter;
     )),
 )]
 pub async fn show(State(state): State<AdminState>) -> Result<Response, Response> {
-    let current = ask_config(&state, |store| store.current()).await?;
+    let current = ask_config(&state, ConfigStore::current).await?;
     let filter = current.config.log.clone();
     let tag = [(header::ETAG, current.tag.to_string())];
     Ok((tag, Json(LogFilter { filter })).into_response())

@@ -12,7 +12,7 @@ use super::precondition::is_known;
 use crate::api::ask::ask_config;
 use crate::api::context::AdminState;
 use crate::api::problem::problem;
-use crate::change::{Generation, History, Pending};
+use crate::change::{ConfigStore, Generation, History, Pending};
 use crate::config::{Config, TagsText, to_yaml};
 
 /// What a configuration is to look like.
@@ -57,7 +57,7 @@ pub async fn show(
     form: FormResult,
 ) -> Result<Response, Response> {
     let format = format(form)?;
-    let current = ask_config(&state, |store| store.current()).await?;
+    let current = ask_config(&state, ConfigStore::current).await?;
     let tag = [(header::ETAG, current.tag.to_string())];
     if is_known(&headers, &current.tag)? {
         return Ok((StatusCode::NOT_MODIFIED, tag).into_response());
@@ -71,7 +71,7 @@ pub async fn show(
     responses((status = 200, description = "The latest 64 at most.", body = History)),
 )]
 pub async fn history(State(state): State<AdminState>) -> Result<Json<History>, Response> {
-    let history = ask_config(&state, |store| store.history()).await?;
+    let history = ask_config(&state, ConfigStore::history).await?;
     Ok(Json(History { history }))
 }
 
@@ -113,7 +113,7 @@ pub async fn generation(
     responses((status = 200, description = "All of them.", body = Pending)),
 )]
 pub async fn pending(State(state): State<AdminState>) -> Result<Json<Pending>, Response> {
-    let current = ask_config(&state, |store| store.current()).await?;
+    let current = ask_config(&state, ConfigStore::current).await?;
     Ok(Json(Pending {
         generation: current.tag.generation,
         restart_required: current.restart_required,
