@@ -170,7 +170,7 @@ fn calls(journal: Option<&PathBuf>) -> u64 {
         || ReplayCache::new(ReplayLimits::default()),
         |(_, cache, _)| cache.clone(),
     );
-    let service = millrace::dispatch::Service::new(exports, key, cache, Clients::default());
+    let service = millrace::service::ReactorPrograms::new(exports, key, cache, Clients::default());
     let (_folder, service) = match opened {
         Some((folder, _, writer)) => (Some(folder), service.with_journal(writer)),
         None => (None, service),

@@ -1,24 +1,25 @@
 //! The Millrace service: NFS over RPC-over-RDMA.
 //!
-//! [`call`] is the seam: transports on one side, programs on the other.
+//! [`rpc`] has the seam, with transports on one side and programs on the other, and the table in which
+//! each program says what the transports have to know about it.
 
 // But for one call in `replay/map.rs`.
 #![deny(unsafe_code)]
 
-pub mod call;
+pub mod access;
 mod complaint;
-pub mod counters;
-pub mod dispatch;
-pub mod exports;
 pub mod flow;
-pub mod handle;
 mod latency;
 pub mod mount3;
 pub mod nfs3;
 pub mod rdma;
 pub mod replay;
+pub mod rpc;
 pub mod rpcbind;
 pub mod service;
 pub mod store_times;
 pub mod tcp;
 pub mod transfer;
+
+pub use access::{exports, handle};
+pub use rpc::{call, counters};

@@ -413,7 +413,7 @@ fn connections_of_a_client_share_its_limit_and_coming_back_is_no_way_around_it()
 #[test]
 fn the_first_entry_with_a_network_of_the_client_counts() {
     let clients = Clients::new(2);
-    let world: World<millrace::dispatch::Service<MemoryStore>> = Nfs::new().world;
+    let world: World<millrace::service::ReactorPrograms<MemoryStore>> = Nfs::new().world;
     let shared = &world.shared;
     let class = shared.settings.get().receive_class();
     let flow = Flow::new(&clients, 1, &shared.pool, class, &shared.clock);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use millrace::call::{Answer, Bulk, BulkResult, Call, Reply, Serve, TransportKind};
 use millrace::flow::{Clients, Flow};
 use millrace::rdma::Settings;
+use millrace::rpc::program::{ProcedureInfo, called};
 use millrace::tcp::{TcpConfig, TcpServer};
 use millrace::transfer::TransferLimits;
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry};
@@ -59,6 +60,10 @@ impl Serve for Lender {
             reply.set_bulk(BulkResult { position, length });
         }
         Answer::Send
+    }
+
+    fn procedure(&self, message: &[u8]) -> Option<&'static ProcedureInfo> {
+        millrace::nfs3::INFO.procedure(called(message)?)
     }
 }
 

@@ -395,24 +395,12 @@ fn links_keep_their_text_wherever_it_travels() {
     let made = call::<CreateResults>(&bench, Procedure::Symlink, &inline).unwrap();
     assert_eq!(made.attributes.unwrap().kind, FileType::Symlink);
     let text = [b'x'; 1023];
-    let apart = SymlinkArguments {
-        entry: entry(b"apart"),
+    let long = SymlinkArguments {
+        entry: entry(b"long"),
         attributes: MODE,
-        text: Bulk::apart(1023),
+        text: Bulk::inline(&text),
     };
-    let message = bench.message((100_003, 3, Procedure::Symlink.number()), &apart);
-    let taken = BulkArgument {
-        position: message.len() as u32,
-        length: 1023,
-    };
-    let mut chunk = Chunks {
-        chunks: vec![&text],
-        ..Chunks::default()
-    };
-    let replied = bench.send(&message, &[taken], &mut chunk);
-    let long = from_bytes::<CreateResults>(results(&replied.message))
-        .unwrap()
-        .unwrap();
+    let long = call::<CreateResults>(&bench, Procedure::Symlink, &long).unwrap();
     for (link, text) in [(made, &b"a/b"[..]), (long, &text)] {
         let link = link.object.unwrap();
         let bytes = bench.nfs(Procedure::Readlink, &link);

@@ -143,7 +143,8 @@ fn process(registry: &Registry, store: &Lasting, folder: &tempfile::TempDir) -> 
     let writer = opened.writers.pop().expect("the file system is fit for it");
     let exports = Exports::new([(rules("/export"), store.clone())]).unwrap();
     let key = HandleKey::new(&support::SECRET);
-    let service = millrace::dispatch::Service::new(exports, key, opened.cache, Clients::default());
+    let service =
+        millrace::service::ReactorPrograms::new(exports, key, opened.cache, Clients::default());
     Bench::over(registry, store.clone(), service.with_journal(writer))
 }
 

@@ -8,9 +8,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use millrace::call::{Peer, TransportKind};
-use millrace::dispatch::Service;
 use millrace::handle::HandleKey;
 use millrace::rpcbind::Offers;
+use millrace::service::ReactorPrograms;
 use millrace::tcp::{TcpConfig, TcpServer};
 use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_store::Store;
@@ -30,7 +30,7 @@ fn offers() -> Offers {
     Offers::of_service(Some(at("127.0.0.1:2049")), &[at("127.0.0.1:20049")])
 }
 
-fn programs() -> Service<MemoryStore> {
+fn programs() -> ReactorPrograms<MemoryStore> {
     let registry = Registry::new(HugepagePolicy::Off);
     service([(rules("/export"), memory_store(&registry))])
 }
@@ -136,7 +136,7 @@ fn rr1_bind_07_a_client_is_known_by_its_ip_address() {
 }
 
 /// One call over TCP, by a client on a thread of its own.
-fn call_by_tcp(programs: Service<MemoryStore>, pool: &Pool, call: Vec<u8>) -> Vec<u8> {
+fn call_by_tcp(programs: ReactorPrograms<MemoryStore>, pool: &Pool, call: Vec<u8>) -> Vec<u8> {
     let mut server = TcpServer::new(TcpConfig::default(), pool, programs, None).unwrap();
     let address = server.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let client = std::thread::spawn(move || {

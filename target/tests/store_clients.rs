@@ -58,7 +58,7 @@ fn calls_wait_for_helpers_of_a_folder_in_the_turn_of_their_client() {
     let exports = Exports::new([(rules("/export"), store.clone())]).unwrap();
     let key = HandleKey::new(&support::SECRET);
     let replay = ReplayCache::new(ReplayLimits::default());
-    let service = millrace::dispatch::Service::new(exports, key, replay, Clients::default());
+    let service = millrace::service::ReactorPrograms::new(exports, key, replay, Clients::default());
     let bench = Bench::over(&registry, store, service);
 
     // The one helper is busy until all have come.

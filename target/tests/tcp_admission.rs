@@ -7,8 +7,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use millrace::dispatch::Service;
 use millrace::exports::{Exports, Rules};
+use millrace::service::ReactorPrograms;
 use millrace::tcp::{TcpConfig, TcpServer};
 use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_store::memory::MemoryStore;
@@ -19,8 +19,8 @@ const TURNS: usize = 100_000;
 const FULL: usize = 128;
 
 struct World {
-    server: TcpServer<Service<MemoryStore>>,
-    service: Service<MemoryStore>,
+    server: TcpServer<ReactorPrograms<MemoryStore>>,
+    service: ReactorPrograms<MemoryStore>,
     store: MemoryStore,
     address: SocketAddr,
     now: Instant,

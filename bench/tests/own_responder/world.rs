@@ -8,12 +8,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use millrace::dispatch::Service;
 use millrace::exports::{Exports, Flavor, Rules, Squash};
 use millrace::handle::HandleKey;
 use millrace::mount3::Clients;
 use millrace::rdma::{self, FabricSlot, Responder, Shared, work};
 use millrace::replay::{ReplayCache, ReplayLimits};
+use millrace::service::ReactorPrograms;
 use millrace_bench::requester::{Call, CallError, Connection, Reply, Settings};
 use millrace_mempool::{Class, Pool, PoolConfig, Slice};
 use millrace_reactor::Clock;
@@ -29,7 +29,7 @@ const SECRET: [u8; 16] = *b"a secret of test";
 /// Turns after which nothing more is to be expected.
 const TURNS: usize = 10_000;
 
-pub type Programs = Service<MemoryStore>;
+pub type Programs = ReactorPrograms<MemoryStore>;
 
 /// A responder whatever its futures are.
 trait Turned {
@@ -104,7 +104,7 @@ impl World {
         let key = HandleKey::new(&SECRET);
         let root = key.seal(export, store.root());
         let replay = ReplayCache::new(ReplayLimits::default());
-        let service = Service::new(exports, key, replay, Clients::default());
+        let service = ReactorPrograms::new(exports, key, replay, Clients::default());
         let now = Instant::now();
         let shared = Rc::new(Shared::new(service, server_pool, Clock::new(now), server));
 

@@ -1,7 +1,8 @@
 //! Ways to be wrong on purpose, each of which the checks must find.
 
 use millrace::call::{Answer, Broken, Bulk, Call, Reply, Serve, TurnEnd};
-use millrace::dispatch::Service;
+use millrace::rpc::program::ProcedureInfo;
+use millrace::service::ReactorPrograms;
 use millrace_mempool::Slice;
 use millrace_store::memory::MemoryStore;
 
@@ -42,7 +43,7 @@ impl Mutant {
 /// The real programs, and one mutant.
 #[derive(Clone)]
 pub struct Programs {
-    pub service: Service<MemoryStore>,
+    pub service: ReactorPrograms<MemoryStore>,
     pub early: bool,
 }
 
@@ -53,6 +54,10 @@ impl Serve for Programs {
         } else {
             self.service.serve(call, bulk, reply).await
         }
+    }
+
+    fn procedure(&self, message: &[u8]) -> Option<&'static ProcedureInfo> {
+        self.service.procedure(message)
     }
 
     fn turned(&self, end: &TurnEnd) {

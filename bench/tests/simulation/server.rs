@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use millrace::dispatch::Service;
 use millrace::exports::{ExportId, Exports, Flavor, Rules, Squash};
 use millrace::flow::rate::Rates;
 use millrace::flow::{self, ClientLimit, Flow};
@@ -14,6 +13,7 @@ use millrace::handle::HandleKey;
 use millrace::mount3::Clients;
 use millrace::rdma::{Connection, Desk, FabricSlot, Responder, Shared, work};
 use millrace::replay::{ReplayCache, ReplayLimits};
+use millrace::service::ReactorPrograms;
 use millrace_mempool::{Pool, Registry};
 use millrace_reactor::Clock;
 use millrace_reactor::fabric::{Provider, QueuePairLimits};
@@ -127,7 +127,8 @@ impl Server {
             },
             ..ReplayLimits::default()
         };
-        let service = Service::new(exports, key, ReplayCache::new(replay), Clients::default());
+        let service =
+            ReactorPrograms::new(exports, key, ReplayCache::new(replay), Clients::default());
         let programs = Programs {
             service,
             early: mutant == Some(Mutant::AcknowledgesEarly),

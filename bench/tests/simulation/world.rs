@@ -532,7 +532,7 @@ impl World {
         let counters = self.server.shared.programs.service.counters();
         let procedures = [8, 12, 14];
         for (procedure, (known, open)) in procedures.into_iter().zip(self.model.changes) {
-            let counters = &counters.nfs[procedure];
+            let counters = &counters.programs[0].procedures[procedure];
             let done = counters.calls.get() - counters.errors.get();
             if done < known || done > known + open {
                 return Err(format!(

@@ -2,20 +2,18 @@
 
 use millrace_store::{AccessMask, Store, StoreError};
 use millrace_wire::nfs3::{
-    AccessArguments, AccessOk, AccessResults, Failure, GetattrResults, ObjectArguments,
-    SetattrArguments, SetattrResults, access as rights,
+    AccessArguments, AccessOk, AccessResults, Failure, GetattrResults, SetattrArguments,
+    SetattrResults, access as rights,
 };
 
+use super::again;
+use super::context::Context;
 use super::context::bare;
 use super::convert::{set_attributes, time_from};
-use super::{Context, again};
 use crate::store_times::StoreClass;
 
-pub(crate) async fn getattr<S: Store>(
-    context: &Context<'_, S>,
-    arguments: &ObjectArguments,
-) -> GetattrResults {
-    let object = context.object(arguments).map_err(bare)?;
+pub(super) async fn getattr<S: Store>(context: &Context<'_, S>) -> GetattrResults {
+    let object = context.subject().map_err(bare)?;
     match object
         .store(StoreClass::Metadata)
         .attributes(object.handle)
@@ -29,11 +27,11 @@ pub(crate) async fn getattr<S: Store>(
     }
 }
 
-pub(crate) async fn setattr<S: Store>(
+pub(super) async fn setattr<S: Store>(
     context: &Context<'_, S>,
     arguments: &SetattrArguments,
 ) -> SetattrResults {
-    let object = context.writable(&arguments.object).await?;
+    let object = context.writable().await?;
     let set = set_attributes(&arguments.attributes);
     let guard = arguments.guard.map(time_from);
     let mut done = object
@@ -41,18 +39,18 @@ pub(crate) async fn setattr<S: Store>(
         .set_attributes(&object.caller, object.handle, &set, guard)
         .await;
     if let (Err(StoreError::NotSync), Some(begun)) = (&done.result, &context.again)
-        && Box::pin(again::set(begun, &object, &set)).await
+        && Box::pin(again::set(begun, object, &set)).await
     {
         done.result = Ok(());
     }
     object.modified(done).await.map(|((), data)| data)
 }
 
-pub(crate) async fn access<S: Store>(
+pub(super) async fn access<S: Store>(
     context: &Context<'_, S>,
     arguments: &AccessArguments,
 ) -> AccessResults {
-    let object = context.object(&arguments.object).map_err(bare)?;
+    let object = context.subject().map_err(bare)?;
     let mut wanted = arguments.access & rights::ALL;
     if object.export.rules.read_only {
         wanted &= !(rights::MODIFY | rights::EXTEND | rights::DELETE);

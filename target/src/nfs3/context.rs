@@ -1,32 +1,28 @@
-//! Whose call it is and what its handles stand for.
+//! What one call works with: the objects behind its handles, and its failures.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
+use std::ops::Deref;
 
-use millrace_store::{Attributes, Caller, Consistency, Handle, Modified, Store, StoreError};
+use millrace_store::{Attributes, Consistency, Handle, Modified, Store, StoreError};
 use millrace_wire::nfs3::{
     Failure, FileAttributes, FileHandle, PostAttributes, Procedure, Status, WeakCacheData,
 };
 
 use super::{convert, status};
-use crate::call::Peer;
-use crate::exports::{Export, ExportId, Exports};
-use crate::handle::{HandleError, HandleKey};
+use crate::access::{Access, AccessError, ExportedObject};
+use crate::exports::Export;
 use crate::replay::Again;
 use crate::store_times::{StoreClass, StoreTimes, Timed};
 
 /// One call of a procedure.
 pub(crate) struct Context<'c, S> {
     pub procedure: Procedure,
-    pub exports: &'c Exports<S>,
-    /// The table of exports in place now, where another one has replaced the call's meanwhile.
-    pub latest_exports: &'c RefCell<Exports<S>>,
-    pub key: &'c HandleKey,
-    pub peer: Peer,
-    /// Who the caller says it is; `None` without credentials.
-    pub credential: Option<&'c Caller>,
+    pub access: Access<'c, S>,
     pub times: &'c StoreTimes,
-    /// The export of the first object that the call was for, once that is known.
-    pub export: Cell<Option<&'c Export<S>>>,
+    /// The export of the first object that the call is for, if it has one.
+    pub export: Option<&'c Export<S>>,
+    /// That object.
+    pub subject: Result<Object<'c, S>, Status>,
     /// What is known of the call if an earlier process may have executed it.
     pub again: Option<Again>,
     /// Whether an export did not admit the client, or not with this flavor.
@@ -36,97 +32,119 @@ pub(crate) struct Context<'c, S> {
 /// An object that a call may use.
 pub(super) struct Object<'c, S> {
     pub procedure: Procedure,
-    pub export: &'c Export<S>,
-    pub handle: Handle,
-    /// The caller, as the export's rules leave it.
-    pub caller: Caller,
-    /// The export's store as the client of the call uses it, where it tells clients apart.
-    view: Option<S>,
-    key: &'c HandleKey,
+    object: ExportedObject<'c, S>,
     times: &'c StoreTimes,
 }
 
+impl<'c, S> Deref for Object<'c, S> {
+    type Target = ExportedObject<'c, S>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.object
+    }
+}
+
 impl<'c, S: Store> Context<'c, S> {
-    /// The object behind a handle.
-    pub(super) fn object(&self, handle: &FileHandle) -> Result<Object<'c, S>, Status> {
-        let (export, handle) = self
-            .key
-            .open(handle.as_bytes())
-            .map_err(|error| match error {
-                HandleError::Malformed => Status::BadHandle,
-                HandleError::Foreign => Status::Stale,
-            })?;
-        // An export that is gone took its objects with it.
-        let export = self.exports.by_id(ExportId(export)).ok_or(Status::Stale)?;
-        if self.export.get().is_none() {
-            self.export.set(Some(export));
-        }
-        if !export.rules.admits(self.peer.address) || !export.rules.takes(self.credential) {
-            self.turned_away.set(true);
-            // Not `NFS3ERR_ACCES`, which few procedures may answer, GETATTR not among them.
-            return Err(status::legal(self.procedure, Status::AccessDenied));
-        }
-        let caller = export.rules.squash(self.credential);
-        Ok(Object {
-            procedure: self.procedure,
-            export,
-            handle,
-            caller,
-            view: export.store.for_client(self.peer.address.into()),
-            key: self.key,
-            times: self.times,
-        })
+    /// The context of a call that is for the object behind `handle` first.
+    pub(super) fn new(
+        procedure: Procedure,
+        access: Access<'c, S>,
+        times: &'c StoreTimes,
+        handle: &FileHandle,
+    ) -> Self {
+        let mut context = Self {
+            procedure,
+            access,
+            times,
+            export: None,
+            subject: Err(Status::Stale),
+            again: None,
+            turned_away: Cell::new(false),
+        };
+        let found = context.access.find(handle.as_bytes());
+        context.export = found.ok().map(|(export, _)| export);
+        context.subject = context.object(found);
+        context
     }
 
-    /// The object behind a handle, for a procedure that modifies it.
-    pub(super) async fn writable(
+    fn object(
+        &self,
+        found: Result<(&'c Export<S>, Handle), AccessError>,
+    ) -> Result<Object<'c, S>, Status> {
+        match found.and_then(|found| self.access.object(found)) {
+            Ok(object) => Ok(Object {
+                procedure: self.procedure,
+                object,
+                times: self.times,
+            }),
+            Err(error) => Err(self.refused(error)),
+        }
+    }
+
+    #[cold]
+    fn refused(&self, error: AccessError) -> Status {
+        let status = match error {
+            AccessError::BadHandle => Status::BadHandle,
+            AccessError::Stale => Status::Stale,
+            AccessError::ReadOnly => Status::ReadOnly,
+            // The client calls again.
+            AccessError::OtherCaller => Status::Jukebox,
+            AccessError::NotAdmitted => {
+                self.turned_away.set(true);
+                Status::AccessDenied
+            }
+        };
+        // Few procedures may answer `NFS3ERR_ACCES`, GETATTR not among them.
+        status::legal(self.procedure, status)
+    }
+
+    /// The object that the call is for first.
+    pub(super) fn subject(&self) -> Result<&Object<'c, S>, Status> {
+        self.subject.as_ref().map_err(|status| *status)
+    }
+
+    /// The same, for a procedure that modifies it.
+    pub(super) async fn writable(&self) -> Result<&Object<'c, S>, Failure<WeakCacheData>> {
+        let object = self.subject().map_err(untouched)?;
+        object.check_writable().await?;
+        Ok(object)
+    }
+
+    /// Another object, which the procedure modifies too.
+    pub(super) async fn other_writable(
         &self,
         handle: &FileHandle,
     ) -> Result<Object<'c, S>, Failure<WeakCacheData>> {
-        let object = self.object(handle).map_err(untouched)?;
-        if object.export.rules.read_only {
-            let detail = WeakCacheData {
-                before: None,
-                after: object.post().await,
-            };
-            return Err(Failure {
-                status: Status::ReadOnly,
-                detail,
-            });
-        }
+        let found = self.access.find(handle.as_bytes());
+        let object = self.object(found).map_err(untouched)?;
+        object.check_writable().await?;
         Ok(object)
     }
 
     /// Whether an object that was writable still is, for a call that waited in between.
     pub(super) fn check_writable_again(&self, object: &Object<'_, S>) -> Result<(), Status> {
-        let latest = self.latest_exports.borrow();
-        if latest.is(self.exports) {
-            return Ok(());
-        }
-        let export = latest.by_id(object.export.id).ok_or(Status::Stale)?;
-        let rules = &export.rules;
-        if !rules.admits(self.peer.address) || !rules.takes(self.credential) {
-            return Err(status::legal(self.procedure, Status::AccessDenied));
-        }
-        if rules.read_only {
-            return Err(Status::ReadOnly);
-        }
-        if rules.squash(self.credential) != object.caller {
-            // What the caller may do was decided for another user. The client calls again.
-            return Err(status::legal(self.procedure, Status::Jukebox));
-        }
-        Ok(())
+        let checked = self.access.check_writable_again(object);
+        checked.map_err(|error| self.refused(error))
     }
 }
 
 impl<S: Store> Object<'_, S> {
+    async fn check_writable(&self) -> Result<(), Failure<WeakCacheData>> {
+        if self.export.rules.read_only {
+            return Err(Failure {
+                status: Status::ReadOnly,
+                detail: WeakCacheData {
+                    before: None,
+                    after: self.post().await,
+                },
+            });
+        }
+        Ok(())
+    }
+
     /// The store, for one operation of this class.
     pub fn store(&self, class: StoreClass) -> Timed<'_, S> {
         self.times.begin(class, self.view())
-    }
-
-    fn view(&self) -> &S {
-        self.view.as_ref().unwrap_or(&self.export.store)
     }
 
     /// A handle for another object of the same store.

@@ -8,17 +8,16 @@ use millrace_wire::nfs3::{
     MknodArguments, Node, Status, SymlinkArguments, WeakCacheData,
 };
 
-use super::Context;
 use super::again::{self, Made};
-use super::context::Object;
+use super::context::{Context, Object};
 use super::convert::set_attributes;
 use crate::store_times::StoreClass;
 
-pub(crate) async fn create<S: Store>(
+pub(super) async fn create<S: Store>(
     context: &Context<'_, S>,
     arguments: &CreateArguments<'_>,
 ) -> CreateResults {
-    let directory = context.writable(&arguments.entry.directory).await?;
+    let directory = context.writable().await?;
     let how = match &arguments.how {
         How::Unchecked(set) => CreateHow::Unchecked(set_attributes(set)),
         How::Guarded(set) => CreateHow::Guarded(set_attributes(set)),
@@ -28,14 +27,14 @@ pub(crate) async fn create<S: Store>(
     let done = store
         .create(&directory.caller, directory.handle, name, &how)
         .await;
-    created(context, &directory, name, again::guarded(&how), done).await
+    created(context, directory, name, again::guarded(&how), done).await
 }
 
-pub(crate) async fn mkdir<S: Store>(
+pub(super) async fn mkdir<S: Store>(
     context: &Context<'_, S>,
     arguments: &MkdirArguments<'_>,
 ) -> CreateResults {
-    let directory = context.writable(&arguments.entry.directory).await?;
+    let directory = context.writable().await?;
     let set = set_attributes(&arguments.attributes);
     let (store, name) = (directory.store(StoreClass::Metadata), arguments.entry.name);
     let done = store
@@ -43,7 +42,7 @@ pub(crate) async fn mkdir<S: Store>(
         .await;
     created(
         context,
-        &directory,
+        directory,
         name,
         Some(Made {
             kind: Kind::Directory,
@@ -55,13 +54,12 @@ pub(crate) async fn mkdir<S: Store>(
     .await
 }
 
-/// `text` is the text of the link, wherever it travelled.
-pub(crate) async fn symlink<S: Store>(
+pub(super) async fn symlink<S: Store>(
     context: &Context<'_, S>,
     arguments: &SymlinkArguments<'_>,
     text: &[u8],
 ) -> CreateResults {
-    let directory = context.writable(&arguments.entry.directory).await?;
+    let directory = context.writable().await?;
     let set = set_attributes(&arguments.attributes);
     let (store, name) = (directory.store(StoreClass::Metadata), arguments.entry.name);
     let done = store
@@ -69,7 +67,7 @@ pub(crate) async fn symlink<S: Store>(
         .await;
     created(
         context,
-        &directory,
+        directory,
         name,
         Some(Made {
             kind: Kind::Symlink,
@@ -81,11 +79,11 @@ pub(crate) async fn symlink<S: Store>(
     .await
 }
 
-pub(crate) async fn mknod<S: Store>(
+pub(super) async fn mknod<S: Store>(
     context: &Context<'_, S>,
     arguments: &MknodArguments<'_>,
 ) -> CreateResults {
-    let directory = context.writable(&arguments.entry.directory).await?;
+    let directory = context.writable().await?;
     let (kind, set) = match arguments.node {
         Node::Character(set, device) => (SpecialKind::Character(device.major, device.minor), set),
         Node::Block(set, device) => (SpecialKind::Block(device.major, device.minor), set),
@@ -109,7 +107,7 @@ pub(crate) async fn mknod<S: Store>(
         .await;
     created(
         context,
-        &directory,
+        directory,
         name,
         Some(Made {
             kind: Kind::Special(kind),

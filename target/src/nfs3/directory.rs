@@ -7,8 +7,7 @@ use millrace_wire::nfs3::{
 };
 use millrace_wire::xdr::{Encode, Encoder, Result as XdrResult};
 
-use super::Context;
-use super::context::{Object, bare};
+use super::context::{Context, Object, bare};
 use super::convert;
 use crate::call::Reply;
 use crate::store_times::StoreClass;
@@ -33,17 +32,17 @@ struct Listing {
 }
 
 /// How a listing ended.
-pub(crate) type Listed = Result<usize, Failure<PostAttributes>>;
+pub(super) type Listed = Result<usize, Failure<PostAttributes>>;
 
 /// Encodes successful results behind `header` and returns the length of the message; a failure is
 /// for the caller to encode.
-pub(crate) async fn readdir<S: Store>(
+pub(super) async fn readdir<S: Store>(
     context: &Context<'_, S>,
     arguments: &ReaddirArguments,
     header: &impl Encode,
     reply: &mut Reply,
 ) -> Listed {
-    let directory = context.object(&arguments.directory).map_err(bare)?;
+    let directory = context.subject().map_err(bare)?;
     let listing = Listing {
         cookie: arguments.cookie,
         verifier: CookieVerifier(arguments.verifier),
@@ -51,17 +50,17 @@ pub(crate) async fn readdir<S: Store>(
         maxcount: arguments.count,
         plus: false,
     };
-    list(&directory, &listing, header, reply).await
+    list(directory, &listing, header, reply).await
 }
 
 /// As [`readdir`].
-pub(crate) async fn readdirplus<S: Store>(
+pub(super) async fn readdirplus<S: Store>(
     context: &Context<'_, S>,
     arguments: &ReaddirplusArguments,
     header: &impl Encode,
     reply: &mut Reply,
 ) -> Listed {
-    let directory = context.object(&arguments.directory).map_err(bare)?;
+    let directory = context.subject().map_err(bare)?;
     let listing = Listing {
         cookie: arguments.cookie,
         verifier: CookieVerifier(arguments.verifier),
@@ -69,7 +68,7 @@ pub(crate) async fn readdirplus<S: Store>(
         maxcount: arguments.maxcount,
         plus: true,
     };
-    list(&directory, &listing, header, reply).await
+    list(directory, &listing, header, reply).await
 }
 
 async fn list<S: Store>(

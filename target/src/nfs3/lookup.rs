@@ -3,21 +3,19 @@
 use millrace_mempool::Class;
 use millrace_store::Store;
 use millrace_wire::nfs3::{
-    EntryArguments, Failure, LookupOk, LookupResults, ObjectArguments, ReadlinkOk, ReadlinkResults,
-    Status,
+    EntryArguments, Failure, LookupOk, LookupResults, ReadlinkOk, ReadlinkResults, Status,
 };
 use millrace_wire::xdr::Bulk;
 
-use super::Context;
-use super::context::bare;
+use super::context::{Context, bare};
 use crate::call::Reply;
 use crate::store_times::StoreClass;
 
-pub(crate) async fn lookup<S: Store>(
+pub(super) async fn lookup<S: Store>(
     context: &Context<'_, S>,
     arguments: &EntryArguments<'_>,
 ) -> LookupResults {
-    let directory = context.object(&arguments.directory).map_err(bare)?;
+    let directory = context.subject().map_err(bare)?;
     match directory
         .store(StoreClass::Metadata)
         .lookup(&directory.caller, directory.handle, arguments.name)
@@ -33,12 +31,11 @@ pub(crate) async fn lookup<S: Store>(
 }
 
 /// The text stands in `reply`'s slices.
-pub(crate) async fn readlink<S: Store>(
+pub(super) async fn readlink<S: Store>(
     context: &Context<'_, S>,
-    arguments: &ObjectArguments,
     reply: &mut Reply,
 ) -> ReadlinkResults<'static> {
-    let link = context.object(arguments).map_err(bare)?;
+    let link = context.subject().map_err(bare)?;
     let mut text = Vec::new();
     let attributes = match link
         .store(StoreClass::Metadata)

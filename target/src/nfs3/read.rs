@@ -4,8 +4,8 @@ use millrace_store::Store;
 use millrace_wire::nfs3::{Failure, ReadArguments, ReadOk, ReadResults, Status};
 use millrace_wire::xdr::Bulk;
 
-use super::context::{Object, bare};
-use super::{Context, TRANSFER_MAX};
+use super::TRANSFER_MAX;
+use super::context::{Context, Object, bare};
 use crate::call::{Limits, Reply, Shortage};
 use crate::store_times::StoreClass;
 
@@ -27,18 +27,18 @@ fn shortage(arguments: &ReadArguments, limits: Limits) -> Option<Shortage> {
 ///
 /// # Errors
 /// Room for the data is missing, and the client shall be told instead.
-pub(crate) async fn read<S: Store>(
+pub(super) async fn read<S: Store>(
     context: &Context<'_, S>,
     arguments: &ReadArguments,
     reply: &mut Reply,
 ) -> Result<ReadResults<'static>, Shortage> {
-    let file = match context.object(&arguments.file) {
+    let file = match context.subject() {
         Ok(file) => file,
         Err(status) => return Ok(Err(bare(status))),
     };
     match shortage(arguments, reply.limits()) {
         Some(shortage) => Err(shortage),
-        None => Ok(read_object(&file, arguments, reply).await),
+        None => Ok(read_object(file, arguments, reply).await),
     }
 }
 

@@ -6,19 +6,18 @@ use millrace_wire::nfs3::{
     RenameArguments, RenameDirectories, RenameResults, Status, WeakCacheData,
 };
 
-use super::Context;
 use super::again::{self, Verdict};
-use super::context::Object;
+use super::context::{Context, Object};
 use crate::replay::Again;
 use crate::store_times::StoreClass;
 
-pub(crate) async fn remove<S: Store>(
+pub(super) async fn remove<S: Store>(
     context: &Context<'_, S>,
     arguments: &EntryArguments<'_>,
 ) -> RemoveResults {
-    let directory = context.writable(&arguments.directory).await?;
+    let directory = context.writable().await?;
     if let Some(begun) = &context.again
-        && let Some(done) = Box::pin(removed_before(begun, &directory, arguments.name)).await
+        && let Some(done) = Box::pin(removed_before(begun, directory, arguments.name)).await
     {
         return directory.modified(done).await.map(|((), data)| data);
     }
@@ -29,13 +28,13 @@ pub(crate) async fn remove<S: Store>(
     directory.modified(done).await.map(|((), data)| data)
 }
 
-pub(crate) async fn rmdir<S: Store>(
+pub(super) async fn rmdir<S: Store>(
     context: &Context<'_, S>,
     arguments: &EntryArguments<'_>,
 ) -> RemoveResults {
-    let directory = context.writable(&arguments.directory).await?;
+    let directory = context.writable().await?;
     if let Some(begun) = &context.again
-        && let Some(done) = Box::pin(removed_before(begun, &directory, arguments.name)).await
+        && let Some(done) = Box::pin(removed_before(begun, directory, arguments.name)).await
     {
         return directory.modified(done).await.map(|((), data)| data);
     }
@@ -72,7 +71,7 @@ async fn now<S: Store>(directory: &Object<'_, S>) -> Consistency {
     }
 }
 
-pub(crate) async fn rename<S: Store>(
+pub(super) async fn rename<S: Store>(
     context: &Context<'_, S>,
     arguments: &RenameArguments<'_>,
 ) -> RenameResults {
@@ -80,11 +79,11 @@ pub(crate) async fn rename<S: Store>(
         status,
         detail: RenameDirectories { from, to },
     };
-    let from = match context.writable(&arguments.from.directory).await {
+    let from = match context.writable().await {
         Ok(from) => from,
         Err(failure) => return Err(fail(failure.status, failure.detail, WeakCacheData::NONE)),
     };
-    let to = match context.writable(&arguments.to.directory).await {
+    let to = match context.other_writable(&arguments.to.directory).await {
         Ok(to) => to,
         Err(failure) => return Err(fail(failure.status, WeakCacheData::NONE, failure.detail)),
     };
@@ -98,7 +97,7 @@ pub(crate) async fn rename<S: Store>(
     }
     let names = (arguments.from.name, arguments.to.name);
     let verdict = match &context.again {
-        Some(begun) => Box::pin(again::renamed(begun, (&from, names.0), (&to, names.1))).await,
+        Some(begun) => Box::pin(again::renamed(begun, (from, names.0), (&to, names.1))).await,
         None => Verdict::Execute,
     };
     let done = match verdict {
@@ -108,7 +107,7 @@ pub(crate) async fn rename<S: Store>(
             store.rename(&from.caller, old, new).await
         }
         known => Renamed {
-            from: now(&from).await,
+            from: now(from).await,
             to: now(&to).await,
             result: match known {
                 Verdict::Executed => Ok(()),
@@ -137,7 +136,7 @@ pub(crate) async fn rename<S: Store>(
     }
 }
 
-pub(crate) async fn link<S: Store>(
+pub(super) async fn link<S: Store>(
     context: &Context<'_, S>,
     arguments: &LinkArguments<'_>,
 ) -> LinkResults {
@@ -148,7 +147,7 @@ pub(crate) async fn link<S: Store>(
             directory,
         },
     };
-    let object = match context.writable(&arguments.object).await {
+    let object = match context.writable().await {
         Ok(object) => object,
         Err(failure) => {
             return Err(fail(
@@ -158,7 +157,7 @@ pub(crate) async fn link<S: Store>(
             ));
         }
     };
-    let directory = match context.writable(&arguments.entry.directory).await {
+    let directory = match context.other_writable(&arguments.entry.directory).await {
         Ok(directory) => directory,
         Err(failure) => return Err(fail(failure.status, object.post().await, failure.detail)),
     };
@@ -181,14 +180,14 @@ pub(crate) async fn link<S: Store>(
     if let (Err(StoreError::Exists), Some(begun)) = (&done.result, &context.again)
         && Box::pin(again::linked(
             begun,
-            &object,
+            object,
             &directory,
             arguments.entry.name,
         ))
         .await
     {
         done.directory = now(&directory).await;
-        done.object = now(&object).await.after;
+        done.object = now(object).await.after;
         done.result = Ok(());
     }
     let mut data = LinkObjects {

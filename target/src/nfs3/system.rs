@@ -2,23 +2,19 @@
 
 use millrace_store::Store;
 use millrace_wire::nfs3::{
-    FsinfoOk, FsinfoResults, FsstatOk, FsstatResults, ObjectArguments, PathconfOk, PathconfResults,
-    Time, properties,
+    FsinfoOk, FsinfoResults, FsstatOk, FsstatResults, PathconfOk, PathconfResults, Time, properties,
 };
 
-use super::context::bare;
+use super::TRANSFER_MAX;
+use super::context::{Context, bare};
 use super::directory::LISTING_PREFERRED;
-use super::{Context, TRANSFER_MAX};
 use crate::store_times::StoreClass;
 
 /// Page size: offsets and counts that are multiples of it are served best.
 const MULTIPLE: u32 = 4096;
 
-pub(crate) async fn fsstat<S: Store>(
-    context: &Context<'_, S>,
-    arguments: &ObjectArguments,
-) -> FsstatResults {
-    let object = context.object(arguments).map_err(bare)?;
+pub(super) async fn fsstat<S: Store>(context: &Context<'_, S>) -> FsstatResults {
+    let object = context.subject().map_err(bare)?;
     match object
         .store(StoreClass::Metadata)
         .statistics(object.handle)
@@ -38,11 +34,8 @@ pub(crate) async fn fsstat<S: Store>(
     }
 }
 
-pub(crate) async fn fsinfo<S: Store>(
-    context: &Context<'_, S>,
-    arguments: &ObjectArguments,
-) -> FsinfoResults {
-    let object = context.object(arguments).map_err(bare)?;
+pub(super) async fn fsinfo<S: Store>(context: &Context<'_, S>) -> FsinfoResults {
+    let object = context.subject().map_err(bare)?;
     match object
         .store(StoreClass::Metadata)
         .attributes(object.handle)
@@ -71,11 +64,8 @@ pub(crate) async fn fsinfo<S: Store>(
     }
 }
 
-pub(crate) async fn pathconf<S: Store>(
-    context: &Context<'_, S>,
-    arguments: &ObjectArguments,
-) -> PathconfResults {
-    let object = context.object(arguments).map_err(bare)?;
+pub(super) async fn pathconf<S: Store>(context: &Context<'_, S>) -> PathconfResults {
+    let object = context.subject().map_err(bare)?;
     match object
         .store(StoreClass::Metadata)
         .attributes(object.handle)

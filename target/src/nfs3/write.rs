@@ -6,27 +6,22 @@ use millrace_wire::nfs3::{
     CommitArguments, CommitOk, CommitResults, Failure, Status, WeakCacheData, WriteArguments,
     WriteOk, WriteResults,
 };
+use millrace_wire::xdr::Data;
 
+use super::TRANSFER_MAX;
+use super::context::Context;
 use super::convert::{stability, stability_to};
-use super::{Context, TRANSFER_MAX};
-use crate::call::{Broken, Bulk, Reply};
+use crate::call::{Bulk, Reply};
+use crate::rpc::program::{ProgramCall, Unserved};
 use crate::store_times::StoreClass;
 
-/// Where the data of a WRITE is.
-pub(crate) enum Data<'a, 'b, B> {
-    /// In the message.
-    Inline(&'a [u8]),
-    /// In this chunk of the call.
-    Chunk(usize, &'b mut B),
-}
-
-pub(crate) async fn write<S: Store, B: Bulk>(
+pub(super) async fn write<S: Store, B: Bulk>(
     context: &Context<'_, S>,
     arguments: &WriteArguments<'_>,
-    data: Data<'_, '_, B>,
+    call: &mut ProgramCall<'_, B>,
     reply: &mut Reply,
-) -> Result<WriteResults, Broken> {
-    let file = match context.writable(&arguments.file).await {
+) -> Result<WriteResults, Unserved> {
+    let file = match context.writable().await {
         Ok(file) => file,
         Err(failure) => return Ok(Err(failure)),
     };
@@ -59,13 +54,13 @@ pub(crate) async fn write<S: Store, B: Bulk>(
             return Ok(Err(Failure { status, detail }));
         }
     };
-    match data {
+    match arguments.data.data {
         Data::Inline(bytes) => scatter(&bytes[..length as usize], sinks),
-        Data::Chunk(..) if length == 0 => {}
-        Data::Chunk(index, bulk) => bulk.pull(index, sinks).await?,
+        Data::Apart(_) if length == 0 => {}
+        Data::Apart(position) => call.pull(position, sinks).await?,
     }
     // The data may have been long on its way. The store looks at its own rights again.
-    if let Err(status) = context.check_writable_again(&file) {
+    if let Err(status) = context.check_writable_again(file) {
         reply.slices.clear();
         let detail = WeakCacheData {
             before: None,
@@ -91,11 +86,11 @@ pub(crate) async fn write<S: Store, B: Bulk>(
     }))
 }
 
-pub(crate) async fn commit<S: Store>(
+pub(super) async fn commit<S: Store>(
     context: &Context<'_, S>,
     arguments: &CommitArguments,
 ) -> CommitResults {
-    let file = context.writable(&arguments.file).await?;
+    let file = context.writable().await?;
     // Who may not write has nothing to make durable, and would have the disk work for nothing. A
     // WRITE of no bytes is refused to the same callers.
     let mut none = Vec::new();

@@ -33,7 +33,7 @@ use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder};
 
 use super::Connection;
 use crate::call::{Answer, Call, Reply};
-use crate::dispatch::{caller, denied_to};
+use crate::rpc::{caller, denied_to};
 
 /// How the configuration protocol is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

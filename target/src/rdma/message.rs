@@ -1,21 +1,23 @@
 //! Puts a call's RPC message together from what came inline and what is in read chunks.
 //!
-//! Data that the binding lets stay apart ([`binding::keeps_apart`]) stays in its chunk, to be
-//! fetched straight to where it shall live. All else is put back into the stream at its position
-//! (RFC 5666 section 3.4), in a buffer of its own.
+//! Data of arguments that the program table has as eligible for direct data placement stays in its
+//! chunk, to be fetched straight to where it shall live. All else is put back into the stream at its
+//! position (RFC 5666 section 3.4), in a buffer of its own.
 
 use millrace_mempool::{Buffer, Class};
+use millrace_wire::rpc::CallHeader;
 use millrace_wire::rpcrdma::{Lists, ReadChunk};
-use millrace_wire::xdr::{Padding, round_up};
+use millrace_wire::xdr::{Decoder, Padding, round_up};
 
-use super::binding;
 use super::pull::Puller;
 use super::shared::Shared;
-use crate::call::BulkArgument;
+use crate::call::{BulkArgument, Serve};
+use crate::rpc::program::FIXED_WORDS;
 
 /// Bytes of a long message that are fetched to see what it is, when it is too long to be anything
-/// but a WRITE. All that stands before the data of a WRITE fits (RFC 1813 section 3.3.7: at most
-/// 24 bytes of call header, two 408 byte authenticators, and 88 bytes of arguments).
+/// but a call whose last item stays in its chunk. All that stands before the data of a WRITE fits
+/// (RFC 1813 section 3.3.7: at most 24 bytes of call header, two 408 byte authenticators, and 88
+/// bytes of arguments).
 const HEAD: usize = 4096;
 
 /// Longest message that is put together as a whole. The longest arguments without bulk data are
@@ -42,7 +44,7 @@ pub struct Message<'a> {
 }
 
 /// Puts an inline message together with its chunks.
-pub async fn inline<'a, S>(
+pub async fn inline<'a, S: Serve>(
     puller: &Puller<'_, S>,
     shared: &Shared<S>,
     message: &[u8],
@@ -55,7 +57,7 @@ pub async fn inline<'a, S>(
         length,
         apart: None,
     };
-    match others(message, lists)? {
+    match others(shared, message, lists)? {
         Others::None => {}
         Others::Apart(bulk, chunk) => whole.apart = Some((bulk, chunk, 0)),
         // Positions do not count alignment pads, so only the one who decodes knows where in a
@@ -78,20 +80,25 @@ enum Others<'a> {
     PutBack,
 }
 
-fn others<'a>(message: &[u8], lists: &Lists<'a>) -> Result<Others<'a>, Failed> {
+fn others<'a, S: Serve>(
+    shared: &Shared<S>,
+    message: &[u8],
+    lists: &Lists<'a>,
+) -> Result<Others<'a>, Failed> {
     let mut chunks = lists.reads.chunks().filter(|chunk| chunk.position > 0);
     let Some(first) = chunks.next() else {
         return Ok(Others::None);
     };
-    let alone = chunks.next().is_none() && first.position >= binding::FIXED_WORDS;
-    if !alone || !binding::keeps_apart(message) {
+    let alone = chunks.next().is_none() && first.position >= FIXED_WORDS;
+    let eligible = || shared.programs.procedure(message)?.arguments;
+    if !alone || eligible().is_none() {
         return Ok(Others::PutBack);
     }
     Ok(Others::Apart(first.taken().ok_or(Failed::Chunks)?, first))
 }
 
 /// Fetches a long message from its position zero chunk (RFC 5666 section 5.1).
-pub async fn long<'a, S>(
+pub async fn long<'a, S: Serve>(
     puller: &Puller<'_, S>,
     shared: &Shared<S>,
     lists: &Lists<'a>,
@@ -101,7 +108,7 @@ pub async fn long<'a, S>(
     let fetched = total.min(if total > WHOLE { HEAD } else { WHOLE });
     let buffer = fetch(puller, shared, zero, fetched).await?;
     if total == fetched {
-        let apart = match others(&buffer[..total], lists)? {
+        let apart = match others(shared, &buffer[..total], lists)? {
             Others::None => None,
             Others::Apart(bulk, chunk) => Some((bulk, chunk, 0)),
             Others::PutBack => return put_back(puller, buffer, total, lists).await,
@@ -112,12 +119,12 @@ pub async fn long<'a, S>(
             apart,
         });
     }
-    // Too long for anything but a WRITE whose data stands in the chunk: the part from the data on
-    // stays there. Whatever else claims to be so long is cut off, and fails to decode.
+    // Too long for anything but arguments whose last item may stay in the chunk: the part from its
+    // data on does. Whatever else claims to be so long is cut off, and fails to decode.
     if lists.reads.chunks().nth(1).is_some() {
         return Err(Failed::Chunks);
     }
-    Ok(match binding::write_data_position(&buffer[..fetched]) {
+    Ok(match last_item(shared, &buffer[..fetched]) {
         Some(position) => {
             let bulk = BulkArgument {
                 position: u32::try_from(position).map_err(|_| Failed::Chunks)?,
@@ -136,6 +143,16 @@ pub async fn long<'a, S>(
             apart: None,
         },
     })
+}
+
+/// Where the data of the item begins that ends the arguments, counted from the XID; `None` if the
+/// table has no such item, or `message` ends before.
+fn last_item<S: Serve>(shared: &Shared<S>, message: &[u8]) -> Option<usize> {
+    let to_last = shared.programs.procedure(message)?.arguments?.to_last?;
+    let mut input = Decoder::new(message);
+    CallHeader::decode(&mut input).ok()?;
+    to_last(&mut input).ok()?;
+    Some(input.position())
 }
 
 /// A buffer to put a message together in, once the client may hold one more: its parts come from

@@ -7,7 +7,6 @@
 
 mod answer;
 mod backlog;
-mod binding;
 mod budget;
 mod ccp;
 mod classic;

@@ -6,11 +6,13 @@
 //! (RFC 8166 section 9). Clients that name their ports need none of this.
 
 mod offers;
+mod program;
 mod register;
 mod responder;
 mod server;
 
 pub use offers::{Offer, Offers};
+pub use program::{INFO, Rpcbind};
 pub use register::{Registration, Rendezvous};
-pub(crate) use responder::answer;
+use responder::answer;
 pub use server::RpcbindServer;

@@ -19,12 +19,12 @@ use super::folders::StoreRoom;
 use super::hardening::{ThreadKind, confine_thread};
 use super::lock::StateLock;
 use super::plan::ProviderCounters;
+use super::programs::ReactorPrograms;
 use super::providers::Providers;
 use super::startup::StartProgress;
 use super::worker::{Message, Seat, Worker};
 use super::{Addresses, Service, memory, plan as terms, secret};
 use crate::call::Serve;
-use crate::dispatch;
 use crate::exports::{Exports, ExportsError, Rules};
 use crate::flow::{Clients as FlowClients, Flow};
 use crate::handle::HandleKey;
@@ -367,6 +367,7 @@ fn spawn(
             pool: shared.pool.gauges(),
             page_size: shared.pool.page_size(),
             programs: shared.programs.counters(),
+            nfs3: shared.programs.nfs3_counters(),
             exports: shared.programs.export_counters(),
             rdma: Arc::clone(&shared.counters),
             flow: Arc::clone(shared.flow.counters()),
@@ -397,7 +398,7 @@ fn spawn(
     Ok((handle, built))
 }
 
-type Programs = dispatch::Service<AnyStore>;
+type Programs = ReactorPrograms<AnyStore>;
 
 fn shared(plan: &Plan, context: &Context) -> Result<(Rc<Shared<Programs>>, StoreRoom), BuildError> {
     let config = &plan.config;
@@ -413,7 +414,7 @@ fn shared(plan: &Plan, context: &Context) -> Result<(Rc<Shared<Programs>>, Store
     let class = settings.receive_class();
     let flow = Flow::new(&plan.flow, plan.index, &pool, class, &clock);
     let (replay, clients) = (plan.replay.clone(), plan.clients.clone());
-    let programs = dispatch::Service::new(exports, key, replay, clients).with_flow(&flow);
+    let programs = ReactorPrograms::new(exports, key, replay, clients).with_flow(&flow);
     let mut journals = plan.journals.lock().unwrap_or_else(PoisonError::into_inner);
     let journal = journals.get_mut(plan.index).and_then(Option::take);
     drop(journals);

@@ -31,6 +31,7 @@ use super::{folders, hardening};
 use crate::counters::Counters;
 use crate::exports::ExportsCounters;
 use crate::flow::{Clients, FlowCounters};
+use crate::nfs3::Nfs3Counters;
 use crate::rdma::ConnectionCounters;
 use crate::replay::ReplayCache;
 use crate::tcp::TcpCounters;
@@ -46,7 +47,9 @@ pub struct ReactorParts {
     pub page_size: usize,
     /// Its programs.
     pub programs: Arc<Counters>,
-    /// What they have done with each export.
+    /// What only NFS version 3 counts.
+    pub nfs3: Arc<Nfs3Counters>,
+    /// What its programs have done with each export.
     pub exports: ExportsCounters,
     /// Its RPC-over-RDMA connections.
     pub rdma: Arc<ConnectionCounters>,

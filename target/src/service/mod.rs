@@ -15,6 +15,7 @@ mod phase;
 mod placement;
 mod plan;
 pub mod preflight;
+pub mod programs;
 mod providers;
 mod reports;
 mod secret;
@@ -36,6 +37,7 @@ use millrace_reactor::ReactorHandle;
 pub use build::StartError;
 pub use change::LogHook;
 pub use control::ServiceControl;
+pub use programs::ReactorPrograms;
 pub use startup::StartProgress;
 pub use worker::Message;
 

@@ -11,8 +11,9 @@ use millrace_primitives::HistogramSnapshot;
 
 use super::control::ServiceControl;
 use super::status::{ConnectionReport, ReactorReport};
-use crate::counters::{Counters, MOUNT_PROCEDURES, NFS_PROCEDURES, Program};
+use crate::counters::Counters;
 use crate::flow::{ClientUsage, ClientsUsage};
+use crate::rpc::program::ProgramInfo;
 
 /// What the reports of reactors say of one client.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,11 +56,13 @@ impl ServiceControl {
 
     pub(super) fn operations_now(&self) -> Vec<OperationStatus> {
         let all: Vec<&Counters> = self.parts.iter().map(|parts| &*parts.programs).collect();
-        let nfs = NFS_PROCEDURES.iter().enumerate();
-        let mount = MOUNT_PROCEDURES.iter().enumerate();
-        let nfs = nfs.filter_map(|(at, name)| operation(&all, Program::Nfs, at, name));
-        let mount = mount.filter_map(|(at, name)| operation(&all, Program::Mount, at, name));
-        nfs.chain(mount).collect()
+        let programs = all.first().map_or(&[][..], |first| &first.programs[..]);
+        let operations = programs.iter().enumerate().flat_map(|(at, program)| {
+            (0..program.procedures.len()).map(move |number| (at, number, program.info))
+        });
+        operations
+            .filter_map(|(at, number, info)| operation(&all, at, number, info))
+            .collect()
     }
 }
 
@@ -131,31 +134,24 @@ fn client(usage: &ClientUsage, moment: Moment) -> ClientStatus {
 /// What all reactors did for one procedure; none without calls.
 fn operation(
     all: &[&Counters],
-    program: Program,
-    at: usize,
-    name: &str,
+    program: usize,
+    number: usize,
+    info: &ProgramInfo,
 ) -> Option<OperationStatus> {
+    let procedure = info.procedures.get(number)?;
     let (mut requests, mut errors, mut bytes) = (0, 0, 0);
     let mut latency = HistogramSnapshot::default();
     for counters in all {
-        let slots = match program {
-            Program::Nfs => &counters.nfs[..],
-            Program::Mount => &counters.mount[..],
-        };
+        let counted = &counters.programs[program].procedures[number];
         // Errors are read first, so that they are never more than the calls.
-        errors += slots[at].errors.get();
-        requests += slots[at].calls.get();
-        let number = u32::try_from(at).unwrap_or(u32::MAX);
-        latency.merge(&counters.latency(program, number));
-        bytes += match (program, name) {
-            (Program::Nfs, "read") => counters.bytes_read.get(),
-            (Program::Nfs, "write") => counters.bytes_written.get(),
-            _ => 0,
-        };
+        errors += counted.errors.get();
+        requests += counted.calls.get();
+        latency.merge(&counted.all_latencies());
+        bytes += procedure.data.map_or(0, |data| counters.bytes(data));
     }
     (requests > 0).then(|| OperationStatus {
-        program: program.name().to_owned(),
-        procedure: name.to_owned(),
+        program: info.name.to_owned(),
+        procedure: procedure.name.to_owned(),
         requests,
         errors,
         bytes,

@@ -21,11 +21,11 @@ use std::time::Instant;
 use millrace::call::{
     Answer, Broken, Bulk, BulkArgument, Call, Limits, Peer, Reply, Serve, TransportKind,
 };
-use millrace::dispatch::Service;
 use millrace::exports::{Exports, Flavor, Rules, Squash};
 use millrace::handle::HandleKey;
 use millrace::mount3::Clients;
 use millrace::replay::{ReplayCache, ReplayLimits};
+use millrace::service::ReactorPrograms;
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
 use millrace_store::Store;
 use millrace_store::memory::{MemoryConfig, MemoryStore};
@@ -70,16 +70,18 @@ pub fn memory_store(registry: &Registry) -> MemoryStore {
     MemoryStore::new(registry, config).unwrap()
 }
 
-pub fn service(exports: impl IntoIterator<Item = (Rules, MemoryStore)>) -> Service<MemoryStore> {
+pub fn service(
+    exports: impl IntoIterator<Item = (Rules, MemoryStore)>,
+) -> ReactorPrograms<MemoryStore> {
     service_with(exports, ReplayCache::new(ReplayLimits::default()))
 }
 
 pub fn service_with(
     exports: impl IntoIterator<Item = (Rules, MemoryStore)>,
     replay: ReplayCache,
-) -> Service<MemoryStore> {
+) -> ReactorPrograms<MemoryStore> {
     let exports = Exports::new(exports).unwrap();
-    Service::new(exports, HandleKey::new(&SECRET), replay, Clients::default())
+    ReactorPrograms::new(exports, HandleKey::new(&SECRET), replay, Clients::default())
 }
 
 /// A call's future that is ready at once, as all are over a memory store.
@@ -144,7 +146,7 @@ impl Replied {
 pub struct Bench<S: Store = MemoryStore> {
     pub pool: Pool,
     pub store: S,
-    pub service: Service<S>,
+    pub service: ReactorPrograms<S>,
     pub peer: Cell<Peer>,
     pub limits: Cell<Limits>,
     pub user: RefCell<Option<(u32, u32)>>,
@@ -166,7 +168,7 @@ impl Bench {
 }
 
 impl<S: Store> Bench<S> {
-    pub fn over(registry: &Registry, store: S, service: Service<S>) -> Self {
+    pub fn over(registry: &Registry, store: S, service: ReactorPrograms<S>) -> Self {
         let peer: SocketAddr = "192.0.2.1:1000".parse().unwrap();
         Self {
             pool: Pool::new(registry, PoolConfig { bytes: 16 << 20 }).unwrap(),

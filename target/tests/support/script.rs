@@ -4,6 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use millrace::call::{Answer, Bulk, BulkArgument, Call, Reply, Serve, Shortage};
+use millrace::nfs3;
+use millrace::rpc::program::{ProcedureInfo, called};
 use millrace_mempool::Class;
 use millrace_reactor::completion::Completions;
 
@@ -127,5 +129,9 @@ impl Serve for Script {
         reply.room()[..plan.length].copy_from_slice(&Self::reply(xid, plan.length));
         reply.set_length(plan.length);
         Answer::Send
+    }
+
+    fn procedure(&self, message: &[u8]) -> Option<&'static ProcedureInfo> {
+        nfs3::INFO.procedure(called(message)?)
     }
 }

@@ -1,7 +1,7 @@
 //! The programs of the service over a memory store, behind a responder.
 
-use millrace::dispatch::Service;
 use millrace::handle::HandleKey;
+use millrace::service::ReactorPrograms;
 use millrace_reactor::fabric::testing::registry;
 use millrace_store::Store;
 use millrace_store::memory::MemoryStore;
@@ -18,7 +18,7 @@ use super::{SECRET, memory_store, results, rules, service};
 
 /// A responder that serves NFS at `/export`.
 pub struct Nfs {
-    pub world: World<Service<MemoryStore>>,
+    pub world: World<ReactorPrograms<MemoryStore>>,
     pub store: MemoryStore,
     pub root: FileHandle,
     xid: u32,

@@ -10,12 +10,11 @@ use super::ticket::{
     Answer, Change, Commit, Decision, NewListener, Ready, Refused, Resume, Ticket,
 };
 use crate::call::Serve;
-use crate::dispatch;
 use crate::exports::{Exports, Rules};
 use crate::rdma::{Desk, FabricId, FabricSlot, Responder, Shared};
 use crate::rpcbind::{Offers, RpcbindServer};
 use crate::service::folders::StoreRoom;
-use crate::service::{devices, plan};
+use crate::service::{ReactorPrograms, devices, plan};
 use crate::tcp::{PreparedListener, TcpServer};
 use millrace_store::any::{AnyStore, AnyVolume};
 
@@ -38,7 +37,7 @@ pub trait Programs: Serve {
     fn take_offers(&self, offers: &Arc<Offers>);
 }
 
-impl Programs for dispatch::Service<AnyStore> {
+impl Programs for ReactorPrograms<AnyStore> {
     fn prepare_exports(
         &self,
         exports: &[(Rules, AnyVolume)],

@@ -2,40 +2,30 @@
 
 use millrace_admin::metrics::{Families, catalogue};
 
-use crate::counters::{MOUNT_PROCEDURES, NFS_PROCEDURES, ProcedureCounters, Size};
+use crate::counters::{ProcedureCounters, Size};
 use crate::replay::ReplayCache;
+use crate::rpc::program::ProcedureInfo;
 use crate::service::control::ReactorParts;
 use crate::store_times::StoreClass;
 
 pub(super) fn programs(out: &mut Families, parts: &ReactorParts) {
     let counters = &parts.programs;
-    for (name, procedure) in NFS_PROCEDURES.iter().zip(&counters.nfs) {
-        self::procedure(out, "nfs", name, procedure);
-    }
-    for (number, name) in (0..).zip(NFS_PROCEDURES) {
-        for (size, latency) in Size::ALL
-            .iter()
-            .zip(counters.sized(number).into_iter().flatten())
-        {
-            let labels = &["nfs", name, size.name()];
-            out.histogram(&catalogue::RPC_DURATION, labels, &latency.snapshot());
+    for program in &counters.programs {
+        let name = program.info.name;
+        for (info, procedure) in program.info.procedures.iter().zip(&program.procedures) {
+            self::procedure(out, name, info, procedure);
+            if let Some(direction) = info.data {
+                let bytes = counters.bytes(direction);
+                out.number(&catalogue::RPC_DATA, &[name, info.name], bytes);
+            }
         }
     }
-    for (name, procedure) in MOUNT_PROCEDURES.iter().zip(&counters.mount) {
-        self::procedure(out, "mount", name, procedure);
-    }
-    for (way, bytes) in [
-        ("read", &counters.bytes_read),
-        ("write", &counters.bytes_written),
-    ] {
-        out.number(&catalogue::RPC_DATA, &["nfs", way], bytes.get());
-    }
-    for (status, count) in counters.statuses.iter() {
+    for (status, count) in parts.nfs3.statuses.iter() {
         let name = status.name().trim_start_matches("NFS3ERR_").to_lowercase();
         out.number(&catalogue::NFS_ERRORS, &[&name], count);
     }
     for class in StoreClass::ALL {
-        let took = counters.store.class(class).snapshot();
+        let took = parts.nfs3.store.class(class).snapshot();
         out.histogram(&catalogue::STORE_DURATION, &[class.name()], &took);
     }
     for (reason, count) in [
@@ -73,13 +63,19 @@ pub(super) fn replay(out: &mut Families, cache: &ReplayCache) {
     }
 }
 
-fn procedure(out: &mut Families, program: &str, name: &str, counters: &ProcedureCounters) {
-    let labels = &[program, name];
+fn procedure(
+    out: &mut Families,
+    program: &str,
+    info: &ProcedureInfo,
+    counters: &ProcedureCounters,
+) {
+    let labels = &[program, info.name];
     out.number(&catalogue::RPC_REQUESTS, labels, counters.calls.get());
     out.number(&catalogue::RPC_ERRORS, labels, counters.errors.get());
-    out.histogram(
-        &catalogue::RPC_DURATION,
-        &[program, name, "none"],
-        &counters.latency.snapshot(),
-    );
+    let sized = counters.sized.iter().flat_map(|sized| sized.iter());
+    let sized = Size::ALL.iter().map(|size| size.name()).zip(sized);
+    for (size, latency) in std::iter::once(("none", &counters.latency)).chain(sized) {
+        let labels = &[program, info.name, size];
+        out.histogram(&catalogue::RPC_DURATION, labels, &latency.snapshot());
+    }
 }

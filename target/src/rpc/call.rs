@@ -21,6 +21,7 @@ use std::time::Instant;
 use millrace_mempool::{Buffer, Class, Pool, Slice};
 use millrace_wire::xdr::Padding;
 
+use super::program::ProcedureInfo;
 pub use crate::latency::TurnEnd;
 
 /// Data of a call that stands apart from its message: where it belongs and how long it is.
@@ -352,6 +353,12 @@ pub trait Serve: Clone + 'static {
     /// and a call that must not be executed twice has to be remembered
     /// ([`crate::replay`]). One that has not begun yet need not ([`Bulk::is_broken`]).
     async fn serve<B: Bulk>(&self, call: Call<'_>, bulk: &mut B, reply: &mut Reply) -> Answer;
+
+    /// What the program table says about the procedure that a call message is for, by the words at
+    /// fixed places; `None` if it is for none.
+    fn procedure(&self, _message: &[u8]) -> Option<&'static ProcedureInfo> {
+        None
+    }
 
     /// Whether a client at this address may use anything that is served. Others are answered, but
     /// get little room and time.

@@ -1,7 +1,9 @@
-//! MOUNT version 3 (RFC 1813 appendix I): paths to file handles, and who mounted what.
+//! MOUNT version 3 (RFC 1813 appendix I), a [program](crate::rpc::program): paths to file handles, and who mounted what.
 //!
 //! Mounting is a courtesy, not a gate: every NFS call checks its export's rules again. So the list
 //! of clients is kept for people to look at, within bounds, and lost with the process.
+
+mod program;
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -12,6 +14,8 @@ use millrace_store::{Caller, Handle, Kind, Store, StoreError};
 use millrace_wire::mount::Status;
 
 use crate::exports::{Export, Exports, Flavor};
+
+pub use program::{INFO, Mount3};
 
 /// Most mounts remembered; beyond it the oldest is forgotten.
 const MOUNTS_MAX: usize = 1024;

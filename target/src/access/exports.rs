@@ -16,8 +16,6 @@ use millrace_primitives::{CoreBlock, Counter};
 use millrace_store::{Caller, Store};
 use siphasher::sip::SipHasher24;
 
-use crate::call::Account;
-
 /// Longest path of an export, and of a MOUNT request (RFC 1813 section 5.1.2).
 pub const PATH_MAX: usize = 1024;
 
@@ -152,13 +150,13 @@ pub struct ExportCounters {
 
 impl ExportCounters {
     /// Counts a call.
-    pub(crate) fn record(&self, success: bool, moved: Account) {
+    pub(crate) fn record(&self, success: bool, read: u32, written: u32) {
         self.requests.increment();
         if !success {
             self.errors.increment();
         }
-        self.bytes_read.add(u64::from(moved.read));
-        self.bytes_written.add(u64::from(moved.written));
+        self.bytes_read.add(u64::from(read));
+        self.bytes_written.add(u64::from(written));
     }
 }
 

@@ -1,0 +1,161 @@
+//! Who may use what: exports and their rules, file handles, and the identity that a caller has there.
+//!
+//! It is decided once for each handle of a call ([`Access::object`]); only a call that waited for a
+//! long time looks again before it changes anything ([`Access::check_writable_again`]).
+
+pub mod exports;
+pub mod handle;
+
+use std::cell::RefCell;
+use std::net::IpAddr;
+
+use millrace_store::{Caller, Handle, Store};
+
+use exports::{Export, ExportId, Exports, ExportsCounters};
+use handle::{HandleError, HandleKey};
+
+/// The exports of one reactor, as its programs share them.
+#[derive(Debug)]
+pub struct ServedExports<S> {
+    table: RefCell<Exports<S>>,
+    pub(crate) key: HandleKey,
+    counters: ExportsCounters,
+}
+
+impl<S: Store> ServedExports<S> {
+    /// Serves a table of exports.
+    #[must_use]
+    pub fn new(table: Exports<S>, key: HandleKey) -> Self {
+        let counters = ExportsCounters::default();
+        counters.count(&table);
+        Self {
+            table: RefCell::new(table),
+            key,
+            counters,
+        }
+    }
+
+    /// Puts another table in place. Calls that run finish with the one they began with.
+    pub fn replace(&self, table: Exports<S>) {
+        self.counters.count(&table);
+        *self.table.borrow_mut() = table;
+    }
+
+    /// The table now.
+    #[must_use]
+    pub fn table(&self) -> Exports<S> {
+        self.table.borrow().clone()
+    }
+
+    /// What calls have done with each export.
+    #[must_use]
+    pub fn counters(&self) -> &ExportsCounters {
+        &self.counters
+    }
+
+    /// Whether any export admits a client at this address.
+    #[must_use]
+    pub fn admits(&self, client: IpAddr) -> bool {
+        let table = self.table.borrow();
+        table.iter().any(|export| export.rules.admits(client))
+    }
+}
+
+/// Why an object may not be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AccessError {
+    /// The handle is none of this server's.
+    BadHandle,
+    /// The object, or its export, is gone.
+    Stale,
+    /// The export does not admit the client, or not with this flavor.
+    NotAdmitted,
+    /// Changes are refused.
+    ReadOnly,
+    /// The caller has become another user meanwhile.
+    OtherCaller,
+}
+
+/// A call's view of the exports.
+pub(crate) struct Access<'c, S> {
+    pub served: &'c ServedExports<S>,
+    /// The table that the call began with.
+    pub exports: &'c Exports<S>,
+    pub client: IpAddr,
+    /// Who the caller says it is; `None` without credentials.
+    pub credential: Option<&'c Caller>,
+}
+
+/// An object that a call may use.
+pub(crate) struct ExportedObject<'c, S> {
+    pub export: &'c Export<S>,
+    pub handle: Handle,
+    /// The caller, as the export's rules leave it.
+    pub caller: Caller,
+    /// The export's store as the client of the call uses it, where it tells clients apart.
+    view: Option<S>,
+    pub key: &'c HandleKey,
+}
+
+impl<'c, S: Store> Access<'c, S> {
+    /// The export and the object that a handle names.
+    pub fn find(&self, handle: &[u8]) -> Result<(&'c Export<S>, Handle), AccessError> {
+        let key = &self.served.key;
+        let (export, handle) = key.open(handle).map_err(|error| match error {
+            HandleError::Malformed => AccessError::BadHandle,
+            HandleError::Foreign => AccessError::Stale,
+        })?;
+        // An export that is gone took its objects with it.
+        let export = self.exports.by_id(ExportId(export));
+        Ok((export.ok_or(AccessError::Stale)?, handle))
+    }
+
+    /// The object that was found, if the caller may use it.
+    pub fn object(
+        &self,
+        (export, handle): (&'c Export<S>, Handle),
+    ) -> Result<ExportedObject<'c, S>, AccessError> {
+        self.admit(export)?;
+        Ok(ExportedObject {
+            export,
+            handle,
+            caller: export.rules.squash(self.credential),
+            view: export.store.for_client(self.client.into()),
+            key: &self.served.key,
+        })
+    }
+
+    fn admit(&self, export: &Export<S>) -> Result<(), AccessError> {
+        let rules = &export.rules;
+        if rules.admits(self.client) && rules.takes(self.credential) {
+            Ok(())
+        } else {
+            Err(AccessError::NotAdmitted)
+        }
+    }
+
+    /// Whether an object that was writable still is, for a call that waited in between.
+    pub fn check_writable_again(&self, object: &ExportedObject<'_, S>) -> Result<(), AccessError> {
+        let latest = self.served.table.borrow();
+        if latest.is(self.exports) {
+            return Ok(());
+        }
+        let export = latest.by_id(object.export.id).ok_or(AccessError::Stale)?;
+        self.admit(export)?;
+        if export.rules.read_only {
+            return Err(AccessError::ReadOnly);
+        }
+        if export.rules.squash(self.credential) != object.caller {
+            // What the caller may do was decided for another user.
+            return Err(AccessError::OtherCaller);
+        }
+        Ok(())
+    }
+}
+
+impl<S: Store> ExportedObject<'_, S> {
+    /// The store as the client of the call uses it.
+    pub fn view(&self) -> &S {
+        self.view.as_ref().unwrap_or(&self.export.store)
+    }
+}

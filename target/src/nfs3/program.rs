@@ -1,0 +1,222 @@
+//! NFS version 3 as the program table has it: decode, admit, execute, encode.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use millrace_store::Store;
+use millrace_wire::nfs3::{Failure, Procedure};
+use millrace_wire::xdr::Encode;
+
+use super::arguments::Arguments;
+use super::context::Context;
+use super::status_counters::Nfs3Counters;
+use super::{attributes, create, directory, lookup, read, remove, rules, system, write};
+use crate::access::{Access, ServedExports};
+use crate::call::{Answer, Bulk, Reply};
+use crate::exports::Export;
+use crate::rpc::CallSubject;
+use crate::rpc::program::{Program, ProgramAnswer, ProgramCall, ProgramInfo, Unserved};
+
+/// NFS version 3 over the exports of one reactor.
+pub struct Nfs3<S> {
+    exports: Rc<ServedExports<S>>,
+    counters: Arc<Nfs3Counters>,
+}
+
+impl<S: Store> Nfs3<S> {
+    /// Serves these exports.
+    #[must_use]
+    pub fn new(exports: Rc<ServedExports<S>>) -> Self {
+        Self {
+            exports,
+            counters: Arc::default(),
+        }
+    }
+
+    /// The exports that it serves.
+    #[must_use]
+    pub fn exports(&self) -> &ServedExports<S> {
+        &self.exports
+    }
+
+    /// What only NFS version 3 counts.
+    #[must_use]
+    pub fn counters(&self) -> Arc<Nfs3Counters> {
+        self.counters.clone()
+    }
+
+    /// Executes a call that was admitted.
+    async fn execute<B: Bulk>(
+        &self,
+        context: &Context<'_, S>,
+        arguments: &Arguments<'_>,
+        call: &mut ProgramCall<'_, B>,
+        reply: &mut Reply,
+    ) -> Result<ProgramAnswer, Unserved> {
+        let header = &call.header();
+        Ok(match arguments {
+            Arguments::Getattr(_) => {
+                let results = attributes::getattr(context).await;
+                self.answer(call, reply, &results)
+            }
+            Arguments::Setattr(setattr) => {
+                let results = attributes::setattr(context, setattr).await;
+                self.answer(call, reply, &results)
+            }
+            Arguments::Lookup(entry) => {
+                let results = lookup::lookup(context, entry).await;
+                self.answer(call, reply, &results)
+            }
+            Arguments::Access(access) => {
+                let results = attributes::access(context, access).await;
+                self.answer(call, reply, &results)
+            }
+            Arguments::Readlink(_) => {
+                let results = lookup::readlink(context, reply).await;
+                self.answer(call, reply, &results)
+            }
+            Arguments::Read(read) => match read::read(context, read, reply).await {
+                Ok(results) => self.answer(call, reply, &results),
+                Err(shortage) => ProgramAnswer::new(Answer::TooLarge(shortage), false),
+            },
+            Arguments::Write(write) => {
+                let results = write::write(context, write, call, reply).await?;
+                self.answer(call, reply, &results)
+            }
+            Arguments::Create(create) => {
+                let results = create::create(context, create).await;
+                self.answer(call, reply, &results)
+            }
+            Arguments::Mkdir(mkdir) => {
+                let results = create::mkdir(context, mkdir).await;
+                self.answer(call, reply, &results)
+            }
+            Arguments::Symlink(symlink) => {
+                // By the table, transports put a text that came in a chunk back.
+                let text = symlink.text.as_inline().ok_or(Unserved::Garbage)?;
+                let results = create::symlink(context, symlink, text).await;
+                self.answer(call, reply, &results)
+            }
+            Arguments::Mknod(mknod) => {
+                let results = create::mknod(context, mknod).await;
+                self.answer(call, reply, &results)
+            }
+            Arguments::Remove(entry) => {
+                let results = remove::remove(context, entry).await;
+                self.answer(call, reply, &results)
+            }
+            Arguments::Rmdir(entry) => {
+                let results = remove::rmdir(context, entry).await;
+                self.answer(call, reply, &results)
+            }
+            Arguments::Rename(rename) => {
+                let results = remove::rename(context, rename).await;
+                self.answer(call, reply, &results)
+            }
+            Arguments::Link(link) => {
+                let results = remove::link(context, link).await;
+                self.answer(call, reply, &results)
+            }
+            Arguments::Readdir(readdir) => {
+                let listed = directory::readdir(context, readdir, header, reply).await;
+                self.listing(call, reply, listed)
+            }
+            Arguments::Readdirplus(readdir) => {
+                let listed = directory::readdirplus(context, readdir, header, reply).await;
+                self.listing(call, reply, listed)
+            }
+            Arguments::Fsstat(_) => {
+                let results = system::fsstat(context).await;
+                self.answer(call, reply, &results)
+            }
+            Arguments::Fsinfo(_) => {
+                let results = system::fsinfo(context).await;
+                self.answer(call, reply, &results)
+            }
+            Arguments::Pathconf(_) => {
+                let results = system::pathconf(context).await;
+                self.answer(call, reply, &results)
+            }
+            Arguments::Commit(commit) => {
+                let results = write::commit(context, commit).await;
+                self.answer(call, reply, &results)
+            }
+        })
+    }
+
+    /// Encodes results, and counts their status.
+    fn answer<T, F, B: Bulk>(
+        &self,
+        call: &ProgramCall<'_, B>,
+        reply: &mut Reply,
+        results: &Result<T, Failure<F>>,
+    ) -> ProgramAnswer
+    where
+        Result<T, Failure<F>>: Encode,
+    {
+        if let Err(failure) = results {
+            self.counters.statuses.count(failure.status);
+        }
+        call.answer(reply, results, results.is_ok())
+    }
+
+    fn listing<B: Bulk>(
+        &self,
+        call: &ProgramCall<'_, B>,
+        reply: &mut Reply,
+        listed: directory::Listed,
+    ) -> ProgramAnswer {
+        match listed {
+            Ok(length) => {
+                reply.set_length(length);
+                ProgramAnswer::new(Answer::Send, true)
+            }
+            Err(failure) => self.answer(call, reply, &Err::<(), _>(failure)),
+        }
+    }
+}
+
+impl<S: Store> Program for Nfs3<S> {
+    const INFO: &'static ProgramInfo = &rules::INFO;
+
+    fn admits(&self, client: IpAddr) -> bool {
+        self.exports.admits(client)
+    }
+
+    async fn serve<B: Bulk>(
+        &self,
+        call: &mut ProgramCall<'_, B>,
+        reply: &mut Reply,
+    ) -> Result<ProgramAnswer, Unserved> {
+        let procedure = Procedure::from_number(call.number).ok_or(Unserved::NoProcedure)?;
+        if procedure == Procedure::Null {
+            return Ok(call.answer(reply, &(), true));
+        }
+        let arguments = Arguments::decode(procedure, call)?;
+        let exports = self.exports.table();
+        let access = Access {
+            served: &self.exports,
+            exports: &exports,
+            client: call.peer.address,
+            credential: call.credential,
+        };
+        let times = &self.counters.store;
+        let mut context = Context::new(procedure, access, times, arguments.handle());
+        let lasting = |export: &Export<S>| export.store.outlives_process();
+        let subject = CallSubject {
+            export: context.subject().ok().map(|object| object.export.id),
+            bytes: arguments.bytes(),
+            lasting: call.procedure.once && context.export.is_some_and(lasting),
+            names: arguments.names(),
+        };
+        context.again = call.admit(subject).await?;
+        let mut done = self.execute(&context, &arguments, call, reply).await?;
+        done.turned_away = context.turned_away.get();
+        if let Some(counters) = context.export.and_then(|export| export.counters.get()) {
+            let moved = reply.account;
+            counters.record(done.success, moved.read, moved.written);
+        }
+        Ok(done)
+    }
+}

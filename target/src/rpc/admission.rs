@@ -1,0 +1,153 @@
+//! What stands between a decoded call and its execution: repetitions, limits, the journal.
+
+use std::cell::{OnceCell, RefCell};
+use std::net::IpAddr;
+use std::time::Instant;
+
+use super::call::Broken;
+use super::program::Unserved;
+use crate::exports::ExportId;
+use crate::flow::Flow;
+use crate::replay::{Again, CallKey, Entered, Moment, Place, ReplayCache, Ticket, Writer};
+
+/// What decides on the admission of calls on one reactor.
+pub(super) struct AdmissionControl {
+    pub replay: ReplayCache,
+    /// What this reactor's part of the cache is made to outlive the process with.
+    pub journal: OnceCell<RefCell<Writer>>,
+    /// What meters clients and exports, where anything does.
+    pub flow: OnceCell<Flow>,
+}
+
+impl AdmissionControl {
+    /// Waits until the limits of the client and of the export let a call begin.
+    ///
+    /// # Errors
+    /// The transport broke meanwhile: the call is not to be executed.
+    pub async fn pass(
+        &self,
+        client: IpAddr,
+        subject: &CallSubject<'_>,
+        is_over: impl Fn() -> bool,
+    ) -> Result<(), Broken> {
+        let Some(flow) = self.flow.get().filter(|flow| flow.has_limits()) else {
+            return Ok(());
+        };
+        let export = subject.export.filter(|_| flow.has_limited_exports());
+        flow.pass(client, export, subject.bytes, is_over).await
+    }
+}
+
+/// A name in a directory, given by the directory's handle.
+pub type NamedEntry<'a> = (&'a [u8], &'a [u8]);
+
+/// What a call is about, as far as its admission depends on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallSubject<'a> {
+    /// The export that it is charged to: none if the client may not use it, and takes nothing
+    /// from it.
+    pub export: Option<ExportId>,
+    /// Bytes of file data that it asks for.
+    pub bytes: u64,
+    /// Whether what it changes outlives the process.
+    pub lasting: bool,
+    /// The names that it changes.
+    pub names: [Option<NamedEntry<'a>>; 2],
+}
+
+/// What is held of a call that is being executed. Dropped, it was not.
+#[derive(Default)]
+pub(super) struct Admission<'a> {
+    // Settled before a repetition may run.
+    record: Option<JournalGuard<'a>>,
+    ticket: Option<Ticket>,
+}
+
+impl<'a> Admission<'a> {
+    /// Looks a call up that must not be executed twice.
+    pub async fn enter(
+        &mut self,
+        replay: &ReplayCache,
+        key: CallKey,
+        arrived: Instant,
+    ) -> Result<(), Unserved> {
+        match replay.enter(key, arrived).await {
+            Entered::Execute(ticket) => self.ticket = Some(ticket),
+            Entered::Crowded => return Err(Unserved::Silent),
+            Entered::Replay(message) => return Err(Unserved::Replay(message)),
+        }
+        Ok(())
+    }
+
+    /// Records that the call is about to be executed, if what it changes outlives the process.
+    pub fn record(
+        &mut self,
+        control: &'a AdmissionControl,
+        subject: &CallSubject<'_>,
+    ) -> Option<Again> {
+        let ticket = self.ticket.as_ref()?;
+        let again = ticket.again();
+        if let (true, Some(journal), Some(key)) =
+            (subject.lasting, control.journal.get(), ticket.key())
+        {
+            let target = |(directory, name)| control.replay.target(directory, name);
+            let targets = subject.names.map(|name| name.map_or(0, target));
+            control.replay.contest(key, targets);
+            let began = again.map_or_else(Moment::now, |again| again.began);
+            let contested = again.is_some_and(|again| !again.alone);
+            let place = journal.borrow_mut().begin(key, began, targets, contested);
+            self.record = place.map(|place| JournalGuard {
+                journal,
+                place: Some(place),
+            });
+        }
+        again
+    }
+
+    /// The call was executed, and is answered so.
+    pub fn executed(self, reply: &[u8], arrived: Instant) {
+        if let Some(record) = self.record {
+            record.done(reply);
+        }
+        if let Some(ticket) = self.ticket {
+            ticket.finish(reply, arrived);
+        }
+    }
+
+    /// The call was not executed.
+    pub fn void(self) {
+        if let Some(record) = self.record {
+            record.void();
+        }
+    }
+}
+
+/// A call that stands in the journal as begun. Dropped, it stays so: it is not known whether it
+/// was executed.
+struct JournalGuard<'a> {
+    journal: &'a RefCell<Writer>,
+    place: Option<Place>,
+}
+
+impl JournalGuard<'_> {
+    fn done(mut self, reply: &[u8]) {
+        if let Some(place) = self.place.take() {
+            self.journal.borrow_mut().done(&place, Moment::now(), reply);
+        }
+    }
+
+    fn void(mut self) {
+        if let Some(place) = self.place.take() {
+            self.journal.borrow_mut().void(&place);
+        }
+    }
+}
+
+impl Drop for JournalGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            let mut journal = self.journal.borrow_mut();
+            journal.unknown(&place, Moment::now());
+        }
+    }
+}

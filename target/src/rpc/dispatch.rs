@@ -1,0 +1,297 @@
+//! From an RPC message to the program that serves it, and back to an RPC message.
+//!
+//! Every program, version or procedure that the table does not have is answered as RFC 5531
+//! section 9 says, and never with silence: a client that waits for an answer in vain gives up its
+//! whole connection.
+
+use std::cell::{OnceCell, RefCell};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use millrace_store::Caller;
+use millrace_wire::rpc::{Accepted, CallError, CallHeader, answer_to};
+use millrace_wire::xdr::Decoder;
+
+use super::admission::{AdmissionControl, CallSubject};
+use super::call::{Account, Answer, Bulk, Call, Reply, Serve, TurnEnd};
+use super::counters::{CallKind, Counters, Size};
+use super::credential::{caller, denied_to};
+use super::encode::{executed, refusal, repeat};
+use super::program::{
+    Lookup, ProcedureInfo, ProgramAnswer, ProgramCall, Programs, Unserved, called,
+};
+use crate::flow::Flow;
+use crate::latency::Noted;
+use crate::replay::{ReplayCache, Writer};
+
+/// The programs of one reactor. Clones share everything.
+pub struct Dispatcher<P> {
+    inner: Rc<Inner<P>>,
+}
+
+impl<P> Clone for Dispatcher<P> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+        }
+    }
+}
+
+struct Inner<P> {
+    programs: P,
+    control: AdmissionControl,
+    counters: Arc<Counters>,
+    answered: Noted<CallKind>,
+}
+
+impl<P: Programs> Dispatcher<P> {
+    /// A dispatcher to these programs. `replay` is that of the whole process.
+    #[must_use]
+    pub fn over(programs: P, replay: ReplayCache) -> Self {
+        let mut infos = Vec::new();
+        P::infos(&mut infos);
+        Self {
+            inner: Rc::new(Inner {
+                programs,
+                control: AdmissionControl {
+                    replay,
+                    journal: OnceCell::new(),
+                    flow: OnceCell::new(),
+                },
+                counters: Arc::new(Counters::new(infos)),
+                answered: Noted::default(),
+            }),
+        }
+    }
+
+    /// Records calls that must not be executed twice in a journal, where what they change outlives
+    /// the process. The first one given counts.
+    #[must_use]
+    pub fn with_journal(self, journal: Writer) -> Self {
+        let _ = self.inner.control.journal.set(RefCell::new(journal));
+        self
+    }
+
+    /// Lets the limits of `flow` hold for all calls from here on. The first one given counts.
+    #[must_use]
+    pub fn with_flow(self, flow: &Flow) -> Self {
+        let _ = self.inner.control.flow.set(flow.clone());
+        self
+    }
+
+    /// The programs themselves.
+    #[must_use]
+    pub fn programs(&self) -> &P {
+        &self.inner.programs
+    }
+
+    /// What this reactor's programs have done.
+    #[must_use]
+    pub fn counters(&self) -> Arc<Counters> {
+        self.inner.counters.clone()
+    }
+
+    /// Reads a call's header: the procedure that it is for, or the answer to a call that gets to
+    /// none. Of the header, which is large, no more is kept while the call is served.
+    fn accept(&self, input: &mut Decoder<'_>, reply: &mut Reply) -> Result<AcceptedCall, Answer> {
+        let counters = &*self.inner.counters;
+        let header = match CallHeader::decode(input) {
+            Ok(header) => header,
+            Err(error) => {
+                match error {
+                    CallError::NotACall => counters.not_calls.add(1),
+                    CallError::Version { .. } => counters.rpc_mismatch.add(1),
+                    CallError::Malformed { .. } => counters.auth_errors.add(1),
+                }
+                return Err(match error.answer() {
+                    Some(answer) => refusal(reply, &answer),
+                    None => Answer::Silent,
+                });
+            }
+        };
+        let (xid, number) = (header.xid, header.procedure);
+        let call = (header.program, header.version, number);
+        let refused = match self.inner.programs.find(call.0, call.1) {
+            Lookup::Found(index) => match P::procedure(call) {
+                Some(procedure) => match caller(&header.credential) {
+                    Ok(caller) => {
+                        return Ok(AcceptedCall {
+                            xid,
+                            index,
+                            called: call,
+                            procedure,
+                            caller,
+                        });
+                    }
+                    Err(denied) => (denied_to(xid, denied), &counters.auth_errors),
+                },
+                None => (
+                    answer_to(xid, Accepted::ProcedureUnavailable),
+                    &counters.procedure_unavailable,
+                ),
+            },
+            Lookup::Versions(served) => {
+                let (low, high) = served.into_inner();
+                let status = Accepted::ProgramMismatch { low, high };
+                (answer_to(xid, status), &counters.program_mismatch)
+            }
+            Lookup::Unknown => (
+                answer_to(xid, Accepted::ProgramUnavailable),
+                &counters.program_unavailable,
+            ),
+        };
+        refused.1.add(1);
+        Err(refusal(reply, &refused.0))
+    }
+
+    /// Has a call served by its program, once only where that matters.
+    async fn run<B: Bulk>(
+        &self,
+        accepted: &AcceptedCall,
+        call: &Call<'_>,
+        input: Decoder<'_>,
+        bulk: &mut B,
+        reply: &mut Reply,
+    ) -> Answer {
+        let (program, version, number) = accepted.called;
+        let mut program_call = ProgramCall {
+            peer: call.peer,
+            arrived: call.arrived,
+            xid: accepted.xid,
+            version,
+            number,
+            procedure: accepted.procedure,
+            credential: accepted.caller.as_ref(),
+            message: call.message,
+            bulk,
+            taken: call.bulk,
+            input,
+            program,
+            control: &self.inner.control,
+            admission: None,
+        };
+        let served = self
+            .inner
+            .programs
+            .serve(accepted.index, &mut program_call, reply)
+            .await;
+        let admission = program_call.admission.take();
+        match served {
+            Ok(done) => {
+                debug_assert!(
+                    admission.is_some() || !accepted.procedure.once,
+                    "a call that must not be repeated was not admitted"
+                );
+                self.count(accepted, &done, reply.account, call.arrived);
+                // What was executed is remembered although its answer found no room: the client
+                // may offer more and ask again.
+                if let Some(admission) = admission
+                    && executed(done.answer)
+                {
+                    admission.executed(reply.remembered(), call.arrived);
+                }
+                done.answer
+            }
+            Err(unserved) => {
+                let is_admitted = admission.is_some();
+                if let Some(admission) = admission {
+                    admission.void();
+                }
+                if matches!(unserved, Unserved::Garbage)
+                    && accepted.procedure.metered
+                    && !is_admitted
+                {
+                    // It counts as a call all the same.
+                    let subject = CallSubject::default();
+                    let control = &self.inner.control;
+                    let is_over = || program_call.bulk.is_broken();
+                    let passed = control.pass(call.peer.address, &subject, is_over).await;
+                    if passed.is_err() {
+                        return Answer::Broken;
+                    }
+                }
+                self.refuse(unserved, accepted.xid, reply)
+            }
+        }
+    }
+
+    fn count(&self, call: &AcceptedCall, done: &ProgramAnswer, moved: Account, arrived: Instant) {
+        let counters = &*self.inner.counters;
+        counters.record(call.index, call.called.2, done.success);
+        if done.turned_away {
+            counters.not_admitted.add(1);
+        }
+        // One of the two is zero.
+        let size = done.success.then(|| Size::of(moved.read | moved.written));
+        let kind = CallKind::new(call.index, call.called.2, size);
+        let observe = |kind: &CallKind, took| counters.observe(*kind, took);
+        self.inner.answered.note(kind, arrived, observe);
+    }
+
+    #[cold]
+    fn refuse(&self, unserved: Unserved, xid: u32, reply: &mut Reply) -> Answer {
+        let counters = &*self.inner.counters;
+        let (status, counter) = match unserved {
+            Unserved::Broken => return Answer::Broken,
+            Unserved::Silent => return Answer::Silent,
+            Unserved::Replay(message) => {
+                counters.replayed.add(1);
+                return repeat(reply, &message);
+            }
+            Unserved::Garbage => (Accepted::GarbageArguments, &counters.garbage_arguments),
+            Unserved::NoProgram => (Accepted::ProgramUnavailable, &counters.program_unavailable),
+            Unserved::NoProcedure => (
+                Accepted::ProcedureUnavailable,
+                &counters.procedure_unavailable,
+            ),
+        };
+        counter.add(1);
+        refusal(reply, &answer_to(xid, status))
+    }
+}
+
+impl<P: Programs> Serve for Dispatcher<P> {
+    async fn serve<B: Bulk>(&self, call: Call<'_>, bulk: &mut B, reply: &mut Reply) -> Answer {
+        let counters = &*self.inner.counters;
+        let mut input = Decoder::with_taken(call.message, call.bulk).padded(call.padding);
+        let accepted = self.accept(&mut input, reply);
+        reply.is_call_valid = accepted.is_ok();
+        let answer = match accepted {
+            Ok(accepted) => self.run(&accepted, &call, input, bulk, reply).await,
+            Err(answer) => answer,
+        };
+        counters.bytes_read.add(u64::from(reply.account.read));
+        counters.bytes_written.add(u64::from(reply.account.written));
+        if matches!(answer, Answer::TooLarge(_)) {
+            counters.too_large.add(1);
+        }
+        answer
+    }
+
+    fn procedure(&self, message: &[u8]) -> Option<&'static ProcedureInfo> {
+        P::procedure(called(message)?)
+    }
+
+    fn admits(&self, client: IpAddr) -> bool {
+        self.inner.programs.admits(client)
+    }
+
+    fn turned(&self, end: &TurnEnd) {
+        let counters = &*self.inner.counters;
+        let observe = |kind: &CallKind, took| counters.observe(*kind, took);
+        self.inner.answered.settle(end, observe);
+    }
+}
+
+/// A call with a sound header.
+struct AcceptedCall {
+    xid: u32,
+    /// Where in the list its program stands.
+    index: usize,
+    /// Program, version and procedure.
+    called: (u32, u32, u32),
+    procedure: &'static ProcedureInfo,
+    caller: Option<Caller>,
+}

@@ -1,0 +1,424 @@
+//! The program table: what each RPC program says about itself, and who serves it.
+//!
+//! A program is a room of its own. It supplies
+//!
+//! * a [`ProgramInfo`]: its number, its versions, and for each procedure what the transports and the
+//!   dispatcher have to know ([`ProcedureInfo`]): which arguments may stay in read chunks, how many
+//!   results may be placed into write chunks, whether a second execution would do harm, whether
+//!   its calls count against limits, and whether it moves file data;
+//! * [`Program::serve`], which decodes the arguments ([`ProgramCall::arguments`]), finds out what
+//!   the call is about, has it admitted ([`ProgramCall::admit`]: repetitions, limits, journal),
+//!   executes it, and encodes its results ([`ProgramCall::answer`]).
+//!
+//! The service lists its programs as nested pairs, `(Nfs3, (Mount3, ()))`. A call is handed to
+//! its program by comparing numbers, without allocation or dynamic dispatch. Transports see only
+//! [`Serve`](super::call::Serve), through which they ask for a [`ProcedureInfo`].
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Instant;
+
+use millrace_mempool::Slice;
+use millrace_store::Caller;
+use millrace_wire::rpc::{Accepted, ReplyHeader, answer_to};
+use millrace_wire::xdr::{Decode, Decoder, Encode, Error, Result as XdrResult};
+
+use super::admission::{Admission, AdmissionControl, CallSubject};
+use super::call::{Answer, Broken, Bulk, BulkArgument, Peer, Reply};
+use super::encode::encode;
+use crate::replay::Again;
+
+/// Where the words end that stand at fixed places in a call: no data of any item can be before.
+pub const FIXED_WORDS: u32 = 24;
+
+/// Program, version and procedure of a call, at their fixed places (RFC 5531 section 9).
+#[must_use]
+pub fn called(message: &[u8]) -> Option<(u32, u32, u32)> {
+    let word = |at: usize| {
+        let bytes = message.get(at..at + 4)?.first_chunk()?;
+        Some(u32::from_be_bytes(*bytes))
+    };
+    Some((word(12)?, word(16)?, word(20)?))
+}
+
+/// Which way a procedure moves file data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataDirection {
+    /// To the client.
+    Read,
+    /// From the client.
+    Write,
+}
+
+/// Arguments that are eligible for direct data placement (RFC 8166 section 3.4.1).
+#[derive(Clone, Copy, Debug)]
+pub struct EligibleArguments {
+    /// Most of them in one call. A call with more read chunks is put together as a whole.
+    pub most: usize,
+    /// Reads from the beginning of the arguments to where the data of an item begins that ends
+    /// them: the data of a long call may then stay in its chunk too. `None` if none ends them.
+    pub to_last: Option<fn(&mut Decoder<'_>) -> XdrResult<()>>,
+}
+
+/// What the table says about a procedure.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcedureInfo {
+    /// The word for it in metrics.
+    pub name: &'static str,
+    /// Arguments whose data stays in read chunks until the program says where it shall live. Of
+    /// procedures without any, chunks are put back into the message.
+    pub arguments: Option<EligibleArguments>,
+    /// Most results that may be placed into write chunks.
+    pub results: usize,
+    /// Whether a second execution of the same call would do harm or answer something else. Such a
+    /// call is answered from the duplicate request cache when it is repeated.
+    pub once: bool,
+    /// Whether its calls count against the limits of clients and exports.
+    pub metered: bool,
+    /// The file data it moves; its latency is then told by size.
+    pub data: Option<DataDirection>,
+}
+
+impl ProcedureInfo {
+    /// A procedure that may be repeated, counts against limits, and has nothing in chunks.
+    #[must_use]
+    pub const fn plain(name: &'static str) -> Self {
+        Self {
+            name,
+            arguments: None,
+            results: 0,
+            once: false,
+            metered: true,
+            data: None,
+        }
+    }
+
+    /// The same, not to be executed twice.
+    #[must_use]
+    pub const fn once(self) -> Self {
+        Self { once: true, ..self }
+    }
+
+    /// The same, free of limits.
+    #[must_use]
+    pub const fn free(self) -> Self {
+        Self {
+            metered: false,
+            ..self
+        }
+    }
+
+    /// The same, with so many results that may be placed into write chunks.
+    #[must_use]
+    pub const fn with_results(self, results: usize) -> Self {
+        Self { results, ..self }
+    }
+}
+
+/// What the table says about a program.
+#[derive(Debug)]
+pub struct ProgramInfo {
+    /// Its number (RFC 5531 section 8.2).
+    pub number: u32,
+    /// The word for it in metrics.
+    pub name: &'static str,
+    /// The versions served.
+    pub versions: RangeInclusive<u32>,
+    /// Its procedures, by number; those of all versions.
+    pub procedures: &'static [ProcedureInfo],
+    /// Whether metrics count its calls by procedure.
+    pub counted: bool,
+}
+
+impl ProgramInfo {
+    /// What the table says about a procedure of this program, if it is one.
+    #[must_use]
+    pub fn procedure(
+        &self,
+        (number, version, procedure): (u32, u32, u32),
+    ) -> Option<&'static ProcedureInfo> {
+        let here = number == self.number && self.versions.contains(&version);
+        let procedures = if here { self.procedures } else { &[] };
+        procedures.get(procedure as usize)
+    }
+}
+
+/// The end of a call that a program has served.
+#[derive(Clone, Copy, Debug)]
+pub struct ProgramAnswer {
+    /// What the transport is to do.
+    pub answer: Answer,
+    /// Whether its status was success.
+    pub success: bool,
+    /// Whether an export did not admit the client, or not with this flavor.
+    pub turned_away: bool,
+}
+
+impl ProgramAnswer {
+    /// Of a call that no export turned away.
+    #[must_use]
+    pub const fn new(answer: Answer, success: bool) -> Self {
+        Self {
+            answer,
+            success,
+            turned_away: false,
+        }
+    }
+}
+
+/// Why a program did not execute a call.
+#[derive(Clone, Debug)]
+pub enum Unserved {
+    /// Its arguments do not decode.
+    Garbage,
+    /// The program is not served to this peer.
+    NoProgram,
+    /// There is no such procedure in this version.
+    NoProcedure,
+    /// The transport broke meanwhile.
+    Broken,
+    /// It was executed before, and answered with this message.
+    Replay(Arc<[u8]>),
+    /// It is answered with silence.
+    Silent,
+}
+
+impl From<Error> for Unserved {
+    fn from(_: Error) -> Self {
+        Self::Garbage
+    }
+}
+
+impl From<Broken> for Unserved {
+    fn from(_: Broken) -> Self {
+        Self::Broken
+    }
+}
+
+/// A call with a sound header, as its program sees it.
+pub struct ProgramCall<'c, B> {
+    /// Who called.
+    pub peer: Peer,
+    /// When the call arrived.
+    pub arrived: Instant,
+    /// Its transaction identifier.
+    pub xid: u32,
+    /// The version of the program.
+    pub version: u32,
+    /// The number of the procedure.
+    pub number: u32,
+    /// What the table says about the procedure.
+    pub procedure: &'static ProcedureInfo,
+    /// Who the caller says it is; `None` without credentials.
+    pub credential: Option<&'c Caller>,
+    /// The whole message, from the XID on.
+    pub message: &'c [u8],
+    /// Its data that stands in chunks.
+    pub bulk: &'c mut B,
+    pub(super) taken: &'c [BulkArgument],
+    /// Behind the header; the arguments are read from a copy.
+    pub(super) input: Decoder<'c>,
+    pub(super) program: u32,
+    pub(super) control: &'c AdmissionControl,
+    pub(super) admission: Option<Admission<'c>>,
+}
+
+impl<'c, B: Bulk> ProgramCall<'c, B> {
+    /// Decodes the arguments to the last: what was taken out of the message has to belong to them.
+    ///
+    /// # Errors
+    /// [`Unserved::Garbage`].
+    pub fn arguments<T: Decode<'c>>(&self) -> Result<T, Unserved> {
+        let mut input = self.input;
+        let arguments = T::decode(&mut input)?;
+        input.finish()?;
+        Ok(arguments)
+    }
+
+    /// Has the call admitted, which is due before it is executed: a repetition of a call that must
+    /// not be executed twice is found, the limits of the client and of the export are waited
+    /// for, and what is about to happen is recorded in the journal. Returns what is known of the
+    /// call if an earlier process may have executed it.
+    ///
+    /// # Errors
+    /// The call is not to be executed.
+    pub async fn admit(&mut self, subject: CallSubject<'_>) -> Result<Option<Again>, Unserved> {
+        let call = (self.program, self.version, self.number);
+        let mut admission = Admission::default();
+        if self.procedure.once {
+            let arguments = [self.input.rest(), &[]];
+            let (address, xid, credential) = (self.peer.address, self.xid, self.credential);
+            let replay = &self.control.replay;
+            let key = replay.key(address, xid, call, credential, arguments);
+            admission.enter(replay, key, self.arrived).await?;
+        }
+        if self.procedure.metered {
+            let is_over = || self.bulk.is_broken();
+            self.control
+                .pass(self.peer.address, &subject, is_over)
+                .await?;
+        }
+        let again = admission.record(self.control, &subject);
+        self.admission = Some(admission);
+        Ok(again)
+    }
+
+    /// Fetches the item whose data belongs at a position of the message.
+    ///
+    /// # Errors
+    /// There is none, or the transport broke.
+    pub async fn pull(&mut self, position: u32, sinks: &[Slice]) -> Result<(), Unserved> {
+        let index = self
+            .taken
+            .iter()
+            .position(|taken| taken.position == position);
+        let index = index.ok_or(Unserved::Garbage)?;
+        Ok(self.bulk.pull(index, sinks).await?)
+    }
+
+    /// The header of a reply with results.
+    #[must_use]
+    pub fn header(&self) -> ReplyHeader<'static> {
+        answer_to(self.xid, Accepted::Success)
+    }
+
+    /// Encodes results. Data that they leave out stands in the reply's slices.
+    pub fn answer(&self, reply: &mut Reply, results: &impl Encode, success: bool) -> ProgramAnswer {
+        ProgramAnswer::new(encode(reply, &self.header(), results), success)
+    }
+}
+
+/// One RPC program of the service.
+#[allow(async_fn_in_trait)] // Polled on the core that called; never sent between threads.
+pub trait Program: 'static {
+    /// What the table says about it.
+    const INFO: &'static ProgramInfo;
+
+    /// Whether it is served now; else its calls are answered `PROG_UNAVAIL`.
+    fn is_served(&self) -> bool {
+        true
+    }
+
+    /// Whether a client at this address may use what it serves, as far as it knows about that.
+    fn admits(&self, _client: IpAddr) -> bool {
+        false
+    }
+
+    /// Serves one call.
+    ///
+    /// # Errors
+    /// The call was not executed.
+    async fn serve<B: Bulk>(
+        &self,
+        call: &mut ProgramCall<'_, B>,
+        reply: &mut Reply,
+    ) -> Result<ProgramAnswer, Unserved>;
+}
+
+/// What the table knows of a program's number and version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// The program at this place in the list.
+    Found(usize),
+    /// It is served in these versions only.
+    Versions(RangeInclusive<u32>),
+    /// It is not served.
+    Unknown,
+}
+
+/// The programs of the service: `()`, or a program and the others.
+#[allow(async_fn_in_trait)] // As [`Program`].
+pub trait Programs: 'static {
+    /// Appends what the table says about each program, in the order of the list.
+    fn infos(list: &mut Vec<&'static ProgramInfo>);
+
+    /// What the table says about a procedure.
+    fn procedure(called: (u32, u32, u32)) -> Option<&'static ProcedureInfo>;
+
+    /// Finds a version of a program.
+    fn find(&self, number: u32, version: u32) -> Lookup;
+
+    /// Whether any of them admits a client at this address.
+    fn admits(&self, client: IpAddr) -> bool;
+
+    /// Has the program at a place in the list serve a call.
+    ///
+    /// # Errors
+    /// The call was not executed.
+    async fn serve<B: Bulk>(
+        &self,
+        index: usize,
+        call: &mut ProgramCall<'_, B>,
+        reply: &mut Reply,
+    ) -> Result<ProgramAnswer, Unserved>;
+}
+
+impl Programs for () {
+    fn infos(_: &mut Vec<&'static ProgramInfo>) {}
+
+    fn procedure(_: (u32, u32, u32)) -> Option<&'static ProcedureInfo> {
+        None
+    }
+
+    fn find(&self, _: u32, _: u32) -> Lookup {
+        Lookup::Unknown
+    }
+
+    fn admits(&self, _: IpAddr) -> bool {
+        false
+    }
+
+    async fn serve<B: Bulk>(
+        &self,
+        _: usize,
+        _: &mut ProgramCall<'_, B>,
+        _: &mut Reply,
+    ) -> Result<ProgramAnswer, Unserved> {
+        Err(Unserved::NoProcedure)
+    }
+}
+
+impl<P: Program, O: Programs> Programs for (P, O) {
+    fn infos(list: &mut Vec<&'static ProgramInfo>) {
+        list.push(P::INFO);
+        O::infos(list);
+    }
+
+    fn procedure(called: (u32, u32, u32)) -> Option<&'static ProcedureInfo> {
+        P::INFO.procedure(called).or_else(|| O::procedure(called))
+    }
+
+    fn find(&self, number: u32, version: u32) -> Lookup {
+        let here = number == P::INFO.number && self.0.is_served();
+        if here && P::INFO.versions.contains(&version) {
+            return Lookup::Found(0);
+        }
+        match self.1.find(number, version) {
+            Lookup::Found(index) => Lookup::Found(index + 1),
+            // Two versions of a program may be in rooms of their own.
+            Lookup::Versions(others) if here => {
+                let (own, low) = (&P::INFO.versions, *others.start());
+                Lookup::Versions(low.min(*own.start())..=*others.end().max(own.end()))
+            }
+            Lookup::Unknown if here => Lookup::Versions(P::INFO.versions.clone()),
+            lookup => lookup,
+        }
+    }
+
+    fn admits(&self, client: IpAddr) -> bool {
+        self.0.admits(client) || self.1.admits(client)
+    }
+
+    async fn serve<B: Bulk>(
+        &self,
+        index: usize,
+        call: &mut ProgramCall<'_, B>,
+        reply: &mut Reply,
+    ) -> Result<ProgramAnswer, Unserved> {
+        match index {
+            0 => self.0.serve(call, reply).await,
+            _ => self.1.serve(index - 1, call, reply).await,
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The programs of one reactor, wired together.
+
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+
+use millrace_store::Store;
+
+use crate::access::ServedExports;
+use crate::exports::{Exports, ExportsCounters};
+use crate::handle::HandleKey;
+use crate::mount3::{Clients, Mount3};
+use crate::nfs3::{Nfs3, Nfs3Counters};
+use crate::replay::ReplayCache;
+use crate::rpc::dispatch::Dispatcher;
+use crate::rpcbind::{Offers, Rpcbind};
+
+/// The program table of this service.
+pub type ProgramTable<S> = (Nfs3<S>, (Mount3<S>, (Rpcbind, ())));
+
+/// The programs of one reactor. Clones share everything.
+pub type ReactorPrograms<S> = Dispatcher<ProgramTable<S>>;
+
+impl<S: Store> ReactorPrograms<S> {
+    /// The programs over a table of exports. `replay` and `clients` are those of the whole
+    /// process.
+    #[must_use]
+    pub fn new(exports: Exports<S>, key: HandleKey, replay: ReplayCache, clients: Clients) -> Self {
+        let exports = Rc::new(ServedExports::new(exports, key));
+        let nfs3 = Nfs3::new(Rc::clone(&exports));
+        let mount3 = Mount3::new(exports, clients);
+        Self::over((nfs3, (mount3, (Rpcbind::default(), ()))), replay)
+    }
+
+    /// With the port mapper's programs for calls over RDMA (RFC 5666 section 10). Before `offers`
+    /// is set nothing is told. The first one given counts.
+    #[must_use]
+    pub fn with_rpcbind(self, offers: &Arc<OnceLock<Offers>>) -> Self {
+        self.rpcbind().serve(offers);
+        self
+    }
+
+    /// Lets the port mapper's programs, where they are served, tell other offers from now on.
+    pub fn replace_offers(&self, offers: &Arc<Offers>) {
+        self.rpcbind().replace(offers);
+    }
+
+    /// Puts another table of exports in place. Calls that run finish with the one they began with.
+    pub fn replace_exports(&self, exports: Exports<S>) {
+        self.nfs3().exports().replace(exports);
+    }
+
+    /// The table of exports now.
+    #[must_use]
+    pub fn exports(&self) -> Exports<S> {
+        self.nfs3().exports().table()
+    }
+
+    /// What calls have done with each export.
+    #[must_use]
+    pub fn export_counters(&self) -> ExportsCounters {
+        self.nfs3().exports().counters().clone()
+    }
+
+    /// What only NFS version 3 counts.
+    #[must_use]
+    pub fn nfs3_counters(&self) -> Arc<Nfs3Counters> {
+        self.nfs3().counters()
+    }
+
+    fn nfs3(&self) -> &Nfs3<S> {
+        &self.programs().0
+    }
+
+    fn rpcbind(&self) -> &Rpcbind {
+        &self.programs().1.1.0
+    }
+}
