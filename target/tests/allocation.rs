@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use millrace::call::{Answer, BulkArgument, Call, Limits, Reply, Serve};
+use millrace::call::{Answer, BulkArgument, Call, Limits, Reply, Serve, one_chunk};
 use millrace_mempool::{Class, Slice};
 use millrace_wire::nfs3::{
     CreateArguments, CreateHow, CreateResults, Entry, FileHandle, Procedure, ReadArguments,
@@ -59,7 +59,7 @@ fn serve(
     let limits = Limits {
         headroom: 512,
         message: 3500,
-        apart: Some(1 << 20),
+        apart: one_chunk(1 << 20),
         tells_shortage: false,
     };
     let mut reply = Reply::new(&bench.pool, buffer, limits, list);

@@ -6,7 +6,9 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use millrace::call::{Answer, Limits, Peer, Serve, Shortage, TransportKind, TurnEnd};
+use millrace::call::{
+    Answer, Limits, NO_CHUNKS, Peer, Serve, Shortage, TransportKind, TurnEnd, one_chunk,
+};
 use millrace::replay::{ReplayCache, ReplayLimits};
 use millrace_mempool::{HugepagePolicy, Registry};
 use millrace_wire::nfs3::{
@@ -287,7 +289,7 @@ fn answers_that_do_not_fit_are_not_sent_short() {
         bench.limits.set(Limits {
             headroom: 64,
             message: room,
-            apart: None,
+            apart: NO_CHUNKS,
             tells_shortage: false,
         });
         let replied = bench.send(&message, &[], &mut Chunks::default());
@@ -304,7 +306,7 @@ fn answers_that_do_not_fit_are_not_sent_short() {
     bench.limits.set(Limits {
         headroom: 64,
         message: whole,
-        apart: None,
+        apart: NO_CHUNKS,
         tells_shortage: false,
     });
     assert_eq!(
@@ -364,7 +366,7 @@ fn a_read_beyond_its_chunk_is_short_or_refused_before_it_is_executed() {
     support::nfs::write(&bench, file, 0, &[7; 300]).unwrap();
     for (tells_shortage, count) in [(false, 200), (true, 200), (true, 100)] {
         bench.limits.set(Limits {
-            apart: Some(100),
+            apart: one_chunk(100),
             tells_shortage,
             ..support::LIMITS
         });

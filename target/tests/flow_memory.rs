@@ -57,7 +57,7 @@ impl Serve for Lender {
         reply.set_length(MESSAGE);
         if length > 0 {
             let position = MESSAGE;
-            reply.set_bulk(BulkResult { position, length });
+            reply.set_bulk(std::iter::once(BulkResult { position, length }).collect());
         }
         Answer::Send
     }
@@ -71,7 +71,7 @@ impl Serve for Lender {
 fn room(call: &Call<'_>, reply: &Reply) -> Option<usize> {
     let tcp = call.peer.transport == TransportKind::Tcp;
     let by_tcp = (tcp && call.message.ends_with(ASKS)).then_some(READ);
-    reply.limits().apart.or(by_tcp)
+    reply.limits().apart[0].map(|room| room as usize).or(by_tcp)
 }
 
 /// What a READ by TCP ends with.

@@ -4,7 +4,7 @@
 
 mod support;
 
-use millrace::call::Limits;
+use millrace::call::{Limits, NO_CHUNKS};
 use millrace_wire::nfs3::{
     AccessArguments, AccessResults, CreateArguments, CreateHow, CreateResults, Device, Entry,
     FileAttributes, FileType, FsinfoResults, FsstatResults, LinkArguments, LinkResults,
@@ -311,7 +311,7 @@ fn directories_are_listed_in_parts() {
         bench.limits.set(Limits {
             headroom: 300,
             message: room,
-            apart: None,
+            apart: NO_CHUNKS,
             tells_shortage: false,
         });
         let (mut listed, mut cookie, mut verifier) = (Vec::new(), 0, [0; 8]);

@@ -4,7 +4,7 @@
 
 mod support;
 
-use millrace::call::{Answer, BulkArgument, Limits};
+use millrace::call::{Answer, BulkArgument, Limits, NO_CHUNKS, one_chunk};
 use millrace::exports::{Exports, Rules, Squash};
 use millrace_wire::nfs3::{
     CommitArguments, CommitResults, CreateResults, Entry, FileType, Procedure, ReadArguments,
@@ -318,7 +318,7 @@ fn rr1_chunk_16_data_of_a_read_stands_apart_however_small() {
     bench.limits.set(Limits {
         headroom: 100,
         message: 1024,
-        apart: Some(1000),
+        apart: one_chunk(1000),
         tells_shortage: false,
     });
     for count in [1, 3, 6, 100] {
@@ -345,7 +345,7 @@ fn rr1_chunk_24_reads_are_short_where_the_room_is() {
     let file = create(&bench, bench.root(), b"file");
     write(&bench, file, 0, &[7; 200]).unwrap();
     bench.limits.set(Limits {
-        apart: Some(100),
+        apart: one_chunk(100),
         tells_shortage: false,
         ..LIMITS
     });
@@ -356,7 +356,7 @@ fn rr1_chunk_24_reads_are_short_where_the_room_is() {
         bench.limits.set(Limits {
             headroom: 64,
             message,
-            apart: None,
+            apart: NO_CHUNKS,
             tells_shortage: false,
         });
         let call = bench.message(
@@ -407,7 +407,7 @@ fn links_keep_their_text_wherever_it_travels() {
         let read = from_bytes::<ReadlinkResults<'_>>(&bytes).unwrap().unwrap();
         assert_eq!(read.text.as_inline(), Some(text));
         bench.limits.set(Limits {
-            apart: Some(1023),
+            apart: one_chunk(1023),
             ..LIMITS
         });
         let message = bench.message((100_003, 3, Procedure::Readlink.number()), &link);
@@ -416,7 +416,7 @@ fn links_keep_their_text_wherever_it_travels() {
         bench.limits.set(LIMITS);
     }
     bench.limits.set(Limits {
-        apart: Some(1022),
+        apart: one_chunk(1022),
         ..LIMITS
     });
     // A text cannot be cut short.

@@ -89,7 +89,7 @@ impl Connection {
             });
             match encoded {
                 Ok(header) => {
-                    let (length, taken) = (out.position(), out.taken());
+                    let (length, taken) = (out.position(), out.taken().last().copied());
                     buffer[START + length..][..PADS].fill(0);
                     return Ok((buffer, length, header, taken));
                 }

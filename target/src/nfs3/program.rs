@@ -55,94 +55,51 @@ impl<S: Store> Nfs3<S> {
         reply: &mut Reply,
     ) -> Result<ProgramAnswer, Unserved> {
         let header = &call.header();
-        Ok(match arguments {
-            Arguments::Getattr(_) => {
-                let results = attributes::getattr(context).await;
-                self.answer(call, reply, &results)
-            }
-            Arguments::Setattr(setattr) => {
-                let results = attributes::setattr(context, setattr).await;
-                self.answer(call, reply, &results)
-            }
-            Arguments::Lookup(entry) => {
-                let results = lookup::lookup(context, entry).await;
-                self.answer(call, reply, &results)
-            }
-            Arguments::Access(access) => {
-                let results = attributes::access(context, access).await;
-                self.answer(call, reply, &results)
-            }
-            Arguments::Readlink(_) => {
-                let results = lookup::readlink(context, reply).await;
-                self.answer(call, reply, &results)
-            }
+        macro_rules! answered {
+            ($results:expr) => {{
+                let results = $results.await;
+                Ok(self.answer(call, reply, &results))
+            }};
+        }
+        match arguments {
+            Arguments::Getattr(_) => answered!(attributes::getattr(context)),
+            Arguments::Setattr(setattr) => answered!(attributes::setattr(context, setattr)),
+            Arguments::Lookup(entry) => answered!(lookup::lookup(context, entry)),
+            Arguments::Access(access) => answered!(attributes::access(context, access)),
+            Arguments::Readlink(_) => answered!(lookup::readlink(context, reply)),
             Arguments::Read(read) => match read::read(context, read, reply).await {
-                Ok(results) => self.answer(call, reply, &results),
-                Err(shortage) => ProgramAnswer::new(Answer::TooLarge(shortage), false),
+                Ok(results) => Ok(self.answer(call, reply, &results)),
+                Err(shortage) => Ok(ProgramAnswer::new(Answer::TooLarge(shortage), false)),
             },
             Arguments::Write(write) => {
                 let results = write::write(context, write, call, reply).await?;
-                self.answer(call, reply, &results)
+                Ok(self.answer(call, reply, &results))
             }
-            Arguments::Create(create) => {
-                let results = create::create(context, create).await;
-                self.answer(call, reply, &results)
-            }
-            Arguments::Mkdir(mkdir) => {
-                let results = create::mkdir(context, mkdir).await;
-                self.answer(call, reply, &results)
-            }
+            Arguments::Create(create) => answered!(create::create(context, create)),
+            Arguments::Mkdir(mkdir) => answered!(create::mkdir(context, mkdir)),
             Arguments::Symlink(symlink) => {
                 // By the table, transports put a text that came in a chunk back.
                 let text = symlink.text.as_inline().ok_or(Unserved::Garbage)?;
-                let results = create::symlink(context, symlink, text).await;
-                self.answer(call, reply, &results)
+                answered!(create::symlink(context, symlink, text))
             }
-            Arguments::Mknod(mknod) => {
-                let results = create::mknod(context, mknod).await;
-                self.answer(call, reply, &results)
-            }
-            Arguments::Remove(entry) => {
-                let results = remove::remove(context, entry).await;
-                self.answer(call, reply, &results)
-            }
-            Arguments::Rmdir(entry) => {
-                let results = remove::rmdir(context, entry).await;
-                self.answer(call, reply, &results)
-            }
-            Arguments::Rename(rename) => {
-                let results = remove::rename(context, rename).await;
-                self.answer(call, reply, &results)
-            }
-            Arguments::Link(link) => {
-                let results = remove::link(context, link).await;
-                self.answer(call, reply, &results)
-            }
+            Arguments::Mknod(mknod) => answered!(create::mknod(context, mknod)),
+            Arguments::Remove(entry) => answered!(remove::remove(context, entry)),
+            Arguments::Rmdir(entry) => answered!(remove::rmdir(context, entry)),
+            Arguments::Rename(rename) => answered!(remove::rename(context, rename)),
+            Arguments::Link(link) => answered!(remove::link(context, link)),
             Arguments::Readdir(readdir) => {
                 let listed = directory::readdir(context, readdir, header, reply).await;
-                self.listing(call, reply, listed)
+                Ok(self.listing(call, reply, listed))
             }
             Arguments::Readdirplus(readdir) => {
                 let listed = directory::readdirplus(context, readdir, header, reply).await;
-                self.listing(call, reply, listed)
+                Ok(self.listing(call, reply, listed))
             }
-            Arguments::Fsstat(_) => {
-                let results = system::fsstat(context).await;
-                self.answer(call, reply, &results)
-            }
-            Arguments::Fsinfo(_) => {
-                let results = system::fsinfo(context).await;
-                self.answer(call, reply, &results)
-            }
-            Arguments::Pathconf(_) => {
-                let results = system::pathconf(context).await;
-                self.answer(call, reply, &results)
-            }
-            Arguments::Commit(commit) => {
-                let results = write::commit(context, commit).await;
-                self.answer(call, reply, &results)
-            }
-        })
+            Arguments::Fsstat(_) => answered!(system::fsstat(context)),
+            Arguments::Fsinfo(_) => answered!(system::fsinfo(context)),
+            Arguments::Pathconf(_) => answered!(system::pathconf(context)),
+            Arguments::Commit(commit) => answered!(write::commit(context, commit)),
+        }
     }
 
     /// Encodes results, and counts their status.

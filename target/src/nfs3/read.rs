@@ -16,7 +16,7 @@ const AROUND_DATA: usize = 24 + 4 + 88 + 4 + 4 + 4;
 /// Else a short answer is better than none.
 fn shortage(arguments: &ReadArguments, limits: Limits) -> Option<Shortage> {
     let count = arguments.count.min(TRANSFER_MAX) as usize;
-    let short = limits.apart.is_some_and(|room| room < count);
+    let short = limits.apart[0].is_some_and(|room| (room as usize) < count);
     (limits.tells_shortage && short).then_some(Shortage {
         bulk: count,
         ..Shortage::default()
@@ -48,7 +48,7 @@ async fn read_object<S: Store>(
     reply: &mut Reply,
 ) -> ReadResults<'static> {
     // A short answer is always allowed; what the transport cannot carry must not be tried.
-    let room = u32::try_from(reply.bulk_room(AROUND_DATA)).unwrap_or(u32::MAX);
+    let room = u32::try_from(reply.bulk_room(0, AROUND_DATA)).unwrap_or(u32::MAX);
     let count = arguments.count.min(TRANSFER_MAX).min(room);
     if count == 0 && arguments.count > 0 {
         // Success without data would have the client ask again for ever.

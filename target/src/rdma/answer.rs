@@ -2,22 +2,23 @@
 
 use std::rc::Rc;
 
+use arrayvec::ArrayVec;
 use millrace_mempool::{Buffer, NoMemory, Slice};
 use millrace_reactor::fabric::chain::{self, Direction, NOBODY};
 use millrace_reactor::fabric::{Key, Operation, SLICES_MAX, Slices, WorkRequest};
 use millrace_wire::rpc::MessageType;
 use millrace_wire::rpcrdma::{
     FirstWords, Header, Lists, Optional, Outgoing, Refusal, ReplyChunks, Version, Versions,
-    encode_header, version2,
+    WriteChunk, encode_header, version2,
 };
-use millrace_wire::xdr::{Encoder, pad};
+use millrace_wire::xdr::{Encoder, ITEMS_MAX, pad, round_up};
 
 use super::ccp::Agreed;
 use super::connection::Connection;
 use super::pull::remote;
 use super::settings::Inline;
 use super::shared::Shared;
-use crate::call::{Broken, BulkResult, Limits, ReplyParts};
+use crate::call::{Broken, Limits, NO_CHUNKS, ReplyParts};
 
 /// Where the credit word stands (RFC 5666 section 4.1).
 const CREDITS_AT: usize = 8;
@@ -26,11 +27,14 @@ const CREDITS_AT: usize = 8;
 pub fn limits(version: Version, lists: &Lists<'_>, inline: usize) -> Limits {
     let headroom = version.before_lists() + lists.reply_length();
     let reply_chunk = lists.reply.map_or(0, |chunk| clamp(chunk.total()));
-    let apart = lists.writes.iter().next().filter(|chunk| !chunk.is_empty());
+    let mut apart = NO_CHUNKS;
+    for (room, chunk) in apart.iter_mut().zip(lists.writes.iter()) {
+        *room = (!chunk.is_empty()).then(|| u32::try_from(chunk.total()).unwrap_or(u32::MAX));
+    }
     Limits {
         headroom,
         message: inline.saturating_sub(headroom).max(reply_chunk),
-        apart: apart.map(|chunk| clamp(chunk.total())),
+        apart,
         tells_shortage: version == Version::Two,
     }
 }
@@ -93,7 +97,7 @@ pub struct Prepared {
 // What is longer is moved by calls of memcpy.
 const _: () = assert!(size_of::<Prepared>() <= 128);
 
-/// Plans a reply: bulk data to the first write chunk, if there is one, else into the message; the
+/// Plans a reply: bulk data to its write chunk, if there is one, else into the message; the
 /// message inline if it fits, else into the reply chunk (RFC 5666 section 5.2). `inline` are the
 /// limits that the call began with.
 ///
@@ -109,47 +113,55 @@ pub async fn prepare<S>(
 ) -> Result<Prepared, ReplyParts> {
     let xid = header.words.xid;
     let (headroom, end) = (parts.message.start, parts.message.end);
-    let chunk = lists.writes.iter().next().filter(|chunk| !chunk.is_empty());
-    let (apart, within) = if chunk.is_some() {
-        (parts.bulk, None)
-    } else {
-        (None, parts.bulk)
-    };
-    let pad = within.map_or(0, |bulk| pad(bulk.length));
-    let length = parts.message.len() + within.map_or(0, |bulk| bulk.length + pad);
+    let (mut within, mut count, mut pad_max, mut fits) = (0, 0, 0, true);
+    let mut targets = ArrayVec::<_, ITEMS_MAX>::new();
+    let mut chunks = lists.writes.iter();
+    for item in &parts.bulk {
+        let chunk = chunks.next().filter(|chunk| !chunk.is_empty());
+        match &chunk {
+            Some(chunk) => fits &= item.length as u64 <= chunk.total(),
+            None => {
+                within += round_up(item.length as u64) as usize;
+                pad_max = pad_max.max(pad(item.length));
+                count += 1;
+            }
+        }
+        targets.push(chunk);
+    }
+    let length = parts.message.len() + within;
     let long = headroom + length > inline.limit(header.version);
     let reply_room = lists.reply.map_or(0, |chunk| chunk.total());
-    let chunk_room = chunk.map_or(0, |chunk| chunk.total());
-    if (long && length as u64 > reply_room)
-        || apart.is_some_and(|bulk| bulk.length as u64 > chunk_room)
-    {
+    if (long && length as u64 > reply_room) || !fits {
         return Err(parts);
     }
-    // A gathered Send takes the message around the data, the data, and its round-up.
-    let (within, end, pad) = match within {
-        Some(bulk) if !long && parts.slices.len() + 3 > SLICES_MAX => {
-            if flatten(shared, &mut parts, bulk, headroom + length)
-                .await
-                .is_err()
-            {
-                return Err(parts);
-            }
-            (None, headroom + length, 0)
-        }
-        _ if end + pad > parts.buffer.len() => return Err(parts),
-        _ => (within, end, pad),
-    };
-
+    let items = || parts.bulk.iter().zip(&targets);
     let mut chain = shared.chain();
-    let mut written = 0;
-    if let (Some(_), Some(chunk)) = (apart, chunk) {
-        let segments = chunk.iter().map(remote);
-        written = chain::transfer(Direction::ToPeer, &parts.slices, segments, &mut chain);
+    let mut written = ArrayVec::<u64, ITEMS_MAX>::new();
+    let mut data = &parts.slices[..];
+    for (item, target) in items() {
+        let (own, others) = data.split_at(covering(data, item.length));
+        data = others;
+        written.push(target.map_or(0, |chunk| {
+            let segments = chunk.iter().map(remote);
+            chain::transfer(Direction::ToPeer, own, segments, &mut chain)
+        }));
+    }
+    // A gathered Send takes the message around the data, the data, and its round-up.
+    let flat = count > 0 && !long && parts.slices.len() + 2 * count + 1 > SLICES_MAX;
+    let end = if flat { headroom + length } else { end };
+    if flat {
+        if flatten(shared, &mut parts, &targets, end).await.is_err() {
+            shared.recycle_chain(chain);
+            return Err(parts);
+        }
+    } else if end + pad_max > parts.buffer.len() {
+        shared.recycle_chain(chain);
+        return Err(parts);
     }
     let chunks = ReplyChunks {
         reads: &[],
         call: lists,
-        written: &[written][..usize::from(written > 0)],
+        written: &written,
         reply_written: if long { length as u64 } else { 0 },
     };
     let mut out = Encoder::new(&mut parts.buffer[..headroom]);
@@ -166,22 +178,34 @@ pub async fn prepare<S>(
         encoded.is_ok() && out.position() == headroom,
         "`limits` kept this much room"
     );
-    parts.buffer[end..end + pad].fill(0);
+    if pad_max > 0 && !flat {
+        parts.buffer[end..end + pad_max].fill(0);
+    }
 
-    let whole = parts.buffer.into_slice(0..end + pad);
-    let start = if long { headroom } else { 0 };
+    let whole = parts
+        .buffer
+        .into_slice(0..if flat { end } else { end + pad_max });
+    let mut at = if long { headroom } else { 0 };
     let mut message = shared.slices();
-    match within {
-        None => message.push(whole.slice(start..end)),
-        Some(bulk) => {
-            let at = headroom + bulk.position;
-            message.push(whole.slice(start..at));
-            message.append(&mut parts.slices);
-            message.push(whole.slice(end..end + pad));
-            message.push(whole.slice(at..end));
-            message.retain(|slice| !slice.is_empty());
+    if count > 0 && !flat {
+        let mut data = &parts.slices[..];
+        for (item, target) in parts.bulk.iter().zip(&targets) {
+            let (own, others) = data.split_at(covering(data, item.length));
+            data = others;
+            if target.is_none() {
+                let position = headroom + item.position;
+                message.push(whole.slice(at..position));
+                message.extend_from_slice(own);
+                message.push(whole.slice(end..end + pad(item.length)));
+                at = position;
+            }
         }
     }
+    message.push(whole.slice(at..end));
+    if count > 0 {
+        message.retain(|slice| !slice.is_empty());
+    }
+    let mut written: u64 = written.iter().sum();
     shared.recycle_slices(parts.slices);
     if let (true, Some(chunk)) = (long, lists.reply) {
         let segments = chunk.iter().map(remote);
@@ -254,36 +278,65 @@ impl Prepared {
     }
 }
 
-/// Moves data that lies in more pieces than a Send may gather into the message, which then ends at
-/// `end` of the buffer.
+/// How many of the first slices hold `length` bytes.
+fn covering(slices: &[Slice], length: usize) -> usize {
+    let mut held = 0;
+    let ends = |slice: &Slice| {
+        held += slice.len();
+        held >= length
+    };
+    match length {
+        0 => 0,
+        _ => slices
+            .iter()
+            .position(ends)
+            .map_or(slices.len(), |last| last + 1),
+    }
+}
+
+/// Moves data that has no chunk and lies in more pieces than a Send may gather into the message,
+/// which then ends at `end` of the buffer.
 ///
 /// # Errors
 /// There is no memory for that; the parts are as before.
 async fn flatten<S>(
     shared: &Shared<S>,
     parts: &mut ReplyParts,
-    bulk: BulkResult,
+    targets: &[Option<WriteChunk<'_>>],
     end: usize,
 ) -> Result<(), NoMemory> {
     let message = parts.message.clone();
-    let at = message.start + bulk.position;
-    let tail = at..message.end;
     if end > parts.buffer.len() {
         let mut larger = shared.pool.obtain_another(end).await?;
         larger[message.clone()].copy_from_slice(&parts.buffer[message.clone()]);
         parts.buffer = larger;
     }
-    let pad = pad(bulk.length);
-    let behind = at + bulk.length + pad;
-    parts.buffer.copy_within(tail, behind);
-    let mut to = at;
-    for slice in parts.slices.drain(..) {
-        slice.copy_to(0, &mut parts.buffer[to..to + slice.len()]);
-        to += slice.len();
+    let (mut from, mut to) = (message.end, end);
+    let mut last = parts.slices.len();
+    // From the last to the first, so that nothing is written over that is still to be moved.
+    for (item, target) in parts.bulk.iter().zip(targets).rev() {
+        let mut first = last;
+        let mut left = item.length;
+        while left > 0 {
+            first -= 1;
+            left -= parts.slices[first].len();
+        }
+        if target.is_none() {
+            let at = message.start + item.position;
+            to -= from - at;
+            parts.buffer.copy_within(at..from, to);
+            from = at;
+            let behind = to;
+            to -= item.length + pad(item.length);
+            let mut filled = to;
+            for slice in &parts.slices[first..last] {
+                slice.copy_to(0, &mut parts.buffer[filled..filled + slice.len()]);
+                filled += slice.len();
+            }
+            parts.buffer[filled..behind].fill(0);
+        }
+        last = first;
     }
-    parts.buffer[to..to + pad].fill(0);
-    parts.message = message.start..end;
-    parts.bulk = None;
     Ok(())
 }
 

@@ -168,10 +168,16 @@ pub async fn prepare<S>(
     connection: &Rc<Connection>,
     inline: Inline,
 ) -> Option<Prepared> {
+    // Several results are not exposed one by one.
+    let bulk = match parts.bulk[..] {
+        [] => None,
+        [bulk] => Some(bulk),
+        _ => return None,
+    };
     let chunk = lists.writes.iter().next().filter(|chunk| !chunk.is_empty());
     let fits = |bulk: &BulkResult| chunk.is_some_and(|c| bulk.length as u64 <= c.total());
-    let apart = parts.bulk.filter(fits);
-    let within = parts.bulk.filter(|_| apart.is_none());
+    let apart = bulk.filter(fits);
+    let within = bulk.filter(|_| apart.is_none());
     // The class of the largest buffer that is held as long as the exposure.
     let mut class = parts.buffer.class();
     let group = connection.exposure_slices();

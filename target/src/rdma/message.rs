@@ -4,10 +4,11 @@
 //! chunk, to be fetched straight to where it shall live. All else is put back into the stream at its
 //! position (RFC 5666 section 3.4), in a buffer of its own.
 
+use arrayvec::ArrayVec;
 use millrace_mempool::{Buffer, Class};
 use millrace_wire::rpc::CallHeader;
 use millrace_wire::rpcrdma::{Lists, ReadChunk};
-use millrace_wire::xdr::{Decoder, Padding, round_up};
+use millrace_wire::xdr::{Decoder, ITEMS_MAX, Padding, round_up};
 
 use super::pull::Puller;
 use super::shared::Shared;
@@ -39,9 +40,13 @@ pub struct Message<'a> {
     pub buffer: Option<Buffer>,
     /// Its bytes, in that buffer.
     pub length: usize,
-    /// Data left in its chunk, and how many of the chunk's bytes come before it.
-    pub apart: Option<(BulkArgument, ReadChunk<'a>, u64)>,
+    /// Data left in its chunks.
+    pub apart: Apart<'a>,
 }
+
+/// Items left in their chunks: the argument, its chunk, and how many of the chunk's bytes come before
+/// its data.
+pub type Apart<'a> = ArrayVec<(BulkArgument, ReadChunk<'a>, u64), ITEMS_MAX>;
 
 /// Puts an inline message together with its chunks.
 pub async fn inline<'a, S: Serve>(
@@ -52,31 +57,27 @@ pub async fn inline<'a, S: Serve>(
     lists: &Lists<'a>,
 ) -> Result<Message<'a>, Failed> {
     let length = message.len();
-    let mut whole = Message {
-        buffer: None,
-        length,
-        apart: None,
-    };
     match others(shared, message, lists)? {
-        Others::None => {}
-        Others::Apart(bulk, chunk) => whole.apart = Some((bulk, chunk, 0)),
+        Others::Apart(apart) => Ok(Message {
+            buffer: None,
+            length,
+            apart,
+        }),
         // Positions do not count alignment pads, so only the one who decodes knows where in a
         // padded message they are.
-        Others::PutBack if padding.align > 1 => return Err(Failed::Chunks),
+        Others::PutBack if padding.align > 1 => Err(Failed::Chunks),
         Others::PutBack => {
             let mut buffer = room(puller, shared).await?;
             let start = buffer.get_mut(..length).ok_or(Failed::Chunks)?;
             start.copy_from_slice(message);
-            return put_back(puller, buffer, length, lists).await;
+            put_back(puller, buffer, length, lists).await
         }
     }
-    Ok(whole)
 }
 
 /// What becomes of the chunks behind position zero.
 enum Others<'a> {
-    None,
-    Apart(BulkArgument, ReadChunk<'a>),
+    Apart(Apart<'a>),
     PutBack,
 }
 
@@ -85,16 +86,17 @@ fn others<'a, S: Serve>(
     message: &[u8],
     lists: &Lists<'a>,
 ) -> Result<Others<'a>, Failed> {
-    let mut chunks = lists.reads.chunks().filter(|chunk| chunk.position > 0);
-    let Some(first) = chunks.next() else {
-        return Ok(Others::None);
-    };
-    let alone = chunks.next().is_none() && first.position >= FIXED_WORDS;
-    let eligible = || shared.programs.procedure(message)?.arguments;
-    if !alone || eligible().is_none() {
-        return Ok(Others::PutBack);
+    let mut apart = Apart::new();
+    let mut most = None;
+    for chunk in lists.reads.chunks().filter(|chunk| chunk.position > 0) {
+        let eligible = || shared.programs.procedure(message)?.arguments;
+        let most = *most.get_or_insert_with(|| eligible().map_or(0, |arguments| arguments.most));
+        if chunk.position < FIXED_WORDS || apart.len() == most.min(ITEMS_MAX) {
+            return Ok(Others::PutBack);
+        }
+        apart.push((chunk.taken().ok_or(Failed::Chunks)?, chunk, 0));
     }
-    Ok(Others::Apart(first.taken().ok_or(Failed::Chunks)?, first))
+    Ok(Others::Apart(apart))
 }
 
 /// Fetches a long message from its position zero chunk (RFC 5666 section 5.1).
@@ -109,8 +111,7 @@ pub async fn long<'a, S: Serve>(
     let buffer = fetch(puller, shared, zero, fetched).await?;
     if total == fetched {
         let apart = match others(shared, &buffer[..total], lists)? {
-            Others::None => None,
-            Others::Apart(bulk, chunk) => Some((bulk, chunk, 0)),
+            Others::Apart(apart) => apart,
             Others::PutBack => return put_back(puller, buffer, total, lists).await,
         };
         return Ok(Message {
@@ -130,7 +131,7 @@ pub async fn long<'a, S: Serve>(
                 position: u32::try_from(position).map_err(|_| Failed::Chunks)?,
                 length: u32::try_from(total - position).map_err(|_| Failed::Chunks)?,
             };
-            let apart = Some((bulk, zero, position as u64));
+            let apart = std::iter::once((bulk, zero, position as u64)).collect();
             Message {
                 buffer: Some(buffer),
                 length: position,
@@ -140,7 +141,7 @@ pub async fn long<'a, S: Serve>(
         None => Message {
             buffer: Some(buffer),
             length: fetched,
-            apart: None,
+            apart: Apart::new(),
         },
     })
 }
@@ -234,6 +235,6 @@ async fn put_back<'a, S>(
     Ok(Message {
         buffer: Some(buffer),
         length,
-        apart: None,
+        apart: Apart::new(),
     })
 }

@@ -9,7 +9,7 @@ use millrace_reactor::fabric::{Key, RemoteAddress, WorkError};
 use millrace_wire::rpcrdma::{ReadChunk, Segment};
 
 use super::{Connection, Shared};
-use crate::call::{Broken, Bulk};
+use crate::call::{Broken, Bulk, BulkArgument};
 
 /// A segment as work requests name it.
 pub fn remote(segment: Segment) -> RemoteSegment {
@@ -23,22 +23,22 @@ pub fn remote(segment: Segment) -> RemoteSegment {
     }
 }
 
-/// Fetches the chunk that a call left apart, from its byte `skip` on.
+/// Fetches the chunks that a call left apart.
 pub struct Puller<'a, S> {
     shared: &'a Shared<S>,
     connection: &'a Rc<Connection>,
     xid: u32,
-    apart: Option<(ReadChunk<'a>, u64)>,
+    apart: &'a [(BulkArgument, ReadChunk<'a>, u64)],
     refused: Cell<bool>,
 }
 
 impl<'a, S> Puller<'a, S> {
-    /// For one call; `apart` is its chunk and the bytes of it that were fetched already.
+    /// For one call; `apart` are its chunks, and the bytes of each that were fetched already.
     pub fn new(
         shared: &'a Shared<S>,
         connection: &'a Rc<Connection>,
         xid: u32,
-        apart: Option<(ReadChunk<'a>, u64)>,
+        apart: &'a [(BulkArgument, ReadChunk<'a>, u64)],
     ) -> Self {
         Self {
             shared,
@@ -96,9 +96,9 @@ impl<'a, S> Puller<'a, S> {
 
 impl<S> Bulk for Puller<'_, S> {
     async fn pull(&mut self, index: usize, sinks: &[Slice]) -> Result<(), Broken> {
-        match self.apart {
-            Some((chunk, skip)) if index == 0 => self.fetch(chunk, skip, sinks).await,
-            _ => Err(Broken),
+        match self.apart.get(index) {
+            Some(&(_, chunk, skip)) => self.fetch(chunk, skip, sinks).await,
+            None => Err(Broken),
         }
     }
 

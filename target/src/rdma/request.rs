@@ -4,19 +4,20 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Instant;
 
+use arrayvec::ArrayVec;
 use millrace_mempool::Buffer;
 use millrace_wire::rpc::{self, MessageType};
 use millrace_wire::rpcrdma::{
     Body, Fault, FirstWords, Header, Lists, Optional, Reason, Refusal, Version,
 };
-use millrace_wire::xdr::Padding;
+use millrace_wire::xdr::{ITEMS_MAX, Padding};
 
 use super::desk::{Arrived, Desk};
 use super::message::{self, Failed};
 use super::options::{Options, Taken};
 use super::pull::Puller;
 use super::{Connection, ConnectionCounters, Shared, answer, ccp, classic, shortage};
-use crate::call::{Answer, Broken, Call, Reply, Serve, Shortage};
+use crate::call::{Answer, Broken, BulkArgument, Call, Reply, Serve, Shortage};
 
 /// Serves the messages that are put on a desk, one after the other, for ever.
 pub async fn work<S: Serve>(shared: Rc<Shared<S>>, desk: Rc<Desk>) {
@@ -141,7 +142,7 @@ async fn serve<S: Serve>(
         Body::Message { padding, .. } => padding.unwrap_or_default(),
         _ => Padding::default(),
     };
-    let puller = Puller::new(shared, connection, xid, None);
+    let puller = Puller::new(shared, connection, xid, &[]);
     let assembled = match header.body {
         Body::Message { message, .. } => {
             message::inline(&puller, shared, message, padding, &lists).await
@@ -182,19 +183,14 @@ async fn serve<S: Serve>(
     }
 
     let mut reply = Reply::new(&shared.pool, buffer, limits, shared.slices());
-    let bulk = assembled.apart.map(|(argument, ..)| argument);
-    let mut puller = Puller::new(
-        shared,
-        connection,
-        xid,
-        assembled.apart.map(|(_, chunk, skip)| (chunk, skip)),
-    );
-    let (peer, bulk) = (connection.peer(), bulk.as_slice());
+    let items = assembled.apart.iter().map(|(argument, ..)| *argument);
+    let bulk: ArrayVec<BulkArgument, ITEMS_MAX> = items.collect();
+    let mut puller = Puller::new(shared, connection, xid, &assembled.apart);
     let call = Call {
-        peer,
+        peer: connection.peer(),
         arrived,
         message,
-        bulk,
+        bulk: &bulk,
         padding,
     };
     let (answer, agreed) = match ccp::serve(connection, header.version, &call, &mut reply) {
@@ -223,7 +219,7 @@ async fn serve<S: Serve>(
                     let shortage = Shortage {
                         processed: true,
                         message: parts.message.len(),
-                        bulk: parts.bulk.map_or(0, |bulk| bulk.length),
+                        bulk: parts.bulk.iter().map(|item| item.length).sum(),
                     };
                     shared.recycle_slices(parts.slices);
                     no_room(&lists, shortage)

@@ -18,8 +18,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::time::Instant;
 
+use arrayvec::ArrayVec;
 use millrace_mempool::{Buffer, Class, Pool, Slice};
-use millrace_wire::xdr::Padding;
+use millrace_wire::xdr::{ITEMS_MAX, Padding};
 
 use super::program::ProcedureInfo;
 pub use crate::latency::TurnEnd;
@@ -105,6 +106,22 @@ impl Bulk for NoBulk {
     }
 }
 
+/// Most bytes of each bulk result placed apart from the message: the capacities of the write chunks,
+/// which take results in order (RFC 8267 section 4). `None`: the result travels inside the message,
+/// padded, and counts there.
+pub type ChunkRoom = [Option<u32>; ITEMS_MAX];
+
+/// No room apart from the message.
+pub const NO_CHUNKS: ChunkRoom = [None; ITEMS_MAX];
+
+/// Room for the first bulk result only.
+#[must_use]
+pub const fn one_chunk(bytes: u32) -> ChunkRoom {
+    let mut room = NO_CHUNKS;
+    room[0] = Some(bytes);
+    room
+}
+
 /// What a transport can carry in the answer to one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -113,23 +130,26 @@ pub struct Limits {
     /// Most bytes of the RPC reply message: what fits in line or in the reply chunk, or the
     /// bound of a record.
     pub message: usize,
-    /// Most bytes of a bulk result placed apart from the message: the capacity of the first
-    /// write chunk. `None`: a bulk result travels inside the message, padded, and counts there.
-    pub apart: Option<usize>,
+    /// Room for bulk results apart from the message, by result.
+    pub apart: ChunkRoom,
     /// Whether the transport can tell the client how much room is missing, so that it may offer
     /// more. Then a call that asks for more data than it offers room for apart is refused before
     /// it is executed; else the data is cut where its protocol allows that.
     pub tells_shortage: bool,
 }
 
-/// Data of a reply that stands apart from its message.
+/// One result of a reply whose data stands apart from its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BulkResult {
-    /// Where in the message the data belongs, counted from the XID: behind its length word.
+    /// Where in the message the data belongs, counted from the XID without the data of results
+    /// before it: behind its length word.
     pub position: usize,
-    /// Bytes of data, without XDR padding. The reply's slices hold exactly this much.
+    /// Bytes of data, without XDR padding.
     pub length: usize,
 }
+
+/// The bulk results of a reply, in order.
+pub type BulkResults = ArrayVec<BulkResult, ITEMS_MAX>;
 
 /// What a call came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +197,7 @@ pub struct Reply {
     buffer: Buffer,
     limits: Limits,
     length: usize,
-    bulk: Option<BulkResult>,
+    bulk: BulkResults,
     /// A message that does not fit, for those who remember it.
     overlong: Option<Vec<u8>>,
     /// Slices of the bulk argument while the call is served, of the bulk result after it.
@@ -194,11 +214,11 @@ pub struct ReplyParts {
     pub buffer: Buffer,
     /// Where in the buffer the message stands.
     pub message: Range<usize>,
-    /// The data that belongs into the message, if any. Transports that place it apart send no
+    /// The data that belongs into the message. Transports that place a result apart send no
     /// padding there; transports that gather it in line add XDR padding.
-    pub bulk: Option<BulkResult>,
-    /// The slices that hold the data (none without `bulk`). Give the emptied list to the next
-    /// reply.
+    pub bulk: BulkResults,
+    /// The slices that hold the data, one result behind the other; each ends with a slice. Give
+    /// the emptied list to the next reply.
     pub slices: Vec<Slice>,
 }
 
@@ -214,7 +234,7 @@ impl Reply {
             buffer,
             limits,
             length: 0,
-            bulk: None,
+            bulk: BulkResults::new_const(),
             overlong: None,
             slices,
             account: Account::default(),
@@ -290,39 +310,44 @@ impl Reply {
         self.slices.push(slice);
     }
 
-    /// Makes the reply's slices its bulk result.
-    pub fn set_bulk(&mut self, bulk: BulkResult) {
+    /// Makes the reply's slices its bulk results.
+    pub fn set_bulk(&mut self, bulk: BulkResults) {
         debug_assert_eq!(
             self.slices.iter().map(Slice::len).sum::<usize>(),
-            bulk.length
+            bulk.iter().map(|item| item.length).sum::<usize>(),
         );
-        self.bulk = Some(bulk);
+        self.bulk = bulk;
     }
 
     /// Forgets what was encoded, to answer something else.
     pub fn clear(&mut self) {
         self.length = 0;
-        self.bulk = None;
+        self.bulk.clear();
         self.overlong = None;
         self.slices.clear();
     }
 
-    /// Whether a bulk result of `length` bytes fits beside or into the message, whose other bytes
-    /// are `around`.
+    /// Whether bulk results fit beside or into the message, whose other bytes are `around`.
     #[must_use]
-    pub fn takes_bulk(&self, around: usize, length: usize) -> bool {
-        match self.limits.apart {
-            Some(room) => length <= room,
-            None => around.saturating_add(length.next_multiple_of(4)) <= self.limits.message,
-        }
+    pub fn takes_bulk(&self, mut around: usize, bulk: &BulkResults) -> bool {
+        bulk.iter()
+            .zip(self.limits.apart)
+            .all(|(item, room)| match room {
+                Some(room) => item.length <= room as usize,
+                None => {
+                    around = around.saturating_add(item.length.next_multiple_of(4));
+                    around <= self.limits.message
+                }
+            })
     }
 
-    /// Most bytes of a bulk result, given the bytes of the message around it.
+    /// Most bytes of the bulk result with this index, given the bytes of the message around it.
     #[must_use]
-    pub fn bulk_room(&self, around: usize) -> usize {
-        self.limits
-            .apart
-            .unwrap_or_else(|| self.limits.message.saturating_sub(around) & !3)
+    pub fn bulk_room(&self, index: usize, around: usize) -> usize {
+        match self.limits.apart.get(index) {
+            Some(Some(room)) => *room as usize,
+            _ => self.limits.message.saturating_sub(around) & !3,
+        }
     }
 
     /// Makes [`Reply::room`] at least `bytes` long as far as the limits and the largest class of

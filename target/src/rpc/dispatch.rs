@@ -114,7 +114,7 @@ impl<P: Programs> Dispatcher<P> {
         let (xid, number) = (header.xid, header.procedure);
         let call = (header.program, header.version, number);
         let refused = match self.inner.programs.find(call.0, call.1) {
-            Lookup::Found(index) => match P::procedure(call) {
+            Lookup::Found(index, info) => match info.procedure(call) {
                 Some(procedure) => match caller(&header.credential) {
                     Ok(caller) => {
                         return Ok(AcceptedCall {
@@ -271,7 +271,11 @@ impl<P: Programs> Serve for Dispatcher<P> {
     }
 
     fn procedure(&self, message: &[u8]) -> Option<&'static ProcedureInfo> {
-        P::procedure(called(message)?)
+        let called = called(message)?;
+        match self.inner.programs.find(called.0, called.1) {
+            Lookup::Found(_, info) => info.procedure(called),
+            _ => None,
+        }
     }
 
     fn admits(&self, client: IpAddr) -> bool {

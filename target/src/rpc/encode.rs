@@ -1,8 +1,8 @@
 //! From results to reply messages.
 
-use millrace_wire::xdr::{Encode, Encoder};
+use millrace_wire::xdr::{Encode, Encoder, Taken};
 
-use super::call::{Answer, BulkResult, Reply, Shortage};
+use super::call::{Answer, BulkResult, BulkResults, Reply, Shortage};
 
 /// Bytes that the encoding of an answer that does not fit begins with, and gives up at: no answer
 /// without its data is as long.
@@ -19,24 +19,35 @@ pub(super) fn encode(reply: &mut Reply, header: &impl Encode, results: &impl Enc
     {
         return too_large(reply, header, results);
     }
-    let (length, taken) = (out.position(), out.taken());
-    let bulk = taken.filter(|taken| taken.length > 0).map(|taken| {
-        let (position, length) = (taken.position as usize, taken.length as usize);
-        BulkResult { position, length }
-    });
-    if let Some(bulk) = bulk.filter(|bulk| !reply.takes_bulk(length, bulk.length)) {
+    let (length, bulk) = (out.position(), results_of(out.taken()));
+    if !reply.takes_bulk(length, &bulk) {
         reply.clear();
         return Answer::TooLarge(Shortage {
             processed: true,
             message: length,
-            bulk: bulk.length,
+            bulk: bulk.iter().map(|item| item.length).sum(),
         });
     }
     reply.set_length(length);
-    if let Some(bulk) = bulk {
-        reply.set_bulk(bulk);
-    }
+    reply.set_bulk(bulk);
     Answer::Send
+}
+
+/// The results whose data was left out of the message. Empty ones at the end need no place.
+fn results_of(taken: &[Taken]) -> BulkResults {
+    let mut before = 0;
+    let mut bulk: BulkResults = taken
+        .iter()
+        .map(|taken| {
+            let (position, length) = (taken.position as usize - before, taken.length as usize);
+            before += length.next_multiple_of(4);
+            BulkResult { position, length }
+        })
+        .collect();
+    while bulk.last().is_some_and(|item| item.length == 0) {
+        bulk.pop();
+    }
+    bulk
 }
 
 /// Encodes an answer that does not fit to its end, to know its length and to remember it.

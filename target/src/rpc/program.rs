@@ -134,13 +134,10 @@ pub struct ProgramInfo {
 impl ProgramInfo {
     /// What the table says about a procedure of this program, if it is one.
     #[must_use]
-    pub fn procedure(
-        &self,
-        (number, version, procedure): (u32, u32, u32),
-    ) -> Option<&'static ProcedureInfo> {
-        let here = number == self.number && self.versions.contains(&version);
+    pub fn procedure(&self, called: (u32, u32, u32)) -> Option<&'static ProcedureInfo> {
+        let here = called.0 == self.number && self.versions.contains(&called.1);
         let procedures = if here { self.procedures } else { &[] };
-        procedures.get(procedure as usize)
+        procedures.get(called.2 as usize)
     }
 }
 
@@ -317,10 +314,10 @@ pub trait Program: 'static {
 }
 
 /// What the table knows of a program's number and version.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Lookup {
     /// The program at this place in the list.
-    Found(usize),
+    Found(usize, &'static ProgramInfo),
     /// It is served in these versions only.
     Versions(RangeInclusive<u32>),
     /// It is not served.
@@ -332,9 +329,6 @@ pub enum Lookup {
 pub trait Programs: 'static {
     /// Appends what the table says about each program, in the order of the list.
     fn infos(list: &mut Vec<&'static ProgramInfo>);
-
-    /// What the table says about a procedure.
-    fn procedure(called: (u32, u32, u32)) -> Option<&'static ProcedureInfo>;
 
     /// Finds a version of a program.
     fn find(&self, number: u32, version: u32) -> Lookup;
@@ -356,10 +350,6 @@ pub trait Programs: 'static {
 
 impl Programs for () {
     fn infos(_: &mut Vec<&'static ProgramInfo>) {}
-
-    fn procedure(_: (u32, u32, u32)) -> Option<&'static ProcedureInfo> {
-        None
-    }
 
     fn find(&self, _: u32, _: u32) -> Lookup {
         Lookup::Unknown
@@ -385,17 +375,13 @@ impl<P: Program, O: Programs> Programs for (P, O) {
         O::infos(list);
     }
 
-    fn procedure(called: (u32, u32, u32)) -> Option<&'static ProcedureInfo> {
-        P::INFO.procedure(called).or_else(|| O::procedure(called))
-    }
-
     fn find(&self, number: u32, version: u32) -> Lookup {
         let here = number == P::INFO.number && self.0.is_served();
         if here && P::INFO.versions.contains(&version) {
-            return Lookup::Found(0);
+            return Lookup::Found(0, P::INFO);
         }
         match self.1.find(number, version) {
-            Lookup::Found(index) => Lookup::Found(index + 1),
+            Lookup::Found(index, info) => Lookup::Found(index + 1, info),
             // Two versions of a program may be in rooms of their own.
             Lookup::Versions(others) if here => {
                 let (own, low) = (&P::INFO.versions, *others.start());

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::call::ReplyParts;
+use crate::call::{BulkResult, ReplyParts};
 
 /// Room that a reply keeps in front of its message for the record mark.
 pub(super) const HEADROOM: usize = 4;
@@ -11,14 +11,15 @@ pub(super) const HEADROOM: usize = 4;
 #[derive(Debug)]
 pub(super) struct Gather {
     parts: ReplyParts,
-    /// Of the buffer: mark and message up to the data.
-    head: Range<usize>,
-    /// Zeros behind the data.
-    pad: usize,
-    /// Of the buffer: the message behind the data.
-    tail: Range<usize>,
+    /// Of the buffer: mark and message as far as they were not copied.
+    rest: Range<usize>,
+    /// The result that comes next or is being copied, and how many of its bytes are left, with
+    /// those of its round-up.
+    item: (usize, usize),
     /// The slice being copied and how much of it has been.
     slice: (usize, usize),
+    /// Bytes that have not been copied yet.
+    left: usize,
 }
 
 impl Gather {
@@ -26,58 +27,70 @@ impl Gather {
     /// `None` if it is too long for one.
     pub fn new(mut parts: ReplyParts) -> Option<Self> {
         let message = parts.message.clone();
-        let (position, length) = parts
-            .bulk
-            .map_or((message.len(), 0), |bulk| (bulk.position, bulk.length));
-        let pad = length.wrapping_neg() % 4;
-        let mark = millrace_wire::rpc::RecordMark::whole(message.len() + length + pad)?;
+        let data = parts.bulk.iter().map(padded);
+        let length = message.len() + data.sum::<usize>();
+        let mark = millrace_wire::rpc::RecordMark::whole(length)?;
         let start = message.start.checked_sub(HEADROOM)?;
         parts.buffer[start..message.start].copy_from_slice(&mark.to_bytes());
-        let middle = message.start + position;
+        let first = parts.bulk.first().map_or(0, padded);
         Some(Self {
             parts,
-            head: start..middle,
-            pad,
-            tail: middle..message.end,
+            rest: start..message.end,
+            item: (0, first),
             slice: (0, 0),
+            left: HEADROOM + length,
         })
     }
 
     /// Appends up to `room` more bytes to `out`; whether that was the last of them.
     pub fn fill(&mut self, out: &mut Vec<u8>, mut room: usize) -> bool {
-        append(out, &self.parts.buffer, &mut self.head, &mut room);
-        while let Some(slice) = self.parts.slices.get(self.slice.0).filter(|_| room > 0) {
-            let part = room.min(slice.len() - self.slice.1);
-            let start = out.len();
-            out.resize(start + part, 0);
-            slice.copy_to(self.slice.1, &mut out[start..]);
-            self.slice.1 += part;
+        let before = out.len();
+        loop {
+            let next = self.parts.bulk.get(self.item.0);
+            let until = next.map_or(self.rest.end, |item| {
+                self.parts.message.start + item.position
+            });
+            let part = room.min(until - self.rest.start);
+            let from = self.rest.start;
+            out.extend_from_slice(&self.parts.buffer[from..from + part]);
+            self.rest.start += part;
             room -= part;
-            if self.slice.1 == slice.len() {
-                self.slice = (self.slice.0 + 1, 0);
+            let (Some(item), true) = (next, room > 0) else {
+                break;
+            };
+            let round_up = padded(item) - item.length;
+            while room > 0 && self.item.1 > round_up {
+                let slice = &self.parts.slices[self.slice.0];
+                let part = room.min(slice.len() - self.slice.1);
+                let start = out.len();
+                out.resize(start + part, 0);
+                slice.copy_to(self.slice.1, &mut out[start..]);
+                self.slice.1 += part;
+                self.item.1 -= part;
+                room -= part;
+                if self.slice.1 == slice.len() {
+                    self.slice = (self.slice.0 + 1, 0);
+                }
             }
+            if self.item.1 <= round_up {
+                let part = room.min(self.item.1);
+                out.resize(out.len() + part, 0);
+                self.item.1 -= part;
+                room -= part;
+            }
+            if self.item.1 > 0 {
+                break;
+            }
+            let next = self.item.0 + 1;
+            self.item = (next, self.parts.bulk.get(next).map_or(0, padded));
         }
-        if self.slice.0 < self.parts.slices.len() || !self.head.is_empty() {
-            return false;
-        }
-        let part = room.min(self.pad);
-        out.resize(out.len() + part, 0);
-        self.pad -= part;
-        room -= part;
-        append(out, &self.parts.buffer, &mut self.tail, &mut room);
-        self.pad == 0 && self.tail.is_empty()
+        self.left -= out.len() - before;
+        self.left == 0
     }
 
     /// Bytes that have not been appended yet.
     pub fn length(&self) -> usize {
-        let (at, copied) = self.slice;
-        let slices = self
-            .parts
-            .slices
-            .iter()
-            .skip(at)
-            .map(millrace_mempool::Slice::len);
-        self.head.len() + slices.sum::<usize>() - copied + self.pad + self.tail.len()
+        self.left
     }
 
     /// The list of slices, for reuse.
@@ -86,11 +99,9 @@ impl Gather {
     }
 }
 
-fn append(out: &mut Vec<u8>, bytes: &[u8], range: &mut Range<usize>, room: &mut usize) {
-    let part = range.len().min(*room);
-    out.extend_from_slice(&bytes[range.start..range.start + part]);
-    range.start += part;
-    *room -= part;
+/// Bytes of a result with its round-up.
+fn padded(item: &BulkResult) -> usize {
+    item.length.next_multiple_of(4)
 }
 
 #[cfg(test)]
@@ -98,7 +109,7 @@ mod tests {
     use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry};
 
     use super::*;
-    use crate::call::{BulkResult, Limits, Reply};
+    use crate::call::{Limits, NO_CHUNKS, Reply};
 
     #[test]
     fn data_is_gathered_into_its_place() {
@@ -107,7 +118,7 @@ mod tests {
         let limits = Limits {
             headroom: HEADROOM,
             message: 1000,
-            apart: None,
+            apart: NO_CHUNKS,
             tells_shortage: false,
         };
         for room in 1..30 {
@@ -115,7 +126,7 @@ mod tests {
             let mut reply = Reply::new(&pool, buffer, limits, Vec::new());
             reply.room()[..8].copy_from_slice(b"headtail");
             reply.set_length(8);
-            for text in [&b"abc"[..], b"de"] {
+            for text in [&b"abc"[..], b"de", b"fg"] {
                 let slice = pool
                     .try_acquire(Class::Control)
                     .unwrap()
@@ -123,18 +134,17 @@ mod tests {
                 slice.copy_from(0, text);
                 reply.slices.push(slice);
             }
-            reply.set_bulk(BulkResult {
-                position: 4,
-                length: 5,
-            });
+            let items = [(4, 5), (6, 2)];
+            let items = items.map(|(position, length)| BulkResult { position, length });
+            reply.set_bulk(items.into_iter().collect());
             let mut gather = Gather::new(reply.into_parts()).unwrap();
             let mut out = Vec::new();
-            assert_eq!(gather.length(), 20);
+            assert_eq!(gather.length(), 24);
             while !gather.fill(&mut out, room) {
-                assert_eq!(out.len() + gather.length(), 20);
+                assert_eq!(out.len() + gather.length(), 24);
             }
             assert_eq!(gather.length(), 0);
-            assert_eq!(out, b"\x80\0\0\x10headabcde\0\0\0tail");
+            assert_eq!(out, b"\x80\0\0\x14headabcde\0\0\0tafg\0\0il");
         }
     }
 }

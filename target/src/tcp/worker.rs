@@ -20,7 +20,9 @@ use super::connection::ClientMemory;
 use super::gather::HEADROOM;
 use super::server::ConnectionId;
 use super::{MESSAGE_MAX, RECORD_MAX, TcpConfig};
-use crate::call::{Account, Answer, Call, Limits, NoBulk, Peer, Reply, ReplyParts, Serve};
+use crate::call::{
+    Account, Answer, Call, Limits, NO_CHUNKS, NoBulk, Peer, Reply, ReplyParts, Serve,
+};
 use crate::flow::Flow;
 
 /// Lists of memory kept for the next calls.
@@ -296,7 +298,7 @@ async fn serve<S: Serve>(queue: &Queue, pool: &Pool, service: &S, request: &Requ
     let limits = Limits {
         headroom: HEADROOM,
         message: MESSAGE_MAX,
-        apart: None,
+        apart: NO_CHUNKS,
         tells_shortage: false,
     };
     let mut served = Served {

@@ -19,7 +19,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use millrace::call::{
-    Answer, Broken, Bulk, BulkArgument, Call, Limits, Peer, Reply, Serve, TransportKind,
+    Answer, Broken, Bulk, BulkArgument, Call, Limits, NO_CHUNKS, Peer, Reply, Serve, TransportKind,
 };
 use millrace::exports::{Exports, Flavor, Rules, Squash};
 use millrace::handle::HandleKey;
@@ -39,7 +39,7 @@ pub const SECRET: [u8; 16] = *b"a secret of test";
 pub const LIMITS: Limits = Limits {
     headroom: 64,
     message: (1 << 20) + 4096,
-    apart: None,
+    apart: NO_CHUNKS,
     tells_shortage: false,
 };
 
@@ -212,7 +212,7 @@ impl<S: Store> Bench<S> {
         let mut parts = reply.into_parts();
         let mut data = Vec::new();
         let mut position = parts.message.len();
-        if let Some(bulk) = parts.bulk {
+        if let Some(bulk) = parts.bulk.first() {
             position = bulk.position;
             for slice in &parts.slices {
                 let start = data.len();

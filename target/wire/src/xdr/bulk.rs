@@ -50,6 +50,9 @@ impl<'a> Bulk<'a> {
     }
 }
 
+/// Most items of one message that an encoder leaves out.
+pub const ITEMS_MAX: usize = 4;
+
 /// An item that is missing from the stream that a decoder reads, or that an encoder left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {

@@ -1,6 +1,8 @@
 //! The cursor over a slice to fill.
 
-use super::{Bulk, Data, Error, Padding, Result, Taken, pad, round_up};
+use arrayvec::ArrayVec;
+
+use super::{Bulk, Data, Error, ITEMS_MAX, Padding, Result, Taken, pad, round_up};
 
 /// Appends XDR values to the front of a slice.
 #[derive(Debug)]
@@ -9,7 +11,7 @@ pub struct Encoder<'b> {
     at: usize,
     /// As in the decoder: stream position less place.
     shift: usize,
-    taken: Option<Taken>,
+    taken: ArrayVec<Taken, ITEMS_MAX>,
     padding: Padding,
 }
 
@@ -25,7 +27,7 @@ impl<'b> Encoder<'b> {
             bytes,
             at: 0,
             shift: 0,
-            taken: None,
+            taken: ArrayVec::new_const(),
             padding,
         }
     }
@@ -62,10 +64,10 @@ impl<'b> Encoder<'b> {
         self.bytes.get(..self.at).unwrap_or_default()
     }
 
-    /// The item left out last, with its exact length and its position in the stream.
+    /// The items left out, with their exact lengths and their positions in the stream.
     #[must_use]
-    pub const fn taken(&self) -> Option<Taken> {
-        self.taken
+    pub fn taken(&self) -> &[Taken] {
+        &self.taken
     }
 
     /// Forgets all that was written from `position` on. Items left out of the part that is
@@ -161,7 +163,8 @@ impl<'b> Encoder<'b> {
     /// Counted opaque bytes, or only their length word if they travel apart.
     ///
     /// # Errors
-    /// As [`opaque`](Self::opaque); [`Error::TooLong`] also if the stream grows beyond 2^32 bytes;
+    /// As [`opaque`](Self::opaque); [`Error::TooLong`] also if the stream grows beyond 2^32 bytes,
+    /// or has more than [`ITEMS_MAX`] items that travel apart;
     /// [`Error::Value`] if the length is not that of the data in the stream.
     pub fn bulk(&mut self, bulk: &Bulk<'_>) -> Result<()> {
         match bulk.data {
@@ -170,10 +173,9 @@ impl<'b> Encoder<'b> {
             Data::Apart(_) => {
                 self.u32(bulk.length)?;
                 let position = u32::try_from(self.stream_position()).map_err(|_| Error::TooLong)?;
-                self.taken = Some(Taken {
-                    position,
-                    length: bulk.length,
-                });
+                let length = bulk.length;
+                let item = Taken { position, length };
+                self.taken.try_push(item).map_err(|_| Error::TooLong)?;
                 let rounded = round_up(u64::from(bulk.length));
                 let rounded = usize::try_from(rounded).map_err(|_| Error::TooLong)?;
                 self.shift = self.shift.wrapping_add(rounded);

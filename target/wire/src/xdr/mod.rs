@@ -16,7 +16,7 @@ mod list;
 #[macro_use]
 mod macros;
 
-pub use bulk::{Bulk, Data, Padding, Taken};
+pub use bulk::{Bulk, Data, ITEMS_MAX, Padding, Taken};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use list::{List, encode_list};
