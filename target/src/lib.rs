@@ -3,7 +3,7 @@
 //! [`rpc`] has the seam, with transports on one side and programs on the other, and the table in which
 //! each program says what the transports have to know about it.
 
-// But for one call in `replay/map.rs`.
+// But for one call in `rpc/replay/map.rs`.
 #![deny(unsafe_code)]
 
 pub mod access;
@@ -13,7 +13,6 @@ mod latency;
 pub mod mount3;
 pub mod nfs3;
 pub mod rdma;
-pub mod replay;
 pub mod rpc;
 pub mod rpcbind;
 pub mod service;
@@ -22,4 +21,4 @@ pub mod tcp;
 pub mod transfer;
 
 pub use access::{exports, handle};
-pub use rpc::{call, counters};
+pub use rpc::{call, counters, replay};

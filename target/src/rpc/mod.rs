@@ -8,6 +8,7 @@ mod credential;
 pub mod dispatch;
 mod encode;
 pub mod program;
+pub mod replay;
 
 pub use admission::{CallSubject, NamedEntry};
 pub(crate) use credential::{caller, denied_to};

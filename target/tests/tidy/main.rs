@@ -91,7 +91,7 @@ fn unsafe_code_of_the_service_is_in_one_place() {
     files(&folder, &mut found);
     let marker = ["allow(", "unsafe_code)"].concat();
     found.retain(|path| fs::read_to_string(path).is_ok_and(|text| text.contains(&marker)));
-    assert_eq!(found, [folder.join("replay/map.rs")]);
+    assert_eq!(found, [folder.join("rpc/replay/map.rs")]);
 }
 
 /// The management crate reads what the data path writes. Only what builds and reports the service
