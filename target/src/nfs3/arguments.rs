@@ -28,7 +28,7 @@ macro_rules! arguments {
             ) -> Result<Self, Unserved> {
                 match procedure {
                     Procedure::Null => Err(Unserved::NoProcedure),
-                    $(Procedure::$procedure => call.arguments().map(Self::$procedure),)*
+                    $(Procedure::$procedure => Ok(Self::$procedure(call.arguments()?)),)*
                 }
             }
 

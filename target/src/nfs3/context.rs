@@ -46,56 +46,37 @@ impl<'c, S> Deref for Object<'c, S> {
 
 impl<'c, S: Store> Context<'c, S> {
     /// The context of a call that is for the object behind `handle` first.
+    #[inline]
     pub(super) fn new(
         procedure: Procedure,
         access: Access<'c, S>,
         times: &'c StoreTimes,
         handle: &FileHandle,
     ) -> Self {
-        let mut context = Self {
+        let turned_away = Cell::new(false);
+        let found = access.find(handle.as_bytes());
+        let export = found.ok().map(|(export, _)| export);
+        let subject = match found.and_then(|found| access.object(found)) {
+            Ok(object) => Ok(Object {
+                procedure,
+                object,
+                times,
+            }),
+            Err(error) => Err(status_of(procedure, error, &turned_away)),
+        };
+        Self {
             procedure,
             access,
             times,
-            export: None,
-            subject: Err(Status::Stale),
+            export,
+            subject,
             again: None,
-            turned_away: Cell::new(false),
-        };
-        let found = context.access.find(handle.as_bytes());
-        context.export = found.ok().map(|(export, _)| export);
-        context.subject = context.object(found);
-        context
-    }
-
-    fn object(
-        &self,
-        found: Result<(&'c Export<S>, Handle), AccessError>,
-    ) -> Result<Object<'c, S>, Status> {
-        match found.and_then(|found| self.access.object(found)) {
-            Ok(object) => Ok(Object {
-                procedure: self.procedure,
-                object,
-                times: self.times,
-            }),
-            Err(error) => Err(self.refused(error)),
+            turned_away,
         }
     }
 
-    #[cold]
     fn refused(&self, error: AccessError) -> Status {
-        let status = match error {
-            AccessError::BadHandle => Status::BadHandle,
-            AccessError::Stale => Status::Stale,
-            AccessError::ReadOnly => Status::ReadOnly,
-            // The client calls again.
-            AccessError::OtherCaller => Status::Jukebox,
-            AccessError::NotAdmitted => {
-                self.turned_away.set(true);
-                Status::AccessDenied
-            }
-        };
-        // Few procedures may answer `NFS3ERR_ACCES`, GETATTR not among them.
-        status::legal(self.procedure, status)
+        status_of(self.procedure, error, &self.turned_away)
     }
 
     /// The object that the call is for first.
@@ -116,7 +97,12 @@ impl<'c, S: Store> Context<'c, S> {
         handle: &FileHandle,
     ) -> Result<Object<'c, S>, Failure<WeakCacheData>> {
         let found = self.access.find(handle.as_bytes());
-        let object = self.object(found).map_err(untouched)?;
+        let object = found.and_then(|found| self.access.object(found));
+        let object = Object {
+            procedure: self.procedure,
+            object: object.map_err(|error| untouched(self.refused(error)))?,
+            times: self.times,
+        };
         object.check_writable().await?;
         Ok(object)
     }
@@ -205,6 +191,24 @@ impl<S: Store> Object<'_, S> {
             }
         }
     }
+}
+
+/// What a call is answered whose object may not be used.
+#[cold]
+fn status_of(procedure: Procedure, error: AccessError, turned_away: &Cell<bool>) -> Status {
+    let status = match error {
+        AccessError::BadHandle => Status::BadHandle,
+        AccessError::Stale => Status::Stale,
+        AccessError::ReadOnly => Status::ReadOnly,
+        // The client calls again.
+        AccessError::OtherCaller => Status::Jukebox,
+        AccessError::NotAdmitted => {
+            turned_away.set(true);
+            Status::AccessDenied
+        }
+    };
+    // Few procedures may answer `NFS3ERR_ACCES`, GETATTR not among them.
+    status::legal(procedure, status)
 }
 
 /// A failure that tells no attributes.

@@ -20,6 +20,15 @@ pub(super) struct AdmissionControl {
 }
 
 impl AdmissionControl {
+    /// Looks a call up that must not be executed twice.
+    pub async fn enter(&self, key: CallKey, arrived: Instant) -> Result<Ticket, Unserved> {
+        match self.replay.enter(key, arrived).await {
+            Entered::Execute(ticket) => Ok(ticket),
+            Entered::Crowded => Err(Unserved::Silent),
+            Entered::Replay(message) => Err(Unserved::Replay(message)),
+        }
+    }
+
     /// Waits until the limits of the client and of the export let a call begin.
     ///
     /// # Errors
@@ -56,27 +65,19 @@ pub struct CallSubject<'a> {
 }
 
 /// What is held of a call that is being executed. Dropped, it was not.
-#[derive(Default)]
 pub(super) struct Admission<'a> {
     // Settled before a repetition may run.
     record: Option<JournalGuard<'a>>,
-    ticket: Option<Ticket>,
+    ticket: Ticket,
 }
 
 impl<'a> Admission<'a> {
-    /// Looks a call up that must not be executed twice.
-    pub async fn enter(
-        &mut self,
-        replay: &ReplayCache,
-        key: CallKey,
-        arrived: Instant,
-    ) -> Result<(), Unserved> {
-        match replay.enter(key, arrived).await {
-            Entered::Execute(ticket) => self.ticket = Some(ticket),
-            Entered::Crowded => return Err(Unserved::Silent),
-            Entered::Replay(message) => return Err(Unserved::Replay(message)),
+    /// Of a call that is known now.
+    pub fn new(ticket: Ticket) -> Self {
+        Self {
+            record: None,
+            ticket,
         }
-        Ok(())
     }
 
     /// Records that the call is about to be executed, if what it changes outlives the process.
@@ -85,10 +86,9 @@ impl<'a> Admission<'a> {
         control: &'a AdmissionControl,
         subject: &CallSubject<'_>,
     ) -> Option<Again> {
-        let ticket = self.ticket.as_ref()?;
-        let again = ticket.again();
+        let again = self.ticket.again();
         if let (true, Some(journal), Some(key)) =
-            (subject.lasting, control.journal.get(), ticket.key())
+            (subject.lasting, control.journal.get(), self.ticket.key())
         {
             let target = |(directory, name)| control.replay.target(directory, name);
             let targets = subject.names.map(|name| name.map_or(0, target));
@@ -109,9 +109,7 @@ impl<'a> Admission<'a> {
         if let Some(record) = self.record {
             record.done(reply);
         }
-        if let Some(ticket) = self.ticket {
-            ticket.finish(reply, arrived);
-        }
+        self.ticket.finish(reply, arrived);
     }
 
     /// The call was not executed.

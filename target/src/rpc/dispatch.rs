@@ -170,6 +170,7 @@ impl<P: Programs> Dispatcher<P> {
             input,
             program,
             control: &self.inner.control,
+            is_admitted: false,
             admission: None,
         };
         let served = self
@@ -177,11 +178,12 @@ impl<P: Programs> Dispatcher<P> {
             .programs
             .serve(accepted.index, &mut program_call, reply)
             .await;
-        let admission = program_call.admission.take();
+        let is_once = accepted.procedure.once;
+        let admission = is_once.then(|| program_call.admission.take()).flatten();
         match served {
             Ok(done) => {
                 debug_assert!(
-                    admission.is_some() || !accepted.procedure.once,
+                    admission.is_some() || !is_once,
                     "a call that must not be repeated was not admitted"
                 );
                 self.count(accepted, &done, reply.account, call.arrived);
@@ -195,13 +197,12 @@ impl<P: Programs> Dispatcher<P> {
                 done.answer
             }
             Err(unserved) => {
-                let is_admitted = admission.is_some();
                 if let Some(admission) = admission {
                     admission.void();
                 }
                 if matches!(unserved, Unserved::Garbage)
                     && accepted.procedure.metered
-                    && !is_admitted
+                    && !program_call.is_admitted
                 {
                     // It counts as a call all the same.
                     let subject = CallSubject::default();

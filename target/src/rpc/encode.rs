@@ -19,7 +19,12 @@ pub(super) fn encode(reply: &mut Reply, header: &impl Encode, results: &impl Enc
     {
         return too_large(reply, header, results);
     }
-    let (length, bulk) = (out.position(), results_of(out.taken()));
+    let length = out.position();
+    if out.taken().is_empty() {
+        reply.set_length(length);
+        return Answer::Send;
+    }
+    let bulk = results_of(out.taken());
     if !reply.takes_bulk(length, &bulk) {
         reply.clear();
         return Answer::TooLarge(Shortage {

@@ -218,6 +218,8 @@ pub struct ProgramCall<'c, B> {
     pub(super) input: Decoder<'c>,
     pub(super) program: u32,
     pub(super) control: &'c AdmissionControl,
+    pub(super) is_admitted: bool,
+    /// Of a call that must not be executed twice.
     pub(super) admission: Option<Admission<'c>>,
 }
 
@@ -241,14 +243,15 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
     /// # Errors
     /// The call is not to be executed.
     pub async fn admit(&mut self, subject: CallSubject<'_>) -> Result<Option<Again>, Unserved> {
-        let call = (self.program, self.version, self.number);
-        let mut admission = Admission::default();
+        self.is_admitted = true;
         if self.procedure.once {
+            let call = (self.program, self.version, self.number);
             let arguments = [self.input.rest(), &[]];
             let (address, xid, credential) = (self.peer.address, self.xid, self.credential);
             let replay = &self.control.replay;
             let key = replay.key(address, xid, call, credential, arguments);
-            admission.enter(replay, key, self.arrived).await?;
+            let ticket = self.control.enter(key, self.arrived).await?;
+            self.admission = Some(Admission::new(ticket));
         }
         if self.procedure.metered {
             let is_over = || self.bulk.is_broken();
@@ -256,9 +259,8 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
                 .pass(self.peer.address, &subject, is_over)
                 .await?;
         }
-        let again = admission.record(self.control, &subject);
-        self.admission = Some(admission);
-        Ok(again)
+        let admission = self.admission.as_mut();
+        Ok(admission.and_then(|admission| admission.record(self.control, &subject)))
     }
 
     /// Fetches the item whose data belongs at a position of the message.
