@@ -228,7 +228,7 @@ fn read_only_exports_refuse_changes() {
     let caller = millrace_store::Caller::SUPERUSER;
     let how = millrace_store::CreateHow::Guarded(millrace_store::SetAttributes::default());
     let root = millrace_store::Store::root(&bench.store);
-    let made = millrace_store::Store::create(&bench.store, &caller, root, b"file", &how);
+    let made = millrace_store::Namespace::create(&bench.store, &caller, root, b"file", &how);
     let (file, _) = support::ready(made).result.unwrap();
     let export = bench.service.exports().iter().next().unwrap().id;
     let commit = CommitArguments {
@@ -266,7 +266,8 @@ fn users_are_squashed_as_the_export_says() {
             ..Default::default()
         };
         let root = millrace_store::Store::root(&bench.store);
-        let set = millrace_store::Store::set_attributes(&bench.store, &caller, root, &open, None);
+        let set =
+            millrace_store::Namespace::set_attributes(&bench.store, &caller, root, &open, None);
         support::ready(set).result.unwrap();
         *bench.user.borrow_mut() = user;
         let directory = mkdir(&bench, bench.root(), b"new");

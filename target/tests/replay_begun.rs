@@ -13,7 +13,7 @@ use millrace::handle::HandleKey;
 use millrace::mount3::Clients;
 use millrace::replay::{JOURNAL_FILE, ReplayCache, ReplayLimits};
 use millrace_mempool::{HugepagePolicy, Registry};
-use millrace_store::Store;
+use millrace_store::{Namespace, Store};
 use millrace_wire::nfs3::{
     CreateArguments, CreateHow, CreateResults, Device, Entry, FileHandle, LinkArguments,
     LinkResults, MkdirArguments, MknodArguments, Node, Procedure, RemoveResults, RenameArguments,

@@ -18,7 +18,7 @@ use millrace_mempool::{Pool, Registry};
 use millrace_reactor::Clock;
 use millrace_reactor::fabric::{Provider, QueuePairLimits};
 use millrace_store::memory::{MemoryConfig, MemoryStore};
-use millrace_store::{Caller, CreateHow, SetAttributes, Store};
+use millrace_store::{Caller, CreateHow, Namespace, SetAttributes, Store};
 use millrace_wire::nfs3::FileHandle;
 
 use super::dice::Dice;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use millrace_mempool::{HugepagePolicy, Registry};
 use millrace_store::memory::{MemoryConfig, MemoryStore};
 use millrace_store::{
-    Caller, CookieVerifier, CreateHow, DirectoryEntry, Handle, SetAttributes, Store,
+    Caller, CookieVerifier, CreateHow, DirectoryEntry, Handle, Namespace, SetAttributes, Store,
 };
 use rustix::time::{ClockId, clock_gettime};
 

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use millrace_mempool::{HugepagePolicy, Registry, Slice};
 use millrace_store::memory::{MemoryConfig, MemoryStore};
-use millrace_store::{Caller, CreateHow, Handle, SetAttributes, Stability, Store};
+use millrace_store::{
+    Caller, CreateHow, FileData, Handle, Namespace, SetAttributes, Stability, Store,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 const SMALL_FILES: usize = 100_000;

@@ -20,7 +20,9 @@ use millrace_reactor::task::TaskSet;
 use millrace_store::posix::PosixStore;
 use millrace_store::posix::engine::{Backend, Engine, EngineConfig};
 use millrace_store::posix::volume::{Direct, Groups, Limits, Mounts, Sync, Volume, VolumeConfig};
-use millrace_store::{Caller, CreateHow, Handle, SetAttributes, Stability, Store};
+use millrace_store::{
+    Caller, CreateHow, FileData, Handle, Namespace, SetAttributes, Stability, Store,
+};
 
 const SIZE: u64 = 256 << 20;
 const NAME: &[u8] = b"millrace-posix-data";

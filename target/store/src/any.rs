@@ -13,9 +13,9 @@ use crate::posix::engine::Engine;
 use crate::posix::volume::Volume;
 use crate::{
     AccessMask, Attributes, Caller, ClientKey, CookieVerifier, CreateHow, DirectoryEntry,
-    DirectoryOutcome, Handle, Linked, Modified, Properties, ReadOutcome, Renamed, Result,
-    SetAttributes, SpecialKind, Stability, StagedWrite, Statistics, Store, StoreError, Time,
-    WriteVerifier, Written,
+    DirectoryOutcome, FileData, Handle, Linked, Modified, Namespace, Properties, ReadOutcome,
+    Renamed, Result, SetAttributes, SpecialKind, Stability, StagedWrite, Statistics, Store,
+    StoreError, Time, WriteVerifier, Written,
 };
 
 /// What an export serves from, whichever kind. Clones share it, also between threads.
@@ -82,49 +82,74 @@ impl AnyStore {
 /// What a staged write holds, as its own store knows it.
 pub enum Reservation {
     /// In memory.
-    Memory(<MemoryStore as Store>::Reservation),
+    Memory(<MemoryStore as FileData>::Reservation),
     /// In a folder.
-    Posix(<PosixStore as Store>::Reservation),
+    Posix(<PosixStore as FileData>::Reservation),
 }
 
-fn staged<From, To>(from: StagedWrite<From>, into: impl FnOnce(From) -> To) -> StagedWrite<To> {
-    let StagedWrite {
-        file,
-        offset,
-        length,
-        reservation,
-    } = from;
-    StagedWrite {
-        file,
-        offset,
-        length,
-        reservation: into(reservation),
-    }
-}
-
-/// Calls the store that there is.
-macro_rules! each {
-    ($any:expr, $store:ident => $call:expr) => {
+/// Calls the store that there is. Futures of folders are boxed, but for the attributes.
+macro_rules! namespace {
+    ($any:ident.attributes($object:ident)) => {
         match $any {
-            AnyStore::Memory($store) => $call.await,
-            AnyStore::Posix($store) => $call.await,
+            AnyStore::Memory(store) => store.attributes($object).await,
+            AnyStore::Posix(store) => store.attributes($object).await,
+        }
+    };
+    ($any:ident.$operation:ident($($argument:ident),*)) => {
+        match $any {
+            AnyStore::Memory(store) => store.$operation($($argument),*).await,
+            AnyStore::Posix(store) => Box::pin(store.$operation($($argument),*)).await,
         }
     };
 }
 
-/// The same, in a box for folders.
-macro_rules! each_boxed {
-    ($any:expr, $store:ident => $call:expr) => {
+impl Namespace for AnyStore {
+    forward_namespace!(namespace);
+}
+
+/// Calls the store that there is, with the reservation that it knows.
+macro_rules! file_data {
+    ($any:ident.stage_write($($argument:ident),*)) => {
+        Ok(match $any {
+            AnyStore::Memory(store) => {
+                let staged = store.stage_write($($argument),*).await?;
+                staged.map(Reservation::Memory)
+            }
+            AnyStore::Posix(store) => {
+                let staged = store.stage_write($($argument),*).await?;
+                staged.map(Reservation::Posix)
+            }
+        })
+    };
+    ($any:ident.commit_write($staged:ident, $stability:ident)) => {{
+        let mut reservation = None;
+        let staged = $staged.map(|own| reservation = Some(own));
+        match ($any, reservation) {
+            (AnyStore::Memory(store), Some(Reservation::Memory(own))) => {
+                store.commit_write(staged.map(|()| own), $stability).await
+            }
+            (AnyStore::Posix(store), Some(Reservation::Posix(own))) => {
+                store.commit_write(staged.map(|()| own), $stability).await
+            }
+            // Staged by another store than this one.
+            _ => Modified::failed(StoreError::Stale),
+        }
+    }};
+    ($any:ident.$operation:ident($($argument:ident),*)) => {
         match $any {
-            AnyStore::Memory($store) => $call.await,
-            AnyStore::Posix($store) => Box::pin($call).await,
+            AnyStore::Memory(store) => store.$operation($($argument),*).await,
+            AnyStore::Posix(store) => store.$operation($($argument),*).await,
         }
     };
+}
+
+impl FileData for AnyStore {
+    type Reservation = Reservation;
+
+    forward_file_data!(file_data);
 }
 
 impl Store for AnyStore {
-    type Reservation = Reservation;
-
     fn for_client(&self, client: ClientKey) -> Option<Self> {
         match self {
             Self::Memory(store) => store.for_client(client).map(Self::Memory),
@@ -137,190 +162,6 @@ impl Store for AnyStore {
             Self::Memory(store) => store.root(),
             Self::Posix(store) => store.root(),
         }
-    }
-
-    async fn attributes(&self, object: Handle) -> Result<Attributes> {
-        each!(self, store => store.attributes(object))
-    }
-
-    async fn set_attributes(
-        &self,
-        caller: &Caller,
-        object: Handle,
-        set: &SetAttributes,
-        guard: Option<Time>,
-    ) -> Modified<()> {
-        each_boxed!(self, store => store.set_attributes(caller, object, set, guard))
-    }
-
-    async fn lookup(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        name: &[u8],
-    ) -> Result<(Handle, Attributes)> {
-        each_boxed!(self, store => store.lookup(caller, directory, name))
-    }
-
-    async fn access(
-        &self,
-        caller: &Caller,
-        object: Handle,
-        wanted: AccessMask,
-    ) -> Result<(AccessMask, Attributes)> {
-        each_boxed!(self, store => store.access(caller, object, wanted))
-    }
-
-    async fn read_link(
-        &self,
-        caller: &Caller,
-        link: Handle,
-        text: &mut Vec<u8>,
-    ) -> Result<Attributes> {
-        each_boxed!(self, store => store.read_link(caller, link, text))
-    }
-
-    async fn read(
-        &self,
-        caller: &Caller,
-        file: Handle,
-        offset: u64,
-        length: u32,
-        slices: &mut Vec<Slice>,
-    ) -> Result<ReadOutcome> {
-        each!(self, store => store.read(caller, file, offset, length, slices))
-    }
-
-    async fn stage_write(
-        &self,
-        caller: &Caller,
-        file: Handle,
-        offset: u64,
-        length: u32,
-        slices: &mut Vec<Slice>,
-    ) -> Result<StagedWrite<Self::Reservation>> {
-        match self {
-            Self::Memory(store) => {
-                let write = store.stage_write(caller, file, offset, length, slices);
-                Ok(staged(write.await?, Reservation::Memory))
-            }
-            Self::Posix(store) => {
-                let write = store.stage_write(caller, file, offset, length, slices);
-                Ok(staged(write.await?, Reservation::Posix))
-            }
-        }
-    }
-
-    async fn commit_write(
-        &self,
-        write: StagedWrite<Self::Reservation>,
-        stability: Stability,
-    ) -> Modified<Written> {
-        let mut reservation = None;
-        let write = staged(write, |own| reservation = Some(own));
-        match (self, reservation) {
-            (Self::Memory(store), Some(Reservation::Memory(reservation))) => {
-                let write = staged(write, |()| reservation);
-                store.commit_write(write, stability).await
-            }
-            (Self::Posix(store), Some(Reservation::Posix(reservation))) => {
-                let write = staged(write, |()| reservation);
-                store.commit_write(write, stability).await
-            }
-            // Staged by another store than this one.
-            _ => Modified::failed(StoreError::Stale),
-        }
-    }
-
-    async fn commit(&self, file: Handle, offset: u64, length: u32) -> Modified<WriteVerifier> {
-        each!(self, store => store.commit(file, offset, length))
-    }
-
-    async fn create(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        name: &[u8],
-        how: &CreateHow,
-    ) -> Modified<(Handle, Attributes)> {
-        each_boxed!(self, store => store.create(caller, directory, name, how))
-    }
-
-    async fn make_directory(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        name: &[u8],
-        set: &SetAttributes,
-    ) -> Modified<(Handle, Attributes)> {
-        each_boxed!(self, store => store.make_directory(caller, directory, name, set))
-    }
-
-    async fn symlink(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        name: &[u8],
-        text: &[u8],
-        set: &SetAttributes,
-    ) -> Modified<(Handle, Attributes)> {
-        each_boxed!(self, store => store.symlink(caller, directory, name, text, set))
-    }
-
-    async fn make_node(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        name: &[u8],
-        kind: SpecialKind,
-        set: &SetAttributes,
-    ) -> Modified<(Handle, Attributes)> {
-        each_boxed!(self, store => store.make_node(caller, directory, name, kind, set))
-    }
-
-    async fn remove(&self, caller: &Caller, directory: Handle, name: &[u8]) -> Modified<()> {
-        each_boxed!(self, store => store.remove(caller, directory, name))
-    }
-
-    async fn remove_directory(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        name: &[u8],
-    ) -> Modified<()> {
-        each_boxed!(self, store => store.remove_directory(caller, directory, name))
-    }
-
-    async fn rename(&self, caller: &Caller, from: (Handle, &[u8]), to: (Handle, &[u8])) -> Renamed {
-        each_boxed!(self, store => store.rename(caller, from, to))
-    }
-
-    async fn link(
-        &self,
-        caller: &Caller,
-        object: Handle,
-        directory: Handle,
-        name: &[u8],
-    ) -> Linked {
-        each_boxed!(self, store => store.link(caller, object, directory, name))
-    }
-
-    async fn read_directory(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        cookie: u64,
-        verifier: CookieVerifier,
-        attributes: bool,
-        sink: &mut dyn FnMut(DirectoryEntry<'_>) -> bool,
-    ) -> Result<DirectoryOutcome> {
-        each_boxed!(self, store => store.read_directory(
-            caller, directory, cookie, verifier, attributes, sink
-        ))
-    }
-
-    async fn statistics(&self, object: Handle) -> Result<Statistics> {
-        each_boxed!(self, store => store.statistics(object))
     }
 
     fn properties(&self) -> Properties {

@@ -326,8 +326,20 @@ pub struct StagedWrite<R> {
     pub offset: u64,
     /// Bytes.
     pub length: u32,
-    /// The store's own reservation ([`crate::Store::Reservation`]), dropped with this value.
+    /// The store's own reservation ([`crate::FileData::Reservation`]), dropped with this value.
     pub reservation: R,
+}
+
+impl<R> StagedWrite<R> {
+    /// The same write with another reservation in place of its own.
+    pub fn map<T>(self, other: impl FnOnce(R) -> T) -> StagedWrite<T> {
+        StagedWrite {
+            file: self.file,
+            offset: self.offset,
+            length: self.length,
+            reservation: other(self.reservation),
+        }
+    }
 }
 
 /// How durable a write has to be when it is answered (RFC 1813 section 3.3.7).

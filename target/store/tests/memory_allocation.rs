@@ -6,7 +6,7 @@ use std::cell::Cell;
 
 use common::*;
 use millrace_store::memory::{MemoryConfig, MemoryStore};
-use millrace_store::{Handle, Stability, Store};
+use millrace_store::{FileData, Handle, Namespace, Stability, Store};
 
 #[allow(unsafe_code)]
 mod counting {

@@ -5,12 +5,14 @@ mod common;
 use common::*;
 use millrace_mempool::Slice;
 use millrace_store::memory::{MemoryStore, SIZE_MAX};
-use millrace_store::{Handle, Stability, StagedWrite, Store, StoreError, WriteVerifier};
+use millrace_store::{
+    FileData, Handle, Namespace, Stability, StagedWrite, Store, StoreError, WriteVerifier,
+};
 
 const PAGE: u64 = 4096;
 const BLOCK: u64 = 64 * 1024;
 
-type Staged = StagedWrite<<MemoryStore as Store>::Reservation>;
+type Staged = StagedWrite<<MemoryStore as FileData>::Reservation>;
 
 fn file(store: &MemoryStore) -> Handle {
     create(store, &ROOT, store.root(), b"file")

@@ -8,7 +8,7 @@ use millrace_store::memory::{
     DEPTH_MAX, DIRECTORY_BYTES, LINKS_MAX, MemoryConfig, MemoryStore, NAME_BYTES, OBJECT_BYTES,
     SHORT_TEXT_MAX, SYMLINK_MAX,
 };
-use millrace_store::{CreateHow, Handle, Store, StoreError};
+use millrace_store::{CreateHow, Handle, Namespace, Store, StoreError};
 
 fn with(test: impl FnOnce(&MemoryStore)) {
     test(&store());

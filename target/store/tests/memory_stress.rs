@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use common::*;
 use millrace_mempool::Slice;
 use millrace_store::memory::{MemoryConfig, MemoryStore};
-use millrace_store::{CreateHow, Handle, Stability, Store, StoreError};
+use millrace_store::{CreateHow, FileData, Handle, Namespace, Stability, Store, StoreError};
 
 const FILES: usize = 4;
 const FILE_BYTES: u64 = 400_000;

@@ -8,7 +8,7 @@ use std::fs;
 
 use common::*;
 use millrace_store::posix::PosixStore;
-use millrace_store::{Caller, Handle, Stability, Store};
+use millrace_store::{Caller, FileData, Handle, Namespace, Stability, Store};
 use posix_common::{Backing, World};
 
 #[allow(unsafe_code)]

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use millrace_store::posix::PosixStore;
 use millrace_store::posix::engine::Backend;
 use millrace_store::posix::volume::{Direct, Volume};
-use millrace_store::{Caller, Handle, Stability, Store, StoreError};
+use millrace_store::{Caller, Handle, Namespace, Stability, Store, StoreError};
 use posix_machine::*;
 
 const WAYS: [Direct; 3] = [Direct::Auto, Direct::Always, Direct::Never];

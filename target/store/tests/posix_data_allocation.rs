@@ -12,7 +12,7 @@ use millrace_reactor::task::TaskSet;
 use millrace_store::posix::PosixStore;
 use millrace_store::posix::engine::Backend;
 use millrace_store::posix::volume::{Direct, Limits, Volume, VolumeConfig};
-use millrace_store::{Caller, Handle, Stability, Store};
+use millrace_store::{Caller, FileData, Handle, Stability};
 use posix_machine::*;
 
 #[allow(unsafe_code)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use millrace_store::posix::engine::Backend;
 use millrace_store::posix::volume::{Direct, Limits, Volume, VolumeConfig};
-use millrace_store::{Stability, Store, StoreError};
+use millrace_store::{Namespace, Stability, Store, StoreError};
 use posix_machine::fuse::Fuse;
 use posix_machine::*;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};

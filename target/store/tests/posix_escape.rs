@@ -17,7 +17,8 @@ use common::*;
 use millrace_store::posix::PosixStore;
 use millrace_store::posix::volume::{Mounts, Volume};
 use millrace_store::{
-    AccessMask, CookieVerifier, CreateHow, Handle, Kind, Result, SetAttributes, Store, StoreError,
+    AccessMask, CookieVerifier, CreateHow, Handle, Kind, Namespace, Result, SetAttributes, Store,
+    StoreError,
 };
 use posix_common::{Backing, World, config, store_of};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};

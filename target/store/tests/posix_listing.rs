@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use common::*;
-use millrace_store::{CookieVerifier, DirectoryEntry, Kind, Store, StoreError};
+use millrace_store::{CookieVerifier, DirectoryEntry, Kind, Namespace, Store, StoreError};
 use posix_common::{Backing, World};
 
 const ENTRIES: usize = 100_000;

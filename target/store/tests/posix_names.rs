@@ -8,7 +8,7 @@ use common::*;
 use millrace_store::posix::PosixStore;
 use millrace_store::posix::volume::Mounts;
 use millrace_store::{
-    ClientKey, CreateHow, SetAttributes, SetTime, SpecialKind, Store, StoreError,
+    ClientKey, CreateHow, Namespace, SetAttributes, SetTime, SpecialKind, Store, StoreError,
 };
 use posix_common::{Backing, World};
 

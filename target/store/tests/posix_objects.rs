@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 use common::*;
 use millrace_store::posix::PosixStore;
 use millrace_store::posix::volume::Volume;
-use millrace_store::{AccessMask, Caller, Handle, Kind, Result, SpecialKind, Store, StoreError};
+use millrace_store::{
+    AccessMask, Caller, FileData, Handle, Kind, Namespace, Result, SpecialKind, Store, StoreError,
+};
 use posix_common::{Backing, World, config, store_of};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use common::*;
 use millrace_store::posix::volume::Sync;
-use millrace_store::{Consistency, CreateHow, Handle, Store, Time};
+use millrace_store::{Consistency, CreateHow, Handle, Namespace, Store, Time};
 use posix_common::{Backing, World, store_of};
 
 const THREADS: u32 = 3;

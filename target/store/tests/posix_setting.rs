@@ -8,8 +8,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use common::*;
 use millrace_store::posix::volume::Sync;
 use millrace_store::{
-    CreateHow, Handle, Kind, Properties, SetAttributes, SetTime, SpecialKind, Store, StoreError,
-    Time,
+    CreateHow, Handle, Kind, Namespace, Properties, SetAttributes, SetTime, SpecialKind, Store,
+    StoreError, Time,
 };
 use posix_common::{Backing, World};
 use rustix::fs::XattrFlags;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::*;
-use millrace_store::{CreateHow, SetAttributes, SpecialKind, Store, StoreError};
+use millrace_store::{CreateHow, Namespace, SetAttributes, SpecialKind, Store, StoreError};
 use posix_common::World;
 
 /// Where the test runs once more, as a process without privileges, the folder that it has.

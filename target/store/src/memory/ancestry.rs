@@ -11,20 +11,20 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
-use super::inode::{Handle, Inode};
+use super::inode::{Inode, InodeHandle};
 use super::tree::{ROOT, Tree};
 use super::{DEPTH_MAX, lock};
 use crate::{Result, StoreError};
 
 /// Where a directory stands in the tree.
 pub(super) struct Ancestry {
-    parent: Mutex<Handle>,
+    parent: Mutex<InodeHandle>,
     /// No less than the levels of directories below.
     height: AtomicU32,
 }
 
 impl Ancestry {
-    pub fn new(parent: Handle) -> Self {
+    pub fn new(parent: InodeHandle) -> Self {
         Self {
             parent: Mutex::new(parent),
             height: AtomicU32::new(0),
@@ -32,11 +32,11 @@ impl Ancestry {
     }
 
     /// The directory that holds this one; the root holds itself.
-    pub fn parent(&self) -> Handle {
+    pub fn parent(&self) -> InodeHandle {
         *lock(&self.parent)
     }
 
-    pub fn set_parent(&self, parent: Handle) {
+    pub fn set_parent(&self, parent: InodeHandle) {
         *lock(&self.parent) = parent;
     }
 
@@ -54,8 +54,8 @@ impl Tree {
     /// Shows a directory and all that hold it, up to the root, for as long as `visit` wants more.
     fn climb(
         &self,
-        directory: Handle,
-        mut visit: impl FnMut(Handle, &Ancestry) -> bool,
+        directory: InodeHandle,
+        mut visit: impl FnMut(InodeHandle, &Ancestry) -> bool,
     ) -> Result<()> {
         let mut next = directory;
         loop {
@@ -73,7 +73,7 @@ impl Tree {
 
     /// [`StoreError::NameTooLong`] if a directory with so many levels below it is too deep in
     /// `parent`, and [`StoreError::Invalid`] if it is `parent` or holds it.
-    pub fn check_place(&self, parent: Handle, moved: Option<&Inode>) -> Result<()> {
+    pub fn check_place(&self, parent: InodeHandle, moved: Option<&Inode>) -> Result<()> {
         let mut depth = 0;
         let mut holds = false;
         self.climb(parent, |handle, _| {
@@ -95,7 +95,7 @@ impl Tree {
     }
 
     /// Notes that a directory got a subdirectory with so many levels below.
-    pub fn note_height(&self, parent: Handle, below: u32) {
+    pub fn note_height(&self, parent: InodeHandle, below: u32) {
         let mut height = below + 1;
         let noted = self.climb(parent, |_, ancestry| {
             let known = ancestry.height.fetch_max(height, AcqRel);

@@ -28,13 +28,14 @@ use millrace_mempool::Slice;
 use super::SIZE_MAX;
 use super::attributes::Stored;
 use super::extent::Extent;
-use super::inode::{File, Handle, Inode};
+use super::inode::{File, Inode};
 use super::map::{Span, spans};
 use super::permission::{require_read, require_write};
 use super::space::{BLOCK, PAGE, Space};
 use super::tree::Tree;
 use crate::{
-    Caller, Consistency, Modified, ReadOutcome, Result, Stability, StagedWrite, StoreError, Written,
+    Caller, Consistency, Handle, Modified, ReadOutcome, Result, Stability, StagedWrite, StoreError,
+    Written,
 };
 
 /// Reservations that a thread keeps for reuse.
@@ -199,7 +200,7 @@ impl Tree {
             caller: caller.clone(),
         });
         Ok(StagedWrite {
-            file: handle.into(),
+            file: handle,
             offset,
             length,
             reservation: Some(reservation),
@@ -238,7 +239,7 @@ impl Tree {
         staged: StagedWrite<Option<Box<Reservation>>>,
         _stability: Stability,
     ) -> Modified<Written> {
-        let file = staged.file.into();
+        let file = staged.file;
         let Some(mut reservation) = staged.reservation else {
             return Modified::failed(StoreError::Invalid);
         };

@@ -10,7 +10,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use super::inode::Handle;
+use super::inode::InodeHandle;
 use crate::{Result, StoreError};
 
 /// Cookies of `.` and `..`; those of entries follow.
@@ -27,7 +27,7 @@ const DEPTH_MAX: u32 = 28;
 pub(super) struct Entry {
     pub cookie: u64,
     pub name: Box<[u8]>,
-    pub handle: Handle,
+    pub handle: InodeHandle,
 }
 
 /// The content of a directory.
@@ -66,12 +66,12 @@ impl Directory {
         self.order.len()
     }
 
-    pub fn find(&self, name: &[u8]) -> Option<Handle> {
+    pub fn find(&self, name: &[u8]) -> Option<InodeHandle> {
         self.index.find(name).map(|entry| entry.handle)
     }
 
     /// Adds a name that is not there.
-    pub fn insert(&mut self, name: &[u8], handle: Handle) {
+    pub fn insert(&mut self, name: &[u8], handle: InodeHandle) {
         let cookie = self.next_cookie;
         self.next_cookie += 1;
         let entry = Arc::new(Entry {
@@ -84,7 +84,7 @@ impl Directory {
     }
 
     /// Takes a name out.
-    pub fn remove(&mut self, name: &[u8]) -> Option<Handle> {
+    pub fn remove(&mut self, name: &[u8]) -> Option<InodeHandle> {
         let entry = self.index.remove(name)?;
         self.order.remove(&entry.cookie);
         if self.index.is_sparse(self.order.len()) {
@@ -225,8 +225,8 @@ impl Bucket {
 mod tests {
     use super::*;
 
-    fn handle(inode: u64) -> Handle {
-        Handle {
+    fn handle(inode: u64) -> InodeHandle {
+        InodeHandle {
             inode,
             generation: 0,
         }

@@ -12,19 +12,19 @@ use super::directory::Directory;
 use super::lock;
 use super::map::ExtentMap;
 use super::symlink::LinkText;
-use crate::{Attributes, Consistency, Kind, Result, SpecialKind, StoreError};
+use crate::{Attributes, Consistency, Handle, Kind, Result, SpecialKind, StoreError};
 
 /// An object as the table finds it: half as long as it is to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Handle {
+pub struct InodeHandle {
     /// Inode number.
     pub inode: u64,
     /// Tells a dead object from a new one in its place.
     pub generation: u64,
 }
 
-impl From<Handle> for crate::Handle {
-    fn from(own: Handle) -> Self {
+impl From<InodeHandle> for Handle {
+    fn from(own: InodeHandle) -> Self {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&own.inode.to_be_bytes());
         bytes[8..].copy_from_slice(&own.generation.to_be_bytes());
@@ -32,9 +32,9 @@ impl From<Handle> for crate::Handle {
     }
 }
 
-impl From<crate::Handle> for Handle {
+impl From<Handle> for InodeHandle {
     /// What is no handle of this store names no inode.
-    fn from(handle: crate::Handle) -> Self {
+    fn from(handle: Handle) -> Self {
         let word = |at: usize| {
             let bytes = handle.as_bytes().get(at..at + 8)?;
             bytes.try_into().ok().map(u64::from_be_bytes)
@@ -51,7 +51,7 @@ impl From<crate::Handle> for Handle {
 
 /// One object.
 pub(super) struct Inode {
-    pub handle: Handle,
+    pub handle: InodeHandle,
     pub attributes: AttributeCell,
     pub body: Body,
 }
@@ -72,7 +72,7 @@ pub(super) struct DirectoryBody {
 }
 
 impl DirectoryBody {
-    pub fn new(parent: Handle) -> Self {
+    pub fn new(parent: InodeHandle) -> Self {
         Self {
             names: RwLock::new(Directory::new()),
             ancestry: Ancestry::new(parent),
@@ -90,7 +90,7 @@ pub(super) struct File {
 
 impl Inode {
     /// Whether it is the object that a handle with its number was made for.
-    fn is(&self, handle: Handle) -> bool {
+    fn is(&self, handle: InodeHandle) -> bool {
         self.handle.generation == handle.generation
     }
 
@@ -197,7 +197,12 @@ impl Table {
 
     /// Has a short look at the object of a handle, without a share in it: the count of shares is
     /// one for all reactors, so steady reads of one object had better not change it.
-    pub fn look<T>(&self, handle: Handle, look: impl FnOnce(&Inode) -> Result<T>) -> Result<T> {
+    pub fn look<T>(
+        &self,
+        handle: impl Into<InodeHandle>,
+        look: impl FnOnce(&Inode) -> Result<T>,
+    ) -> Result<T> {
+        let handle = handle.into();
         let guard = self.slot(handle.inode).map(ArcSwapOption::load);
         match guard.as_ref().and_then(|guard| guard.as_deref()) {
             Some(inode) if inode.is(handle) => look(inode),
@@ -206,7 +211,8 @@ impl Table {
     }
 
     /// The object of a handle.
-    pub fn get(&self, handle: Handle) -> Result<Arc<Inode>> {
+    pub fn get(&self, handle: impl Into<InodeHandle>) -> Result<Arc<Inode>> {
+        let handle = handle.into();
         self.slot(handle.inode)
             .and_then(ArcSwapOption::load_full)
             .filter(|inode| inode.is(handle))
@@ -301,7 +307,7 @@ mod tests {
         for inode in [0, 1, 1 << 20, u64::MAX] {
             assert!(
                 table
-                    .get(Handle {
+                    .get(InodeHandle {
                         inode,
                         generation: 0
                     })

@@ -47,11 +47,12 @@ use millrace_mempool::{Arena, ArenaError, Registry, Slice};
 pub use self::cost::{DIRECTORY_BYTES, NAME_BYTES, OBJECT_BYTES, SHORT_TEXT_MAX};
 use self::space::Space;
 pub use self::space::mapped_bytes;
-use self::tree::Tree;
+use self::tree::{ROOT, Tree};
 use crate::{
     AccessMask, Attributes, Caller, CookieVerifier, CreateHow, DirectoryEntry, DirectoryOutcome,
-    Handle, Linked, Modified, Properties, ReadOutcome, Renamed, Result, SetAttributes, SpecialKind,
-    Stability, StagedWrite, Statistics, Store, Time, WriteVerifier, Written,
+    FileData, Handle, Linked, Modified, Namespace, Properties, ReadOutcome, Renamed, Result,
+    SetAttributes, SpecialKind, Stability, StagedWrite, Statistics, Store, Time, WriteVerifier,
+    Written,
 };
 
 /// Longest name in a directory, in bytes.
@@ -205,184 +206,26 @@ impl std::fmt::Debug for MemoryStore {
     }
 }
 
-impl Store for MemoryStore {
+/// Calls the operation of the same name of the tree.
+macro_rules! tree {
+    ($store:ident.$operation:ident($($argument:ident),*)) => {
+        $store.tree.$operation($($argument),*)
+    };
+}
+
+impl Namespace for MemoryStore {
+    forward_namespace!(tree);
+}
+
+impl FileData for MemoryStore {
     type Reservation = Option<Box<data::Reservation>>;
 
+    forward_file_data!(tree);
+}
+
+impl Store for MemoryStore {
     fn root(&self) -> Handle {
-        self.tree.root().into()
-    }
-
-    async fn attributes(&self, object: Handle) -> Result<Attributes> {
-        self.tree.attributes(object.into())
-    }
-
-    async fn set_attributes(
-        &self,
-        caller: &Caller,
-        object: Handle,
-        set: &SetAttributes,
-        guard: Option<Time>,
-    ) -> Modified<()> {
-        self.tree.set_attributes(caller, object.into(), set, guard)
-    }
-
-    async fn lookup(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        name: &[u8],
-    ) -> Result<(Handle, Attributes)> {
-        let (handle, attributes) = self.tree.lookup(caller, directory.into(), name)?;
-        Ok((handle.into(), attributes))
-    }
-
-    async fn access(
-        &self,
-        caller: &Caller,
-        object: Handle,
-        wanted: AccessMask,
-    ) -> Result<(AccessMask, Attributes)> {
-        self.tree.access(caller, object.into(), wanted)
-    }
-
-    async fn read_link(
-        &self,
-        caller: &Caller,
-        link: Handle,
-        text: &mut Vec<u8>,
-    ) -> Result<Attributes> {
-        self.tree.read_link(caller, link.into(), text)
-    }
-
-    async fn read(
-        &self,
-        caller: &Caller,
-        file: Handle,
-        offset: u64,
-        length: u32,
-        slices: &mut Vec<Slice>,
-    ) -> Result<ReadOutcome> {
-        self.tree.read(caller, file.into(), offset, length, slices)
-    }
-
-    async fn stage_write(
-        &self,
-        caller: &Caller,
-        file: Handle,
-        offset: u64,
-        length: u32,
-        slices: &mut Vec<Slice>,
-    ) -> Result<StagedWrite<Self::Reservation>> {
-        self.tree
-            .stage_write(caller, file.into(), offset, length, slices)
-    }
-
-    async fn commit_write(
-        &self,
-        staged: StagedWrite<Self::Reservation>,
-        stability: Stability,
-    ) -> Modified<Written> {
-        self.tree.commit_write(staged, stability)
-    }
-
-    async fn commit(&self, file: Handle, _offset: u64, _length: u32) -> Modified<WriteVerifier> {
-        self.tree.commit(file.into())
-    }
-
-    async fn create(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        name: &[u8],
-        how: &CreateHow,
-    ) -> Modified<(Handle, Attributes)> {
-        self.tree
-            .create(caller, directory.into(), name, how)
-            .map(shown)
-    }
-
-    async fn make_directory(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        name: &[u8],
-        set: &SetAttributes,
-    ) -> Modified<(Handle, Attributes)> {
-        self.tree
-            .make_directory(caller, directory.into(), name, set)
-            .map(shown)
-    }
-
-    async fn symlink(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        name: &[u8],
-        text: &[u8],
-        set: &SetAttributes,
-    ) -> Modified<(Handle, Attributes)> {
-        self.tree
-            .symlink(caller, directory.into(), name, text, set)
-            .map(shown)
-    }
-
-    async fn make_node(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        name: &[u8],
-        kind: SpecialKind,
-        set: &SetAttributes,
-    ) -> Modified<(Handle, Attributes)> {
-        self.tree
-            .make_node(caller, directory.into(), name, kind, set)
-            .map(shown)
-    }
-
-    async fn remove(&self, caller: &Caller, directory: Handle, name: &[u8]) -> Modified<()> {
-        self.tree.remove(caller, directory.into(), name)
-    }
-
-    async fn remove_directory(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        name: &[u8],
-    ) -> Modified<()> {
-        self.tree.remove_directory(caller, directory.into(), name)
-    }
-
-    async fn rename(&self, caller: &Caller, from: (Handle, &[u8]), to: (Handle, &[u8])) -> Renamed {
-        self.tree
-            .rename(caller, (from.0.into(), from.1), (to.0.into(), to.1))
-    }
-
-    async fn link(
-        &self,
-        caller: &Caller,
-        object: Handle,
-        directory: Handle,
-        name: &[u8],
-    ) -> Linked {
-        self.tree
-            .link(caller, object.into(), directory.into(), name)
-    }
-
-    async fn read_directory(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        cookie: u64,
-        verifier: CookieVerifier,
-        attributes: bool,
-        sink: &mut dyn FnMut(DirectoryEntry<'_>) -> bool,
-    ) -> Result<DirectoryOutcome> {
-        self.tree
-            .read_directory(caller, directory.into(), cookie, verifier, attributes, sink)
-    }
-
-    async fn statistics(&self, object: Handle) -> Result<Statistics> {
-        self.tree.statistics(object.into())
+        ROOT.into()
     }
 
     fn properties(&self) -> Properties {
@@ -392,11 +235,6 @@ impl Store for MemoryStore {
     fn outlives_process(&self) -> bool {
         false
     }
-}
-
-/// A new object as others see it.
-fn shown((handle, attributes): (inode::Handle, Attributes)) -> (Handle, Attributes) {
-    (handle.into(), attributes)
 }
 
 /// Locks; what a panicking holder left is still consistent, since changes are prepared first.

@@ -7,15 +7,15 @@ use arrayvec::ArrayVec;
 use super::attributes::{AttributeCell, SET_GROUP, Stored};
 use super::cost;
 use super::directory::{COOKIE_PARENT, COOKIE_SELF, Directory};
-use super::inode::{Body, DirectoryBody, File, Handle, Inode};
+use super::inode::{Body, DirectoryBody, File, Inode, InodeHandle};
 use super::permission::{EXECUTE, READ, WRITE, require, require_removal};
 use super::set::{apply, authorize};
 use super::symlink::LinkText;
 use super::tree::Tree;
 use super::{LINKS_MAX, NAME_MAX, SYMLINK_MAX};
 use crate::{
-    Attributes, Caller, CookieVerifier, CreateHow, DirectoryEntry, DirectoryOutcome, Kind, Linked,
-    Modified, Result, SetAttributes, SpecialKind, StoreError, Time,
+    Attributes, Caller, CookieVerifier, CreateHow, DirectoryEntry, DirectoryOutcome, Handle, Kind,
+    Linked, Modified, Result, SetAttributes, SpecialKind, StoreError, Time,
 };
 
 /// What a directory of so many entries gives as its size: entries live on the heap, and clients
@@ -79,12 +79,12 @@ impl Tree {
         require(caller, &inode.attributes.load(), EXECUTE)?;
         check_name(name)?;
         let found = match name {
-            b"." => directory,
+            b"." => inode.handle,
             b".." => inode.ancestry()?.parent(),
             name => names.find(name).ok_or(StoreError::NotFound)?,
         };
         let object = self.table.get(found)?;
-        Ok((found, object.show(&object.attributes.load())))
+        Ok((found.into(), object.show(&object.attributes.load())))
     }
 
     pub fn create(
@@ -101,7 +101,7 @@ impl Tree {
                 let object = self.table.get(existing)?;
                 self.open_existing(caller, &object, how)?;
                 return Ok(Effect::none((
-                    existing,
+                    existing.into(),
                     object.show(&object.attributes.load()),
                 )));
             }
@@ -150,7 +150,7 @@ impl Tree {
         name: &[u8],
         set: &SetAttributes,
     ) -> Modified<(Handle, Attributes)> {
-        let body = Body::Directory(Box::new(DirectoryBody::new(directory)));
+        let body = Body::Directory(Box::new(DirectoryBody::new(directory.into())));
         let _ancestry = self.ancestry.read().unwrap_or_else(PoisonError::into_inner);
         self.make_in(caller, directory, name, body, set)
     }
@@ -258,7 +258,7 @@ impl Tree {
             self.check_place(directory.handle, None)?;
         }
         self.charge(cost::of_object(&body) + cost::of_name(name))?;
-        let handle = Handle {
+        let handle = InodeHandle {
             inode: self.table.take_number(),
             generation: self.next_generation(),
         };
@@ -275,7 +275,7 @@ impl Tree {
             self.note_height(directory.handle, 0);
         }
         let links = i32::from(kind == Kind::Directory);
-        Ok(Effect::names((handle, shown), links))
+        Ok(Effect::names((handle.into(), shown), links))
     }
 
     /// Counts one more object or name, which takes so many bytes.
@@ -403,7 +403,7 @@ impl Tree {
                 Ok(())
             });
             match linked {
-                Ok(()) => names.insert(name, object),
+                Ok(()) => names.insert(name, inode.handle),
                 Err(_) => {
                     self.table.discharge();
                     self.space.discharge_heap(cost::of_name(name));
@@ -446,8 +446,8 @@ impl Tree {
             let object = attributes.then(|| self.table.get(handle).ok()).flatten();
             object.map(|object| object.show(&object.attributes.load()))
         };
-        let dots: [(u64, &[u8], Handle); 2] = [
-            (COOKIE_SELF, b".", directory),
+        let dots: [(u64, &[u8], InodeHandle); 2] = [
+            (COOKIE_SELF, b".", inode.handle),
             (COOKIE_PARENT, b"..", inode.ancestry()?.parent()),
         ];
         let entries = dots
@@ -565,7 +565,7 @@ impl Tree {
 
 /// Up to three directories, locked. All who lock several do it in the order of their numbers.
 pub(super) struct LockedDirectories<'a> {
-    guards: ArrayVec<(Handle, RwLockWriteGuard<'a, Directory>), 3>,
+    guards: ArrayVec<(InodeHandle, RwLockWriteGuard<'a, Directory>), 3>,
 }
 
 impl<'a> LockedDirectories<'a> {
@@ -574,7 +574,7 @@ impl<'a> LockedDirectories<'a> {
     pub fn new(directories: [Option<&'a Arc<Inode>>; 3]) -> Result<Self> {
         let mut sorted: ArrayVec<_, 3> = directories.into_iter().flatten().collect();
         sorted.sort_unstable_by_key(|inode| inode.handle.inode);
-        let mut guards = ArrayVec::<(Handle, _), 3>::new();
+        let mut guards = ArrayVec::<(InodeHandle, _), 3>::new();
         for inode in sorted {
             if guards.last().is_none_or(|(last, _)| *last != inode.handle) {
                 guards.push((inode.handle, write(inode.directory()?)));
@@ -584,7 +584,7 @@ impl<'a> LockedDirectories<'a> {
     }
 
     /// One of them.
-    pub fn get(&mut self, directory: Handle) -> &mut Directory {
+    pub fn get(&mut self, directory: InodeHandle) -> &mut Directory {
         let mut guards = self.guards.iter_mut();
         let found = guards.find(|(handle, _)| *handle == directory);
         &mut found.expect("one of those that were locked").1
@@ -607,7 +607,7 @@ pub(super) fn note_names(inode: &Inode, names: &Directory, links: i32) -> crate:
     consistency
 }
 
-fn find_for_create(names: &Directory, name: &[u8]) -> Result<Option<Handle>> {
+fn find_for_create(names: &Directory, name: &[u8]) -> Result<Option<InodeHandle>> {
     check_name(name)?;
     if is_dots(name) {
         Err(StoreError::Exists)

@@ -8,11 +8,11 @@ use std::sync::{Arc, PoisonError};
 
 use super::attributes::Stored;
 use super::cost;
-use super::inode::{Handle, Inode};
+use super::inode::{Inode, InodeHandle};
 use super::namespace::{LockedDirectories, check_name, is_dots, note_names, read};
 use super::permission::{EXECUTE, WRITE, require, require_removal};
 use super::tree::Tree;
-use crate::{Caller, Consistency, Kind, Renamed, Result, StoreError};
+use crate::{Caller, Consistency, Handle, Kind, Renamed, Result, StoreError};
 
 /// A name in a directory.
 #[derive(Clone, Copy)]
@@ -100,7 +100,7 @@ impl Tree {
         locked: &mut LockedDirectories<'_>,
         from: NamePlace<'_>,
         to: NamePlace<'_>,
-        replaced: Option<Handle>,
+        replaced: Option<InodeHandle>,
         may_move: bool,
     ) -> Result<RenameStep> {
         let (from_handle, to_handle) = (from.directory.handle, to.directory.handle);
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn only_a_permitted_move_of_a_directory_waits_for_others_of_its_kind() {
         let tree = tree();
-        let root = tree.root();
+        let root = crate::memory::tree::ROOT.into();
         let (here, there) = (
             directory(&tree, root, b"here"),
             directory(&tree, root, b"there"),

@@ -2,11 +2,11 @@
 
 use super::SIZE_MAX;
 use super::attributes::{MODE_BITS, SET_GROUP, Stored};
-use super::inode::{Handle, Inode};
+use super::inode::Inode;
 use super::permission::{WRITE, allows, owns, require_write};
 use super::tree::Tree;
 use crate::{
-    Caller, Consistency, Kind, Modified, Result, SetAttributes, SetTime, StoreError, Time,
+    Caller, Consistency, Handle, Kind, Modified, Result, SetAttributes, SetTime, StoreError, Time,
 };
 
 impl Tree {

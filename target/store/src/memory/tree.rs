@@ -8,18 +8,18 @@ use millrace_mempool::{ArenaError, Registry};
 
 use super::attributes::{AttributeCell, MODE_BITS, Stored};
 use super::cost;
-use super::inode::{Body, DirectoryBody, Handle, Inode, Table};
+use super::inode::{Body, DirectoryBody, Inode, InodeHandle, Table};
 use super::namespace::directory_size;
 use super::permission;
 use super::space::Space;
 use super::{BYTES_PER_INODE, DEFAULT_INODES_MIN, LINKS_MAX, MemoryConfig, NAME_MAX, SIZE_MAX};
 use crate::{
-    AccessMask, Attributes, Caller, Consistency, Modified, Properties, Result, Statistics,
+    AccessMask, Attributes, Caller, Consistency, Handle, Modified, Properties, Result, Statistics,
     StoreError, Time, WriteVerifier,
 };
 
 /// The root's handle does not change from one start to the next. No other object has its number.
-pub(super) const ROOT: Handle = Handle {
+pub(super) const ROOT: InodeHandle = InodeHandle {
     inode: 1,
     generation: 1,
 };
@@ -76,10 +76,6 @@ impl Tree {
         Ok(tree)
     }
 
-    pub fn root(&self) -> Handle {
-        ROOT
-    }
-
     /// A generation that no object of this or another start has had, but for a chance of 2^-64.
     pub fn next_generation(&self) -> u64 {
         scramble(self.epoch.wrapping_add(self.created.fetch_add(1, Relaxed)))
@@ -130,7 +126,7 @@ impl Tree {
         Ok(inode.show(&stored))
     }
 
-    pub fn commit(&self, file: Handle) -> Modified<WriteVerifier> {
+    pub fn commit(&self, file: Handle, _offset: u64, _length: u32) -> Modified<WriteVerifier> {
         let inode = match self.table.get(file) {
             Ok(inode) => inode,
             Err(error) => return Modified::failed(error),

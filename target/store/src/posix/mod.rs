@@ -62,9 +62,9 @@ use self::objects::Objects;
 use self::volume::Volume;
 use crate::{
     AccessMask, Attributes, Caller, ClientKey, CookieVerifier, CreateHow, DirectoryEntry,
-    DirectoryOutcome, Handle, Linked, Modified, Properties, ReadOutcome, Renamed, Result,
-    SetAttributes, SpecialKind, Stability, StagedWrite, Statistics, Store, Time, WriteVerifier,
-    Written,
+    DirectoryOutcome, FileData, Handle, Linked, Modified, Namespace, Properties, ReadOutcome,
+    Renamed, Result, SetAttributes, SpecialKind, Stability, StagedWrite, Statistics, Store, Time,
+    WriteVerifier, Written,
 };
 
 /// One reactor's view of a [`Volume`]. Clones share it.
@@ -155,9 +155,24 @@ impl PosixStore {
     }
 }
 
-impl Store for PosixStore {
+/// Calls the operation of the same name of the client's view.
+macro_rules! view {
+    ($store:ident.$operation:ident($($argument:ident),*)) => {
+        $store.view().$operation($($argument),*).await
+    };
+}
+
+impl Namespace for PosixStore {
+    forward_namespace!(view);
+}
+
+impl FileData for PosixStore {
     type Reservation = data::Reservation;
 
+    forward_file_data!(view);
+}
+
+impl Store for PosixStore {
     fn for_client(&self, client: ClientKey) -> Option<Self> {
         Some(Self {
             inner: Rc::clone(&self.inner),
@@ -167,176 +182,6 @@ impl Store for PosixStore {
 
     fn root(&self) -> Handle {
         self.inner.volume.root()
-    }
-
-    async fn attributes(&self, object: Handle) -> Result<Attributes> {
-        self.view().attributes(object).await
-    }
-
-    async fn set_attributes(
-        &self,
-        caller: &Caller,
-        object: Handle,
-        set: &SetAttributes,
-        guard: Option<Time>,
-    ) -> Modified<()> {
-        self.view().set_attributes(caller, object, set, guard).await
-    }
-
-    async fn lookup(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        name: &[u8],
-    ) -> Result<(Handle, Attributes)> {
-        self.view().lookup(caller, directory, name).await
-    }
-
-    async fn access(
-        &self,
-        caller: &Caller,
-        object: Handle,
-        wanted: AccessMask,
-    ) -> Result<(AccessMask, Attributes)> {
-        self.view().access(caller, object, wanted).await
-    }
-
-    async fn read_link(
-        &self,
-        caller: &Caller,
-        link: Handle,
-        text: &mut Vec<u8>,
-    ) -> Result<Attributes> {
-        self.view().read_link(caller, link, text).await
-    }
-
-    async fn read(
-        &self,
-        caller: &Caller,
-        file: Handle,
-        offset: u64,
-        length: u32,
-        slices: &mut Vec<Slice>,
-    ) -> Result<ReadOutcome> {
-        self.view().read(caller, file, offset, length, slices).await
-    }
-
-    async fn stage_write(
-        &self,
-        caller: &Caller,
-        file: Handle,
-        offset: u64,
-        length: u32,
-        slices: &mut Vec<Slice>,
-    ) -> Result<StagedWrite<Self::Reservation>> {
-        self.view()
-            .stage_write(caller, file, offset, length, slices)
-            .await
-    }
-
-    async fn commit_write(
-        &self,
-        staged: StagedWrite<Self::Reservation>,
-        stability: Stability,
-    ) -> Modified<Written> {
-        self.view().commit_write(staged, stability).await
-    }
-
-    async fn commit(&self, file: Handle, offset: u64, length: u32) -> Modified<WriteVerifier> {
-        self.view().commit(file, offset, length).await
-    }
-
-    async fn create(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        name: &[u8],
-        how: &CreateHow,
-    ) -> Modified<(Handle, Attributes)> {
-        self.view().create(caller, directory, name, how).await
-    }
-
-    async fn make_directory(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        name: &[u8],
-        set: &SetAttributes,
-    ) -> Modified<(Handle, Attributes)> {
-        self.view()
-            .make_directory(caller, directory, name, set)
-            .await
-    }
-
-    async fn symlink(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        name: &[u8],
-        text: &[u8],
-        set: &SetAttributes,
-    ) -> Modified<(Handle, Attributes)> {
-        self.view()
-            .symlink(caller, directory, name, text, set)
-            .await
-    }
-
-    async fn make_node(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        name: &[u8],
-        kind: SpecialKind,
-        set: &SetAttributes,
-    ) -> Modified<(Handle, Attributes)> {
-        self.view()
-            .make_node(caller, directory, name, kind, set)
-            .await
-    }
-
-    async fn remove(&self, caller: &Caller, directory: Handle, name: &[u8]) -> Modified<()> {
-        self.view().remove(caller, directory, name).await
-    }
-
-    async fn remove_directory(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        name: &[u8],
-    ) -> Modified<()> {
-        self.view().remove_directory(caller, directory, name).await
-    }
-
-    async fn rename(&self, caller: &Caller, from: (Handle, &[u8]), to: (Handle, &[u8])) -> Renamed {
-        self.view().rename(caller, from, to).await
-    }
-
-    async fn link(
-        &self,
-        caller: &Caller,
-        object: Handle,
-        directory: Handle,
-        name: &[u8],
-    ) -> Linked {
-        self.view().link(caller, object, directory, name).await
-    }
-
-    async fn read_directory(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        cookie: u64,
-        verifier: CookieVerifier,
-        attributes: bool,
-        sink: &mut dyn FnMut(DirectoryEntry<'_>) -> bool,
-    ) -> Result<DirectoryOutcome> {
-        self.view()
-            .read_directory(caller, directory, cookie, verifier, attributes, sink)
-            .await
-    }
-
-    async fn statistics(&self, object: Handle) -> Result<Statistics> {
-        self.view().statistics(object).await
     }
 
     fn properties(&self) -> Properties {

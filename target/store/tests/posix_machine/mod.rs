@@ -20,8 +20,8 @@ use millrace_store::posix::PosixStore;
 use millrace_store::posix::engine::{Backend, Engine, EngineConfig};
 use millrace_store::posix::volume::{Direct, Groups, Limits, Mounts, Sync, Volume, VolumeConfig};
 use millrace_store::{
-    Caller, CreateHow, Handle, Modified, ReadOutcome, Result, SetAttributes, Stability, Store,
-    WriteVerifier, Written,
+    Caller, CreateHow, FileData, Handle, Modified, Namespace, ReadOutcome, Result, SetAttributes,
+    Stability, Store, WriteVerifier, Written,
 };
 
 pub const ROOT: Caller = Caller::SUPERUSER;

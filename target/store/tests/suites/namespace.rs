@@ -1,8 +1,8 @@
 //! Names: making, finding, linking, renaming, removing and listing.
 
 use millrace_store::{
-    CookieVerifier, CreateHow, DirectoryEntry, Handle, Kind, SetAttributes, SpecialKind, Store,
-    StoreError,
+    CookieVerifier, CreateHow, DirectoryEntry, FileData, Handle, Kind, Namespace, SetAttributes,
+    SpecialKind, Store, StoreError,
 };
 
 use crate::common::*;

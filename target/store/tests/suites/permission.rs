@@ -1,8 +1,8 @@
 //! Who may do what.
 
 use millrace_store::{
-    AccessMask, Caller, CreateHow, Handle, SetAttributes, SetTime, SpecialKind, Store, StoreError,
-    Time,
+    AccessMask, Caller, CreateHow, FileData, Handle, Namespace, SetAttributes, SetTime,
+    SpecialKind, Store, StoreError, Time,
 };
 
 use crate::common::*;

@@ -12,7 +12,9 @@ use crate::posix::engine::Backend;
 use crate::posix::posix_machine::*;
 use crate::posix::sys::record::{FileId, RecordedCall, Recording};
 use crate::posix::volume::{Direct, Sync, Volume, VolumeConfig};
-use crate::{CreateHow, Result, SetAttributes, SetTime, SpecialKind, Store, StoreError, Time};
+use crate::{
+    CreateHow, Namespace, Result, SetAttributes, SetTime, SpecialKind, Store, StoreError, Time,
+};
 
 type Answer = Pin<Box<dyn Future<Output = Result<()>>>>;
 

@@ -11,7 +11,7 @@ use crate::posix::engine::Backend;
 use crate::posix::helpers::{HelperLimits, Job};
 use crate::posix::posix_machine::*;
 use crate::posix::volume::{Direct, Limits, Volume, VolumeConfig};
-use crate::{ClientKey, CookieVerifier, Result, Store};
+use crate::{ClientKey, CookieVerifier, Namespace, Result, Store};
 
 const ENTRIES: usize = 2 * DESCRIBED;
 

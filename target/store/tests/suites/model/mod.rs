@@ -8,7 +8,8 @@ use actions::Action;
 use millrace_mempool::Slice;
 use millrace_store::memory::{DIRECTORY_BYTES, NAME_BYTES, OBJECT_BYTES};
 use millrace_store::{
-    CreateHow, Handle, Kind, Result, SetAttributes, Stability, StagedWrite, Store, StoreError,
+    CreateHow, FileData, Handle, Kind, Namespace, Result, SetAttributes, Stability, StagedWrite,
+    Store, StoreError,
 };
 
 use crate::common::*;
