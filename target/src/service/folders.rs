@@ -57,7 +57,7 @@ pub fn open(
 
 /// Logs what an operator should know of a folder that has been opened.
 fn tell(volume: &Volume) {
-    let about = volume.about();
+    let about = volume.info();
     let config = volume.config();
     let alignment = about.direct_alignment;
     tracing::info!(

@@ -80,7 +80,7 @@ impl ServiceControl {
 
     fn folder(&self, posix: &config::Posix, volume: &Volume) -> FolderStatus {
         // Known since it was opened.
-        let about = volume.about();
+        let about = volume.info();
         let figures = volume.figures();
         let load = volume.helpers().load();
         let backend = self.parts.iter().find_map(|parts| parts.backend.get());

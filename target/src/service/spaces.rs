@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use millrace_store::posix::about::Space;
 use millrace_store::posix::volume::Volume;
+use millrace_store::posix::volume_info::Space;
 
 use crate::exports::ExportId;
 

@@ -96,7 +96,7 @@ pub(super) fn kernel_handle(
     directory: BorrowedFd<'_>,
 ) -> Result<Option<handles::KernelHandle>, Errno> {
     let opened = handles::handle_of(directory).and_then(|handle| {
-        handles::open_by_handle(directory, &handle, super::opening::PATH)?;
+        handles::open_by_handle(directory, &handle, super::descriptor::PATH)?;
         Ok(handle)
     });
     match opened {

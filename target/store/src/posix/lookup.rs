@@ -7,12 +7,12 @@ use std::sync::Arc;
 use rustix::fs::Access;
 use rustix::io::Errno;
 
-use super::ClientView;
 use super::errors::store_error;
 use super::objects::Object;
-use super::opening::{attributes_of, open_name};
+use super::open_files::{attributes_of, open_name};
 use super::sys::handles;
 use super::sys::identity::assume;
+use super::view::ClientView;
 use super::volume::Volume;
 use crate::{AccessMask, Attributes, Caller, Handle, Kind, Result, Statistics, StoreError};
 
@@ -36,7 +36,7 @@ impl ClientView<'_> {
         let name = name.to_vec();
         let opened = self
             .ask(&directory, move |volume, path| {
-                let opened = assume(&identity, || open_name(volume, path, &name));
+                let opened = assume(&identity, || open_name(volume.folder(), path, &name));
                 opened.map_err(|_| StoreError::Denied)?
             })
             .await?;
@@ -57,7 +57,7 @@ impl ClientView<'_> {
         self.ask(&object, move |volume, path| {
             let granted = assume(&identity, || granted(path, kind, wanted));
             let granted = granted.map_err(|_| StoreError::Denied)??;
-            Ok((granted, existing(attributes_of(volume, path)?)?))
+            Ok((granted, existing(attributes_of(volume.folder(), path)?)?))
         })
         .await
     }
@@ -76,7 +76,7 @@ impl ClientView<'_> {
             .ask(&link, |volume, path| {
                 let found = rustix::fs::readlinkat(path, c"", Vec::with_capacity(256));
                 let found = found.map_err(store_error)?;
-                Ok((found, existing(attributes_of(volume, path)?)?))
+                Ok((found, existing(attributes_of(volume.folder(), path)?)?))
             })
             .await?;
         text.extend_from_slice(found.as_bytes());
@@ -86,7 +86,7 @@ impl ClientView<'_> {
     pub(super) async fn statistics(&self, object: Handle) -> Result<Statistics> {
         let object = self.objects.get(self.client, object).await?;
         self.ask(&object, |volume, path| {
-            let attributes = existing(attributes_of(volume, path)?)?;
+            let attributes = existing(attributes_of(volume.folder(), path)?)?;
             let space = rustix::fs::fstatvfs(path).map_err(store_error)?;
             let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
             Ok(Statistics {

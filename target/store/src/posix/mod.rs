@@ -2,44 +2,55 @@
 //!
 //! | module | what it owns |
 //! | --- | --- |
-//! | `volume`, `file_system`, `mounts` | one export's folder, shared by all reactors; the file systems it spans |
-//! | `handle`, `opening`, `remembered`, `inside`, `lookup` | finding objects by handle and by name, inside the folder only |
+//! | `config`, `volume` | what a volume is opened from; what all reactors share of it |
+//! | `folder`, `file_system`, `mounts` | its folder and the file systems that this spans |
+//! | `handle`, `open_files`, `name_cache`, `containment` | opening objects by handle and by name, inside the folder only |
+//! | `descriptor` | what can be asked of any open descriptor |
+//! | `view` | what operations work with: one reactor's part of a volume, for one client |
 //! | `objects`, `object`, `shared_file`, `lru` | what a reactor keeps open |
-//! | `identity`, `groups`, `helpers` | on whose behalf, and on which threads, what may block is done |
-//! | `names`, `listing`, `setting` | everything that changes or lists names and attributes |
+//! | `identity`, `groups`, `membership`, `helpers` | on whose behalf, and on which threads, what may block is done |
+//! | `lookup`, `namespace`, `listing`, `setattr` | everything that finds, changes or lists names and attributes |
 //! | `client_queues`, `client_waiters` | turns by client, for all that has to wait |
 //! | `engine`, `hold` | reads and writes of file data: one ring per reactor |
 //! | `data` | READ, WRITE and COMMIT: direct or by the page cache, and how durable |
-//! | `about` | what operators want to know of a volume |
+//! | `volume_info` | what operators want to know of a volume |
 //! | `errors` | what the kernel's errors mean to clients |
 //! | `sys` | the system calls that no library wraps safely, with all `unsafe` |
+//!
+//! Modules depend on those that know less: `folder` on no volume, `volume` on no reactor, and
+//! operations on the `view`.
 
-pub mod about;
 mod client_queues;
 mod client_waiters;
+mod config;
+mod containment;
 mod data;
+mod descriptor;
 pub mod engine;
 mod errors;
 mod file_system;
+mod folder;
 mod groups;
 mod handle;
 pub mod helpers;
 pub mod hold;
 pub mod identity;
-mod inside;
 mod listing;
 mod lookup;
 mod lru;
+mod membership;
 mod mounts;
-mod names;
+mod name_cache;
+mod namespace;
 mod object;
 mod objects;
-mod opening;
-mod remembered;
-mod setting;
+mod open_files;
+mod setattr;
 mod shared_file;
 mod sys;
+mod view;
 pub mod volume;
+pub mod volume_info;
 
 #[cfg(test)]
 mod durability_tests;
@@ -47,18 +58,19 @@ mod durability_tests;
 #[path = "../../tests/posix_machine/mod.rs"]
 mod posix_machine;
 
-use std::ops::Deref;
 use std::rc::Rc;
 use std::time::Instant;
 
 use millrace_mempool::Slice;
 use millrace_reactor::Clock;
 
-pub use self::data::VolumeFigures;
+pub use self::data::counters::VolumeFigures;
 
+use self::data::local::LocalData;
 use self::engine::Engine;
 use self::groups::Identities;
 use self::objects::Objects;
+use self::view::{ClientView, ReactorView};
 use self::volume::Volume;
 use crate::{
     AccessMask, Attributes, Caller, ClientKey, CookieVerifier, CreateHow, DirectoryEntry,
@@ -70,42 +82,9 @@ use crate::{
 /// One reactor's view of a [`Volume`]. Clones share it.
 #[derive(Clone)]
 pub struct PosixStore {
-    inner: Rc<Inner>,
+    inner: Rc<ReactorView>,
     /// Whose operations come by this one.
     client: ClientKey,
-}
-
-/// The store for one operation of a client.
-#[derive(Clone, Copy)]
-struct ClientView<'a> {
-    inner: &'a Inner,
-    client: ClientKey,
-}
-
-impl ClientView<'_> {
-    /// The engine for this client's operations.
-    fn client_engine(&self) -> Engine {
-        self.inner.engine.for_client(self.client)
-    }
-}
-
-impl Deref for ClientView<'_> {
-    type Target = Inner;
-
-    fn deref(&self) -> &Inner {
-        self.inner
-    }
-}
-
-struct Inner {
-    volume: Volume,
-    engine: Engine,
-    /// What this reactor has open.
-    objects: Objects,
-    /// What this reactor's reads, writes and syncs are at.
-    data: data::Local,
-    /// Callers that this reactor has met.
-    identities: Identities,
 }
 
 impl PosixStore {
@@ -114,9 +93,9 @@ impl PosixStore {
     #[must_use]
     pub fn new(volume: &Volume, engine: &Engine, clock: &Clock) -> Self {
         Self {
-            inner: Rc::new(Inner {
+            inner: Rc::new(ReactorView {
                 objects: Objects::new(volume),
-                data: data::Local::new(volume, engine, clock),
+                data: LocalData::new(volume, engine, clock),
                 identities: Identities::new(),
                 volume: volume.clone(),
                 engine: engine.clone(),
@@ -167,7 +146,7 @@ impl Namespace for PosixStore {
 }
 
 impl FileData for PosixStore {
-    type Reservation = data::Reservation;
+    type Reservation = data::write::Reservation;
 
     forward_file_data!(view);
 }

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
+use super::descriptor::path_of;
 use super::file_system::{FileSystem, readable};
-use super::inside::path_of;
 
 /// Most that are kept open at once.
 const MOST: usize = 1024;

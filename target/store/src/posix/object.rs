@@ -8,12 +8,11 @@ use arrayvec::ArrayVec;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
-use super::data::settle;
+use super::descriptor::proc_path;
 use super::errors::store_error;
 use super::identity::Identity;
-use super::inside::proc_path;
 use super::objects::Object;
-use super::opening::attributes_of;
+use super::open_files::attributes_of;
 use super::shared_file::SharedFile;
 use super::sys::handles;
 use super::sys::identity::assume;
@@ -82,10 +81,10 @@ impl Object {
     pub async fn attributes(&self, client: ClientKey) -> Result<Attributes> {
         let attributes = if self.file_system.slow {
             let (volume, path) = (self.volume.clone(), Arc::clone(&self.path));
-            let job = move || attributes_of(&volume, path.as_fd());
+            let job = move || attributes_of(volume.folder(), path.as_fd());
             self.volume.helpers().run(client, job).await?
         } else {
-            attributes_of(&self.volume, self.fd())
+            attributes_of(self.volume.folder(), self.fd())
         };
         match attributes {
             Ok(attributes) if attributes.links > 0 => Ok(attributes),
@@ -94,6 +93,18 @@ impl Object {
                 Err(StoreError::Stale)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Only regular files have data (RFC 1813 section 3.3.6).
+    ///
+    /// # Errors
+    /// [`StoreError::IsDirectory`] and [`StoreError::Invalid`] for what has none.
+    pub fn require_regular(&self) -> Result<()> {
+        match self.kind {
+            Kind::File => Ok(()),
+            Kind::Directory => Err(StoreError::IsDirectory),
+            Kind::Symlink | Kind::Special(_) => Err(StoreError::Invalid),
         }
     }
 
@@ -140,11 +151,7 @@ impl Object {
     /// [`StoreError::IsDirectory`] and [`StoreError::Invalid`] for what has no data,
     /// [`StoreError::ReadOnly`], and what the kernel says.
     pub async fn data(&self, client: ClientKey, wanted: Use, direct: bool) -> Result<DataFile> {
-        match self.kind {
-            Kind::File => {}
-            Kind::Directory => return Err(StoreError::IsDirectory),
-            Kind::Symlink | Kind::Special(_) => return Err(StoreError::Invalid),
-        }
+        self.require_regular()?;
         let direct = direct && !self.files.borrow().refused[wanted as usize];
         if let Some(data) = self.files.borrow().find(wanted, direct) {
             return Ok(data);
@@ -189,7 +196,7 @@ impl Files {
         }
         let mut files = [&self.buffered, &self.direct].into_iter().flatten();
         if let Some(file) = files.find(|file| file.writable) {
-            settle(volume, shared, &file.data.file);
+            shared.data.settle(volume.data(), &file.data.file);
         }
     }
 }
@@ -228,7 +235,7 @@ fn judge(
     identity: &Identity,
     wanted: Use,
 ) -> Result<((u32, u32, u32), Result<()>)> {
-    let attributes = attributes_of(volume, object)?;
+    let attributes = attributes_of(volume.folder(), object)?;
     let access = match wanted {
         Use::Read => Access::READ_OK,
         Use::Write => Access::WRITE_OK,

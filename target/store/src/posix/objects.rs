@@ -6,11 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::data::sync_group::ObjectState;
 use super::file_system::FileSystem;
 use super::lru::Lru;
 pub(super) use super::object::{DataFile, Use};
 use super::object::{Files, Verdicts};
-use super::opening::{Opened, open_handle};
+use super::open_files::{Opened, open_handle};
 pub(super) use super::shared_file::SharedFile;
 use super::volume::Volume;
 use crate::{ClientKey, Handle, Kind, Result, StoreError};
@@ -34,7 +35,7 @@ pub(super) struct Objects {
     now: Cell<Instant>,
     closing: Rc<Closing>,
     /// How many departed objects this reactor has been told of.
-    departed: Cell<u64>,
+    unlinked: Cell<u64>,
 }
 
 /// An object in the table.
@@ -54,7 +55,7 @@ pub(super) struct Object {
     /// What all reactors know of it.
     pub shared: Arc<SharedFile>,
     /// What this reactor's reads, writes and syncs of it are at.
-    pub local: super::data::ObjectState,
+    pub local: ObjectState,
     /// Where it is.
     pub(super) file_system: Arc<FileSystem>,
     pub(super) volume: Volume,
@@ -74,7 +75,7 @@ impl Objects {
             table: RefCell::new(Lru::new()),
             now: Cell::new(Instant::now()),
             closing: Rc::new(Closing::new(volume)),
-            departed: Cell::new(0),
+            unlinked: Cell::new(0),
         }
     }
 
@@ -88,7 +89,7 @@ impl Objects {
             return Ok(object);
         }
         let volume = self.volume.clone();
-        let job = move || open_handle(&volume, &handle);
+        let job = move || open_handle(volume.folder(), &handle);
         let opened = self.volume.helpers().run(client, job).await??;
         Ok(self.insert(opened))
     }
@@ -108,7 +109,7 @@ impl Objects {
             kind: opened.attributes.kind,
             path: Arc::new(opened.path),
             shared: self.volume.files().get(opened.handle),
-            local: super::data::ObjectState::default(),
+            local: ObjectState::default(),
             file_system: opened.file_system,
             volume: self.volume.clone(),
             files: RefCell::default(),
@@ -156,7 +157,7 @@ impl Objects {
     /// Returns how many objects that were.
     pub fn tick(&self, now: Instant) -> usize {
         self.now.set(now);
-        let mut closed = self.let_go_departed();
+        let mut closed = self.let_go_unlinked();
         for _ in 0..BATCH {
             if self.deadline().is_none_or(|deadline| deadline > now) {
                 break;
@@ -178,13 +179,13 @@ impl Objects {
     }
 
     /// Lets go of objects that are gone, on whichever reactor that was seen.
-    fn let_go_departed(&self) -> usize {
-        let departed = self.volume.departed();
-        if !departed.has_more(self.departed.get()) {
+    fn let_go_unlinked(&self) -> usize {
+        let unlinked = self.volume.unlinked();
+        if !unlinked.has_more(self.unlinked.get()) {
             return 0;
         }
-        let (gone, seen) = departed.since(self.departed.get());
-        self.departed.set(seen);
+        let (gone, seen) = unlinked.since(self.unlinked.get());
+        self.unlinked.set(seen);
         for handle in &gone {
             self.forget(handle);
         }
@@ -298,7 +299,7 @@ impl Drop for Closing {
         for remains in self.waiting.take() {
             close_one(&self.volume, remains);
         }
-        self.volume.below().prune();
+        self.volume.folder().below().prune();
     }
 }
 
@@ -328,7 +329,7 @@ fn close(volume: &Volume, batch: &Arc<Batch>) {
             break;
         }
     }
-    volume.below().prune();
+    volume.folder().below().prune();
 }
 
 fn close_one(volume: &Volume, remains: Remains) {
@@ -358,7 +359,7 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
-    use super::super::opening::open_name;
+    use super::super::open_files::open_name;
     use super::*;
     use crate::posix::volume::{Direct, Groups, Limits, Mounts, Sync, VolumeConfig};
 
@@ -381,7 +382,11 @@ mod tests {
 
     fn open(objects: &Objects, name: &str) -> Rc<Object> {
         let volume = &objects.volume;
-        let opened = open_name(volume, volume.root_path(), name.as_bytes());
+        let opened = open_name(
+            volume.folder(),
+            volume.folder().root_path(),
+            name.as_bytes(),
+        );
         objects.insert(opened.unwrap())
     }
 

@@ -13,7 +13,7 @@ const SHARDS: usize = 64;
 #[derive(Default)]
 pub(super) struct SharedFile {
     /// How writes of two ways keep out of each other's pages, and what is not durable yet.
-    pub data: super::data::FileState,
+    pub data: super::data::file_state::FileState,
 }
 
 /// All of a volume's, by handle. Asked only when an object is opened or closed.

@@ -4,13 +4,13 @@ use std::rc::Rc;
 
 use millrace_mempool::{Class, Slice};
 
+use super::TRANSFER_MAX;
+use super::in_flight::{Ticket, Work};
 use super::route::{self, OFFSET_MAX, Span};
-use super::under_way::{Ticket, Work};
-use super::{TRANSFER_MAX, regular};
-use crate::posix::ClientView;
 use crate::posix::errors::io_error;
 use crate::posix::identity::Identity;
 use crate::posix::objects::{DataFile, Object, Use};
+use crate::posix::view::ClientView;
 use crate::posix::volume::Direct;
 use crate::{Attributes, Caller, Handle, ReadOutcome, Result, StoreError};
 
@@ -45,7 +45,7 @@ impl ClientView<'_> {
     ) -> Result<ReadOutcome> {
         let identity = self.identity(caller).await?;
         let object = self.objects.get(self.client, file).await?;
-        regular(&object)?;
+        object.require_regular()?;
         object.permit(self.client, &identity, Use::Read).await?;
         let length = u64::from(length.min(TRANSFER_MAX)).min(OFFSET_MAX.saturating_sub(offset));
         if length == 0 {
@@ -61,7 +61,7 @@ impl ClientView<'_> {
         let slice = buffer.into_slice(0..bytes);
         let ticket = self
             .data
-            .under_way
+            .in_flight
             .begin(self.client, &object, class.size())
             .await?;
         let reading = Reading {

@@ -5,15 +5,15 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use millrace_mempool::{Class, Slice};
 
-use super::gate::Way;
+use super::TRANSFER_MAX;
+use super::in_flight::{Ticket, Work, may_be_no_space};
+use super::io_mode_lock::Way;
 use super::route::{self, OFFSET_MAX, Span};
-use super::under_way::{Ticket, Work, may_be_no_space};
-use super::{TRANSFER_MAX, regular};
-use crate::posix::ClientView;
 use crate::posix::engine::Durability;
 use crate::posix::errors::io_error;
 use crate::posix::identity::Identity;
 use crate::posix::objects::{Object, Use};
+use crate::posix::view::ClientView;
 use crate::{
     Caller, Consistency, Handle, Modified, Result, Stability, StagedWrite, StoreError, Written,
 };
@@ -46,7 +46,7 @@ impl ClientView<'_> {
     ) -> Result<StagedWrite<Reservation>> {
         let identity = self.identity(caller).await?;
         let object = self.objects.get(self.client, file).await?;
-        regular(&object)?;
+        object.require_regular()?;
         object.permit(self.client, &identity, Use::Write).await?;
         let length = length.min(TRANSFER_MAX);
         let end = offset.checked_add(u64::from(length));
@@ -122,7 +122,7 @@ impl ClientView<'_> {
         let class = Class::for_size(slice.len()).map_or(slice.len(), Class::size);
         let ticket = self
             .data
-            .under_way
+            .in_flight
             .begin(self.client, object, class)
             .await?;
         let writing = Writing {

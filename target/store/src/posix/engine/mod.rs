@@ -37,6 +37,7 @@ use self::machine::Machine;
 use self::operations::{Operations, Request};
 use super::hold::Hold;
 use super::identity::Identity;
+pub use super::sys::work::Durability;
 use super::sys::work::{Held, Work};
 use crate::ClientKey;
 
@@ -62,17 +63,6 @@ pub struct EngineConfig {
     pub backend: Backend,
     /// Most operations under way, from 1 to 32768; others wait for one of them to end.
     pub operations: u32,
-}
-
-/// How durable a write has to be before it completes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durability {
-    /// Not at all.
-    None,
-    /// Its data, and what is needed to find it again.
-    Data,
-    /// All attributes too.
-    File,
 }
 
 /// One reactor's engine, for the operations of one client. Clones share it.

@@ -8,9 +8,10 @@ use std::os::fd::AsFd;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, RawDir, SeekFrom, accessat, open, seek};
 use rustix::io::Errno;
 
+use crate::posix::descriptor::proc_path;
 use crate::posix::errors::store_error;
 use crate::posix::identity::Identity;
-use crate::posix::names::{Place, Scene, path_of};
+use crate::posix::namespace::{JobContext, Place};
 use crate::posix::volume::Volume;
 use crate::{Attributes, ClientKey, DirectoryEntry, Handle, Result, StoreError};
 
@@ -73,12 +74,12 @@ pub(super) fn read(
     cookie: u64,
     attributes: bool,
 ) -> Result<Batch> {
-    let scene = Scene { volume, identity };
+    let context = JobContext { volume, identity };
     // What was found open may have been removed since.
-    scene.live(place)?;
-    scene.require_inside(place)?;
-    let path = path_of(place.path.as_fd());
-    let (directory, searchable) = scene
+    context.live(place)?;
+    context.require_inside(place)?;
+    let path = proc_path(place.path.as_fd());
+    let (directory, searchable) = context
         .act(|| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let directory = open(&*path, flags, Mode::empty())?;
@@ -113,7 +114,7 @@ pub(super) fn read(
         let mut found = None;
         // Above the root of the volume is the root, which the kernel does not know.
         if searchable || name == c".." {
-            found = describe(&scene, place, name)?;
+            found = describe(&context, place, name)?;
             inode = found.map_or(inode, |(_, attributes)| attributes.inode);
         }
         let start = names.len();
@@ -126,7 +127,7 @@ pub(super) fn read(
         });
         let full = if searchable {
             let count = entries.len();
-            let helpers = scene.volume.helpers();
+            let helpers = context.volume.helpers();
             count >= DESCRIBED || count.is_multiple_of(SLICE) && helpers.is_wanted_by_others(client)
         } else {
             entries.len() >= LISTED && raw.is_buffer_empty()
@@ -140,13 +141,17 @@ pub(super) fn read(
         entries,
         names,
         next,
-        directory: scene.live(place)?,
+        directory: context.live(place)?,
     })
 }
 
 /// The object of an entry, `None` if it is gone meanwhile or cannot be looked at.
-fn describe(scene: &Scene, place: &Place, name: &CStr) -> Result<Option<(Handle, Attributes)>> {
-    match scene.find(place, name) {
+fn describe(
+    context: &JobContext,
+    place: &Place,
+    name: &CStr,
+) -> Result<Option<(Handle, Attributes)>> {
+    match context.find(place, name) {
         Ok(found) => Ok(Some((found.handle, found.attributes))),
         // A lack of descriptors is no property of the entry.
         Err(StoreError::Delay) => Err(StoreError::Delay),

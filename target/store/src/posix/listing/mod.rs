@@ -14,8 +14,8 @@
 
 mod batch;
 
-use super::ClientView;
-use super::names::Place;
+use super::namespace::Place;
+use super::view::ClientView;
 use crate::{
     Caller, CookieVerifier, DirectoryEntry, DirectoryOutcome, Handle, Kind, Result, StoreError,
 };

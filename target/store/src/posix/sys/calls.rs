@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Dev, FileType, Gid, Mode, OFlags, Timestamps, Uid};
 use rustix::io::Result;
 
-use crate::posix::inside::proc_path;
+use crate::posix::descriptor::proc_path;
 
 #[cfg(test)]
 use super::record::{PendingCall, RecordedCall, begin};

@@ -5,7 +5,16 @@ use std::sync::Arc;
 
 use millrace_mempool::Slice;
 
-use crate::posix::engine::Durability;
+/// How durable a write has to be before it completes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Not at all.
+    None,
+    /// Its data, and what is needed to find it again.
+    Data,
+    /// All attributes too.
+    File,
+}
 
 /// What an operation must not lose before the kernel is done with it.
 pub struct Held {

@@ -13,13 +13,13 @@ use crate::Handle;
 const TOLD: usize = 1024;
 
 /// The last objects that went.
-pub(in crate::posix) struct Departed {
+pub(in crate::posix) struct UnlinkedObjects {
     /// How many there have been.
     count: AtomicU64,
     last: Mutex<VecDeque<Handle>>,
 }
 
-impl Departed {
+impl UnlinkedObjects {
     pub fn new() -> Self {
         Self {
             count: AtomicU64::new(0),
@@ -66,26 +66,26 @@ mod tests {
 
     #[test]
     fn everybody_is_told_once_of_each() {
-        let departed = Departed::new();
-        assert!(!departed.has_more(0));
-        assert_eq!(departed.since(0), (Vec::new(), 0));
-        departed.tell(handle(1));
-        departed.tell(handle(2));
-        assert!(departed.has_more(0) && departed.has_more(1));
-        assert_eq!(departed.since(0), (vec![handle(1), handle(2)], 2));
-        assert_eq!(departed.since(1), (vec![handle(2)], 2));
-        assert_eq!(departed.since(2), (Vec::new(), 2));
-        assert!(!departed.has_more(2));
+        let unlinked = UnlinkedObjects::new();
+        assert!(!unlinked.has_more(0));
+        assert_eq!(unlinked.since(0), (Vec::new(), 0));
+        unlinked.tell(handle(1));
+        unlinked.tell(handle(2));
+        assert!(unlinked.has_more(0) && unlinked.has_more(1));
+        assert_eq!(unlinked.since(0), (vec![handle(1), handle(2)], 2));
+        assert_eq!(unlinked.since(1), (vec![handle(2)], 2));
+        assert_eq!(unlinked.since(2), (Vec::new(), 2));
+        assert!(!unlinked.has_more(2));
     }
 
     #[test]
     fn who_comes_late_is_told_of_the_last() {
-        let departed = Departed::new();
+        let unlinked = UnlinkedObjects::new();
         let all = TOLD as u16 + 5;
         for number in 0..all {
-            departed.tell(handle(number));
+            unlinked.tell(handle(number));
         }
-        let (last, count) = departed.since(2);
+        let (last, count) = unlinked.since(2);
         assert_eq!((last.len(), count), (TOLD, u64::from(all)));
         assert_eq!((last[0], last[TOLD - 1]), (handle(5), handle(all - 1)));
     }

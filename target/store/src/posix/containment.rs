@@ -1,4 +1,4 @@
-//! Whether objects are inside the folder of a volume.
+//! Whether objects are inside the folder of a folder.
 //!
 //! Names lead nowhere else: they are looked up one by one, and never followed. But a directory may
 //! be moved out of the folder by others while a client has its handle, and a handle may name what
@@ -14,11 +14,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
+use super::descriptor::{PATH, device_of, path_of, stat};
 use super::errors::store_error;
-use super::opening::{Opened, PATH, device_of, stat};
+use super::folder::Folder;
 use super::sys::handles::{self, KernelHandle};
-use super::volume::Volume;
-use crate::{Kind, Result, StoreError};
+use crate::{Attributes, Kind, Result, StoreError};
 
 /// Most directories to climb where a path is longer than the kernel tells.
 const DEEPEST: usize = 16_384;
@@ -40,36 +40,41 @@ enum Place {
 ///
 /// # Errors
 /// [`StoreError::Stale`] if it is not.
-pub(super) fn require(volume: &Volume, directory: BorrowedFd<'_>) -> Result<()> {
-    match place(volume, directory) {
+pub(super) fn require(folder: &Folder, directory: BorrowedFd<'_>) -> Result<()> {
+    match place(folder, directory) {
         Ok(Place::Root | Place::Below) => Ok(()),
         Ok(Place::Outside | Place::Unknown) => Err(StoreError::Stale),
-        Err(Errno::NAMETOOLONG) => climb(volume, directory),
+        Err(Errno::NAMETOOLONG) => climb(folder, directory),
         Err(error) => Err(store_error(error)),
     }
 }
 
-/// Whether what a handle opened belongs to the volume.
+/// Whether what a handle opened belongs to the folder.
 ///
 /// # Errors
 /// What the kernel says.
-pub(super) fn holds(volume: &Volume, opened: &Opened, kernel: &KernelHandle) -> Result<bool> {
-    if opened.attributes.kind == Kind::Directory {
-        return match require(volume, opened.path.as_fd()) {
+pub(super) fn holds(
+    folder: &Folder,
+    object: BorrowedFd<'_>,
+    attributes: &Attributes,
+    kernel: &KernelHandle,
+) -> Result<bool> {
+    if attributes.kind == Kind::Directory {
+        return match require(folder, object) {
             Ok(()) => Ok(true),
             Err(StoreError::Stale) => Ok(false),
             Err(error) => Err(error),
         };
     }
     // With more than one name it may be inside by another than the kernel tells.
-    if opened.attributes.links != 1 {
+    if attributes.links != 1 {
         return Ok(true);
     }
-    let found = match place(volume, opened.path.as_fd()) {
+    let found = match place(folder, object) {
         // The private mount of the folder shows nothing outside of it. The host's own may.
-        Ok(Place::Unknown) if volume.has_own_mount() => {
-            match handles::open_by_handle(volume.host_path(), kernel, PATH) {
-                Ok(again) => place_on_host(volume, again.as_fd()),
+        Ok(Place::Unknown) if folder.has_own_mount() => {
+            match handles::open_by_handle(folder.host_path(), kernel, PATH) {
+                Ok(again) => place_on_host(folder, again.as_fd()),
                 Err(error) => Err(error),
             }
         }
@@ -86,32 +91,32 @@ pub(super) fn holds(volume: &Volume, opened: &Opened, kernel: &KernelHandle) -> 
 ///
 /// # Errors
 /// What the kernel says.
-pub(super) fn is_root(volume: &Volume, object: BorrowedFd<'_>) -> Result<bool> {
-    is_same(volume, object).map_err(store_error)
+pub(super) fn is_root(folder: &Folder, object: BorrowedFd<'_>) -> Result<bool> {
+    is_same(folder, object).map_err(store_error)
 }
 
-fn is_same(volume: &Volume, object: BorrowedFd<'_>) -> std::result::Result<bool, Errno> {
-    let (root, object) = (volume.key(), stat(object)?);
+fn is_same(folder: &Folder, object: BorrowedFd<'_>) -> std::result::Result<bool, Errno> {
+    let (root, object) = (folder.key(), stat(object)?);
     Ok(object.stx_ino == root.inode && device_of(&object) == root.device)
 }
 
 /// Where an object is in the mount that the volume opens objects by.
-fn place(volume: &Volume, object: BorrowedFd<'_>) -> std::result::Result<Place, Errno> {
-    if volume.has_own_mount() {
+fn place(folder: &Folder, object: BorrowedFd<'_>) -> std::result::Result<Place, Errno> {
+    if folder.has_own_mount() {
         // There the folder is the top, wherever it is moved.
-        judge(volume, b"/", object)
+        judge(folder, b"/", object)
     } else {
-        place_on_host(volume, object)
+        place_on_host(folder, object)
     }
 }
 
 /// Where an object, opened by a mount of the host's, is in the host's tree.
-fn place_on_host(volume: &Volume, object: BorrowedFd<'_>) -> std::result::Result<Place, Errno> {
-    let mut root = path_of(volume.host_path())?;
+fn place_on_host(folder: &Folder, object: BorrowedFd<'_>) -> std::result::Result<Place, Errno> {
+    let mut root = path_of(folder.host_path())?;
     loop {
-        let found = judge(volume, &root, object)?;
+        let found = judge(folder, &root, object)?;
         // The folder itself may have been moved between the two questions.
-        let now = path_of(volume.host_path())?;
+        let now = path_of(folder.host_path())?;
         if now == root {
             return Ok(found);
         }
@@ -121,13 +126,13 @@ fn place_on_host(volume: &Volume, object: BorrowedFd<'_>) -> std::result::Result
 
 /// Where an object is if this is the path of the folder.
 fn judge(
-    volume: &Volume,
+    folder: &Folder,
     root: &[u8],
     object: BorrowedFd<'_>,
 ) -> std::result::Result<Place, Errno> {
     let path = path_of(object)?;
     // The kernel calls what it has no path for by the name of a mount's root.
-    Ok(if path == root && is_same(volume, object)? {
+    Ok(if path == root && is_same(folder, object)? {
         Place::Root
     } else if path == root || path == b"/" {
         Place::Unknown
@@ -145,9 +150,9 @@ fn judge(
 ///
 /// # Errors
 /// [`StoreError::Stale`] if it is not in it.
-pub(super) fn way_to(volume: &Volume, directory: BorrowedFd<'_>) -> Result<Vec<Vec<u8>>> {
+pub(super) fn way_to(folder: &Folder, directory: BorrowedFd<'_>) -> Result<Vec<Vec<u8>>> {
     let [root, path] =
-        [volume.root_path(), directory].map(|object| path_of(object).map_err(store_error));
+        [folder.root_path(), directory].map(|object| path_of(object).map_err(store_error));
     let (root, path) = (root?, path?);
     let root: &[u8] = if root == b"/" { b"" } else { &root };
     let rest = path.strip_prefix(root).ok_or(StoreError::Stale)?;
@@ -158,24 +163,12 @@ pub(super) fn way_to(volume: &Volume, directory: BorrowedFd<'_>) -> Result<Vec<V
         .collect())
 }
 
-/// The path of an open file in its mount, or in the tree of mounts that its mount is in.
-pub(super) fn path_of(object: BorrowedFd<'_>) -> std::result::Result<Vec<u8>, Errno> {
-    let link = proc_path(object);
-    rustix::fs::readlink(&link, Vec::with_capacity(256)).map(std::ffi::CString::into_bytes)
-}
-
-/// The name by which an open file can be named to system calls that take none.
-pub(super) fn proc_path(object: BorrowedFd<'_>) -> String {
-    use std::os::fd::AsRawFd;
-    format!("/proc/self/fd/{}", object.as_raw_fd())
-}
-
 /// [`require`] for directories so deep that the kernel does not tell their path: climbs until it
 /// does.
-fn climb(volume: &Volume, directory: BorrowedFd<'_>) -> Result<()> {
+fn climb(folder: &Folder, directory: BorrowedFd<'_>) -> Result<()> {
     let mut here: OwnedFd = parent(directory)?;
     for _ in 0..DEEPEST {
-        match place(volume, here.as_fd()) {
+        match place(folder, here.as_fd()) {
             Ok(Place::Root | Place::Below) => return Ok(()),
             Ok(Place::Outside | Place::Unknown) => return Err(StoreError::Stale),
             Err(Errno::NAMETOOLONG) => here = parent(here.as_fd())?,

@@ -58,7 +58,7 @@ const RIGHTS: [(&str, CapabilitySet, &str); 8] = [
 
 /// What is known of a volume from its opening on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
+pub struct VolumeInfo {
     /// The kind of its file system, by the kernel's name, such as `ext4`; empty if not known.
     pub file_system: String,
     /// Its identity in file handles: the same on every host that has this file system.
@@ -89,18 +89,18 @@ pub struct Space {
 impl Volume {
     /// What operators want to know of it. Blocks when it is asked first.
     #[must_use]
-    pub fn about(&self) -> &About {
+    pub fn info(&self) -> &VolumeInfo {
         self.known().get_or_init(|| self.look())
     }
 
-    fn look(&self) -> About {
-        let home = self.home();
-        About {
-            file_system: kind(self.host_path()).unwrap_or_default(),
+    fn look(&self) -> VolumeInfo {
+        let home = self.folder().home();
+        VolumeInfo {
+            file_system: kind(self.folder().host_path()).unwrap_or_default(),
             identity: home.id,
-            direct_alignment: direct_alignment(self.host_path()),
+            direct_alignment: direct_alignment(self.folder().host_path()),
             lasting_handles: home.kernel_handles,
-            read_only: is_read_only(self.host_path()),
+            read_only: is_read_only(self.folder().host_path()),
             missing: missing(),
         }
     }
@@ -110,7 +110,7 @@ impl Volume {
     /// # Errors
     /// What the kernel says.
     pub fn space(&self) -> io::Result<Space> {
-        let stat = rustix::fs::fstatvfs(self.host_path())?;
+        let stat = rustix::fs::fstatvfs(self.folder().host_path())?;
         let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
         Ok(Space {
             total_bytes: bytes(stat.f_blocks),

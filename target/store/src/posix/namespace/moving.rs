@@ -5,9 +5,9 @@ use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 
+use super::job_context::{Changed, JobContext, Place};
 use super::remove::{last_name, removal_error};
-use super::scene::{Changed, Place, Scene};
-use crate::posix::opening::moved;
+use crate::posix::open_files::moved;
 use crate::posix::sys::calls;
 use crate::{Consistency, Handle, Kind, Linked, Renamed, Result, StoreError};
 
@@ -15,7 +15,7 @@ use crate::{Consistency, Handle, Kind, Linked, Renamed, Result, StoreError};
 /// by what, that nothing moves below itself, and that a second name of the same object stays.
 /// Tells the object that was replaced if that was its last name.
 pub(super) fn rename(
-    scene: &Scene,
+    context: &JobContext,
     [from, to]: [&Place; 2],
     [from_name, to_name]: [Result<CString>; 2],
 ) -> (Renamed, Option<Handle>) {
@@ -23,33 +23,36 @@ pub(super) fn rename(
         return (not_renamed(StoreError::NotDirectory), None);
     }
     let begin = || {
-        let held = scene.volume.changes().lock_both(&from.handle, &to.handle)?;
-        Ok((held, scene.live(from)?, scene.live(to)?))
+        let held = context
+            .volume
+            .changes()
+            .lock_both(&from.handle, &to.handle)?;
+        Ok((held, context.live(from)?, context.live(to)?))
     };
     let (held, before_from, before_to) = match begin() {
         Ok(begun) => begun,
         Err(error) => return (not_renamed(error), None),
     };
     let work = || {
-        scene.require_inside(from)?;
-        scene.require_inside(to)?;
+        context.require_inside(from)?;
+        context.require_inside(to)?;
         let (from_name, to_name) = (from_name?, to_name?);
-        let replaced = last_name(scene, to, &to_name);
-        scene
+        let replaced = last_name(context, to, &to_name);
+        context
             .act(|| calls::renameat(&from.path, &from_name, &to.path, &to_name))
             .map_err(removal_error)?;
-        moved(&scene.volume, to.path.as_fd(), to_name.to_bytes());
+        moved(context.volume.folder(), to.path.as_fd(), to_name.to_bytes());
         // It stays if both are names of one object.
-        let after = replaced.and_then(|_| scene.find(to, &to_name).ok());
+        let after = replaced.and_then(|_| context.find(to, &to_name).ok());
         let gone = replaced.filter(|it| after.is_none_or(|after| after.handle != *it));
         if let Some(gone) = gone {
-            scene.volume.departed().tell(gone);
+            context.volume.unlinked().tell(gone);
         }
         Ok(gone)
     };
     let outcome: Result<Option<Handle>> = work();
-    let from_seen = scene.consistency(&before_from, from);
-    let to_seen = scene.consistency(&before_to, to);
+    let from_seen = context.consistency(&before_from, from);
+    let to_seen = context.consistency(&before_to, to);
     drop(held);
     let places = if from.handle == to.handle {
         &[to][..]
@@ -61,7 +64,7 @@ pub(super) fn rename(
     let renamed = Renamed {
         from: from_seen,
         to: to_seen,
-        result: outcome.and_then(|_| scene.settle(Changed::place(()), places)),
+        result: outcome.and_then(|_| context.settle(Changed::place(()), places)),
     };
     (renamed, last)
 }
@@ -77,28 +80,28 @@ pub(super) fn not_renamed(error: StoreError) -> Renamed {
 
 /// Gives an object another name.
 pub(super) fn link(
-    scene: &Scene,
+    context: &JobContext,
     object: &Place,
     directory: &Place,
     name: Result<CString>,
 ) -> Linked {
     let done = if directory.kind == Kind::Directory {
-        scene.change(directory, |_| {
-            scene.require_inside(directory)?;
-            add_link(scene, object, directory, name)
+        context.change(directory, |_| {
+            context.require_inside(directory)?;
+            add_link(context, object, directory, name)
         })
     } else {
         crate::Modified::failed(StoreError::NotDirectory)
     };
     Linked {
-        object: scene.live(object).ok(),
+        object: context.live(object).ok(),
         directory: done.consistency,
         result: done.result,
     }
 }
 
 fn add_link(
-    scene: &Scene,
+    context: &JobContext,
     object: &Place,
     directory: &Place,
     name: Result<CString>,
@@ -107,8 +110,8 @@ fn add_link(
     if object.kind == Kind::Directory {
         return Err(StoreError::Invalid);
     }
-    scene.live(object)?;
-    scene
+    context.live(object)?;
+    context
         .act(|| calls::link(object.path.as_fd(), &directory.path, &name))
         .map_err(|error| match error {
             // The object lost its last name meanwhile.

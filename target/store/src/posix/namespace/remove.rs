@@ -5,50 +5,50 @@ use std::ffi::{CStr, CString};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use super::scene::{Changed, Place, Scene};
+use super::job_context::{Changed, JobContext, Place};
 use crate::posix::errors::store_error;
 use crate::posix::sys::calls;
 use crate::{Handle, Kind, Result, StoreError};
 
 /// Takes a name from what is not a directory. Tells the object if that was its last name.
 pub(super) fn name(
-    scene: &Scene,
+    context: &JobContext,
     place: &Place,
     name: Result<CString>,
 ) -> Result<Changed<Option<Handle>>> {
-    unlink(scene, place, name, AtFlags::empty())
+    unlink(context, place, name, AtFlags::empty())
 }
 
 /// Takes an empty directory away. Tells which.
 pub(super) fn directory(
-    scene: &Scene,
+    context: &JobContext,
     place: &Place,
     name: Result<CString>,
 ) -> Result<Changed<Option<Handle>>> {
-    unlink(scene, place, name, AtFlags::REMOVEDIR)
+    unlink(context, place, name, AtFlags::REMOVEDIR)
 }
 
 fn unlink(
-    scene: &Scene,
+    context: &JobContext,
     place: &Place,
     name: Result<CString>,
     flags: AtFlags,
 ) -> Result<Changed<Option<Handle>>> {
     let name = name?;
-    let last = last_name(scene, place, &name);
-    scene
+    let last = last_name(context, place, &name);
+    context
         .act(|| calls::unlinkat(&place.path, &name, flags))
         .map_err(removal_error)?;
     if let Some(last) = last {
-        scene.volume.departed().tell(last);
+        context.volume.unlinked().tell(last);
     }
     Ok(Changed::place(last))
 }
 
 /// The object that is gone if this name of it goes. Whoever has it open lets it go then, so that
 /// its space is free at once.
-pub(super) fn last_name(scene: &Scene, place: &Place, name: &CStr) -> Option<Handle> {
-    let found = scene.find(place, name).ok()?;
+pub(super) fn last_name(context: &JobContext, place: &Place, name: &CStr) -> Option<Handle> {
+    let found = context.find(place, name).ok()?;
     let last = found.attributes.kind == Kind::Directory || found.attributes.links == 1;
     last.then_some(found.handle)
 }

@@ -13,10 +13,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, makedev, openat, statat};
 use rustix::io::Errno;
 
-use super::scene::{Changed, Place, Scene};
+use super::job_context::{Changed, JobContext, Place};
 use crate::posix::errors::store_error;
-use crate::posix::opening::{Opened, attributes_of};
-use crate::posix::setting::{self, resize, steps};
+use crate::posix::open_files::{Opened, attributes_of};
+use crate::posix::setattr::{self, resize, steps};
 use crate::posix::sys::{self, calls};
 use crate::{
     Attributes, CreateHow, Kind, Result, SetAttributes, SetTime, SpecialKind, StoreError, Time,
@@ -40,7 +40,7 @@ const ATTEMPTS: u32 = 8;
 
 /// Makes a regular file, or takes the one that is there.
 pub(super) fn file(
-    scene: &Scene,
+    context: &JobContext,
     place: &Place,
     parent: &Attributes,
     name: Result<CString>,
@@ -54,10 +54,10 @@ pub(super) fn file(
         CreateHow::Exclusive(verifier) => (verifier_times(*verifier), EXCLUSIVE_MODE),
     };
     // Applied to new files only, so that an existing one is not refused for it.
-    let allowed = authorize(scene, parent, &set);
+    let allowed = authorize(context, parent, &set);
     for _ in 0..ATTEMPTS {
         let made = match allowed {
-            Ok(()) => scene.act(|| {
+            Ok(()) => context.act(|| {
                 let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let mode = Mode::from_raw_mode(mode & MODE_BITS);
                 let file = calls::create(&place.path, &name, flags, mode)?;
@@ -69,12 +69,12 @@ pub(super) fn file(
         match made {
             Ok((finished, file)) => {
                 finished.map_err(store_error)?;
-                return described(scene, place, &name, Some(file), Kind::File);
+                return described(context, place, &name, Some(file), Kind::File);
             }
             Err(Errno::EXIST) => {}
             Err(error) => return Err(creation_error(error)),
         }
-        match existing(scene, place, &name, how) {
+        match existing(context, place, &name, how) {
             Err(StoreError::NotFound) => allowed?,
             found => return found,
         }
@@ -84,7 +84,7 @@ pub(super) fn file(
 
 /// Makes a directory.
 pub(super) fn directory(
-    scene: &Scene,
+    context: &JobContext,
     place: &Place,
     parent: &Attributes,
     name: Result<CString>,
@@ -92,7 +92,7 @@ pub(super) fn directory(
 ) -> Made {
     let (name, mode) = (name?, set.mode.unwrap_or(DIRECTORY_MODE) & MODE_BITS);
     made(
-        scene,
+        context,
         place,
         parent,
         &name,
@@ -105,7 +105,7 @@ pub(super) fn directory(
 
 /// Makes a symbolic link. It has no permissions of its own.
 pub(super) fn symlink(
-    scene: &Scene,
+    context: &JobContext,
     place: &Place,
     parent: &Attributes,
     name: Result<CString>,
@@ -113,14 +113,14 @@ pub(super) fn symlink(
     set: &SetAttributes,
 ) -> Made {
     let (name, text) = (name?, text?);
-    made(scene, place, parent, &name, Kind::Symlink, 0, set, || {
+    made(context, place, parent, &name, Kind::Symlink, 0, set, || {
         calls::symlinkat(&text, &place.path, &name)
     })
 }
 
 /// Makes a device node, FIFO or socket.
 pub(super) fn node(
-    scene: &Scene,
+    context: &JobContext,
     place: &Place,
     parent: &Attributes,
     name: Result<CString>,
@@ -135,7 +135,7 @@ pub(super) fn node(
         SpecialKind::Fifo | SpecialKind::Socket => 0,
     };
     made(
-        scene,
+        context,
         place,
         parent,
         &name,
@@ -157,7 +157,7 @@ pub(super) fn node(
 /// Makes an object by `call`, which opens none.
 #[allow(clippy::too_many_arguments)] // One place for three kinds.
 fn made(
-    scene: &Scene,
+    context: &JobContext,
     place: &Place,
     parent: &Attributes,
     name: &CStr,
@@ -166,9 +166,9 @@ fn made(
     set: &SetAttributes,
     call: impl FnOnce() -> rustix::io::Result<()>,
 ) -> Made {
-    authorize(scene, parent, set)?;
+    authorize(context, parent, set)?;
     let set = SetAttributes { size: None, ..*set };
-    let finished = scene
+    let finished = context
         .act(|| {
             call()?;
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -177,7 +177,7 @@ fn made(
         })
         .map_err(creation_error)?;
     finished.map_err(store_error)?;
-    described(scene, place, name, None, kind)
+    described(context, place, name, None, kind)
 }
 
 /// As [`store_error`], where the directory is all that can be missing.
@@ -247,12 +247,12 @@ fn file_type(kind: SpecialKind) -> FileType {
 }
 
 /// What a name that is there already means to who wants to make a file of that name.
-fn existing(scene: &Scene, place: &Place, name: &CStr, how: &CreateHow) -> Made {
+fn existing(context: &JobContext, place: &Place, name: &CStr, how: &CreateHow) -> Made {
     // Whether the caller may look names up here.
-    scene
+    context
         .act(|| statat(&place.path, name, AtFlags::SYMLINK_NOFOLLOW))
         .map_err(store_error)?;
-    let found = scene.find(place, name)?;
+    let found = context.find(place, name)?;
     if found.attributes.kind != Kind::File {
         return Err(StoreError::Exists);
     }
@@ -260,8 +260,8 @@ fn existing(scene: &Scene, place: &Place, name: &CStr, how: &CreateHow) -> Made 
         CreateHow::Unchecked(SetAttributes {
             size: Some(size), ..
         }) => {
-            resize(scene, &found.path, &found.attributes, *size)?;
-            let attributes = attributes_of(&scene.volume, found.path.as_fd())?;
+            resize(context, &found.path, &found.attributes, *size)?;
+            let attributes = attributes_of(context.volume.folder(), found.path.as_fd())?;
             Ok(Changed {
                 object: Some(found.path.try_clone().map_err(no_descriptor)?),
                 ..Changed::nothing(Opened {
@@ -282,13 +282,13 @@ fn existing(scene: &Scene, place: &Place, name: &CStr, how: &CreateHow) -> Made 
 
 /// What clients are told of a new object. `object` is open for its data, else it is found by name.
 fn described(
-    scene: &Scene,
+    context: &JobContext,
     place: &Place,
     name: &CStr,
     object: Option<OwnedFd>,
     kind: Kind,
 ) -> Made {
-    let found = scene.find(place, name)?;
+    let found = context.find(place, name)?;
     let object = match (object, kind) {
         (None, Kind::Directory) => Some(found.path.try_clone().map_err(no_descriptor)?),
         (object, _) => object,
@@ -305,15 +305,15 @@ fn no_descriptor(_: std::io::Error) -> StoreError {
 }
 
 /// Refuses what cannot be set of a new object before it is made.
-fn authorize(scene: &Scene, parent: &Attributes, set: &SetAttributes) -> Result<()> {
-    setting::check_times(set)?;
+fn authorize(context: &JobContext, parent: &Attributes, set: &SetAttributes) -> Result<()> {
+    setattr::check_times(set)?;
     if set
         .size
-        .is_some_and(|size| size > scene.volume.properties().size_max)
+        .is_some_and(|size| size > context.volume.properties().size_max)
     {
         return Err(StoreError::TooLarge);
     }
-    let identity = &scene.identity;
+    let identity = &context.identity;
     if identity.is_superuser() || !sys::identity::privileged() {
         return Ok(());
     }

@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result};
 
-use super::scene::path_of;
 use crate::Kind;
+use crate::posix::descriptor::proc_path;
 use crate::posix::sys::calls;
 
 /// Makes an object and what is known of it durable. `object` may be open as a path only; `folder`
@@ -21,7 +21,7 @@ use crate::posix::sys::calls;
 pub(super) fn sync(object: &OwnedFd, kind: Kind, folder: &OwnedFd) -> Result<()> {
     let open = |way| {
         let flags = way | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        rustix::fs::open(path_of(object.as_fd()), flags, Mode::empty())
+        rustix::fs::open(proc_path(object.as_fd()), flags, Mode::empty())
     };
     let opened = match kind {
         Kind::Directory => open(OFlags::RDONLY | OFlags::DIRECTORY),

@@ -5,25 +5,23 @@
 //! durable where the volume is strict ([`durable`]), and answers. The kernel judges who may do
 //! what.
 
-mod changes;
+pub(super) mod changes;
 mod check;
 mod create;
-mod departed;
 mod durable;
+mod job_context;
 mod moving;
 mod remove;
-mod scene;
+pub(super) mod unlinked;
 
-use super::ClientView;
-use super::opening::Opened;
+use super::open_files::Opened;
+use super::view::ClientView;
 use crate::{
     Attributes, Caller, Consistency, CreateHow, Handle, Kind, Linked, Modified, Renamed, Result,
     SetAttributes, SpecialKind, StoreError,
 };
 
-pub(super) use self::changes::Changes;
-pub(super) use self::departed::Departed;
-pub(super) use self::scene::{Changed, Place, Scene, path_of};
+pub(super) use self::job_context::{Changed, JobContext, Place};
 
 impl ClientView<'_> {
     pub(super) async fn create(
@@ -35,8 +33,8 @@ impl ClientView<'_> {
     ) -> Modified<(Handle, Attributes)> {
         let (name, how) = (check::new(name), *how);
         let done = self
-            .in_directory(caller, directory, move |scene, place, parent| {
-                create::file(scene, place, parent, name, &how)
+            .in_directory(caller, directory, move |context, place, parent| {
+                create::file(context, place, parent, name, &how)
             })
             .await;
         self.keep(done)
@@ -51,8 +49,8 @@ impl ClientView<'_> {
     ) -> Modified<(Handle, Attributes)> {
         let (name, set) = (check::new(name), *set);
         let done = self
-            .in_directory(caller, directory, move |scene, place, parent| {
-                create::directory(scene, place, parent, name, &set)
+            .in_directory(caller, directory, move |context, place, parent| {
+                create::directory(context, place, parent, name, &set)
             })
             .await;
         self.keep(done)
@@ -68,8 +66,8 @@ impl ClientView<'_> {
     ) -> Modified<(Handle, Attributes)> {
         let (name, text, set) = (check::new(name), check::link_text(text), *set);
         let done = self
-            .in_directory(caller, directory, move |scene, place, parent| {
-                create::symlink(scene, place, parent, name, text, &set)
+            .in_directory(caller, directory, move |context, place, parent| {
+                create::symlink(context, place, parent, name, text, &set)
             })
             .await;
         self.keep(done)
@@ -85,8 +83,8 @@ impl ClientView<'_> {
     ) -> Modified<(Handle, Attributes)> {
         let (name, set) = (check::new(name), *set);
         let done = self
-            .in_directory(caller, directory, move |scene, place, parent| {
-                create::node(scene, place, parent, name, kind, &set)
+            .in_directory(caller, directory, move |context, place, parent| {
+                create::node(context, place, parent, name, kind, &set)
             })
             .await;
         self.keep(done)
@@ -100,8 +98,8 @@ impl ClientView<'_> {
     ) -> Modified<()> {
         let name = check::removable(name);
         let done = self
-            .in_directory(caller, directory, move |scene, place, _| {
-                remove::name(scene, place, name)
+            .in_directory(caller, directory, move |context, place, _| {
+                remove::name(context, place, name)
             })
             .await;
         done.map(|last| self.let_go(last))
@@ -115,8 +113,8 @@ impl ClientView<'_> {
     ) -> Modified<()> {
         let name = check::removable_directory(name);
         let done = self
-            .in_directory(caller, directory, move |scene, place, _| {
-                remove::directory(scene, place, name)
+            .in_directory(caller, directory, move |context, place, _| {
+                remove::directory(context, place, name)
             })
             .await;
         done.map(|last| self.let_go(last))
@@ -130,7 +128,7 @@ impl ClientView<'_> {
     ) -> Renamed {
         let names = [check::movable(from.1), check::movable(to.1)];
         let begin = async {
-            let (scene, one) = self.scene(caller, from.0).await?;
+            let (context, one) = self.job_context(caller, from.0).await?;
             let other = if from.0 == to.0 {
                 one.clone()
             } else {
@@ -139,7 +137,7 @@ impl ClientView<'_> {
             self.volume
                 .helpers()
                 .run(self.client, move || {
-                    moving::rename(&scene, [&one, &other], names)
+                    moving::rename(&context, [&one, &other], names)
                 })
                 .await
         };
@@ -162,11 +160,11 @@ impl ClientView<'_> {
         let name = check::new(name);
         let begin = async {
             let object = Place::of(&*self.objects.get(self.client, object).await?);
-            let (scene, directory) = self.scene(caller, directory).await?;
+            let (context, directory) = self.job_context(caller, directory).await?;
             self.volume
                 .helpers()
                 .run(self.client, move || {
-                    moving::link(&scene, &object, &directory, name)
+                    moving::link(&context, &object, &directory, name)
                 })
                 .await
         };
@@ -187,7 +185,7 @@ impl ClientView<'_> {
     }
 
     /// Closes an object whose last name is gone, so that its space is free. Other reactors are
-    /// told ([`departed`]).
+    /// told ([`unlinked`]).
     fn let_go(&self, last: Option<Handle>) {
         if let Some(handle) = last {
             self.objects.close(&handle);
@@ -199,14 +197,14 @@ impl ClientView<'_> {
         &self,
         caller: &Caller,
         directory: Handle,
-        work: impl FnOnce(&Scene, &Place, &Attributes) -> Result<Changed<T>> + Send + 'static,
+        work: impl FnOnce(&JobContext, &Place, &Attributes) -> Result<Changed<T>> + Send + 'static,
     ) -> Modified<T> {
         let begin = async {
-            let (scene, place) = self.scene(caller, directory).await?;
+            let (context, place) = self.job_context(caller, directory).await?;
             let job = move || match place.kind {
-                Kind::Directory => scene.change(&place, |before| {
-                    scene.require_inside(&place)?;
-                    work(&scene, &place, before)
+                Kind::Directory => context.change(&place, |before| {
+                    context.require_inside(&place)?;
+                    work(&context, &place, before)
                 }),
                 _ => Modified::failed(StoreError::NotDirectory),
             };
@@ -216,10 +214,14 @@ impl ClientView<'_> {
     }
 
     /// What a job needs to change an object on a caller's behalf.
-    pub(super) async fn scene(&self, caller: &Caller, object: Handle) -> Result<(Scene, Place)> {
+    pub(super) async fn job_context(
+        &self,
+        caller: &Caller,
+        object: Handle,
+    ) -> Result<(JobContext, Place)> {
         let identity = self.identity(caller).await?;
         let place = Place::of(&*self.objects.get(self.client, object).await?);
         let volume = self.volume.clone();
-        Ok((Scene { volume, identity }, place))
+        Ok((JobContext { volume, identity }, place))
     }
 }

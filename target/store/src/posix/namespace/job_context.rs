@@ -1,23 +1,23 @@
 //! What a job that changes names or attributes works with.
 
 use std::ffi::CStr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
 use super::durable;
+use crate::posix::containment;
 use crate::posix::errors::store_error;
 use crate::posix::identity::Identity;
-use crate::posix::inside;
 use crate::posix::objects::Object;
-use crate::posix::opening::{Opened, attributes_of, open_entry, open_name};
+use crate::posix::open_files::{Opened, attributes_of, open_entry, open_name};
 use crate::posix::sys;
 use crate::posix::volume::{Sync, Volume};
 use crate::{Attributes, Before, Consistency, Handle, Kind, Modified, Result, StoreError};
 
 /// Where a job works, and on whose behalf.
-pub(in crate::posix) struct Scene {
+pub(in crate::posix) struct JobContext {
     pub volume: Volume,
     pub identity: Identity,
 }
@@ -70,7 +70,7 @@ impl<T> Changed<T> {
     }
 }
 
-impl Scene {
+impl JobContext {
     /// Calls the kernel on the caller's behalf.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ impl Scene {
 
     /// Attributes of an object that is not gone.
     pub fn live(&self, place: &Place) -> Result<Attributes> {
-        let found = attributes_of(&self.volume, place.path.as_fd())?;
+        let found = attributes_of(self.volume.folder(), place.path.as_fd())?;
         if found.links == 0 {
             Err(StoreError::Stale)
         } else {
@@ -119,7 +119,7 @@ impl Scene {
     /// # Errors
     /// [`StoreError::Stale`].
     pub fn require_inside(&self, place: &Place) -> Result<()> {
-        inside::require(&self.volume, place.path.as_fd())
+        containment::require(self.volume.folder(), place.path.as_fd())
     }
 
     /// The object that a name stands for, whoever may look it up. The directory is known to be
@@ -130,9 +130,9 @@ impl Scene {
     pub fn find(&self, place: &Place, name: &CStr) -> Result<Opened> {
         let (directory, name) = (place.path.as_fd(), name.to_bytes());
         if name == b".." {
-            open_name(&self.volume, directory, name)
+            open_name(self.volume.folder(), directory, name)
         } else {
-            open_entry(&self.volume, directory, name)
+            open_entry(self.volume.folder(), directory, name)
         }
     }
 
@@ -167,15 +167,9 @@ impl Scene {
 
     fn sync(&self, object: &OwnedFd, kind: Kind) -> Result<()> {
         self.volume.changes().count_sync();
-        let file_system = self.volume.file_system_of(object.as_fd());
+        let file_system = self.volume.folder().file_system_of(object.as_fd());
         file_system
             .and_then(|there| durable::sync(object, kind, &there.mount))
             .map_err(store_error)
     }
-}
-
-/// The path by which an open object can be named where a system call takes paths only. It leads to
-/// the object itself, whatever happened to its names, and through a symbolic link to the link.
-pub(in crate::posix) fn path_of(object: BorrowedFd<'_>) -> String {
-    inside::proc_path(object)
 }

@@ -38,9 +38,9 @@ const LINE: u64 = 2;
 /// One write that is in; the bits from here up count them, and the lowest bit is their way.
 const ONE: u64 = 4;
 
-/// One file's gate, for all reactors.
+/// One file's lock, for all reactors.
 #[derive(Default)]
-pub(super) struct Gate {
+pub(super) struct IoModeLock {
     word: AtomicU64,
     line: Mutex<Line>,
 }
@@ -56,7 +56,7 @@ fn count(word: u64) -> u64 {
     word / ONE
 }
 
-impl Gate {
+impl IoModeLock {
     /// Enters without waiting, if nobody has to wait for that.
     pub fn try_enter(&self, way: Way) -> bool {
         let mut word = self.word.load(SeqCst);
@@ -73,10 +73,10 @@ impl Gate {
         }
     }
 
-    /// Enters in turn. Whoever has entered calls [`Gate::leave`].
-    pub fn enter<G: Deref<Target = Self>>(gate: G, way: Way) -> Enter<G> {
+    /// Enters in turn. Whoever has entered calls [`IoModeLock::leave`].
+    pub fn enter<G: Deref<Target = Self>>(lock: G, way: Way) -> Enter<G> {
         Enter {
-            gate,
+            lock,
             way,
             waiter: None,
         }
@@ -153,28 +153,28 @@ impl Gate {
     }
 }
 
-/// Waits for the gate. Dropping it gives up the place, or leaves if it was let in unseen.
+/// Waits for the lock. Dropping it gives up the place, or leaves if it was let in unseen.
 #[must_use = "nobody enters unless awaited"]
-pub(super) struct Enter<G: Deref<Target = Gate>> {
-    gate: G,
+pub(super) struct Enter<G: Deref<Target = IoModeLock>> {
+    lock: G,
     way: Way,
     waiter: Option<Waiter>,
 }
 
-impl<G: Deref<Target = Gate> + Unpin> Future for Enter<G> {
+impl<G: Deref<Target = IoModeLock> + Unpin> Future for Enter<G> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         let waiter = match &this.waiter {
             Some(waiter) => waiter,
-            None if this.gate.try_enter(this.way) => return Poll::Ready(()),
+            None if this.lock.try_enter(this.way) => return Poll::Ready(()),
             None => {
-                let waiter = this.gate.join(this.way, context.waker());
+                let waiter = this.lock.join(this.way, context.waker());
                 this.waiter.insert(waiter)
             }
         };
-        let mut line = this.gate.lock();
+        let mut line = this.lock.lock();
         if line
             .order
             .poll(waiter, &mut context.waker().clone())
@@ -187,19 +187,19 @@ impl<G: Deref<Target = Gate> + Unpin> Future for Enter<G> {
     }
 }
 
-impl<G: Deref<Target = Gate>> Drop for Enter<G> {
+impl<G: Deref<Target = IoModeLock>> Drop for Enter<G> {
     fn drop(&mut self) {
         let Some(waiter) = &self.waiter else {
             return;
         };
-        let mut line = self.gate.lock();
+        let mut line = self.lock.lock();
         match line.order.leave(waiter) {
             Departure::Granted(()) => {
                 drop(line);
-                self.gate.leave();
+                self.lock.leave();
             }
             // Those behind may have waited for this one alone.
-            Departure::Waiting(_) => self.gate.advance(line),
+            Departure::Waiting(_) => self.lock.advance(line),
         }
     }
 }
@@ -239,7 +239,7 @@ mod tests {
         way: Way,
         /// Number of the fences before.
         fences: u64,
-        enter: Option<Enter<&'a Gate>>,
+        enter: Option<Enter<&'a IoModeLock>>,
     }
 
     fn poll(visitor: &mut Visitor<'_>) -> bool {
@@ -256,7 +256,7 @@ mod tests {
         done
     }
 
-    /// Who is in by what the gate must do: in order of arrival, those that fit what is in.
+    /// Who is in by what the lock must do: in order of arrival, those that fit what is in.
     fn model(visitors: &[Visitor<'_>], inside: &[bool]) -> Vec<bool> {
         let mut inside = inside.to_vec();
         for index in 0..visitors.len() {
@@ -282,7 +282,7 @@ mod tests {
         fn the_gate_lets_in_by_turn_and_never_both_ways(
             actions in prop::collection::vec(action(), 1..120)
         ) {
-            let gate = Gate::default();
+            let lock = IoModeLock::default();
             let mut visitors: Vec<Visitor<'_>> = Vec::new();
             let mut inside: Vec<bool> = Vec::new();
             let mut fences = 0;
@@ -290,7 +290,7 @@ mod tests {
                 match action {
                     Action::Come(direct) => {
                         let way = if direct { Way::Direct } else { Way::Buffered };
-                        let enter = Some(Gate::enter(&gate, way));
+                        let enter = Some(IoModeLock::enter(&lock, way));
                         let mut visitor = Visitor { way, fences, enter };
                         poll(&mut visitor);
                         visitors.push(visitor);
@@ -306,7 +306,7 @@ mod tests {
                             prop_assert!(poll(&mut visitors[index]), "it was let in");
                             visitors.remove(index);
                             inside.remove(index);
-                            gate.leave();
+                            lock.leave();
                         }
                     }
                     Action::GiveUp(index) if !visitors.is_empty() => {
@@ -317,7 +317,7 @@ mod tests {
                         }
                     }
                     Action::Fence => {
-                        gate.fence();
+                        lock.fence();
                         // A fence without anybody inside holds nobody up.
                         if !visitors.is_empty() {
                             fences += 1;
@@ -326,7 +326,7 @@ mod tests {
                     _ => {}
                 }
                 inside = model(&visitors, &inside);
-                let word = gate.word.load(SeqCst);
+                let word = lock.word.load(SeqCst);
                 let expected = inside.iter().filter(|&&inside| inside).count() as u64;
                 prop_assert_eq!(count(word), expected);
                 prop_assert_eq!(word & LINE != 0, inside.iter().any(|&inside| !inside)
@@ -349,12 +349,12 @@ mod tests {
     #[test]
     fn threads_are_never_in_by_both_ways_and_all_get_in() {
         const ROUNDS: usize = 20_000;
-        let gate = Gate::default();
+        let lock = IoModeLock::default();
         // Direct writes count up from zero, buffered ones down.
         let inside = AtomicI64::new(0);
         thread::scope(|scope| {
             for number in 0..4_usize {
-                let (gate, inside) = (&gate, &inside);
+                let (lock, inside) = (&lock, &inside);
                 scope.spawn(move || {
                     let waker = Waker::from(Arc::new(Unpark(thread::current())));
                     let mut context = Context::from_waker(&waker);
@@ -365,11 +365,11 @@ mod tests {
                         } else {
                             (Way::Buffered, -1)
                         };
-                        let mut enter = Gate::enter(gate, way);
+                        let mut enter = IoModeLock::enter(lock, way);
                         if round % 7 == number {
                             // One who gives up, in or not.
                             if Pin::new(&mut enter).poll(&mut context).is_ready() {
-                                gate.leave();
+                                lock.leave();
                             }
                             continue;
                         }
@@ -379,14 +379,14 @@ mod tests {
                         let before = inside.fetch_add(step, SeqCst);
                         assert!(before == 0 || before.signum() == step, "both ways at once");
                         if round % 1000 == number {
-                            gate.fence();
+                            lock.fence();
                         }
                         inside.fetch_sub(step, SeqCst);
-                        gate.leave();
+                        lock.leave();
                     }
                 });
             }
         });
-        assert_eq!(gate.word.load(SeqCst) & !1, 0, "nobody is in or in line");
+        assert_eq!(lock.word.load(SeqCst) & !1, 0, "nobody is in or in line");
     }
 }

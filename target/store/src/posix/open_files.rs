@@ -3,20 +3,17 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 
+use super::containment;
+use super::descriptor::{PATH, device_of, key_of, stat};
 use super::errors::store_error;
 use super::file_system::FileSystem;
+use super::folder::Folder;
 use super::handle::{self, Key, Place};
-use super::inside;
 use super::sys::handles::{self, KernelHandle};
-use super::volume::{Mounts, Volume};
 use crate::{Attributes, Handle, Kind, Result, SpecialKind, StoreError, Time};
-
-/// How objects are opened: as names for system calls, without access to their data, and never
-/// through a symbolic link.
-pub(super) const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// An object just opened.
 pub(super) struct Opened {
@@ -34,14 +31,14 @@ pub(super) struct Opened {
 ///
 /// # Errors
 /// [`StoreError::Stale`] if there is no such object in the volume any more, or never was.
-pub(super) fn open_handle(volume: &Volume, handle: &Handle) -> Result<Opened> {
+pub(super) fn open_handle(folder: &Folder, handle: &Handle) -> Result<Opened> {
     let (id, place) = handle::unpack(handle).ok_or(StoreError::Stale)?;
-    if *handle == volume.root() {
-        return finish(volume, *handle, root(volume)?, Arc::clone(volume.home()));
+    if *handle == folder.root() {
+        return finish(folder, *handle, root(folder)?, Arc::clone(folder.home()));
     }
     match place {
-        Place::Kernel(kernel) => open_kernels(volume, handle, id, &kernel),
-        Place::Remembered(key) => open_remembered(volume, handle, id, &key),
+        Place::Kernel(kernel) => open_kernels(folder, handle, id, &kernel),
+        Place::Remembered(key) => open_remembered(folder, handle, id, &key),
         // Of another folder.
         Place::Root => Err(StoreError::Stale),
     }
@@ -49,35 +46,35 @@ pub(super) fn open_handle(volume: &Volume, handle: &Handle) -> Result<Opened> {
 
 /// Opens an object by the kernel's handle, on whichever mount shows it inside of the folder.
 fn open_kernels(
-    volume: &Volume,
+    folder: &Folder,
     handle: &Handle,
     id: u64,
     kernel: &KernelHandle,
 ) -> Result<Opened> {
     let open = |file_system: &Arc<FileSystem>| {
-        if !volume.uses_kernel_handles(file_system) {
+        if !folder.uses_kernel_handles(file_system) {
             return Err(StoreError::Stale);
         }
         let path = handles::open_by_handle(file_system.mount.as_fd(), kernel, PATH);
         let opened = finish(
-            volume,
+            folder,
             *handle,
             path.map_err(lost)?,
             Arc::clone(file_system),
         )?;
-        if inside::holds(volume, &opened, kernel)? {
+        if containment::holds(folder, opened.path.as_fd(), &opened.attributes, kernel)? {
             Ok(opened)
         } else {
             Err(StoreError::Stale)
         }
     };
-    if volume.home().id == id {
-        match open(volume.home()) {
+    if folder.home().id == id {
+        match open(folder.home()) {
             Err(StoreError::Stale) => {}
             outcome => return outcome,
         }
     }
-    for file_system in volume.file_systems_below(id).map_err(lost)? {
+    for file_system in folder.file_systems_below(id).map_err(lost)? {
         match open(&file_system) {
             Err(StoreError::Stale) => {}
             outcome => return outcome,
@@ -87,13 +84,13 @@ fn open_kernels(
 }
 
 /// Opens an object by the names that led to it.
-fn open_remembered(volume: &Volume, handle: &Handle, id: u64, key: &Key) -> Result<Opened> {
-    let remembered = volume.remembered();
-    let way = remembered.way(volume.key(), key).ok_or(StoreError::Stale)?;
+fn open_remembered(folder: &Folder, handle: &Handle, id: u64, key: &Key) -> Result<Opened> {
+    let names = folder.name_cache();
+    let way = names.way(folder.key(), key).ok_or(StoreError::Stale)?;
     let walk = || {
-        let mut here = root(volume)?;
+        let mut here = root(folder)?;
         for name in &way {
-            here = step(volume, here.as_fd(), name)?;
+            here = step(folder, here.as_fd(), name)?;
         }
         if key_of(here.as_fd()).map_err(lost)? == *key {
             Ok(here)
@@ -103,27 +100,27 @@ fn open_remembered(volume: &Volume, handle: &Handle, id: u64, key: &Key) -> Resu
     };
     let path = match walk() {
         Err(StoreError::NotFound | StoreError::NotDirectory | StoreError::Stale) => {
-            remembered.forget(key);
+            names.forget(key);
             return Err(StoreError::Stale);
         }
         outcome => outcome?,
     };
-    let file_system = volume.file_system_of(path.as_fd()).map_err(lost)?;
+    let file_system = folder.file_system_of(path.as_fd()).map_err(lost)?;
     if file_system.id != id {
         return Err(StoreError::Stale);
     }
-    finish(volume, *handle, path, file_system)
+    finish(folder, *handle, path, file_system)
 }
 
 /// The folder, opened as a path only.
-fn root(volume: &Volume) -> Result<OwnedFd> {
-    rustix::fs::openat(volume.root_path(), c".", PATH, Mode::empty()).map_err(lost)
+fn root(folder: &Folder) -> Result<OwnedFd> {
+    rustix::fs::openat(folder.root_path(), c".", PATH, Mode::empty()).map_err(lost)
 }
 
 /// Opens one name in a directory, which leads nowhere but there.
-fn step(volume: &Volume, directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd> {
+fn step(folder: &Folder, directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd> {
     let mut resolve = ResolveFlags::NO_MAGICLINKS;
-    if volume.config().mounts == Mounts::Hide {
+    if folder.hides_mounts() {
         resolve |= ResolveFlags::NO_XDEV;
     }
     match rustix::fs::openat2(directory, name, PATH, Mode::empty(), resolve) {
@@ -141,43 +138,43 @@ fn step(volume: &Volume, directory: BorrowedFd<'_>, name: &[u8]) -> Result<Owned
 /// # Errors
 /// [`StoreError::Invalid`] for what is no name; [`StoreError::Stale`] if the directory is not in
 /// the volume any more; what the kernel says.
-pub(super) fn open_name(volume: &Volume, directory: BorrowedFd<'_>, name: &[u8]) -> Result<Opened> {
+pub(super) fn open_name(folder: &Folder, directory: BorrowedFd<'_>, name: &[u8]) -> Result<Opened> {
     check_name(name)?;
-    inside::require(volume, directory)?;
+    containment::require(folder, directory)?;
     // The parent of the root is outside. Elsewhere it is checked where this led: the directory may
     // be moved meanwhile.
     let up = name == b"..";
-    let name: &[u8] = if up && inside::is_root(volume, directory)? {
+    let name: &[u8] = if up && containment::is_root(folder, directory)? {
         b"."
     } else {
         name
     };
     if up {
-        let path = step(volume, directory, name)?;
+        let path = step(folder, directory, name)?;
         if is_gone(directory) {
             return Err(StoreError::Stale);
         }
-        inside::require(volume, path.as_fd())?;
-        opened_of(volume, directory, name, path)
+        containment::require(folder, path.as_fd())?;
+        opened_of(folder, directory, name, path)
     } else {
-        open_entry(volume, directory, name)
+        open_entry(folder, directory, name)
     }
 }
 
-/// As [`open_name`], of a name other than `..` in a directory that is known to be in the volume.
+/// As [`open_name`], of a name other than `..` in a directory that is known to be in the folder.
 ///
 /// # Errors
 /// What the kernel says.
 pub(super) fn open_entry(
-    volume: &Volume,
+    folder: &Folder,
     directory: BorrowedFd<'_>,
     name: &[u8],
 ) -> Result<Opened> {
-    let path = match step(volume, directory, name) {
+    let path = match step(folder, directory, name) {
         Err(StoreError::NotFound) if is_gone(directory) => return Err(StoreError::Stale),
         outcome => outcome?,
     };
-    opened_of(volume, directory, name, path)
+    opened_of(folder, directory, name, path)
 }
 
 /// Whether a directory that is open has been removed.
@@ -191,18 +188,18 @@ fn is_gone(directory: BorrowedFd<'_>) -> bool {
 /// # Errors
 /// What the kernel says; [`StoreError::Stale`] if it is removed already.
 pub(super) fn opened_of(
-    volume: &Volume,
+    folder: &Folder,
     directory: BorrowedFd<'_>,
     name: &[u8],
     path: OwnedFd,
 ) -> Result<Opened> {
-    let file_system = volume.file_system_of(path.as_fd()).map_err(lost)?;
-    let attributes = attributes_of(volume, path.as_fd())?;
-    let root = attributes.file_system == 0 && attributes.inode == volume.key().inode;
+    let file_system = folder.file_system_of(path.as_fd()).map_err(lost)?;
+    let attributes = attributes_of(folder, path.as_fd())?;
+    let root = attributes.file_system == 0 && attributes.inode == folder.key().inode;
     let handle = if root {
-        volume.root()
+        folder.root()
     } else {
-        let kernel = match volume.uses_kernel_handles(&file_system) {
+        let kernel = match folder.uses_kernel_handles(&file_system) {
             true => handles::handle_of(path.as_fd()),
             false => Err(Errno::OPNOTSUPP),
         };
@@ -210,7 +207,7 @@ pub(super) fn opened_of(
             Ok(kernel) => Place::Kernel(kernel),
             // Overlays have handles of some objects and not of others.
             Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => {
-                Place::Remembered(remember(volume, directory, name, path.as_fd())?)
+                Place::Remembered(remember(folder, directory, name, path.as_fd())?)
             }
             Err(error) => return Err(store_error(error)),
         };
@@ -221,83 +218,63 @@ pub(super) fn opened_of(
 
 /// Tells that a name leads to an object that had another name before. Does nothing where the kernel
 /// finds objects by itself.
-pub(super) fn moved(volume: &Volume, directory: BorrowedFd<'_>, name: &[u8]) {
-    let file_system = volume.file_system_of(directory);
-    if file_system.is_ok_and(|there| !volume.uses_kernel_handles(&there))
-        && let Ok(path) = step(volume, directory, name)
+pub(super) fn moved(folder: &Folder, directory: BorrowedFd<'_>, name: &[u8]) {
+    let file_system = folder.file_system_of(directory);
+    if file_system.is_ok_and(|there| !folder.uses_kernel_handles(&there))
+        && let Ok(path) = step(folder, directory, name)
     {
         // What cannot be remembered is stale when it is closed.
-        let _ = remember(volume, directory, name, path.as_fd());
+        let _ = remember(folder, directory, name, path.as_fd());
     }
 }
 
 /// Remembers by which name an object was found.
 fn remember(
-    volume: &Volume,
+    folder: &Folder,
     directory: BorrowedFd<'_>,
     name: &[u8],
     object: BorrowedFd<'_>,
 ) -> Result<Key> {
-    let remembered = volume.remembered();
+    let names = folder.name_cache();
     let key = key_of(object).map_err(store_error)?;
     if name == b"." || name == b".." {
-        if !remembered.knows(&key) {
-            learn(volume, object)?;
+        if !names.knows(&key) {
+            learn(folder, object)?;
         }
         return Ok(key);
     }
     let parent = key_of(directory).map_err(store_error)?;
-    if parent != *volume.key() && !remembered.knows(&parent) {
-        learn(volume, directory)?;
+    if parent != *folder.key() && !names.knows(&parent) {
+        learn(folder, directory)?;
     }
-    remembered.put(key, parent, name);
+    names.put(key, parent, name);
     Ok(key)
 }
 
 /// Remembers all names that lead to a directory.
-fn learn(volume: &Volume, directory: BorrowedFd<'_>) -> Result<()> {
-    let names = inside::way_to(volume, directory)?;
-    let mut here = root(volume)?;
+fn learn(folder: &Folder, directory: BorrowedFd<'_>) -> Result<()> {
+    let names = containment::way_to(folder, directory)?;
+    let mut here = root(folder)?;
     for name in names {
-        let next = step(volume, here.as_fd(), &name)?;
+        let next = step(folder, here.as_fd(), &name)?;
         let keys = [next.as_fd(), here.as_fd()].map(key_of);
         let [Ok(key), Ok(parent)] = keys else {
             return Err(StoreError::Stale);
         };
-        volume.remembered().put(key, parent, &name);
+        folder.name_cache().put(key, parent, &name);
         here = next;
     }
     Ok(())
-}
-
-/// What tells an object from others where the kernel has no handles.
-///
-/// # Errors
-/// What the kernel says.
-pub(super) fn key_of(object: BorrowedFd<'_>) -> std::result::Result<Key, Errno> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let wanted = StatxFlags::INO | StatxFlags::BTIME;
-    let stat = rustix::fs::statx(object, c"", flags, wanted)?;
-    let known = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
-    Ok(Key {
-        device: device_of(&stat),
-        inode: stat.stx_ino,
-        born: if known {
-            (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec)
-        } else {
-            (0, 0)
-        },
-    })
 }
 
 /// An object's attributes.
 ///
 /// # Errors
 /// What the kernel says.
-pub(super) fn attributes_of(volume: &Volume, object: BorrowedFd<'_>) -> Result<Attributes> {
+pub(super) fn attributes_of(folder: &Folder, object: BorrowedFd<'_>) -> Result<Attributes> {
     // Where other hosts change objects too it is their time that counts.
     let stat = rustix::fs::statx(object, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
-    Ok(attributes(volume, &stat.map_err(store_error)?))
+    Ok(attributes(folder, &stat.map_err(store_error)?))
 }
 
 /// Refuses what is no name of one component (RFC 1813 section 3.2).
@@ -311,14 +288,8 @@ pub(super) fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// What the kernel knows of an object without asking anybody else.
-pub(super) fn stat(object: BorrowedFd<'_>) -> std::result::Result<Statx, Errno> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    rustix::fs::statx(object, c"", flags, StatxFlags::BASIC_STATS)
-}
-
 /// [`attributes_of`] what the kernel said.
-pub(super) fn attributes(volume: &Volume, stat: &Statx) -> Attributes {
+pub(super) fn attributes(folder: &Folder, stat: &Statx) -> Attributes {
     let mode = u32::from(stat.stx_mode);
     let device = (stat.stx_rdev_major, stat.stx_rdev_minor);
     let time = |time: rustix::fs::StatxTimestamp| Time {
@@ -342,26 +313,21 @@ pub(super) fn attributes(volume: &Volume, stat: &Statx) -> Attributes {
         size: stat.stx_size,
         used: stat.stx_blocks.saturating_mul(512),
         inode: stat.stx_ino,
-        file_system: volume.file_system_number(device_of(stat)),
+        file_system: folder.file_system_number(device_of(stat)),
         accessed: time(stat.stx_atime),
         modified: time(stat.stx_mtime),
         changed: time(stat.stx_ctime),
     }
 }
 
-/// The device number of the file system that an object is on.
-pub(super) fn device_of(stat: &Statx) -> u64 {
-    rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor)
-}
-
 /// Asks what was opened for its attributes.
 fn finish(
-    volume: &Volume,
+    folder: &Folder,
     handle: Handle,
     path: OwnedFd,
     file_system: Arc<FileSystem>,
 ) -> Result<Opened> {
-    let attributes = attributes_of(volume, path.as_fd())?;
+    let attributes = attributes_of(folder, path.as_fd())?;
     complete(handle, path, attributes, file_system)
 }
 

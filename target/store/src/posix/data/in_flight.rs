@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use super::Counters;
 use super::admission::Admission;
-use super::gate::{Gate, Way};
+use super::io_mode_lock::{IoModeLock, Way};
 use crate::posix::errors::io_error;
 use crate::posix::hold::{Hold, Watch};
 use crate::posix::objects::Object;
@@ -17,7 +17,7 @@ use crate::posix::volume::Volume;
 use crate::{ClientKey, Result};
 
 /// One reactor's operations on one volume.
-pub(super) struct UnderWay {
+pub(super) struct InFlight {
     volume: Volume,
     admission: Rc<Admission>,
     counters: Arc<Counters>,
@@ -58,7 +58,7 @@ pub(super) enum Work {
     },
 }
 
-impl UnderWay {
+impl InFlight {
     pub fn new(volume: &Volume, admission: Rc<Admission>, counters: Arc<Counters>) -> Rc<Self> {
         Rc::new(Self {
             volume: volume.clone(),
@@ -95,7 +95,7 @@ impl UnderWay {
             u32::try_from(entries.places.len() - 1).expect("few are admitted")
         };
         Ok(Ticket {
-            under_way: Rc::clone(self),
+            in_flight: Rc::clone(self),
             number,
         })
     }
@@ -115,7 +115,7 @@ impl UnderWay {
         };
         self.entries.borrow_mut().free.push(number);
         if let (Some(object), Some(_)) = (&object, way) {
-            object.shared.data.gate.leave();
+            object.shared.data.io_mode.leave();
         }
         self.admission.leave(bytes);
     }
@@ -145,7 +145,7 @@ impl UnderWay {
     }
 }
 
-impl Watch for UnderWay {
+impl Watch for InFlight {
     fn ended(&self, number: u32, outcome: Option<&io::Result<usize>>) {
         self.admission.progress();
         let (work, object, alone) = self.with(number, |entry| {
@@ -194,51 +194,51 @@ fn is_refused(error: &io::Error) -> bool {
 /// Whoever asked for a request. When they are gone and the kernel is done with its part, so is
 /// the request.
 pub(super) struct Ticket {
-    under_way: Rc<UnderWay>,
+    in_flight: Rc<InFlight>,
     number: u32,
 }
 
 impl Ticket {
-    /// Enters the gate of the request's file, in its turn.
+    /// Enters the lock of the request's file, in its turn.
     pub async fn enter(&self, object: &Object, way: Way) {
-        let gate: &Gate = &object.shared.data.gate;
-        Gate::enter(gate, way).await;
-        self.under_way
+        let lock: &IoModeLock = &object.shared.data.io_mode;
+        IoModeLock::enter(lock, way).await;
+        self.in_flight
             .with(self.number, |entry| entry.way = Some(way));
     }
 
-    /// Leaves the gate again, when the kernel is at nothing.
+    /// Leaves the lock again, when the kernel is at nothing.
     pub fn leave(&self, object: &Object) {
         if self
-            .under_way
+            .in_flight
             .with(self.number, |entry| entry.way.take())
             .is_some()
         {
-            object.shared.data.gate.leave();
+            object.shared.data.io_mode.leave();
         }
     }
 
     /// For the operation that the kernel is asked for next; it is at one at a time.
     pub fn hold(&self, work: Work) -> Hold {
-        self.under_way.with(self.number, |entry| {
+        self.in_flight.with(self.number, |entry| {
             debug_assert_eq!(entry.holders, 1, "one operation at a time");
             entry.holders += 1;
             entry.work = work;
         });
-        let watch: Rc<dyn Watch> = Rc::clone(&self.under_way) as Rc<dyn Watch>;
+        let watch: Rc<dyn Watch> = Rc::clone(&self.in_flight) as Rc<dyn Watch>;
         Hold::new(watch, self.number)
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let fenced = self.under_way.with(self.number, |entry| {
+        let fenced = self.in_flight.with(self.number, |entry| {
             let left = entry.holders > 1 && entry.way.is_some();
             left.then(|| entry.object.clone()).flatten()
         });
         if let Some(object) = fenced {
-            object.shared.data.gate.fence();
+            object.shared.data.io_mode.fence();
         }
-        self.under_way.release(self.number);
+        self.in_flight.release(self.number);
     }
 }

@@ -12,10 +12,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, open};
 use rustix::io::Errno;
 
-use super::ClientView;
+use super::descriptor::proc_path;
 use super::errors::store_error;
-use super::names::{Changed, Place, Scene, path_of};
+use super::namespace::{Changed, JobContext, Place};
 use super::sys::{self, calls};
+use super::view::ClientView;
 use crate::{
     Attributes, Caller, Handle, Kind, Modified, Result, SetAttributes, SetTime, StoreError, Time,
 };
@@ -35,13 +36,13 @@ impl ClientView<'_> {
     ) -> Modified<()> {
         let set = *set;
         let begin = async {
-            let (scene, place) = self.scene(caller, object).await?;
+            let (context, place) = self.job_context(caller, object).await?;
             let job = move || {
-                scene.change(&place, |before| {
+                context.change(&place, |before| {
                     if guard.is_some_and(|guard| guard != before.changed) {
                         return Err(StoreError::NotSync);
                     }
-                    apply(&scene, &place, before, &set)
+                    apply(&context, &place, before, &set)
                 })
             };
             self.volume.helpers().run(self.client, job).await
@@ -60,7 +61,7 @@ impl ClientView<'_> {
 
 /// Makes all changes, or none where one of them is refused.
 fn apply(
-    scene: &Scene,
+    context: &JobContext,
     place: &Place,
     before: &Attributes,
     set: &SetAttributes,
@@ -68,16 +69,16 @@ fn apply(
     if *set == SetAttributes::default() {
         return Ok(Changed::nothing(()));
     }
-    authorize(scene, before, set)?;
+    authorize(context, before, set)?;
     if let Some(size) = set.size {
-        resize(scene, &place.path, before, size)?;
+        resize(context, &place.path, before, size)?;
     }
     let object = place.path.as_fd();
     // Who may write a file but does not own it may have its times set to now. The kernel knows
     // that rule for both times together only.
-    let touches = [set.accessed, set.modified].contains(&SetTime::Now) && !owns(scene, before);
+    let touches = [set.accessed, set.modified].contains(&SetTime::Now) && !owns(context, before);
     let wants_times = (set.accessed, set.modified) != (SetTime::Keep, SetTime::Keep);
-    scene
+    context
         .act(|| {
             if set.uid.is_some() || set.gid.is_some() {
                 steps::own(object, set.uid, set.gid)?;
@@ -85,11 +86,11 @@ fn apply(
             // Permissions of symbolic links mean nothing, and clients that copy them do not want
             // an error for it.
             if let Some(mode) = set.mode.filter(|_| before.kind != Kind::Symlink) {
-                steps::mode(object, resulting_mode(scene, before, set, mode))?;
+                steps::mode(object, resulting_mode(context, before, set, mode))?;
             }
             if touches {
                 let writable = Access::WRITE_OK;
-                accessat(CWD, path_of(object), writable, AtFlags::EACCESS)?;
+                accessat(CWD, proc_path(object), writable, AtFlags::EACCESS)?;
             } else if wants_times {
                 steps::times(object, set.accessed, set.modified)?;
             }
@@ -104,10 +105,15 @@ fn apply(
 
 /// The mode to ask for. Another's set-id program would be a gift of rights: only the superuser may
 /// make one in the step that changes the owner.
-fn resulting_mode(scene: &Scene, before: &Attributes, set: &SetAttributes, mode: u32) -> u32 {
+fn resulting_mode(
+    context: &JobContext,
+    before: &Attributes,
+    set: &SetAttributes,
+    mode: u32,
+) -> u32 {
     let mut mode = mode & MODE_BITS;
     let given_away = set.uid.is_some() || set.gid.is_some();
-    if given_away && before.kind != Kind::Directory && !scene.identity.is_superuser() {
+    if given_away && before.kind != Kind::Directory && !context.identity.is_superuser() {
         mode &= !SET_USER;
         if mode & GROUP_EXECUTE != 0 {
             mode &= !SET_GROUP;
@@ -119,41 +125,46 @@ fn resulting_mode(scene: &Scene, before: &Attributes, set: &SetAttributes, mode:
 /// Truncates a file or extends it with zeros. The owner may whatever the mode is, as clients that
 /// have a file open expect (RFC 1813 section 4.4). What the kernel does on behalf of a writer
 /// (quotas, set-id bits) it does for the caller.
-pub(super) fn resize(scene: &Scene, path: &OwnedFd, found: &Attributes, size: u64) -> Result<()> {
-    check_size(scene, found.kind, size)?;
+pub(super) fn resize(
+    context: &JobContext,
+    path: &OwnedFd,
+    found: &Attributes,
+    size: u64,
+) -> Result<()> {
+    check_size(context, found.kind, size)?;
     // Somebody's lease would be waited for otherwise.
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let opened = || open(path_of(path.as_fd()), flags, Mode::empty());
-    let file = if owns(scene, found) {
+    let opened = || open(proc_path(path.as_fd()), flags, Mode::empty());
+    let file = if owns(context, found) {
         opened()
     } else {
-        scene.act(opened)
+        context.act(opened)
     };
     let file = file.map_err(|error| match error {
         // A program runs from it on this host, who knows for how long.
         Errno::TXTBSY => StoreError::Denied,
         error => store_error(error),
     })?;
-    scene
+    context
         .act(|| calls::ftruncate(&file, size))
         .map_err(store_error)
 }
 
 /// Refuses what the kernel would refuse, before a part of it is done.
-fn authorize(scene: &Scene, before: &Attributes, set: &SetAttributes) -> Result<()> {
+fn authorize(context: &JobContext, before: &Attributes, set: &SetAttributes) -> Result<()> {
     check_times(set)?;
     if let Some(size) = set.size {
-        check_size(scene, before.kind, size)?;
+        check_size(context, before.kind, size)?;
     }
     // Without privileges all is done by the process's own user, and only the kernel knows.
-    if scene.identity.is_superuser() || !sys::identity::privileged() {
+    if context.identity.is_superuser() || !sys::identity::privileged() {
         return Ok(());
     }
-    let owner = owns(scene, before);
+    let owner = owns(context, before);
     let may_own = set.uid.is_none_or(|uid| owner && uid == before.uid);
     let may_group = set
         .gid
-        .is_none_or(|gid| owner && (gid == before.gid || scene.identity.in_group(gid)));
+        .is_none_or(|gid| owner && (gid == before.gid || context.identity.in_group(gid)));
     let chosen = [set.accessed, set.modified]
         .iter()
         .any(|time| matches!(time, SetTime::To(_)));
@@ -174,15 +185,15 @@ pub(super) fn check_times(set: &SetAttributes) -> Result<()> {
     }
 }
 
-fn check_size(scene: &Scene, kind: Kind, size: u64) -> Result<()> {
+fn check_size(context: &JobContext, kind: Kind, size: u64) -> Result<()> {
     match kind {
-        Kind::File if size > scene.volume.properties().size_max => Err(StoreError::TooLarge),
+        Kind::File if size > context.volume.properties().size_max => Err(StoreError::TooLarge),
         Kind::File => Ok(()),
         Kind::Directory => Err(StoreError::IsDirectory),
         Kind::Symlink | Kind::Special(_) => Err(StoreError::Invalid),
     }
 }
 
-fn owns(scene: &Scene, found: &Attributes) -> bool {
-    scene.identity.is_superuser() || scene.identity.uid() == found.uid
+fn owns(context: &JobContext, found: &Attributes) -> bool {
+    context.identity.is_superuser() || context.identity.uid() == found.uid
 }

@@ -17,7 +17,7 @@ const MOST: usize = 131_072;
 const DEEPEST: usize = 4096;
 
 /// The names of objects.
-pub(super) struct Remembered {
+pub(super) struct NameCache {
     names: Mutex<Lru<Key, Name>>,
     most: usize,
 }
@@ -27,13 +27,13 @@ struct Name {
     name: Box<[u8]>,
 }
 
-impl Default for Remembered {
+impl Default for NameCache {
     fn default() -> Self {
         Self::with_bound(MOST)
     }
 }
 
-impl Remembered {
+impl NameCache {
     fn with_bound(most: usize) -> Self {
         Self {
             names: Mutex::new(Lru::new()),
@@ -104,7 +104,7 @@ mod tests {
         }
     }
 
-    fn way(names: &Remembered, inode: u64) -> Option<Vec<String>> {
+    fn way(names: &NameCache, inode: u64) -> Option<Vec<String>> {
         let way = names.way(&key(0), &key(inode))?;
         let text = way.iter().map(|name| String::from_utf8_lossy(name).into());
         Some(text.collect())
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn ways_follow_what_was_found_last() {
-        let names = Remembered::default();
+        let names = NameCache::default();
         names.put(key(1), key(0), b"a");
         names.put(key(2), key(1), b"b");
         names.put(key(3), key(2), b"c");
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_ring_of_directories_ends() {
-        let names = Remembered::default();
+        let names = NameCache::default();
         names.put(key(1), key(2), b"a");
         names.put(key(2), key(1), b"b");
         assert_eq!(way(&names, 1), None);
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn directories_stay_as_long_as_what_is_in_them() {
-        let names = Remembered::with_bound(10);
+        let names = NameCache::with_bound(10);
         names.put(key(1), key(0), b"a");
         for inode in 2..100 {
             names.put(key(inode), key(1), b"x");

@@ -1,0 +1,55 @@
+//! What can be asked of any open descriptor.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::fs::{AtFlags, OFlags, Statx, StatxFlags};
+use rustix::io::Result;
+
+use super::handle::Key;
+
+/// How objects are opened: as names for system calls, without access to their data, and never
+/// through a symbolic link.
+pub(super) const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The path of an open file in its mount, or in the tree of mounts that its mount is in.
+pub(super) fn path_of(object: BorrowedFd<'_>) -> Result<Vec<u8>> {
+    let link = proc_path(object);
+    rustix::fs::readlink(&link, Vec::with_capacity(256)).map(std::ffi::CString::into_bytes)
+}
+
+/// The path by which an open object can be named where a system call takes paths only. It leads to
+/// the object itself, whatever happened to its names, and through a symbolic link to the link.
+pub(super) fn proc_path(object: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", object.as_raw_fd())
+}
+
+/// What tells an object from others where the kernel has no handles.
+///
+/// # Errors
+/// What the kernel says.
+pub(super) fn key_of(object: BorrowedFd<'_>) -> Result<Key> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let wanted = StatxFlags::INO | StatxFlags::BTIME;
+    let stat = rustix::fs::statx(object, c"", flags, wanted)?;
+    let known = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+    Ok(Key {
+        device: device_of(&stat),
+        inode: stat.stx_ino,
+        born: if known {
+            (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec)
+        } else {
+            (0, 0)
+        },
+    })
+}
+
+/// What the kernel knows of an object without asking anybody else.
+pub(super) fn stat(object: BorrowedFd<'_>) -> Result<Statx> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    rustix::fs::statx(object, c"", flags, StatxFlags::BASIC_STATS)
+}
+
+/// The device number of the file system that an object is on.
+pub(super) fn device_of(stat: &Statx) -> u64 {
+    rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor)
+}

@@ -1,0 +1,216 @@
+//! The folder of a volume: its file systems, and what handles and names are resolved by.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::OpenTreeFlags;
+
+use super::config::{Mounts, VolumeConfig};
+use super::descriptor::{key_of, path_of};
+use super::file_system::{FileSystem, kernel_handle, readable};
+use super::handle::{self, Key, Place};
+use super::mounts::{MountsBelow, mount_of};
+use super::name_cache::NameCache;
+use crate::{Handle, Properties};
+
+/// One volume's folder.
+pub(super) struct Folder {
+    /// The folder in the host's tree of mounts.
+    host: OwnedFd,
+    /// The file system of the folder. Its mount is one of ours, of the folder alone, or the host's.
+    home: Arc<FileSystem>,
+    /// Whether that is one of ours.
+    own_mount: bool,
+    root: Handle,
+    /// The folder as [`NameCache`] knows it.
+    key: Key,
+    /// What goes into the identities of its file systems.
+    within: Vec<u8>,
+    /// Whether the kernel's handles may be used.
+    kernel_handles: bool,
+    properties: Properties,
+    /// What clients see of file systems mounted below.
+    mounts: Mounts,
+    below: MountsBelow,
+    name_cache: NameCache,
+}
+
+impl Folder {
+    /// The folder that the configuration names now, and its real path. Blocks.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn find(config: &VolumeConfig) -> io::Result<(OwnedFd, PathBuf)> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let host = rustix::fs::openat(CWD, &config.root, flags, Mode::empty())?;
+        // Only there the kernel tells where an object is, and opens the data of one.
+        let path = path_of(host.as_fd()).map_err(|error| {
+            io::Error::other(format!(
+                "/proc/self/fd cannot be read ({error}), it is needed"
+            ))
+        })?;
+        Ok((host, OsString::from_vec(path).into()))
+    }
+
+    /// Opens a folder that was found. Blocks.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn open(host: OwnedFd, config: &VolumeConfig, kernel_handles: bool) -> io::Result<Self> {
+        let host = readable(host);
+        let mount = match config.mounts {
+            Mounts::Hide => own_mount(&host)?,
+            Mounts::Cross => None,
+        };
+        let own_mount = mount.is_some();
+        if !own_mount && config.mounts == Mounts::Hide {
+            tracing::info!(
+                "{}: this process may not make a mount of its own (CAP_SYS_ADMIN); folders that \
+                 something is mounted on are refused",
+                config.root.display()
+            );
+        }
+        let mount = match mount {
+            Some(mount) => readable(mount),
+            None => rustix::io::fcntl_dupfd_cloexec(&host, 0)?,
+        };
+        let key = key_of(mount.as_fd())?;
+        let kernel = match kernel_handles {
+            true => kernel_handle(mount.as_fd())?,
+            false => None,
+        };
+        // What tells this folder from all others on its file system.
+        let within = match &kernel {
+            Some(handle) => handle.as_bytes().to_vec(),
+            None => [key.inode.to_be_bytes(), key.born.0.to_be_bytes()].concat(),
+        };
+        let home = FileSystem::of(mount, &within, kernel_handles)?;
+        if !home.kernel_handles && kernel_handles {
+            tracing::warn!(
+                "{}: the file system has no handles, or this process may not open them \
+                 (CAP_DAC_READ_SEARCH); clients' handles end with the process",
+                config.root.display()
+            );
+        }
+        let place = kernel.map_or(Place::Root, Place::Kernel);
+        Ok(Self {
+            root: handle::pack(home.id, &place),
+            properties: home.properties()?,
+            own_mount,
+            key,
+            within,
+            kernel_handles,
+            home: Arc::new(home),
+            host,
+            mounts: config.mounts,
+            below: MountsBelow::default(),
+            name_cache: NameCache::default(),
+        })
+    }
+
+    /// The folder's own handle.
+    pub fn root(&self) -> Handle {
+        self.root
+    }
+
+    /// Limits and properties of its file system.
+    pub fn properties(&self) -> Properties {
+        self.properties
+    }
+
+    /// Whether file systems mounted below are hidden.
+    pub fn hides_mounts(&self) -> bool {
+        self.mounts == Mounts::Hide
+    }
+
+    /// The folder, by the mount that its objects are opened by.
+    pub fn root_path(&self) -> BorrowedFd<'_> {
+        self.home.mount.as_fd()
+    }
+
+    /// The folder in the host's tree of mounts.
+    pub fn host_path(&self) -> BorrowedFd<'_> {
+        self.host.as_fd()
+    }
+
+    /// The file system of the folder.
+    pub fn home(&self) -> &Arc<FileSystem> {
+        &self.home
+    }
+
+    /// The file system that something opened below the folder is on.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn file_system_of(&self, object: BorrowedFd<'_>) -> Result<Arc<FileSystem>, Errno> {
+        let home = self.home();
+        if self.mounts == Mounts::Hide {
+            return Ok(Arc::clone(home));
+        }
+        let mount = mount_of(object)?;
+        if mount == home.mount_id {
+            return Ok(Arc::clone(home));
+        }
+        self.below.by_mount(self.host_path(), &self.within, mount)
+    }
+
+    /// The file systems below the folder with this identity, one for each of their mounts.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn file_systems_below(&self, id: u64) -> Result<Vec<Arc<FileSystem>>, Errno> {
+        match self.mounts {
+            Mounts::Hide => Ok(Vec::new()),
+            Mounts::Cross => self.below.by_identity(self.host_path(), &self.within, id),
+        }
+    }
+
+    /// Whether the folder is opened by a mount that shows nothing outside of it.
+    pub fn has_own_mount(&self) -> bool {
+        self.own_mount
+    }
+
+    /// The mounts below the folder.
+    pub fn below(&self) -> &MountsBelow {
+        &self.below
+    }
+
+    /// Whether the kernel's handles are used for a file system.
+    pub fn uses_kernel_handles(&self, file_system: &FileSystem) -> bool {
+        self.kernel_handles && file_system.kernel_handles
+    }
+
+    /// How objects are found that the kernel has no handles for.
+    pub fn name_cache(&self) -> &NameCache {
+        &self.name_cache
+    }
+
+    /// The folder as [`Folder::name_cache`] knows it.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// The number in attributes of the file system with this device number.
+    pub fn file_system_number(&self, device: u64) -> u64 {
+        if device == self.key.device { 0 } else { device }
+    }
+}
+
+/// A mount of the folder alone, which is in no tree: nothing that is mounted below is in it, and no
+/// path leads out of it. `None` without the privilege for that (CAP_SYS_ADMIN).
+fn own_mount(folder: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    match rustix::mount::open_tree(folder, c"", flags) {
+        Ok(mount) => Ok(Some(mount)),
+        Err(Errno::PERM | Errno::NOSYS | Errno::INVAL) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
