@@ -188,6 +188,7 @@ fn placeholder() -> FileAttributes {
         accessed: time,
         modified: time,
         changed: time,
+        change: 0,
     };
     convert::attributes(&attributes, 0)
 }

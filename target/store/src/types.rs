@@ -65,6 +65,13 @@ impl Time {
             nanoseconds: since.subsec_nanos(),
         }
     }
+
+    /// Nanoseconds since 1970, up to the year 2554.
+    #[must_use]
+    pub fn as_nanoseconds(&self) -> u64 {
+        let seconds = self.seconds.saturating_mul(1_000_000_000);
+        seconds.saturating_add(u64::from(self.nanoseconds))
+    }
 }
 
 /// Which client an operation is for. Where operations have to wait for each other, those of one
@@ -173,24 +180,16 @@ pub struct Attributes {
     pub modified: Time,
     /// Last change of data or attributes.
     pub changed: Time,
-}
-
-/// What weak cache consistency needs of the time before (RFC 1813 section 2.6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Before {
-    /// Size in bytes.
-    pub size: u64,
-    /// Last change of the data.
-    pub modified: Time,
-    /// Last change of data or attributes.
-    pub changed: Time,
+    /// Different after each change of data, entries or attributes, and rising (RFC 8881 section
+    /// 5.8.1.4). Reading an object does not change it.
+    pub change: u64,
 }
 
 /// Attributes before and after, taken atomically with the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Consistency {
     /// Before the operation.
-    pub before: Option<Before>,
+    pub before: Option<Attributes>,
     /// After the operation (also after a failed one).
     pub after: Option<Attributes>,
 }

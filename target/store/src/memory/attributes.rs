@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 
-use crate::{Attributes, Before, Kind, Result, StoreError, Time};
+use crate::{Attributes, Kind, Result, StoreError, Time};
 
 /// Set user id, set group id and sticky bits, beside the permission bits.
 pub(super) const SET_USER: u32 = 0o4000;
@@ -52,14 +52,8 @@ impl Stored {
             accessed: self.accessed,
             modified: self.modified,
             changed: self.changed,
-        }
-    }
-
-    pub fn before(&self) -> Before {
-        Before {
-            size: self.size,
-            modified: self.modified,
-            changed: self.changed,
+            // It rises with each change ([`Stored::change_time`]), also from one start to the next.
+            change: self.changed.as_nanoseconds(),
         }
     }
 

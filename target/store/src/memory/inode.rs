@@ -111,7 +111,7 @@ impl Inode {
     /// What a change from one to the other looks like on the face.
     pub fn changed(&self, before: &Stored, after: &Stored) -> Consistency {
         Consistency {
-            before: Some(before.before()),
+            before: Some(self.show(before)),
             after: Some(self.show(after)),
         }
     }

@@ -27,6 +27,7 @@ macro_rules! namespace_tests {
             every_kind_can_be_made,
             create_takes_the_three_ways,
             operations_report_the_directory_before_and_after,
+            every_change_raises_the_change_attribute,
             hard_links_share_an_object,
             removal_keeps_the_rules,
             rename_moves_and_replaces,

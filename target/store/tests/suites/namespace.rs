@@ -1,8 +1,10 @@
 //! Names: making, finding, linking, renaming, removing and listing.
 
+use std::cell::Cell;
+
 use millrace_store::{
-    CookieVerifier, CreateHow, DirectoryEntry, FileData, Handle, Kind, Namespace, SetAttributes,
-    SpecialKind, Store, StoreError,
+    CookieVerifier, CreateHow, DirectoryEntry, Handle, Kind, SetAttributes, SetTime, SpecialKind,
+    Store, StoreError, Time,
 };
 
 use crate::common::*;
@@ -137,6 +139,58 @@ pub fn operations_report_the_directory_before_and_after(store: &impl Store) {
     let failed = now(store.remove(&ROOT, root, b"missing"));
     assert_eq!(failed.result, Err(StoreError::NotFound));
     assert_eq!(failed.consistency.after, Some(after));
+}
+
+pub fn every_change_raises_the_change_attribute(store: &impl Store) {
+    let root = store.root();
+    let directory = make_directory(store, root, b"directory");
+    let file = create(store, &ROOT, directory, b"file");
+    let seen = Cell::new([directory, file].map(|object| attributes(store, object).change));
+    let expect = |what: &str, rises: [bool; 2]| {
+        let change = [directory, file].map(|object| attributes(store, object).change);
+        let before = seen.replace(change);
+        for object in 0..2 {
+            let (before, change) = (before[object], change[object]);
+            let expected = if rises[object] {
+                change > before
+            } else {
+                change == before
+            };
+            assert!(expected, "{what}: from {before} to {change}");
+        }
+    };
+    expect("nothing", [false, false]);
+    for _ in 0..100 {
+        write(store, file, 0, b"bytes").unwrap();
+        expect("the same bytes", [false, true]);
+    }
+    read(store, file, 0, 5);
+    list(store, directory);
+    expect("reading", [false, false]);
+    let set = |set: SetAttributes| now(store.set_attributes(&ROOT, file, &set, None)).result;
+    set(mode(0o640)).unwrap();
+    expect("a mode", [false, true]);
+    set(size(3)).unwrap();
+    expect("a size", [false, true]);
+    let old = SetAttributes {
+        modified: SetTime::To(Time::default()),
+        ..SetAttributes::default()
+    };
+    set(old).unwrap();
+    expect("an old time of change", [false, true]);
+    let linked = now(store.link(&ROOT, file, directory, b"link"));
+    linked.result.unwrap();
+    expect("a link", [true, true]);
+    let (from, to) = ((directory, &b"link"[..]), (directory, &b"moved"[..]));
+    now(store.rename(&ROOT, from, to)).result.unwrap();
+    // Some file systems count the new name as a change of the object, and others do not.
+    seen.set([seen.get()[0], attributes(store, file).change]);
+    expect("a new name", [true, false]);
+    let removed = now(store.remove(&ROOT, directory, b"file"));
+    removed.result.unwrap();
+    expect("a removal", [true, true]);
+    let [before, after] = [removed.consistency.before, removed.consistency.after];
+    assert!(after.unwrap().change > before.unwrap().change);
 }
 
 pub fn hard_links_share_an_object(store: &impl Store) {

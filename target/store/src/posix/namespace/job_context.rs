@@ -14,7 +14,7 @@ use crate::posix::objects::Object;
 use crate::posix::open_files::{Opened, attributes_of, open_entry, open_name};
 use crate::posix::sys;
 use crate::posix::volume::{Sync, Volume};
-use crate::{Attributes, Before, Consistency, Handle, Kind, Modified, Result, StoreError};
+use crate::{Attributes, Consistency, Handle, Kind, Modified, Result, StoreError};
 
 /// Where a job works, and on whose behalf.
 pub(in crate::posix) struct JobContext {
@@ -140,11 +140,7 @@ impl JobContext {
     /// there is no before.
     pub fn consistency(&self, before: &Attributes, place: &Place) -> Consistency {
         Consistency {
-            before: (place.kind != Kind::File).then_some(Before {
-                size: before.size,
-                modified: before.modified,
-                changed: before.changed,
-            }),
+            before: (place.kind != Kind::File).then_some(*before),
             after: self.live(place).ok(),
         }
     }
