@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,7 +13,8 @@ use crate::memory::Mapping;
 pub struct RegionId(pub u32);
 
 /// One mapping of memory. It may be used from every thread, and lives until the last buffer,
-/// slice and pool cut from it is gone; then it is unregistered and unmapped.
+/// slice and pool cut from it is gone; then it is unregistered and unmapped. It tells where the
+/// memory is and gives no access to it.
 pub struct Arena {
     id: RegionId,
     mapping: Mapping,
@@ -73,6 +75,90 @@ impl Drop for Arena {
         for registrar in std::mem::take(registrars).iter().rev() {
             registrar.unregister(self);
         }
+    }
+}
+
+/// An arena that nothing has been cut from yet. It becomes memory of one pool
+/// ([`crate::Pool::add`]), or memory that slices are made of ([`UnusedArena::share`]), never both:
+/// a pool's buffers are exclusive because no slice of their arena can be made elsewhere.
+///
+/// ```
+/// # use millrace_mempool::{HugepagePolicy, Registry, Slice};
+/// # let registry = Registry::new(HugepagePolicy::Off);
+/// let arena = registry.arena(1)?.share();
+/// let slice = Slice::shared(&arena, 0..4096);
+/// # Ok::<(), millrace_mempool::ArenaError>(())
+/// ```
+///
+/// The arenas of a pool cannot be sliced:
+///
+/// ```compile_fail,E0308
+/// # use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+/// # let registry = Registry::new(HugepagePolicy::Off);
+/// let pool = Pool::new(&registry, PoolConfig { bytes: 1 })?;
+/// let slice = Slice::shared(&pool.arenas()[0], 0..4096);
+/// # Ok::<(), millrace_mempool::ArenaError>(())
+/// ```
+///
+/// Nor can an arena be shared and then given to a pool:
+///
+/// ```compile_fail,E0382
+/// # use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
+/// # let registry = Registry::new(HugepagePolicy::Off);
+/// # let pool = Pool::new(&registry, PoolConfig { bytes: 1 })?;
+/// let arena = registry.arena(1)?;
+/// let shared = arena.share();
+/// pool.add(arena);
+/// # Ok::<(), millrace_mempool::ArenaError>(())
+/// ```
+#[derive(Debug)]
+pub struct UnusedArena(Arc<Arena>);
+
+impl UnusedArena {
+    pub(crate) fn new(arena: Arena) -> Self {
+        Self(Arc::new(arena))
+    }
+
+    /// The arena, to register or to account for.
+    pub fn arena(&self) -> &Arc<Arena> {
+        &self.0
+    }
+
+    /// Lets slices of any part be made, from every thread.
+    pub fn share(self) -> SharedArena {
+        SharedArena(self.0)
+    }
+
+    pub(crate) fn into_arena(self) -> Arc<Arena> {
+        self.0
+    }
+}
+
+impl Deref for UnusedArena {
+    type Target = Arena;
+
+    fn deref(&self) -> &Arena {
+        &self.0
+    }
+}
+
+/// An arena that everybody who has this may make slices of ([`crate::Slice::shared`]). Clones share
+/// it.
+#[derive(Clone, Debug)]
+pub struct SharedArena(Arc<Arena>);
+
+impl SharedArena {
+    /// The arena, to register or to account for.
+    pub fn arena(&self) -> &Arc<Arena> {
+        &self.0
+    }
+}
+
+impl Deref for SharedArena {
+    type Target = Arena;
+
+    fn deref(&self) -> &Arena {
+        &self.0
     }
 }
 

@@ -19,6 +19,9 @@ use crate::slice::Slice;
 use crate::window::{Keeper, Window};
 use crate::{Class, RegionId};
 
+/// Freed memory is filled with this in debug builds.
+const POISON: u8 = 0xdb;
+
 pub(crate) struct Slot {
     pub window: Window<Arc<Arena>>,
     pub class: Class,
@@ -63,6 +66,37 @@ impl Slot {
             Rc::new(part)
         };
         (0..PARTS).rev().map(part).collect()
+    }
+}
+
+impl Slot {
+    /// Fills memory that became free, in debug builds.
+    pub fn poison(this: &mut Rc<Self>) {
+        if cfg!(debug_assertions) {
+            Self::free_bytes(this).fill(POISON);
+            this.is_poisoned.set(true);
+        }
+    }
+
+    /// Panics in debug builds if someone wrote to free memory.
+    pub fn check_poison(this: &mut Rc<Self>) {
+        if cfg!(debug_assertions) && this.is_poisoned.get() {
+            let pages = Self::free_bytes(this).chunks(4096);
+            for page in pages {
+                assert!(page == [POISON; 4096], "free memory was written to");
+            }
+        }
+    }
+
+    /// The bytes of a slot that is not lent.
+    fn free_bytes(this: &mut Rc<Self>) -> &mut [u8] {
+        let window = &Rc::get_mut(this)
+            .expect("a free slot has one holder")
+            .window;
+        // SAFETY: the window is mapped and was initialised by the kernel. The slot's only holder is
+        // borrowed exclusively, so there is neither a buffer nor a slice of it, and [`blocks`]
+        // lends no slot that shares its memory while this one is free or on its way back.
+        unsafe { std::slice::from_raw_parts_mut(window.start().as_ptr(), window.len()) }
     }
 }
 

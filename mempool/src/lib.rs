@@ -9,8 +9,12 @@
 //!   with what keeps it alive. Dropping the last slice of a buffer returns it to its pool, so
 //!   memory that an operation may still touch cannot be reused.
 //!
-//! `unsafe` stands in three modules only: `memory` (mapping), `window` (raw copies) and `buffer`
-//! (the exclusive view).
+//! No safe code reaches the bytes of a buffer in another way than through it: an arena is a pool's
+//! or is shared, never both, and arenas that are handed out ([`Pool::arenas`]) give no access to
+//! their bytes. What slices may share with other cores is copied by atomic accesses.
+//!
+//! `unsafe` stands in these modules only: `memory` (mapping), `window` and `copies` (copies to and
+//! from shared memory), `buffer` (the exclusive view), and `slice` (what lenders promise).
 
 mod account;
 mod acquire;
@@ -18,6 +22,7 @@ mod arena;
 mod blocks;
 mod buffer;
 mod class;
+mod copies;
 mod gauges;
 mod hugepages;
 mod memory;
@@ -31,7 +36,7 @@ mod window;
 
 pub use account::{MemoryAccount, MemoryShare};
 pub use acquire::Acquire;
-pub use arena::{Arena, ArenaError, RegionId, RegisterError, Registrar};
+pub use arena::{Arena, ArenaError, RegionId, RegisterError, Registrar, SharedArena, UnusedArena};
 pub use buffer::Buffer;
 pub use class::Class;
 pub use gauges::{ClassGauges, PoolGauges};

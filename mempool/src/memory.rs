@@ -113,6 +113,10 @@ impl Mapping {
     /// Keeps forked children from sharing the pages (a copy on write would move them away from
     /// under the adapter), and faults all pages in, so that no request pays for it.
     fn settle(&self, population: &Population) -> io::Result<()> {
+        // Miri knows mmap, but no advice.
+        if cfg!(miri) {
+            return Ok(());
+        }
         self.advise(0..self.len, libc::MADV_DONTFORK)?;
         population.in_pieces(self.len, self.page_size, |piece| {
             match self.advise(piece.clone(), libc::MADV_POPULATE_WRITE) {

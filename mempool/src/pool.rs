@@ -10,15 +10,12 @@ use millrace_primitives::{Departure, WaitQueue, Waiter};
 
 use crate::Class;
 use crate::acquire::Acquire;
-use crate::arena::{Arena, ArenaError};
+use crate::arena::{Arena, ArenaError, UnusedArena};
 use crate::blocks::Blocks;
 use crate::buffer::{Buffer, Lease, Slot};
 use crate::gauges::PoolGauges;
 use crate::obtain::Served;
 use crate::registry::Registry;
-
-/// Freed memory is filled with this in debug builds.
-const POISON: u8 = 0xdb;
 
 /// The size of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +36,7 @@ impl Pool {
     /// # Errors
     /// See [`Registry::arena`].
     pub fn new(registry: &Registry, config: PoolConfig) -> Result<Self, ArenaError> {
-        let arena = registry.arena(config.bytes)?;
+        let arena = registry.arena(config.bytes)?.into_arena();
         let bytes = arena.len();
         let inner = Rc::new_cyclic(|weak| {
             let mut state = State::default();
@@ -110,7 +107,8 @@ impl Pool {
 
     /// Adds memory that was mapped elsewhere ([`Registry::arena`]), so that this thread does not
     /// stall.
-    pub fn add(&self, arena: Arc<Arena>) {
+    pub fn add(&self, arena: UnusedArena) {
+        let arena = arena.into_arena();
         self.inner.gauges.add_bytes(arena.len());
         let (pool, gauges) = (&self.inner.this, &self.inner.gauges);
         let mut state = self.inner.state.borrow_mut();
@@ -155,9 +153,9 @@ impl Inner {
         if !state.waiting[class.index()].is_empty() {
             return None;
         }
-        let slot = state.blocks.pop(class, &self.gauges)?;
+        let mut slot = state.blocks.pop(class, &self.gauges)?;
         self.gauges.class(class).lend();
-        check_poison(&slot);
+        Slot::check_poison(&mut slot);
         Some(Lease::new(slot))
     }
 
@@ -183,8 +181,8 @@ impl Inner {
     }
 
     /// Takes back the slot of the last lease.
-    pub fn give_back(&self, slot: Rc<Slot>) {
-        poison(&slot);
+    pub fn give_back(&self, mut slot: Rc<Slot>) {
+        Slot::poison(&mut slot);
         let class = slot.class;
         let account = slot.account.take();
         let mut state = self.state.borrow_mut();
@@ -226,25 +224,6 @@ impl Inner {
             if let Ok(waker) = served {
                 waker.wake();
             }
-        }
-    }
-}
-
-fn poison(slot: &Slot) {
-    if cfg!(debug_assertions) {
-        slot.window.fill(0..slot.window.len(), POISON);
-        slot.is_poisoned.set(true);
-    }
-}
-
-/// Panics in debug builds if someone wrote to free memory.
-fn check_poison(slot: &Slot) {
-    if cfg!(debug_assertions) && slot.is_poisoned.get() {
-        let window = &slot.window;
-        let mut chunk = [0; 4096];
-        for offset in (0..window.len()).step_by(chunk.len()) {
-            window.copy_to(offset, &mut chunk);
-            assert!(chunk == [POISON; 4096], "free memory was written to");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::arena::{Arena, ArenaError, RegionId, RegisterError, Registrar};
+use crate::arena::{Arena, ArenaError, RegionId, RegisterError, Registrar, UnusedArena};
 use crate::hugepages::{self, HugepagePolicy, PageSize, Pages};
 use crate::memory::Mapping;
 use crate::populate::Population;
@@ -101,16 +101,16 @@ impl Registry {
     ///
     /// # Errors
     /// [`ArenaError`]; nothing stays mapped then.
-    pub fn arena(&self, bytes: usize) -> Result<Arc<Arena>, ArenaError> {
+    pub fn arena(&self, bytes: usize) -> Result<UnusedArena, ArenaError> {
         let mapping = self.map(bytes)?;
         let mut state = self.lock();
-        let arena = Arc::new(Arena::new(RegionId(state.next), mapping));
+        let arena = UnusedArena::new(Arena::new(RegionId(state.next), mapping));
         for registrar in &state.registrars {
-            arena.register_with(registrar)?;
+            arena.arena().register_with(registrar)?;
         }
         state.next += 1;
         state.arenas.retain(|arena| arena.strong_count() > 0);
-        state.arenas.push(Arc::downgrade(&arena));
+        state.arenas.push(Arc::downgrade(arena.arena()));
         Ok(arena)
     }
 

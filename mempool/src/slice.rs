@@ -1,19 +1,18 @@
 //! Slices: registered address ranges together with what keeps them alive.
 
-use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::RegionId;
-use crate::arena::Arena;
+use crate::arena::{Arena, SharedArena};
 use crate::buffer::{Buffer, Lease};
 use crate::window::{Keeper, Window};
 
 /// A range of registered memory, for fabric and storage operations.
 ///
-/// Clones share the memory and its owner: the pool buffer returns to its pool, or the shared owner
-/// is released, when the last one is dropped. Since an adapter, the kernel or another thread may
+/// Clones share the memory: the pool buffer returns to its pool, or the arena is let go, when the
+/// last one is dropped. Since an adapter, the kernel or another thread may
 /// be writing the bytes, there is no safe reference to them, only copies, whose result is to be
 /// trusted no more than any peer's bytes.
 #[derive(Clone)]
@@ -24,10 +23,7 @@ pub struct Slice {
 #[derive(Clone)]
 enum Owner {
     Pool(Lease),
-    Shared {
-        arena: Arc<Arena>,
-        _owner: Arc<dyn Any + Send + Sync>,
-    },
+    Shared(SharedArena),
     Lent(Loan),
 }
 
@@ -35,8 +31,8 @@ impl Keeper for Owner {
     fn arena(&self) -> &Arc<Arena> {
         match self {
             Self::Pool(lease) => lease.arena(),
-            Self::Shared { arena, .. } => arena,
-            Self::Lent(loan) => loan.lender.arena(loan.number),
+            Self::Shared(arena) => arena.arena(),
+            Self::Lent(loan) => loan.lender.arena(loan.number).arena(),
         }
     }
 }
@@ -44,9 +40,13 @@ impl Keeper for Owner {
 /// Lends parts of arenas and counts the holders of each part, so that lending takes no memory from
 /// the heap. Safety does not rest on the counts: a slice keeps its lender, and the lender keeps its
 /// arenas.
-pub trait Lender: Send + Sync {
-    /// The arena that the part is in: the same one for every call with this number.
-    fn arena(&self, number: u64) -> &Arc<Arena>;
+///
+/// # Safety
+/// [`Lender::arena`] returns the same arena for a number as long as the lender exists: slices keep
+/// the lender only, and address the memory of the arena that it named first.
+pub unsafe trait Lender: Send + Sync {
+    /// The arena that the part is in.
+    fn arena(&self, number: u64) -> &SharedArena;
 
     /// Counts one more holder of a part that is held.
     fn retain(&self, number: u64);
@@ -83,22 +83,13 @@ impl Slice {
         Self { window }
     }
 
-    /// A slice of memory that does not come from a pool, such as a store's extent: `owner` is held
-    /// until the last clone is gone.
+    /// A slice of memory that is no pool's, such as a store's.
     ///
     /// # Panics
     /// If the range is not inside the arena.
-    pub fn shared(
-        arena: &Arc<Arena>,
-        range: Range<usize>,
-        owner: Arc<dyn Any + Send + Sync>,
-    ) -> Self {
-        let owner = Owner::Shared {
-            arena: Arc::clone(arena),
-            _owner: owner,
-        };
+    pub fn shared(arena: &SharedArena, range: Range<usize>) -> Self {
         Self {
-            window: Window::new(owner, range),
+            window: Window::new(Owner::Shared(arena.clone()), range),
         }
     }
 
@@ -163,7 +154,7 @@ impl Slice {
         match self.window.keeper() {
             Owner::Pool(lease) if lease.is_sole() => match self.window.into_keeper() {
                 Owner::Pool(lease) => Ok(Buffer::new(lease)),
-                Owner::Shared { .. } | Owner::Lent(_) => unreachable!("just matched"),
+                Owner::Shared(_) | Owner::Lent(_) => unreachable!("just matched"),
             },
             _ => Err(self),
         }

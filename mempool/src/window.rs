@@ -2,7 +2,7 @@
 //!
 //! The bytes of an arena are shared memory in the full sense: an adapter, the kernel, or another
 //! thread's store may write them at any time. Hence no references to them are made here, only
-//! copies by pointer, and what is copied out means nothing before it is checked. A [`Window`]
+//! atomic copies, and what is copied out means nothing before it is checked. A [`Window`]
 //! holds its arena, so the memory is mapped as long as the window lives.
 
 use std::ops::Range;
@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::arena::{Arena, RegionId};
+use crate::copies;
 
 /// What keeps a window's memory mapped: clones keep the same arena, always.
 pub(crate) trait Keeper {
@@ -110,32 +111,21 @@ impl<K: Keeper> Window<K> {
 
     pub fn copy_from(&self, offset: usize, bytes: &[u8]) {
         self.check(offset, bytes.len());
-        // SAFETY: the destination is inside the window, whose arena we hold. `copy` allows
-        // overlap. Nobody holds a reference to these bytes: exclusive views are given out by
-        // `Buffer` alone, and no slice of a buffer exists while the buffer does.
-        unsafe {
-            self.start
-                .add(offset)
-                .copy_from(NonNull::from(bytes).cast(), bytes.len());
-        }
+        // SAFETY: see `at`.
+        unsafe { copies::store(self.at(offset), bytes) };
     }
 
     pub fn copy_to(&self, offset: usize, bytes: &mut [u8]) {
         self.check(offset, bytes.len());
-        // SAFETY: as in `copy_from`, the other way.
-        unsafe {
-            self.start
-                .add(offset)
-                .copy_to(NonNull::from(&mut *bytes).cast(), bytes.len());
-        }
+        // SAFETY: see `at`.
+        unsafe { copies::load(self.at(offset), bytes) };
     }
 
     pub fn copy_within_arenas(&self, offset: usize, from: &Self, at: usize, len: usize) {
         self.check(offset, len);
         from.check(at, len);
-        // SAFETY: both ranges are inside their windows, whose arenas we hold; overlap is allowed;
-        // no references exist to either, as in `copy_from`.
-        unsafe { from.start.add(at).copy_to(self.start.add(offset), len) };
+        // SAFETY: see `at`.
+        unsafe { copies::copy(from.at(at), self.at(offset), len) };
     }
 
     pub fn fill(&self, range: Range<usize>, byte: u8) {
@@ -144,8 +134,17 @@ impl<K: Keeper> Window<K> {
             .checked_sub(range.start)
             .expect("a range in order");
         self.check(range.start, len);
-        // SAFETY: as in `copy_from`.
-        unsafe { self.start.add(range.start).as_ptr().write_bytes(byte, len) }
+        // SAFETY: see `at`.
+        unsafe { copies::fill(self.at(range.start), len, byte) };
+    }
+
+    /// Where a byte lies, for the functions of [`copies`]. What those ask for holds by
+    /// construction: the bytes are inside the window (`check`), whose arena is mapped while the
+    /// keeper lives; arenas begin and end at a page, so whole words around the bytes are mapped;
+    /// and plain references to bytes of an arena are given out by `Buffer` alone, for whole pages
+    /// that no other window covers while the buffer exists.
+    fn at(&self, offset: usize) -> *mut u8 {
+        self.start.as_ptr().wrapping_add(offset)
     }
 
     fn check(&self, offset: usize, len: usize) {

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use millrace_mempool::{Arena, HugepagePolicy, Lender, Registry, Slice};
+use millrace_mempool::{HugepagePolicy, Lender, Registry, SharedArena, Slice};
 
 /// Lends one part, number 7.
 struct OnePart {
-    arena: Arc<Arena>,
+    arena: SharedArena,
     holders: AtomicUsize,
 }
 
-impl Lender for OnePart {
-    fn arena(&self, number: u64) -> &Arc<Arena> {
+// SAFETY: the arena is never replaced.
+unsafe impl Lender for OnePart {
+    fn arena(&self, number: u64) -> &SharedArena {
         assert_eq!(number, 7);
         &self.arena
     }
@@ -32,7 +33,7 @@ impl Lender for OnePart {
 fn lent_slices_count_as_holders() {
     let registry = Registry::new(HugepagePolicy::Off);
     let lender = Arc::new(OnePart {
-        arena: registry.arena(1).unwrap(),
+        arena: registry.arena(1).unwrap().share(),
         holders: AtomicUsize::new(1),
     });
     let holders = || lender.holders.load(Relaxed);

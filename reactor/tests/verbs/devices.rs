@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::atomic::Ordering;
 
-use millrace_mempool::{Arena, HugepagePolicy, Registry};
+use millrace_mempool::{HugepagePolicy, Registry};
 use millrace_reactor::fabric::verbs::{Devices, DevicesError, Transport, VerbsConfig, survey};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
@@ -115,7 +115,7 @@ fn memory_beyond_the_limit_is_refused_with_advice() {
         // What there was goes on.
         assert_eq!(registered(&devices), before);
         drop(devices);
-        let large: Result<std::sync::Arc<Arena>, _> = registry.arena(ARENA);
+        let large = registry.arena(ARENA);
         let large = large.expect("no device is asked any more");
         let error = Devices::open(&registry).expect_err("too much");
         let DevicesError::Unusable(reason) = &error else {

@@ -1,14 +1,14 @@
 //! A change as the thread takes it that asks for it.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use crossbeam_channel::Receiver;
 use millrace_admin::config::{Config, Rpcbind};
 use millrace_admin::control::{Applied, ApplyError};
 use millrace_admin::status::ReactorOutcome;
-use millrace_mempool::Arena;
+use millrace_mempool::UnusedArena;
 use tracing_subscriber::EnvFilter;
 
 use super::exports::{self, Served};
@@ -56,7 +56,7 @@ pub struct Changing {
 /// Everything of a change that is made ready on the thread that asks.
 struct Prepared {
     exports: Served,
-    arenas: Vec<Arc<Arena>>,
+    arenas: Vec<UnusedArena>,
     filter: Option<EnvFilter>,
     matched: Matched,
     rpc: Option<SocketAddr>,
@@ -139,7 +139,10 @@ impl ServiceControl {
         let commit = Commit {
             settings: plan::settings(next),
             poll: plan::poll_mode(&next.reactors),
-            arenas,
+            arenas: arenas
+                .into_iter()
+                .map(|arena| Mutex::new(Some(arena)))
+                .collect(),
             offers: offers_change.then(|| Arc::new(offers.clone())),
             removed: matched.removed.clone(),
             limits: limits
@@ -227,7 +230,7 @@ impl ServiceControl {
     }
 
     /// Maps what the pools are to have more, one piece for each reactor.
-    fn more_memory(&self, before: &Config, next: &Config) -> Result<Vec<Arc<Arena>>, Refused> {
+    fn more_memory(&self, before: &Config, next: &Config) -> Result<Vec<UnusedArena>, Refused> {
         let [before, next] = [before, next].map(|config| config.mempool.size.bytes());
         let more = usize::try_from(next.saturating_sub(before)).unwrap_or(usize::MAX);
         if more == 0 {

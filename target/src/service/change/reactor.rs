@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use millrace_reactor::Context;
 
@@ -246,9 +246,9 @@ fn put_in_force<S, F, M>(
             rpcbind.replace_offers(offers);
         }
     }
-    if let Some(arena) = commit.arenas.get(reactor) {
-        parts.room.add_arena(arena);
-        shared.pool.add(Arc::clone(arena));
+    if let Some(arena) = commit.arenas.get(reactor).and_then(taken) {
+        parts.room.add_arena(arena.arena());
+        shared.pool.add(arena);
     }
     parts.context.set_poll_mode(commit.poll);
     for &(id, limits) in &commit.limits {
@@ -260,6 +260,11 @@ fn put_in_force<S, F, M>(
     if deeper(&commit.settings) != deeper(&before) {
         parts.responder.deepen_receives();
     }
+}
+
+/// What another thread left to be taken once.
+fn taken<T>(left: &Mutex<Option<T>>) -> Option<T> {
+    left.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 /// Listens again at all addresses, or at none.

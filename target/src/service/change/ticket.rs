@@ -1,11 +1,11 @@
 //! What goes between the thread that asks for a change and the reactors.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crossbeam_channel::Sender;
 use millrace_admin::config::{self, Problem};
-use millrace_mempool::Arena;
+use millrace_mempool::UnusedArena;
 use millrace_reactor::PollMode;
 use millrace_reactor::fabric::QueuePairLimits;
 
@@ -59,8 +59,8 @@ pub struct Commit {
     pub settings: Settings,
     /// How to wait for work.
     pub poll: PollMode,
-    /// More memory, by reactor; empty if there is none to add.
-    pub arenas: Vec<Arc<Arena>>,
+    /// More memory, by reactor, to be taken once; empty if there is none to add.
+    pub arenas: Vec<Mutex<Option<UnusedArena>>>,
     /// What the port mapper tells, if that changes.
     pub offers: Option<Arc<Offers>>,
     /// Listeners that go.

@@ -20,7 +20,7 @@
 //! Access times follow the first read after each change, as "relatime" does, so that steady reads
 //! write nothing. Change times of one object strictly rise.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod ancestry;
 mod attributes;
@@ -30,6 +30,7 @@ mod directory;
 mod extent;
 mod free;
 mod inode;
+mod lend;
 mod map;
 mod namespace;
 mod permission;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use millrace_mempool::{Arena, ArenaError, Lender, Registry, Slice};
+use millrace_mempool::{Arena, ArenaError, Registry, SharedArena, Slice};
 
 use super::attributes::pause;
 use super::extent::{Extent, ExtentMemory};
@@ -61,9 +61,9 @@ pub(super) fn arenas_of(bytes: u64) -> [(u64, u64); 3] {
 
 /// All memory of one store.
 pub(super) struct Space {
-    arenas: Box<[Arc<Arena>]>,
+    arenas: Box<[SharedArena]>,
     /// A block of zeros, for holes; never written.
-    zeros: Arc<Arena>,
+    zeros: SharedArena,
     free: FreePages,
     /// Holders of each page, or of the block that begins with it.
     holders: Box<[AtomicU32]>,
@@ -86,11 +86,12 @@ impl Space {
         let blocks = pages.div_ceil(PAGES_PER_BLOCK);
         let mut arenas = Vec::new();
         for first in (0..blocks).step_by(ARENA_BLOCKS) {
-            arenas.push(registry.arena((blocks - first).min(ARENA_BLOCKS) * BLOCK)?);
+            let bytes = (blocks - first).min(ARENA_BLOCKS) * BLOCK;
+            arenas.push(registry.arena(bytes)?.share());
         }
         Ok(Self {
             arenas: arenas.into(),
-            zeros: registry.arena(BLOCK)?,
+            zeros: registry.arena(BLOCK)?.share(),
             free: FreePages::new(pages),
             holders: (0..pages).map(|_| AtomicU32::new(0)).collect(),
             scattered: ScatteredBlocks::new(),
@@ -103,7 +104,8 @@ impl Space {
 
     /// Where its memory is.
     pub fn arenas(&self) -> impl Iterator<Item = &Arc<Arena>> {
-        self.arenas.iter().chain([&self.zeros])
+        let all = self.arenas.iter().chain([&self.zeros]);
+        all.map(SharedArena::arena)
     }
 
     /// Bytes in all.
@@ -342,6 +344,11 @@ impl Space {
         }
     }
 
+    /// The arena of a page. It is never replaced.
+    pub(super) fn arena_of(&self, page: u32) -> &SharedArena {
+        &self.arenas[page as usize / (ARENA_BLOCKS * PAGES_PER_BLOCK)]
+    }
+
     /// A slice of an extent that begins with a page. It takes over one holder.
     fn slice(self: &Arc<Self>, extent: Extent, first: u32, range: Range<usize>) -> Slice {
         debug_assert!(range.end <= extent.size());
@@ -382,7 +389,7 @@ impl Space {
 
     /// `length` zeros, at most a block of them.
     pub fn zeros(&self, length: usize) -> Slice {
-        Slice::shared(&self.zeros, 0..length, self.zeros.clone())
+        Slice::shared(&self.zeros, 0..length)
     }
 
     fn count(&self, extent: Extent) -> &AtomicU32 {
@@ -400,29 +407,6 @@ impl Space {
                 Some(page) => return page,
                 None => std::thread::yield_now(),
             }
-        }
-    }
-}
-
-/// What slices of extents are counted by. Slices are of pages and of whole blocks only.
-impl Lender for Space {
-    fn arena(&self, number: u64) -> &Arc<Arena> {
-        let page = match Extent::from_raw(number).map(Extent::memory) {
-            Some(ExtentMemory::Page(page) | ExtentMemory::Block(page)) => page as usize,
-            _ => unreachable!("a slice is of one page or block"),
-        };
-        &self.arenas[page / (ARENA_BLOCKS * PAGES_PER_BLOCK)]
-    }
-
-    fn retain(&self, number: u64) {
-        if let Some(extent) = Extent::from_raw(number) {
-            self.retain(extent);
-        }
-    }
-
-    fn release(&self, number: u64) {
-        if let Some(extent) = Extent::from_raw(number) {
-            self.release(extent);
         }
     }
 }

@@ -200,10 +200,10 @@ fn memory_may_come_later_or_never_be_registered() {
         let file = folder.file("file", &[0; 30_000]);
         let root = superuser();
         for known in [true, false] {
-            let arena = stage.registry.arena(2 << 20).unwrap();
+            let arena = stage.registry.arena(2 << 20).unwrap().share();
             if known {
-                stage.engine.add_arena(&arena);
-                stage.engine.add_arena(&arena);
+                stage.engine.add_arena(arena.arena());
+                stage.engine.add_arena(arena.arena());
             }
             let slice = slice_of_arena(&arena, 5000..35_000);
             slice.copy_from(0, &[7; 30_000]);
@@ -230,8 +230,8 @@ fn memory_that_went_away_makes_room_for_more() {
         let root = superuser();
         // More than the kernel's table would hold, if they stayed in it.
         for round in 0..5000_u32 {
-            let arena = stage.registry.arena(2 << 20).unwrap();
-            stage.engine.add_arena(&arena);
+            let arena = stage.registry.arena(2 << 20).unwrap().share();
+            stage.engine.add_arena(arena.arena());
             let slice = slice_of_arena(&arena, 0..4);
             slice.copy_from(0, &round.to_ne_bytes());
             let write = stage

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use millrace_mempool::{Arena, Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, SharedArena, Slice};
 use millrace_store::posix::engine::{Backend, Engine, EngineConfig};
 use millrace_store::posix::identity::Identity;
 
@@ -104,8 +104,8 @@ pub fn poll_once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
 }
 
 /// A piece of an arena of its own.
-pub fn slice_of_arena(arena: &Arc<Arena>, range: std::ops::Range<usize>) -> Slice {
-    Slice::shared(arena, range, Arc::new(()))
+pub fn slice_of_arena(arena: &SharedArena, range: std::ops::Range<usize>) -> Slice {
+    Slice::shared(arena, range)
 }
 
 pub fn superuser() -> Identity {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use millrace_mempool::{Arena, Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, SharedArena, Slice};
 
 use io_uring::squeue;
 
@@ -61,8 +61,8 @@ fn file() -> Arc<OwnedFd> {
     Arc::new(rustix::fs::open(std::env::temp_dir(), flags, mode).unwrap())
 }
 
-fn slice(arena: &Arc<Arena>, range: std::ops::Range<usize>) -> Slice {
-    Slice::shared(arena, range, Arc::new(()))
+fn slice(arena: &SharedArena, range: std::ops::Range<usize>) -> Slice {
+    Slice::shared(arena, range)
 }
 
 fn transfer(ring: &mut Ring, file: &Arc<OwnedFd>, slice: &Slice, work: Work) {
@@ -97,10 +97,10 @@ fn slices_may_lie_in_several_pieces() {
     let Some(mut ring) = ring(1) else { return };
     ring.piece = 1 << 20;
     let registry = Registry::new(HugepagePolicy::Off);
-    let arenas = [(); 2].map(|()| registry.arena(4 << 20).unwrap());
+    let arenas = [(); 2].map(|()| registry.arena(4 << 20).unwrap().share());
     let arenas = [&arenas[0], &arenas[1]];
     for arena in arenas {
-        ring.register(arena).unwrap();
+        ring.register(arena.arena()).unwrap();
     }
     assert_eq!(ring.arenas[1].first, 4);
     let file = file();
@@ -144,12 +144,12 @@ fn a_full_table_refuses_and_takes_again_what_was_given_back() {
     let fit = BUFFERS as usize / pieces;
     let mut arenas: Vec<_> = (0..fit).map(|_| registry.arena(2 << 20).unwrap()).collect();
     for arena in &arenas {
-        ring.register(arena).unwrap();
+        ring.register(arena.arena()).unwrap();
     }
-    let another = registry.arena(2 << 20).unwrap();
-    ring.register(&another).unwrap_err();
+    let another = registry.arena(2 << 20).unwrap().share();
+    ring.register(another.arena()).unwrap_err();
     arenas.remove(fit / 2);
-    ring.register(&another).unwrap();
+    ring.register(another.arena()).unwrap();
     assert_eq!(ring.arenas.len(), fit);
     let file = file();
     let whole = slice(&another, 0..8192);
@@ -187,7 +187,7 @@ fn entries_beyond_their_slice_do_not_reach_the_kernel() {
         panic!("within the slice: not tested");
     };
     let registry = Registry::new(HugepagePolicy::Off);
-    let arena = registry.arena(2 << 20).unwrap();
+    let arena = registry.arena(2 << 20).unwrap().share();
     let held = Held {
         file: file(),
         slice: Some(slice(&arena, 0..100)),
