@@ -306,7 +306,7 @@ fn clients_are_shown_limited_and_evicted() {
     );
     has(
         &bench.says(&["clients", "show", "192.0.2.1"]),
-        &["credits granted", "memory held", "5.0 MiB", "limits"],
+        &["credits granted", "memory held", "5.0MiB", "limits"],
     );
     let limit = [
         "clients",

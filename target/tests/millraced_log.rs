@@ -157,7 +157,7 @@ fn a_reader_of_the_log_that_has_stopped_stops_nobody_else() {
         .lines()
         .find(|line| line.contains(report))
         .expect("it is said");
-    assert!(line.contains("mounts:"), "{line}");
+    assert!(line.contains("mount3::program:"), "{line}");
     let ended = log.lines().any(|line| line.ends_with(" stopped"));
     assert!(ended, "the last word is written");
 }

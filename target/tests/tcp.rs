@@ -287,7 +287,7 @@ fn calls_that_wait_for_a_limit_hold_up_no_other_client() {
         bandwidth: Some(1),
     };
     let limits = ["127.0.0.2", "127.0.0.3", "127.0.0.4"].map(|network| ClientLimit {
-        networks: vec![network.parse().unwrap()],
+        networks: vec![network.parse::<std::net::IpAddr>().unwrap().into()],
         rates,
     });
     let server = Server::start_limited(TcpConfig::default(), |now| now, &limits);

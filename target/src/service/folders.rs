@@ -502,7 +502,7 @@ mod tests {
             renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
         };
         let volume = open(&config, &export, posix).expect("it is there");
-        let identity = volume.about().identity;
+        let identity = volume.info().identity;
         swap();
         let refused = open(&config, &export, posix).err().expect("it leads out");
         assert!(
@@ -518,7 +518,7 @@ mod tests {
                 }
             });
             let attempts = (0..300).map(|_| open(&config, &export, posix));
-            opened.extend(attempts.flatten().map(|volume| volume.about().identity));
+            opened.extend(attempts.flatten().map(|volume| volume.info().identity));
             ends.store(true, Relaxed);
         });
         opened.retain(|other| *other != identity);

@@ -5,7 +5,7 @@ mod common;
 use common::{Source, encode, hex, pool};
 use millrace_wire::nfs3::{FileHandle, ReadOk, Stability, SymlinkArguments, WriteArguments};
 use millrace_wire::xdr::{
-    Bulk, Data, Decode, Decoder, Encode, Encoder, Error, Padding, Taken, from_bytes, pad,
+    Bulk, Data, Decode, Decoder, Encode, Encoder, Error, ITEMS_MAX, Padding, Taken, from_bytes, pad,
 };
 use proptest::prelude::*;
 
@@ -356,6 +356,17 @@ fn rr1_pad_19_positions_do_not_count_the_padding() {
     assert_eq!(input.stream_position(), 24);
 }
 
+#[test]
+fn items_that_travel_apart_are_bounded() {
+    let mut bytes = [0; 64];
+    let mut out = Encoder::new(&mut bytes);
+    for _ in 0..ITEMS_MAX {
+        out.bulk(&Bulk::apart(8)).unwrap();
+    }
+    assert_eq!(out.bulk(&Bulk::apart(8)), Err(Error::TooLong));
+    assert_eq!(out.taken().len(), ITEMS_MAX);
+}
+
 proptest! {
     #[test]
     fn rr1_pad_16_padded_messages_decode(
@@ -378,7 +389,7 @@ proptest! {
     }
 
     #[test]
-    fn taking_out_and_putting_back(pool in pool(), lengths in prop::collection::vec(0u32..50, 1..6)) {
+    fn taking_out_and_putting_back(pool in pool(), lengths in prop::collection::vec(0u32..50, 1..=ITEMS_MAX)) {
         let mut source = Source::new(&pool);
         let words: Vec<u64> = lengths.iter().map(|_| source.draw()).collect();
         let parts: Vec<(u64, Bulk<'_>)> =
