@@ -98,6 +98,16 @@ require_cargo_tool() {
         die "could not install $2"
 }
 
+# require_miri: the interpreter that finds undefined behaviour, of the nightly toolchain. Fails where
+# that cannot be had.
+require_miri() {
+    cargo +nightly miri --version >/dev/null 2>&1 && return 0
+    command -v rustup >/dev/null 2>&1 || return 1
+    note "installing Miri (once)"
+    timeout 600 rustup --quiet toolchain install nightly --profile minimal \
+        --component miri --component rust-src --no-self-update
+}
+
 # reserve_hugepages MEBIBYTES: best effort, never fatal.
 reserve_hugepages() {
     local want=$(($1 / 2)) free
