@@ -81,7 +81,7 @@ impl Authorized {
     ///
     /// # Errors
     ///
-    /// As those of [`try_ask`].
+    /// The answer to the client, where the service refuses or does not answer in time.
     pub async fn act<T, F>(
         self,
         state: &AdminState,

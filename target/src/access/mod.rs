@@ -1,7 +1,7 @@
 //! Who may use what: exports and their rules, file handles, and the identity that a caller has there.
 //!
-//! It is decided once for each handle of a call ([`Access::object`]); only a call that waited for a
-//! long time looks again before it changes anything ([`Access::check_writable_again`]).
+//! It is decided once for each handle of a call (`Access::object`); only a call that waited for a
+//! long time looks again before it changes anything (`Access::check_writable_again`).
 
 pub mod exports;
 pub mod handle;

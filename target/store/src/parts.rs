@@ -54,7 +54,7 @@ pub trait Namespace, forwarded by forward_namespace, with {} {
     async fn attributes(&self, object: Handle) -> Result<Attributes>;
 
     /// Sets the given attributes; `guard` is the change time that the object must still have
-    /// ([`StoreError::NotSync`]). Setting a size truncates or extends with zeros.
+    /// ([`StoreError::NotSync`](crate::StoreError::NotSync)). Setting a size truncates or extends with zeros.
     async fn set_attributes(
         &self,
         caller: &Caller,
