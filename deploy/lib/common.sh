@@ -101,11 +101,14 @@ require_cargo_tool() {
 # require_miri: the interpreter that finds undefined behaviour, of the nightly toolchain. Fails where
 # that cannot be had.
 require_miri() {
-    cargo +nightly miri --version >/dev/null 2>&1 && return 0
     command -v rustup >/dev/null 2>&1 || return 1
-    note "installing Miri (once)"
-    timeout 600 rustup --quiet toolchain install nightly --profile minimal \
-        --component miri --component rust-src --no-self-update
+    if ! cargo +nightly miri --version >/dev/null 2>&1 ||
+        ! rustup component list --toolchain nightly --installed 2>/dev/null | grep -q '^rust-src'; then
+        note "installing Miri (once)"
+        timeout 600 rustup --quiet toolchain install nightly --profile minimal \
+            --component miri --component rust-src --no-self-update || return 1
+    fi
+    cargo +nightly miri setup >/dev/null 2>&1
 }
 
 # reserve_hugepages MEBIBYTES: best effort, never fatal.
