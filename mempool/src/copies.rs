@@ -4,6 +4,13 @@
 //! leaves undefined. All accesses here are relaxed atomic ones, of whole aligned words throughout:
 //! racing accesses of different sizes would be undefined as well. What a racing copy finds is any
 //! mixture of old and new words, and no more than that.
+//!
+//! The compiler makes no wide accesses of atomic words, so long copies go through `blocks` where
+//! there is one: instructions that it does not look into and may assume nothing about. Miri checks
+//! the words.
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod blocks;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -41,6 +48,13 @@ fn partial(at: *mut u8, len: usize) -> usize {
 /// # Safety
 /// As for [`word`], for all words that the bytes from `from` on touch.
 pub(crate) unsafe fn load(mut from: *mut u8, mut to: &mut [u8]) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        // SAFETY: as the caller promises; what is borrowed here exclusively overlaps nothing.
+        let done = unsafe { blocks::copy(from, to.as_mut_ptr(), to.len()) };
+        from = from.wrapping_add(done);
+        to = &mut to[done..];
+    }
     while !to.is_empty() {
         let part = match partial(from, to.len()) {
             0 => {
@@ -73,6 +87,13 @@ pub(crate) unsafe fn load(mut from: *mut u8, mut to: &mut [u8]) {
 /// # Safety
 /// As for [`word`], for all words that the bytes from `to` on touch.
 pub(crate) unsafe fn store(mut to: *mut u8, mut from: &[u8]) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        // SAFETY: as the caller promises; what is borrowed here is not in shared memory.
+        let done = unsafe { blocks::copy(from.as_ptr(), to, from.len()) };
+        to = to.wrapping_add(done);
+        from = &from[done..];
+    }
     while !from.is_empty() {
         let part = match partial(to, from.len()) {
             0 => {
@@ -108,7 +129,14 @@ pub(crate) unsafe fn store(mut to: *mut u8, mut from: &[u8]) {
 ///
 /// # Safety
 /// As for [`word`], for all words that either range touches.
-pub(crate) unsafe fn copy(from: *mut u8, to: *mut u8, len: usize) {
+pub(crate) unsafe fn copy(mut from: *mut u8, mut to: *mut u8, mut len: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if from.addr().abs_diff(to.addr()) >= len {
+        // SAFETY: as the caller promises; the ranges do not overlap.
+        let done = unsafe { blocks::copy(from, to, len) };
+        (from, to) = (from.wrapping_add(done), to.wrapping_add(done));
+        len -= done;
+    }
     let mut bounce = [0; BOUNCE];
     let mut piece = |at: usize| {
         let bytes = &mut bounce[..BOUNCE.min(len - at)];
