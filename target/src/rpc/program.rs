@@ -94,9 +94,11 @@ impl ProcedureInfo {
         }
     }
 
-    /// The same, not to be executed twice.
+    /// The same, not to be executed twice. Its remembered reply holds no data of chunks, so it has
+    /// no results there; a table that says otherwise does not compile.
     #[must_use]
     pub const fn once(self) -> Self {
+        assert!(self.results == 0, "a repeated reply has no data in chunks");
         Self { once: true, ..self }
     }
 
@@ -112,6 +114,7 @@ impl ProcedureInfo {
     /// The same, with so many results that may be placed into write chunks.
     #[must_use]
     pub const fn with_results(self, results: usize) -> Self {
+        assert!(!self.once, "a repeated reply has no data in chunks");
         Self { results, ..self }
     }
 }
