@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{Config, Problem};
+use crate::config::{Config, ConfigProblem};
 use crate::status::{
     CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus, Health,
     ListenerStatus, OperationStatus, PoolStatus, ReactorOutcome, ReactorStatus, Readiness,
@@ -29,7 +29,7 @@ pub trait Control: Send + Sync + 'static {
     /// What is wrong with a configuration that only the running service can tell: cores that the
     /// process may not use, a log filter that does not parse. Changes nothing. The rules of
     /// [`crate::config::validate`] hold already.
-    fn check(&self, next: &Config) -> Vec<Problem>;
+    fn check(&self, next: &Config) -> Vec<ConfigProblem>;
 
     /// Puts `next` in force on every reactor, and answers when all have it. `next` differs from
     /// [`Control::config`] in keys that can change while the service runs only

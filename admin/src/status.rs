@@ -503,7 +503,7 @@ pub struct Connections {
 
 /// The body of `/api/v1/reactors`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Reactors {
+pub struct ReactorList {
     /// All of them, in the order of the configuration.
     pub reactors: Vec<ReactorStatus>,
 }
@@ -551,8 +551,8 @@ pub struct FieldProblem {
     pub message: String,
 }
 
-impl From<crate::config::Problem> for FieldProblem {
-    fn from(problem: crate::config::Problem) -> Self {
+impl From<crate::config::ConfigProblem> for FieldProblem {
+    fn from(problem: crate::config::ConfigProblem) -> Self {
         Self {
             path: problem.path.to_string(),
             message: problem.message,

@@ -196,7 +196,11 @@ fn other_users_read_over_the_socket_if_its_group_lets_them_and_change_nothing() 
     fs::set_permissions(bench.folder.path(), Permissions::from_mode(0o755)).unwrap();
     // A program that another user may run, wherever the build is.
     let program = bench.folder.path().join("millracectl");
-    fs::copy(env!("CARGO_BIN_EXE_millracectl"), &program).unwrap();
+    // By another process: what other tests start would inherit a descriptor that writes it, and a
+    // program cannot be run while there is one.
+    let mut copy = std::process::Command::new("cp");
+    copy.arg(env!("CARGO_BIN_EXE_millracectl")).arg(&program);
+    assert!(copy.status().unwrap().success());
     let as_nobody = |arguments: &[&str]| {
         let mut command = std::process::Command::new(&program);
         command.env(

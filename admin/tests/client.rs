@@ -144,7 +144,7 @@ fn an_order_carries_its_headers_and_the_answer_its_tag() {
     std::fs::write(&file, "s3cret\n").unwrap();
     let answer = b"HTTP/1.1 200 OK\r\nETag: \"1f-2\"\r\nContent-Length: 2\r\n\r\n{}";
     let (client, server) = scripted(vec![answer, answer]);
-    let client = client.with_token(Token::read(&file).unwrap());
+    let client = client.with_token(ClientToken::read(&file).unwrap());
     let got = client.get("/api/v1/config").unwrap();
     assert_eq!(got.tag.as_deref(), Some("\"1f-2\""));
     let order = Order::new(Method::Patch, "/api/v1/config")

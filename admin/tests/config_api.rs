@@ -7,8 +7,9 @@
 mod support;
 
 use std::fs;
+use std::time::UNIX_EPOCH;
 
-use millrace_admin::change::{History, Pending};
+use millrace_admin::change::{ChangeHistory, Pending};
 use millrace_admin::config::{Effect, parse};
 use millrace_admin::control::{ApplyError, Control};
 use millrace_admin::status::ReactorOutcome;
@@ -75,6 +76,8 @@ fn put_takes_json_and_yaml_and_nothing_else() {
     for kind in ["", "text/plain", "application/merge-patch+json"] {
         let problem = problem(&bench.ask("PUT", "/api/v1/config", kind, "{}"), 415);
         assert!(problem.detail.contains("application/yaml"), "{problem:?}");
+        let is_missing = problem.detail.contains("Content-Type is missing");
+        assert_eq!(is_missing, kind.is_empty(), "{problem:?}");
     }
     let answer = bench.ask("PATCH", "/api/v1/config", "application/yaml", "log: info");
     problem(&answer, 415);
@@ -194,7 +197,8 @@ fn of_two_writers_with_one_tag_exactly_one_wins() {
         statuses.sort_unstable();
         assert_eq!(statuses, [200, 412], "{answers:?}");
     }
-    let history: History = serde_json::from_str(&bench.get("/api/v1/config/history").body).unwrap();
+    let history: ChangeHistory =
+        serde_json::from_str(&bench.get("/api/v1/config/history").body).unwrap();
     assert_eq!(history.history.len(), 11);
 }
 
@@ -216,6 +220,11 @@ fn a_dry_run_and_a_change_of_nothing_leave_all_as_it_was() {
     let nothing = report(&bench.patch(json!({ "flow": { "credits": 128 } })));
     assert!(nothing.generation == 1 && nothing.changes.is_empty());
     assert_eq!(bench.tag(), before);
+    let metrics = bench.get("/metrics").body;
+    for outcome in ["tried", "unchanged"] {
+        let line = format!("\nmillrace_config_changes_total{{outcome=\"{outcome}\"}} 1\n");
+        assert!(metrics.contains(&line), "{outcome} in {metrics}");
+    }
     for query in ["dry_run=1", "dry=true", "persist"] {
         let path = format!("/api/v1/config?{query}");
         problem(&bench.ask("PATCH", &path, "application/json", "{}"), 400);
@@ -259,7 +268,8 @@ fn history_is_shown_and_gone_back_to() {
     let back = report(&bench.ask("POST", path, "", ""));
     assert_eq!((back.generation, back.changes.len()), (3, 1));
     assert_eq!(bench.service.config().flow.credits, 128);
-    let history: History = serde_json::from_str(&bench.get("/api/v1/config/history").body).unwrap();
+    let history: ChangeHistory =
+        serde_json::from_str(&bench.get("/api/v1/config/history").body).unwrap();
     let told: Vec<_> = history
         .history
         .iter()
@@ -281,6 +291,11 @@ fn history_is_shown_and_gone_back_to() {
         history.history[0].author.address.as_deref(),
         Some("127.0.0.1")
     );
+    // By the clock of the host, as its files are.
+    let written = fs::metadata(bench.file()).unwrap().modified().unwrap();
+    let written = written.duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let mut entries = history.history.iter();
+    assert!(entries.all(|entry| entry.time_seconds >= written));
     let second = bench.get("/api/v1/config/history/2?format=yaml").body;
     assert_eq!(parse(&second, "answer").unwrap().flow.credits, 64);
     let second: Value = serde_json::from_str(&bench.get("/api/v1/config/history/2").body).unwrap();
@@ -357,6 +372,7 @@ fn reload_takes_what_is_in_the_file() {
         "millrace_config_reloads_total{outcome=\"failed\"} 1",
         "millrace_config_last_reload_successful 0",
         "millrace_config_changes_total{outcome=\"tried\"} 1",
+        "millrace_config_changes_total{outcome=\"applied\"} 1",
         "millrace_config_changes_total{outcome=\"invalid\"} 1",
     ] {
         assert!(

@@ -6,8 +6,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
 use millrace_admin::api::AdminHandle;
-use millrace_admin::change::{ChangeReport, History};
-use millrace_admin::client::{Answer, Client, Method, Order, Token};
+use millrace_admin::change::{ChangeHistory, ChangeReport};
+use millrace_admin::client::{Answer, Client, ClientToken, Method, Order};
 use millrace_admin::config::{Config, Network};
 use millrace_admin::control::ApplyError;
 use millrace_admin::status::*;
@@ -46,7 +46,7 @@ fn api() -> Api {
     let client = Client::new(&format!("http://{}", handle.address())).unwrap();
     Api {
         service,
-        client: client.with_token(Token::read(&file).unwrap()),
+        client: client.with_token(ClientToken::read(&file).unwrap()),
         handle,
         _folder: folder,
     }
@@ -306,7 +306,7 @@ fn limits_of_a_client_are_an_entry_of_the_configuration() {
     assert_eq!(api.ask(Method::Delete, path).status, 200);
     assert_eq!(limits(&api).len(), 1);
     problem(&api.ask(Method::Delete, path), 404);
-    let history: History = api
+    let history: ChangeHistory = api
         .ask(Method::Get, "/api/v1/config/history")
         .value()
         .unwrap();

@@ -34,15 +34,15 @@ const MAX_INLINE: usize = 256 << 10;
 pub struct Client {
     /// Where the server is.
     #[command(flatten)]
-    pub place: Place,
+    pub place: ServerAddress,
     /// How to behave towards it.
     #[command(flatten)]
-    pub manner: Manner,
+    pub manner: ClientOptions,
 }
 
 /// Where the server is, and from where it is reached.
 #[derive(Args, Clone, Debug)]
-pub struct Place {
+pub struct ServerAddress {
     /// NFS over RDMA: address and port of the server's RDMA listener. Port 20049 may be left out;
     /// the oldest servers listen on 2049.
     #[arg(long, value_name = "HOST[:PORT]", default_value = "127.0.0.1:20049")]
@@ -86,7 +86,7 @@ pub struct Place {
 
 /// How to behave towards a server.
 #[derive(Args, Clone, Debug)]
-pub struct Manner {
+pub struct ClientOptions {
     /// Versions of RPC-over-RDMA to offer: `1`, `2`, or `1,2`. With both, version two is tried
     /// first, by a NULL call alone on the new connection, and version one is spoken to servers
     /// that have no other. Version two has longer inline messages, errors that say more, and keys
@@ -161,7 +161,7 @@ pub struct Manner {
     pub fabric: Fabric,
 }
 
-impl Place {
+impl ServerAddress {
     /// Listeners at known addresses, reached from whatever address the system takes.
     #[must_use]
     pub fn of(target: SocketAddr, mount: SocketAddr, export: &str) -> Self {
@@ -176,7 +176,7 @@ impl Place {
     }
 }
 
-impl Manner {
+impl ClientOptions {
     /// The program to ask for limits, if it is to be asked.
     fn ccp_program(&self) -> Option<u32> {
         let learns = matches!(self.padding, Alignment::Learnt { .. });
@@ -321,7 +321,7 @@ impl Client {
     /// # Errors
     /// If the system gives no descriptor, or there are no RDMA devices where such are wanted.
     pub fn provider(&self) -> Result<Box<dyn Provider>> {
-        let Manner {
+        let ClientOptions {
             fabric, timeout, ..
         } = &self.manner;
         fabric.provider(self.place.source, *timeout)
@@ -391,14 +391,14 @@ mod tests {
     use super::*;
 
     #[derive(clap::Parser)]
-    struct Line {
+    struct ProgramArguments {
         #[command(flatten)]
         client: Client,
     }
 
     fn client(arguments: &[&str]) -> Result<Client, clap::Error> {
         let line = [&["millrace-bench"], arguments].concat();
-        <Line as clap::Parser>::try_parse_from(line).map(|line| line.client)
+        <ProgramArguments as clap::Parser>::try_parse_from(line).map(|line| line.client)
     }
 
     #[test]

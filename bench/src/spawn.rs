@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::client::{Client, Place};
+use crate::client::{Client, ServerAddress};
 use crate::fabric::Fabric;
 use crate::interrupt::{OwnedFile, OwnedProgram};
 
@@ -111,7 +111,7 @@ impl Spawned {
     /// The same client, sent to this target.
     #[must_use]
     pub fn client(&self, client: &Client) -> Client {
-        let mut place = Place::of(self.rdma, self.rpc, EXPORT);
+        let mut place = ServerAddress::of(self.rdma, self.rpc, EXPORT);
         place.source = client.place.source;
         Client {
             place,

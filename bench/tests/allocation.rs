@@ -5,13 +5,13 @@ use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
-use millrace_bench::requester::{Call, Connection, Settings, State};
+use millrace_bench::requester::{Call, Connection, RequesterState, Settings};
 use millrace_mempool::{Buffer, Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
 use millrace_reactor::fabric::loopback::{Loopback, Network};
 use millrace_reactor::fabric::testing::Wrapper;
 use millrace_reactor::fabric::{
-    Access, ConnectParameters, Event, ExposeError, Exposure, Key, Operation, PostError,
-    PrivateData, Provider, QueuePairId, QueuePairLimits, Revoked, Slices, WorkRequest,
+    Access, ConnectParameters, ControlPath, DataPath, Event, ExposeError, Exposure, Key, Operation,
+    PostError, PrivateData, Provider, QueuePairId, QueuePairLimits, Revoked, Slices, WorkRequest,
 };
 use millrace_wire::nfs3::{
     FileHandle, Procedure, ReadArguments, ReaddirArguments, Stability, WriteArguments,
@@ -138,7 +138,7 @@ impl Bench {
         for _ in 0..10 {
             bench.turn();
         }
-        assert_eq!(bench.connection.state(), &State::Ready);
+        assert_eq!(bench.connection.state(), &RequesterState::Ready);
         bench
     }
 
@@ -174,7 +174,7 @@ impl Bench {
         }
         self.server.flush(self.now);
         let mut events = Vec::with_capacity(64);
-        Provider::poll(&mut self.client, self.now, &mut events);
+        DataPath::poll(&mut self.client, self.now, &mut events);
         let (connection, client) = (&mut self.connection, &mut self.client);
         let mut ended = 0;
         for event in events {
@@ -187,7 +187,7 @@ impl Bench {
         }
         counting(true, || connection.pump(client, &mut |_| {}));
         self.ended += ended;
-        Provider::flush(&mut self.client, self.now);
+        DataPath::flush(&mut self.client, self.now);
     }
 
     fn receive(&mut self, queue_pair: QueuePairId) {

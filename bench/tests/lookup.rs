@@ -10,10 +10,10 @@ use clap::Parser;
 use millrace_admin::config;
 use millrace_bench::client::Client;
 use millrace_bench::lookup::{Service, ask_rpcbind, rdma_netid, resolve};
-use millrace_bench::requester::{Alignment, Ccp, Connection, Settings, State};
+use millrace_bench::requester::{Alignment, Ccp, Connection, RequesterState, Settings};
 use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_reactor::fabric::loopback::Network;
-use millrace_reactor::fabric::{ConnectParameters, Event, Provider, QueuePairLimits};
+use millrace_reactor::fabric::{ConnectParameters, ControlPath, DataPath, Event, QueuePairLimits};
 use millrace_wire::rpc::{Accepted, CallHeader, RecordMark, answer_to};
 use millrace_wire::rpcbind::{Registration, universal_address};
 use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder};
@@ -21,14 +21,16 @@ use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Parser)]
-struct Line {
+struct ProgramArguments {
     #[command(flatten)]
     client: Client,
 }
 
 fn client(arguments: &[&str]) -> Client {
     let line = [&["millrace-bench"], arguments].concat();
-    Line::try_parse_from(line).expect("parses").client
+    ProgramArguments::try_parse_from(line)
+        .expect("parses")
+        .client
 }
 
 /// What was asked for: version of the port mapper, program, version, netid.
@@ -228,7 +230,7 @@ fn old_10_servers_at_port_2049_are_reached_by_setting() {
     let client = client(&["--target", "10.1.2.3:2049"]);
     assert_eq!(client.target().expect("found"), at("10.1.2.3:2049"));
     let (port, state) = connect_to(at("127.0.0.1:2049"));
-    assert_eq!((port, state), (2049, State::Ready));
+    assert_eq!((port, state), (2049, RequesterState::Ready));
 }
 
 #[test]
@@ -275,7 +277,7 @@ fn rr1_bind_07_rr1_bind_10_the_transport_connects_to_an_ip_address_and_a_port() 
         });
         let client = Ipv4Addr::new(198, 51, 100, 7);
         let (asked, state) = connect_over(&network, at(address), client);
-        assert_eq!((asked, state), (vec![client.into()], State::Ready));
+        assert_eq!((asked, state), (vec![client.into()], RequesterState::Ready));
         for other in &mut others {
             let mut events = Vec::new();
             other.poll(Instant::now(), &mut events);
@@ -307,7 +309,7 @@ fn small() -> Settings {
 }
 
 /// Connects to a server that listens there on the loopback network.
-fn connect_to(address: SocketAddr) -> (u16, State) {
+fn connect_to(address: SocketAddr) -> (u16, RequesterState) {
     let network = Network::new();
     let (asked, state) = connect_over(&network, address, Ipv4Addr::LOCALHOST);
     assert_eq!(asked.len(), 1);
@@ -316,7 +318,11 @@ fn connect_to(address: SocketAddr) -> (u16, State) {
 
 /// Connects from `client` to a server that listens there. The addresses of those who asked it, and
 /// what became of the connection.
-fn connect_over(network: &Network, address: SocketAddr, client: Ipv4Addr) -> (Vec<IpAddr>, State) {
+fn connect_over(
+    network: &Network,
+    address: SocketAddr,
+    client: Ipv4Addr,
+) -> (Vec<IpAddr>, RequesterState) {
     let (mut server, mut provider) = (network.provider(), network.provider_at(client));
     server.listen(address, LIMITS, false).expect("free");
     let mut asked = Vec::new();
@@ -370,6 +376,6 @@ fn options_lead_to_settings() {
         &["--netid", "rdma"],
     ] {
         let line = [&["millrace-bench"], wrong].concat();
-        assert!(Line::try_parse_from(line).is_err(), "{wrong:?}");
+        assert!(ProgramArguments::try_parse_from(line).is_err(), "{wrong:?}");
     }
 }

@@ -10,7 +10,7 @@ use millrace_admin::change::ConfigStore;
 use millrace_admin::config;
 use millrace_admin::control::Control;
 use millrace_admin::metrics::{Kind, Metrics, catalogue};
-use millrace_bench::client::{Client, Manner, Place};
+use millrace_bench::client::{Client, ClientOptions, ServerAddress};
 use millrace_bench::requester::Session;
 use millrace_bench::requester::session::CopyOptions;
 use millrace_wire::nfs3::{CreateHow, FileHandle, SetAttributes};
@@ -39,11 +39,11 @@ fn start() -> (Service, Metrics) {
 }
 
 /// What clap would have made of no options.
-fn manner() -> Manner {
+fn manner() -> ClientOptions {
     #[derive(clap::Parser)]
     struct Options {
         #[command(flatten)]
-        manner: Manner,
+        manner: ClientOptions,
     }
     <Options as clap::Parser>::parse_from(["test", "--settle", "0ms"]).manner
 }
@@ -52,7 +52,7 @@ fn client(service: &Service) -> Client {
     let addresses = service.addresses();
     let rpc = addresses.rpc.expect("a listener");
     Client {
-        place: Place::of(addresses.fabric[0], rpc, "/scratch"),
+        place: ServerAddress::of(addresses.fabric[0], rpc, "/scratch"),
         manner: manner(),
     }
 }

@@ -15,7 +15,7 @@ use millrace_bench::client::Client;
 use millrace_bench::requester::{Call, Completion, Session};
 use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_wire::nfs3::{
-    self, CreateArguments, CreateHow, Entry, FileHandle, MkdirArguments, Procedure,
+    self, CreateArguments, CreateHow, FileHandle, MkdirArguments, NameInDirectory, Procedure,
     RenameArguments, SetAttributes,
 };
 use millrace_wire::rpc::{AuthSys, CallHeader, Credential, Groups, OpaqueAuth};
@@ -113,12 +113,12 @@ impl Server {
 
     fn client(&self) -> Client {
         #[derive(Parser)]
-        struct Line {
+        struct ProgramArguments {
             #[command(flatten)]
             client: Client,
         }
         let (target, mount) = (self.rdma.to_string(), self.rpc.to_string());
-        let line = Line::try_parse_from([
+        let line = ProgramArguments::try_parse_from([
             "test", "--target", &target, "--mount", &mount, "--export", "/data", "--settle", "0ms",
             "--uid", "0", "--gid", "0",
         ]);
@@ -144,8 +144,8 @@ fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-fn entry(directory: FileHandle, name: &[u8]) -> Entry<'_> {
-    Entry { directory, name }
+fn entry(directory: FileHandle, name: &[u8]) -> NameInDirectory<'_> {
+    NameInDirectory { directory, name }
 }
 
 /// Calls that would fail if they were executed twice, and what shows that one was executed.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::Class;
 use crate::arena::Arena;
-use crate::buffer::Slot;
+use crate::buffer::BufferSlot;
 use crate::gauges::PoolGauges;
 use crate::plan::{PARTS, Reserves};
 use crate::pool::Inner;
@@ -30,9 +30,9 @@ struct Block {
     is_kept: bool,
     /// The buffer that these are the parts of, while it is split. None where they stay what they
     /// are.
-    whole: Option<Rc<Slot>>,
+    whole: Option<Rc<BufferSlot>>,
     /// Those that are not lent.
-    free: Vec<Rc<Slot>>,
+    free: Vec<Rc<BufferSlot>>,
     total: usize,
     previous: u32,
     next: u32,
@@ -78,7 +78,7 @@ impl Blocks {
         let slot = |index: usize| {
             let start = index * class.size();
             let window = Window::new(Arc::clone(arena), start..start + class.size());
-            Rc::new(Slot::new(window, class, Weak::clone(pool)))
+            Rc::new(BufferSlot::new(window, class, Weak::clone(pool)))
         };
         self.add_block(class, false, (0..count).rev().map(slot).collect(), gauges);
         self.splits += count;
@@ -116,7 +116,7 @@ impl Blocks {
         &mut self,
         class: Class,
         is_kept: bool,
-        free: Vec<Rc<Slot>>,
+        free: Vec<Rc<BufferSlot>>,
         gauges: &PoolGauges,
     ) -> u32 {
         let index = u32::try_from(self.blocks.len()).expect("fewer than 2^32 blocks");
@@ -141,7 +141,7 @@ impl Blocks {
     }
 
     /// A buffer to be lent.
-    pub fn pop(&mut self, class: Class, gauges: &PoolGauges) -> Option<Rc<Slot>> {
+    pub fn pop(&mut self, class: Class, gauges: &PoolGauges) -> Option<Rc<BufferSlot>> {
         match self.pop_from(class, true) {
             Some(slot) => Some(slot),
             None => self.pop_shared(class, gauges),
@@ -149,7 +149,7 @@ impl Blocks {
     }
 
     /// A buffer that may be split, or was.
-    fn pop_shared(&mut self, class: Class, gauges: &PoolGauges) -> Option<Rc<Slot>> {
+    fn pop_shared(&mut self, class: Class, gauges: &PoolGauges) -> Option<Rc<BufferSlot>> {
         if self.list(class, false).free == 0 {
             let larger = class.larger()?;
             if larger == Class::Large {
@@ -165,7 +165,7 @@ impl Blocks {
         self.pop_from(class, false)
     }
 
-    fn split(&mut self, class: Class, whole: Rc<Slot>, gauges: &PoolGauges) {
+    fn split(&mut self, class: Class, whole: Rc<BufferSlot>, gauges: &PoolGauges) {
         let index = match whole.split.get() {
             NONE => {
                 let index = self.add_block(class, false, whole.parts(), gauges);
@@ -185,7 +185,7 @@ impl Blocks {
         self.blocks[index as usize].whole = Some(whole);
     }
 
-    fn pop_from(&mut self, class: Class, is_kept: bool) -> Option<Rc<Slot>> {
+    fn pop_from(&mut self, class: Class, is_kept: bool) -> Option<Rc<BufferSlot>> {
         let list = self.list(class, is_kept);
         let index = list.head;
         let block = self.blocks.get_mut(index as usize)?;
@@ -198,7 +198,7 @@ impl Blocks {
     }
 
     /// Takes a buffer back, and makes what it was a part of whole if nothing else of it is lent.
-    pub fn give_back(&mut self, slot: Rc<Slot>, gauges: &PoolGauges) {
+    pub fn give_back(&mut self, slot: Rc<BufferSlot>, gauges: &PoolGauges) {
         let index = slot.home.get();
         let block = &mut self.blocks[index as usize];
         let (class, is_kept) = (block.class, block.is_kept);

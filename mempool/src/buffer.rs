@@ -1,6 +1,6 @@
 //! Exclusive buffers, and the count of who holds a piece of pool memory.
 //!
-//! A [`Slot`] is a fixed piece of an arena. While it is free, the pool holds its one `Rc`; while
+//! A [`BufferSlot`] is a fixed piece of an arena. While it is free, the pool holds its one `Rc`; while
 //! it is lent, [`Lease`]s do, and the last to go gives it back. A [`Buffer`] holds the only lease
 //! of its slot, so its view of the bytes is exclusive by construction.
 
@@ -22,7 +22,7 @@ use crate::{Class, RegionId};
 /// Freed memory is filled with this in debug builds.
 const POISON: u8 = 0xdb;
 
-pub(crate) struct Slot {
+pub(crate) struct BufferSlot {
     pub window: Window<Arc<Arena>>,
     pub class: Class,
     /// Gone when the pool was dropped first; the slot then just ends, and with the last slot its
@@ -38,7 +38,7 @@ pub(crate) struct Slot {
     pub is_poisoned: Cell<bool>,
 }
 
-impl Slot {
+impl BufferSlot {
     pub fn new(window: Window<Arc<Arena>>, class: Class, pool: Weak<Inner>) -> Self {
         Self {
             window,
@@ -69,7 +69,7 @@ impl Slot {
     }
 }
 
-impl Slot {
+impl BufferSlot {
     /// Fills memory that became free, in debug builds.
     pub fn poison(this: &mut Rc<Self>) {
         if cfg!(debug_assertions) {
@@ -102,11 +102,11 @@ impl Slot {
 
 /// One holder of a lent slot. The option is empty only while the last holder is being dropped.
 #[derive(Clone)]
-pub(crate) struct Lease(Option<Rc<Slot>>);
+pub(crate) struct Lease(Option<Rc<BufferSlot>>);
 
 impl Lease {
     /// Lends a slot: `slot` is its only `Rc`.
-    pub fn new(slot: Rc<Slot>) -> Self {
+    pub fn new(slot: Rc<BufferSlot>) -> Self {
         debug_assert_eq!(
             Rc::strong_count(&slot),
             1,
@@ -124,7 +124,7 @@ impl Lease {
         Rc::strong_count(self.slot()) == 1
     }
 
-    fn slot(&self) -> &Rc<Slot> {
+    fn slot(&self) -> &Rc<BufferSlot> {
         self.0.as_ref().expect("emptied by drop alone")
     }
 }

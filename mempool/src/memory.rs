@@ -148,7 +148,8 @@ impl Mapping {
     fn touch(&self, range: Range<usize>) {
         assert!(range.end <= self.len, "inside the mapping");
         for offset in range.step_by(self.page_size) {
-            // SAFETY: inside our mapping, which nobody else knows yet.
+            // SAFETY: inside our mapping, as just checked; the constructors call this before they
+            // give the mapping out, so nothing else accesses it.
             unsafe { self.base.as_ptr().add(offset).write_volatile(0) };
         }
     }

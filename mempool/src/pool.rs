@@ -12,7 +12,7 @@ use crate::Class;
 use crate::acquire::Acquire;
 use crate::arena::{Arena, ArenaError, UnusedArena};
 use crate::blocks::Blocks;
-use crate::buffer::{Buffer, Lease, Slot};
+use crate::buffer::{Buffer, BufferSlot, Lease};
 use crate::gauges::PoolGauges;
 use crate::obtain::Served;
 use crate::registry::Registry;
@@ -39,7 +39,7 @@ impl Pool {
         let arena = registry.arena(config.bytes)?.into_arena();
         let bytes = arena.len();
         let inner = Rc::new_cyclic(|weak| {
-            let mut state = State::default();
+            let mut state = PoolState::default();
             let gauges = Arc::new(PoolGauges::default());
             gauges.add_bytes(bytes);
             state.blocks.add(&arena, weak, &gauges);
@@ -134,13 +134,13 @@ pub(crate) struct Inner {
     gauges: Arc<PoolGauges>,
     /// Who is served at the moment.
     pub served: RefCell<Served>,
-    state: RefCell<State>,
+    state: RefCell<PoolState>,
 }
 
 /// Invariant: while a class has waiters, it has no free slot, and no other class has one that could
 /// be split for it.
 #[derive(Default)]
-struct State {
+struct PoolState {
     arenas: Vec<Arc<Arena>>,
     blocks: Blocks,
     /// By class.
@@ -155,7 +155,7 @@ impl Inner {
         }
         let mut slot = state.blocks.pop(class, &self.gauges)?;
         self.gauges.class(class).lend();
-        Slot::check_poison(&mut slot);
+        BufferSlot::check_poison(&mut slot);
         Some(Lease::new(slot))
     }
 
@@ -181,8 +181,8 @@ impl Inner {
     }
 
     /// Takes back the slot of the last lease.
-    pub fn give_back(&self, mut slot: Rc<Slot>) {
-        Slot::poison(&mut slot);
+    pub fn give_back(&self, mut slot: Rc<BufferSlot>) {
+        BufferSlot::poison(&mut slot);
         let class = slot.class;
         let account = slot.account.take();
         let mut state = self.state.borrow_mut();

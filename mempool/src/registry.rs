@@ -24,11 +24,11 @@ struct Shared {
     page_size: Option<PageSize>,
     warned: AtomicBool,
     population: Population,
-    state: Mutex<State>,
+    state: Mutex<RegistryState>,
 }
 
 #[derive(Default)]
-struct State {
+struct RegistryState {
     next: u32,
     arenas: Vec<Weak<Arena>>,
     registrars: Vec<Arc<dyn Registrar>>,
@@ -179,7 +179,7 @@ impl Registry {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RegistryState> {
         self.shared
             .state
             .lock()

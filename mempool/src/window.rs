@@ -39,7 +39,7 @@ impl<K: Keeper> Window<K> {
             range.start <= range.end && range.end <= arena.len(),
             "inside the arena"
         );
-        // SAFETY: the offset is within the arena's mapping, or one past its end.
+        // SAFETY: within the arena's mapping or one past its end, as just checked.
         let start = unsafe { arena.base().add(range.start) };
         Self {
             keeper,

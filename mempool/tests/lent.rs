@@ -11,7 +11,7 @@ struct OnePart {
     holders: AtomicUsize,
 }
 
-// SAFETY: the arena is never replaced.
+// SAFETY: the only arena is a field that no method replaces, so every number names it for ever.
 unsafe impl Lender for OnePart {
     fn arena(&self, number: u64) -> &SharedArena {
         assert_eq!(number, 7);

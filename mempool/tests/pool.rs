@@ -294,7 +294,8 @@ fn debug_builds_notice_writes_to_free_memory() {
     let slice = pool.try_acquire(Class::Control).unwrap().into_slice(0..10);
     let stale = slice.as_ptr();
     drop(slice);
-    // SAFETY: the pool keeps the memory mapped, and nobody else refers to it.
+    // SAFETY: the pool, which outlives the write, keeps the memory mapped; the slice was its only
+    // user, and is dropped.
     unsafe { stale.write(1) };
     let _ = pool.try_acquire(Class::Control);
 }

@@ -17,8 +17,8 @@ use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice}
 use millrace_primitives::Counter;
 use millrace_reactor::fabric::iwarp::{CrcPolicy, Iwarp, IwarpConfig};
 use millrace_reactor::fabric::{
-    Access, ConnectParameters, Event, Key, Operation, PrivateData, Provider, QueuePairId,
-    QueuePairLimits, RemoteAddress, Slices, WorkRequest,
+    Access, ConnectParameters, ControlPath, DataPath, Event, Key, Operation, PrivateData,
+    QueuePairId, QueuePairLimits, RemoteAddress, Slices, WorkRequest,
 };
 
 const MESSAGE: usize = 128;

@@ -21,11 +21,11 @@ const NOTED: u32 = 2;
 /// Rings a reactor. Clones ring the same one; ringing is cheap while the reactor is awake.
 #[derive(Clone, Debug)]
 pub struct Alarm {
-    shared: Arc<Shared>,
+    shared: Arc<AlarmState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct AlarmState {
     state: AtomicU32,
     descriptor: OwnedFd,
 }
@@ -38,7 +38,7 @@ impl Alarm {
     pub fn new() -> io::Result<Self> {
         let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(AlarmState {
                 state: AtomicU32::new(AWAKE),
                 descriptor,
             }),
@@ -82,7 +82,7 @@ impl Alarm {
     }
 }
 
-impl Shared {
+impl AlarmState {
     fn ring(&self) {
         // A note that is there covers this ring too: it is torn up before the reactor looks for
         // work, and what we published comes before that in the order that SeqCst gives all.
@@ -93,7 +93,7 @@ impl Shared {
     }
 }
 
-impl Wake for Shared {
+impl Wake for AlarmState {
     fn wake(self: Arc<Self>) {
         self.ring();
     }

@@ -20,17 +20,17 @@ pub struct Completions<T> {
 }
 
 struct Slab<T> {
-    places: Vec<Place<T>>,
+    places: Vec<CompletionWaiter<T>>,
     free: u32,
     pending: usize,
 }
 
-struct Place<T> {
+struct CompletionWaiter<T> {
     generation: u32,
-    state: State<T>,
+    state: CompletionState<T>,
 }
 
-enum State<T> {
+enum CompletionState<T> {
     Free { next: u32 },
     Pending(Option<Waker>),
     Complete(T),
@@ -52,9 +52,9 @@ impl<T> Completions<T> {
     /// A token to complete, and what waits for it. Dropping the latter withdraws the token.
     pub fn register(&self) -> (u64, Wait<T>) {
         let slab = &mut *self.slab.borrow_mut();
-        let state = State::Pending(None);
+        let state = CompletionState::Pending(None);
         let index = if slab.free == NONE {
-            slab.places.push(Place {
+            slab.places.push(CompletionWaiter {
                 generation: 0,
                 state,
             });
@@ -62,7 +62,7 @@ impl<T> Completions<T> {
         } else {
             let index = slab.free;
             let free = std::mem::replace(&mut slab.places[index as usize].state, state);
-            let State::Free { next } = free else {
+            let CompletionState::Free { next } = free else {
                 unreachable!("listed as free")
             };
             slab.free = next;
@@ -90,12 +90,13 @@ impl<T> Completions<T> {
         let waker = {
             let slab = &mut *self.slab.borrow_mut();
             match slab.places.get_mut(index as usize) {
-                Some(Place {
+                Some(CompletionWaiter {
                     generation: ours,
-                    state: state @ State::Pending(_),
+                    state: state @ CompletionState::Pending(_),
                 }) if *ours == generation => {
                     slab.pending -= 1;
-                    let State::Pending(waker) = std::mem::replace(state, State::Complete(value))
+                    let CompletionState::Pending(waker) =
+                        std::mem::replace(state, CompletionState::Complete(value))
                     else {
                         unreachable!("just matched")
                     };
@@ -118,7 +119,7 @@ impl<T> Completions<T> {
             let generation = {
                 let slab = self.slab.borrow();
                 let place = &slab.places[index];
-                if !matches!(place.state, State::Pending(_)) {
+                if !matches!(place.state, CompletionState::Pending(_)) {
                     continue;
                 }
                 place.generation
@@ -169,12 +170,14 @@ impl<T> Wait<T> {
     pub fn try_take(&mut self) -> Option<T> {
         let slab = &mut *self.slab.borrow_mut();
         let place = slab.places.get(self.index as usize)?;
-        if !matches!(place.state, State::Complete(_)) {
+        if !matches!(place.state, CompletionState::Complete(_)) {
             return None;
         }
         match slab.release(std::mem::replace(&mut self.index, NONE)) {
-            State::Complete(value) => Some(value),
-            State::Pending(_) | State::Free { .. } => unreachable!("just matched"),
+            CompletionState::Complete(value) => Some(value),
+            CompletionState::Pending(_) | CompletionState::Free { .. } => {
+                unreachable!("just matched")
+            }
         }
     }
 }
@@ -190,7 +193,8 @@ impl<T> Future for Wait<T> {
         }
         assert!(self.index != NONE, "polled after completion");
         let mut waker = Some(context.waker().clone());
-        if let State::Pending(known) = &mut self.slab.borrow_mut().places[self.index as usize].state
+        if let CompletionState::Pending(known) =
+            &mut self.slab.borrow_mut().places[self.index as usize].state
         {
             // The earlier one is dropped after the borrow ends.
             std::mem::swap(known, &mut waker);
@@ -215,12 +219,12 @@ impl<T> fmt::Debug for Wait<T> {
 }
 
 impl<T> Slab<T> {
-    fn release(&mut self, index: u32) -> State<T> {
+    fn release(&mut self, index: u32) -> CompletionState<T> {
         let place = &mut self.places[index as usize];
         let next = std::mem::replace(&mut self.free, index);
         place.generation = place.generation.wrapping_add(1);
-        let state = std::mem::replace(&mut place.state, State::Free { next });
-        if matches!(state, State::Pending(_)) {
+        let state = std::mem::replace(&mut place.state, CompletionState::Free { next });
+        if matches!(state, CompletionState::Pending(_)) {
             self.pending -= 1;
         }
         state

@@ -7,7 +7,7 @@ use millrace_primitives::{Counter, Gauge};
 
 /// Where a worker's work comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
+pub enum WorkSource {
     /// Events and flushes of fabric providers.
     Fabric,
     /// Reads and writes of TCP records.
@@ -20,7 +20,7 @@ pub enum Source {
     Store,
 }
 
-impl Source {
+impl WorkSource {
     /// All sources.
     pub const ALL: [Self; 5] = [
         Self::Fabric,
@@ -114,12 +114,12 @@ impl CoreCounters {
     }
 
     /// Units of work done for one source.
-    pub fn work(&self, source: Source) -> u64 {
+    pub fn work(&self, source: WorkSource) -> u64 {
         self.work[source as usize].get()
     }
 
     /// Adds work of one source. For the worker, on the reactor's own thread only.
-    pub fn add_work(&self, source: Source, units: usize) {
+    pub fn add_work(&self, source: WorkSource, units: usize) {
         self.work[source as usize].add(units as u64);
     }
 

@@ -27,7 +27,7 @@ pub use activity::Activity;
 pub use alarm::Alarm;
 pub use aside::{Aside, step_aside};
 pub use clock::{Clock, Sleep};
-pub use counters::{CoreCounters, Source};
+pub use counters::{CoreCounters, WorkSource};
 pub use millrace_primitives as primitives;
 pub use spawn::{ReactorConfig, ReactorHandle, SendError, SpawnError, allowed_cores, spawn};
 pub use watchdog::{Stall, Watchdog};

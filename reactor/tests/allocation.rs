@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use millrace_reactor::completion::Completions;
-use millrace_reactor::task::{Ended, TaskSet};
+use millrace_reactor::task::{TaskEnd, TaskSet};
 use millrace_reactor::timer::TimerWheel;
 
 thread_local! {
@@ -46,7 +46,7 @@ fn spawning_completing_and_timing_allocate_nothing() {
     let start = Instant::now();
     let mut timers = TimerWheel::new(start);
     let mut tasks = TaskSet::new(32, None);
-    let mut ended: Vec<Ended<u64>> = Vec::with_capacity(32);
+    let mut ended: Vec<TaskEnd<u64>> = Vec::with_capacity(32);
     let mut keys = Vec::with_capacity(64);
     let mut turn = |round: u32| {
         let now = start + Duration::from_millis(10) * round;

@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use millrace_reactor::fabric::iwarp::{Iwarp, IwarpConfig};
-use millrace_reactor::fabric::{Provider, QueuePairLimits};
+use millrace_reactor::fabric::{ControlPath, DataPath, QueuePairLimits};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -29,7 +29,7 @@ fn take_all(taken: &mut Vec<OwnedFd>) {
 /// Whether the provider would wake a reactor that sleeps.
 fn is_awake(provider: &Iwarp) -> bool {
     let descriptor = provider.wake_descriptor().unwrap();
-    // SAFETY: The provider has it open.
+    // SAFETY: the provider, which is borrowed, owns the descriptor until it is dropped.
     let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
     let mut descriptors = [PollFd::new(&descriptor, PollFlags::IN)];
     poll(&mut descriptors, Some(&Timespec::default())).unwrap() > 0

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use millrace_reactor::task::{Ended, TaskSet};
+use millrace_reactor::task::{TaskEnd, TaskSet};
 use millrace_reactor::{
     Context, PollMode, ReactorConfig, ReactorHandle, SendError, SpawnError, Turn, Watchdog, Worker,
     spawn,
@@ -249,7 +249,7 @@ fn a_message_just_before_sleep_prevents_it() {
 /// Tasks that other threads wake while the reactor falls asleep.
 struct Woken {
     tasks: TaskSet<std::pin::Pin<Box<dyn Future<Output = ()>>>>,
-    ended: Vec<Ended<()>>,
+    ended: Vec<TaskEnd<()>>,
     since: Instant,
 }
 

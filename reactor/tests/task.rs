@@ -6,11 +6,11 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use millrace_reactor::task::{Ended, TaskSet};
+use millrace_reactor::task::{TaskEnd, TaskSet};
 
 type Boxed = Pin<Box<dyn Future<Output = u32>>>;
 
-fn run(tasks: &mut TaskSet<Boxed>) -> (usize, Vec<Ended<u32>>) {
+fn run(tasks: &mut TaskSet<Boxed>) -> (usize, Vec<TaskEnd<u32>>) {
     let mut ended = Vec::new();
     (tasks.run(&mut ended), ended)
 }

@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 
 use millrace::exports::Exports;
 use millrace::handle::HandleKey;
-use millrace::mount3::Clients;
+use millrace::mount3::MountTable;
 use millrace::replay::{Moment, ReplayCache, ReplayLimits, Writer};
 use millrace_mempool::{HugepagePolicy, Registry};
-use millrace_wire::nfs3::{CreateArguments, CreateHow, Entry, Procedure};
+use millrace_wire::nfs3::{CreateArguments, CreateHow, NameInDirectory, Procedure};
 use support::lasting::Lasting;
 use support::{Bench, Chunks, nfs::MODE, rules};
 
@@ -170,13 +170,14 @@ fn calls(journal: Option<&PathBuf>) -> u64 {
         || ReplayCache::new(ReplayLimits::default()),
         |(_, cache, _)| cache.clone(),
     );
-    let service = millrace::service::ReactorPrograms::new(exports, key, cache, Clients::default());
+    let service =
+        millrace::service::ReactorPrograms::new(exports, key, cache, MountTable::default());
     let (_folder, service) = match opened {
         Some((folder, _, writer)) => (Some(folder), service.with_journal(writer)),
         None => (None, service),
     };
     let bench = Bench::over(&registry, store, service);
-    let entry = Entry {
+    let entry = NameInDirectory {
         directory: bench.root(),
         name: b"a name of usual length",
     };

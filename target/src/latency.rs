@@ -17,11 +17,11 @@ const NOTED_MAX: usize = 64;
 
 /// Calls that were answered in this turn and are not timed yet. `T` says whose they are.
 #[derive(Debug)]
-pub(crate) struct Noted<T> {
+pub(crate) struct LatencyBatch<T> {
     calls: RefCell<ArrayVec<(T, Instant), NOTED_MAX>>,
 }
 
-impl<T> Default for Noted<T> {
+impl<T> Default for LatencyBatch<T> {
     fn default() -> Self {
         Self {
             calls: RefCell::default(),
@@ -29,7 +29,7 @@ impl<T> Default for Noted<T> {
     }
 }
 
-impl<T> Noted<T> {
+impl<T> LatencyBatch<T> {
     /// Notes an answered call. If there are too many, `observe` gets them all.
     pub fn note(&self, whose: T, arrived: Instant, observe: impl Fn(&T, Duration)) {
         let mut calls = self.calls.borrow_mut();
@@ -53,8 +53,14 @@ fn time<T>(
     end: Instant,
     observe: impl Fn(&T, Duration),
 ) {
+    // Calls that arrived in the same turn took equally long.
+    let (mut latest, mut took) = (end, Duration::ZERO);
     for (whose, arrived) in calls.drain(..) {
-        observe(&whose, end.saturating_duration_since(arrived));
+        if arrived != latest {
+            latest = arrived;
+            took = end.saturating_duration_since(arrived);
+        }
+        observe(&whose, took);
     }
 }
 
@@ -66,7 +72,7 @@ mod tests {
 
     #[test]
     fn every_call_is_timed_once_by_the_end_of_its_turn() {
-        let (noted, timed) = (Noted::default(), Cell::new([0; 2]));
+        let (noted, timed) = (LatencyBatch::default(), Cell::new([0; 2]));
         let observe = |&whose: &usize, _| {
             let mut counts = timed.get();
             counts[whose] += 1;
@@ -86,6 +92,6 @@ mod tests {
     #[test]
     fn a_turn_without_calls_reads_no_clock() {
         let end = TurnEnd::new(|| panic!("the clock was read"));
-        Noted::<()>::default().settle(&end, |(), _| ());
+        LatencyBatch::<()>::default().settle(&end, |(), _| ());
     }
 }

@@ -7,9 +7,10 @@
 #![deny(unsafe_code)]
 
 pub mod access;
-mod complaint;
+pub mod capture;
 pub mod flow;
 mod latency;
+mod log_limit;
 pub mod mount3;
 pub mod nfs3;
 pub mod rdma;

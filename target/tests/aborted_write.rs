@@ -11,16 +11,16 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use millrace::handle::HandleKey;
-use millrace::rdma::{FabricSlot, Responder, Settings, Shared, work};
+use millrace::rdma::{FabricSlot, Responder, ResponderShared, Settings, work};
 use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_reactor::Clock;
 use millrace_reactor::fabric::iwarp::{CrcPolicy, Iwarp, IwarpConfig};
-use millrace_reactor::fabric::{Provider, QueuePairLimits};
+use millrace_reactor::fabric::{AnyProvider, ControlPath, QueuePairLimits};
 use millrace_store::Store;
 use millrace_store::memory::MemoryStore;
 use millrace_wire::nfs3::{
-    CreateArguments, CreateHow, CreateResults, Entry, FileHandle, Procedure, ReadArguments,
-    SetAttributes,
+    CreateArguments, CreateHow, CreateResults, FileHandle, NameInDirectory, Procedure,
+    ReadArguments, SetAttributes,
 };
 use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpcrdma::{CallChunks, Segment};
@@ -67,7 +67,12 @@ impl Server {
         let pool = Pool::new(&registry, PoolConfig { bytes: 32 << 20 }).unwrap();
         let now = Instant::now();
         let settings = Settings::new(4096, 32, 1 << 20, true);
-        let shared = Rc::new(Shared::new(programs, pool, Clock::new(now), settings));
+        let shared = Rc::new(ResponderShared::new(
+            programs,
+            pool,
+            Clock::new(now),
+            settings,
+        ));
         let config = IwarpConfig {
             crc: CrcPolicy::Off,
             ..IwarpConfig::default()
@@ -76,7 +81,7 @@ impl Server {
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = provider.listen(anywhere, LIMITS, false).unwrap();
         let address = provider.listener_address(listener).unwrap();
-        let fabric: Box<dyn Provider> = Box::new(provider);
+        let fabric = AnyProvider::Dynamic(Box::new(provider));
         let slot = FabricSlot::new(Rc::new(RefCell::new(fabric)), LIMITS, Some(listener));
         let mut responder = Responder::new(shared, vec![slot], work, None);
         let turn = move || {
@@ -160,7 +165,7 @@ impl Client {
 
     /// A file with content.
     fn file(&mut self, server: &mut Server, content: &[u8]) -> FileHandle {
-        let entry = Entry {
+        let entry = NameInDirectory {
             directory: server.root,
             name: b"file",
         };

@@ -11,8 +11,8 @@ use std::time::Instant;
 use millrace::call::{Answer, BulkArgument, Call, Limits, Reply, Serve, one_chunk};
 use millrace_mempool::{Class, Slice};
 use millrace_wire::nfs3::{
-    CreateArguments, CreateHow, CreateResults, Entry, FileHandle, Procedure, ReadArguments,
-    SetAttributes, Stability, WriteArguments,
+    CreateArguments, CreateHow, CreateResults, FileHandle, NameInDirectory, Procedure,
+    ReadArguments, SetAttributes, Stability, WriteArguments,
 };
 use millrace_wire::xdr::{Bulk, Padding, from_bytes};
 use support::{Bench, Chunks};
@@ -63,10 +63,10 @@ fn serve(
         tells_shortage: false,
     };
     let mut reply = Reply::new(&bench.pool, buffer, limits, list);
-    let peer = bench.peer.get();
+    let connection = bench.connection();
     let padding = Padding::default();
     let call = Call {
-        peer,
+        connection: &connection,
         arrived: Instant::now(),
         message,
         bulk,
@@ -83,7 +83,7 @@ fn serve(
 #[test]
 fn steady_calls_allocate_nothing() {
     let bench = Bench::new();
-    let entry = Entry {
+    let entry = NameInDirectory {
         directory: bench.root(),
         name: b"file",
     };

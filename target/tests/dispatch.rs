@@ -12,27 +12,27 @@ use millrace::call::{
 use millrace::replay::{ReplayCache, ReplayLimits};
 use millrace_mempool::{HugepagePolicy, Registry};
 use millrace_wire::nfs3::{
-    self, CreateArguments, CreateHow, CreateResults, Entry, FileHandle, Procedure, RemoveResults,
-    SetAttributes, Status,
+    self, CreateArguments, CreateHow, CreateResults, FileHandle, NameInDirectory, Procedure,
+    RemoveResults, SetAttributes, Status,
 };
-use millrace_wire::rpc::{Accepted, AuthStatus, Denied, OpaqueAuth, Outcome, ReplyHeader};
+use millrace_wire::rpc::{Accepted, AuthStatus, CallOutcome, Denied, OpaqueAuth, ReplyHeader};
 use millrace_wire::xdr::{Bulk, Decode, Decoder, from_bytes};
 use support::{Bench, Chunks, outcome, rules};
 
-fn refused(bench: &Bench, message: &[u8]) -> Outcome<'static> {
+fn refused(bench: &Bench, message: &[u8]) -> CallOutcome<'static> {
     let replied = bench.send(message, &[], &mut Chunks::default());
     assert_eq!(replied.answer, Answer::Send);
     match outcome(&replied.message) {
-        Outcome::Accepted { status, .. } => Outcome::Accepted {
+        CallOutcome::Accepted { status, .. } => CallOutcome::Accepted {
             verifier: OpaqueAuth::NONE,
             status,
         },
-        Outcome::Denied(denied) => Outcome::Denied(denied),
+        CallOutcome::Denied(denied) => CallOutcome::Denied(denied),
     }
 }
 
-fn accepted(status: Accepted) -> Outcome<'static> {
-    Outcome::Accepted {
+fn accepted(status: Accepted) -> CallOutcome<'static> {
+    CallOutcome::Accepted {
         verifier: OpaqueAuth::NONE,
         status,
     }
@@ -73,7 +73,7 @@ fn rr1_hdr_26_rpc_versions_and_credentials_are_judged() {
     let bench = Bench::new();
     let mut message = bench.message((100_003, 3, 0), &());
     message[8..12].copy_from_slice(&3_u32.to_be_bytes());
-    let denied = Outcome::Denied(Denied::RpcMismatch { low: 2, high: 2 });
+    let denied = CallOutcome::Denied(Denied::RpcMismatch { low: 2, high: 2 });
     assert_eq!(refused(&bench, &message), denied);
     for (flavor, status) in [
         (2, AuthStatus::RejectedCredential),
@@ -84,14 +84,14 @@ fn rr1_hdr_26_rpc_versions_and_credentials_are_judged() {
         message[24..28].copy_from_slice(&(flavor as u32).to_be_bytes());
         assert_eq!(
             refused(&bench, &message),
-            Outcome::Denied(Denied::Auth(status))
+            CallOutcome::Denied(Denied::Auth(status))
         );
     }
     // More than 16 groups.
     let mut message = bench.message((100_003, 3, 0), &());
     let groups = 24 + 8 + 4 + 4 + 8 + 4 + 4;
     message[groups..groups + 4].copy_from_slice(&17_u32.to_be_bytes());
-    let denied = Outcome::Denied(Denied::Auth(AuthStatus::BadCredential));
+    let denied = CallOutcome::Denied(Denied::Auth(AuthStatus::BadCredential));
     assert_eq!(refused(&bench, &message), denied);
 }
 
@@ -131,7 +131,7 @@ fn rr1_hdr_09_arguments_that_do_not_decode_are_garbage() {
 #[test]
 fn hostile_arguments_never_panic() {
     let bench = Bench::new();
-    let entry = Entry {
+    let entry = NameInDirectory {
         directory: bench.root(),
         name: b"name",
     };
@@ -156,7 +156,7 @@ fn hostile_arguments_never_panic() {
 
 fn from(bench: &Bench, address: &str, transport: TransportKind) {
     let address: SocketAddr = address.parse().unwrap();
-    bench.peer.set(Peer::new(address, transport));
+    bench.call_from(Peer::new(address, transport));
 }
 
 fn removed(message: &[u8]) -> Result<(), Status> {
@@ -167,7 +167,7 @@ fn removed(message: &[u8]) -> Result<(), Status> {
 #[test]
 fn rr1_hdr_25_remove_is_executed_once_across_connections() {
     let bench = Bench::new();
-    let entry = Entry {
+    let entry = NameInDirectory {
         directory: bench.root(),
         name: b"file",
     };
@@ -198,7 +198,7 @@ fn rr1_hdr_25_remove_is_executed_once_across_connections() {
 #[test]
 fn rr1_hdr_25_the_same_call_of_another_user_is_another_call() {
     let bench = Bench::new();
-    let entry = Entry {
+    let entry = NameInDirectory {
         directory: bench.root(),
         name: b"file",
     };
@@ -230,7 +230,7 @@ fn rr1_hdr_25_calls_that_differ_late_are_two_calls() {
     let symlink = |text: &[u8]| {
         bench.xid.set(70);
         let arguments = nfs3::SymlinkArguments {
-            entry: Entry {
+            entry: NameInDirectory {
                 directory: bench.root(),
                 name: b"link",
             },
@@ -263,7 +263,7 @@ fn rr1_hdr_25_all_reactors_share_the_memory_of_calls() {
     };
     let (one, other) = (bench(), bench());
     let arguments = nfs3::MkdirArguments {
-        entry: Entry {
+        entry: NameInDirectory {
             directory: one.root(),
             name: b"new",
         },
@@ -320,7 +320,7 @@ fn answers_that_do_not_fit_are_not_sent_short() {
 fn a_call_executed_without_room_for_its_answer_is_not_executed_again() {
     let bench = Bench::new();
     support::nfs::create(&bench, bench.root(), b"gone");
-    let entry = Entry {
+    let entry = NameInDirectory {
         directory: bench.root(),
         name: b"gone",
     };

@@ -5,23 +5,23 @@ mod support;
 use std::net::SocketAddr;
 
 use millrace::call::{Peer, TransportKind};
-use millrace::exports::{Exports, ExportsError, Flavor, Squash};
+use millrace::exports::{ExportId, ExportTotals, Exports, ExportsError, Flavor, Squash};
 use millrace::handle::HandleKey;
 use millrace_mempool::{HugepagePolicy, Registry};
 use millrace_wire::mount::{self, DumpResults, ExportResults, MountResults, Path};
 use millrace_wire::nfs3::{
     self, AccessArguments, AccessResults, CommitArguments, CommitResults, CreateArguments,
-    CreateHow, Entry, FileHandle, GetattrResults, Procedure, RemoveResults, SetAttributes, Status,
-    access,
+    CreateHow, FileHandle, GetattrResults, NameInDirectory, Procedure, RemoveResults,
+    SetAttributes, Status, access,
 };
 use millrace_wire::rpc::{AuthSys, CallHeader, Credential, Groups, OpaqueAuth};
 use millrace_wire::xdr::{Encode, Encoder, from_bytes};
-use support::nfs::mkdir;
+use support::nfs::{attributes, create, lookup, mkdir, read, write};
 use support::{Bench, Chunks, rules};
 
 fn from(bench: &Bench, address: &str, transport: TransportKind) {
     let address: SocketAddr = address.parse().unwrap();
-    bench.peer.set(Peer::new(address, transport));
+    bench.call_from(Peer::new(address, transport));
 }
 
 fn mnt(bench: &Bench, path: &str) -> MountResults {
@@ -58,7 +58,7 @@ fn mount_takes_directories_inside_an_export() {
     let bench = Bench::new();
     let a = mkdir(&bench, bench.root(), b"a");
     let b = mkdir(&bench, a, b"b");
-    let entry = Entry {
+    let entry = NameInDirectory {
         directory: a,
         name: b"file",
     };
@@ -125,7 +125,7 @@ fn clients_outside_the_list_get_nothing() {
         MountResults::Err(mount::Status::AccessDenied)
     );
     let lookup = |bench: &Bench| {
-        let entry = Entry {
+        let entry = NameInDirectory {
             directory: bench.root(),
             name: b".",
         };
@@ -161,7 +161,7 @@ fn rr1_sec_19_exports_are_for_their_clients_and_for_flavors_strong_enough() {
             credential,
             verifier: OpaqueAuth::NONE,
         };
-        let arguments = Entry {
+        let arguments = NameInDirectory {
             directory: bench.root(),
             name: b".",
         };
@@ -217,7 +217,7 @@ fn read_only_exports_refuse_changes() {
     let mut fixed = rules("/export");
     fixed.read_only = true;
     let bench = Bench::with(fixed);
-    let entry = Entry {
+    let entry = NameInDirectory {
         directory: bench.root(),
         name: b"name",
     };
@@ -331,6 +331,53 @@ fn exports_are_found_by_path_and_replaced_as_a_whole() {
 }
 
 #[test]
+fn what_calls_do_is_counted_by_export_and_outlives_a_thousand_others() {
+    let registry = Registry::new(HugepagePolicy::Off);
+    let store = support::memory_store(&registry);
+    let service = support::service([(rules("/a"), store.clone())]);
+    let bench = Bench::over(&registry, store.clone(), service);
+    let serve = |paths: &[&str]| {
+        let table = paths.iter().map(|path| (rules(path), store.clone()));
+        bench.service.replace_exports(Exports::new(table).unwrap());
+    };
+    let counters = bench.service.export_counters();
+    let totals = |path| {
+        let mut totals = ExportTotals::default();
+        // As of two reactors.
+        totals.add(&counters.get(ExportId::of(path)));
+        totals.add(&counters.get(ExportId::of(path)));
+        totals
+    };
+    let file = create(&bench, bench.root(), b"file");
+    write(&bench, file, 0, &[1; 100]).unwrap();
+    read(&bench, file, 0, 40);
+    lookup(&bench, bench.root(), b"none").unwrap_err();
+    let done = ExportTotals {
+        requests: 2 * 4,
+        errors: 2,
+        bytes_read: 2 * 40,
+        bytes_written: 2 * 100,
+    };
+    assert_eq!(totals("/a"), done);
+    serve(&["/b"]);
+    assert_eq!(
+        (totals("/a"), totals("/b")),
+        (done, ExportTotals::default())
+    );
+    serve(&["/a"]);
+    attributes(&bench, bench.root());
+    assert_eq!(totals("/a").requests, done.requests + 2);
+    // With these two there are 1024.
+    let others: Vec<String> = (0..1022).map(|number| format!("/{number}")).collect();
+    let others: Vec<&str> = others.iter().map(String::as_str).collect();
+    serve(&others);
+    serve(&["/one more"]);
+    assert_eq!(totals("/a").requests, done.requests + 2);
+    serve(&["/b"]);
+    assert_eq!(totals("/a"), ExportTotals::default());
+}
+
+#[test]
 fn malformed_handles_are_bad_and_forged_or_dead_ones_stale() {
     let bench = Bench::new();
     let directory = mkdir(&bench, bench.root(), b"gone");
@@ -353,7 +400,7 @@ fn malformed_handles_are_bad_and_forged_or_dead_ones_stale() {
     );
     bench.nfs(
         Procedure::Rmdir,
-        &Entry {
+        &NameInDirectory {
             directory: bench.root(),
             name: b"gone",
         },

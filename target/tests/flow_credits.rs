@@ -12,13 +12,13 @@ use proptest::prelude::*;
 use support::fetch::done;
 use support::message::{PROGRAM, parse, plain, rpc, word};
 use support::raw::{Options, World};
-use support::script::{Plan, Script};
+use support::script::{CallScript, Script};
 use support::trace::Trace;
 
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// A reply too long for the inline limit.
-const LONG: Plan = Plan {
+const LONG: CallScript = CallScript {
     length: 5000,
     pull: false,
     hold: false,
@@ -88,7 +88,7 @@ fn rr1_cred_18_four_pending_dones_of_eight_leave_four_credits() {
         assert!(parse(&reply).reads > 0);
         assert_eq!(credits(&reply), expected);
     }
-    script.plan(Plan::default());
+    script.plan(CallScript::default());
     assert_eq!(credits(&world.exchange(0, &wishing(5, 8))), 4);
     world.send(0, &done(2));
     assert_eq!(credits(&world.exchange(0, &wishing(6, 8))), 5);
@@ -127,7 +127,7 @@ fn rr1_cred_20_only_the_last_reply_owed_is_held_back() {
     let (mut world, script) = classic(4);
     world.exchange(0, &wishing(1, 4));
     world.send(0, &done(1));
-    script.plan(Plan { hold: true, ..LONG });
+    script.plan(CallScript { hold: true, ..LONG });
     for xid in 10..14 {
         world.post(0, &wishing(xid, 4));
     }
@@ -262,7 +262,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Call { long } if in_flight < granted => {
-                    script.plan(if long { LONG } else { Plan::default() });
+                    script.plan(if long { LONG } else { CallScript::default() });
                     xid += 1;
                     in_flight += 1;
                     world.send(0, &wishing(xid, 4));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use millrace::call::{Answer, Call, NoBulk, Peer, Reply, Serve, TransportKind};
 use millrace::exports::ExportId;
 use millrace::flow::rate::Rates;
-use millrace::flow::{Cause, ClientLimit, Clients, Flow};
+use millrace::flow::{Cause, ClientLimit, ClientTable, Flow};
 use millrace_mempool::Class;
 use millrace_reactor::Clock;
 use millrace_store::memory::MemoryStore;
@@ -37,7 +37,7 @@ fn wishing(mut call: Vec<u8>) -> Vec<u8> {
 /// A server with limits, a file of 256 KiB, and a connection from [`LIMITED`].
 struct Metered {
     nfs: Nfs,
-    clients: Clients,
+    clients: ClientTable,
     client: usize,
     file: FileHandle,
     sink: Memory,
@@ -412,7 +412,7 @@ fn connections_of_a_client_share_its_limit_and_coming_back_is_no_way_around_it()
 
 #[test]
 fn the_first_entry_with_a_network_of_the_client_counts() {
-    let clients = Clients::new(2);
+    let clients = ClientTable::new(2);
     let world: World<millrace::service::ReactorPrograms<MemoryStore>> = Nfs::new().world;
     let shared = &world.shared;
     let class = shared.settings.get().receive_class();
@@ -443,7 +443,7 @@ fn the_first_entry_with_a_network_of_the_client_counts() {
 fn callers_over_tcp_have_the_same_limits() {
     let bench = Bench::new();
     let clock = Clock::new(Instant::now());
-    let clients = Clients::new(1);
+    let clients = ClientTable::new(1);
     let flow = Flow::new(&clients, 0, &bench.pool, Class::Control, &clock);
     let service = bench.service.clone().with_flow(&flow);
     let address = SocketAddr::from((LIMITED, 1000));
@@ -456,8 +456,9 @@ fn callers_over_tcp_have_the_same_limits() {
     };
     clients.set_limits(&[limit], [], clock.now());
     let message = message::nfs(1, Procedure::Getattr, &bench.root());
+    let connection = support::connection(&flow, Peer::new(address, TransportKind::Tcp));
     let call = Call {
-        peer: Peer::new(address, TransportKind::Tcp),
+        connection: &connection,
         arrived: clock.now(),
         message: &message,
         bulk: &[],
@@ -490,11 +491,12 @@ fn callers_over_tcp_have_the_same_limits() {
 fn clients_that_came_by_tcp_only_are_forgotten_in_time() {
     let bench = Bench::new();
     let clock = Clock::new(Instant::now());
-    let clients = Clients::new(1);
+    let clients = ClientTable::new(1);
     let flow = Flow::new(&clients, 0, &bench.pool, Class::Control, &clock);
     let pass = |last: u8| {
         let address = IpAddr::from([10, 1, 0, last]);
-        let passed = pin!(flow.pass(address, None, 0, || false));
+        let share = flow.tenant(address);
+        let passed = pin!(flow.pass(&share, None, 0, || false));
         assert!(
             passed
                 .poll(&mut Context::from_waker(Waker::noop()))

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use millrace::call::{Answer, Bulk, BulkResult, Call, Reply, Serve, TransportKind};
-use millrace::flow::{Clients, Flow};
+use millrace::flow::{ClientTable, Flow};
 use millrace::rdma::Settings;
 use millrace::rpc::program::{ProcedureInfo, called};
 use millrace::tcp::{TcpConfig, TcpServer};
@@ -69,7 +69,7 @@ impl Serve for Lender {
 
 /// Bytes of the READ that a call is, if it is one. By TCP each that has arguments is.
 fn room(call: &Call<'_>, reply: &Reply) -> Option<usize> {
-    let tcp = call.peer.transport == TransportKind::Tcp;
+    let tcp = call.connection.transport() == TransportKind::Tcp;
     let by_tcp = (tcp && call.message.ends_with(ASKS)).then_some(READ);
     reply.limits().apart[0].map(|room| room as usize).or(by_tcp)
 }
@@ -382,9 +382,9 @@ impl TcpWorld {
         let pool = Pool::new(&registry, PoolConfig { bytes: 32 << 20 }).unwrap();
         let now = Instant::now();
         let clock = Clock::new(now);
-        let flow = Flow::new(&Clients::new(1), 0, &pool, Class::Control, &clock);
-        let server = TcpServer::new(TcpConfig::default(), &pool, Lender, None).unwrap();
-        let mut server = server.with_flow(&flow);
+        let flow = Flow::new(&ClientTable::new(1), 0, &pool, Class::Control, &clock);
+        let config = TcpConfig::default();
+        let mut server = TcpServer::new(config, &pool, Lender, &flow, None).unwrap();
         let address = server.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         Self {
             now,

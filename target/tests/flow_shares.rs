@@ -11,7 +11,7 @@ use millrace_reactor::fabric::testing::loopback;
 use millrace_wire::rpcrdma::CallChunks;
 use support::message::{PROGRAM, is_chunk_error, long, plain, reads, rpc, word};
 use support::raw::{Options, Stated, World};
-use support::script::{Plan, Script};
+use support::script::{CallScript, Script};
 
 const MOST: u32 = 4096;
 
@@ -250,7 +250,7 @@ fn a_hostile_client_keeps_nobody_else_from_being_served() {
     assert!(world.calls() < 1024 / 2, "tasks are left to others");
 
     // The others: small calls and long ones, whole grants at once.
-    script.plan(Plan::default());
+    script.plan(CallScript::default());
     for round in 0..5 {
         for &client in &good {
             assert!(credits(&mut world, client, 16) >= 16, "round {round}");
@@ -296,7 +296,7 @@ fn a_connection_whose_reads_go_on_is_not_closed_however_long_that_takes() {
     let network = loopback();
     let (mut world, script) = world(Options::default());
     let client = world.connect();
-    script.plan(Plan::default());
+    script.plan(CallScript::default());
     let body = rpc(9, PROGRAM, &[5; 5000]);
     let source = world.source(client, &body);
     let entries = reads(0, &[source.whole()]);
@@ -329,13 +329,13 @@ fn calls_of_many_clients_that_wait_leave_tasks_to_who_comes_next() {
         ..Options::default()
     };
     let (mut world, script) = world(options);
-    let hold = Plan {
+    let hold = CallScript {
         hold: true,
-        ..Plan::default()
+        ..CallScript::default()
     };
     // Each takes its share before the next one comes.
     for host in 1..=3 {
-        script.plan(Plan::default());
+        script.plan(CallScript::default());
         let slow: Vec<usize> = (0..17).map(|_| world.connect_with(at(host, 33))).collect();
         for &client in &slow {
             credits(&mut world, client, 32);
@@ -351,7 +351,7 @@ fn calls_of_many_clients_that_wait_leave_tasks_to_who_comes_next() {
     }
     let used = world.shared.flow.counters().used.get();
     assert!(world.calls() > 850 && used > 1024, "{used} calls");
-    script.plan(Plan::default());
+    script.plan(CallScript::default());
     for host in [101, 102] {
         let other = world.connect_with(at(host, 40));
         for _ in 0..50 {

@@ -20,12 +20,12 @@ use tcp_client::{Connection, block_on, create, mount, name, write};
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// What outlives the server: its state, its configuration and the folder.
-struct Place {
+struct ServerFolders {
     folder: tempfile::TempDir,
     socket: UnixDatagram,
 }
 
-impl Place {
+impl ServerFolders {
     fn new() -> Self {
         // On a file system with handles; temporary folders need not be.
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -141,7 +141,7 @@ async fn read(client: &mut Connection, file: &n::nfs_fh3) -> Vec<u8> {
 
 #[test]
 fn a_clean_stop_keeps_the_write_verifier_and_a_kill_does_not() {
-    let place = Place::new();
+    let place = ServerFolders::new();
     let mut server = place.start();
     let (root, file, verifier) = block_on(async {
         let mut client = server.mount().await;
@@ -191,7 +191,7 @@ fn a_clean_stop_keeps_the_write_verifier_and_a_kill_does_not() {
 
 #[test]
 fn a_write_is_answered_as_durable_as_it_was_asked_for_and_no_more() {
-    let place = Place::new();
+    let place = ServerFolders::new();
     let mut server = place.start();
     block_on(async {
         let mut client = server.mount().await;

@@ -130,9 +130,9 @@ fn get(address: SocketAddr, path: &str) -> (u16, String) {
 }
 
 /// A thread held still as a debugger holds it, by the thread that made this value.
-struct Held(libc::pid_t);
+struct StoppedThread(libc::pid_t);
 
-impl Held {
+impl StoppedThread {
     fn reactor_of(service: &Child) -> Self {
         let tasks = format!("/proc/{}/task", service.id());
         let reactor = std::fs::read_dir(tasks).unwrap().find_map(|task| {
@@ -157,7 +157,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for StoppedThread {
     fn drop(&mut self) {
         let nothing = std::ptr::null_mut::<libc::c_void>();
         // SAFETY: as above. The thread may be gone, and then there is nothing to let go.
@@ -214,7 +214,7 @@ fn the_watchdog_is_fed_while_reactors_turn_and_only_then() {
     }
     assert_eq!(get(admin, "/healthz").0, 200);
 
-    let held = Held::reactor_of(&manager.service);
+    let held = StoppedThread::reactor_of(&manager.service);
     let words = manager.until("STATUS=");
     let stuck = words.last().unwrap();
     let expected = "STATUS=stuck, watchdog not fed: reactor-";

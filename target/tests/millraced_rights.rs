@@ -25,7 +25,11 @@ impl Installation {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-        fs::copy(env!("CARGO_BIN_EXE_millraced"), path.join("millraced")).unwrap();
+        // By another process: a program cannot be run while a descriptor is open that writes it, and
+        // what other tests start at that moment would inherit ours.
+        let mut copy = Command::new("cp");
+        copy.arg(env!("CARGO_BIN_EXE_millraced")).arg(path);
+        assert!(copy.status().unwrap().success());
         let is_root = fs::metadata(path).unwrap().uid() == 0;
         for name in ["data", "other"] {
             let data = path.join(name);

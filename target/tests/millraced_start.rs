@@ -179,6 +179,27 @@ fn free_port() -> SocketAddr {
 }
 
 #[test]
+fn a_check_names_what_would_be_served_and_where() {
+    let folder = Folder::new();
+    let text = format!(
+        "{SMALL}rpc: {{ listen: \"127.0.0.1:7002\" }}\nadmin: {{ listen: \"[::1]:7003\" }}\n\
+         fabric: [{{ provider: iwarp, listen: \"0.0.0.0:7001\" }}]\n\
+         exports: [{{ path: /scratch, store: {{ kind: memory, size: 1MiB }} }}]\n"
+    );
+    let checked = command(&["--check=file"], &folder.config(&text)).output();
+    let said = String::from_utf8(checked.unwrap().stdout).unwrap();
+    let served = [
+        "\nNFS over RDMA: 0.0.0.0:7001 (iwarp)\n",
+        "\nNFS and MOUNT over TCP: 127.0.0.1:7002\n",
+        "\nmanagement: http://[::1]:7003\n",
+        "\nexport: /scratch (memory, rw)\n",
+    ];
+    for line in served {
+        assert!(said.contains(line), "{line} in {said}");
+    }
+}
+
+#[test]
 fn what_the_server_of_the_same_file_has_is_free_for_a_check_and_for_no_start() {
     let folder = Folder::new();
     let [rpc, admin, fabric] = [free_port(), free_port(), free_port()];

@@ -6,11 +6,12 @@ mod support;
 
 use millrace::call::{Limits, NO_CHUNKS};
 use millrace_wire::nfs3::{
-    AccessArguments, AccessResults, CreateArguments, CreateHow, CreateResults, Device, Entry,
+    AccessArguments, AccessResults, CreateArguments, CreateHow, CreateResults, Device,
     FileAttributes, FileType, FsinfoResults, FsstatResults, LinkArguments, LinkResults,
-    MknodArguments, Node, PathconfResults, Procedure, ReaddirArguments, ReaddirResults,
-    ReaddirplusArguments, ReaddirplusResults, RemoveResults, RenameArguments, RenameResults,
-    SetAttributes, SetTime, SetattrArguments, SetattrResults, Status, Time, access, properties,
+    MknodArguments, NameInDirectory, Node, PathconfResults, Procedure, ReaddirArguments,
+    ReaddirResults, ReaddirplusArguments, ReaddirplusResults, RemoveResults, RenameArguments,
+    RenameResults, SetAttributes, SetTime, SetattrArguments, SetattrResults, Status, Time, access,
+    properties,
 };
 use millrace_wire::xdr::from_bytes;
 use support::nfs::*;
@@ -131,7 +132,7 @@ fn access_is_granted_by_permission() {
 fn creation_is_unchecked_guarded_or_exclusive() {
     let bench = Bench::new();
     let make = |how| {
-        let entry = Entry {
+        let entry = NameInDirectory {
             directory: bench.root(),
             name: b"file",
         };
@@ -161,7 +162,7 @@ fn creation_is_unchecked_guarded_or_exclusive() {
 fn special_nodes_are_made() {
     let bench = Bench::new();
     let make = |name: &[u8], node| {
-        let entry = Entry {
+        let entry = NameInDirectory {
             directory: bench.root(),
             name,
         };
@@ -196,7 +197,7 @@ fn names_are_removed_renamed_and_linked() {
     let link = |object, directory, name| {
         let arguments = LinkArguments {
             object,
-            entry: Entry { directory, name },
+            entry: NameInDirectory { directory, name },
         };
         call::<LinkResults>(&bench, Procedure::Link, &arguments)
     };
@@ -208,11 +209,11 @@ fn names_are_removed_renamed_and_linked() {
     assert!(failure.detail.attributes.is_some() && failure.detail.directory.after.is_some());
 
     let rename = |from, from_name, to, to_name| {
-        let from = Entry {
+        let from = NameInDirectory {
             directory: from,
             name: from_name,
         };
-        let to = Entry {
+        let to = NameInDirectory {
             directory: to,
             name: to_name,
         };
@@ -226,7 +227,7 @@ fn names_are_removed_renamed_and_linked() {
     assert!(failure.detail.from.after.is_some() && failure.detail.to.after.is_some());
 
     let remove = |procedure, directory, name| {
-        let results: RemoveResults = call(&bench, procedure, &Entry { directory, name });
+        let results: RemoveResults = call(&bench, procedure, &NameInDirectory { directory, name });
         results.map(|data| data.after.unwrap()).map_err(|failure| {
             assert!(failure.detail.after.is_some());
             failure.status
@@ -261,7 +262,7 @@ fn exports_are_not_left_by_links_or_renames() {
         key.seal(export.id.0, root)
     };
     let file = create(&bench, root("/a"), b"file");
-    let entry = Entry {
+    let entry = NameInDirectory {
         directory: root("/b"),
         name: b"link",
     };
@@ -274,7 +275,7 @@ fn exports_are_not_left_by_links_or_renames() {
         },
     );
     assert_eq!(linked.unwrap_err().status, Status::CrossDevice);
-    let from = Entry {
+    let from = NameInDirectory {
         directory: root("/a"),
         name: b"file",
     };

@@ -7,11 +7,11 @@ mod support;
 use millrace::call::{Answer, BulkArgument, Limits, NO_CHUNKS, one_chunk};
 use millrace::exports::{Exports, Rules, Squash};
 use millrace_wire::nfs3::{
-    CommitArguments, CommitResults, CreateResults, Entry, FileType, Procedure, ReadArguments,
-    ReadResults, ReadlinkResults, SetAttributes, SetattrArguments, SetattrResults, Stability,
-    Status, SymlinkArguments, WriteArguments, WriteResults,
+    CommitArguments, CommitResults, CreateResults, FileType, NameInDirectory, Procedure,
+    ReadArguments, ReadResults, ReadlinkResults, SetAttributes, SetattrArguments, SetattrResults,
+    Stability, Status, SymlinkArguments, WriteArguments, WriteResults,
 };
-use millrace_wire::rpc::{Accepted, Outcome, ReplyHeader};
+use millrace_wire::rpc::{Accepted, CallOutcome, ReplyHeader};
 use millrace_wire::xdr::{Bulk, Decode, Decoder, Encoder, from_bytes};
 use support::nfs::*;
 use support::{Bench, Chunks, LIMITS, Replied, results, rules};
@@ -181,7 +181,7 @@ fn rr1_chunk_11_length_word_and_chunk_must_agree() {
         };
         let replied = write_by_chunk(&bench, &arguments, &mut chunk, chunk_length);
         let header = ReplyHeader::decode(&mut Decoder::new(&replied.message)).unwrap();
-        let Outcome::Accepted { status, .. } = header.outcome else {
+        let CallOutcome::Accepted { status, .. } = header.outcome else {
             panic!("{header:?}")
         };
         assert_eq!(status, Accepted::GarbageArguments, "{chunk_length}");
@@ -194,7 +194,7 @@ fn rr1_chunk_11_length_word_and_chunk_must_agree() {
 fn chunks_where_none_may_be_execute_nothing() {
     let bench = Bench::new();
     let file = create(&bench, bench.root(), b"file");
-    let entry = Entry {
+    let entry = NameInDirectory {
         directory: bench.root(),
         name: b"file",
     };
@@ -383,7 +383,7 @@ fn rr1_chunk_24_reads_are_short_where_the_room_is() {
 #[test]
 fn links_keep_their_text_wherever_it_travels() {
     let bench = Bench::new();
-    let entry = |name| Entry {
+    let entry = |name| NameInDirectory {
         directory: bench.root(),
         name,
     };

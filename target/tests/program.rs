@@ -226,7 +226,8 @@ fn items_stand_in_the_record_and_calls_are_repeated_from_the_cache_over_tcp() {
     let registry = Registry::new(HugepagePolicy::Off);
     let pool = Pool::new(&registry, PoolConfig { bytes: 16 << 20 }).unwrap();
     let service = programs(&shelf);
-    let mut server = TcpServer::new(TcpConfig::default(), &pool, service, None).unwrap();
+    let flow = support::flow(&pool);
+    let mut server = TcpServer::new(TcpConfig::default(), &pool, service, &flow, None).unwrap();
     let address = server.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_nonblocking(true).unwrap();

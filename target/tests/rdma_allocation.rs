@@ -12,19 +12,19 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use millrace::handle::HandleKey;
-use millrace::rdma::{FabricSlot, Responder, Settings, Shared, work};
+use millrace::rdma::{FabricSlot, Responder, ResponderShared, Settings, work};
 use millrace_mempool::{Class, Pool, PoolConfig, Slice};
 use millrace_reactor::Clock;
 use millrace_reactor::fabric::iwarp::{Iwarp, IwarpConfig};
 use millrace_reactor::fabric::testing::registry;
 use millrace_reactor::fabric::{
-    Access, ConnectParameters, Event, Exposure, Operation, Provider, QueuePairId, QueuePairLimits,
-    WorkRequest,
+    Access, AnyProvider, ConnectParameters, ControlPath, Event, Exposure, Operation, Provider,
+    QueuePairId, QueuePairLimits, WorkRequest,
 };
 use millrace_store::Store;
 use millrace_wire::nfs3::{
-    CreateArguments, CreateHow, CreateResults, Entry, FileHandle, Procedure, ReadArguments,
-    SetAttributes,
+    CreateArguments, CreateHow, CreateResults, FileHandle, NameInDirectory, Procedure,
+    ReadArguments, SetAttributes,
 };
 use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpcrdma::{CallChunks, Segment, Version};
@@ -84,7 +84,7 @@ const ROUNDS: u64 = 50;
 /// has done, where that is counted.
 struct Fabric {
     host: IpAddr,
-    server: Box<dyn Provider>,
+    server: AnyProvider,
     client: Box<dyn Provider>,
     done: Option<Box<dyn Fn() -> Done>>,
 }
@@ -104,11 +104,11 @@ impl Fabric {
         if let Some((devices, address)) = millrace_reactor::fabric::testing::devices() {
             return Self::on(&devices, address.into());
         }
-        let provider = || Box::new(Iwarp::new(IwarpConfig::default()).unwrap());
+        let provider = || Iwarp::new(IwarpConfig::default()).unwrap();
         Self {
             host: Ipv4Addr::LOCALHOST.into(),
-            server: provider(),
-            client: provider(),
+            server: AnyProvider::Iwarp(Box::new(provider())),
+            client: Box::new(provider()),
             done: None,
         }
     }
@@ -133,7 +133,7 @@ impl Fabric {
         };
         Self {
             host,
-            server: Box::new(server),
+            server: AnyProvider::Verbs(Box::new(server)),
             client: Box::new(client),
             done: Some(Box::new(done)),
         }
@@ -254,7 +254,7 @@ fn steady_calls_over_rdma_allocate_nothing() {
     let export = programs.exports().iter().next().unwrap().id.0;
     let root = HandleKey::new(&SECRET).seal(export, store.root());
     let settings = Settings::new(4096, 32, 1 << 20, true);
-    let shared = Rc::new(Shared::new(
+    let shared = Rc::new(ResponderShared::new(
         programs,
         pool(),
         Clock::new(Instant::now()),
@@ -302,7 +302,7 @@ fn steady_calls_over_rdma_allocate_nothing() {
     };
     both.established();
 
-    let entry = Entry {
+    let entry = NameInDirectory {
         directory: root,
         name: b"file",
     };

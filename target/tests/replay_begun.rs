@@ -10,15 +10,15 @@ use std::net::SocketAddr;
 use millrace::call::{Peer, TransportKind};
 use millrace::exports::Exports;
 use millrace::handle::HandleKey;
-use millrace::mount3::Clients;
+use millrace::mount3::MountTable;
 use millrace::replay::{JOURNAL_FILE, ReplayCache, ReplayLimits};
 use millrace_mempool::{HugepagePolicy, Registry};
 use millrace_store::{Namespace, Store};
 use millrace_wire::nfs3::{
-    CreateArguments, CreateHow, CreateResults, Device, Entry, FileHandle, LinkArguments,
-    LinkResults, MkdirArguments, MknodArguments, Node, Procedure, RemoveResults, RenameArguments,
-    RenameResults, SetAttributes, SetTime, SetattrArguments, SetattrResults, Status,
-    SymlinkArguments,
+    CreateArguments, CreateHow, CreateResults, Device, FileHandle, LinkArguments, LinkResults,
+    MkdirArguments, MknodArguments, NameInDirectory, Node, Procedure, RemoveResults,
+    RenameArguments, RenameResults, SetAttributes, SetTime, SetattrArguments, SetattrResults,
+    Status, SymlinkArguments,
 };
 use millrace_wire::xdr::{Bulk, Decode, Encode, from_bytes};
 use support::lasting::{Killed, Lasting};
@@ -51,8 +51,8 @@ impl World {
         self.bench.borrow().root()
     }
 
-    fn entry<'a>(&self, name: &'a [u8]) -> Entry<'a> {
-        Entry {
+    fn entry<'a>(&self, name: &'a [u8]) -> NameInDirectory<'a> {
+        NameInDirectory {
             directory: self.root(),
             name,
         }
@@ -95,11 +95,11 @@ impl World {
     fn repeat<T: for<'a> Decode<'a>>(&self, message: &[u8]) -> T {
         let bench = self.bench.borrow();
         let client: SocketAddr = "192.0.2.1:2000".parse().unwrap();
-        let before = bench.peer.replace(Peer::new(client, TransportKind::Tcp));
+        let before = bench.call_from(Peer::new(client, TransportKind::Tcp));
         let first = bench.success(message);
         assert_eq!(first, bench.success(message), "remembered by now");
         assert_eq!(bench.service.counters().replayed.get(), 1);
-        bench.peer.set(before);
+        bench.call_from(before.peer());
         from_bytes(&first).unwrap()
     }
 
@@ -107,9 +107,9 @@ impl World {
     fn other<T: for<'a> Decode<'a>>(&self, procedure: Procedure, arguments: &impl Encode) -> T {
         let bench = self.bench.borrow();
         let client: SocketAddr = "192.0.2.9:1000".parse().unwrap();
-        let before = bench.peer.replace(Peer::new(client, TransportKind::Tcp));
+        let before = bench.call_from(Peer::new(client, TransportKind::Tcp));
         let results = nfs::call(&bench, procedure, arguments);
-        bench.peer.set(before);
+        bench.call_from(before.peer());
         results
     }
 
@@ -144,7 +144,7 @@ fn process(registry: &Registry, store: &Lasting, folder: &tempfile::TempDir) -> 
     let exports = Exports::new([(rules("/export"), store.clone())]).unwrap();
     let key = HandleKey::new(&support::SECRET);
     let service =
-        millrace::service::ReactorPrograms::new(exports, key, opened.cache, Clients::default());
+        millrace::service::ReactorPrograms::new(exports, key, opened.cache, MountTable::default());
     Bench::over(registry, store.clone(), service.with_journal(writer))
 }
 
@@ -152,7 +152,7 @@ fn status<T, F>(results: Result<T, millrace_wire::nfs3::Failure<F>>) -> Result<T
     results.map_err(|failure| failure.status)
 }
 
-fn guarded(entry: Entry<'_>) -> CreateArguments<'_> {
+fn guarded(entry: NameInDirectory<'_>) -> CreateArguments<'_> {
     CreateArguments {
         entry,
         how: CreateHow::Guarded(MODE),

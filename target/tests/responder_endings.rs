@@ -12,12 +12,12 @@ use support::message::{
     PROGRAM, inline, is_chunk_error, long, parse, plain, reads, rpc, word, words,
 };
 use support::raw::{Options, Stated, World};
-use support::script::{Plan, Script};
+use support::script::{CallScript, Script};
 use support::trace::Trace;
 
 const WRITE: (u32, u32, u32) = (100_003, 3, 7);
 
-fn scripted(plan: Plan, options: Options) -> (World<Script>, Script) {
+fn scripted(plan: CallScript, options: Options) -> (World<Script>, Script) {
     let script = Script::default();
     script.plan(plan);
     let mut world = World::new(script.clone(), options);
@@ -25,10 +25,10 @@ fn scripted(plan: Plan, options: Options) -> (World<Script>, Script) {
     (world, script)
 }
 
-fn held() -> Plan {
-    Plan {
+fn held() -> CallScript {
+    CallScript {
         hold: true,
-        ..Plan::default()
+        ..CallScript::default()
     }
 }
 
@@ -69,21 +69,21 @@ fn everything(world: &mut World<Script>, client: usize) -> Vec<Vec<u8>> {
 #[test]
 fn nothing_is_left_of_a_connection_that_ends_in_any_phase() {
     let network = loopback();
-    let plan = Plan {
+    let plan = CallScript {
         length: 6000,
         pull: true,
-        ..Plan::default()
+        ..CallScript::default()
     };
     let (mut world, script) = scripted(plan, Options::default());
     world.abort(0);
     world.settle();
     for hold in [false, true] {
-        script.plan(Plan { hold, ..plan });
+        script.plan(CallScript { hold, ..plan });
         for turns in 0..24 {
             for from_client in [false, true] {
                 network.set_latency(Duration::ZERO);
                 let client = world.connect();
-                world.exchange_wish(client, &script, Plan { hold, ..plan });
+                world.exchange_wish(client, &script, CallScript { hold, ..plan });
                 let calls = everything(&mut world, client);
                 network.set_latency(Duration::from_micros(100));
                 for call in &calls {
@@ -116,8 +116,8 @@ fn nothing_is_left_of_a_connection_that_ends_in_any_phase() {
 
 impl World<Script> {
     /// Opens the window of a connection.
-    fn exchange_wish(&mut self, client: usize, script: &Script, then: Plan) {
-        script.plan(Plan::default());
+    fn exchange_wish(&mut self, client: usize, script: &Script, then: CallScript) {
+        script.plan(CallScript::default());
         self.exchange(client, &wishing(1, 16));
         script.plan(then);
     }
@@ -129,14 +129,14 @@ fn a_panic_in_a_program_ends_its_connection_only() {
     let other = world.connect();
     world.send(other, &wishing(1, 8));
     world.send(0, &wishing(2, 8));
-    script.plan(Plan {
+    script.plan(CallScript {
         panic: true,
-        ..Plan::default()
+        ..CallScript::default()
     });
     world.send(0, &wishing(3, 8));
     assert!(!world.is_open(0));
     assert!(world.is_open(other));
-    script.plan(Plan::default());
+    script.plan(CallScript::default());
     assert_eq!(parse(&world.exchange(other, &wishing(4, 8))).xid, 4);
     script.release(2);
     world.settle();
@@ -151,7 +151,7 @@ fn calls_that_wait_for_a_task_go_with_their_connection() {
         pool: 64 << 20,
         ..Options::default()
     };
-    let (mut world, script) = scripted(Plan::default(), options);
+    let (mut world, script) = scripted(CallScript::default(), options);
     let few = Stated {
         receives: 40,
         ..Stated::default()
@@ -189,15 +189,15 @@ fn calls_that_wait_for_a_task_go_with_their_connection() {
 
 #[test]
 fn answers_without_a_message_leave_nothing_behind() {
-    let (mut world, script) = scripted(Plan::default(), Options::default());
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     for (answer, answers) in [
         (Answer::Silent, 0),
         (Answer::TooLarge(Shortage::default()), 1),
         (Answer::Broken, 0),
     ] {
-        script.plan(Plan {
+        script.plan(CallScript {
             answer,
-            ..Plan::default()
+            ..CallScript::default()
         });
         for xid in 0..50 {
             world.send(0, &wishing(xid, 8));
@@ -207,7 +207,7 @@ fn answers_without_a_message_leave_nothing_behind() {
         }
     }
     assert_eq!(world.connections()[0].credits().2, 0);
-    script.plan(Plan::default());
+    script.plan(CallScript::default());
     assert_eq!(word(&world.exchange(0, &wishing(1, 8)), 2), 8);
     world.check_clean();
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use millrace::rpcbind::{Offers, Registration, Rendezvous, RpcbindServer};
 use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_wire::rpc::{
-    Accepted, CallHeader, Credential, OpaqueAuth, Outcome, RecordMark, ReplyHeader, answer_to,
+    Accepted, CallHeader, CallOutcome, Credential, OpaqueAuth, RecordMark, ReplyHeader, answer_to,
 };
 use millrace_wire::rpcbind::{
     AddressEntry, AddressList, Mapping, PortmapDump, PortmapProcedure, Registration as Entry,
@@ -136,8 +136,8 @@ fn status(reply: &[u8]) -> Accepted {
         .unwrap()
         .outcome
     {
-        Outcome::Accepted { status, .. } => status,
-        denied @ Outcome::Denied(_) => panic!("{denied:?}"),
+        CallOutcome::Accepted { status, .. } => status,
+        denied @ CallOutcome::Denied(_) => panic!("{denied:?}"),
     }
 }
 

@@ -91,7 +91,7 @@ fn rr1_bind_06_elsewhere_it_is_no_program_of_ours() {
     let programs = service([(rules("/export"), store.clone())]).with_rpcbind(&known);
     let bench = support::Bench::over(&registry, store, programs);
     let peer = "127.0.0.1:700".parse().unwrap();
-    bench.peer.set(Peer::new(peer, TransportKind::Tcp));
+    bench.call_from(Peer::new(peer, TransportKind::Tcp));
     let call = &getaddr(3)[28..];
     let replied = bench.send(call, &[], &mut support::Chunks::default());
     assert_eq!(accepted(&replied.message), PROG_UNAVAIL);
@@ -137,7 +137,8 @@ fn rr1_bind_07_a_client_is_known_by_its_ip_address() {
 
 /// One call over TCP, by a client on a thread of its own.
 fn call_by_tcp(programs: ReactorPrograms<MemoryStore>, pool: &Pool, call: Vec<u8>) -> Vec<u8> {
-    let mut server = TcpServer::new(TcpConfig::default(), pool, programs, None).unwrap();
+    let flow = support::flow(pool);
+    let mut server = TcpServer::new(TcpConfig::default(), pool, programs, &flow, None).unwrap();
     let address = server.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let client = std::thread::spawn(move || {
         let mut stream = TcpStream::connect(address).unwrap();

@@ -9,7 +9,7 @@ use millrace::call::{Answer, Bulk, Call, Reply, Serve};
 use millrace::rdma::{Ccp, Settings};
 use millrace_wire::ccp::{self, Limits, Wish};
 use millrace_wire::private_data::PrivateData;
-use millrace_wire::rpc::{Accepted, CallHeader, Credential, OpaqueAuth, Outcome};
+use millrace_wire::rpc::{Accepted, CallHeader, CallOutcome, Credential, OpaqueAuth};
 use millrace_wire::rpcrdma::CallChunks;
 use millrace_wire::xdr::from_bytes;
 use support::message::{
@@ -17,7 +17,7 @@ use support::message::{
     plain, reads, rpc, word, words,
 };
 use support::raw::{Options, Stated, World, inline_of};
-use support::script::{Plan, Script};
+use support::script::{CallScript, Script};
 use support::served::Nfs;
 use support::trace::Trace;
 
@@ -76,9 +76,9 @@ fn configure<S: Serve>(world: &mut World<S>, client: usize, wish: &Wish) -> Limi
 
 /// A call whose inline reply has so many bytes with its transport header; whether it comes inline.
 fn fits(world: &mut World<Script>, script: &Script, client: usize, bytes: usize) -> bool {
-    script.plan(Plan {
+    script.plan(CallScript {
         length: bytes - 28,
-        ..Plan::default()
+        ..CallScript::default()
     });
     let reply = world.exchange(client, &plain(&rpc(5, PROGRAM, &[])));
     let fits = !is_chunk_error(&reply);
@@ -116,7 +116,7 @@ fn rr1_ccp_01_elsewhere_it_is_not_available() {
     let replied = bench.send(&call, &[], &mut none);
     assert!(matches!(
         support::outcome(&replied.message),
-        Outcome::Accepted {
+        CallOutcome::Accepted {
             status: Accepted::ProgramUnavailable,
             ..
         }
@@ -351,10 +351,10 @@ fn rr1_ccp_16_calls_in_service_end_by_the_limits_they_began_with() {
     let mut world = World::new(script.clone(), options(settings(true)));
     world.connect();
     // Ten calls whose replies have 3000 bytes, and then less is agreed on.
-    script.plan(Plan {
+    script.plan(CallScript {
         length: 3000 - 28,
         hold: true,
-        ..Plan::default()
+        ..CallScript::default()
     });
     for xid in 0..10 {
         // The first reply grants the credits for the others.
@@ -375,13 +375,13 @@ fn rr1_ccp_16_calls_in_service_end_by_the_limits_they_began_with() {
     let replies = world.received(0);
     assert_eq!(replies.len(), 9);
     assert!(replies.iter().all(|reply| reply.len() == 3000));
-    script.plan(Plan::default());
+    script.plan(CallScript::default());
     assert!(!fits(&mut world, &script, 0, 1028));
     // And the other way: what began under 1024 does not get more.
-    script.plan(Plan {
+    script.plan(CallScript {
         length: 3000 - 28,
         hold: true,
-        ..Plan::default()
+        ..CallScript::default()
     });
     world.send(0, &plain(&rpc(20, PROGRAM, &[])));
     configure(&mut world, 0, &WISH);

@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use millrace_reactor::fabric::testing::loopback;
-use millrace_wire::nfs3::{Entry, FileHandle, LookupResults, Procedure};
+use millrace_wire::nfs3::{FileHandle, LookupResults, NameInDirectory, Procedure};
 use millrace_wire::rpcrdma::{CallChunks, ReadSegment, Segment};
 use millrace_wire::xdr::{Bulk, from_bytes};
 use support::message::{
@@ -13,7 +13,7 @@ use support::message::{
     nfs, null, parse, plain, reads, rpc, word,
 };
 use support::raw::{Options, World};
-use support::script::{Plan, Script};
+use support::script::{CallScript, Script};
 use support::served::{Nfs, status, write};
 use support::trace::Trace;
 
@@ -234,7 +234,7 @@ fn rr1_chunk_31_rr1_chunk_32_other_items_are_put_back_exactly() {
         let source = nfs.world.source(0, name);
         let xid = nfs.xid();
         let directory = nfs.root;
-        let whole = nfs_call(xid, Procedure::Lookup, &Entry { directory, name });
+        let whole = nfs_call(xid, Procedure::Lookup, &NameInDirectory { directory, name });
         // The name and its round-up are the last eight bytes.
         let position = whole.len() - 8;
         let entries = reads(position, &source.cut(&[2, 4]));
@@ -249,7 +249,7 @@ fn rr1_chunk_31_rr1_chunk_32_other_items_are_put_back_exactly() {
     }
     // A handle, which precedes the name.
     let xid = nfs.xid();
-    let entry = Entry {
+    let entry = NameInDirectory {
         directory: nfs.root,
         name: b"findme",
     };
@@ -266,16 +266,16 @@ fn rr1_chunk_31_rr1_chunk_32_other_items_are_put_back_exactly() {
     nfs.world.check_clean();
 }
 
-fn nfs_call(xid: u32, procedure: Procedure, entry: &Entry<'_>) -> Vec<u8> {
+fn nfs_call(xid: u32, procedure: Procedure, entry: &NameInDirectory<'_>) -> Vec<u8> {
     nfs(xid, procedure, entry)
 }
 
 #[test]
 fn rr1_chunk_34_rr1_chunk_42_sixteen_segments_everywhere_and_a_limit() {
     let script = Script::default();
-    script.plan(Plan {
+    script.plan(CallScript {
         length: 5000,
-        ..Plan::default()
+        ..CallScript::default()
     });
     let mut world = World::new(script.clone(), Options::default());
     world.connect();
@@ -303,7 +303,7 @@ fn rr1_chunk_34_rr1_chunk_42_sixteen_segments_everywhere_and_a_limit() {
     assert_eq!(reply.bytes()[..5000], Script::reply(4, 5000));
 
     // The limit counts segments per chunk and distinct positions.
-    script.plan(Plan::default());
+    script.plan(CallScript::default());
     let rules = world.shared.settings.get().rules;
     let plain = rpc(5, PROGRAM, &pattern(200));
     let many = |count: usize| {

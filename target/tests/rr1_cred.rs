@@ -14,10 +14,10 @@ use support::message::{
     words,
 };
 use support::raw::{Options, World};
-use support::script::{Plan, Script};
+use support::script::{CallScript, Script};
 use support::served::Nfs;
 
-fn scripted(plan: Plan, options: Options) -> (World<Script>, Script) {
+fn scripted(plan: CallScript, options: Options) -> (World<Script>, Script) {
     let script = Script::default();
     script.plan(plan);
     let mut world = World::new(script.clone(), options);
@@ -25,10 +25,10 @@ fn scripted(plan: Plan, options: Options) -> (World<Script>, Script) {
     (world, script)
 }
 
-fn held() -> Plan {
-    Plan {
+fn held() -> CallScript {
+    CallScript {
         hold: true,
-        ..Plan::default()
+        ..CallScript::default()
     }
 }
 
@@ -50,7 +50,7 @@ fn posted(world: &World<Script>) -> usize {
 
 #[test]
 fn rr1_cred_01_rr1_cred_25_the_credit_word_is_a_grant_within_bounds() {
-    let (mut world, _) = scripted(Plan::default(), Options::default());
+    let (mut world, _) = scripted(CallScript::default(), Options::default());
     for (wish, grant) in [(0, 1), (1, 1), (7, 7), (32, 32), (33, 32), (u32::MAX, 32)] {
         let reply = world.exchange(0, &wishing(1, wish));
         assert_eq!(word(&reply, 2), grant, "{wish}");
@@ -68,7 +68,7 @@ fn rr1_cred_01_rr1_cred_25_the_credit_word_is_a_grant_within_bounds() {
 
 #[test]
 fn rr1_cred_04_an_idle_connection_has_receives_from_the_start() {
-    let (mut world, _) = scripted(Plan::default(), Options::default());
+    let (mut world, _) = scripted(CallScript::default(), Options::default());
     assert!(posted(&world) >= 1);
     assert_eq!(world.connections()[0].credits(), (1, 1, 0));
     for wish in [5, 0, 1, 32, 2] {
@@ -85,7 +85,7 @@ fn rr1_cred_04_an_idle_connection_has_receives_from_the_start() {
 
 #[test]
 fn rr1_cred_05_rr1_cred_08_grants_go_up_and_down_covered_by_receives_and_no_call_is_lost() {
-    let (mut world, _) = scripted(Plan::default(), Options::default());
+    let (mut world, _) = scripted(CallScript::default(), Options::default());
     let settings = |credits| Settings::new(4096, credits, 1 << 20, true);
     for credits in [32, 4, 1, 16, 2, 32] {
         world.shared.settings.set(settings(credits));
@@ -105,7 +105,7 @@ fn rr1_cred_05_rr1_cred_08_grants_go_up_and_down_covered_by_receives_and_no_call
 #[test]
 fn rr1_cred_05_a_falling_grant_covers_calls_sent_under_the_old_one() {
     let network = loopback();
-    let (mut world, script) = scripted(Plan::default(), Options::default());
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     assert_eq!(word(&world.exchange(0, &wishing(1, 32)), 2), 32);
     script.plan(held());
     for xid in 0..16 {
@@ -140,7 +140,7 @@ fn rr1_cred_05_a_falling_grant_covers_calls_sent_under_the_old_one() {
 
 #[test]
 fn rr1_cred_05_receives_of_the_larger_grant_stay_until_the_smaller_one_is_announced() {
-    let (mut world, _) = scripted(Plan::default(), Options::default());
+    let (mut world, _) = scripted(CallScript::default(), Options::default());
     assert_eq!(word(&world.exchange(0, &wishing(1, 32)), 2), 32);
     assert_eq!(posted(&world), 34);
     let smaller = Settings::new(4096, 4, 1 << 20, true);
@@ -163,7 +163,7 @@ fn rr1_cred_11_replies_leave_however_empty_the_pool() {
         pool: 2 << 20,
         ..Options::default()
     };
-    let (mut world, script) = scripted(Plan::default(), options);
+    let (mut world, script) = scripted(CallScript::default(), options);
     let mut clients = vec![0];
     for _ in 0..4 {
         clients.push(world.connect());
@@ -212,14 +212,14 @@ fn rr1_cred_11_long_calls_do_not_wait_for_each_other_for_ever() {
         settings: Settings::new(4096, 256, 1 << 20, true),
         ..Options::default()
     };
-    let (mut world, script) = scripted(Plan::default(), options);
+    let (mut world, script) = scripted(CallScript::default(), options);
     world.exchange(0, &wishing(1, 256));
     let granted = word(&world.exchange(0, &wishing(1, 256)), 2);
     assert!(granted > 16);
     // Long calls with an item apart, whose replies are long.
-    script.plan(Plan {
+    script.plan(CallScript {
         length: 20_000,
-        ..Plan::default()
+        ..CallScript::default()
     });
     let call = rpc(7, PROGRAM, &[5; 5000]);
     let (source, item) = (world.source(0, &call), world.source(0, &[6; 40]));
@@ -252,7 +252,7 @@ fn rr1_cred_14_three_times_the_grant_harms_nobody_else() {
     let other = world.connect();
     for round in 0..3 {
         let client = world.connect();
-        script.plan(Plan::default());
+        script.plan(CallScript::default());
         let granted = word(&world.exchange(client, &wishing(1, 8)), 2);
         script.plan(held());
         for xid in 0..3 * granted {
@@ -266,7 +266,7 @@ fn rr1_cred_14_three_times_the_grant_harms_nobody_else() {
         script.release(script.held());
         world.settle();
         assert_eq!(world.calls(), 0);
-        script.plan(Plan::default());
+        script.plan(CallScript::default());
         assert_eq!(parse(&world.exchange(other, &wishing(3, 8))).xid, 3);
     }
     world.check_clean();
@@ -290,7 +290,7 @@ fn rr1_cred_22_reads_open_at_once_stay_within_the_depth() {
 
 #[test]
 fn rr1_cred_26_a_message_of_exactly_the_limit_arrives_and_one_more_byte_ends_it() {
-    let (mut world, script) = scripted(Plan::default(), Options::default());
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     let message = plain(&rpc(
         1,
         PROGRAM,
@@ -308,7 +308,7 @@ fn rr1_cred_26_a_message_of_exactly_the_limit_arrives_and_one_more_byte_ends_it(
 
 #[test]
 fn rr1_cred_28_a_new_connection_begins_with_one_credit() {
-    let (mut world, _) = scripted(Plan::default(), Options::default());
+    let (mut world, _) = scripted(CallScript::default(), Options::default());
     assert_eq!(word(&world.exchange(0, &wishing(1, 32)), 2), 32);
     world.abort(0);
     world.settle();
@@ -319,7 +319,7 @@ fn rr1_cred_28_a_new_connection_begins_with_one_credit() {
 
 #[test]
 fn old_09_two_calls_at_once_on_a_fresh_connection_are_served() {
-    let (mut world, _) = scripted(Plan::default(), Options::default());
+    let (mut world, _) = scripted(CallScript::default(), Options::default());
     world.post(0, &wishing(1, 8));
     world.post(0, &wishing(2, 8));
     world.settle();
@@ -329,7 +329,7 @@ fn old_09_two_calls_at_once_on_a_fresh_connection_are_served() {
 
 #[test]
 fn old_11_one_message_beyond_the_grant_is_borne() {
-    let (mut world, script) = scripted(Plan::default(), Options::default());
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     let granted = word(&world.exchange(0, &wishing(1, 4)), 2);
     script.plan(held());
     for xid in 0..granted {
@@ -403,7 +403,7 @@ fn replies_leave_in_the_order_in_which_they_were_ready() {
         send_depth: 1,
         ..Options::default()
     };
-    let (mut world, _) = scripted(Plan::default(), options);
+    let (mut world, _) = scripted(CallScript::default(), options);
     world.exchange(0, &wishing(1, 32));
     for xid in 0..30 {
         world.post(0, &wishing(xid, 32));

@@ -5,7 +5,7 @@ mod support;
 use millrace_mempool::Class;
 use millrace_reactor::fabric::WorkError;
 use millrace_reactor::fabric::testing::deferring;
-use millrace_wire::nfs3::{CreateArguments, CreateHow, Entry, Procedure, SetAttributes};
+use millrace_wire::nfs3::{CreateArguments, CreateHow, NameInDirectory, Procedure, SetAttributes};
 use millrace_wire::rpcrdma::CallChunks;
 use support::fetch::{done, fetch, segments};
 use support::message::{
@@ -13,7 +13,7 @@ use support::message::{
     parse, plain, reads, rpc, word, words,
 };
 use support::raw::{Options, Stated, World};
-use support::script::{Plan, Script};
+use support::script::{CallScript, Script};
 use support::served::{Nfs, read_results, status};
 use support::trace::Trace;
 
@@ -24,9 +24,9 @@ fn pattern(length: usize) -> Vec<u8> {
 /// A scripted responder whose replies are of this length.
 fn scripted(length: usize, options: Options) -> (World<Script>, Script) {
     let script = Script::default();
-    script.plan(Plan {
+    script.plan(CallScript {
         length,
-        ..Plan::default()
+        ..CallScript::default()
     });
     let mut world = World::new(script.clone(), options);
     world.connect();
@@ -178,7 +178,7 @@ fn rr1_done_06_done_ends_the_exposure_and_has_no_answer() {
             Script::reply(7, 5000)
         );
         assert!(world.in_use() > before, "held until RDMA_DONE");
-        assert_eq!(world.connections()[0].exposures.pending(), 1);
+        assert_eq!(world.connections()[0].compat.exposures.pending(), 1);
         world.trace();
         world.send(0, &done(7));
         assert!(world.received(0).is_empty());
@@ -190,7 +190,7 @@ fn rr1_done_06_done_ends_the_exposure_and_has_no_answer() {
         assert_eq!(trace, expected);
         assert_eq!(world.in_use(), before, "the buffer is back");
         assert_eq!(world.shared.exposed.budget().now(), (0, 0, 0));
-        assert_eq!(world.connections()[0].exposures.pending(), 0);
+        assert_eq!(world.connections()[0].compat.exposures.pending(), 0);
         // The key is dead.
         assert!(world.is_open(0));
         let late = world.fetch(0, segments(&reply));
@@ -212,16 +212,16 @@ fn rr1_done_07_stray_dones_are_dropped() {
         assert!(parse(&world.exchange(0, &call(5))).inline);
         if options.exposures > 0 {
             // A second one, and one for a call whose reply has not been sent.
-            script.plan(Plan {
+            script.plan(CallScript {
                 length: 5000,
-                ..Plan::default()
+                ..CallScript::default()
             });
             let (first, second) = (exposed(&mut world, 0, 8), exposed(&mut world, 0, 9));
             for _ in 0..3 {
                 world.send(0, &done(8));
             }
             world.send(0, &done(10));
-            assert_eq!(world.connections()[0].exposures.pending(), 1);
+            assert_eq!(world.connections()[0].compat.exposures.pending(), 1);
             assert_eq!(
                 fetch(&mut world, 0, &second).unwrap(),
                 Script::reply(9, 5000)
@@ -248,7 +248,7 @@ fn rr1_done_08_read_chunks_of_calls_need_none() {
             assert_ne!(word(&bytes, 3), 3);
         }
     }
-    assert_eq!(nfs.world.connections()[0].exposures.pending(), 0);
+    assert_eq!(nfs.world.connections()[0].compat.exposures.pending(), 0);
     assert_eq!(nfs.content(file), data);
     nfs.world.check_clean();
 }
@@ -380,7 +380,7 @@ fn rr1_sec_09_what_is_exposed_is_the_payload_and_nothing_beside_it() {
 #[test]
 fn a_call_that_must_not_be_executed_twice_is_remembered_beside_its_exposure() {
     let mut nfs = Nfs::with(Options::classic());
-    let entry = Entry {
+    let entry = NameInDirectory {
         directory: nfs.root,
         name: b"once",
     };

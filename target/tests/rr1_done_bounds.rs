@@ -13,7 +13,7 @@ use millrace_reactor::fabric::{Ended, Terminate, WorkError};
 use support::fetch::{done, fetch, segments};
 use support::message::{PROGRAM, Parsed, check_chunk_error, null, parse, plain, rpc, word};
 use support::raw::{Options, World};
-use support::script::{Plan, Script};
+use support::script::{CallScript, Script};
 use support::served::Nfs;
 use support::trace::Trace;
 
@@ -31,9 +31,9 @@ fn bounded(limits: ExposureLimits) -> Options {
 
 fn scripted(options: Options) -> (World<Script>, Script) {
     let script = Script::default();
-    script.plan(Plan {
+    script.plan(CallScript {
         length: LONG,
-        ..Plan::default()
+        ..CallScript::default()
     });
     (World::new(script.clone(), options), script)
 }
@@ -77,11 +77,11 @@ fn rr1_done_10_at_the_windows_end_the_memory_is_free() {
         world.pass(WINDOW / 2);
         exposed(&mut world, 0, 3);
         world.pass(WINDOW / 2 - Duration::from_millis(1));
-        assert_eq!(world.connections()[0].exposures.pending(), 2);
+        assert_eq!(world.connections()[0].compat.exposures.pending(), 2);
         world.pass(Duration::from_millis(2));
-        assert_eq!(world.connections()[0].exposures.pending(), 1);
+        assert_eq!(world.connections()[0].compat.exposures.pending(), 1);
         world.pass(WINDOW / 2);
-        assert_eq!(world.connections()[0].exposures.pending(), 0);
+        assert_eq!(world.connections()[0].compat.exposures.pending(), 0);
         assert_eq!(world.shared.exposed.budget().now(), (0, 0, 0));
         // Receives are kept for RDMA_DONE messages that come late.
         assert!(world.in_use() <= before + 2);
@@ -89,6 +89,20 @@ fn rr1_done_10_at_the_windows_end_the_memory_is_free() {
         assert!(world.is_open(0), "on_window_end: free");
         world.check_clean();
     }
+}
+
+#[test]
+fn rr1_done_10_a_reactor_that_sleeps_wakes_at_the_windows_end() {
+    let (mut world, _) = scripted(Options::classic());
+    world.connect();
+    let begin = world.now;
+    exposed(&mut world, 0, 1);
+    while world.connections()[0].compat.exposures.pending() > 0 {
+        world.sleep();
+    }
+    let slept = world.now - begin;
+    assert!(slept >= WINDOW && slept < WINDOW + Duration::from_millis(10));
+    world.check_clean();
 }
 
 #[test]
@@ -258,7 +272,7 @@ fn replies_beyond_the_bound_wait_in_order_and_not_for_ever() {
     let (replies, errors) = answers(&mut world, 0);
     assert_eq!((replies, errors), (vec![5], vec![6, 7, 8]));
     // An ordinary reply never waits.
-    script.plan(Plan::default());
+    script.plan(CallScript::default());
     assert!(parse(&world.exchange(0, &plain(&null(9)))).inline);
     world.check_clean();
 }
@@ -280,6 +294,30 @@ fn a_reply_that_comes_with_the_done_of_the_last_one_gets_in_line() {
     assert_eq!(answers(&mut world, 0), (vec![2], vec![]));
     world.send(0, &done(2));
     assert_eq!(answers(&mut world, 0), (vec![3], vec![]));
+}
+
+#[test]
+fn a_reply_whose_last_key_has_no_room_holds_nothing_while_it_waits() {
+    let mut nfs = Nfs::with(Options {
+        exposures: 3,
+        ..Options::classic()
+    });
+    // In so many pieces that it takes two keys.
+    let length = 5 << 12;
+    let file = nfs.file(b"f", &vec![7; length]);
+    let budget = |nfs: &Nfs| nfs.world.shared.exposed.budget().now();
+    let read = plain(&nfs.read_message(file, length as u32));
+    let first = parse(&nfs.world.exchange(0, &read));
+    assert_eq!((first.reads, budget(&nfs)), (2, (1, length as u64, 1)));
+    let read = plain(&nfs.read_message(file, length as u32));
+    nfs.world.send(0, &read);
+    assert!(nfs.world.received(0).is_empty());
+    assert_eq!(budget(&nfs), (1, length as u64, 1));
+    let second = parse(&nfs.world.exchange(0, &done(first.xid)));
+    assert_eq!((second.reads, budget(&nfs)), (2, (1, length as u64, 1)));
+    nfs.world.send(0, &done(second.xid));
+    assert_eq!(budget(&nfs), (0, 0, 0));
+    nfs.world.check_clean();
 }
 
 #[test]
@@ -313,7 +351,7 @@ fn old_12_done_may_come_late_or_in_bursts() {
     }
     world.settle();
     assert!(world.is_open(0));
-    assert_eq!(world.connections()[0].exposures.pending(), 0);
+    assert_eq!(world.connections()[0].compat.exposures.pending(), 0);
     // After the window, which is settable: nothing is awaited, and nothing breaks.
     for xid in 11..=18 {
         exposed(&mut world, 0, xid);
@@ -321,7 +359,7 @@ fn old_12_done_may_come_late_or_in_bursts() {
     world.pass(WINDOW + Duration::from_millis(1));
     assert_eq!(world.shared.counters.exposures_expired.get(), 8);
     let reply = exposed(&mut world, 0, 19);
-    script.plan(Plan::default());
+    script.plan(CallScript::default());
     for xid in 0..reply.credits {
         world.post(0, &plain(&null(100 + xid)));
     }
@@ -339,17 +377,34 @@ fn old_12_done_may_come_late_or_in_bursts() {
 fn rr1_done_10_a_late_done_takes_back_the_receive_that_is_kept_for_it() {
     let (mut world, _) = scripted(Options::classic());
     world.connect();
-    let kept = |world: &World<Script>| world.connections()[0].exposures.receives();
+    let kept = |world: &World<Script>| world.connections()[0].compat.exposures.receives();
     for xid in 1..=2 {
         exposed(&mut world, 0, xid);
     }
     assert_eq!(kept(&world), 2);
     world.pass(WINDOW + Duration::from_millis(1));
-    assert_eq!(world.connections()[0].exposures.pending(), 0);
+    assert_eq!(world.connections()[0].compat.exposures.pending(), 0);
     assert_eq!(kept(&world), 2, "they may come late");
     for left in [1, 0, 0] {
         world.send(0, &done(1));
         assert_eq!(kept(&world), left);
+    }
+    world.check_clean();
+}
+
+#[test]
+fn rr1_done_10_receives_for_late_dones_are_as_many_as_may_be_exposed_and_no_more() {
+    let (mut world, _) = scripted(Options::classic());
+    world.connect();
+    let most = ExposureLimits::default().connection;
+    for round in 1..=3 {
+        for xid in 0..most / 2 {
+            exposed(&mut world, 0, round * most + xid);
+        }
+        world.pass(WINDOW + Duration::from_millis(1));
+        let exposures = &world.connections()[0].compat.exposures;
+        assert_eq!(exposures.open_replies(), 0);
+        assert_eq!(exposures.receives(), most.min(round * most / 2));
     }
     world.check_clean();
 }
@@ -363,9 +418,9 @@ fn rr1_cred_16_a_done_always_finds_a_receive() {
         granted = exposed(&mut world, 0, xid).credits;
     }
     // All calls that were granted are under way, and their receives with them.
-    script.plan(Plan {
+    script.plan(CallScript {
         hold: true,
-        ..Plan::default()
+        ..CallScript::default()
     });
     for xid in 0..granted {
         world.post(0, &call(100 + xid));
@@ -377,7 +432,7 @@ fn rr1_cred_16_a_done_always_finds_a_receive() {
     }
     world.settle();
     assert!(world.is_open(0), "no Send was without a receive");
-    assert_eq!(world.connections()[0].exposures.pending(), 0);
+    assert_eq!(world.connections()[0].compat.exposures.pending(), 0);
     script.release(granted as usize);
     world.settle();
     assert_eq!(world.received(0).len(), granted as usize);
@@ -397,14 +452,14 @@ fn rr1_cred_17_the_receive_of_a_done_is_posted_again_before_other_work() {
     exposed(&mut world, 0, 1);
     // More calls than are served side by side for one client: later ones wait for one of those to
     // end.
-    script.plan(Plan::default());
+    script.plan(CallScript::default());
     let mut granted = Vec::new();
     for &client in &clients {
         granted.push(parse(&world.exchange(client, &call(9))).credits);
     }
-    script.plan(Plan {
+    script.plan(CallScript {
         hold: true,
-        ..Plan::default()
+        ..CallScript::default()
     });
     for (&client, &credits) in clients.iter().zip(&granted).rev() {
         for xid in 0..credits {
@@ -433,9 +488,9 @@ fn old_11_a_client_that_counts_done_differently_by_one_is_borne() {
     let (mut world, script) = scripted(Options::classic());
     world.connect();
     let granted = exposed(&mut world, 0, 1).credits;
-    script.plan(Plan {
+    script.plan(CallScript {
         hold: true,
-        ..Plan::default()
+        ..CallScript::default()
     });
     // The grant, one more, and RDMA_DONE.
     for xid in 0..=granted {
@@ -456,12 +511,12 @@ fn two_over(network: &Network, latency: Duration) -> World<Script> {
     options.send_depth = 1;
     let (mut world, script) = scripted(options);
     world.connect();
-    script.plan(Plan::default());
+    script.plan(CallScript::default());
     parse(&world.exchange(0, &call(1)));
-    script.plan(Plan {
+    script.plan(CallScript {
         length: LONG,
         hold: true,
-        ..Plan::default()
+        ..CallScript::default()
     });
     for xid in [2, 3] {
         world.send(0, &call(xid));
@@ -469,7 +524,7 @@ fn two_over(network: &Network, latency: Duration) -> World<Script> {
     network.set_latency(latency);
     script.release(2);
     world.settle();
-    let exposures = &world.connections()[0].exposures;
+    let exposures = &world.connections()[0].compat.exposures;
     assert_eq!((exposures.open_replies(), exposures.pending()), (2, 1));
     world
 }
@@ -481,7 +536,7 @@ fn rr1_done_10_the_window_begins_when_the_reply_can_leave() {
     world.pass(WINDOW * 6 / 10);
     world.pass(WINDOW * 5 / 10);
     let state = |world: &World<Script>| {
-        let exposures = &world.connections()[0].exposures;
+        let exposures = &world.connections()[0].compat.exposures;
         (exposures.open_replies(), exposures.pending())
     };
     assert_eq!(
@@ -509,14 +564,14 @@ fn rr1_done_07_done_for_a_reply_that_has_not_left_changes_nothing() {
     world.send(0, &done(3));
     world.pass(latency);
     assert_eq!(world.shared.counters.dones_stray.get(), 1);
-    let exposures = &world.connections()[0].exposures;
+    let exposures = &world.connections()[0].compat.exposures;
     assert_eq!((exposures.open_replies(), exposures.pending()), (2, 1));
     // The second leaves when the first has arrived and that is known here.
     world.pass(WINDOW * 7 / 10);
     world.pass(latency);
     network.set_latency(Duration::ZERO);
     assert_eq!(parse(world.received(0).last().unwrap()).xid, 3);
-    let exposures = &world.connections()[0].exposures;
+    let exposures = &world.connections()[0].compat.exposures;
     assert_eq!((exposures.open_replies(), exposures.pending()), (1, 1));
     world.pass(WINDOW * 2);
     world.check_clean();

@@ -7,19 +7,20 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use millrace::rdma::{FabricSlot, Responder, Settings, Shared, work};
+use millrace::rdma::{FabricSlot, Responder, ResponderShared, Settings, work};
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_reactor::Clock;
 use millrace_reactor::fabric::iwarp::{Iwarp, IwarpConfig};
 use millrace_reactor::fabric::{
-    ConnectParameters, Ended, Event, Key, Operation, PrivateData, Provider, QueuePairId,
-    QueuePairLimits, ReadDepths, RemoteAddress, Terminate, WorkError, WorkRequest,
+    AnyProvider, ConnectParameters, ControlPath, DataPath, Ended, Event, Key, Operation,
+    PrivateData, QueuePairId, QueuePairLimits, ReadDepths, RemoteAddress, Terminate, WorkError,
+    WorkRequest,
 };
 use millrace_wire::rpcrdma::Segment;
 use support::fetch::{done, segments};
 use support::message::{PROGRAM, Parsed, parse, plain, rpc};
 use support::raw::gather;
-use support::script::{Plan, Script};
+use support::script::{CallScript, Script};
 
 /// Turns within which what one side sends arrives at the other, whatever the machine does.
 const TURNS_MAX: usize = 10_000_000;
@@ -166,13 +167,18 @@ fn rr1_done_11_a_late_read_ends_in_a_terminate_for_that_connection_only() {
     let registry = Registry::new(HugepagePolicy::Off);
     let pool = Pool::new(&registry, PoolConfig { bytes: 32 << 20 }).unwrap();
     let script = Script::default();
-    script.plan(Plan {
+    script.plan(CallScript {
         length: LONG,
-        ..Plan::default()
+        ..CallScript::default()
     });
     let mut now = Instant::now();
     let settings = Settings::new(4096, 32, 1 << 20, true);
-    let shared = Rc::new(Shared::new(script, pool.clone(), Clock::new(now), settings));
+    let shared = Rc::new(ResponderShared::new(
+        script,
+        pool.clone(),
+        Clock::new(now),
+        settings,
+    ));
     let mut provider = Iwarp::new(IwarpConfig::default()).unwrap();
     let limits = QueuePairLimits {
         ird: 16,
@@ -182,7 +188,7 @@ fn rr1_done_11_a_late_read_ends_in_a_terminate_for_that_connection_only() {
     let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listener = provider.listen(anywhere, limits, false).unwrap();
     let address = provider.listener_address(listener).unwrap();
-    let fabric: Box<dyn Provider> = Box::new(provider);
+    let fabric = AnyProvider::Iwarp(Box::new(provider));
     let slot = FabricSlot::new(Rc::new(RefCell::new(fabric)), limits, Some(listener));
     let mut responder = Responder::new(Rc::clone(&shared), vec![slot], work, None);
     let turn = |now| {

@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use millrace_reactor::fabric::testing::loopback;
-use millrace_wire::nfs3::{Entry, FileHandle, Procedure};
+use millrace_wire::nfs3::{FileHandle, NameInDirectory, Procedure};
 use millrace_wire::rpcrdma::version1::Kind;
 use millrace_wire::rpcrdma::{Body, CallChunks, Header, Rules, Segment};
 use support::message::{
@@ -13,7 +13,7 @@ use support::message::{
     null, parse, plain, reads, rpc, word, words,
 };
 use support::raw::{Memory, Options, Stated, World};
-use support::script::{Plan, Script};
+use support::script::{CallScript, Script};
 use support::served::Nfs;
 use support::trace::Trace;
 
@@ -257,9 +257,9 @@ fn nfs_call(xid: u32, procedure: Procedure, arguments: &[u8]) -> Vec<u8> {
 #[test]
 fn rr1_hdr_10_an_error_is_about_its_call_only() {
     let (mut world, script) = scripted();
-    script.plan(Plan {
+    script.plan(CallScript {
         hold: true,
-        ..Plan::default()
+        ..CallScript::default()
     });
     world.send(0, &plain(&rpc(1, PROGRAM, &[])));
     let mut bad = plain(&rpc(2, PROGRAM, &[]));
@@ -392,9 +392,9 @@ fn rr1_hdr_21_header_and_message_leave_in_one_send_within_the_limit() {
         world.trace();
         for around in -8_i64..=8 {
             let length = (inline_limit as i64 - 28 + around) as usize;
-            script.plan(Plan {
+            script.plan(CallScript {
                 length,
-                ..Plan::default()
+                ..CallScript::default()
             });
             let reply = world.exchange(0, &plain(&rpc(1, PROGRAM, &[])));
             assert_eq!(is_chunk_error(&reply), around > 0, "{around}");
@@ -414,7 +414,7 @@ fn rr1_hdr_25_a_call_repeated_on_a_new_connection_is_not_executed_twice() {
     let network = loopback();
     let mut nfs = Nfs::new();
     nfs.create(b"gone");
-    let entry = Entry {
+    let entry = NameInDirectory {
         directory: nfs.root,
         name: b"gone",
     };
@@ -464,9 +464,9 @@ fn rr1_hdr_26_errors_of_rpc_are_ordinary_replies() {
 fn rr1_hdr_29_long_replies_need_a_reply_chunk() {
     let (mut world, script) = scripted();
     for length in [100, 4068, 4072, 10_000] {
-        script.plan(Plan {
+        script.plan(CallScript {
             length,
-            ..Plan::default()
+            ..CallScript::default()
         });
         let reply = world.exchange(0, &plain(&rpc(7, PROGRAM, &[])));
         assert_ne!(word(&reply, 3), Kind::NoMessage.number());

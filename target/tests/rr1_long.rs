@@ -2,7 +2,7 @@
 
 mod support;
 
-use millrace_wire::nfs3::{Entry, LookupResults, Procedure};
+use millrace_wire::nfs3::{LookupResults, NameInDirectory, Procedure};
 use millrace_wire::rpcrdma::{CallChunks, ReadSegment, Version};
 use millrace_wire::xdr::{Bulk, from_bytes};
 use support::fetch::{done, fetch};
@@ -11,7 +11,7 @@ use support::message::{
     is_chunk_error, lengths, long, null, parse, plain, reads, rpc, word, words,
 };
 use support::raw::{Memory, Options, Stated, World};
-use support::script::{Plan, Script};
+use support::script::{CallScript, Script};
 use support::served::{Nfs, read_results, status, write};
 use support::trace::Trace;
 
@@ -21,9 +21,9 @@ fn pattern(length: usize) -> Vec<u8> {
 
 fn scripted(length: usize) -> (World<Script>, Script) {
     let script = Script::default();
-    script.plan(Plan {
+    script.plan(CallScript {
         length,
-        ..Plan::default()
+        ..CallScript::default()
     });
     let mut world = World::new(script.clone(), Options::default());
     world.connect();
@@ -57,7 +57,7 @@ fn long_call(source: &Memory, rpc: &[u8], cut: &[u32], reply: Option<&Memory>) -
 fn rr1_long_02_rr1_long_03_rr1_long_19_a_call_at_position_zero_in_any_cut() {
     let mut nfs = Nfs::new();
     let file = nfs.create(b"found");
-    let entry = Entry {
+    let entry = NameInDirectory {
         directory: nfs.root,
         name: b"found",
     };
@@ -166,9 +166,9 @@ fn rr1_long_07_rr1_long_11_a_reply_that_fits_is_inline_and_its_chunk_empty() {
     let (mut world, script) = scripted(100);
     let sink = world.sink(0, 8000);
     for (length, inline_reply) in [(100, true), (5000, false)] {
-        script.plan(Plan {
+        script.plan(CallScript {
             length,
-            ..Plan::default()
+            ..CallScript::default()
         });
         let chunks = CallChunks {
             reply: Some(&sink.cut(&[3000, 5000])),
@@ -280,9 +280,9 @@ fn rr1_long_13_no_reply_exceeds_what_the_client_receives() {
                 let reply_chunk = [sink.whole()];
                 let header = message::header_length() as i64 + if offered { 20 } else { 0 };
                 let length = usize::try_from(limit as i64 - header + around).unwrap();
-                script.plan(Plan {
+                script.plan(CallScript {
                     length,
-                    ..Plan::default()
+                    ..CallScript::default()
                 });
                 let chunks = CallChunks {
                     reply: offered.then_some(&reply_chunk[..]),
@@ -311,9 +311,9 @@ fn rr1_long_14_a_reply_chunk_that_will_not_do_is_a_read_chunk_where_switched_on(
         return; // It has no RDMA_DONE, so there is nothing to switch on.
     }
     let script = Script::default();
-    script.plan(Plan {
+    script.plan(CallScript {
         length: 5000,
-        ..Plan::default()
+        ..CallScript::default()
     });
     let mut world = World::new(script, Options::classic());
     world.connect();
@@ -385,7 +385,7 @@ fn rr1_long_14_to_16_a_reply_chunk_too_small_or_of_nothing() {
         assert_eq!(sink.bytes()[5000..], [0xee; 3000]);
     }
     // With a short reply the empty chunk comes back as it was.
-    script.plan(Plan::default());
+    script.plan(CallScript::default());
     let chunks = CallChunks {
         reply: Some(&[]),
         ..CallChunks::default()

@@ -5,7 +5,7 @@ mod support;
 
 use millrace::rdma::Settings;
 use millrace_wire::nfs3::{
-    CreateResults, Entry, Procedure, ReadlinkResults, SetAttributes, SymlinkArguments,
+    CreateResults, NameInDirectory, Procedure, ReadlinkResults, SetAttributes, SymlinkArguments,
 };
 use millrace_wire::rpcrdma::{CallChunks, ReadSegment, Version};
 use millrace_wire::xdr::{Bulk, from_bytes};
@@ -61,7 +61,7 @@ fn rr1_pad_03_a_text_of_any_length_is_put_back_with_its_round_up() {
         for (form, chunk) in [length as u32, round_up].into_iter().enumerate() {
             let name = format!("link{length}-{form}");
             let arguments = SymlinkArguments {
-                entry: Entry {
+                entry: NameInDirectory {
                     directory: nfs.root,
                     name: name.as_bytes(),
                 },
@@ -281,7 +281,7 @@ fn rr1_pad_19_positions_in_a_padded_message_count_no_pads() {
     assert_eq!(accepted(&reply.message), SUCCESS);
     assert_eq!(nfs.content(file), data);
     // An item that has to be put back among pads is refused, and nothing is lost silently.
-    let entry = Entry {
+    let entry = NameInDirectory {
         directory: nfs.root,
         name: b"f",
     };

@@ -12,7 +12,7 @@ use support::message::{
     words,
 };
 use support::raw::{Options, World};
-use support::script::{Plan, Script};
+use support::script::{CallScript, Script};
 use support::served::Nfs;
 use support::trace::Trace;
 
@@ -59,9 +59,9 @@ fn rr1_sec_03_protected_calls_and_replies_are_long_both_ways() {
     };
     let call = [encoded(&call), words(&[body.len() as u32]), body.to_vec()].concat();
     let length = 40_000;
-    script.plan(Plan {
+    script.plan(CallScript {
         length,
-        ..Plan::default()
+        ..CallScript::default()
     });
     let (source, sink) = (world.source(0, &call), world.sink(0, 60_000));
     let (whole, room) = (reads(0, &[source.whole()]), sink.cut(&[30_000, 30_000]));

@@ -5,17 +5,20 @@
 mod support;
 
 use std::future::Future;
+use std::iter;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use millrace::rdma::Connection;
-use millrace::rdma::reverse::{CALLS_MAX, ReverseCall, ReverseError};
+use millrace::rdma::RdmaConnection;
+use millrace::rdma::reverse::CALLS_MAX;
+use millrace::rpc::reverse::{ReverseCall, ReverseError};
+use millrace_mempool::Class;
 use millrace_wire::rpcrdma::Version;
 use support::message::{PROGRAM, check_error, parse, plain, rpc, speak, version, word, words};
 use support::raw::{Options, Stated, World};
-use support::script::{Plan, Script};
+use support::script::{CallScript, Script};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -42,28 +45,28 @@ fn scripted() -> (World<Script>, Script) {
 }
 
 /// The responder's end of a client's connection; the only one, or that of the latest client.
-fn end(world: &World<Script>) -> Rc<Connection> {
+fn end(world: &World<Script>) -> Rc<RdmaConnection> {
     world.connections().pop().unwrap()
 }
 
 /// A client that has called and takes calls itself.
-fn ready(stated: Stated) -> (World<Script>, Script, Rc<Connection>) {
+fn ready(stated: Stated) -> (World<Script>, Script, Rc<RdmaConnection>) {
     let (mut world, script) = scripted();
     world.connect_with(stated);
     world.exchange(0, &plain(&rpc(1, PROGRAM, &[])));
     let connection = end(&world);
-    connection.allow_reverse();
+    connection.identity().allow_reverse();
     world.trace();
     (world, script, connection)
 }
 
 fn call_again(
     world: &World<Script>,
-    connection: &Rc<Connection>,
+    connection: &Rc<RdmaConnection>,
     arguments: usize,
     repeats: Option<u32>,
 ) -> Callback {
-    let (shared, connection) = (Rc::clone(&world.shared), Rc::clone(connection));
+    let connection = connection.identity().clone();
     let message = rpc(0, PROGRAM, &vec![5; arguments]);
     let deadline = world.now + SECOND;
     let future = async move {
@@ -73,7 +76,7 @@ fn call_again(
             repeats,
             deadline,
         };
-        connection.call_client(&shared, call).await
+        connection.call_client(call).await
     };
     Callback {
         future: Box::pin(future),
@@ -81,13 +84,13 @@ fn call_again(
 }
 
 /// A call with arguments of so many bytes.
-fn call(world: &World<Script>, connection: &Rc<Connection>, arguments: usize) -> Callback {
+fn call(world: &World<Script>, connection: &Rc<RdmaConnection>, arguments: usize) -> Callback {
     call_again(world, connection, arguments, None)
 }
 
 /// Begins a call that leaves, and returns what the client received.
 #[track_caller]
-fn begin(world: &mut World<Script>, connection: &Rc<Connection>) -> (Callback, Vec<u8>) {
+fn begin(world: &mut World<Script>, connection: &Rc<RdmaConnection>) -> (Callback, Vec<u8>) {
     let mut callback = call(world, connection, 0);
     assert_eq!(callback.poll(), None);
     world.settle();
@@ -176,9 +179,9 @@ fn rr2_dir_03_equal_xids_in_both_directions_do_not_meet() {
     for spoken in [Version::Two, Version::One] {
         speak(spoken);
         let (mut world, script, connection) = ready(Stated::default());
-        script.plan(Plan {
+        script.plan(CallScript {
             hold: true,
-            ..Plan::default()
+            ..CallScript::default()
         });
         let (mut callback, received) = begin(&mut world, &connection);
         let xid = word(&received, 0);
@@ -266,9 +269,9 @@ fn rr2_dir_05_receives_cover_calls_and_replies_at_once() {
     let received = world.received(0);
     assert_eq!(received.len(), count);
     // The whole grant and all replies arrive before anything is given back.
-    script.plan(Plan {
+    script.plan(CallScript {
         hold: true,
-        ..Plan::default()
+        ..CallScript::default()
     });
     for xid in 0..granted {
         let mut message = plain(&rpc(xid, PROGRAM, &[]));
@@ -287,7 +290,7 @@ fn rr2_dir_05_receives_cover_calls_and_replies_at_once() {
     world.settle();
     assert_eq!(world.received(0).len(), granted as usize);
     // Receives that nobody needs any more go, one with each reply.
-    script.plan(Plan::default());
+    script.plan(CallScript::default());
     for _ in 0..100 {
         world.exchange(0, &plain(&rpc(1, PROGRAM, &[])));
     }
@@ -295,6 +298,27 @@ fn rr2_dir_05_receives_cover_calls_and_replies_at_once() {
     assert_eq!(connection.posted(), granted + 2);
     drop((calls, connection));
     world.check_clean();
+}
+
+#[test]
+fn rr2_dir_05_a_call_waits_for_memory_for_the_receive_of_its_reply() {
+    let (mut world, _, connection) = ready(Stated::default());
+    let pool = world.shared.pool.clone();
+    let taken: Vec<_> = iter::from_fn(|| pool.try_acquire(Class::Control)).collect();
+    let mut waiting = call(&world, &connection, 0);
+    assert_eq!(waiting.poll(), None);
+    world.settle();
+    assert!(world.received(0).is_empty());
+    drop(taken);
+    assert_eq!(waiting.poll(), None);
+    world.settle();
+    let received = world.received(0);
+    assert_eq!(received.len(), 1);
+    world.send(0, &reply(word(&received[0], 0), 1, 24));
+    assert!(waiting.poll().unwrap().is_ok());
+    drop((waiting, connection));
+    world.check_clean();
+    world.check_accounts(Stated::default().source);
 }
 
 #[test]
@@ -307,7 +331,7 @@ fn rr2_dir_06_no_call_before_the_client_is_ready() {
         call(&world, &connection, 0).poll(),
         Some(Err(ReverseError::NotReady))
     );
-    connection.allow_reverse();
+    connection.identity().allow_reverse();
     assert_eq!(
         call(&world, &connection, 0).poll(),
         Some(Err(ReverseError::NotReady))
@@ -481,7 +505,7 @@ fn rr2_dir_12_calls_pending_at_the_end_wait_for_the_next_connection() {
     let client = world.connect();
     world.exchange(client, &plain(&rpc(1, PROGRAM, &[])));
     let connection = end(&world);
-    connection.allow_reverse();
+    connection.identity().allow_reverse();
     let mut again = call_again(&world, &connection, 0, Some(xid));
     assert_eq!(again.poll(), None);
     world.settle();
@@ -534,9 +558,9 @@ fn rr1_cred_24_calls_to_clients_have_credits_of_their_own() {
         let (mut world, script, connection) = ready(Stated::default());
         let granted = word(&world.exchange(0, &plain(&rpc(1, PROGRAM, &[]))), 2);
         // The client's grant is used up.
-        script.plan(Plan {
+        script.plan(CallScript {
             hold: true,
-            ..Plan::default()
+            ..CallScript::default()
         });
         for xid in 0..granted {
             world.post(0, &plain(&rpc(xid, PROGRAM, &[])));
@@ -553,7 +577,7 @@ fn rr1_cred_24_calls_to_clients_have_credits_of_their_own() {
         assert!(replies.iter().all(|reply| word(reply, 2) == granted));
         assert_eq!(replies.len(), granted as usize);
         // And the other way round: a call to the client that stays unanswered holds nothing up.
-        script.plan(Plan::default());
+        script.plan(CallScript::default());
         let (callback, _) = begin(&mut world, &connection);
         for xid in 0..3 * granted {
             assert_eq!(
@@ -569,7 +593,6 @@ fn rr1_cred_24_calls_to_clients_have_credits_of_their_own() {
 #[test]
 fn what_is_no_call_is_not_sent_and_a_dropped_call_leaves_nothing() {
     let (mut world, _, connection) = ready(Stated::default());
-    let shared = Rc::clone(&world.shared);
     let deadline = world.now + SECOND;
     for message in [&[][..], &[0; 7], &Script::reply(1, 24)] {
         let call = ReverseCall {
@@ -577,7 +600,7 @@ fn what_is_no_call_is_not_sent_and_a_dropped_call_leaves_nothing() {
             repeats: None,
             deadline,
         };
-        let outcome = support::ready(connection.call_client(&shared, call));
+        let outcome = support::ready(connection.identity().call_client(call));
         assert_eq!(outcome, Err(ReverseError::NotACall));
     }
     // Dropped while it waits for a credit, and while the client has it.

@@ -2,21 +2,21 @@
 
 mod support;
 
-use millrace_wire::nfs3::{Entry, Procedure};
+use millrace_wire::nfs3::{NameInDirectory, Procedure};
 use millrace_wire::rpcrdma::{CallChunks, Segment, Version};
 use support::message::{
     self, BAD_XDR, INVALID_OPTION, INVALID_PROCEDURE, PROGRAM, SUCCESS, accepted, check_error,
     encoded, inline, nfs, optional, parse, plain, rpc, speak, word, words,
 };
 use support::raw::{Options, Stated, World};
-use support::script::{Plan, Script};
+use support::script::{CallScript, Script};
 use support::served::{Nfs, status};
 
 fn scripted(length: usize) -> (World<Script>, Script) {
     let script = Script::default();
-    script.plan(Plan {
+    script.plan(CallScript {
         length,
-        ..Plan::default()
+        ..CallScript::default()
     });
     let mut world = World::new(script.clone(), Options::default());
     world.connect();
@@ -282,7 +282,7 @@ fn rr2_err_10_a_call_that_had_run_is_answered_from_the_cache() {
             inline: Some(1024),
             ..Stated::default()
         });
-        let entry = Entry {
+        let entry = NameInDirectory {
             directory: nfs.root,
             name: b"gone",
         };

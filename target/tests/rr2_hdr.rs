@@ -10,7 +10,7 @@ use support::message::{
     inline, long, null, parse, plain, reads, rpc, word, words,
 };
 use support::raw::{Options, Stated, World};
-use support::script::{Plan, Script};
+use support::script::{CallScript, Script};
 use support::served::Nfs;
 use support::trace::Trace;
 
@@ -23,9 +23,9 @@ fn scripted() -> (World<Script>, Script) {
 
 /// A reply of so many bytes of RPC message.
 fn of_length(script: &Script, length: usize) {
-    script.plan(Plan {
+    script.plan(CallScript {
         length,
-        ..Plan::default()
+        ..CallScript::default()
     });
 }
 

@@ -8,7 +8,7 @@ use support::message::{
     PROGRAM, WISH, check_error, nominate, optional, parse, plain, reads, rpc, speak, word,
 };
 use support::raw::{Memory, Options, Stated, World};
-use support::script::{Plan, Script};
+use support::script::{CallScript, Script};
 use support::trace::Trace;
 
 fn scripted(options: Options) -> (World<Script>, Script) {
@@ -59,9 +59,9 @@ fn rr2_inv_03_the_reply_repeats_what_the_call_nominated() {
         });
         for which in 0..4 {
             for length in [24, 5000] {
-                script.plan(Plan {
+                script.plan(CallScript {
                     length,
-                    ..Plan::default()
+                    ..CallScript::default()
                 });
                 let memories = memories(&mut world);
                 let key = memories[which].exposure.key.0;
@@ -114,9 +114,9 @@ fn rr2_inv_05_exactly_what_was_nominated_is_invalidated() {
     let (mut world, script) = scripted(Options::default());
     for which in 0..4 {
         for length in [24, 5000] {
-            script.plan(Plan {
+            script.plan(CallScript {
                 length,
-                ..Plan::default()
+                ..CallScript::default()
             });
             let memories = memories(&mut world);
             let key = memories[which].exposure.key;
@@ -188,9 +188,9 @@ fn rr2_inv_10_errors_and_options_are_plain_sends() {
     let mut message = call(1, key, &memories);
     message[28..32].copy_from_slice(&[0, 0, 0, 3]);
     check_error(&world.exchange(0, &message), 1, &[2]);
-    script.plan(Plan {
+    script.plan(CallScript {
         length: 6004,
-        ..Plan::default()
+        ..CallScript::default()
     });
     let error = world.exchange(0, &call(1, key, &memories));
     check_error(&error, 1, &[3, 1, 3, 6004]);

@@ -7,7 +7,7 @@ use millrace_mempool::Class;
 use millrace_wire::rpcrdma::{Version, Versions};
 use support::message::{PROGRAM, WISH, parse, plain, rpc, speak, word};
 use support::raw::{Options, Stated, World};
-use support::script::{Plan, Script};
+use support::script::{CallScript, Script};
 use support::trace::Trace;
 
 fn serving(inline: usize, versions: Versions) -> (World<Script>, Script) {
@@ -44,9 +44,9 @@ fn rr2_neg_03_version_two_is_answered_and_then_used_with_4096_bytes() {
         (0x42, 2, 0)
     );
     // The second call has 3000 bytes, and so has its reply.
-    script.plan(Plan {
+    script.plan(CallScript {
         length: 3000,
-        ..Plan::default()
+        ..CallScript::default()
     });
     let reply = parse(&world.exchange(client, &call(0x43, Version::Two, 3000)));
     assert_eq!((reply.inline, reply.message.len()), (true, 3000));
@@ -96,9 +96,9 @@ fn rr2_neg_09_version_one_keeps_to_1024_bytes_where_nothing_else_is_known() {
     let (mut world, script) = serving(4096, Versions::BOTH);
     let client = world.connect_with(silent());
     for (length, fits) in [(1024 - 28, true), (1028 - 28, false)] {
-        script.plan(Plan {
+        script.plan(CallScript {
             length,
-            ..Plan::default()
+            ..CallScript::default()
         });
         let reply = world.exchange(client, &call(1, Version::One, 0));
         assert_eq!(word(&reply, 3) == 0, fits);
@@ -121,9 +121,9 @@ fn rr2_neg_10_a_reply_has_the_version_of_its_call() {
         assert_eq!(world.connections()[0].version(), Some(version));
     }
     // Also of calls that are served at the same time, and of errors.
-    script.plan(Plan {
+    script.plan(CallScript {
         hold: true,
-        ..Plan::default()
+        ..CallScript::default()
     });
     for (xid, version) in (1..).zip(versions) {
         world.send(0, &call(xid, version, 0));
@@ -170,9 +170,9 @@ fn rr2_neg_14_version_two_switched_off_leaves_version_one_as_it_was() {
     let mut expected = support::message::words(&[7, 1, WISH, 0, 0, 0, 0]);
     expected.extend(Script::reply(7, 24));
     assert_eq!(reply, expected);
-    script.plan(Plan {
+    script.plan(CallScript {
         length: 2000,
-        ..Plan::default()
+        ..CallScript::default()
     });
     let error = world.exchange(client, &call(7, Version::One, 0));
     assert_eq!((error.len(), word(&error, 1), word(&error, 4)), (20, 1, 2));

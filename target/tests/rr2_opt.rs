@@ -6,14 +6,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use millrace::call::Peer;
-use millrace::rdma::options::{Extension, RegisterError, Taken};
+use millrace::rdma::options::{Extension, OptionOutcome};
 use millrace_wire::rpc::MessageType;
-use millrace_wire::rpcrdma::{Body, Header, Optional, Rules};
+use millrace_wire::rpcrdma::{Body, Header, Optional, RegisterError, Rules};
 use support::message::{
     BAD_XDR, INVALID_OPTION, PROGRAM, check_error, optional, parse, plain, rpc, word,
 };
 use support::raw::{Options, World};
-use support::script::{Plan, Script};
+use support::script::{CallScript, Script};
 
 /// Messages as they were taken: XID, whether a reply, type, opaque bytes, payload.
 type Seen = (u32, bool, u32, Vec<u8>, Vec<u8>);
@@ -30,20 +30,26 @@ impl Extension for Reverser {
         &[7, 8, 9, 10]
     }
 
-    fn take(&self, _: Peer, xid: u32, message: &Optional<'_>, answer: &mut Vec<u8>) -> Taken {
+    fn take(
+        &self,
+        _: Peer,
+        xid: u32,
+        message: &Optional<'_>,
+        answer: &mut Vec<u8>,
+    ) -> OptionOutcome {
         let is_reply = message.direction == MessageType::Reply;
         let (opaque, payload) = (message.opaque.to_vec(), message.payload.to_vec());
         answer.extend(opaque.iter().rev());
         let seen = (xid, is_reply, message.kind, opaque, payload);
         self.seen.borrow_mut().push(seen);
         match message.kind {
-            7 => Taken::Answered(8),
-            9 if !answer.is_empty() => Taken::Malformed,
+            7 => OptionOutcome::Answered(8),
+            9 if !answer.is_empty() => OptionOutcome::Malformed,
             10 => {
                 answer.resize(5000, 0);
-                Taken::Answered(10)
+                OptionOutcome::Answered(10)
             }
-            _ => Taken::Unanswered,
+            _ => OptionOutcome::Unanswered,
         }
     }
 }
@@ -71,9 +77,9 @@ fn check_served(world: &mut World<Script>) {
 #[test]
 fn rr2_opt_02_an_unknown_type_changes_nothing_else() {
     let (mut world, script) = scripted();
-    script.plan(Plan {
+    script.plan(CallScript {
         hold: true,
-        ..Plan::default()
+        ..CallScript::default()
     });
     world.send(0, &plain(&rpc(5, PROGRAM, &[])));
     for kind in [0, 1, u32::MAX] {
@@ -86,7 +92,7 @@ fn rr2_opt_02_an_unknown_type_changes_nothing_else() {
     script.release(1);
     world.settle();
     assert_eq!(parse(&world.received(0)[0]).xid, 5);
-    script.plan(Plan::default());
+    script.plan(CallScript::default());
     check_served(&mut world);
     world.check_clean();
 }
@@ -125,9 +131,9 @@ fn rr2_opt_04_an_answer_of_the_responder_is_a_reply() {
 fn rr2_opt_05_xids_and_credits_are_those_of_the_direction() {
     let (mut world, script, extension) = extended();
     let granted = word(&world.exchange(0, &plain(&rpc(4, PROGRAM, &[]))), 2);
-    script.plan(Plan {
+    script.plan(CallScript {
         hold: true,
-        ..Plan::default()
+        ..CallScript::default()
     });
     world.send(0, &plain(&rpc(5, PROGRAM, &[])));
     // A reply of equal XID, with a credit word that would be another wish.
@@ -171,8 +177,8 @@ fn rr2_opt_07_an_extension_has_all_of_its_types_or_none() {
             &[20, 21, 8]
         }
 
-        fn take(&self, _: Peer, _: u32, _: &Optional<'_>, _: &mut Vec<u8>) -> Taken {
-            Taken::Unanswered
+        fn take(&self, _: Peer, _: u32, _: &Optional<'_>, _: &mut Vec<u8>) -> OptionOutcome {
+            OptionOutcome::Unanswered
         }
     }
     let (mut world, _, extension) = extended();

@@ -9,7 +9,7 @@ use std::time::Instant;
 use millrace::call::{Peer, TransportKind};
 use millrace::exports::Exports;
 use millrace::handle::HandleKey;
-use millrace::mount3::Clients;
+use millrace::mount3::MountTable;
 use millrace::replay::{ReplayCache, ReplayLimits};
 use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_reactor::Clock;
@@ -19,7 +19,7 @@ use millrace_store::posix::engine::{Backend, Engine, EngineConfig};
 use millrace_store::posix::helpers::HelperLimits;
 use millrace_store::posix::volume::{Direct, Groups, Limits, Mounts, Sync, Volume, VolumeConfig};
 use millrace_wire::mount;
-use millrace_wire::nfs3::{Entry, Procedure};
+use millrace_wire::nfs3::{NameInDirectory, Procedure};
 use support::{Bench, rules};
 
 fn volume(root: &std::path::Path) -> Volume {
@@ -58,7 +58,8 @@ fn calls_wait_for_helpers_of_a_folder_in_the_turn_of_their_client() {
     let exports = Exports::new([(rules("/export"), store.clone())]).unwrap();
     let key = HandleKey::new(&support::SECRET);
     let replay = ReplayCache::new(ReplayLimits::default());
-    let service = millrace::service::ReactorPrograms::new(exports, key, replay, Clients::default());
+    let service =
+        millrace::service::ReactorPrograms::new(exports, key, replay, MountTable::default());
     let bench = Bench::over(&registry, store, service);
 
     // The one helper is busy until all have come.
@@ -70,7 +71,7 @@ fn calls_wait_for_helpers_of_a_folder_in_the_turn_of_their_client() {
     });
     has_begun.recv().unwrap();
     let root = bench.root();
-    let entry = Entry {
+    let entry = NameInDirectory {
         directory: root,
         name: b"name",
     };
@@ -82,7 +83,7 @@ fn calls_wait_for_helpers_of_a_folder_in_the_turn_of_their_client() {
         ("192.0.2.2:9", 3),
     ] {
         let address: SocketAddr = address.parse().unwrap();
-        bench.peer.set(Peer::new(address, TransportKind::Tcp));
+        bench.call_from(Peer::new(address, TransportKind::Tcp));
         // One with a caller, and one that has none.
         let messages = [
             bench.message((100_003, 3, Procedure::Lookup.number()), &entry),
@@ -97,7 +98,7 @@ fn calls_wait_for_helpers_of_a_folder_in_the_turn_of_their_client() {
     assert_eq!(volume.helpers().load().queued, 10);
     // MOUNT looks names up, too.
     let address: SocketAddr = "192.0.2.2:3000".parse().unwrap();
-    bench.peer.set(Peer::new(address, TransportKind::Tcp));
+    bench.call_from(Peer::new(address, TransportKind::Tcp));
     let program = (
         mount::PROGRAM,
         mount::VERSION,

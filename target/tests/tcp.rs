@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use millrace::flow::rate::Rates;
-use millrace::flow::{ClientLimit, Clients, Flow};
+use millrace::flow::{ClientLimit, ClientTable, Flow};
 use millrace::tcp::{TcpConfig, TcpServer};
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_reactor::Clock;
@@ -43,7 +43,7 @@ impl Server {
         clock: impl Fn(Instant) -> Instant + Send + 'static,
         limits: &[ClientLimit],
     ) -> Self {
-        let clients = Clients::new(1);
+        let clients = ClientTable::new(1);
         clients.set_limits(limits, [], Instant::now());
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = mpsc::channel();
@@ -55,7 +55,7 @@ impl Server {
             let time = Clock::new(Instant::now());
             let flow = Flow::new(&clients, 0, &pool, Class::Control, &time);
             let service = support::service([(support::rules("/export"), store)]).with_flow(&flow);
-            let mut server = TcpServer::new(config, &pool, service, None).unwrap();
+            let mut server = TcpServer::new(config, &pool, service, &flow, None).unwrap();
             sender
                 .send(server.listen("127.0.0.1:0".parse().unwrap()).unwrap())
                 .unwrap();

@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use millrace::exports::{Exports, Rules};
+use millrace::rpc::Transport;
 use millrace::service::ReactorPrograms;
 use millrace::tcp::{TcpConfig, TcpServer};
 use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
@@ -57,7 +58,8 @@ impl World {
         let service = support::service([(rules(&["127.0.0.0/28"]), store.clone())]);
         let config = TcpConfig::default();
         assert_eq!(config.connections, FULL);
-        let mut server = TcpServer::new(config, &pool, service.clone(), None).unwrap();
+        let flow = support::flow(&pool);
+        let mut server = TcpServer::new(config, &pool, service.clone(), &flow, None).unwrap();
         let address = server.listen(address.parse().unwrap()).unwrap();
         Self {
             server,
@@ -242,10 +244,12 @@ fn calls_in_flight_are_the_most_at_once_although_they_are_answered_in_their_turn
         (left == 0).then_some(())
     });
     let in_flight = |world: &World| {
-        let mut reports = world.server.reports(world.now);
-        reports.next().map(|one| one.in_flight)
+        let mut reports = Vec::new();
+        world.server.report(world.now, &mut reports);
+        reports.first().map(|report| report.in_service)
     };
-    assert_eq!((world.server.in_flight(), in_flight(&world)), (0, Some(8)));
+    assert_eq!(world.server.open_work().in_flight, 0);
+    assert_eq!(in_flight(&world), Some(8));
     world.pass(Duration::from_secs(2));
     assert_eq!(in_flight(&world), Some(0));
 }

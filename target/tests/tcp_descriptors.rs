@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use millrace::rpc::Transport;
 use millrace::tcp::{TcpConfig, TcpServer};
 use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -24,7 +25,8 @@ fn a_listener_without_descriptors_waits_for_some() {
     let pool = Pool::new(&registry, PoolConfig { bytes: 16 << 20 }).unwrap();
     let store = support::memory_store(&registry);
     let service = support::service([(support::rules("/export"), store)]);
-    let mut server = TcpServer::new(TcpConfig::default(), &pool, service, None).unwrap();
+    let flow = support::flow(&pool);
+    let mut server = TcpServer::new(TcpConfig::default(), &pool, service, &flow, None).unwrap();
     let address = server.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let counters = server.counters();
     let pauses = || counters.accept_pauses.get();

@@ -27,7 +27,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::ask::answering;
 use super::auth::{PeerAddress, PeerIdentity};
-use super::gate::{Gate, Kind};
+use super::gate::{Gate, RequestKind};
 use super::limits::ApiLimits;
 use super::long::LongAnswer;
 use super::operator::{RequestStanding, standing};
@@ -160,7 +160,7 @@ async fn requests<S>(
         client.credentials.map(|peer| extensions.insert(peer));
         let identity = client.identity.clone();
         identity.map(|identity| extensions.insert(identity));
-        let kind = Kind::of(request.uri().path());
+        let kind = RequestKind::of(request.uri().path());
         let admitted = shared.gate.admit(client.address, kind, Instant::now());
         // A connection may have come while the service started.
         let (router, state) = shared.answers.now();

@@ -13,14 +13,14 @@ const ADDRESSES_MAX: usize = 1024;
 
 /// What a request counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RequestKind {
     /// A look at the service's health.
     Health,
     /// Any other.
     Other,
 }
 
-impl Kind {
+impl RequestKind {
     /// By the path.
     pub fn of(path: &str) -> Self {
         match path {
@@ -34,11 +34,11 @@ impl Kind {
 #[derive(Debug)]
 pub struct Gate {
     limits: ApiLimits,
-    state: Mutex<State>,
+    state: Mutex<GateState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct GateState {
     health: Buckets,
     other: Buckets,
     total: Bucket,
@@ -69,16 +69,16 @@ impl Gate {
     /// # Errors
     ///
     /// How long its client has to wait.
-    pub fn admit(&self, address: IpAddr, kind: Kind, now: Instant) -> Result<(), Duration> {
+    pub fn admit(&self, address: IpAddr, kind: RequestKind, now: Instant) -> Result<(), Duration> {
         let address = neighbourhood(address);
         let limits = &self.limits;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State {
+        let GateState {
             health,
             other,
             total,
         } = &mut *state;
-        if kind == Kind::Health {
+        if kind == RequestKind::Health {
             let bucket = health.bucket(address, now);
             bucket.wait(limits.health_rate, now)?;
             bucket.take(limits.health_rate, now);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     /// How many requests are let in at this moment.
-    fn admitted(gate: &Gate, text: &str, kind: Kind, now: Instant) -> usize {
+    fn admitted(gate: &Gate, text: &str, kind: RequestKind, now: Instant) -> usize {
         let address = address(text);
         (0..100)
             .take_while(|_| gate.admit(address, kind, now).is_ok())
@@ -177,12 +177,15 @@ mod tests {
     fn an_address_has_its_burst_and_then_its_rate() {
         let gate = Gate::new(&LIMITS());
         let start = Instant::now();
-        assert_eq!(admitted(&gate, "192.0.2.1", Kind::Other, start), 3);
-        let refused = gate.admit(address("192.0.2.1"), Kind::Other, start);
+        assert_eq!(admitted(&gate, "192.0.2.1", RequestKind::Other, start), 3);
+        let refused = gate.admit(address("192.0.2.1"), RequestKind::Other, start);
         assert_eq!(refused, Err(TENTH));
-        assert_eq!(admitted(&gate, "192.0.2.1", Kind::Other, start + TENTH), 1);
         assert_eq!(
-            admitted(&gate, "192.0.2.1", Kind::Other, start + TENTH * 50),
+            admitted(&gate, "192.0.2.1", RequestKind::Other, start + TENTH),
+            1
+        );
+        assert_eq!(
+            admitted(&gate, "192.0.2.1", RequestKind::Other, start + TENTH * 50),
             3
         );
     }
@@ -191,23 +194,32 @@ mod tests {
     fn many_addresses_share_the_total_and_this_host_has_its_own() {
         let gate = Gate::new(&LIMITS());
         let now = Instant::now();
-        assert_eq!(admitted(&gate, "192.0.2.1", Kind::Other, now), 3);
-        assert_eq!(admitted(&gate, "192.0.2.2", Kind::Other, now), 2);
-        assert_eq!(admitted(&gate, "192.0.2.3", Kind::Other, now), 0);
-        assert_eq!(admitted(&gate, "127.0.0.1", Kind::Other, now), 6);
-        assert_eq!(admitted(&gate, "127.0.0.2", Kind::Other, now), 0);
-        assert_eq!(admitted(&gate, "::1", Kind::Other, now), 0);
+        assert_eq!(admitted(&gate, "192.0.2.1", RequestKind::Other, now), 3);
+        assert_eq!(admitted(&gate, "192.0.2.2", RequestKind::Other, now), 2);
+        assert_eq!(admitted(&gate, "192.0.2.3", RequestKind::Other, now), 0);
+        assert_eq!(admitted(&gate, "127.0.0.1", RequestKind::Other, now), 6);
+        assert_eq!(admitted(&gate, "127.0.0.2", RequestKind::Other, now), 0);
+        assert_eq!(admitted(&gate, "::1", RequestKind::Other, now), 0);
     }
 
     #[test]
     fn looks_at_the_health_count_apart() {
         let gate = Gate::new(&LIMITS());
         let now = Instant::now();
-        assert_eq!(admitted(&gate, "192.0.2.1", Kind::Other, now), 3);
-        assert_eq!(admitted(&gate, "192.0.2.1", Kind::of("/healthz"), now), 2);
-        assert_eq!(admitted(&gate, "192.0.2.1", Kind::of("/readyz"), now), 0);
-        assert_eq!(admitted(&gate, "192.0.2.2", Kind::of("/readyz"), now), 2);
-        assert_eq!(Kind::of("/healthz/"), Kind::Other);
+        assert_eq!(admitted(&gate, "192.0.2.1", RequestKind::Other, now), 3);
+        assert_eq!(
+            admitted(&gate, "192.0.2.1", RequestKind::of("/healthz"), now),
+            2
+        );
+        assert_eq!(
+            admitted(&gate, "192.0.2.1", RequestKind::of("/readyz"), now),
+            0
+        );
+        assert_eq!(
+            admitted(&gate, "192.0.2.2", RequestKind::of("/readyz"), now),
+            2
+        );
+        assert_eq!(RequestKind::of("/healthz/"), RequestKind::Other);
     }
 
     #[test]
@@ -221,16 +233,25 @@ mod tests {
         let most = u32::try_from(ADDRESSES_MAX).unwrap();
         let numbered = |number: u32| IpAddr::V4((0x0a00_0000 + number).into());
         for number in 0..most + 3 {
-            assert_eq!(gate.admit(numbered(number), Kind::Other, now), Ok(()));
+            assert_eq!(
+                gate.admit(numbered(number), RequestKind::Other, now),
+                Ok(())
+            );
         }
         // Strangers share one bucket, which is empty by now; those that are known have their own.
-        assert!(gate.admit(numbered(most + 9), Kind::Other, now).is_err());
-        assert_eq!(gate.admit(numbered(0), Kind::Other, now), Ok(()));
+        assert!(
+            gate.admit(numbered(most + 9), RequestKind::Other, now)
+                .is_err()
+        );
+        assert_eq!(gate.admit(numbered(0), RequestKind::Other, now), Ok(()));
         let size = || gate.state.lock().unwrap().other.by_address.len();
         assert_eq!(size(), ADDRESSES_MAX);
         // Full buckets need no memory.
         let later = now + TENTH * 10;
-        assert_eq!(gate.admit(numbered(most + 9), Kind::Other, later), Ok(()));
+        assert_eq!(
+            gate.admit(numbered(most + 9), RequestKind::Other, later),
+            Ok(())
+        );
         assert_eq!(size(), 1);
     }
 }

@@ -7,7 +7,7 @@ use hyper::Request;
 use super::ask::ask_token;
 use super::auth::{ValidToken, bearer};
 use super::context::AdminState;
-use super::gate::Kind;
+use super::gate::RequestKind;
 use super::socket::PeerCredentials;
 
 /// Where a request stands when there is not enough for all.
@@ -39,8 +39,8 @@ pub async fn standing<B>(state: Option<&AdminState>, request: &mut Request<B>) -
             return RequestStanding::Operator;
         }
     }
-    match Kind::of(request.uri().path()) {
-        Kind::Health => RequestStanding::Health,
-        Kind::Other => RequestStanding::Stranger,
+    match RequestKind::of(request.uri().path()) {
+        RequestKind::Health => RequestStanding::Health,
+        RequestKind::Other => RequestStanding::Stranger,
     }
 }

@@ -7,7 +7,7 @@ use axum::response::Response;
 use super::ask::{ask, try_ask};
 use super::context::AdminState;
 use crate::control::Control;
-use crate::status::{Exports, Operations, Pools, Reactors, Version};
+use crate::status::{Exports, Operations, Pools, ReactorList, Version};
 
 /// Tells which program answers.
 #[utoipa::path(
@@ -21,11 +21,11 @@ pub async fn version() -> Json<Version> {
 /// Lists the reactors: the pinned loops.
 #[utoipa::path(
     get, path = "/api/v1/reactors", tag = "status", operation_id = "list_reactors",
-    responses((status = 200, description = "All reactors.", body = Reactors)),
+    responses((status = 200, description = "All reactors.", body = ReactorList)),
 )]
-pub async fn reactors(State(state): State<AdminState>) -> Result<Json<Reactors>, Response> {
+pub async fn reactors(State(state): State<AdminState>) -> Result<Json<ReactorList>, Response> {
     let reactors = try_ask(&state, Control::reactors).await?;
-    Ok(Json(Reactors { reactors }))
+    Ok(Json(ReactorList { reactors }))
 }
 
 /// Lists the buffers of each reactor.

@@ -15,7 +15,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig, server};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-use crate::config::{ClientAuth, KeyPath, Problem, Tls};
+use crate::config::{ClientAuth, ConfigProblem, KeyPath, Tls};
 
 /// Bytes of a file with certificates or a key.
 const FILE_MAX: u64 = 1 << 20;
@@ -36,7 +36,7 @@ pub struct TlsError {
     pub reason: String,
 }
 
-impl From<TlsError> for Problem {
+impl From<TlsError> for ConfigProblem {
     fn from(error: TlsError) -> Self {
         let path = KeyPath::root().key("admin").key("tls").key(error.key);
         Self::new(path, format!("{}: {}", error.file.display(), error.reason))
@@ -49,11 +49,11 @@ impl From<TlsError> for Problem {
 #[derive(Debug)]
 pub struct Certificates {
     files: Tls,
-    state: Mutex<State>,
+    state: Mutex<TlsState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct TlsState {
     config: Arc<ServerConfig>,
     notes: Vec<String>,
     /// The files as they were when they were last read.
@@ -76,7 +76,7 @@ impl Certificates {
         let (config, notes) = read(files)?;
         Ok(Self {
             files: files.clone(),
-            state: Mutex::new(State {
+            state: Mutex::new(TlsState {
                 config,
                 notes,
                 stamps,
@@ -120,7 +120,7 @@ impl Certificates {
         Arc::clone(&state.config)
     }
 
-    fn read_again(&self, state: &mut State, stamps: Vec<Stamp>) -> Result<(), TlsError> {
+    fn read_again(&self, state: &mut TlsState, stamps: Vec<Stamp>) -> Result<(), TlsError> {
         // Also if they cannot be used: they are not looked at again until they change.
         state.stamps = stamps;
         let (config, notes) = read(&self.files)?;

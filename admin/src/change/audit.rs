@@ -54,7 +54,7 @@ pub fn record(record: &Record<'_>, now: f64, file: Option<&Path>) {
     };
     let errors: Vec<FieldProblem> = errors.iter().map(shorter).collect();
     let errors = errors.as_slice();
-    let line = Line {
+    let line = AuditLine {
         time_seconds: now,
         author: &record.author.name,
         address: record.author.address.as_deref(),
@@ -89,7 +89,7 @@ pub fn record(record: &Record<'_>, now: f64, file: Option<&Path>) {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct AuditLine<'a> {
     time_seconds: f64,
     author: &'a str,
     address: Option<&'a str>,
@@ -155,7 +155,7 @@ fn in_words(errors: &[FieldProblem]) -> String {
 }
 
 /// Opens the file each time, so that one that was moved away by log rotation is begun anew.
-fn append(file: &Path, line: &Line<'_>) -> io::Result<()> {
+fn append(file: &Path, line: &AuditLine<'_>) -> io::Result<()> {
     let mut text = serde_json::to_vec(line)?;
     text.push(b'\n');
     // A pipe in the file's place must not make anybody wait for a reader.

@@ -32,11 +32,11 @@ pub struct ConfigStore {
     /// Held while a change is made.
     changing: Mutex<()>,
     /// Held for moments only.
-    state: Mutex<State>,
+    state: Mutex<ConfigStoreState>,
     pub(super) counts: Counts,
 }
 
-struct State {
+struct ConfigStoreState {
     generation: Generation,
     config: Arc<Config>,
     history: History,
@@ -85,7 +85,7 @@ impl ConfigStore {
             file,
             disk,
             changing: Mutex::default(),
-            state: Mutex::new(State {
+            state: Mutex::new(ConfigStoreState {
                 generation: 1,
                 config,
                 history,
@@ -337,7 +337,7 @@ impl ConfigStore {
         (state.generation, Arc::clone(&state.config))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ConfigStoreState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,10 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::config::{Config, KeyPath, Posix, Problem, Store};
+use crate::config::{Config, ConfigProblem, KeyPath, Posix, Store};
 
 /// What a change through the API would have to leave to the file. Looks at the folders of the host.
-pub fn check(before: &Config, next: &Config) -> Vec<Problem> {
+pub fn check(before: &Config, next: &Config) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
     let admin = KeyPath::root().key("admin");
     let (one, other) = (&before.admin, &next.admin);
@@ -22,12 +22,15 @@ pub fn check(before: &Config, next: &Config) -> Vec<Problem> {
     ] {
         if !same {
             let message = "is set in the configuration file only; edit it there, and reload";
-            problems.push(Problem::new(admin.key(key), message));
+            problems.push(ConfigProblem::new(admin.key(key), message));
         }
     }
     if before.hardening != next.hardening {
         let message = "is set in the configuration file only; edit it there, and restart";
-        problems.push(Problem::new(KeyPath::root().key("hardening"), message));
+        problems.push(ConfigProblem::new(
+            KeyPath::root().key("hardening"),
+            message,
+        ));
     }
     let exports = KeyPath::root().key("exports");
     for (index, export) in next.exports.iter().enumerate() {
@@ -40,7 +43,7 @@ pub fn check(before: &Config, next: &Config) -> Vec<Problem> {
         });
         if !there && let Err(message) = may_export(posix, before, next) {
             let path = exports.index(index).key("store").key("root");
-            problems.push(Problem::new(path, message));
+            problems.push(ConfigProblem::new(path, message));
         }
     }
     problems
@@ -222,6 +225,13 @@ mod tests {
         ] {
             let message = refused(&before, at(root)).unwrap();
             assert!(message.contains(words), "{root}: {message}");
+            // Where it is, unless that is its name.
+            let is_elsewhere = message.contains("(which is ");
+            assert_eq!(
+                is_elsewhere,
+                ["srv/out", "other/in"].contains(&root),
+                "{message}"
+            );
         }
         assert!(refused(&before, "/".into()).unwrap().contains("in none of"));
         // What the file exports already is no matter of a change.
@@ -230,5 +240,11 @@ mod tests {
         let mut next = there.clone();
         next.exports[0].access = crate::config::Access::Ro;
         assert_eq!(check(&there, &next), []);
+        // Another folder at its path is, and so is its folder at another path.
+        next.exports[0] = export(&at("srv/out"));
+        assert_eq!(check(&there, &next).len(), 1);
+        next.exports[0] = there.exports[0].clone();
+        next.exports[0].path = "/more".to_owned();
+        assert_eq!(check(&there, &next).len(), 1);
     }
 }

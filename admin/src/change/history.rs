@@ -123,6 +123,11 @@ mod tests {
             assert!(history.bytes <= BYTES_MAX);
         }
         assert_eq!(history.latest_first().len(), 3);
+        let mut full = History::default();
+        full.push(entry(1, String::new()), Arc::clone(&config));
+        let rest = "x".repeat(BYTES_MAX - 2 * full.bytes);
+        full.push(entry(2, rest), Arc::clone(&config));
+        assert_eq!((full.latest_first().len(), full.bytes), (2, BYTES_MAX));
         history.push(entry(11, "x".repeat(BYTES_MAX * 2)), Arc::clone(&config));
         assert_eq!(history.latest_first().len(), 1);
         history.push(entry(12, "put".to_owned()), config);

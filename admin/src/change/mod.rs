@@ -19,6 +19,6 @@ pub use config_store::ConfigStore;
 pub use guarded::check_opened;
 pub use persist::keep;
 pub use types::{
-    Author, ChangeError, ChangeReport, ChangeRequest, Current, Edit, EditFunction, Generation,
-    History, HistoryEntry, Pending, Tag,
+    Author, ChangeError, ChangeHistory, ChangeReport, ChangeRequest, Current, Edit, EditFunction,
+    Generation, HistoryEntry, Pending, Tag,
 };

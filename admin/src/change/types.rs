@@ -142,7 +142,7 @@ pub struct HistoryEntry {
 
 /// The body of `/api/v1/config/history`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct History {
+pub struct ChangeHistory {
     /// The changes, the latest first.
     pub history: Vec<HistoryEntry>,
 }

@@ -1,6 +1,6 @@
 //! A requester for the API, over plain HTTP or TLS, bounded in time and size.
 //!
-//! [`Client`] says where to ask, and how to be known there: by a [`Token`], or by a client
+//! [`Client`] says where to ask, and how to be known there: by a [`ClientToken`], or by a client
 //! certificate ([`TlsFiles`]). [`Client::send`] makes one connection for one [`Order`];
 //! [`Session`] keeps its connection for those that ask again and again; [`Client::stream`] hands
 //! on the bytes of an answer as they come.
@@ -21,7 +21,7 @@ pub use order::{Answer, Method, Order};
 pub use requester::Client;
 pub use session::Session;
 pub use tls::{TlsFileError, TlsFiles};
-pub use token::{Token, TokenError};
+pub use token::{ClientToken, ClientTokenError};
 
 #[cfg(test)]
 mod tests;

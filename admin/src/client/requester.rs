@@ -13,7 +13,7 @@ use tokio::{runtime, time};
 
 use super::address::Address;
 use super::exchange::look_up;
-use super::{Answer, ClientError, Method, Order, Token};
+use super::{Answer, ClientError, ClientToken, Method, Order};
 
 /// The most bytes of an answer that is kept in memory.
 const ANSWER_MAX: usize = 64 << 20;
@@ -23,7 +23,7 @@ const ANSWER_MAX: usize = 64 << 20;
 pub struct Client {
     pub(super) address: Address,
     pub(super) tls: Option<Arc<ClientConfig>>,
-    pub(super) token: Option<Token>,
+    pub(super) token: Option<ClientToken>,
     pub(super) timeout: Duration,
 }
 
@@ -52,7 +52,7 @@ impl Client {
     /// With a token, which is shown for changes, and for what is not answered without: where the
     /// server wants it for reading, and where it has no time for strangers.
     #[must_use]
-    pub fn with_token(self, token: Token) -> Self {
+    pub fn with_token(self, token: ClientToken) -> Self {
         Self {
             token: Some(token),
             ..self

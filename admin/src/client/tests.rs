@@ -41,7 +41,7 @@ fn a_token_is_one_line_and_is_never_shown() {
     let read = |content: &[u8]| {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(content).unwrap();
-        Token::read(file.path())
+        ClientToken::read(file.path())
     };
     let token = read(b"  s3cret-Token_1\n").unwrap();
     assert_eq!(token.header().to_str().unwrap(), "Bearer s3cret-Token_1");
@@ -52,7 +52,7 @@ fn a_token_is_one_line_and_is_never_shown() {
         assert!(refused.contains("one line of visible"), "{refused}");
         assert!(!refused.contains("a b"), "{refused}");
     }
-    let missing = Token::read("/nonexistent/token".as_ref()).unwrap_err();
+    let missing = ClientToken::read("/nonexistent/token".as_ref()).unwrap_err();
     assert!(
         missing.to_string().starts_with("/nonexistent/token: "),
         "{missing}"

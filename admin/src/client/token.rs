@@ -12,11 +12,11 @@ const FILE_MAX: u64 = 4096;
 
 /// A token as the server's `admin.token_file` has it. It is never shown.
 #[derive(Clone)]
-pub struct Token(HeaderValue);
+pub struct ClientToken(HeaderValue);
 
 /// There is no token to be had from a file.
 #[derive(Debug, thiserror::Error)]
-pub enum TokenError {
+pub enum ClientTokenError {
     /// The file cannot be read.
     #[error("{}: {error}", file.display())]
     Read {
@@ -33,28 +33,28 @@ pub enum TokenError {
     Content(PathBuf),
 }
 
-impl Token {
+impl ClientToken {
     /// Reads the token of a file; white space around it does not count.
     ///
     /// # Errors
     ///
     /// The file cannot be read, is empty or too long, or has characters that a token cannot have.
-    pub fn read(file: &Path) -> Result<Self, TokenError> {
+    pub fn read(file: &Path) -> Result<Self, ClientTokenError> {
         let mut text = Vec::new();
         File::open(file)
             .and_then(|opened| opened.take(FILE_MAX + 1).read_to_end(&mut text))
-            .map_err(|error| TokenError::Read {
+            .map_err(|error| ClientTokenError::Read {
                 file: file.to_owned(),
                 error,
             })?;
         let token = text.trim_ascii();
         let visible = token.iter().all(u8::is_ascii_graphic);
         if token.is_empty() || !visible || text.len() as u64 > FILE_MAX {
-            return Err(TokenError::Content(file.to_owned()));
+            return Err(ClientTokenError::Content(file.to_owned()));
         }
         let value = [b"Bearer ", token].concat();
-        let mut value =
-            HeaderValue::from_bytes(&value).map_err(|_| TokenError::Content(file.to_owned()))?;
+        let mut value = HeaderValue::from_bytes(&value)
+            .map_err(|_| ClientTokenError::Content(file.to_owned()))?;
         value.set_sensitive(true);
         Ok(Self(value))
     }
@@ -65,7 +65,7 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for ClientToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(not shown)")
     }

@@ -53,16 +53,22 @@ impl Comparison {
     }
 
     /// Lists of entries with names.
-    fn entries(&mut self, before: &[Entry<'_>], after: &[Entry<'_>], live: &[Entry<'_>]) {
+    fn entries(
+        &mut self,
+        before: &[ListEntry<'_>],
+        after: &[ListEntry<'_>],
+        live: &[ListEntry<'_>],
+    ) {
         for (index, entry) in before.iter().enumerate() {
             if find(after, entry).is_none() {
                 let gone = find(live, entry).is_none();
                 self.at_index(index, |at| at.change(Some(entry.value), None, gone));
             }
         }
-        let stay = |list: &[Entry<'_>]| -> Vec<Value> {
-            let both =
-                |entry: &&Entry<'_>| find(before, entry).is_some() && find(after, entry).is_some();
+        let stay = |list: &[ListEntry<'_>]| -> Vec<Value> {
+            let both = |entry: &&ListEntry<'_>| {
+                find(before, entry).is_some() && find(after, entry).is_some()
+            };
             list.iter()
                 .filter(both)
                 .map(|entry| entry.name.clone())
@@ -134,22 +140,22 @@ fn keys_of_both<'a>(one: &'a Mapping, other: &'a Mapping) -> Vec<&'a Value> {
 
 /// An entry of a list, with what tells it apart: a key's value, and which one of those with the
 /// same value it is, as a rule may allow several.
-struct Entry<'a> {
+struct ListEntry<'a> {
     name: Value,
     occurrence: usize,
     value: &'a Value,
 }
 
 /// The entries of a list; an empty one need not be there.
-fn named<'a>(list: Option<&'a Value>, key: &str) -> Vec<Entry<'a>> {
+fn named<'a>(list: Option<&'a Value>, key: &str) -> Vec<ListEntry<'a>> {
     let list = list
         .and_then(Value::as_sequence)
         .map_or(&[][..], Vec::as_slice);
-    let mut entries: Vec<Entry<'a>> = Vec::with_capacity(list.len());
+    let mut entries: Vec<ListEntry<'a>> = Vec::with_capacity(list.len());
     for value in list {
         let name = value.get(key).cloned().unwrap_or_default();
         let occurrence = entries.iter().filter(|entry| entry.name == name).count();
-        entries.push(Entry {
+        entries.push(ListEntry {
             name,
             occurrence,
             value,
@@ -158,7 +164,7 @@ fn named<'a>(list: Option<&'a Value>, key: &str) -> Vec<Entry<'a>> {
     entries
 }
 
-fn find<'a>(list: &[Entry<'a>], entry: &Entry<'_>) -> Option<&'a Value> {
+fn find<'a>(list: &[ListEntry<'a>], entry: &ListEntry<'_>) -> Option<&'a Value> {
     let mut same = list.iter().filter(|other| other.name == entry.name);
     same.nth(entry.occurrence).map(|found| found.value)
 }

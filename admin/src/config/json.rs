@@ -4,7 +4,7 @@ use serde_json::Value;
 use serde_json::error::Category;
 
 use super::parse::{key_path, plain_words};
-use super::{Config, KeyPath, Problem};
+use super::{Config, ConfigProblem, KeyPath};
 
 /// A text that is no configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,7 +14,7 @@ pub enum JsonError {
     Syntax(String),
     /// It has an unknown, missing or repeated key, or a value of the wrong kind.
     #[error("{}", .0.message)]
-    Form(Problem),
+    Form(ConfigProblem),
 }
 
 /// Reads a configuration. The rules of [`super::validate`] are not looked at.
@@ -44,7 +44,7 @@ pub fn from_json(text: &[u8]) -> Result<Config, JsonError> {
 /// # Errors
 ///
 /// The value has an unknown or missing key, or a value of the wrong kind.
-pub fn from_value(value: &Value) -> Result<Config, Problem> {
+pub fn from_value(value: &Value) -> Result<Config, ConfigProblem> {
     let config = serde_path_to_error::deserialize(value).map_err(|error| problem(&error))?;
     no_lists_for_sections(value, &config)?;
     Ok(config)
@@ -52,13 +52,13 @@ pub fn from_value(value: &Value) -> Result<Config, Problem> {
 
 /// Refuses lists that stand where keys with their values belong: the library takes their
 /// entries for the values of the keys, one by one.
-fn no_lists_for_sections(value: &Value, config: &Config) -> Result<(), Problem> {
+fn no_lists_for_sections(value: &Value, config: &Config) -> Result<(), ConfigProblem> {
     let read = serde_json::to_value(config).unwrap_or_default();
     match list_for_section(value, &read, &KeyPath::root()) {
         None => Ok(()),
         Some(path) => {
             let message = "wrong kind of value: sequence, expected keys with their values";
-            Err(Problem::new(path, message))
+            Err(ConfigProblem::new(path, message))
         }
     }
 }
@@ -77,12 +77,12 @@ fn list_for_section(value: &Value, read: &Value, path: &KeyPath) -> Option<KeyPa
     }
 }
 
-fn problem(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
+fn problem(error: &serde_path_to_error::Error<serde_json::Error>) -> ConfigProblem {
     let inner = error.inner();
     let place = (inner.line() > 0).then(|| (inner.line(), inner.column()));
     let path = key_path(error.path());
     let message = plain_words(&inner.to_string(), place, &path);
-    Problem::new(path, message)
+    ConfigProblem::new(path, message)
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ pub use schema::{AddressText, SocketText, TagsText};
 pub use tls::{ClientAuth, PlainHttp, Tls};
 pub use units::{Bandwidth, ByteSize, ParseUnitError, format_duration, parse_duration};
 use validate::clash;
-pub use validate::{Problem, validate};
+pub use validate::{ConfigProblem, validate};
 pub use value::{text_of_value, value_of_text};
 
 #[cfg(test)]

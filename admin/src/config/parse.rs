@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::de::DeserializeSeed;
 
 use super::locate::{FOUND, Point, Walk};
-use super::validate::{Problem, validate};
+use super::validate::{ConfigProblem, validate};
 use super::{Config, ConfigError, ConfigErrors, KeyPath};
 use crate::regular;
 
@@ -35,7 +35,7 @@ pub struct Source {
 
 impl Source {
     /// The problem with the file and the place in it.
-    pub fn error(&self, problem: Problem) -> ConfigError {
+    pub fn error(&self, problem: ConfigProblem) -> ConfigError {
         let text = without_mark(&self.text);
         let place = nearest(text, &problem.path, problem.point);
         ConfigError {
@@ -53,7 +53,7 @@ impl Source {
     }
 
     /// The same of several, [`ConfigErrors::MAX`] at most; `None` if there are none.
-    pub fn errors(&self, problems: Vec<Problem>) -> Option<ConfigErrors> {
+    pub fn errors(&self, problems: Vec<ConfigProblem>) -> Option<ConfigErrors> {
         let problems = problems.into_iter().take(ConfigErrors::MAX);
         ConfigErrors::from_list(problems.map(|problem| self.error(problem)).collect())
     }

@@ -41,7 +41,7 @@ const LOG_FILTER_MAX: usize = 1024;
 
 /// A broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// The key that breaks it.
     pub path: KeyPath,
     /// What is wrong and what is accepted instead.
@@ -49,7 +49,7 @@ pub struct Problem {
     pub(super) point: LocatePoint,
 }
 
-impl Problem {
+impl ConfigProblem {
     /// A rule that the value of `path` breaks.
     pub fn new(path: KeyPath, message: impl Into<String>) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl Problem {
 const CLIENT_SERIES_MAX: u32 = 1024;
 
 /// Every broken rule of `config`, in the order of its sections; empty for one that can be served.
-pub fn validate(config: &Config) -> Vec<Problem> {
+pub fn validate(config: &Config) -> Vec<ConfigProblem> {
     let mut problems = Problems::default();
     let root = KeyPath::root();
     problems.reactors(&root.key("reactors"), &config.reactors);
@@ -102,13 +102,13 @@ pub fn validate(config: &Config) -> Vec<Problem> {
 /// Broken rules as they are found.
 #[derive(Default)]
 pub(super) struct Problems {
-    list: Vec<Problem>,
+    list: Vec<ConfigProblem>,
 }
 
 impl Problems {
     pub(super) fn add(&mut self, path: &KeyPath, message: impl Into<String>) {
         let point = LocatePoint::Value;
-        self.list.push(Problem {
+        self.list.push(ConfigProblem {
             path: path.clone(),
             message: message.into(),
             point,
@@ -118,7 +118,7 @@ impl Problems {
     /// Says it of the key rather than of its value, which may begin lines below.
     fn add_at_key(&mut self, path: &KeyPath, message: impl Into<String>) {
         let point = LocatePoint::Key(1);
-        self.list.push(Problem {
+        self.list.push(ConfigProblem {
             path: path.clone(),
             message: message.into(),
             point,

@@ -39,10 +39,16 @@ impl MetricsSource for Everything {
 }
 
 /// One line of the exposition: name, labels, value.
-type Line = (String, Vec<(String, String)>, f64);
+type ExpositionLine = (String, Vec<(String, String)>, f64);
 
 /// Reads the exposition format strictly; panics on anything else.
-fn parse_exposition(text: &str) -> (HashMap<String, String>, HashMap<String, String>, Vec<Line>) {
+fn parse_exposition(
+    text: &str,
+) -> (
+    HashMap<String, String>,
+    HashMap<String, String>,
+    Vec<ExpositionLine>,
+) {
     let (mut kinds, mut helps, mut lines) = (HashMap::new(), HashMap::new(), Vec::new());
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# TYPE ") {
@@ -130,7 +136,7 @@ fn the_scrape_shows_the_catalogue_as_declared() {
             .iter()
             .map(|label| (label.name.to_owned(), value_of(label).to_owned()))
             .collect();
-        let sample = |(found, labels, _): &&Line| {
+        let sample = |(found, labels, _): &&ExpositionLine| {
             found.strip_suffix(suffix) == Some(name) && *labels == expected
         };
         assert!(

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use millrace_admin::api::{AdminHandle, AdminSocket, AdminState, ApiLimits, serve_with_socket};
 use millrace_admin::change::ConfigStore;
-use millrace_admin::config::{Config, Problem};
+use millrace_admin::config::{Config, ConfigProblem};
 use millrace_admin::control::{Applied, ApplyError, CaptureStream, Control, ControlError};
 use millrace_admin::metrics::Metrics;
 use millrace_admin::status::*;
@@ -130,10 +130,10 @@ impl Control for Service {
         Arc::clone(&self.config.lock().unwrap())
     }
 
-    fn check(&self, next: &Config) -> Vec<Problem> {
+    fn check(&self, next: &Config) -> Vec<ConfigProblem> {
         let path = millrace_admin::config::KeyPath::root().key("log");
         let bad = next.log.contains("no such level");
-        bad.then(|| Problem::new(path, "no filter"))
+        bad.then(|| ConfigProblem::new(path, "no filter"))
             .into_iter()
             .collect()
     }

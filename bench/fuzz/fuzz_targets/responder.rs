@@ -9,13 +9,12 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use millrace::rdma::Ccp;
-use millrace::rdma::reverse::ReverseCall;
+use millrace::rpc::reverse::ReverseCall;
 use millrace_wire::ccp;
 use millrace_wire::nfs3::FileHandle;
 use millrace_wire::rpc::MessageType;
@@ -193,7 +192,7 @@ impl Target {
     /// Has the responder call the client, if that is still there.
     fn call_back(&self) -> Option<Callback> {
         let connection = self.nfs.world.connections().into_iter().nth(1)?;
-        let shared = Rc::clone(&self.nfs.world.shared);
+        let connection = connection.identity().clone();
         let deadline = self.nfs.world.now + Duration::from_secs(1);
         connection.allow_reverse();
         Some(Box::pin(async move {
@@ -203,7 +202,7 @@ impl Target {
                 deadline,
             };
             // Whatever comes of it, it ends.
-            let _ = connection.call_client(&shared, call).await;
+            let _ = connection.call_client(call).await;
         }))
     }
 
@@ -265,8 +264,12 @@ fn is_call(header: Header<'_>) -> bool {
 /// Makes the key that a call of version two nominates one that is there.
 fn nominate(message: &mut [u8], memory: &Memory) {
     let header = Header::parse(message, &Rules::default());
-    if header.is_ok_and(|header| header.version == Version::Two) {
-        message[20..24].copy_from_slice(&memory.exposure.key.0.to_be_bytes());
+    if !header.is_ok_and(|header| header.version == Version::Two) {
+        return;
+    }
+    // Only messages with calls or replies nominate a key; others may end before it.
+    if let Some(key) = message.get_mut(20..24) {
+        key.copy_from_slice(&memory.exposure.key.0.to_be_bytes());
     }
 }
 

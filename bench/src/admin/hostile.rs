@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a client does, over and over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub enum HostileBehaviour {
     /// Reads the metrics ten times a second.
     Scrape,
     /// Asks for lists as fast as they come.
@@ -28,7 +28,7 @@ pub enum Manner {
     Tokens,
 }
 
-impl Manner {
+impl HostileBehaviour {
     /// All that are hostile.
     pub const FLOOD: [Self; 5] = [
         Self::Lists,
@@ -49,33 +49,35 @@ pub struct Count {
 }
 
 /// Behaves like this until it is told to stop, and counts what it did.
-pub fn behave(manner: Manner, server: SocketAddr, stop: &AtomicBool, count: &Count) {
+pub fn behave(manner: HostileBehaviour, server: SocketAddr, stop: &AtomicBool, count: &Count) {
     while !stop.load(Ordering::Relaxed) {
         // A server that turns it away is what is to be seen.
         let served = once(manner, server, stop).unwrap_or(false);
         count.asked.fetch_add(1, Ordering::Relaxed);
         count.served.fetch_add(u64::from(served), Ordering::Relaxed);
-        if manner == Manner::Scrape {
+        if manner == HostileBehaviour::Scrape {
             std::thread::sleep(SCRAPE);
         }
     }
 }
 
-fn once(manner: Manner, server: SocketAddr, stop: &AtomicBool) -> Result<bool> {
+fn once(manner: HostileBehaviour, server: SocketAddr, stop: &AtomicBool) -> Result<bool> {
     match manner {
-        Manner::Scrape => {
+        HostileBehaviour::Scrape => {
             ask(server, "GET /metrics HTTP/1.0\r\n\r\n").map(|answer| is_good(&answer))
         }
-        Manner::Lists => {
+        HostileBehaviour::Lists => {
             ask(server, "GET /api/v1/connections HTTP/1.0\r\n\r\n").map(|answer| is_good(&answer))
         }
-        Manner::Tokens => {
+        HostileBehaviour::Tokens => {
             let request = "DELETE /api/v1/connections/1 HTTP/1.0\r\n\
                            authorization: Bearer 0123456789abcdef0123456789abcdef\r\n\r\n";
             ask(server, request).map(|answer| is_good(&answer))
         }
-        Manner::Garbage => ask(server, &"\u{1}\u{7f}".repeat(4096)).map(|answer| is_good(&answer)),
-        Manner::Slow => {
+        HostileBehaviour::Garbage => {
+            ask(server, &"\u{1}\u{7f}".repeat(4096)).map(|answer| is_good(&answer))
+        }
+        HostileBehaviour::Slow => {
             let mut stream = connect(server)?;
             stream.write_all(b"GET / HTTP/1.1\r\nhost: ")?;
             while !stop.load(Ordering::Relaxed) {

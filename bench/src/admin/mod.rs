@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use self::hostile::{Count, Manner, behave};
+use self::hostile::{Count, HostileBehaviour, behave};
 use crate::client::Client;
 use crate::load::{Engine, Operation, ServerCpu, Workload, pin};
 use crate::spawn::Spawned;
@@ -64,7 +64,7 @@ pub struct Admin {
 
 /// What was seen in the slices of one kind: medians, but for the longest turn.
 #[derive(Clone, Debug, serde::Serialize)]
-pub struct Seen {
+pub struct SliceFigures {
     /// The kind.
     pub name: &'static str,
     /// Operations per second.
@@ -83,10 +83,10 @@ pub struct Seen {
 }
 
 /// The kinds of slices.
-const KINDS: [(&str, &[Manner]); 3] = [
+const KINDS: [(&str, &[HostileBehaviour]); 3] = [
     ("quiet", &[]),
-    ("scraped at 10 Hz", &[Manner::Scrape]),
-    ("flooded", &Manner::FLOOD),
+    ("scraped at 10 Hz", &[HostileBehaviour::Scrape]),
+    ("flooded", &HostileBehaviour::FLOOD),
 ];
 
 impl Admin {
@@ -103,14 +103,14 @@ impl Admin {
         pin(self.client_core)?;
         let client = spawned.client(&self.client);
         let mut engine = Engine::new(&client, 1, self.depth, 8 << 20)?;
-        let mut slices: [Vec<Seen>; 3] = Default::default();
+        let mut slices: [Vec<SliceFigures>; 3] = Default::default();
         for _ in 0..self.rounds {
             for ((name, manners), seen) in KINDS.iter().zip(&mut slices) {
                 seen.push(self.slice(&mut engine, server, name, manners)?);
             }
         }
         engine.finish()?;
-        let seen: Vec<Seen> = slices.iter().map(|slices| median(slices)).collect();
+        let seen: Vec<SliceFigures> = slices.iter().map(|slices| median(slices)).collect();
         if self.json {
             println!("{}", serde_json::json!({ "slices": seen }));
         } else {
@@ -129,8 +129,8 @@ impl Admin {
         engine: &mut Engine,
         server: SocketAddr,
         name: &'static str,
-        manners: &[Manner],
-    ) -> Result<Seen> {
+        manners: &[HostileBehaviour],
+    ) -> Result<SliceFigures> {
         let (stop, count) = (AtomicBool::new(false), Count::default());
         let workload = Workload::new(Operation::Read, 4096, self.depth, self.time);
         let [busy_before, longest_before] = figures(server)?;
@@ -147,7 +147,7 @@ impl Admin {
         let [busy, longest] = figures(server)?;
         let per_second =
             |count: &AtomicU64| count.load(Ordering::Relaxed) as f64 / measured.seconds;
-        Ok(Seen {
+        Ok(SliceFigures {
             name,
             operations_per_second: measured.operations_per_second,
             p99_us: measured.p99_us,
@@ -180,13 +180,13 @@ fn sum(text: &str, name: &str) -> Option<f64> {
     values.reduce(|one, other| one + other)
 }
 
-fn median(slices: &[Seen]) -> Seen {
-    let of = |value: fn(&Seen) -> f64| {
+fn median(slices: &[SliceFigures]) -> SliceFigures {
+    let of = |value: fn(&SliceFigures) -> f64| {
         let mut values: Vec<f64> = slices.iter().map(value).collect();
         values.sort_by(f64::total_cmp);
         values[values.len() / 2]
     };
-    Seen {
+    SliceFigures {
         name: slices[0].name,
         operations_per_second: of(|seen| seen.operations_per_second),
         p99_us: of(|seen| seen.p99_us),
@@ -200,7 +200,7 @@ fn median(slices: &[Seen]) -> Seen {
     }
 }
 
-fn table(seen: &[Seen]) -> Table {
+fn table(seen: &[SliceFigures]) -> Table {
     let mut table = Table::new(&[
         "API",
         "asked/s",
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn slices_come_down_to_medians_and_their_longest_turn() {
-        let slice = |busy_ns, longest_turn_us| Seen {
+        let slice = |busy_ns, longest_turn_us| SliceFigures {
             name: "quiet",
             operations_per_second: 1000.0 / busy_ns,
             p99_us: busy_ns,

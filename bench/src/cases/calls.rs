@@ -10,7 +10,7 @@ use super::context::{Context, expect};
 use super::{Case, Outcome};
 use crate::load::Pattern;
 use crate::requester::session::Error;
-use crate::requester::{Call, Completion, Data, RpcError, State};
+use crate::requester::{Call, Completion, Data, RequesterState, RpcError};
 
 pub(super) fn cases(list: &mut Vec<Case>) {
     list.push(Case::new(
@@ -165,7 +165,7 @@ fn reconnect(context: &mut Context) -> Result<Outcome> {
     }
     ensure!(ended == 8, "{ended} of 8 calls ended");
     ensure!(
-        session.connection().state() == &State::Ready,
+        session.connection().state() == &RequesterState::Ready,
         "not connected again"
     );
     for at in (0..8).map(|at| at * 65_536) {

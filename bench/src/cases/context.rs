@@ -7,7 +7,7 @@ use millrace_wire::nfs3::{CreateHow, FileHandle, FileType, SetAttributes};
 use crate::client::{Client, pool};
 use crate::load::Pattern;
 use crate::requester::session::Transfer;
-use crate::requester::{Session, Settings, State};
+use crate::requester::{RequesterState, Session, Settings};
 
 /// A server, a directory of our own on it, and memory.
 pub(crate) struct Context {
@@ -52,7 +52,7 @@ impl Context {
 
     /// Removes what a failed case left behind, over a new connection if the old one is gone.
     pub fn clear(&mut self) -> Result<()> {
-        if self.session.connection().state() != &State::Ready {
+        if self.session.connection().state() != &RequesterState::Ready {
             self.session = self.session_with(|_| {})?;
         }
         let directory = self.directory;

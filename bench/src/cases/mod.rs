@@ -89,7 +89,7 @@ impl Case {
 
 /// One line of the report.
 #[derive(Clone, Debug, serde::Serialize)]
-struct Line {
+struct CaseLine {
     name: String,
     verdict: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -145,7 +145,7 @@ impl Cases {
                     .map_or(String::new(), |text| format!(": {text}"));
                 println!("{verdict:<5}{}{detail}", case.name);
             }
-            lines.push(Line {
+            lines.push(CaseLine {
                 name: case.name,
                 verdict,
                 detail,

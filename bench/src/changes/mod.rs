@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use millrace_admin::client::{Answer, Client as Admin, Method, Order, Token};
+use millrace_admin::client::{Answer, Client as Admin, ClientToken, Method, Order};
 
-use crate::client::{Client, Manner};
+use crate::client::{Client, ClientOptions};
 use crate::load::{Engine, Measurement, Operation, ServerCpu, Workload, pin};
 use crate::spawn::Spawned;
 use crate::table::Table;
@@ -43,7 +43,7 @@ Examples:
 ")]
 pub struct Changes {
     #[command(flatten)]
-    manner: Manner,
+    manner: ClientOptions,
 
     /// The millraced to start.
     #[arg(long, value_name = "PROGRAM")]
@@ -133,7 +133,7 @@ impl Changes {
         }
         let target = Spawned::managed(&self.spawn, self.server_core, &self.manner.fabric)?;
         let (address, token) = target.admin().context("it has a management plane")?;
-        let token = Token::read(token).map_err(|error| anyhow::anyhow!("{error}"))?;
+        let token = ClientToken::read(token).map_err(|error| anyhow::anyhow!("{error}"))?;
         let admin = Admin::new(&address.to_string())?.with_token(token);
         let over = AtomicBool::new(false);
         let (loads, made) = std::thread::scope(|scope| {
@@ -166,7 +166,11 @@ impl Changes {
     ) -> Result<([Load; 2], Option<anyhow::Error>)> {
         pin(self.client_core)?;
         let client = target.client(&Client {
-            place: crate::client::Place::of(target.addresses()[0], target.addresses()[1], ""),
+            place: crate::client::ServerAddress::of(
+                target.addresses()[0],
+                target.addresses()[1],
+                "",
+            ),
             manner: self.manner.clone(),
         });
         let mut engine = Engine::new(&client, self.connections, self.depth, FILE)?;

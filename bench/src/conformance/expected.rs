@@ -70,7 +70,7 @@ fn comparable(result: &str) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::super::report::Line;
+    use super::super::report::ReportLine;
     use super::super::verdict::{Done, fail, skip};
     use super::*;
 
@@ -78,9 +78,9 @@ mod tests {
         let time = Duration::ZERO;
         Report {
             lines: vec![
-                Line::new("RR1-HDR-01", "one", Ok(()), time),
-                Line::new("RR1-HDR-02", "two", Err(fail("a | b")), time),
-                Line::new("RR2-HDR-03", "three", third, time),
+                ReportLine::new("RR1-HDR-01", "one", Ok(()), time),
+                ReportLine::new("RR1-HDR-02", "two", Err(fail("a | b")), time),
+                ReportLine::new("RR2-HDR-03", "three", third, time),
             ],
         }
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::cases;
 use super::fpdu;
 use super::message::{Caller, words};
-use super::peer::Manner;
-use super::probe::{Place, Probe};
+use super::peer::ProbeOptions;
+use super::probe::{Probe, ProbeTarget};
 use super::verdict::{Difference, Stop, word};
 use crate::client::pool;
 
@@ -72,13 +72,13 @@ fn converse(mut socket: TcpStream, script: Script) -> Option<()> {
 
 fn probe(script: Script) -> Probe {
     let address = serve(script);
-    let place = Place {
+    let place = ProbeTarget {
         rdma: address,
         mount: address,
         nfs: address,
         export: "/none".to_owned(),
     };
-    let manner = Manner {
+    let manner = ProbeOptions {
         patience: Duration::from_secs(2),
         settle: Duration::ZERO,
     };

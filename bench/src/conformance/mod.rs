@@ -30,12 +30,12 @@ use crate::lookup::resolve;
 use crate::spawn::Spawned;
 use crate::units::duration;
 
-use cases::Case;
+use cases::Question;
 use expected::Expected;
 use message::Caller;
-use peer::Manner;
-use probe::{Place, Probe};
-use report::{Line, Report};
+use peer::ProbeOptions;
+use probe::{Probe, ProbeTarget};
+use report::{Report, ReportLine};
 use verdict::{Done, Stop};
 
 /// NFS over RDMA (RFC 5666 section 12).
@@ -158,7 +158,7 @@ impl Conformance {
             Some(path) => Some(Spawned::start(path, 0, &Fabric::default(), false)?),
             None => None,
         };
-        let manner = Manner {
+        let manner = ProbeOptions {
             patience: self.timeout,
             settle: self.settle,
         };
@@ -179,7 +179,9 @@ impl Conformance {
         let mut lost = None;
         for case in cases {
             let line = match lost {
-                Some(row) => Line::new(case.row, case.title, Err(lost_after(row)), Duration::ZERO),
+                Some(row) => {
+                    ReportLine::new(case.row, case.title, Err(lost_after(row)), Duration::ZERO)
+                }
                 None => judge(&case, &mut probe),
             };
             if !self.json && !self.markdown {
@@ -215,10 +217,10 @@ impl Conformance {
     }
 
     /// Where the server is.
-    fn place(&self, spawned: Option<&Spawned>) -> Result<Place> {
+    fn place(&self, spawned: Option<&Spawned>) -> Result<ProbeTarget> {
         if let Some(spawned) = spawned {
             let [rdma, rpc] = spawned.addresses();
-            return Ok(Place {
+            return Ok(ProbeTarget {
                 rdma,
                 mount: rpc,
                 nfs: rpc,
@@ -226,7 +228,7 @@ impl Conformance {
             });
         }
         let rdma = resolve(self.server.as_deref().unwrap_or_default(), PORT)?;
-        Ok(Place {
+        Ok(ProbeTarget {
             rdma,
             mount: SocketAddr::new(rdma.ip(), self.mount_port),
             nfs: SocketAddr::new(rdma.ip(), self.nfs_port),
@@ -241,10 +243,10 @@ fn lost_after(row: &str) -> Stop {
 }
 
 /// Runs one case.
-fn judge(case: &Case, probe: &mut Probe) -> Line {
+fn judge(case: &Question, probe: &mut Probe) -> ReportLine {
     let start = Instant::now();
     let done: Done = (case.run)(probe);
-    Line::new(case.row, case.title, done, start.elapsed())
+    ReportLine::new(case.row, case.title, done, start.elapsed())
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ const FETCH: u64 = 1;
 
 /// How the probe behaves towards a server.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
+pub(crate) struct ProbeOptions {
     /// How long an answer may take.
     pub patience: Duration,
     /// How long to wait on a new connection before the first message.
@@ -116,7 +116,7 @@ pub(crate) struct Peer {
     pub depths: ReadDepths,
     established: bool,
     pub ended: Option<String>,
-    manner: Manner,
+    manner: ProbeOptions,
 }
 
 impl Peer {
@@ -124,7 +124,7 @@ impl Peer {
         address: SocketAddr,
         pool: &Pool,
         stated: Stated,
-        manner: Manner,
+        manner: ProbeOptions,
     ) -> Result<Self, Stop> {
         let mut peer = Self::open(address, pool, stated, manner).map_err(trouble)?;
         let deadline = Instant::now() + manner.patience;
@@ -149,7 +149,7 @@ impl Peer {
         address: SocketAddr,
         pool: &Pool,
         stated: Stated,
-        manner: Manner,
+        manner: ProbeOptions,
     ) -> anyhow::Result<Self> {
         let mut provider: Box<dyn Provider> = Box::new(Iwarp::new(IwarpConfig {
             connect_wait: manner.patience,

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use millrace_mempool::Pool;
 use millrace_wire::nfs3::{
-    CreateArguments, CreateHow, CreateResults, Entry, FileHandle, MkdirArguments, Procedure,
-    RemoveResults, SetAttributes, Stability, WriteArguments, WriteResults,
+    CreateArguments, CreateHow, CreateResults, FileHandle, MkdirArguments, NameInDirectory,
+    Procedure, RemoveResults, SetAttributes, Stability, WriteArguments, WriteResults,
 };
 use millrace_wire::xdr::{Bulk, Decode, Encode, from_bytes};
 
 use super::message::{Caller, kind, nfs, parse, plain, results, rpc, words};
-use super::peer::{Manner, Peer, Stated};
+use super::peer::{Peer, ProbeOptions, Stated};
 use super::verdict::{Stop, fail, skip, word};
 use crate::requester::Identity;
 use crate::requester::session::mount;
@@ -26,7 +26,7 @@ const RECOVERY_MAX: Duration = Duration::from_secs(60);
 
 /// Where the server is.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ProbeTarget {
     pub rdma: SocketAddr,
     pub mount: SocketAddr,
     /// NFS over TCP.
@@ -55,8 +55,8 @@ pub(crate) fn pattern(length: usize) -> Vec<u8> {
 
 /// The probe.
 pub(crate) struct Probe {
-    pub place: Place,
-    pub manner: Manner,
+    pub place: ProbeTarget,
+    pub manner: ProbeOptions,
     pub caller: Caller,
     pool: Pool,
     xid: u32,
@@ -66,7 +66,7 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    pub fn new(place: Place, manner: Manner, caller: Caller, pool: Pool) -> Self {
+    pub fn new(place: ProbeTarget, manner: ProbeOptions, caller: Caller, pool: Pool) -> Self {
         Self {
             place,
             manner,
@@ -224,7 +224,7 @@ impl Probe {
         let mut peer = self.peer()?;
         let name = Self::name();
         let arguments = MkdirArguments {
-            entry: Entry {
+            entry: NameInDirectory {
                 directory: root,
                 name: name.as_bytes(),
             },
@@ -266,7 +266,7 @@ impl Probe {
         name: &[u8],
     ) -> Result<FileHandle, Stop> {
         let arguments = CreateArguments {
-            entry: Entry { directory, name },
+            entry: NameInDirectory { directory, name },
             how: CreateHow::Unchecked(mode(0o644)),
         };
         let made = self.run::<CreateResults>(peer, Procedure::Create, &arguments)?;
@@ -300,11 +300,11 @@ impl Probe {
         let directory = fixture.directory;
         for name in &names {
             let name = name.as_bytes();
-            let call = self.call(Procedure::Remove, &Entry { directory, name });
+            let call = self.call(Procedure::Remove, &NameInDirectory { directory, name });
             peer.exchange(&plain(&call))?;
         }
         let (root, name) = (fixture.root, Self::name());
-        let entry = Entry {
+        let entry = NameInDirectory {
             directory: root,
             name: name.as_bytes(),
         };

@@ -9,7 +9,7 @@ use super::verdict::{Difference, Done, Stop};
 
 /// One case's result.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct ReportLine {
     row: &'static str,
     title: &'static str,
     verdict: Verdict,
@@ -23,7 +23,7 @@ enum Verdict {
     Skip(String),
 }
 
-impl Line {
+impl ReportLine {
     pub fn new(row: &'static str, title: &'static str, done: Done, time: Duration) -> Self {
         let verdict = match done {
             Ok(()) => Verdict::Pass,
@@ -84,7 +84,7 @@ impl Line {
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for ReportLine {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (row, title) = (self.row, self.title);
         match &self.verdict {
@@ -100,7 +100,7 @@ impl fmt::Display for Line {
 /// All results.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
-    pub lines: Vec<Line>,
+    pub lines: Vec<ReportLine>,
 }
 
 impl Report {
@@ -121,7 +121,7 @@ impl Report {
     }
 
     pub fn json(&self) -> Value {
-        let cases: Vec<Value> = self.lines.iter().map(Line::json).collect();
+        let cases: Vec<Value> = self.lines.iter().map(ReportLine::json).collect();
         json!({
             "passed": self.count("pass"),
             "failed": self.failed(),
@@ -156,9 +156,9 @@ mod tests {
         let time = Duration::from_millis(7);
         Report {
             lines: vec![
-                Line::new("RR1-HDR-01", "one", Ok(()), time),
-                Line::new("RR1-HDR-02", "two", Err(fail("a | b")), time),
-                Line::new("RR1-HDR-03", "three", Err(skip("not offered")), time),
+                ReportLine::new("RR1-HDR-01", "one", Ok(()), time),
+                ReportLine::new("RR1-HDR-02", "two", Err(fail("a | b")), time),
+                ReportLine::new("RR1-HDR-03", "three", Err(skip("not offered")), time),
             ],
         }
     }

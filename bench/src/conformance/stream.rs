@@ -51,14 +51,14 @@ pub(crate) fn enhanced(data: [u8; 4]) -> Vec<u8> {
 
 /// A reply frame, taken apart.
 #[derive(Clone, Debug)]
-pub(crate) struct Reply {
+pub(crate) struct ReplyFrame {
     pub bytes: Vec<u8>,
     pub flags: u8,
     pub revision: u8,
     pub private: Vec<u8>,
 }
 
-impl Reply {
+impl ReplyFrame {
     /// The connection data, which an enhanced reply has.
     pub fn data(&self) -> Result<u32, Stop> {
         if self.flags & flag::ENHANCED == 0 {
@@ -174,11 +174,11 @@ impl Stream {
     }
 
     /// The server's reply frame.
-    pub fn reply(&mut self) -> Result<Reply, Stop> {
+    pub fn reply(&mut self) -> Result<ReplyFrame, Stop> {
         self.until("a reply frame", |bytes| {
             let length = u16::from_be_bytes(*bytes.get(18..20)?.first_chunk()?);
             let whole = bytes.get(..20 + usize::from(length))?;
-            let reply = Reply {
+            let reply = ReplyFrame {
                 bytes: whole.to_vec(),
                 flags: whole[16],
                 revision: whole[17],
@@ -189,7 +189,7 @@ impl Stream {
     }
 
     /// Sends a request and takes its reply.
-    pub fn ask(&mut self, request: &[u8]) -> Result<Reply, Stop> {
+    pub fn ask(&mut self, request: &[u8]) -> Result<ReplyFrame, Stop> {
         self.write(request);
         let reply = self.reply()?;
         let asked = request.get(16).copied().unwrap_or(0);

@@ -22,7 +22,7 @@ pub fn bytes(stamp: Stamp, offset: u64, out: &mut [u8]) {
 
 /// How far a write has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum WriteProgress {
     /// Sent, and not answered.
     InFlight,
     /// Sent, and never answered, or refused for now: done or not.
@@ -36,12 +36,12 @@ enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Version {
     stamp: Stamp,
-    state: State,
+    state: WriteProgress,
 }
 
 const NEVER: Version = Version {
     stamp: 0,
-    state: State::Stable,
+    state: WriteProgress::Stable,
 };
 
 /// Bytes with the same history, up to the next piece's start.
@@ -64,11 +64,12 @@ pub enum Kept {
 }
 
 impl Kept {
-    fn holds(self, state: State) -> bool {
+    fn holds(self, state: WriteProgress) -> bool {
         match (self, state) {
-            (_, State::Stable) | (Self::All, State::Unstable(..)) => true,
-            (Self::Verifier(now), State::Unstable(then, _)) => now == then,
-            (Self::Stable, State::Unstable(..)) | (_, State::InFlight | State::Unanswered) => false,
+            (_, WriteProgress::Stable) | (Self::All, WriteProgress::Unstable(..)) => true,
+            (Self::Verifier(now), WriteProgress::Unstable(then, _)) => now == then,
+            (Self::Stable, WriteProgress::Unstable(..))
+            | (_, WriteProgress::InFlight | WriteProgress::Unanswered) => false,
         }
     }
 }
@@ -139,7 +140,7 @@ impl Content {
     pub fn is_busy(&self, start: u64, length: u64) -> bool {
         self.pieces_of(start, start + length).any(|(_, _, piece)| {
             let last = piece.versions.last();
-            last.is_some_and(|version| version.state == State::InFlight)
+            last.is_some_and(|version| version.state == WriteProgress::InFlight)
         })
     }
 
@@ -149,7 +150,7 @@ impl Content {
         for piece in &mut self.pieces[range] {
             piece.versions.push(Version {
                 stamp,
-                state: State::InFlight,
+                state: WriteProgress::InFlight,
             });
         }
         self.ceiling = self.ceiling.max(start + length);
@@ -165,8 +166,8 @@ impl Content {
         number: u64,
     ) {
         let state = match stability {
-            Stability::Unstable => State::Unstable(verifier, number),
-            Stability::DataSync | Stability::FileSync => State::Stable,
+            Stability::Unstable => WriteProgress::Unstable(verifier, number),
+            Stability::DataSync | Stability::FileSync => WriteProgress::Stable,
         };
         let range = self.cut(start, start + length);
         for piece in &mut self.pieces[range] {
@@ -175,12 +176,12 @@ impl Content {
                 continue;
             };
             piece.versions[at].state = state;
-            if state == State::Stable {
+            if state == WriteProgress::Stable {
                 piece.versions.drain(..at);
             }
         }
         self.told = self.told.max(start + length);
-        if state == State::Stable {
+        if state == WriteProgress::Stable {
             self.floor = self.floor.max(start + length);
         }
         self.merge();
@@ -192,7 +193,7 @@ impl Content {
         for piece in &mut self.pieces[range] {
             for version in &mut piece.versions {
                 if version.stamp == stamp {
-                    version.state = State::Unanswered;
+                    version.state = WriteProgress::Unanswered;
                 }
             }
         }
@@ -205,11 +206,11 @@ impl Content {
             let end = self.pieces.get(index + 1).map(|next| next.start);
             let piece = &mut self.pieces[index];
             let covered = |version: &Version| match version.state {
-                State::Unstable(then, at) => then == verifier && at <= number,
+                WriteProgress::Unstable(then, at) => then == verifier && at <= number,
                 _ => false,
             };
             if let Some(at) = piece.versions.iter().rposition(covered) {
-                piece.versions[at].state = State::Stable;
+                piece.versions[at].state = WriteProgress::Stable;
                 piece.versions.drain(..at);
                 self.floor = self.floor.max(end.unwrap_or(0));
             }
@@ -300,9 +301,9 @@ impl Content {
         let mut list: Vec<(u64, u64)> = Vec::new();
         for (start, end, piece) in self.pieces_of(0, u64::MAX) {
             let settled = piece.versions.iter().all(|version| match version.state {
-                State::InFlight | State::Unanswered => false,
-                State::Unstable(then, _) => then == verifier,
-                State::Stable => true,
+                WriteProgress::InFlight | WriteProgress::Unanswered => false,
+                WriteProgress::Unstable(then, _) => then == verifier,
+                WriteProgress::Stable => true,
             });
             match list.last_mut() {
                 _ if settled => {}

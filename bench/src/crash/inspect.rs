@@ -4,8 +4,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use millrace_wire::nfs3::{CreateHow, FileHandle, FileType, Stability, Status, WriteVerifier};
 
 use super::content::{self, Kept};
-use super::operation::{Id, Place};
-use super::tree::{Object, Seen, Tree};
+use super::operation::{Id, NamePlace};
+use super::tree::{DirectoryContents, Object, Tree};
 use crate::requester::Session;
 
 /// Bytes of one READ, and of one WRITE.
@@ -41,7 +41,11 @@ pub struct Found {
 ///
 /// # Errors
 /// If a handle from before is no good, or there is anything else.
-pub fn look(session: &mut Session, tree: &Tree, base: FileHandle) -> Result<Vec<Seen>> {
+pub fn look(
+    session: &mut Session,
+    tree: &Tree,
+    base: FileHandle,
+) -> Result<Vec<DirectoryContents>> {
     let mut beside = list(session, base).context("the run's own folder")?;
     for directory in &tree.directories {
         let found = beside.remove(directory.name.as_bytes());
@@ -59,8 +63,8 @@ pub fn look(session: &mut Session, tree: &Tree, base: FileHandle) -> Result<Vec<
         .collect()
 }
 
-fn list(session: &mut Session, directory: FileHandle) -> Result<Seen> {
-    let mut seen = Seen::new();
+fn list(session: &mut Session, directory: FileHandle) -> Result<DirectoryContents> {
+    let mut seen = DirectoryContents::new();
     let (mut cookie, mut verifier) = (0, [0; 8]);
     loop {
         let part = session.readdirplus(directory, cookie, verifier, LIST, LIST)?;
@@ -82,12 +86,12 @@ fn list(session: &mut Session, directory: FileHandle) -> Result<Seen> {
 }
 
 /// One name of every object.
-fn names(tree: &Tree) -> Vec<(Id, Place)> {
-    let mut names: Vec<(Id, Place)> = Vec::new();
+fn names(tree: &Tree) -> Vec<(Id, NamePlace)> {
+    let mut names: Vec<(Id, NamePlace)> = Vec::new();
     for (number, directory) in tree.directories.iter().enumerate() {
         for (name, &id) in &directory.names {
             if names.iter().all(|(known, _)| *known != id) {
-                let place = Place {
+                let place = NamePlace {
                     directory: number,
                     name: name.clone(),
                 };

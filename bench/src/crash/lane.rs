@@ -10,16 +10,16 @@ use millrace_wire::nfs3::{FileHandle, Procedure, ReadArguments, Stability, Write
 use millrace_wire::xdr::{Bulk, Encode};
 
 use super::content::{self, Stamp};
-use super::operation::{Answer, Handles, Operation, Sender, answer};
+use super::operation::{CrashAnswer, CrashOperation, Handles, Sender, answer};
 use super::tcp::Tcp;
 use crate::client::Client;
-use crate::requester::{Call, Completion, Reply, Session, State};
+use crate::requester::{Call, Completion, Reply, RequesterState, Session};
 
 /// A call underway.
 #[derive(Clone, Debug)]
 pub struct Flight {
     /// What was asked.
-    pub operation: Operation,
+    pub operation: CrashOperation,
     /// It was sent again after the server died, and whether it was seen to be done already.
     pub again: Option<bool>,
     memory: Option<Slice>,
@@ -107,7 +107,7 @@ impl Lane {
     #[must_use]
     pub fn is_up(&self) -> bool {
         match &self.carrier {
-            Carrier::Rdma(session) => session.connection().state() == &State::Ready,
+            Carrier::Rdma(session) => session.connection().state() == &RequesterState::Ready,
             Carrier::Tcp(tcp) => tcp.is_up(),
         }
     }
@@ -116,7 +116,7 @@ impl Lane {
     ///
     /// # Errors
     /// If there is no memory for it.
-    pub fn submit(&mut self, operation: Operation, at: &impl Handles) -> Result<()> {
+    pub fn submit(&mut self, operation: CrashOperation, at: &impl Handles) -> Result<()> {
         self.tokens += 1;
         let mut posting = Posting {
             carrier: &mut self.carrier,
@@ -136,7 +136,7 @@ impl Lane {
     }
 
     /// Sends and receives what can be; gives the calls that have ended.
-    pub fn turn(&mut self, ended: &mut Vec<(Flight, Answer)>) {
+    pub fn turn(&mut self, ended: &mut Vec<(Flight, CrashAnswer)>) {
         let flights = &mut self.flights;
         let mut end = |token: u64, reply: Option<&Reply<'_>>, why: &str| {
             let Some(flight) = flights.remove(&token) else {
@@ -145,8 +145,8 @@ impl Lane {
             let procedure = flight.operation.procedure();
             let answer = match reply {
                 Some(reply) => answer(procedure, reply, flight.memory.as_ref()),
-                None if why.is_empty() => Answer::Lost,
-                None => Answer::Bad(why.to_owned()),
+                None if why.is_empty() => CrashAnswer::Lost,
+                None => CrashAnswer::Bad(why.to_owned()),
             };
             ended.push((flight, answer));
         };

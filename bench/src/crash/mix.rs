@@ -1,7 +1,7 @@
 //! The next call of a client.
 
 use super::content::Kept;
-use super::operation::{Id, Operation, Place};
+use super::operation::{CrashOperation, Id, NamePlace};
 use super::random::Random;
 use super::tree::{Object, STABILITIES, Tree};
 
@@ -37,18 +37,18 @@ impl Mix {
         [0, 1 + 2 * self.client, 2 + 2 * self.client]
     }
 
-    fn place(&mut self) -> Place {
+    fn place(&mut self) -> NamePlace {
         let directories = self.directories();
         let directory = directories[self.random.below(3) as usize];
         let number = self.random.below(NAMES);
-        Place {
+        NamePlace {
             directory,
             name: format!("{}-{number}", self.client).into_bytes(),
         }
     }
 
     /// The next call, if there is one that can be made now.
-    pub fn next(&mut self, tree: &mut Tree) -> Option<Operation> {
+    pub fn next(&mut self, tree: &mut Tree) -> Option<CrashOperation> {
         for _ in 0..TRIES {
             let found = match self.random.below(100) {
                 0..=44 => self.write(tree),
@@ -105,7 +105,7 @@ impl Mix {
         (random.below(places + 1) * unit, length)
     }
 
-    fn write(&mut self, tree: &mut Tree) -> Option<Operation> {
+    fn write(&mut self, tree: &mut Tree) -> Option<CrashOperation> {
         let file = self.file(tree)?;
         let object = tree.objects.get(&file)?;
         let (mut start, length) = self.range(FILE);
@@ -117,7 +117,7 @@ impl Mix {
         if read || object.content.is_busy(start, length) {
             return None;
         }
-        Some(Operation::Write {
+        Some(CrashOperation::Write {
             file,
             start,
             length: length as u32,
@@ -126,11 +126,11 @@ impl Mix {
         })
     }
 
-    fn read(&mut self, tree: &Tree) -> Option<Operation> {
+    fn read(&mut self, tree: &Tree) -> Option<CrashOperation> {
         let file = self.file(tree)?;
         let (start, length) = self.range(FILE);
         let content = &tree.objects.get(&file)?.content;
-        (!content.is_busy(start, length)).then_some(Operation::Read {
+        (!content.is_busy(start, length)).then_some(CrashOperation::Read {
             file,
             start,
             length: length as u32,
@@ -138,14 +138,14 @@ impl Mix {
         })
     }
 
-    fn commit(&mut self, tree: &Tree) -> Option<Operation> {
+    fn commit(&mut self, tree: &Tree) -> Option<CrashOperation> {
         let file = self.file(tree)?;
         let (start, length) = if self.random.percent(60) {
             (0, 0)
         } else {
             self.range(FILE)
         };
-        Some(Operation::Commit {
+        Some(CrashOperation::Commit {
             file,
             start,
             length: length as u32,
@@ -153,7 +153,7 @@ impl Mix {
         })
     }
 
-    fn create(&mut self, tree: &mut Tree) -> Option<Operation> {
+    fn create(&mut self, tree: &mut Tree) -> Option<CrashOperation> {
         let place = self.free(tree)?;
         if self.objects(tree, |object| !object.directory).len() >= FILES {
             return None;
@@ -163,19 +163,19 @@ impl Mix {
         } else {
             Ok(self.some_mode())
         };
-        Some(Operation::Create {
+        Some(CrashOperation::Create {
             object: tree.new_id(),
             place,
             how,
         })
     }
 
-    fn make_directory(&mut self, tree: &mut Tree) -> Option<Operation> {
+    fn make_directory(&mut self, tree: &mut Tree) -> Option<CrashOperation> {
         let place = self.free(tree)?;
         if self.objects(tree, |object| object.directory).len() >= DIRECTORIES {
             return None;
         }
-        Some(Operation::MakeDirectory {
+        Some(CrashOperation::MakeDirectory {
             object: tree.new_id(),
             place,
             mode: self.some_mode(),
@@ -187,13 +187,13 @@ impl Mix {
     }
 
     /// A name that nobody has.
-    fn free(&mut self, tree: &Tree) -> Option<Place> {
+    fn free(&mut self, tree: &Tree) -> Option<NamePlace> {
         let place = self.place();
         (!tree.busy.contains(&place) && tree.at(&place).is_none()).then_some(place)
     }
 
     /// A name that something has, which no call about names is underway for.
-    fn taken(&mut self, tree: &Tree) -> Option<(Place, Id)> {
+    fn taken(&mut self, tree: &Tree) -> Option<(NamePlace, Id)> {
         let place = self.place();
         if tree.busy.contains(&place) {
             return None;
@@ -208,7 +208,7 @@ impl Mix {
         !object.closed && (object.links > 1 && !object.directory || object.data_calls == 0)
     }
 
-    fn rename(&mut self, tree: &Tree) -> Option<Operation> {
+    fn rename(&mut self, tree: &Tree) -> Option<CrashOperation> {
         let (from, id) = self.taken(tree)?;
         let to = self.place();
         if to == from || tree.busy.contains(&to) {
@@ -225,42 +225,43 @@ impl Mix {
                 return None;
             }
         }
-        Some(Operation::Rename { from, to })
+        Some(CrashOperation::Rename { from, to })
     }
 
-    fn remove(&mut self, tree: &Tree) -> Option<Operation> {
+    fn remove(&mut self, tree: &Tree) -> Option<CrashOperation> {
         let (place, id) = self.taken(tree)?;
         let object = tree.objects.get(&id)?;
-        (!object.directory && Self::may_go(object)).then_some(Operation::Remove { place })
+        (!object.directory && Self::may_go(object)).then_some(CrashOperation::Remove { place })
     }
 
-    fn remove_directory(&mut self, tree: &Tree) -> Option<Operation> {
+    fn remove_directory(&mut self, tree: &Tree) -> Option<CrashOperation> {
         let (place, id) = self.taken(tree)?;
         let directory = tree.objects.get(&id)?.directory;
-        directory.then_some(Operation::RemoveDirectory { place })
+        directory.then_some(CrashOperation::RemoveDirectory { place })
     }
 
-    fn link(&mut self, tree: &Tree) -> Option<Operation> {
+    fn link(&mut self, tree: &Tree) -> Option<CrashOperation> {
         let (_, object) = self.taken(tree)?;
         let place = self.free(tree)?;
         let known = tree.objects.get(&object)?;
         let fits = !known.directory && known.handle.is_some();
-        fits.then_some(Operation::Link { object, place })
+        fits.then_some(CrashOperation::Link { object, place })
     }
 
-    fn mode(&mut self, tree: &Tree) -> Option<Operation> {
+    fn mode(&mut self, tree: &Tree) -> Option<CrashOperation> {
         let (_, object) = self.taken(tree)?;
         tree.objects.get(&object)?.handle?;
-        Some(Operation::Mode {
+        Some(CrashOperation::Mode {
             object,
             mode: self.some_mode(),
         })
     }
 
-    fn resize(&mut self, tree: &Tree) -> Option<Operation> {
+    fn resize(&mut self, tree: &Tree) -> Option<CrashOperation> {
         let file = self.file(tree)?;
         let object = tree.objects.get(&file)?;
         let size = self.random.below(FILE);
-        (object.data_calls == 0 && !object.names_busy).then_some(Operation::Resize { file, size })
+        (object.data_calls == 0 && !object.names_busy)
+            .then_some(CrashOperation::Resize { file, size })
     }
 }

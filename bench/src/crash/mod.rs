@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
-use crate::client::{Client, Manner, Place};
+use crate::client::{Client, ClientOptions, ServerAddress};
 use crate::lookup::resolve;
 use crate::table::Table;
 use crate::units;
 use mutant::Mutant;
 use random::Random;
-use run::{Plan, Run, Sums};
+use run::{CrashPlan, CrashRun, Sums};
 use server::{Own, Server, Store};
 
 /// The export of a server of our own.
@@ -76,7 +76,7 @@ Examples:
 ")]
 pub struct Crash {
     #[command(flatten)]
-    manner: Manner,
+    manner: ClientOptions,
 
     /// The millraced to start, kill and start again.
     #[arg(long, value_name = "PROGRAM", required_unless_present = "target")]
@@ -220,7 +220,7 @@ impl Crash {
         mutant: Option<Mutant>,
         done: &mut u64,
     ) -> Result<Sums> {
-        let plan = Plan {
+        let plan = CrashPlan {
             folder: folder.to_owned(),
             clients: self.clients,
             depth: self.depth,
@@ -234,7 +234,7 @@ impl Crash {
         manner.settle = manner.settle.or(Some(Duration::ZERO));
         let (server, place, nfs) = self.server(folder, store)?;
         let client = Client { place, manner };
-        let mut run = Run::new(plan, server, client, nfs, seed)?;
+        let mut run = CrashRun::new(plan, server, client, nfs, seed)?;
         let cycles = if mutant.is_some() {
             MUTANT_CYCLES
         } else {
@@ -254,14 +254,18 @@ impl Crash {
         run.finish()
     }
 
-    fn server(&self, folder: &Path, store: Store) -> Result<(Server, Place, SocketAddr)> {
+    fn server(&self, folder: &Path, store: Store) -> Result<(Server, ServerAddress, SocketAddr)> {
         if let (Some(target), Some(crash)) = (&self.target, &self.crash_command) {
             let target = resolve(target, millrace_wire::nfs3::RDMA_PORT)?;
             let mount = resolve(&self.mount, millrace_wire::nfs3::PORT)?;
             let server = Server::Foreign {
                 crash: crash.clone(),
             };
-            return Ok((server, Place::of(target, mount, &self.export), mount));
+            return Ok((
+                server,
+                ServerAddress::of(target, mount, &self.export),
+                mount,
+            ));
         }
         let program = self.spawn.as_ref().context("--spawn or --target")?;
         let root = folder.join("export");
@@ -282,7 +286,7 @@ impl Crash {
         };
         let mut own = Own::new(program, folder, EXPORT, &store, self.reactors)?;
         own.start()?;
-        let (place, nfs) = (Place::of(own.rdma, own.rpc, EXPORT), own.rpc);
+        let (place, nfs) = (ServerAddress::of(own.rdma, own.rpc, EXPORT), own.rpc);
         Ok((Server::Own(own), place, nfs))
     }
 

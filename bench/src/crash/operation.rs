@@ -2,8 +2,8 @@
 
 use millrace_mempool::Slice;
 use millrace_wire::nfs3::{
-    CommitArguments, CommitResults, CreateArguments, CreateHow, CreateResults, Entry,
-    FileAttributes, FileHandle, LinkArguments, LinkResults, MkdirArguments, Procedure,
+    CommitArguments, CommitResults, CreateArguments, CreateHow, CreateResults, FileAttributes,
+    FileHandle, LinkArguments, LinkResults, MkdirArguments, NameInDirectory, Procedure,
     ReadArguments, ReadResults, RemoveResults, RenameArguments, RenameResults, SetAttributes,
     SetattrArguments, SetattrResults, Stability, Status, WriteResults, WriteVerifier,
 };
@@ -17,7 +17,7 @@ pub type Id = u32;
 
 /// A name in one of the directories.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct NamePlace {
     /// Which directory.
     pub directory: usize,
     /// The name there.
@@ -26,7 +26,7 @@ pub struct Place {
 
 /// A call, in terms of the run's own objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum CrashOperation {
     /// WRITE.
     Write {
         file: Id,
@@ -56,19 +56,23 @@ pub enum Operation {
     /// CREATE, GUARDED with a mode or EXCLUSIVE with a verifier.
     Create {
         object: Id,
-        place: Place,
+        place: NamePlace,
         how: Result<u32, [u8; 8]>,
     },
     /// MKDIR.
-    MakeDirectory { object: Id, place: Place, mode: u32 },
+    MakeDirectory {
+        object: Id,
+        place: NamePlace,
+        mode: u32,
+    },
     /// REMOVE.
-    Remove { place: Place },
+    Remove { place: NamePlace },
     /// RMDIR.
-    RemoveDirectory { place: Place },
+    RemoveDirectory { place: NamePlace },
     /// RENAME.
-    Rename { from: Place, to: Place },
+    Rename { from: NamePlace, to: NamePlace },
     /// LINK.
-    Link { object: Id, place: Place },
+    Link { object: Id, place: NamePlace },
 }
 
 /// Where things are on the server.
@@ -105,7 +109,7 @@ pub fn with_mode(mode: u32) -> SetAttributes {
     }
 }
 
-impl Operation {
+impl CrashOperation {
     /// The procedure called.
     #[must_use]
     pub const fn procedure(&self) -> Procedure {
@@ -142,8 +146,8 @@ impl Operation {
     /// # Errors
     /// The sender's.
     pub fn send(&self, at: &impl Handles, sender: &mut impl Sender) -> anyhow::Result<()> {
-        fn entry<'a>(at: &impl Handles, place: &'a Place) -> Entry<'a> {
-            Entry {
+        fn entry<'a>(at: &impl Handles, place: &'a NamePlace) -> NameInDirectory<'a> {
+            NameInDirectory {
                 directory: at.directory(place.directory),
                 name: &place.name,
             }
@@ -239,7 +243,7 @@ fn set(
 
 /// What came of a call.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum CrashAnswer {
     /// WRITE.
     Wrote {
         count: u32,
@@ -267,18 +271,18 @@ pub enum Answer {
 
 /// Reads the results of a call. A READ's data is in `room` unless it came in the reply.
 #[must_use]
-pub fn answer(procedure: Procedure, reply: &Reply<'_>, room: Option<&Slice>) -> Answer {
+pub fn answer(procedure: Procedure, reply: &Reply<'_>, room: Option<&Slice>) -> CrashAnswer {
     macro_rules! results {
         ($kind:ty, $value:pat => $answer:expr) => {
             match reply.results::<$kind>() {
                 Ok(Ok($value)) => $answer,
-                Ok(Err(failure)) => Answer::Failed(failure.status),
-                Err(error) => Answer::Bad(error.to_string()),
+                Ok(Err(failure)) => CrashAnswer::Failed(failure.status),
+                Err(error) => CrashAnswer::Bad(error.to_string()),
             }
         };
     }
     match procedure {
-        Procedure::Write => results!(WriteResults, done => Answer::Wrote {
+        Procedure::Write => results!(WriteResults, done => CrashAnswer::Wrote {
             count: done.count,
             committed: done.committed,
             verifier: done.verifier,
@@ -288,18 +292,18 @@ pub fn answer(procedure: Procedure, reply: &Reply<'_>, room: Option<&Slice>) -> 
             match (done.data.as_inline(), room) {
                 (Some(inline), _) if inline.len() == data.len() => data.copy_from_slice(inline),
                 (None, Some(room)) if room.len() >= data.len() => room.copy_to(0, &mut data),
-                _ => return Answer::Bad("a READ of another length than its data".to_owned()),
+                _ => return CrashAnswer::Bad("a READ of another length than its data".to_owned()),
             }
-            Answer::Data(data)
+            CrashAnswer::Data(data)
         }),
-        Procedure::Commit => results!(CommitResults, done => Answer::Committed(done.verifier)),
-        Procedure::Create | Procedure::Mkdir => results!(CreateResults, done => Answer::Made {
+        Procedure::Commit => results!(CommitResults, done => CrashAnswer::Committed(done.verifier)),
+        Procedure::Create | Procedure::Mkdir => results!(CreateResults, done => CrashAnswer::Made {
             handle: done.object,
             attributes: done.attributes,
         }),
-        Procedure::Setattr => results!(SetattrResults, _ => Answer::Done),
-        Procedure::Rename => results!(RenameResults, _ => Answer::Done),
-        Procedure::Link => results!(LinkResults, _ => Answer::Done),
-        _ => results!(RemoveResults, _ => Answer::Done),
+        Procedure::Setattr => results!(SetattrResults, _ => CrashAnswer::Done),
+        Procedure::Rename => results!(RenameResults, _ => CrashAnswer::Done),
+        Procedure::Link => results!(LinkResults, _ => CrashAnswer::Done),
+        _ => results!(RemoveResults, _ => CrashAnswer::Done),
     }
 }

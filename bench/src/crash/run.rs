@@ -14,7 +14,7 @@ use super::inspect::{self, Found, PROBE};
 use super::lane::{Flight, Lane};
 use super::mix::Mix;
 use super::mutant::Mutant;
-use super::operation::{Answer, Operation, with_mode};
+use super::operation::{CrashAnswer, CrashOperation, with_mode};
 use super::random::Random;
 use super::server::{self, Server};
 use super::tree::{Directory, Meaning, Tree};
@@ -70,7 +70,7 @@ pub struct Sums {
 }
 
 /// How a run goes.
-pub struct Plan {
+pub struct CrashPlan {
     /// Where logs and everything else are.
     pub folder: PathBuf,
     /// Clients over RDMA; one more speaks TCP.
@@ -88,8 +88,8 @@ pub struct Plan {
 }
 
 /// A run.
-pub struct Run {
-    plan: Plan,
+pub struct CrashRun {
+    plan: CrashPlan,
     server: Server,
     client: Client,
     pool: Pool,
@@ -108,13 +108,13 @@ pub struct Run {
     pub sums: Sums,
 }
 
-impl Run {
+impl CrashRun {
     /// Makes folders and connections on a server that runs.
     ///
     /// # Errors
     /// The server's.
     pub fn new(
-        plan: Plan,
+        plan: CrashPlan,
         server: Server,
         client: Client,
         nfs: std::net::SocketAddr,
@@ -234,7 +234,7 @@ impl Run {
         let mut ended = Vec::new();
         self.lanes[index].turn(&mut ended);
         for (flight, answer) in ended {
-            if matches!(answer, Answer::Lost) {
+            if matches!(answer, CrashAnswer::Lost) {
                 self.lost.push((index, flight));
                 continue;
             }
@@ -244,12 +244,12 @@ impl Run {
     }
 
     /// Takes an answer.
-    fn take(&mut self, index: usize, flight: &Flight, answer: &Answer) -> Result<()> {
+    fn take(&mut self, index: usize, flight: &Flight, answer: &CrashAnswer) -> Result<()> {
         let Flight {
             operation, again, ..
         } = flight;
         match answer {
-            Answer::Data(data) => {
+            CrashAnswer::Data(data) => {
                 writeln!(
                     self.journal,
                     "{index} < {operation:?}: {} bytes",
@@ -375,7 +375,7 @@ impl Run {
     }
 
     /// Finds out what came of the calls without an answer.
-    fn resolve(&mut self, seen: &[super::tree::Seen]) -> Result<()> {
+    fn resolve(&mut self, seen: &[super::tree::DirectoryContents]) -> Result<()> {
         let mut lost = std::mem::take(&mut self.lost);
         for (index, lane) in self.lanes.iter_mut().enumerate() {
             if lane.name() == "TCP" {
@@ -469,9 +469,9 @@ impl Run {
     }
 }
 
-fn about_names(operation: &Operation) -> bool {
+fn about_names(operation: &CrashOperation) -> bool {
     match operation {
-        Operation::Create { .. } => true,
+        CrashOperation::Create { .. } => true,
         operation => operation.done_before().is_some(),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use millrace_wire::nfs3::{FileHandle, Stability, Status};
 
 use super::content::{Content, Kept, Stamp};
-use super::operation::{Answer, Handles, Id, Operation, Place};
+use super::operation::{CrashAnswer, CrashOperation, Handles, Id, NamePlace};
 
 /// Removed objects whose handles must be dead.
 const GONE: usize = 24;
@@ -53,7 +53,7 @@ pub struct Directory {
 }
 
 /// What a directory was seen to hold: numbers and handles by name.
-pub type Seen = BTreeMap<Vec<u8>, (u64, Option<FileHandle>)>;
+pub type DirectoryContents = BTreeMap<Vec<u8>, (u64, Option<FileHandle>)>;
 
 /// What an answer meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub struct Tree {
     /// Everything else.
     pub objects: BTreeMap<Id, Object>,
     /// Names that calls are underway for.
-    pub busy: HashSet<Place>,
+    pub busy: HashSet<NamePlace>,
     /// Handles that must be dead.
     pub gone: VecDeque<FileHandle>,
     /// Answers so far.
@@ -115,7 +115,7 @@ impl Tree {
 
     /// The object of a name.
     #[must_use]
-    pub fn at(&self, place: &Place) -> Option<Id> {
+    pub fn at(&self, place: &NamePlace) -> Option<Id> {
         let names = &self.directories[place.directory].names;
         names.get(&place.name).copied()
     }
@@ -125,25 +125,25 @@ impl Tree {
     }
 
     /// Names and objects that a call is about.
-    fn places(operation: &Operation) -> Vec<&Place> {
+    fn places(operation: &CrashOperation) -> Vec<&NamePlace> {
         match operation {
-            Operation::Create { place, .. }
-            | Operation::MakeDirectory { place, .. }
-            | Operation::Remove { place }
-            | Operation::RemoveDirectory { place }
-            | Operation::Link { place, .. } => vec![place],
-            Operation::Rename { from, to } => vec![from, to],
+            CrashOperation::Create { place, .. }
+            | CrashOperation::MakeDirectory { place, .. }
+            | CrashOperation::Remove { place }
+            | CrashOperation::RemoveDirectory { place }
+            | CrashOperation::Link { place, .. } => vec![place],
+            CrashOperation::Rename { from, to } => vec![from, to],
             _ => Vec::new(),
         }
     }
 
     /// A call is sent: nothing that might get in its way may be sent before it has ended.
-    pub fn begin(&mut self, operation: &Operation, owner: usize) {
+    pub fn begin(&mut self, operation: &CrashOperation, owner: usize) {
         for place in Self::places(operation) {
             self.busy.insert(place.clone());
         }
         match operation {
-            &Operation::Write {
+            &CrashOperation::Write {
                 file,
                 start,
                 length,
@@ -155,7 +155,7 @@ impl Tree {
                 file.data_calls += 1;
                 file.exclusive = None;
             }
-            &Operation::Read {
+            &CrashOperation::Read {
                 file,
                 start,
                 length,
@@ -166,22 +166,22 @@ impl Tree {
                 file.data_calls += 1;
                 file.exclusive = None;
             }
-            &Operation::Commit { file, .. } => {
+            &CrashOperation::Commit { file, .. } => {
                 let file = self.get(file);
                 file.data_calls += 1;
                 file.exclusive = None;
             }
-            &Operation::Resize { file, .. } => {
+            &CrashOperation::Resize { file, .. } => {
                 let file = self.get(file);
                 file.closed = true;
                 file.exclusive = None;
             }
-            &Operation::Mode { object, .. } => {
+            &CrashOperation::Mode { object, .. } => {
                 let object = self.get(object);
                 object.names_busy = true;
                 object.exclusive = None;
             }
-            Operation::Create { object, how, .. } => {
+            CrashOperation::Create { object, how, .. } => {
                 let new = Object {
                     owner,
                     modes: how.iter().copied().collect(),
@@ -190,7 +190,7 @@ impl Tree {
                 };
                 self.objects.insert(*object, new);
             }
-            Operation::MakeDirectory { object, mode, .. } => {
+            CrashOperation::MakeDirectory { object, mode, .. } => {
                 let new = Object {
                     owner,
                     directory: true,
@@ -199,21 +199,21 @@ impl Tree {
                 };
                 self.objects.insert(*object, new);
             }
-            Operation::Remove { place } | Operation::RemoveDirectory { place } => {
+            CrashOperation::Remove { place } | CrashOperation::RemoveDirectory { place } => {
                 self.doom(place);
             }
-            Operation::Rename { from, to } => {
+            CrashOperation::Rename { from, to } => {
                 if let Some(object) = self.at(from) {
                     self.get(object).names_busy = true;
                 }
                 self.doom(to);
             }
-            Operation::Link { object, .. } => self.get(*object).names_busy = true,
+            CrashOperation::Link { object, .. } => self.get(*object).names_busy = true,
         }
     }
 
     /// The object of a name may lose it.
-    fn doom(&mut self, place: &Place) {
+    fn doom(&mut self, place: &NamePlace) {
         if let Some(object) = self.at(place) {
             let object = self.get(object);
             object.names_busy = true;
@@ -223,14 +223,14 @@ impl Tree {
 
     /// A call has ended: gives free what it held, and does what it was to do if it is `done`.
     /// What was done already when the server came back is not done again.
-    pub fn finish(&mut self, operation: &Operation, done: bool) {
+    pub fn finish(&mut self, operation: &CrashOperation, done: bool) {
         let mut involved = Vec::new();
         for place in Self::places(operation) {
             self.busy.remove(place);
             involved.extend(self.at(place));
         }
         match operation {
-            Operation::Read {
+            CrashOperation::Read {
                 file,
                 start,
                 length,
@@ -243,14 +243,17 @@ impl Tree {
                     file.reads.swap_remove(at);
                 }
             }
-            Operation::Write { file, .. } | Operation::Commit { file, .. } => {
+            CrashOperation::Write { file, .. } | CrashOperation::Commit { file, .. } => {
                 self.get(*file).data_calls -= 1;
             }
-            Operation::Resize { file, .. } => self.get(*file).closed = false,
-            Operation::Mode { object, .. } | Operation::Link { object, .. } => {
+            CrashOperation::Resize { file, .. } => self.get(*file).closed = false,
+            CrashOperation::Mode { object, .. } | CrashOperation::Link { object, .. } => {
                 involved.push(*object);
             }
-            Operation::Create { object, .. } | Operation::MakeDirectory { object, .. } if !done => {
+            CrashOperation::Create { object, .. }
+            | CrashOperation::MakeDirectory { object, .. }
+                if !done =>
+            {
                 self.objects.remove(object);
             }
             _ => {}
@@ -265,35 +268,37 @@ impl Tree {
         }
     }
 
-    fn apply(&mut self, operation: &Operation) {
+    fn apply(&mut self, operation: &CrashOperation) {
         match operation {
-            Operation::Create { object, place, .. }
-            | Operation::MakeDirectory { object, place, .. }
-            | Operation::Link { object, place } => {
+            CrashOperation::Create { object, place, .. }
+            | CrashOperation::MakeDirectory { object, place, .. }
+            | CrashOperation::Link { object, place } => {
                 self.get(*object).links += 1;
                 self.name(place, *object);
             }
-            Operation::Remove { place } | Operation::RemoveDirectory { place } => {
+            CrashOperation::Remove { place } | CrashOperation::RemoveDirectory { place } => {
                 self.unname(place);
             }
-            Operation::Rename { from, to } => {
+            CrashOperation::Rename { from, to } => {
                 if let Some(object) = self.directories[from.directory].names.remove(&from.name) {
                     self.unname(to);
                     self.name(to, object);
                 }
             }
-            Operation::Mode { object, mode } => self.get(*object).modes = vec![*mode],
-            Operation::Resize { file, size } => self.get(*file).content.resize(*size),
-            Operation::Write { .. } | Operation::Read { .. } | Operation::Commit { .. } => {}
+            CrashOperation::Mode { object, mode } => self.get(*object).modes = vec![*mode],
+            CrashOperation::Resize { file, size } => self.get(*file).content.resize(*size),
+            CrashOperation::Write { .. }
+            | CrashOperation::Read { .. }
+            | CrashOperation::Commit { .. } => {}
         }
     }
 
-    fn name(&mut self, place: &Place, object: Id) {
+    fn name(&mut self, place: &NamePlace, object: Id) {
         let names = &mut self.directories[place.directory].names;
         names.insert(place.name.clone(), object);
     }
 
-    fn unname(&mut self, place: &Place) {
+    fn unname(&mut self, place: &NamePlace) {
         let names = &mut self.directories[place.directory].names;
         let Some(id) = names.remove(&place.name) else {
             return;
@@ -317,15 +322,15 @@ impl Tree {
     /// What is wrong about it.
     pub fn answered(
         &mut self,
-        operation: &Operation,
-        answer: &Answer,
+        operation: &CrashOperation,
+        answer: &CrashAnswer,
         again: Option<bool>,
     ) -> Result<Meaning, String> {
         self.events += 1;
         let seen_done = again == Some(true);
-        if let &Answer::Failed(status) = answer {
+        if let &CrashAnswer::Failed(status) = answer {
             if status == Status::Jukebox {
-                if let &Operation::Write {
+                if let &CrashOperation::Write {
                     file,
                     start,
                     length,
@@ -348,14 +353,14 @@ impl Tree {
         }
         match (operation, answer) {
             (
-                &Operation::Write {
+                &CrashOperation::Write {
                     file,
                     start,
                     length,
                     stamp,
                     stable,
                 },
-                &Answer::Wrote {
+                &CrashAnswer::Wrote {
                     count,
                     committed,
                     verifier,
@@ -373,13 +378,13 @@ impl Tree {
                 content.end(range, stamp, committed, verifier, number);
             }
             (
-                &Operation::Read {
+                &CrashOperation::Read {
                     file,
                     start,
                     length,
                     size,
                 },
-                Answer::Data(data),
+                CrashAnswer::Data(data),
             ) => {
                 let newest = self.newest();
                 let content = &self.get(file).content;
@@ -398,13 +403,13 @@ impl Tree {
                 checked.map_err(|wrong| wrong.to_string())?;
             }
             (
-                &Operation::Commit {
+                &CrashOperation::Commit {
                     file,
                     start,
                     length,
                     after,
                 },
-                &Answer::Committed(verifier),
+                &CrashAnswer::Committed(verifier),
             ) => {
                 let end = match length {
                     0 => u64::MAX,
@@ -414,8 +419,9 @@ impl Tree {
                 content.commit(start, end, verifier, after);
             }
             (
-                Operation::Create { object, .. } | Operation::MakeDirectory { object, .. },
-                Answer::Made { handle, attributes },
+                CrashOperation::Create { object, .. }
+                | CrashOperation::MakeDirectory { object, .. },
+                CrashAnswer::Made { handle, attributes },
             ) => {
                 if let Some(object) = self.objects.get_mut(object) {
                     if let (Some(one), Some(other)) = (object.handle, *handle)
@@ -433,8 +439,8 @@ impl Tree {
                     }
                 }
             }
-            (_, Answer::Done) => {}
-            (_, Answer::Bad(why)) => return Err(why.clone()),
+            (_, CrashAnswer::Done) => {}
+            (_, CrashAnswer::Bad(why)) => return Err(why.clone()),
             (_, answer) => return Err(format!("{answer:?}")),
         }
         if !seen_done {
@@ -445,9 +451,9 @@ impl Tree {
 
     /// A call that will have no answer: of data, or of attributes. Whether it was done is to be
     /// seen by the file.
-    pub fn abandon(&mut self, operation: &Operation) {
+    pub fn abandon(&mut self, operation: &CrashOperation) {
         match *operation {
-            Operation::Write {
+            CrashOperation::Write {
                 file,
                 start,
                 length,
@@ -457,14 +463,14 @@ impl Tree {
                 let content = &mut self.get(file).content;
                 content.abandon((start, u64::from(length)), stamp);
             }
-            Operation::Mode { object, mode } => {
+            CrashOperation::Mode { object, mode } => {
                 // Where none was told, it may still be any.
                 let modes = &mut self.get(object).modes;
                 if !modes.is_empty() {
                     modes.push(mode);
                 }
             }
-            Operation::Resize { file, size } => self.get(file).resized = Some(size),
+            CrashOperation::Resize { file, size } => self.get(file).resized = Some(size),
             _ => {}
         }
         self.finish(operation, false);
@@ -474,8 +480,12 @@ impl Tree {
     ///
     /// # Errors
     /// If it was half done.
-    pub fn is_done(&self, operation: &Operation, seen: &[Seen]) -> Result<bool, String> {
-        let look = |place: &Place| {
+    pub fn is_done(
+        &self,
+        operation: &CrashOperation,
+        seen: &[DirectoryContents],
+    ) -> Result<bool, String> {
+        let look = |place: &NamePlace| {
             let found = seen[place.directory].get(&place.name);
             found.map(|&(fileid, _)| fileid)
         };
@@ -483,19 +493,19 @@ impl Tree {
             let object = id.and_then(|id| self.objects.get(&id));
             object.and_then(|object| object.fileid)
         };
-        let text = |place: &Place| String::from_utf8_lossy(&place.name).into_owned();
+        let text = |place: &NamePlace| String::from_utf8_lossy(&place.name).into_owned();
         match operation {
-            Operation::Create { place, .. } | Operation::MakeDirectory { place, .. } => {
+            CrashOperation::Create { place, .. } | CrashOperation::MakeDirectory { place, .. } => {
                 Ok(look(place).is_some())
             }
-            Operation::Remove { place } | Operation::RemoveDirectory { place } => {
+            CrashOperation::Remove { place } | CrashOperation::RemoveDirectory { place } => {
                 match look(place) {
                     None => Ok(true),
                     found if found == number(self.at(place)) => Ok(false),
                     _ => Err(format!("`{}` is another file", text(place))),
                 }
             }
-            Operation::Rename { from, to } => {
+            CrashOperation::Rename { from, to } => {
                 let (object, target) = (number(self.at(from)), number(self.at(to)));
                 match (look(from), look(to)) {
                     (None, moved) if moved == object && moved.is_some() => Ok(true),
@@ -503,7 +513,7 @@ impl Tree {
                     _ => Err(format!("half done, `{}` to `{}`", text(from), text(to))),
                 }
             }
-            Operation::Link { object, place } => match look(place) {
+            CrashOperation::Link { object, place } => match look(place) {
                 None => Ok(false),
                 found if found == number(Some(*object)) => Ok(true),
                 _ => Err(format!("`{}` is another file", text(place))),
@@ -516,7 +526,7 @@ impl Tree {
     ///
     /// # Errors
     /// The first difference.
-    pub fn compare(&mut self, seen: &[Seen]) -> Result<(), String> {
+    pub fn compare(&mut self, seen: &[DirectoryContents]) -> Result<(), String> {
         for (directory, seen) in self.directories.iter().zip(seen) {
             let show =
                 |name: &[u8]| format!("{}/{}", directory.name, String::from_utf8_lossy(name));

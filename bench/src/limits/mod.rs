@@ -12,7 +12,7 @@ use millrace::service::Service;
 use millrace_admin::config::{Bandwidth, ClientLimits, Network};
 use millrace_admin::control::{ApplyError, Control};
 
-use crate::client::{Client, Manner, Place};
+use crate::client::{Client, ClientOptions, ServerAddress};
 use crate::load::{Engine, Operation, Progress, ServerCpu, Workload, pin};
 use crate::table::Table;
 use crate::units;
@@ -47,7 +47,7 @@ Examples:
 ")]
 pub struct Limits {
     #[command(flatten)]
-    manner: Manner,
+    manner: ClientOptions,
 
     /// What the clients do.
     #[arg(long, value_enum, default_value = "read")]
@@ -158,7 +158,7 @@ impl Limits {
         let addresses = service.addresses();
         let fabric = addresses.fabric.first().context("no listener")?;
         let rpc = addresses.rpc.context("no listener for MOUNT")?;
-        let mut place = Place::of(*fabric, rpc, "/scratch");
+        let mut place = ServerAddress::of(*fabric, rpc, "/scratch");
         place.source = Some(self.manner.fabric.host(host)?);
         let client = Client {
             place,

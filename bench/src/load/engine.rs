@@ -20,7 +20,7 @@ use super::report::Measurement;
 use super::workload::{Operation, Until, Workload};
 use crate::client::{Client, pool, spoken};
 use crate::requester::session::{CopyOptions, Transfer};
-use crate::requester::{Call, Completion, Connection, Session, State};
+use crate::requester::{Call, Completion, Connection, RequesterState, Session};
 
 const EVENTS: usize = 1024;
 /// Turns between two looks at the progress.
@@ -32,7 +32,7 @@ const PATIENCE: u32 = 64;
 static FILES: AtomicU64 = AtomicU64::new(0);
 
 /// One call's place: it is used for one call after the other.
-struct Place {
+struct LoadSlot {
     memory: Slice,
     begun: Instant,
     offset: u64,
@@ -45,7 +45,7 @@ struct Lane {
     name: String,
     file: FileHandle,
     pattern: Pattern,
-    places: Vec<Place>,
+    places: Vec<LoadSlot>,
     next: u64,
     random: u64,
 }
@@ -170,14 +170,14 @@ impl Engine {
             });
         }
         session.close();
-        self.wait(|state| state != &State::Connecting)?;
+        self.wait(|state| state != &RequesterState::Connecting)?;
         std::thread::sleep(self.client.manner.settle());
         self.settled = true;
-        self.wait(|state| state == &State::Ready)
+        self.wait(|state| state == &RequesterState::Ready)
     }
 
     /// Waits until all connections stand so, at most for the client's timeout.
-    fn wait(&mut self, wanted: fn(&State) -> bool) -> Result<()> {
+    fn wait(&mut self, wanted: fn(&RequesterState) -> bool) -> Result<()> {
         let start = Instant::now();
         while let Some(lane) = self
             .lanes
@@ -188,7 +188,9 @@ impl Engine {
                 bail!("no connection: {}", lane.connection.state());
             }
             let now = Instant::now();
-            self.turn(now);
+            if self.turn(now) == 0 {
+                std::thread::yield_now();
+            }
             self.check_alive(now)?;
         }
         Ok(())
@@ -218,10 +220,12 @@ impl Engine {
         while self
             .lanes
             .iter()
-            .any(|lane| lane.connection.state() == &State::Ready)
+            .any(|lane| lane.connection.state() == &RequesterState::Ready)
             && start.elapsed() < Duration::from_secs(5)
         {
-            self.turn(Instant::now());
+            if self.turn(Instant::now()) == 0 {
+                std::thread::yield_now();
+            }
         }
         Ok(())
     }
@@ -396,7 +400,7 @@ impl Engine {
                 let buffer = buffer.context("no memory for so many calls of that size")?;
                 let memory = buffer.into_slice(0..workload.size);
                 lane.pattern.fill_slice(0, &memory, &mut self.scratch);
-                lane.places.push(Place {
+                lane.places.push(LoadSlot {
                     memory,
                     begun: now,
                     offset: 0,
@@ -504,7 +508,9 @@ impl Engine {
                 .expire(self.provider.as_mut(), now, &mut |completion| {
                     finished.push(judge(index, places, &completion));
                 });
-            if let State::Down(_) | State::Rejected | State::NoVersion(_) = lane.connection.state()
+            if let RequesterState::Down(_)
+            | RequesterState::Rejected
+            | RequesterState::NoVersion(_) = lane.connection.state()
             {
                 bail!("connection {index} ended: {}", lane.connection.state());
             }
@@ -514,7 +520,7 @@ impl Engine {
 }
 
 /// Looks at a reply: bytes that were moved, and whether as many as were asked for.
-fn judge(lane: usize, places: &[Place], completion: &Completion<'_>) -> Finished {
+fn judge(lane: usize, places: &[LoadSlot], completion: &Completion<'_>) -> Finished {
     let place = completion.token as usize;
     let outcome = match (&completion.result, places.get(place)) {
         (Ok(reply), Some(at)) => match at.procedure {

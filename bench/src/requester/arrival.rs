@@ -1,19 +1,19 @@
 //! What a message is, before anything is done about it.
 
 use millrace_wire::rpc::MessageType;
-use millrace_wire::rpcrdma::{
-    Body, FIRST_WORDS, Fault, FirstWords, Header, Optional, Refusal, Rules, Version, version2,
-};
+use millrace_wire::rpcrdma::version2::claimed_direction;
+use millrace_wire::rpcrdma::{Body, Fault, FirstWords, Header, Optional, Refusal, Rules, Version};
 
-use super::reply::{Answer, AnswerBody};
+use super::reply::{AnswerBody, ReplyMessage};
 
 /// A message from the server.
 pub(super) enum Arrival<'a> {
     /// It claims to answer a message of ours.
-    Answer(Answer<'a>),
+    Answer(ReplyMessage<'a>),
     /// A call of the server's.
     Call(Header<'a>),
-    /// A call of the server's that cannot be used.
+    /// A call of the server's that cannot be used. In version one only an inline message could say
+    /// that it is a call, behind lists that cannot be read.
     FaultyCall(FirstWords, Refusal),
     /// A message of an extension.
     Optional(FirstWords, Optional<'a>),
@@ -27,7 +27,10 @@ impl<'a> Arrival<'a> {
     pub fn read(message: &'a [u8], rules: &Rules) -> Self {
         let header = match Header::parse(message, rules) {
             Ok(header) => header,
-            Err(Fault::Refuse { words, refusal }) if is_call(message, &words, rules) => {
+            Err(Fault::Refuse { words, refusal })
+                if rules.versions.serves(Version::Two)
+                    && claimed_direction(message, &words) == Some(MessageType::Call) =>
+            {
                 return Self::FaultyCall(words, refusal);
             }
             Err(_) => return Self::Stray,
@@ -54,23 +57,6 @@ impl<'a> Arrival<'a> {
             Body::Optional(optional) => return Self::Optional(header.words, optional),
             Body::Done => return Self::Stray,
         };
-        Self::Answer(Answer {
-            header,
-            xid: header.words.xid,
-            credits: header.words.credits,
-            body,
-        })
+        Self::Answer(ReplyMessage { header, body })
     }
-}
-
-/// Whether a faulty message says that it is a call. In version one only an inline message could,
-/// behind lists that cannot be read.
-fn is_call(message: &[u8], words: &FirstWords, rules: &Rules) -> bool {
-    let kind = version2::Kind::from_number(words.kind);
-    let direction = message
-        .get(FIRST_WORDS..)
-        .and_then(|rest| rest.first_chunk());
-    rules.versions.find(words.version) == Some(Version::Two)
-        && kind.is_some_and(|kind| kind != version2::Kind::Error)
-        && direction.map(|word| u32::from_be_bytes(*word)) == Some(MessageType::Call.number())
 }

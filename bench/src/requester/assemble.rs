@@ -1,7 +1,6 @@
 //! Where the parts of a reply with read chunks go: the decision alone, without I/O.
 
 use arrayvec::ArrayVec;
-use millrace_mempool::Slice;
 use millrace_wire::rpcrdma::{ReadChunk, ReadList};
 use millrace_wire::xdr::round_up;
 
@@ -140,63 +139,4 @@ pub(super) fn length(chunk: &ReadChunk<'_>) -> Option<usize> {
 
 const fn rounded(length: usize) -> usize {
     length.next_multiple_of(4)
-}
-
-/// The part of some memory from one place to another.
-pub(super) fn range(
-    memory: &[Slice],
-    from: usize,
-    to: usize,
-) -> impl Iterator<Item = Slice> + Clone + '_ {
-    let mut start = 0;
-    memory.iter().filter_map(move |slice| {
-        let (first, last) = (from.max(start), to.min(start + slice.len()));
-        let part = (first < last).then(|| slice.slice(first - start..last - start));
-        start += slice.len();
-        part
-    })
-}
-
-/// Copies bytes to a place in some memory.
-pub(super) fn put(memory: &[Slice], at: usize, mut bytes: &[u8]) {
-    for slice in range(memory, at, at + bytes.len()) {
-        let (now, later) = bytes.split_at(slice.len());
-        slice.copy_from(0, now);
-        bytes = later;
-    }
-}
-
-/// A reply that was fetched, in one piece.
-pub(super) enum Gathered {
-    /// In one buffer, which is where it was fetched to.
-    Buffer(millrace_mempool::Buffer, usize),
-    /// Joined from several buffers.
-    Joined(Vec<u8>),
-}
-
-impl Gathered {
-    pub fn new(mut memory: Vec<Slice>, length: usize) -> Self {
-        if memory.len() == 1
-            && let Some(slice) = memory.pop()
-        {
-            match slice.try_into_buffer() {
-                Ok(buffer) => return Self::Buffer(buffer, length),
-                Err(slice) => memory.push(slice),
-            }
-        }
-        let mut bytes = vec![0; length];
-        let mut at = 0;
-        for slice in range(&memory, 0, length) {
-            slice.copy_to(0, &mut bytes[at..at + slice.len()]);
-            at += slice.len();
-        }
-        Self::Joined(bytes)
-    }
-
-    pub fn bytes(&self) -> Option<&[u8]> {
-        match self {
-            Self::Buffer(buffer, length) => buffer.get(..*length),
-            Self::Joined(bytes) => Some(bytes),
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! Calls as their owner sees them.
 
 use millrace_mempool::Slice;
-use millrace_wire::rpc::{Accepted, Denied, Outcome, ReplyHeader};
+use millrace_wire::rpc::{Accepted, CallOutcome, Denied, ReplyHeader};
 use millrace_wire::rpcrdma::ErrorBody;
 use millrace_wire::xdr::{self, Decode, Decoder, Encode, Taken};
 
@@ -209,6 +209,9 @@ pub struct Completion<'a> {
     pub result: Result<Reply<'a>, CallError>,
 }
 
+/// Who is told of completions. The calls it is told of are over: their memory is free.
+pub type Sink<'a> = &'a mut dyn FnMut(Completion<'_>);
+
 /// An RPC reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply<'a> {
@@ -242,12 +245,12 @@ impl<'a> Reply<'a> {
         let mut input = Decoder::with_results(self.message, self.written);
         let header = ReplyHeader::decode(&mut input)?;
         match header.outcome {
-            Outcome::Accepted {
+            CallOutcome::Accepted {
                 status: Accepted::Success,
                 ..
             } => Ok(T::decode(&mut input)?),
-            Outcome::Accepted { status, .. } => Err(RpcError::Failed(status)),
-            Outcome::Denied(denied) => Err(RpcError::Denied(denied)),
+            CallOutcome::Accepted { status, .. } => Err(RpcError::Failed(status)),
+            CallOutcome::Denied(denied) => Err(RpcError::Denied(denied)),
         }
     }
 }

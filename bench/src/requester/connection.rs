@@ -11,25 +11,26 @@ use millrace_reactor::fabric::{
     ConnectParameters, Ended, Provider, QueuePairId, QueuePairLimits, ReadDepths, WorkRequest,
 };
 use millrace_wire::private_data::PrivateData;
-use millrace_wire::rpcrdma::{Lists, MIN_INLINE, ReadSegment, Rules, Segment, Version, Versions};
+use millrace_wire::rpcrdma::{
+    CreditWindow, MIN_INLINE, ReadSegment, Rules, Segment, Version, Versions,
+};
 
 use super::call::CallError;
-use super::ccp::Configuration;
-use super::fetch::Fetches;
-use super::negotiate::Negotiation;
-use super::options::Extensions;
-use super::plan::{HEADER_MAX, ITEMS_MAX, Limits};
-use super::reverse::Reverse;
+use super::configuration::Configuration;
+use super::extensions::Extensions;
+use super::fetches::Fetches;
+use super::plan::{CallLimits, HEADER_MAX, ITEMS_MAX};
+use super::reverse_service::Reverse;
 use super::settings::Settings;
-use super::slot::{Slot, Stage};
-use super::window::Window;
+use super::slot::{CallSlot, Stage};
+use super::version_search::VersionSearch;
 
 /// Send queue entries beyond the credits.
 const SPARE_SENDS: u32 = 8;
 
 /// Where a connection stands.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum State {
+pub enum RequesterState {
     /// The server has not answered yet.
     #[error("the server has not answered yet")]
     Connecting,
@@ -111,7 +112,7 @@ pub struct Connection {
     pub(super) queue_pair: QueuePairId,
     /// The version of what is sent, and its place in the search for it.
     pub(super) version: Version,
-    pub(super) negotiation: Negotiation,
+    pub(super) negotiation: VersionSearch,
     pub(super) falls_back: bool,
     /// What the server said of itself.
     pub(super) peer: Option<PrivateData>,
@@ -125,12 +126,12 @@ pub struct Connection {
     pub(super) configuration: Configuration,
     /// Zeros for alignment, if calls may be padded.
     pub(super) zeros: Option<Slice>,
-    pub(super) state: State,
+    pub(super) state: RequesterState,
     pub(super) depths: ReadDepths,
     pub(super) send_limit: usize,
     pub(super) receive_limit: usize,
-    pub(super) window: Window,
-    pub(super) slots: Vec<Slot>,
+    pub(super) window: CreditWindow,
+    pub(super) slots: Vec<CallSlot>,
     /// Bits of an XID that name the slot.
     pub(super) index_bits: u32,
     pub(super) free: Vec<u32>,
@@ -155,7 +156,8 @@ impl Connection {
     /// Begins to connect.
     ///
     /// # Errors
-    /// As [`Provider::connect`]; also if the pool has no buffers for the receives.
+    /// As [`ControlPath::connect`](millrace_reactor::fabric::ControlPath::connect); also if the pool has no
+    /// buffers for the receives.
     pub fn connect(
         provider: &mut dyn Provider,
         pool: &Pool,
@@ -166,9 +168,9 @@ impl Connection {
         let calls = settings.calls.clamp(1, 1 << 16).next_power_of_two();
         let index_bits = calls.trailing_zeros();
         let seed = settings.first_xid.unwrap_or_else(random_word) & !(calls as u32 - 1);
-        let slots = (0..calls as u32).map(|index| Slot {
+        let slots = (0..calls as u32).map(|index| CallSlot {
             xid: seed.wrapping_sub(1 << index_bits) | index,
-            ..Slot::default()
+            ..CallSlot::default()
         });
         // A call needs keys for its segments in both directions, but few calls need many.
         let exposures = (calls * 4).max(settings.segments * 4 * ITEMS_MAX) as u32;
@@ -191,7 +193,7 @@ impl Connection {
                 generation: u32::MAX,
             },
             version: Version::One,
-            negotiation: Negotiation::KNOWN,
+            negotiation: VersionSearch::KNOWN,
             falls_back: false,
             peer: None,
             own_xids: seed ^ (1 << 31),
@@ -200,11 +202,11 @@ impl Connection {
             forsaken: Vec::new(),
             configuration: Configuration::default(),
             zeros: None,
-            state: State::Connecting,
+            state: RequesterState::Connecting,
             depths: ReadDepths::default(),
             send_limit: MIN_INLINE,
             receive_limit: MIN_INLINE,
-            window: Window::new(settings.credits),
+            window: CreditWindow::new(settings.credits),
             slots: slots.collect(),
             index_bits,
             free: (0..calls as u32).rev().collect(),
@@ -234,7 +236,7 @@ impl Connection {
     /// # Errors
     /// As [`connect`](Self::connect). The calls stay.
     pub fn reconnect(&mut self, provider: &mut dyn Provider, now: Instant) -> io::Result<()> {
-        if self.state == State::Connecting || self.is_up() {
+        if self.state == RequesterState::Connecting || self.is_up() {
             return Ok(());
         }
         self.open(provider, now)
@@ -261,14 +263,14 @@ impl Connection {
         };
         let queue_pair = provider.connect(self.address, parameters, now)?;
         self.queue_pair = queue_pair;
-        self.state = State::Connecting;
+        self.state = RequesterState::Connecting;
         self.peer = None;
         self.extensions.forget();
         self.reverse.forget();
         self.choose_version(now);
         self.begin_configuration();
         self.prepare_padding();
-        self.window = Window::new(self.settings.credits);
+        self.window = CreditWindow::new(self.settings.credits);
         if self.settings.expect_read_chunks || self.counters.read_chunk_replies > 0 {
             self.window.keep_room();
         }
@@ -279,7 +281,7 @@ impl Connection {
             let buffer = class.and_then(|class| self.pool.try_acquire(class));
             let Some(buffer) = buffer else {
                 provider.abort(queue_pair);
-                self.state = State::Down(Ended::Local);
+                self.state = RequesterState::Down(Ended::Local);
                 let bytes = self.settings.receive_size();
                 return Err(io::Error::other(format!(
                     "no memory for {receives} receives of {bytes} bytes"
@@ -287,7 +289,7 @@ impl Connection {
             };
             if let Err((error, _)) = provider.post_receive(queue_pair, buffer) {
                 provider.abort(queue_pair);
-                self.state = State::Down(Ended::Local);
+                self.state = RequesterState::Down(Ended::Local);
                 return Err(io::Error::other(error));
             }
             self.receives += 1;
@@ -309,18 +311,21 @@ impl Connection {
 
     /// Where the connection stands.
     #[must_use]
-    pub const fn state(&self) -> &State {
+    pub const fn state(&self) -> &RequesterState {
         &self.state
     }
 
     /// Whether messages can be sent and received.
     pub(super) const fn is_up(&self) -> bool {
-        matches!(self.state, State::Negotiating | State::Ready)
+        matches!(
+            self.state,
+            RequesterState::Negotiating | RequesterState::Ready
+        )
     }
 
     /// The credit window.
     #[must_use]
-    pub const fn window(&self) -> &Window {
+    pub const fn window(&self) -> &CreditWindow {
         &self.window
     }
 
@@ -340,7 +345,7 @@ impl Connection {
     /// protocol (RFC 5666 section 6).
     #[must_use]
     pub const fn configured(&self) -> Option<millrace_wire::ccp::Limits> {
-        self.configuration.limits()
+        self.configuration.limits
     }
 
     /// The channel bindings given in [`Settings::channel_bindings`].
@@ -382,14 +387,14 @@ impl Connection {
     /// What decides on the form of the next call. Before the first good reply a call has at most
     /// 1024 bytes, whatever the peer told of itself (RFC 5666 section 6.1).
     #[must_use]
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> CallLimits {
         let send = if self.window.is_open() {
             self.send_limit
         } else {
             self.send_limit.min(MIN_INLINE)
         };
-        Limits {
-            shortest: self.version.before_lists() + Lists::EMPTY_LENGTH,
+        CallLimits {
+            shortest: self.version.shortest(),
             send,
             receive: self.receive_limit,
             segments: self.settings.segments,

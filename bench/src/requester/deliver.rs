@@ -3,14 +3,10 @@
 use millrace_reactor::fabric::{Key, Provider, Revoked, Slices};
 use millrace_wire::rpc::{self, MessageType};
 
-use super::assemble::Gathered;
-use super::call::{CallError, CallId, Completion, Reply};
+use super::call::{CallError, CallId, Completion, Reply, Sink};
 use super::connection::Connection;
-use super::send::copy_pieces;
-use super::slot::{Ending, Offered, Owner, Purpose, Slot, Stage};
-
-/// Who is told of completions. The calls it is told of are over: their memory is free.
-pub type Sink<'a> = &'a mut dyn FnMut(Completion<'_>);
+use super::memory::{Gathered, copy_pieces};
+use super::slot::{CallSlot, Ending, Offered, Owner, Purpose, Stage};
 
 impl Connection {
     /// Ends a call: now, or when its last key is dead.
@@ -179,7 +175,7 @@ impl Connection {
     }
 }
 
-impl Slot {
+impl CallSlot {
     fn revoked(&mut self, at: usize, mut local: Slices) {
         let offer = &mut self.offers[at];
         offer.revoked = true;

@@ -1,26 +1,21 @@
 //! RDMA_DONE: the server may take the memory of a reply back (RFC 5666 section 3.8).
 
-use millrace_mempool::Slice;
-use millrace_reactor::fabric::{Operation, Provider, WorkRequest};
-use millrace_wire::rpcrdma::version1;
+use millrace_reactor::fabric::{Provider, chain};
+use millrace_wire::rpcrdma::{FIRST_WORDS, version1};
 use millrace_wire::xdr::Encoder;
 
 use super::connection::Connection;
-use super::send::NOBODY;
-
-/// Bytes of an RDMA_DONE.
-const LENGTH: usize = 16;
 
 impl Connection {
     /// Puts an RDMA_DONE for a call's reply into the queue. It stands at the front of the buffer
     /// with the call's own message, whose Send is over.
     pub(super) fn finish_fetch(&mut self, index: u32) {
         let slot = &self.slots[index as usize];
-        let mut bytes = [0; LENGTH];
+        let mut bytes = [0; FIRST_WORDS];
         let mut out = Encoder::new(&mut bytes);
         let encoded = version1::encode_done(&mut out, slot.xid, self.window.wish());
         if let (Some(message), Ok(())) = (&slot.message, encoded) {
-            let memory = message.slice(0..LENGTH);
+            let memory = message.slice(0..FIRST_WORDS);
             memory.copy_from(0, &bytes);
             self.fetches.done.push_back(memory);
         }
@@ -33,7 +28,9 @@ impl Connection {
             let Some(memory) = self.fetches.done.pop_front() else {
                 break;
             };
-            self.scratch.chain.push(request(memory));
+            self.scratch
+                .chain
+                .push(chain::plain_send(std::iter::once(memory).collect()));
             if provider
                 .post(self.queue_pair, &mut self.scratch.chain)
                 .is_err()
@@ -48,17 +45,5 @@ impl Connection {
             sent += 1;
         }
         sent
-    }
-}
-
-fn request(memory: Slice) -> WorkRequest {
-    WorkRequest {
-        token: NOBODY,
-        operation: Operation::Send {
-            invalidate: None,
-            solicited: false,
-        },
-        local: std::iter::once(memory).collect(),
-        signalled: false,
     }
 }

@@ -8,14 +8,11 @@ use millrace_wire::xdr::{self, Encode, Encoder, Taken, pad};
 
 use super::call::{Call, CallId, Data, SubmitError};
 use super::connection::Connection;
-use super::plan::{Extent, HEADER_MAX, ITEMS_MAX};
-use super::slot::Stage;
-
-/// Where the RPC message begins in its buffer: the header goes before it.
-pub(super) const START: usize = HEADER_MAX;
+use super::plan::{Extent, ITEMS_MAX};
+use super::slot::{CallSlot, START, Stage};
 
 /// Zero bytes behind the message, for pads; and as many again for pads that a server writes.
-pub(super) const PADS: usize = 8;
+const PADS: usize = 8;
 
 impl Connection {
     /// Takes a call into the queue. The message is encoded at once; slices are kept until the call
@@ -112,7 +109,7 @@ fn keep(slices: &[Slice], list: &mut Vec<Slice>) -> usize {
     list.len() - before
 }
 
-impl super::slot::Slot {
+impl CallSlot {
     /// Keeps the data of a call. Positions count from the XID, behind which the RPC header has
     /// `header` bytes.
     fn take_data<A>(

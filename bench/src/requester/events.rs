@@ -5,12 +5,11 @@ use std::time::Instant;
 use millrace_mempool::{Buffer, Class};
 use millrace_reactor::fabric::{Ended, Event, Key, Provider};
 use millrace_wire::private_data::PrivateData;
-use millrace_wire::rpcrdma::Version;
+use millrace_wire::rpcrdma::{FirstWords, Version};
 
 use super::arrival::Arrival;
-use super::call::CallError;
-use super::connection::{Connection, State};
-use super::deliver::Sink;
+use super::call::{CallError, Sink};
+use super::connection::{Connection, RequesterState};
 use super::reply::{self, AnswerBody};
 use super::slot::{Ending, Owner, Stage};
 
@@ -58,7 +57,7 @@ impl Connection {
                 local,
             } if queue_pair == self.queue_pair => self.on_revoked(provider, key, local, sink),
             Event::Rejected { queue_pair, .. } if queue_pair == self.queue_pair => {
-                self.state = State::Rejected;
+                self.state = RequesterState::Rejected;
                 self.on_lost(provider, sink);
             }
             Event::Disconnected { queue_pair, reason } if queue_pair == self.queue_pair => {
@@ -79,7 +78,7 @@ impl Connection {
         let message = buffer.get(..length).unwrap_or_default();
         let arrival = Arrival::read(message, &self.rules);
         let answered = match &arrival {
-            Arrival::Answer(answer) => self.find(answer.xid),
+            Arrival::Answer(answer) => self.find(answer.header.words.xid),
             _ => None,
         };
         if let Some(key) = invalidated {
@@ -106,7 +105,7 @@ impl Connection {
         let (lists, inline) = match answer.body {
             AnswerBody::Error(error) => {
                 self.counters.errors += 1;
-                self.window.answered(answer.credits, false);
+                self.window.answered(answer.header.words.credits, false);
                 let again = matches!(error, CallError::CannotReply { segment, needed, .. }
                     if slot.enlarge(segment, needed));
                 self.repost(provider, buffer);
@@ -131,7 +130,8 @@ impl Connection {
             // Version two has no RDMA_DONE, and so no read chunks in replies.
             (lists.reads.is_empty() || self.version == Version::One).then_some((written, long))
         });
-        self.window.answered(answer.credits, judged.is_some());
+        self.window
+            .answered(answer.header.words.credits, judged.is_some());
         if judged.is_some() {
             self.negotiation.confirm();
         }
@@ -177,13 +177,12 @@ impl Connection {
                         return;
                     }
                 };
-                if self.negotiation.awaits(answer.xid) {
-                    self.on_version(provider, answer.credits, error, sink);
-                } else if self.configuration.awaits(answer.xid) {
+                let FirstWords { xid, credits, .. } = answer.header.words;
+                if self.negotiation.awaits(xid) {
+                    self.on_version(provider, credits, error, sink);
+                } else if self.configuration.awaits(xid) {
                     self.on_configuration(&answer.header);
-                } else if !error
-                    .is_some_and(|error| self.on_option_error(answer.xid, answer.credits, error))
-                {
+                } else if !error.is_some_and(|error| self.on_option_error(xid, credits, error)) {
                     self.counters.dropped += 1;
                 }
             }
@@ -227,8 +226,8 @@ impl Connection {
         sink: Sink<'_>,
     ) {
         self.judge_loss(now);
-        if !matches!(self.state, State::NoVersion(_)) {
-            self.state = State::Down(reason);
+        if !matches!(self.state, RequesterState::NoVersion(_)) {
+            self.state = RequesterState::Down(reason);
         }
         self.on_lost(provider, sink);
     }
@@ -272,7 +271,7 @@ impl Connection {
     }
 }
 
-impl super::slot::Slot {
+impl super::slot::CallSlot {
     fn offers_writes(&self) -> bool {
         use super::slot::Purpose;
         let mut offers = self.offers.iter();

@@ -3,56 +3,16 @@
 //! No server of today sends such replies, but whoever gets one has to fetch it and to say so, or
 //! the server's memory stays exposed. So this works without being asked for.
 
-use std::collections::VecDeque;
-
-use millrace_mempool::{Buffer, Slice};
-use millrace_reactor::fabric::chain::{self, Direction, RemoteSegment};
-use millrace_reactor::fabric::{
-    Key, Operation, Provider, RemoteAddress, SLICES_MAX, Slices, WorkError, WorkRequest,
-};
-use millrace_wire::rpcrdma::{Body, Header, Lists, ReadChunk, Segment};
+use millrace_mempool::Buffer;
+use millrace_reactor::fabric::{Operation, Provider, SLICES_MAX, WorkError, WorkRequest};
+use millrace_wire::rpcrdma::{Body, Header, Lists, ReadChunk};
 
 use super::assemble::{self, Arrangement, Base, Insert, Written};
-use super::call::CallError;
+use super::call::{CallError, Sink};
 use super::connection::Connection;
-use super::deliver::Sink;
-use super::send::buffers;
+use super::fetches::QueuedRead;
+use super::memory::{buffers, put, range};
 use super::slot::{Ending, Owner, Stage};
-
-/// What is to be fetched, and what follows.
-#[derive(Debug, Default)]
-pub(super) struct Fetches {
-    /// Calls whose replies are here and not looked into, in order of arrival.
-    arrived: VecDeque<u32>,
-    /// RDMA Reads to be posted.
-    reads: VecDeque<Read>,
-    /// RDMA Reads posted.
-    open: usize,
-    /// RDMA_DONEs to be sent.
-    pub done: VecDeque<Slice>,
-}
-
-/// An RDMA Read for a call.
-#[derive(Debug)]
-struct Read {
-    index: u32,
-    from: RemoteAddress,
-    local: Slices,
-}
-
-impl Fetches {
-    pub fn is_idle(&self) -> bool {
-        self.open == 0 && self.arrived.is_empty() && self.reads.is_empty() && self.done.is_empty()
-    }
-
-    /// Forgets all, as the connection is gone.
-    pub fn clear(&mut self) {
-        self.arrived.clear();
-        self.reads.clear();
-        self.done.clear();
-        self.open = 0;
-    }
-}
 
 /// Why a fetch has not begun.
 enum Refused {
@@ -125,7 +85,7 @@ impl Connection {
                 .is_err()
             {
                 if let Some(WorkRequest { local, .. }) = self.scratch.chain.pop() {
-                    self.fetches.reads.push_front(Read { local, ..read });
+                    self.fetches.reads.push_front(QueuedRead { local, ..read });
                 }
                 break;
             }
@@ -138,7 +98,7 @@ impl Connection {
 
     /// RDMA Reads that may be open at once.
     fn read_limit(&self) -> usize {
-        let served = self.configuration.limits().map(|limits| limits.reads);
+        let served = self.configuration.limits.map(|limits| limits.reads);
         usize::from(self.depths.ord).min(served.map_or(usize::MAX, |reads| reads as usize))
     }
 
@@ -232,9 +192,9 @@ impl Connection {
             // Every arranged chunk has fewer than 2^32 bytes.
             slot.written[sink] = assemble::length(&chunk).map(|bytes| bytes as u32);
             let most = slot.shape.sinks[sink].length;
-            let memory = assemble::range(slot.sink(sink), 0, most);
+            let memory = range(slot.sink(sink), 0, most);
             let segments = chunk.segments();
-            queue(&mut self.fetches.reads, (index, slices), segments, memory);
+            self.fetches.queue((index, slices), segments, memory);
         }
         self.count_reads(index);
     }
@@ -256,24 +216,24 @@ impl Connection {
             Base::Inline(mut message) => {
                 for (from, to) in gaps {
                     let (now, later) = message.split_at(to - from);
-                    assemble::put(&memory, from, now);
+                    put(&memory, from, now);
                     message = later;
                 }
             }
             Base::Zero(_) => {
-                let ranges = gaps.flat_map(|(from, to)| assemble::range(&memory, from, to));
+                let ranges = gaps.flat_map(|(from, to)| range(&memory, from, to));
                 let zero = lists.reads.chunk(0);
                 let segments = zero.iter().flat_map(ReadChunk::segments);
-                queue(&mut self.fetches.reads, (index, slices), segments, ranges);
+                self.fetches.queue((index, slices), segments, ranges);
             }
         }
         let chunks = lists.reads.chunks().filter(|chunk| chunk.position > 0);
         for (chunk, insert) in chunks.zip(inserts) {
             let end = insert.at + insert.length;
-            assemble::put(&memory, end, &[0; 3][..insert.end() - end]);
-            let ranges = assemble::range(&memory, insert.at, end);
+            put(&memory, end, &[0; 3][..insert.end() - end]);
+            let ranges = range(&memory, insert.at, end);
             let segments = chunk.segments();
-            queue(&mut self.fetches.reads, (index, slices), segments, ranges);
+            self.fetches.queue((index, slices), segments, ranges);
         }
         self.count_reads(index);
         let slot = &mut self.slots[index as usize];
@@ -333,37 +293,5 @@ impl Connection {
             }
             other => slot.stage = other,
         }
-    }
-}
-
-/// Queues the RDMA Reads that fill some memory from segments. What the segments have beyond the
-/// memory is not read.
-fn queue(
-    reads: &mut VecDeque<Read>,
-    (index, slices): (u32, usize),
-    segments: impl Iterator<Item = Segment>,
-    memory: impl Iterator<Item = Slice>,
-) {
-    let memory: Vec<Slice> = memory.collect();
-    let mut chain = Vec::new();
-    let direction = Direction::FromPeer { slices };
-    chain::transfer(direction, &memory, segments.map(remote), &mut chain);
-    reads.extend(chain.into_iter().filter_map(|request| {
-        let Operation::Read(from) = request.operation else {
-            return None;
-        };
-        let local = request.local;
-        Some(Read { index, from, local })
-    }));
-}
-
-/// A segment as work requests name it.
-fn remote(segment: Segment) -> RemoteSegment {
-    RemoteSegment {
-        address: RemoteAddress {
-            key: Key(segment.handle),
-            offset: segment.offset,
-        },
-        length: segment.length,
     }
 }

@@ -4,9 +4,8 @@ use std::time::Instant;
 
 use millrace_reactor::fabric::Provider;
 
-use super::call::{CallError, CallId};
+use super::call::{CallError, CallId, Sink};
 use super::connection::Connection;
-use super::deliver::Sink;
 use super::slot::{Owner, Stage};
 
 impl Connection {
@@ -37,7 +36,7 @@ impl Connection {
         if unanswered.contains(&true) {
             provider.abort(self.queue_pair);
         }
-        let deadlines = [self.negotiation.deadline(), self.configuration.deadline()];
+        let deadlines = [self.negotiation.deadline, self.configuration.deadline];
         let mut next = deadlines.into_iter().flatten().min();
         for index in 0..self.slots.len() as u32 {
             let slot = &self.slots[index as usize];

@@ -13,9 +13,9 @@ use millrace_reactor::fabric::{Key, Provider};
 use millrace_wire::rpcrdma::Version;
 
 use super::connection::Connection;
-use super::slot::Slot;
+use super::slot::CallSlot;
 
-impl Slot {
+impl CallSlot {
     /// The key that the reply may invalidate, zero for none. Zero is no key that could be named.
     pub(super) fn nominate(&mut self) -> u32 {
         let keys = self.offers.iter().map(|offer| offer.key.0);
@@ -98,9 +98,9 @@ mod tests {
             asked: false,
             revoked: false,
         });
-        let mut slot = Slot {
+        let mut slot = CallSlot {
             offers: offers.collect(),
-            ..Slot::default()
+            ..CallSlot::default()
         };
         slot.nominate()
     }

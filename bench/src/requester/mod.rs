@@ -5,7 +5,7 @@
 //! allocates nothing per steady call. Its owner polls the provider and hands over the events.
 //!
 //! The way of a call: [`Connection::submit`] encodes the RPC message once and queues it.
-//! [`Connection::pump`] takes calls from the queue as credits allow ([`Window`]), decides how each
+//! [`Connection::pump`] takes calls from the queue as credits allow ([`CreditWindow`](millrace_wire::rpcrdma::CreditWindow)), decides how each
 //! travels ([`plan()`]), exposes memory for the server, and posts one Send. The reply is matched by
 //! its XID, every key of the call is revoked, and only then the caller sees a [`Completion`].
 //!
@@ -20,14 +20,18 @@ mod assemble;
 pub mod binding;
 mod call;
 mod ccp;
+mod configuration;
 mod connection;
 mod deliver;
 mod done;
 mod encode;
 mod events;
+mod extensions;
 mod fetch;
+mod fetches;
 mod give_up;
 mod invalidate;
+mod memory;
 mod negotiate;
 mod options;
 mod padding;
@@ -35,18 +39,18 @@ pub mod plan;
 mod reply;
 mod retry;
 mod reverse;
+mod reverse_service;
 mod send;
 pub mod session;
 mod settings;
 mod slot;
-mod window;
+mod version_search;
 
 pub use call::{Call, CallError, CallId, Completion, Data, Part, Reply, RpcError, SubmitError};
-pub use connection::{Connection, Counters, State};
-pub use negotiate::VersionMemory;
-pub use options::{Extension, OptionError};
+pub use connection::{Connection, Counters, RequesterState};
+pub use extensions::{Extension, OptionError};
 pub use plan::plan;
-pub use reverse::{ReverseCall, ReverseService};
+pub use reverse_service::{ReverseCall, ReverseService};
 pub use session::Session;
 pub use settings::{Alignment, Ccp, Identity, Settings};
-pub use window::Window;
+pub use version_search::VersionMemory;

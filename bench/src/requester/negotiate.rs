@@ -7,137 +7,31 @@
 //! | answer | with version one offered as well | version two alone |
 //! | --- | --- | --- |
 //! | a reply | version two | version two |
-//! | ERR_VERS with version one in its range | version one, on the same connection | [`State::NoVersion`] |
-//! | ERR_VERS without any version that is left to try | [`State::NoVersion`] | [`State::NoVersion`] |
-//! | another error: no server of version two sends it for a sound NULL | version one, on the same connection | [`State::NoVersion`] |
-//! | none, or the end of the connection | [`State::Down`], and the next connection begins with version one | [`State::Down`] |
+//! | ERR_VERS with version one in its range | version one, on the same connection | [`RequesterState::NoVersion`] |
+//! | ERR_VERS without any version that is left to try | [`RequesterState::NoVersion`] | [`RequesterState::NoVersion`] |
+//! | another error: no server of version two sends it for a sound NULL | version one, on the same connection | [`RequesterState::NoVersion`] |
+//! | none, or the end of the connection | [`RequesterState::Down`], and the next connection begins with version one | [`RequesterState::Down`] |
 
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use millrace_mempool::Class;
-use millrace_reactor::fabric::{Operation, Provider, WorkRequest};
+use millrace_mempool::{Class, Slice};
+use millrace_reactor::fabric::{Provider, chain};
 use millrace_wire::nfs3;
 use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpc::{CallHeader, Credential, MessageType, OpaqueAuth};
-use millrace_wire::rpcrdma::{CallChunks, MIN_INLINE, Outgoing, Version, Versions, encode_header};
+use millrace_wire::rpcrdma::{MIN_INLINE, Version, Versions, encode_plain_header};
 use millrace_wire::xdr::{Encode, Encoder};
 
-use super::call::CallError;
-use super::connection::{Connection, State};
-use super::deliver::Sink;
-use super::send::NOBODY;
+use super::call::{CallError, Sink};
+use super::connection::{Connection, RequesterState};
 use super::slot::{Ending, Stage};
-
-/// Most servers that are remembered; the oldest makes room.
-const SERVERS_MAX: usize = 1024;
-
-/// Servers that seem to speak version one only, for a while. Clones share what they know.
-#[derive(Clone, Debug)]
-pub struct VersionMemory {
-    period: Duration,
-    servers: Arc<Mutex<Vec<(SocketAddr, Instant)>>>,
-}
-
-impl VersionMemory {
-    /// An empty memory that keeps a server for so long.
-    #[must_use]
-    pub fn new(period: Duration) -> Self {
-        Self {
-            period,
-            servers: Arc::default(),
-        }
-    }
-
-    /// Whether a server is remembered.
-    #[must_use]
-    pub fn holds(&self, address: SocketAddr, now: Instant) -> bool {
-        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut servers = servers.iter();
-        servers.any(|&(server, until)| server == address && now < until)
-    }
-
-    fn keep(&self, address: SocketAddr, now: Instant) {
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        servers.retain(|&(server, until)| server != address && now < until);
-        if servers.len() >= SERVERS_MAX {
-            servers.remove(0);
-        }
-        servers.push((address, now + self.period));
-    }
-}
-
-impl Default for VersionMemory {
-    /// Ten minutes.
-    fn default() -> Self {
-        Self::new(Duration::from_secs(600))
-    }
-}
-
-/// How far a connection is with finding its version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    /// The version is known.
-    Known,
-    /// The first message has not left.
-    ToSend,
-    /// Its answer is awaited.
-    Sent,
-    /// No answer in time: the connection is ending.
-    Lost,
-    /// The answer was an error, and version one has not brought a reply yet.
-    FellBack,
-}
-
-/// The search for the version of one connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Negotiation {
-    step: Step,
-    xid: u32,
-    /// By when the answer must be here.
-    deadline: Option<Instant>,
-}
-
-impl Negotiation {
-    pub const KNOWN: Self = Self {
-        step: Step::Known,
-        xid: 0,
-        deadline: None,
-    };
-
-    /// Whether this is the answer that is awaited.
-    pub fn awaits(&self, xid: u32) -> bool {
-        self.step == Step::Sent && self.xid == xid
-    }
-
-    /// A good reply has come.
-    pub fn confirm(&mut self) {
-        if self.step == Step::FellBack {
-            self.step = Step::Known;
-        }
-    }
-
-    pub fn deadline(&self) -> Option<Instant> {
-        self.deadline
-    }
-
-    /// Gives up waiting when it is time, and says so: the connection is to end.
-    pub fn expire(&mut self, now: Instant) -> bool {
-        let late = self.deadline.is_some_and(|deadline| deadline <= now);
-        if late {
-            self.deadline = None;
-            self.step = Step::Lost;
-        }
-        late
-    }
-}
+use super::version_search::{SearchStep, VersionSearch};
 
 impl Connection {
     /// The version in use, once it is known.
     #[must_use]
     pub fn version(&self) -> Option<Version> {
-        (self.state == State::Ready).then_some(self.version)
+        (self.state == RequesterState::Ready).then_some(self.version)
     }
 
     /// Whether the connection was lost in a way that makes the next one begin with version one.
@@ -152,13 +46,13 @@ impl Connection {
         let remembered =
             versions == Versions::BOTH && self.settings.version_memory.holds(self.address, now);
         self.falls_back = false;
-        self.negotiation = Negotiation::KNOWN;
+        self.negotiation = VersionSearch::KNOWN;
         if !versions.serves(Version::Two) || remembered {
             self.speak(Version::One);
             return;
         }
         self.speak(Version::Two);
-        self.negotiation.step = Step::ToSend;
+        self.negotiation.step = SearchStep::ToSend;
         self.negotiation.xid = self.own_xid();
     }
 
@@ -177,20 +71,20 @@ impl Connection {
     pub(super) fn stand(&mut self, now: Instant) {
         self.measure();
         let mut wait = self.settings.settle + self.settings.negotiation;
-        if self.negotiation.step == Step::ToSend {
+        if self.negotiation.step == SearchStep::ToSend {
             wait += self.settings.negotiation;
         }
         let deadline = self.configuration.wait_until(now + wait);
         self.note_deadline(deadline);
-        if self.negotiation.step == Step::ToSend {
+        if self.negotiation.step == SearchStep::ToSend {
             // Time is left for another connection.
             let patience = self.settings.negotiation.min(self.settings.timeout / 2);
             let deadline = now + self.settings.settle + patience;
             self.negotiation.deadline = Some(deadline);
             self.note_deadline(Some(deadline));
-            self.state = State::Negotiating;
+            self.state = RequesterState::Negotiating;
         } else {
-            self.state = State::Ready;
+            self.state = RequesterState::Ready;
         }
     }
 
@@ -216,58 +110,56 @@ impl Connection {
 
     /// Sends the first message. Returns the messages sent.
     pub(super) fn negotiate(&mut self, provider: &mut dyn Provider) -> usize {
-        let may_send = self.negotiation.step == Step::ToSend
+        let may_send = self.negotiation.step == SearchStep::ToSend
             && self.receives > 0
             && provider.send_room(self.queue_pair) > 0;
         if !may_send || self.send_null(provider).is_none() {
             return 0;
         }
-        self.negotiation.step = Step::Sent;
+        self.negotiation.step = SearchStep::Sent;
         self.window.sent();
         1
     }
 
     fn send_null(&mut self, provider: &mut dyn Provider) -> Option<()> {
-        let mut buffer = self.pool.try_acquire(Class::Control)?;
-        let mut out = Encoder::new(&mut buffer[..MIN_INLINE]);
-        let xid = self.negotiation.xid;
-        let header = Outgoing {
-            version: Version::Two,
-            xid,
-            credits: self.window.wish(),
-            inline: true,
-            direction: MessageType::Call,
-            invalidate: 0,
-        };
         let call = CallHeader {
-            xid,
+            xid: self.negotiation.xid,
             program: nfs3::PROGRAM,
             version: nfs3::VERSION,
             procedure: nfs3::Procedure::Null as u32,
             credential: Credential::Other(OpaqueAuth::NONE),
             verifier: OpaqueAuth::NONE,
         };
-        encode_header(&mut out, &header, &CallChunks::default()).ok()?;
+        let message = self.own_call(Version::Two, &call, &())?;
+        self.post_message(provider, message)
+    }
+
+    /// Makes a call of the connection's own, under the rules of the start: one message of at most
+    /// 1024 bytes.
+    pub(super) fn own_call(
+        &self,
+        version: Version,
+        call: &CallHeader<'_>,
+        arguments: &impl Encode,
+    ) -> Option<Slice> {
+        let mut buffer = self.pool.try_acquire(Class::Control)?;
+        let mut out = Encoder::new(&mut buffer[..MIN_INLINE]);
+        let (xid, wish) = (call.xid, self.window.wish());
+        encode_plain_header(&mut out, version, xid, wish, MessageType::Call).ok()?;
         call.encode(&mut out).ok()?;
+        arguments.encode(&mut out).ok()?;
         let length = out.position();
-        self.post_message(provider, buffer.into_slice(0..length))
+        Some(buffer.into_slice(0..length))
     }
 
     /// Posts one message of the connection's own.
     pub(super) fn post_message(
         &mut self,
         provider: &mut dyn Provider,
-        message: millrace_mempool::Slice,
+        message: Slice,
     ) -> Option<()> {
-        self.scratch.chain.push(WorkRequest {
-            token: NOBODY,
-            operation: Operation::Send {
-                invalidate: None,
-                solicited: false,
-            },
-            local: std::iter::once(message).collect(),
-            signalled: false,
-        });
+        let local = std::iter::once(message).collect();
+        self.scratch.chain.push(chain::plain_send(local));
         let posted = provider.post(self.queue_pair, &mut self.scratch.chain);
         self.scratch.chain.clear();
         posted.ok()
@@ -284,8 +176,8 @@ impl Connection {
         self.negotiation.deadline = None;
         self.window.answered(grant, error.is_none());
         let Some(error) = error else {
-            self.negotiation.step = Step::Known;
-            self.state = State::Ready;
+            self.negotiation.step = SearchStep::Known;
+            self.state = RequesterState::Ready;
             return;
         };
         self.counters.errors += 1;
@@ -294,14 +186,14 @@ impl Connection {
             _ => true,
         };
         if fits && self.settings.versions.serves(Version::One) {
-            self.negotiation.step = Step::FellBack;
+            self.negotiation.step = SearchStep::FellBack;
             self.speak(Version::One);
             self.measure();
-            self.state = State::Ready;
+            self.state = RequesterState::Ready;
             return;
         }
-        self.negotiation.step = Step::Known;
-        self.state = State::NoVersion(error);
+        self.negotiation.step = SearchStep::Known;
+        self.state = RequesterState::NoVersion(error);
         provider.close(self.queue_pair);
         self.fail_queue(provider, error, sink);
     }
@@ -318,12 +210,12 @@ impl Connection {
     pub(super) fn judge_loss(&mut self, now: Instant) {
         let suspicious = matches!(
             self.negotiation.step,
-            Step::Sent | Step::Lost | Step::FellBack
+            SearchStep::Sent | SearchStep::Lost | SearchStep::FellBack
         );
         if suspicious && self.settings.versions == Versions::BOTH {
             self.settings.version_memory.keep(self.address, now);
             self.falls_back = true;
         }
-        self.negotiation = Negotiation::KNOWN;
+        self.negotiation = VersionSearch::KNOWN;
     }
 }

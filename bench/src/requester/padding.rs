@@ -6,14 +6,12 @@
 
 use millrace_mempool::Class;
 use millrace_wire::rpcrdma::Version;
+use millrace_wire::rpcrdma::version1::PADDING_LENGTH;
 use millrace_wire::xdr::{Padding, round_up};
 
 use super::connection::Connection;
-use super::plan::{Form, HEADER_MAX, Plan};
+use super::plan::{CallPlan, Form, HEADER_MAX};
 use super::settings::Alignment;
-
-/// Bytes that a header grows by.
-pub(super) const PADDING_WORDS: usize = 8;
 
 impl Connection {
     /// Gets the zeros that stand before data.
@@ -34,7 +32,7 @@ impl Connection {
         match self.settings.alignment {
             Alignment::Off => (0, 0),
             Alignment::Learnt { threshold } => {
-                let told = self.configuration.limits();
+                let told = self.configuration.limits;
                 (told.map_or(0, |limits| limits.alignment), threshold)
             }
             Alignment::Fixed { align, threshold } => (align, threshold),
@@ -43,7 +41,7 @@ impl Connection {
 
     /// The two words of the header if a call is to be sent as RDMA_MSGP: one that fits inline, also
     /// with its pads, and has data to align.
-    pub(super) fn padding(&self, index: u32, plan: &Plan) -> Option<Padding> {
+    pub(super) fn padding(&self, index: u32, plan: &CallPlan) -> Option<Padding> {
         let (align, threshold) = self.alignment();
         let zeros = self.zeros.as_ref()?;
         let limits = self.limits();
@@ -69,7 +67,7 @@ impl Connection {
             aligned |= item.length > threshold;
             bytes += round_up(u64::from(item.length)) as usize;
         }
-        let header = plan.header + PADDING_WORDS;
+        let header = plan.header + PADDING_LENGTH;
         let fits = header <= HEADER_MAX && header + bytes + pads <= limits.send;
         (aligned && fits).then_some(padding)
     }

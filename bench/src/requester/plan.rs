@@ -3,6 +3,9 @@
 use arrayvec::ArrayVec;
 use millrace_mempool::Class;
 use millrace_reactor::fabric::SLICES_MAX;
+use millrace_wire::rpcrdma::{
+    READ_ENTRY_LENGTH, REPLY_CHUNK_LENGTH, SEGMENT_LENGTH, WRITE_ENTRY_LENGTH,
+};
 use millrace_wire::xdr::round_up;
 
 /// Most eligible items in the arguments of one call, and most eligible results.
@@ -10,15 +13,6 @@ pub const ITEMS_MAX: usize = 4;
 
 /// Most bytes of a transport header that is ever sent.
 pub const HEADER_MAX: usize = 1024;
-
-/// Bytes of an entry in the read list.
-const READ_ENTRY: usize = 24;
-/// Bytes of a segment.
-const SEGMENT: usize = 16;
-/// Bytes of a write chunk without its segments.
-const WRITE_CHUNK: usize = 8;
-/// Bytes of a reply chunk without its segments, beyond the presence word that is always there.
-const REPLY_CHUNK: usize = 4;
 
 /// Memory given for one item: how many bytes, in how many pieces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +40,7 @@ pub struct Shape {
 
 /// What connection and settings allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct CallLimits {
     /// Bytes of a transport header without chunks, in either direction.
     pub shortest: usize,
     /// Most bytes of a Send to the server, header and message together.
@@ -116,7 +110,7 @@ pub enum Form {
 
 /// How a call travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct CallPlan {
     /// Where its message stands.
     pub form: Form,
     /// How read and write chunks are put together.
@@ -134,7 +128,7 @@ pub struct Plan {
 /// it. A reply chunk is offered whenever the largest possible reply may not fit inline (RFC 8166
 /// section 4.3.3). `None` if nothing fits.
 #[must_use]
-pub fn plan(shape: &Shape, limits: &Limits) -> Option<Plan> {
+pub fn plan(shape: &Shape, limits: &CallLimits) -> Option<CallPlan> {
     let results: usize = shape.sinks.iter().map(|sink| rounded(sink.length)).sum();
     let inline_reply = limits.shortest + shape.largest_reply + results;
     let bulk: usize = shape.sinks.iter().map(|sink| sink.length).sum();
@@ -174,7 +168,7 @@ struct Offer {
 
 impl Offer {
     /// The plan, if all fits.
-    fn try_on(&self, shape: &Shape, limits: &Limits) -> Option<Plan> {
+    fn try_on(&self, shape: &Shape, limits: &CallLimits) -> Option<CallPlan> {
         let segments = |extent: &Extent| {
             let segments = self.merge.segments(*extent);
             (segments <= limits.segments).then_some(segments)
@@ -182,7 +176,7 @@ impl Offer {
         let mut header = limits.shortest;
         if self.offer_writes {
             for sink in &shape.sinks {
-                header += WRITE_CHUNK + SEGMENT * segments(sink)?;
+                header += WRITE_ENTRY_LENGTH + SEGMENT_LENGTH * segments(sink)?;
             }
         }
         let reply_chunk = reply_chunk(shape, limits, header, self.offer_writes);
@@ -190,7 +184,8 @@ impl Offer {
             return None;
         }
         if reply_chunk > 0 {
-            header += REPLY_CHUNK + SEGMENT * limits.reply_segments.clamp(1, limits.segments);
+            header += REPLY_CHUNK_LENGTH
+                + SEGMENT_LENGTH * limits.reply_segments.clamp(1, limits.segments);
         }
         // A reply repeats these lists, and they must fit there as well.
         if header > limits.receive {
@@ -205,7 +200,7 @@ impl Offer {
             Form::Chunked if data == 0 || limits.whole => return None,
             Form::Chunked => {
                 for item in &shape.items {
-                    header += READ_ENTRY * segments(item)?;
+                    header += READ_ENTRY_LENGTH * segments(item)?;
                 }
                 shape.message
             }
@@ -216,11 +211,11 @@ impl Offer {
                     length: shape.message + padded,
                     pieces: pieces + 1,
                 };
-                header += READ_ENTRY * segments(&whole)?;
+                header += READ_ENTRY_LENGTH * segments(&whole)?;
                 0
             }
         };
-        (header <= HEADER_MAX && header + inline <= limits.send).then_some(Plan {
+        (header <= HEADER_MAX && header + inline <= limits.send).then_some(CallPlan {
             form: self.form,
             merge: self.merge,
             offer_writes: self.offer_writes,
@@ -231,7 +226,7 @@ impl Offer {
 }
 
 /// Bytes of the reply chunk that the largest reply needs, with what stands in its header besides.
-fn reply_chunk(shape: &Shape, limits: &Limits, header: usize, offer_writes: bool) -> usize {
+fn reply_chunk(shape: &Shape, limits: &CallLimits, header: usize, offer_writes: bool) -> usize {
     let results: usize = if offer_writes {
         0
     } else {

@@ -9,10 +9,8 @@ use super::plan::ITEMS_MAX;
 use super::slot::{Offered, Purpose};
 
 /// A message that claims to answer a call.
-pub(super) struct Answer<'a> {
+pub(super) struct ReplyMessage<'a> {
     pub header: Header<'a>,
-    pub xid: u32,
-    pub credits: u32,
     pub body: AnswerBody<'a>,
 }
 

@@ -7,9 +7,9 @@
 
 use millrace_mempool::Class;
 
-use super::slot::{Owner, Purpose, Slot};
+use super::slot::{CallSlot, Owner, Purpose};
 
-impl Slot {
+impl CallSlot {
     /// Prepares the second try with larger room at the named segment, counted from one over write
     /// chunks and reply chunk. False if there has been one already, or none would help.
     pub(super) fn enlarge(&mut self, segment: u32, needed: u32) -> bool {

@@ -8,77 +8,16 @@
 //! no room in the send queue, waits for [`Connection::pump`]; of those there are at most as many as
 //! the server has credits, for it has to have the answers before it may call again.
 
-use std::collections::VecDeque;
-use std::fmt;
-
 use millrace_mempool::Class;
 use millrace_reactor::fabric::Provider;
-use millrace_wire::rpc::{Accepted, CallHeader, Credential, MessageType, answer_to};
+use millrace_wire::rpc::{Accepted, CallHeader, MessageType, answer_to};
 use millrace_wire::rpcrdma::{
-    Body, CallChunks, FirstWords, Header, Outgoing, Reason, Refusal, Version, encode_header,
+    Body, CallChunks, ERROR_MAX, FirstWords, Header, Outgoing, Refusal, Version, encode_header,
 };
 use millrace_wire::xdr::{self, Decoder, Encode, Encoder};
 
 use super::connection::Connection;
-
-/// Bytes of the longest RDMA_ERROR, and more.
-const REFUSAL_MAX: usize = 64;
-
-/// A call of the server's.
-#[derive(Clone, Copy, Debug)]
-pub struct ReverseCall<'a> {
-    /// Transaction identifier, from the server's own numbers.
-    pub xid: u32,
-    /// Program.
-    pub program: u32,
-    /// Version of the program.
-    pub version: u32,
-    /// Procedure of that version.
-    pub procedure: u32,
-    /// Who calls.
-    pub credential: &'a Credential<'a>,
-    /// The arguments as they came.
-    pub arguments: &'a [u8],
-}
-
-/// Who answers the server's calls.
-pub trait ReverseService {
-    /// Answers a call at once, and appends its results if it succeeds. The results must fit
-    /// inline; of a status that is no success none are sent.
-    ///
-    /// # Errors
-    /// [`xdr::Error::Full`] if the results do not fit: the server is told that there is no room
-    /// for the reply. Other errors count as [`Accepted::SystemError`].
-    fn serve(&mut self, call: &ReverseCall<'_>, results: &mut Encoder<'_>)
-    -> xdr::Result<Accepted>;
-}
-
-/// The service, if there is one, and answers on their way.
-#[derive(Default)]
-pub(super) struct Reverse {
-    service: Option<Box<dyn ReverseService>>,
-    /// Where answers are made.
-    space: Vec<u8>,
-    /// Answers that could not be sent yet, in order.
-    waiting: VecDeque<Box<[u8]>>,
-}
-
-impl Reverse {
-    /// A new connection owes no answers.
-    pub(super) fn forget(&mut self) {
-        self.waiting.clear();
-    }
-}
-
-impl fmt::Debug for Reverse {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Reverse")
-            .field("service", &self.service.is_some())
-            .field("waiting", &self.waiting.len())
-            .finish()
-    }
-}
+use super::reverse_service::{ReverseCall, ReverseService};
 
 impl Connection {
     /// Takes a service for the server's calls. They are answered if
@@ -105,21 +44,12 @@ impl Connection {
             return;
         }
         self.counters.reverse_calls += 1;
-        let message = match header.body {
-            Body::Message {
-                lists,
-                message,
-                padding: None,
-            } if lists.is_empty() => message,
-            _ => {
-                self.refuse(provider, &header.words, Refusal::Header(Reason::TooMany));
-                return;
+        let message = match header.reverse_message(&self.rules) {
+            Ok(message) => message,
+            Err(reason) => {
+                return self.refuse(provider, &header.words, Refusal::Header(reason));
             }
         };
-        if let Err(reason) = header.check_xid(message, &self.rules) {
-            self.refuse(provider, &header.words, Refusal::Header(reason));
-            return;
-        }
         let mut space = std::mem::take(&mut self.reverse.space);
         space.resize(self.limits().send, 0);
         match self.answer_reverse(header, message, &mut space) {
@@ -259,7 +189,7 @@ impl Connection {
     ) {
         let credits = self.reverse_grant(words.credits);
         let versions = self.rules.versions;
-        let mut space = [0; REFUSAL_MAX];
+        let mut space = [0; ERROR_MAX];
         let mut out = Encoder::new(&mut space);
         let encoded = refusal.encode(words, credits, versions, &mut out).is_ok();
         let length = out.position();

@@ -1,23 +1,18 @@
 //! From the queue to the wire.
 
-use millrace_mempool::{Class, Pool, Slice};
-use millrace_reactor::fabric::{Access, Operation, Provider, Slices, WorkRequest};
+use millrace_mempool::{Class, Slice};
+use millrace_reactor::fabric::{Access, Provider, Slices, chain};
 use millrace_wire::rpc::MessageType;
 use millrace_wire::rpcrdma::{CallChunks, Outgoing, ReadSegment, Segment, encode_header, version1};
 use millrace_wire::xdr::{Encoder, Padding, pad};
 
 use arrayvec::ArrayVec;
 
-use super::call::CallError;
-use super::connection::{Connection, Scratch, State};
-use super::deliver::Sink;
-use super::encode::START;
-use super::padding::PADDING_WORDS;
-use super::plan::{Form, HEADER_MAX, ITEMS_MAX, Merge, Plan, plan};
-use super::slot::{Ending, Offered, Purpose, Slot, Stage};
-
-/// Token of Sends: their success is nobody's news.
-pub(super) const NOBODY: u64 = u64::MAX;
+use super::call::{CallError, Sink};
+use super::connection::{Connection, RequesterState, Scratch};
+use super::memory::{buffers, collect};
+use super::plan::{CallPlan, Form, HEADER_MAX, ITEMS_MAX, Merge, plan};
+use super::slot::{CallSlot, Ending, Offered, Purpose, START, Stage};
 
 /// Why a call stays in the queue for now.
 struct Stalled;
@@ -28,7 +23,7 @@ impl Connection {
     /// and the send queue allow. Returns how much was posted. Calls that fit in no form end here.
     pub fn pump(&mut self, provider: &mut dyn Provider, sink: Sink<'_>) -> usize {
         let mut sent = self.pump_answers(provider);
-        if self.state == State::Negotiating {
+        if self.state == RequesterState::Negotiating {
             return sent + self.negotiate(provider);
         }
         sent += self.pump_fetches(provider, sink);
@@ -38,7 +33,7 @@ impl Connection {
                 return sent;
             }
         }
-        while self.state == State::Ready && self.window.has_room() {
+        while self.state == RequesterState::Ready && self.window.has_room() {
             let Some(&index) = self.queue.front() else {
                 break;
             };
@@ -71,7 +66,7 @@ impl Connection {
         &mut self,
         provider: &mut dyn Provider,
         index: u32,
-        plan: &Plan,
+        plan: &CallPlan,
     ) -> Result<(), Stalled> {
         let prepared = self.offer(provider, index, plan).and_then(|()| {
             if self.clashes(index) {
@@ -84,15 +79,7 @@ impl Connection {
             self.gather(index, plan, length, padding)
         });
         let posted = prepared.and_then(|local| {
-            self.scratch.chain.push(WorkRequest {
-                token: NOBODY,
-                operation: Operation::Send {
-                    invalidate: None,
-                    solicited: false,
-                },
-                local,
-                signalled: false,
-            });
+            self.scratch.chain.push(chain::plain_send(local));
             let posted = provider.post(self.queue_pair, &mut self.scratch.chain);
             self.scratch.chain.clear();
             posted.map_err(|_| Stalled)
@@ -119,7 +106,7 @@ impl Connection {
         &mut self,
         provider: &mut dyn Provider,
         index: u32,
-        plan: &Plan,
+        plan: &CallPlan,
     ) -> Result<(), Stalled> {
         self.scratch.reads.clear();
         self.scratch.reply.clear();
@@ -142,7 +129,7 @@ impl Connection {
         &mut self,
         provider: &mut dyn Provider,
         index: u32,
-        plan: &Plan,
+        plan: &CallPlan,
     ) -> Result<(), Stalled> {
         let slot = &self.slots[index as usize];
         let chunks = if plan.form == Form::Long {
@@ -198,7 +185,7 @@ impl Connection {
         &mut self,
         provider: &mut dyn Provider,
         index: u32,
-        plan: &Plan,
+        plan: &CallPlan,
     ) -> Result<(), Stalled> {
         for chunk in 0..self.slots[index as usize].shape.sinks.len() {
             let slot = &mut self.slots[index as usize];
@@ -286,7 +273,7 @@ impl Connection {
     fn header(
         &mut self,
         index: u32,
-        plan: &Plan,
+        plan: &CallPlan,
         invalidate: u32,
         padding: Option<Padding>,
     ) -> Result<usize, Stalled> {
@@ -329,7 +316,7 @@ impl Connection {
         .map_err(|_| Stalled)?;
         let length = out.position();
         debug_assert!(
-            length <= plan.header + PADDING_WORDS,
+            length <= plan.header + version1::PADDING_LENGTH,
             "{length} bytes, planned {plan:?}"
         );
         if let Some(message) = &slot.message {
@@ -342,7 +329,7 @@ impl Connection {
     fn gather(
         &self,
         index: u32,
-        plan: &Plan,
+        plan: &CallPlan,
         header: usize,
         padding: Option<Padding>,
     ) -> Result<Slices, Stalled> {
@@ -379,7 +366,7 @@ impl Connection {
     }
 }
 
-fn slot_offers(slots: &[Slot], index: u32) -> usize {
+fn slot_offers(slots: &[CallSlot], index: u32) -> usize {
     slots[index as usize].offers.len()
 }
 
@@ -430,7 +417,7 @@ impl Iterator for Groups<'_> {
 /// the XID. Zeros align the items if that is wanted. `None` for items that cannot be where they
 /// are said to be.
 fn pieces(
-    slot: &Slot,
+    slot: &CallSlot,
     aligned: Option<(Padding, &Slice)>,
     each: &mut dyn FnMut(Slice),
 ) -> Option<()> {
@@ -467,50 +454,8 @@ fn pieces(
 }
 
 /// The same in a vector.
-fn whole_message(slot: &Slot, aligned: Option<(Padding, &Slice)>) -> Option<Vec<Slice>> {
+fn whole_message(slot: &CallSlot, aligned: Option<(Padding, &Slice)>) -> Option<Vec<Slice>> {
     let mut whole = Vec::with_capacity(slot.data.len() + 4 * slot.items.len() + 1);
     pieces(slot, aligned, &mut |piece| whole.push(piece))?;
     Some(whole)
-}
-
-/// Fresh memory of so many bytes.
-pub(super) fn buffers(pool: &Pool, mut length: usize) -> Option<Vec<Slice>> {
-    let mut slices = Vec::new();
-    while length > 0 {
-        let part = length.min(Class::Large.size());
-        slices.push(
-            pool.try_acquire(Class::for_size(part)?)?
-                .into_slice(0..part),
-        );
-        length -= part;
-    }
-    Some(slices)
-}
-
-/// A copy of the pieces, one behind the other.
-fn collect(pool: &Pool, pieces: &[Slice]) -> Option<Vec<Slice>> {
-    let copy = buffers(pool, pieces.iter().map(Slice::len).sum())?;
-    copy_pieces(pieces, &copy);
-    Some(copy)
-}
-
-/// Copies from pieces to pieces, until one side ends.
-pub(super) fn copy_pieces(from: &[Slice], to: &[Slice]) {
-    let mut to = to.iter();
-    let mut target = to.next();
-    let mut offset = 0;
-    for source in from {
-        let mut done = 0;
-        while done < source.len() {
-            let Some(slice) = target else { return };
-            let part = (source.len() - done).min(slice.len() - offset);
-            slice.copy_from_slice(offset, source, done..done + part);
-            done += part;
-            offset += part;
-            if offset == slice.len() {
-                target = to.next();
-                offset = 0;
-            }
-        }
-    }
 }

@@ -8,7 +8,7 @@ use millrace_wire::rpc::{AUTH_NONE, AUTH_SYS, AuthSys, Groups, OpaqueAuth, RPCSE
 use millrace_wire::rpcrdma::{Version, Versions};
 use millrace_wire::xdr;
 
-use super::negotiate::VersionMemory;
+use super::version_search::VersionMemory;
 
 /// Most bytes of an RPC credential's body (RFC 5531 section 8.2).
 const CREDENTIAL_MAX: usize = 400;

@@ -8,7 +8,10 @@ use millrace_reactor::fabric::Key;
 use millrace_wire::xdr::Taken;
 
 use super::call::CallError;
-use super::plan::{Extent, ITEMS_MAX, Shape};
+use super::plan::{Extent, HEADER_MAX, ITEMS_MAX, Shape};
+
+/// Where the RPC message begins in its buffer: the header goes before it.
+pub const START: usize = HEADER_MAX;
 
 /// Which memory a key opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +83,7 @@ pub enum Ending {
 
 /// One call.
 #[derive(Debug, Default)]
-pub struct Slot {
+pub struct CallSlot {
     pub xid: u32,
     pub token: u64,
     pub sequence: u64,
@@ -117,7 +120,7 @@ pub struct Slot {
     pub reads: usize,
 }
 
-impl Slot {
+impl CallSlot {
     /// Makes room for the next call. Allocations stay.
     pub fn clear(&mut self) {
         self.stage = Stage::Free;

@@ -19,11 +19,11 @@ fn folder(path: &str, root: &Path) -> Export {
 }
 
 /// A place for an export's folder and for the state of its server, on a file system with handles.
-struct Place {
+struct ExportFolder {
     folder: TempDir,
 }
 
-impl Place {
+impl ExportFolder {
     fn new() -> Self {
         // Temporary folders may be on another kind of file system than the sources.
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
@@ -61,7 +61,7 @@ fn write_unstable(client: &mut Client, file: FileHandle, content: &[u8]) -> Writ
 
 #[test]
 fn files_go_in_and_out_and_are_the_hosts() {
-    let place = Place::new();
+    let place = ExportFolder::new();
     let running = place.start();
     let root = running.mount("/data").expect("mounted");
     // One on each reactor.
@@ -91,7 +91,7 @@ fn files_go_in_and_out_and_are_the_hosts() {
 
 #[test]
 fn commit_of_a_folder_is_for_those_who_may_write() {
-    let place = Place::new();
+    let place = ExportFolder::new();
     let running = place.start();
     let root = running.mount("/data").expect("mounted");
     let mut client = running.client(0);
@@ -120,7 +120,7 @@ fn commit_of_a_folder_is_for_those_who_may_write() {
 
 #[test]
 fn a_clean_stop_keeps_handles_and_verifier() {
-    let place = Place::new();
+    let place = ExportFolder::new();
     let running = place.start();
     let root = running.mount("/data").expect("mounted");
     let mut client = running.client(0);
@@ -155,7 +155,7 @@ fn a_clean_stop_keeps_handles_and_verifier() {
 
 #[test]
 fn folders_come_change_and_go_while_others_are_served() {
-    let place = Place::new();
+    let place = ExportFolder::new();
     // Reactors without folders have no engine before the first one comes.
     let running = Running::start("");
     let scratch = running.mount("/scratch").expect("mounted");
@@ -221,7 +221,7 @@ fn is_open(path: &Path) -> bool {
 
 #[test]
 fn what_cannot_change_while_it_is_served_is_left_and_said() {
-    let place = Place::new();
+    let place = ExportFolder::new();
     let running = place.start();
     let control = running.control();
     let now = control.config();
@@ -252,7 +252,7 @@ fn what_cannot_change_while_it_is_served_is_left_and_said() {
 
 #[test]
 fn a_folder_that_is_not_there_is_refused_with_its_key() {
-    let place = Place::new();
+    let place = ExportFolder::new();
     let running = Running::start("");
     let control = running.control();
     let mut next = (*control.config()).clone();

@@ -8,7 +8,7 @@ use clap::Parser;
 use millrace_admin::config::{
     Access, ByteSize, ClientLimits, Config, CrcPolicy, Fabric, PollMode, Squash, Switch, WindowEnd,
 };
-use millrace_bench::client::{Client, Place};
+use millrace_bench::client::{Client, ServerAddress};
 use millrace_bench::load::{Engine, Operation, ServerCpu, Until, Workload};
 
 use super::running::{Running, export};
@@ -18,7 +18,7 @@ const CHANGES: usize = 300;
 const CALLS: u64 = 2000;
 
 #[derive(Parser)]
-struct Line {
+struct ProgramArguments {
     #[command(flatten)]
     client: Client,
 }
@@ -77,8 +77,9 @@ fn change(config: &mut Config, number: usize) {
 #[test]
 fn hundreds_of_changes_under_load_lose_no_call_and_no_byte() {
     let running = Running::start("flow: { credits: 32 }");
-    let line = Line::parse_from(["test", "--uid", "1000", "--gid", "1000", "--settle", "0s"]);
-    let place = Place::of(running.fabric(0), running.rpc(), "/scratch");
+    let line =
+        ProgramArguments::parse_from(["test", "--uid", "1000", "--gid", "1000", "--settle", "0s"]);
+    let place = ServerAddress::of(running.fabric(0), running.rpc(), "/scratch");
     let client = Client {
         place,
         ..line.client

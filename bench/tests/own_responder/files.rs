@@ -3,8 +3,8 @@
 use millrace_bench::requester::Call;
 use millrace_mempool::Slice;
 use millrace_wire::nfs3::{
-    CreateArguments, CreateHow, CreateResults, Entry, FileHandle, Procedure, ReadArguments,
-    ReadResults, SetAttributes, Stability, WriteArguments, WriteResults,
+    CreateArguments, CreateHow, CreateResults, FileHandle, NameInDirectory, Procedure,
+    ReadArguments, ReadResults, SetAttributes, Stability, WriteArguments, WriteResults,
 };
 use millrace_wire::xdr::Bulk;
 
@@ -13,7 +13,7 @@ use crate::world::World;
 impl World {
     /// A new file in the root.
     pub fn create(&mut self, name: &[u8]) -> FileHandle {
-        let entry = Entry {
+        let entry = NameInDirectory {
             directory: self.root,
             name,
         };

@@ -5,13 +5,13 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use millrace::rdma::reverse::{ReverseCall as ServersCall, ReverseError};
+use millrace::rpc::reverse::{ReverseCall as ServersCall, ReverseError};
 use millrace_bench::requester::{
-    Call, CallError, Extension, ReverseCall, ReverseService, Settings, State,
+    Call, CallError, Extension, RequesterState, ReverseCall, ReverseService, Settings,
 };
-use millrace_reactor::fabric::Provider;
+use millrace_reactor::fabric::ControlPath;
 use millrace_wire::nfs3::{
-    CreateResults, Entry, Procedure, ReadlinkResults, SetAttributes, SymlinkArguments,
+    CreateResults, NameInDirectory, Procedure, ReadlinkResults, SetAttributes, SymlinkArguments,
 };
 use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpc::{Accepted, CallHeader, Credential, OpaqueAuth};
@@ -84,7 +84,7 @@ fn rr2_neg_05_a_server_of_version_one_only_is_used_over_the_same_connection() {
 fn rr2_neg_06_servers_and_clients_without_a_common_version_part() {
     let world = World::new(Versions::ONE, offering(Versions::TWO));
     let error = CallError::Version { low: 1, high: 1 };
-    assert_eq!(world.connection.state(), &State::NoVersion(error));
+    assert_eq!(world.connection.state(), &RequesterState::NoVersion(error));
 
     let mut world = World::new(Versions::TWO, offering(Versions::ONE));
     let call = Call::nfs3(1, Procedure::Null, (), 0);
@@ -121,7 +121,7 @@ fn rr2_err_09_a_reply_longer_than_foreseen_comes_at_the_second_try() {
     };
     let mut world = World::new(Versions::BOTH, mine);
     let arguments = SymlinkArguments {
-        entry: Entry {
+        entry: NameInDirectory {
             directory: world.root,
             name: b"far away",
         },
@@ -210,8 +210,7 @@ fn rr2_dir_01_the_server_calls_its_client_in_the_version_used_forward() {
         world.call(&call, |_| ()).expect("a reply");
         let end = world.server_end();
         assert_eq!(end.version(), Some(version));
-        end.allow_reverse();
-        let shared = Rc::clone(&world.shared);
+        end.identity().allow_reverse();
         for number in 0..10_u32 {
             let mut message = [0; 256];
             let mut out = Encoder::new(&mut message);
@@ -232,7 +231,7 @@ fn rr2_dir_01_the_server_calls_its_client_in_the_version_used_forward() {
                 deadline: world.now + Duration::from_secs(1),
             };
             let reply: Result<Vec<u8>, ReverseError> =
-                world.wait(pin!(end.call_client(&shared, call)));
+                world.wait(pin!(end.identity().call_client(call)));
             let reply = reply.expect("a reply");
             assert!(reply.ends_with(&(number + 1).to_be_bytes()));
         }

@@ -10,15 +10,15 @@ use std::time::Instant;
 
 use millrace::exports::{Exports, Flavor, Rules, Squash};
 use millrace::handle::HandleKey;
-use millrace::mount3::Clients;
-use millrace::rdma::{self, FabricSlot, Responder, Shared, work};
+use millrace::mount3::MountTable;
+use millrace::rdma::{self, FabricSlot, Responder, ResponderShared, work};
 use millrace::replay::{ReplayCache, ReplayLimits};
 use millrace::service::ReactorPrograms;
 use millrace_bench::requester::{Call, CallError, Connection, Reply, Settings};
 use millrace_mempool::{Class, Pool, PoolConfig, Slice};
 use millrace_reactor::Clock;
 use millrace_reactor::fabric::testing::{Wire, Wired, registry};
-use millrace_reactor::fabric::{Provider, QueuePairLimits};
+use millrace_reactor::fabric::{AnyProvider, ControlPath, DataPath, QueuePairLimits};
 use millrace_store::Store;
 use millrace_store::memory::{MemoryConfig, MemoryStore};
 use millrace_wire::nfs3::FileHandle;
@@ -34,27 +34,22 @@ pub type Programs = ReactorPrograms<MemoryStore>;
 /// A responder whatever its futures are.
 trait Turned {
     fn turn(&mut self, now: Instant) -> usize;
-    fn connection(&self) -> Option<Rc<rdma::Connection>>;
+    fn connection(&self) -> Option<Rc<rdma::RdmaConnection>>;
 }
 
-impl<F, M> Turned for Responder<Programs, F, M>
-where
-    F: Future<Output = ()>,
-    M: Fn(Rc<Shared<Programs>>, Rc<rdma::Desk>) -> F,
-{
+impl<F: Future<Output = ()>> Turned for Responder<Programs, F> {
     fn turn(&mut self, now: Instant) -> usize {
         let work = self.poll(now, |_, incoming| panic!("handed over: {incoming:?}"));
         work + self.run() + self.flush(now)
     }
 
-    fn connection(&self) -> Option<Rc<rdma::Connection>> {
+    fn connection(&self) -> Option<Rc<rdma::RdmaConnection>> {
         self.connections().next().cloned()
     }
 }
 
 pub struct World {
     responder: Box<dyn Turned>,
-    pub shared: Rc<Shared<Programs>>,
     wire: Wire,
     pub client: Wired,
     pub connection: Connection,
@@ -104,9 +99,14 @@ impl World {
         let key = HandleKey::new(&SECRET);
         let root = key.seal(export, store.root());
         let replay = ReplayCache::new(ReplayLimits::default());
-        let service = ReactorPrograms::new(exports, key, replay, Clients::default());
+        let service = ReactorPrograms::new(exports, key, replay, MountTable::default());
         let now = Instant::now();
-        let shared = Rc::new(Shared::new(service, server_pool, Clock::new(now), server));
+        let shared = Rc::new(ResponderShared::new(
+            service,
+            server_pool,
+            Clock::new(now),
+            server,
+        ));
 
         let mut provider = wire.provider();
         let limits = QueuePairLimits {
@@ -120,16 +120,15 @@ impl World {
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = provider.listen(anywhere, limits, false).expect("a port");
         let address = provider.listener_address(listener).expect("listening");
-        let fabric: Box<dyn Provider> = Box::new(provider);
+        let fabric = AnyProvider::Dynamic(Box::new(provider));
         let slot = FabricSlot::new(Rc::new(RefCell::new(fabric)), limits, Some(listener));
-        let responder = Responder::new(Rc::clone(&shared), vec![slot], work, None);
+        let responder = Responder::new(shared, vec![slot], work, None);
 
         let mut client = wire.provider();
         let connection =
             Connection::connect(&mut client, &pool, address, settings, now).expect("connects");
         let mut world = Self {
             responder: Box::new(responder),
-            shared,
             wire,
             client,
             connection,
@@ -191,7 +190,7 @@ impl World {
     }
 
     /// The server's end of the connection.
-    pub fn server_end(&self) -> Rc<rdma::Connection> {
+    pub fn server_end(&self) -> Rc<rdma::RdmaConnection> {
         self.responder.connection().expect("connected")
     }
 

@@ -9,7 +9,7 @@ use millrace_wire::ccp::{self, Limits, Wish};
 use millrace_wire::nfs3::{Procedure, ReaddirArguments};
 use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpc::{
-    AUTH_NONE, AUTH_SYS, Accepted, CallHeader, Credential, Outcome, ReplyHeader, answer_to,
+    AUTH_NONE, AUTH_SYS, Accepted, CallHeader, CallOutcome, Credential, ReplyHeader, answer_to,
 };
 use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder};
 
@@ -283,7 +283,7 @@ fn too_weak(xid: u32) -> ReplyHeader<'static> {
     use millrace_wire::rpc::{AuthStatus, Denied};
     ReplyHeader {
         xid,
-        outcome: Outcome::Denied(Denied::Auth(AuthStatus::TooWeak)),
+        outcome: CallOutcome::Denied(Denied::Auth(AuthStatus::TooWeak)),
     }
 }
 

@@ -4,8 +4,8 @@ use millrace_bench::requester::{Call, CallError, Data, Part, Reply, Settings};
 use millrace_mempool::Slice;
 use millrace_reactor::fabric::testing::loopback;
 use millrace_wire::nfs3::{
-    Entry, Failure, Procedure, ReadArguments, ReadOk, ReadResults, SetAttributes, Stability,
-    Status, SymlinkArguments, WriteArguments,
+    Failure, NameInDirectory, Procedure, ReadArguments, ReadOk, ReadResults, SetAttributes,
+    Stability, Status, SymlinkArguments, WriteArguments,
 };
 use millrace_wire::rpcrdma::Segment;
 use millrace_wire::xdr::{Bulk, Encode, Taken};
@@ -118,7 +118,7 @@ fn rr1_chunk_07_all_segments_of_one_argument_have_one_position() {
 fn rr1_chunk_09_rr1_chunk_31_only_eligible_items_are_in_chunks() {
     let mut raw = Raw::open(chunky(), Peer::default(), 8);
     let long = [b'n'; 200];
-    let entry = Entry {
+    let entry = NameInDirectory {
         directory: handle(),
         name: &long,
     };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millrace_bench::requester::{CallError, Settings, State, SubmitError};
+use millrace_bench::requester::{CallError, RequesterState, Settings, SubmitError};
 
 use crate::support::{Peer, Raw, Step, settings, stale};
 
@@ -101,10 +101,10 @@ fn rr1_cred_10_a_receive_is_posted_before_each_call() {
 fn rr1_cred_26_a_message_of_the_full_size_arrives_and_a_longer_one_ends_the_connection() {
     let mut raw = Raw::open(settings(), Peer::default(), 4);
     raw.send(&[0; 4096]);
-    assert_eq!(raw.connection.state(), &State::Ready);
+    assert_eq!(raw.connection.state(), &RequesterState::Ready);
     assert_eq!(raw.connection.counters().dropped, 1);
     raw.send(&[0; 4097]);
-    assert!(matches!(raw.connection.state(), State::Down(_)));
+    assert!(matches!(raw.connection.state(), RequesterState::Down(_)));
 }
 
 #[test]

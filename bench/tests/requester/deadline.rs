@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millrace_bench::requester::{Ccp, Settings, State};
+use millrace_bench::requester::{Ccp, RequesterState, Settings};
 
 use crate::support::{Peer, Raw, settings};
 
@@ -65,7 +65,7 @@ fn deadlines_of_first_messages_are_over_when_they_have_passed() {
     );
     let slept = sleep(&mut raw);
     assert!(slept >= settings.settle + settings.negotiation.min(settings.timeout / 2));
-    assert!(matches!(raw.connection.state(), State::Down(_)));
+    assert!(matches!(raw.connection.state(), RequesterState::Down(_)));
 }
 
 #[test]

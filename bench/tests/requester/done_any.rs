@@ -1,6 +1,6 @@
 //! Replies with read chunks of any make.
 
-use millrace_bench::requester::{Call, CallError, Data, State};
+use millrace_bench::requester::{Call, CallError, Data, RequesterState};
 use millrace_wire::rpcrdma::{ReadSegment, Segment};
 use proptest::prelude::*;
 
@@ -80,7 +80,7 @@ proptest! {
         let mut reply = classic(call.xid, 8, &reads, &writes, None, rpc);
         reply.truncate(4096);
         raw.send(&reply);
-        let ready = raw.connection.state() == &State::Ready;
+        let ready = raw.connection.state() == &RequesterState::Ready;
         let dones = raw.inbox.iter().filter(|seen| seen.kind == 3).count();
         if raw.done.is_empty() {
             // The header itself was of no use, as where a segment wraps around.

@@ -1,7 +1,6 @@
 //! Credits of RDMA_DONE.
 
-use millrace_bench::requester::{Settings, Window};
-use proptest::prelude::*;
+use millrace_bench::requester::Settings;
 
 use crate::support::{Peer, Raw, Seen, at, classic, settings, stale, success};
 
@@ -119,54 +118,4 @@ fn rr1_cred_15_a_done_waits_where_the_grant_has_fallen() {
     raw.expect_done(calls[0].xid);
     raw.answer(&calls[2], 2, &stale());
     assert_eq!(raw.done.len(), 3);
-}
-
-proptest! {
-    /// A window with RDMA_DONEs against a plain model of the rule: what is out never exceeds the
-    /// last grant by sending, and something can always be done.
-    #[test]
-    fn rr1_cred_15_the_window_model_with_dones(
-        wish in 1_u32..6,
-        steps in prop::collection::vec((0_u8..4, 0_u32..6), 1..300),
-    ) {
-        let mut window = Window::new(wish);
-        let (mut calls, mut owed, mut dones, mut limit) = (0_u32, 0_u32, 0_u32, 1_u32);
-        for (step, grant) in steps {
-            match step {
-                0 if window.has_room() => {
-                    window.sent();
-                    calls += 1;
-                    prop_assert!(calls + owed + dones <= limit, "no room for what is owed");
-                }
-                1 if window.has_room_for_done() => {
-                    window.sent_done();
-                    owed -= 1;
-                    dones += 1;
-                    prop_assert!(calls + dones <= limit, "too much is out");
-                }
-                2 | 3 if calls > 0 => {
-                    window.answered(grant, true);
-                    calls -= 1;
-                    dones = 0;
-                    limit = grant.min(wish);
-                    if step == 3 {
-                        window.keep_room();
-                        window.owe_done();
-                        owed += 1;
-                    }
-                }
-                _ => {}
-            }
-            if calls == 0 {
-                // Nobody will bring these credits back, and a grant of zero would be for ever.
-                dones = 0;
-                limit = limit.max(1);
-            }
-            prop_assert!(
-                calls > 0 || window.has_room() || window.has_room_for_done(),
-                "locked up"
-            );
-            prop_assert_eq!(window.in_flight(), calls);
-        }
-    }
 }

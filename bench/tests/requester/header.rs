@@ -1,6 +1,6 @@
 //! Headers, errors and matching.
 
-use millrace_bench::requester::{CallError, Settings, State};
+use millrace_bench::requester::{CallError, RequesterState, Settings};
 use millrace_reactor::fabric::Access;
 use millrace_reactor::fabric::testing::deferring;
 use millrace_wire::nfs3::{Procedure, ReadArguments, ReaddirArguments};
@@ -149,7 +149,7 @@ fn rr1_hdr_18_messages_too_short_for_their_type_are_dropped() {
     }
     raw.answer_error(call.xid, 4, &[2]);
     assert_eq!(raw.tokens(), [1]);
-    assert_eq!(raw.connection.state(), &State::Ready);
+    assert_eq!(raw.connection.state(), &RequesterState::Ready);
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn rr1_hdr_24_lost_calls_are_sent_again_with_their_xids_and_new_keys() {
     assert_eq!(before.len(), 8);
     raw.break_off();
     assert!(raw.done.is_empty());
-    assert!(matches!(raw.connection.state(), State::Down(_)));
+    assert!(matches!(raw.connection.state(), RequesterState::Down(_)));
     raw.reconnect();
     let mut after = Vec::new();
     while let Some(call) = raw.inbox.pop_front() {

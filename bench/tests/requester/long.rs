@@ -1,9 +1,9 @@
 //! Long calls and long replies.
 
-use millrace_bench::requester::plan::{Extent, Form, Limits, Shape};
+use millrace_bench::requester::plan::{CallLimits, Extent, Form, Shape};
 use millrace_bench::requester::{Call, CallError, Data, Settings, plan};
 use millrace_reactor::fabric::SLICES_MAX;
-use millrace_wire::nfs3::{Entry, Procedure, ReaddirArguments};
+use millrace_wire::nfs3::{NameInDirectory, Procedure, ReaddirArguments};
 use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpcrdma::Segment;
 
@@ -33,7 +33,7 @@ fn readdir(count: u32) -> Call<'static, ReaddirArguments> {
 fn rr1_long_01_rr1_long_05_rr1_long_22_a_call_that_does_not_fit_is_one_chunk_at_position_zero() {
     let mut raw = Raw::open(small(), Peer::default(), 8);
     let name = [b'x'; 1000];
-    let entry = Entry {
+    let entry = NameInDirectory {
         directory: handle(),
         name: &name,
     };
@@ -152,7 +152,7 @@ fn rr1_long_17_write_data_may_be_inside_position_zero() {
     let name = [b'x'; 600];
     let text = [raw.memory(3001), raw.memory(1000)];
     let arguments = millrace_wire::nfs3::SymlinkArguments {
-        entry: Entry {
+        entry: NameInDirectory {
             directory: handle(),
             name: &name,
         },
@@ -227,7 +227,7 @@ fn a_long_reply_that_was_not_offered_or_is_too_long_is_bad() {
 
 #[test]
 fn rr1_long_24_forms_are_tried_in_order() {
-    let limits = Limits {
+    let limits = CallLimits {
         shortest: SHORTEST,
         send: 1024,
         receive: 1024,
@@ -311,7 +311,7 @@ fn rr1_long_05_no_message_is_in_two_places() {
                 let call = Call::nfs3(1, Procedure::Write, write_arguments(length as u32), 0);
                 raw.submit(&call.with_data(&data));
                 let name = pattern(length.min(2000));
-                let entry = Entry {
+                let entry = NameInDirectory {
                     directory: handle(),
                     name: &name,
                 };

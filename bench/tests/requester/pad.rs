@@ -118,7 +118,7 @@ fn rr1_pad_13_rr1_pad_14_long_calls_contain_their_pads_counted_from_the_xid() {
         let name = [b'n'; 901];
         let text = [raw.memory(1001)];
         let arguments = millrace_wire::nfs3::SymlinkArguments {
-            entry: millrace_wire::nfs3::Entry {
+            entry: millrace_wire::nfs3::NameInDirectory {
                 directory: crate::support::handle(),
                 name: &name,
             },

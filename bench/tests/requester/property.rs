@@ -1,7 +1,7 @@
 //! Properties over random calls and random servers.
 
-use millrace_bench::requester::plan::{Extent, Form, HEADER_MAX, Limits, Merge, Shape};
-use millrace_bench::requester::{Call, Settings, Window, plan};
+use millrace_bench::requester::plan::{CallLimits, Extent, Form, HEADER_MAX, Merge, Shape};
+use millrace_bench::requester::{Call, Settings, plan};
 use millrace_reactor::fabric::SLICES_MAX;
 use millrace_wire::nfs3::Procedure;
 use millrace_wire::rpcrdma::Version;
@@ -34,7 +34,7 @@ proptest! {
         chunk_above in prop::sample::select(vec![0, 500, usize::MAX]),
     ) {
         let limits =
-            Limits { shortest: SHORTEST, send, receive, segments, reply_segments: 1, group, chunk_above, long_calls: false, whole: false, offer_results: true, read_chunks: true };
+            CallLimits { shortest: SHORTEST, send, receive, segments, reply_segments: 1, group, chunk_above, long_calls: false, whole: false, offer_results: true, read_chunks: true };
         let shape = Shape {
             message,
             items: items.iter().copied().collect(),
@@ -124,37 +124,6 @@ proptest! {
         let mut bytes = vec![0; total];
         memory.copy_to(0, &mut bytes);
         prop_assert_eq!(bytes, pattern(total));
-    }
-
-    /// Random grants and random answers: never more calls out than both sides agreed to, and
-    /// never a window that stays closed.
-    #[test]
-    fn rr1_cred_02_the_window_model(
-        wish in 1_u32..20,
-        steps in prop::collection::vec((any::<bool>(), 0_u32..30, any::<bool>()), 1..200),
-    ) {
-        let mut window = Window::new(wish);
-        let (mut out, mut grant, mut open) = (0_u32, 1_u32, false);
-        for (send, credits, good) in steps {
-            if send {
-                let limit = grant.min(wish);
-                let may = out < limit || (out == 0 && limit == 0);
-                prop_assert_eq!(window.has_room(), may);
-                if may {
-                    window.sent();
-                    out += 1;
-                }
-            } else if out > 0 {
-                window.answered(credits, good);
-                out -= 1;
-                open |= good;
-                if open {
-                    grant = credits;
-                }
-            }
-            prop_assert_eq!(window.in_flight(), out);
-            prop_assert!(out > 0 || window.has_room(), "locked up");
-        }
     }
 
     /// A whole connection against a server with random grants.

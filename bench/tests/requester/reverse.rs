@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use millrace_bench::requester::{ReverseCall, ReverseService, Settings, State};
+use millrace_bench::requester::{RequesterState, ReverseCall, ReverseService, Settings};
 use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpc::{Accepted, CallHeader, Credential, MessageType, OpaqueAuth};
 use millrace_wire::rpcrdma::{CallChunks, Outgoing, ReadSegment, Segment, Version, encode_header};
@@ -250,7 +250,7 @@ fn rr2_dir_05_both_limits_may_be_used_fully_at_once() {
             raw.post_send(&reverse_call(4 * round + call, 4, ECHO, b"full"));
         }
         raw.settle();
-        assert_eq!(raw.connection.state(), &State::Ready);
+        assert_eq!(raw.connection.state(), &RequesterState::Ready);
         assert_eq!(raw.inbox.drain(..).count(), 4);
         assert_eq!(raw.done.drain(..).count(), 8);
     }
@@ -521,5 +521,5 @@ fn reverse_calls_that_are_no_sound_rpc_are_answered_or_dropped() {
     let denied = [3_u32, 1, 1, 1, 1].map(u32::to_be_bytes).concat();
     assert_eq!(raw.next().rpc, denied, "AUTH_ERROR");
     assert!(served.borrow().is_empty());
-    assert_eq!(raw.connection.state(), &State::Ready);
+    assert_eq!(raw.connection.state(), &RequesterState::Ready);
 }

@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use millrace_bench::requester::{Call, CallError, CallId, Data, Identity, Settings, State};
+use millrace_bench::requester::{
+    Call, CallError, CallId, Data, Identity, RequesterState, Settings,
+};
 use millrace_reactor::fabric::testing::{deferring, loopback};
 use millrace_reactor::fabric::{Access, Ended, Key};
 use millrace_wire::nfs3::Procedure;
@@ -304,7 +306,7 @@ fn rr1_sec_14_no_handle_comes_again_while_a_reply_could_invalidate_it() {
     let rpc = success(slow.xid, &stale());
     raw.send_with(&message(slow.xid, 8, &[], None, Some(&rpc)), Some(key));
     assert_eq!(raw.done.len(), 300);
-    assert_eq!(raw.connection.state(), &State::Ready);
+    assert_eq!(raw.connection.state(), &RequesterState::Ready);
 }
 
 #[test]
@@ -422,7 +424,7 @@ fn rr1_sec_16_memory_that_cannot_be_fenced_ends_the_connection_before_the_call()
     let done = raw.done.first().expect("ended");
     assert!(closed.expect("closed") < done.step);
     assert!(done.result.is_ok(), "the reply had come");
-    assert_eq!(raw.connection.state(), &State::Down(Ended::Local));
+    assert_eq!(raw.connection.state(), &RequesterState::Down(Ended::Local));
     assert_eq!(raw.disconnects, 1);
 }
 
@@ -435,7 +437,7 @@ fn rr1_sec_16_also_where_a_call_is_cancelled() {
     assert!(raw.done.is_empty(), "not before the connection has ended");
     raw.settle();
     assert_eq!(raw.done[0].result, Err(CallError::Cancelled));
-    assert_eq!(raw.connection.state(), &State::Down(Ended::Local));
+    assert_eq!(raw.connection.state(), &RequesterState::Down(Ended::Local));
 }
 
 #[test]

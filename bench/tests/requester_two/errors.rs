@@ -1,6 +1,6 @@
 //! RDMA2_ERROR, and second tries.
 
-use millrace_bench::requester::{Call, CallError, Settings, State};
+use millrace_bench::requester::{Call, CallError, RequesterState, Settings};
 use millrace_reactor::fabric::testing::deferring;
 use millrace_wire::nfs3::{Procedure, ReaddirArguments};
 use millrace_wire::rpcrdma::{Segment, Versions};
@@ -175,7 +175,7 @@ fn rr2_err_09_what_cannot_be_helped_is_given_up() {
         let error = no_room(&mut raw, &call, false, segment, needed);
         assert_eq!(raw.done[0].result, Err(error), "{segment} {needed}");
         assert!(raw.inbox.is_empty(), "{segment} {needed}");
-        assert_eq!(raw.connection.state(), &State::Ready);
+        assert_eq!(raw.connection.state(), &RequesterState::Ready);
     }
 }
 
@@ -269,7 +269,7 @@ fn rr2_err_13_no_error_is_answered() {
     raw.send(&bytes(&[call.xid ^ 0x0100_0000, 2, 8, 4, 2]));
     assert!(raw.inbox.is_empty() && raw.done.is_empty());
     assert_eq!(raw.connection.counters().dropped, 4);
-    assert_eq!(raw.connection.state(), &State::Ready);
+    assert_eq!(raw.connection.state(), &RequesterState::Ready);
 }
 
 #[test]

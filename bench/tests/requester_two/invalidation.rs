@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use millrace_bench::requester::{Call, CallError, Settings, State};
+use millrace_bench::requester::{Call, CallError, RequesterState, Settings};
 use millrace_reactor::fabric::testing::{deferring, loopback};
-use millrace_reactor::fabric::{Access, Key, Provider};
+use millrace_reactor::fabric::{Access, DataPath, Key};
 use millrace_wire::nfs3::Procedure;
 use millrace_wire::rpcrdma::Segment;
 
@@ -163,7 +163,7 @@ fn rr2_inv_09_a_key_that_was_not_nominated_closes_the_connection() {
                 .expect("two segments")
         };
         raw.send_with(&reply_to(&first), Some(Key(wrong)));
-        assert!(matches!(raw.connection.state(), State::Down(_)));
+        assert!(matches!(raw.connection.state(), RequesterState::Down(_)));
         assert_eq!(raw.connection.counters().surprises, 1);
         let results: Vec<_> = raw.done.iter().map(|done| done.result.clone()).collect();
         assert_eq!(results, vec![Err(CallError::Disconnected); 2]);
@@ -179,7 +179,7 @@ fn rr2_inv_09_a_key_invalidated_by_what_is_no_reply_closes_the_connection() {
     let rpc = success(stranger, &stale());
     let reply = message(stranger, 8, &[], None, Some(&rpc));
     raw.send_with(&reply, Some(Key(call.invalidate)));
-    assert!(matches!(raw.connection.state(), State::Down(_)));
+    assert!(matches!(raw.connection.state(), RequesterState::Down(_)));
     assert_eq!(raw.connection.counters().surprises, 1);
 }
 
@@ -234,7 +234,7 @@ fn rr2_inv_12_a_nominated_key_is_not_given_out_again_before_the_reply() {
         // The reply, late and as a plain Send, ends the matter.
         raw.answer(&slow, 8, &stale());
         assert_eq!(raw.connection.pending(), 0);
-        assert_eq!(raw.connection.state(), &State::Ready);
+        assert_eq!(raw.connection.state(), &RequesterState::Ready);
         raw.client.next_key = Some(Key(slow.invalidate));
         let call = read(&mut raw, 3);
         assert!(keys(&call).contains(&slow.invalidate), "free again");
@@ -253,7 +253,7 @@ fn rr2_inv_12_a_late_reply_that_invalidates_harms_no_other_call() {
     let other = read(&mut raw, 2);
     raw.send_with(&reply_to(&slow), Some(Key(slow.invalidate)));
     // The key was dead: the provider ends the connection, and the other call goes out again.
-    assert!(matches!(raw.connection.state(), State::Down(_)));
+    assert!(matches!(raw.connection.state(), RequesterState::Down(_)));
     assert!(raw.done.is_empty());
     raw.reconnect();
     let again = raw.next();

@@ -1,7 +1,7 @@
 //! Headers of version two, as the requester writes and reads them.
 
-use millrace_bench::requester::{Call, CallError, Data, Settings, State};
-use millrace_wire::nfs3::{Entry, Procedure, ReaddirArguments};
+use millrace_bench::requester::{Call, CallError, Data, RequesterState, Settings};
+use millrace_wire::nfs3::{NameInDirectory, Procedure, ReaddirArguments};
 use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpc::MessageType;
 
@@ -53,7 +53,7 @@ pub fn mixed_run(raw: &mut Raw, rounds: u64) -> Vec<Seen> {
         raw.answer(&seen[seen.len() - 1].clone(), 8, &stale());
 
         let name = [b'x'; 5000];
-        let entry = Entry {
+        let entry = NameInDirectory {
             directory: handle(),
             name: &name,
         };
@@ -183,7 +183,7 @@ fn rr2_hdr_07_a_reply_of_4096_bytes_is_taken() {
             rpc
         );
     }
-    assert_eq!(raw.connection.state(), &State::Ready);
+    assert_eq!(raw.connection.state(), &RequesterState::Ready);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millrace_bench::requester::{CallError, Settings, State, VersionMemory};
+use millrace_bench::requester::{CallError, RequesterState, Settings, VersionMemory};
 use millrace_wire::nfs3::Procedure;
 use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpc::MessageType;
@@ -52,7 +52,7 @@ fn rr2_neg_01_the_first_message_is_a_short_one_of_version_two() {
     for versions in [Versions::BOTH, Versions::TWO] {
         let mine = Settings { versions, ..both() };
         let mut raw = Raw::bare(mine, Peer::default());
-        assert_eq!(raw.connection.state(), &State::Negotiating);
+        assert_eq!(raw.connection.state(), &RequesterState::Negotiating);
         let call = raw.next();
         assert_eq!((call.version, call.kind), (2, 0));
         assert_eq!(call.direction, Some(MessageType::Call));
@@ -141,7 +141,7 @@ fn rr2_neg_06_without_a_common_version_the_connection_closes_and_says_why() {
         let first = raw.next();
         refuse(&mut raw, &first, 2, low, high);
         let error = CallError::Version { low, high };
-        assert_eq!(raw.connection.state(), &State::NoVersion(error));
+        assert_eq!(raw.connection.state(), &RequesterState::NoVersion(error));
         assert_eq!(raw.connection.version(), None);
         assert!(raw.inbox.is_empty(), "nothing more is sent");
         assert_eq!(raw.disconnects, 1);
@@ -173,7 +173,7 @@ fn rr2_neg_07_a_server_that_closes_without_an_answer_gets_version_one_for_a_whil
     let mut raw = Raw::bare(both(), Peer::default());
     assert_eq!(raw.next().version, 2);
     raw.break_off();
-    assert!(matches!(raw.connection.state(), State::Down(_)));
+    assert!(matches!(raw.connection.state(), RequesterState::Down(_)));
     assert_eq!(first_version(&mut raw), 1);
     raw.break_off();
     raw.advance(PERIOD);
@@ -192,9 +192,9 @@ fn rr2_neg_07_a_lost_first_message_ends_the_connection_and_the_next_has_version_
         let mut raw = Raw::bare(mine, Peer::default());
         assert_eq!(raw.next().version, 2);
         raw.advance(patience - Duration::from_millis(1));
-        assert_eq!(raw.connection.state(), &State::Negotiating);
+        assert_eq!(raw.connection.state(), &RequesterState::Negotiating);
         raw.advance(Duration::from_millis(1));
-        assert!(matches!(raw.connection.state(), State::Down(_)));
+        assert!(matches!(raw.connection.state(), RequesterState::Down(_)));
         assert_eq!(first_version(&mut raw), 1);
     }
 }
@@ -255,7 +255,11 @@ fn rr2_neg_08_receives_of_4096_bytes_are_posted_before_the_first_message() {
     let posted = posted.filter(|step| matches!(step, Step::PostReceive));
     assert_eq!(posted.count(), receives);
     raw.send(&[0; 4096]);
-    assert_eq!(raw.connection.state(), &State::Negotiating, "no harm done");
+    assert_eq!(
+        raw.connection.state(),
+        &RequesterState::Negotiating,
+        "no harm done"
+    );
     let first = raw.next();
     let long = success(first.xid, &[9_u8; 4096 - 36 - 24 - 4].as_slice());
     let reply = message(first.xid, 8, &[], None, Some(&long));
@@ -357,7 +361,7 @@ fn rr2_neg_14_without_version_two_nothing_is_sent_unasked() {
         ..settings()
     };
     let mut raw = Raw::bare(mine, Peer::default());
-    assert_eq!(raw.connection.state(), &State::Ready);
+    assert_eq!(raw.connection.state(), &RequesterState::Ready);
     assert_eq!(raw.connection.version(), Some(Version::One));
     assert!(raw.inbox.is_empty());
     raw.getattr(1);
@@ -383,10 +387,10 @@ fn faulty_answers_to_the_first_message_are_no_answers() {
     raw.send(&old);
     raw.send(&bytes(&[first.xid, 2, 8, 4, 1, 1]));
     raw.send(&message(first.xid, 8, &[], Some(&[]), None));
-    assert_eq!(raw.connection.state(), &State::Negotiating);
+    assert_eq!(raw.connection.state(), &RequesterState::Negotiating);
     assert_eq!(raw.connection.counters().dropped, 4);
     raw.answer(&first, 8, &());
-    assert_eq!(raw.connection.state(), &State::Ready);
+    assert_eq!(raw.connection.state(), &RequesterState::Ready);
     // A second answer goes to nobody.
     raw.answer(&first, 1, &());
     assert_eq!(raw.connection.window().limit(), 8);

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use millrace_bench::requester::{CallError, Extension, OptionError, Settings, State};
+use millrace_bench::requester::{CallError, Extension, OptionError, RequesterState, Settings};
 use millrace_wire::rpc::MessageType;
-use millrace_wire::rpcrdma::{Optional, Versions};
+use millrace_wire::rpcrdma::{Optional, RegisterError, Versions};
 use millrace_wire::xdr::Encoder;
 
 use crate::support::{Peer, Raw, bytes, settings, stale};
@@ -89,7 +89,7 @@ fn rr2_opt_02_an_unknown_type_is_answered_and_changes_nothing_else() {
     assert!(raw.done.is_empty());
     raw.answer(&call, 8, &stale());
     assert_eq!(raw.tokens(), [1]);
-    assert_eq!(raw.connection.state(), &State::Ready);
+    assert_eq!(raw.connection.state(), &RequesterState::Ready);
 }
 
 #[test]
@@ -195,9 +195,9 @@ fn rr2_opt_07_all_types_of_an_extension_are_registered_or_none() {
     let (extension, _) = mirror(&[ASK, TELL]);
     raw.connection.register(extension).expect("free");
     for (kinds, error) in [
-        (&[0x200, TELL][..], OptionError::Taken(TELL)),
-        (&[0x200, 0x201, 0x200], OptionError::Taken(0x200)),
-        (&[], OptionError::Empty),
+        (&[0x200, TELL][..], RegisterError::Taken(TELL)),
+        (&[0x200, 0x201, 0x200], RegisterError::Taken(0x200)),
+        (&[], RegisterError::Empty),
     ] {
         let (extension, _) = mirror(kinds);
         assert_eq!(raw.connection.register(extension), Err(error));

@@ -6,10 +6,12 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use millrace_bench::requester::session::Error;
-use millrace_bench::requester::{CallError, Session, Settings, State};
+use millrace_bench::requester::{CallError, RequesterState, Session, Settings};
 use millrace_mempool::{Class, Pool, PoolConfig};
 use millrace_reactor::fabric::testing::{Wire, Wired, registry};
-use millrace_reactor::fabric::{ConnectParameters, Event, Operation, Provider, WorkRequest};
+use millrace_reactor::fabric::{
+    ConnectParameters, ControlPath, DataPath, Event, Operation, WorkRequest,
+};
 use millrace_wire::rpcrdma::{Version, Versions};
 
 use crate::support::{LIMITS, Trace, Traced, bytes, settings};
@@ -139,10 +141,10 @@ fn rr2_neg_05_a_session_takes_version_one_over_the_same_connection() {
 fn rr2_neg_06_a_session_without_a_common_version_says_so() {
     let (session, _) = session(Habit::Refuses(3, 4), Versions::BOTH);
     let error = match session {
-        Err(Error::Connect(State::NoVersion(error))) => error,
+        Err(Error::Connect(RequesterState::NoVersion(error))) => error,
         other => panic!("{:?}", other.map(|_| ())),
     };
     assert_eq!(error, CallError::Version { low: 3, high: 4 });
-    let told = Error::Connect(State::NoVersion(error)).to_string();
+    let told = Error::Connect(RequesterState::NoVersion(error)).to_string();
     assert!(told.contains("versions 3 to 4"), "{told}");
 }

@@ -21,7 +21,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 pub const BYTES: usize = 10_000;
 
 #[derive(Parser)]
-struct Line {
+struct ProgramArguments {
     #[command(flatten)]
     client: Client,
 }
@@ -46,7 +46,7 @@ pub fn client(service: &Service, source: &str) -> Client {
     let addresses = service.addresses();
     let target = addresses.fabric[0].to_string();
     let mount = addresses.rpc.expect("served").to_string();
-    let line = Line::try_parse_from([
+    let line = ProgramArguments::try_parse_from([
         "test", "--target", &target, "--mount", &mount, "--source", source, "--settle", "0ms",
     ]);
     line.expect("parses").client

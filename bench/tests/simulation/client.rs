@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use millrace_bench::requester::{CallError, CallId, Completion, Connection, State};
+use millrace_bench::requester::{CallError, CallId, Completion, Connection, RequesterState};
 use millrace_mempool::Pool;
-use millrace_reactor::fabric::{Event, Provider, QueuePairId};
+use millrace_reactor::fabric::{ControlPath, DataPath, Event, QueuePairId};
 use millrace_wire::nfs3::FileHandle;
 use millrace_wire::rpcrdma::Version;
 
@@ -182,7 +182,9 @@ impl Client {
     fn connect(&mut self, context: &Context<'_>) -> Result<usize, String> {
         let now = context.now;
         let down = match self.connection.as_ref().map(Connection::state) {
-            Some(State::Connecting | State::Negotiating | State::Ready) => false,
+            Some(
+                RequesterState::Connecting | RequesterState::Negotiating | RequesterState::Ready,
+            ) => false,
             Some(_) | None => !self.is_done(),
         };
         if !down {
@@ -206,7 +208,7 @@ impl Client {
         };
         made.map_err(|error| format!("cannot connect: {error}"))?;
         match self.connection.as_ref().map(Connection::state) {
-            Some(State::Connecting) => Ok(1),
+            Some(RequesterState::Connecting) => Ok(1),
             state => Err(format!("connects, and is {state:?}")),
         }
     }
@@ -307,7 +309,10 @@ impl Client {
         if self.open.is_empty() || !self.dice.once_in(self.options.breaks) {
             return 0;
         }
-        if !matches!(connection.state(), State::Negotiating | State::Ready) {
+        if !matches!(
+            connection.state(),
+            RequesterState::Negotiating | RequesterState::Ready
+        ) {
             return 0;
         }
         if self.dice.once_in(2) {
@@ -332,7 +337,7 @@ impl Client {
             self.progress = (activity, now);
         }
         if let Some(connection) = &self.connection
-            && connection.state() == &State::Ready
+            && connection.state() == &RequesterState::Ready
             && now >= self.progress.1 + self.options.patience
         {
             self.progress.1 = now;
@@ -384,7 +389,7 @@ impl Client {
         let busy = !self.open.is_empty();
         let ready = matches!(
             self.connection.as_ref().map(Connection::state),
-            Some(State::Ready)
+            Some(RequesterState::Ready)
         );
         let stuck = (ready && busy).then_some(self.progress.1 + self.options.patience);
         let call = self.may_call().then_some(self.next_call);

@@ -176,7 +176,7 @@ fn check_part(near: &[&Write], seen: &Seen<'_>, start: usize, end: usize) -> Res
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum NameModel {
     Absent,
     Present,
     /// A change came to no reply; a LOOKUP will tell.
@@ -189,7 +189,7 @@ pub enum State {
 #[derive(Clone, Debug)]
 pub struct Name {
     pub text: Vec<u8>,
-    pub state: State,
+    pub state: NameModel,
     pub busy: bool,
     /// When the last call that used it ended.
     pub settled: Moment,
@@ -211,7 +211,7 @@ impl Model {
     pub fn new(files: usize, clients: usize, names: usize) -> Self {
         let name = |client, number| Name {
             text: format!("client{client}-{number}").into_bytes(),
-            state: State::Absent,
+            state: NameModel::Absent,
             busy: false,
             settled: 0,
         };
@@ -243,8 +243,8 @@ impl Model {
             let times = listed.iter().filter(|text| **text == name.text).count();
             let steady = !name.busy && name.settled < began;
             let right = match name.state {
-                State::Absent if steady => times == 0,
-                State::Present if steady => times == 1,
+                NameModel::Absent if steady => times == 0,
+                NameModel::Present if steady => times == 1,
                 _ => times <= 1,
             };
             if !right {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use millrace_bench::requester::{Call, CallError, CallId, Connection, Reply, SubmitError};
 use millrace_mempool::Slice;
 use millrace_wire::nfs3::{
-    CommitArguments, CommitResults, CreateArguments, CreateHow, CreateResults, Entry,
-    GetattrResults, LookupResults, Procedure, ReadArguments, ReadResults, ReaddirArguments,
+    CommitArguments, CommitResults, CreateArguments, CreateHow, CreateResults, GetattrResults,
+    LookupResults, NameInDirectory, Procedure, ReadArguments, ReadResults, ReaddirArguments,
     ReaddirResults, RemoveResults, RenameArguments, RenameResults, SetAttributes, Stability,
     Status, WriteArguments, WriteResults,
 };
@@ -16,7 +16,7 @@ use millrace_wire::xdr::Bulk;
 use super::client::{Client, Context, Ended, Lingering, Open, is_dead};
 use super::dice::Dice;
 use super::memory::Memory;
-use super::model::{Model, Moment, Name, Seen, State, pattern};
+use super::model::{Model, Moment, Name, NameModel, Seen, pattern};
 
 /// Bytes of the largest file, and of the largest READ and WRITE.
 const FILE: usize = 24_000;
@@ -78,11 +78,11 @@ impl Kind {
             Stability::DataSync,
             Stability::FileSync,
         ]);
-        let usable = |name: &usize| !names[*name].busy && names[*name].state != State::Retired;
+        let usable = |name: &usize| !names[*name].busy && names[*name].state != NameModel::Retired;
         let mut free: Vec<usize> = (0..names.len()).filter(usable).collect();
         dice.shuffle(&mut free);
         let name = free.first().copied();
-        if let Some(name) = name.filter(|&name| names[name].state == State::Unknown) {
+        if let Some(name) = name.filter(|&name| names[name].state == NameModel::Unknown) {
             return Some(Self::Lookup { name });
         }
         Some(match dice.below(20) {
@@ -193,8 +193,12 @@ impl Operation {
         self.names(model, client, |name| {
             name.busy = false;
             name.settled = now;
-            if changes && name.state != State::Retired {
-                name.state = if open { State::Retired } else { State::Unknown };
+            if changes && name.state != NameModel::Retired {
+                name.state = if open {
+                    NameModel::Retired
+                } else {
+                    NameModel::Unknown
+                };
             }
         });
         if let Some(change) = self.change() {
@@ -223,7 +227,7 @@ impl Operation {
     ) -> Result<CallId, SubmitError> {
         let now = context.now;
         let names = &context.model.names[client];
-        let entry = |name: usize| Entry {
+        let entry = |name: usize| NameInDirectory {
             directory: context.root,
             name: &names[name].text,
         };
@@ -518,21 +522,22 @@ impl Client {
         let (expected, after): (&[Status], _) = match open.operation.kind {
             Kind::Create { name, how } => {
                 let exists: &[Status] = match (state(name), how) {
-                    (State::Absent, _) | (State::Present, How::Unchecked) => &[Status::Ok],
-                    (State::Present, _) => &[Status::Exists],
+                    (NameModel::Absent, _) | (NameModel::Present, How::Unchecked) => &[Status::Ok],
+                    (NameModel::Present, _) => &[Status::Exists],
                     _ => &[Status::Ok, Status::Exists],
                 };
-                (exists, vec![(name, State::Present)])
+                (exists, vec![(name, NameModel::Present)])
             }
-            Kind::Remove { name } => (found(state(name)), vec![(name, State::Absent)]),
+            Kind::Remove { name } => (found(state(name)), vec![(name, NameModel::Absent)]),
             Kind::Rename { from, to } => {
-                let moved = [(from, State::Absent), (to, State::Present)];
-                let kept = [(from, State::Absent), (to, state(to))];
+                let moved = [(from, NameModel::Absent), (to, NameModel::Present)];
+                let kept = [(from, NameModel::Absent), (to, state(to))];
                 let after = if status == Status::Ok { moved } else { kept };
                 (found(state(from)), after.to_vec())
             }
             Kind::Lookup { name } => {
-                let there = [State::Absent, State::Present][usize::from(status == Status::Ok)];
+                let there =
+                    [NameModel::Absent, NameModel::Present][usize::from(status == Status::Ok)];
                 (found(state(name)), vec![(name, there)])
             }
             _ => (&[Status::Ok], Vec::new()),
@@ -555,10 +560,10 @@ impl Client {
     }
 }
 
-fn found(state: State) -> &'static [Status] {
+fn found(state: NameModel) -> &'static [Status] {
     match state {
-        State::Present => &[Status::Ok],
-        State::Absent => &[Status::NoEntry],
-        State::Unknown | State::Retired => &[Status::Ok, Status::NoEntry],
+        NameModel::Present => &[Status::Ok],
+        NameModel::Absent => &[Status::NoEntry],
+        NameModel::Unknown | NameModel::Retired => &[Status::Ok, Status::NoEntry],
     }
 }

@@ -2,17 +2,15 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use millrace::rdma::reverse::{ReverseCall, ReverseError};
-use millrace::rdma::{Connection, Shared};
+use millrace::rdma::RdmaConnection;
+use millrace::rpc::reverse::{ReverseCall, ReverseError};
 use millrace_wire::rpc::{self, CallHeader, Credential, MessageType, OpaqueAuth};
 use millrace_wire::xdr::{Encode, Encoder};
 
 use super::dice::Dice;
-use super::mutant::Programs;
 
 /// How long the server waits for a client.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -31,13 +29,7 @@ pub struct Calls {
 
 impl Calls {
     /// Makes a call.
-    pub fn make(
-        &mut self,
-        shared: &Rc<Shared<Programs>>,
-        connection: Rc<Connection>,
-        dice: &mut Dice,
-        now: Instant,
-    ) {
+    pub fn make(&mut self, connection: &RdmaConnection, dice: &mut Dice, now: Instant) {
         let header = CallHeader {
             xid: 0,
             program: PROGRAM,
@@ -49,15 +41,15 @@ impl Calls {
         let mut message = vec![0; 40 + 4 * dice.below(100)];
         let encoded = header.encode(&mut Encoder::new(&mut message));
         encoded.expect("40 bytes are enough");
+        let connection = connection.identity().clone();
         connection.allow_reverse();
-        let shared = Rc::clone(shared);
         self.open.push(Box::pin(async move {
             let call = ReverseCall {
                 message: &message,
                 repeats: None,
                 deadline: now + PATIENCE,
             };
-            connection.call_client(&shared, call).await
+            connection.call_client(call).await
         }));
     }
 

@@ -10,13 +10,14 @@ use millrace::exports::{ExportId, Exports, Flavor, Rules, Squash};
 use millrace::flow::rate::Rates;
 use millrace::flow::{self, ClientLimit, Flow};
 use millrace::handle::HandleKey;
-use millrace::mount3::Clients;
-use millrace::rdma::{Connection, Desk, FabricSlot, Responder, Shared, work};
+use millrace::mount3::MountTable;
+use millrace::rdma::{FabricSlot, RdmaConnection, Responder, ResponderShared, work};
 use millrace::replay::{ReplayCache, ReplayLimits};
+use millrace::rpc::Transport;
 use millrace::service::ReactorPrograms;
 use millrace_mempool::{Pool, Registry};
 use millrace_reactor::Clock;
-use millrace_reactor::fabric::{Provider, QueuePairLimits};
+use millrace_reactor::fabric::{AnyProvider, ControlPath, QueuePairLimits};
 use millrace_store::memory::{MemoryConfig, MemoryStore};
 use millrace_store::{Caller, CreateHow, Namespace, SetAttributes, Store};
 use millrace_wire::nfs3::FileHandle;
@@ -30,39 +31,25 @@ use super::watch::Watched;
 const SECRET: [u8; 16] = *b"a secret of test";
 
 /// A responder whatever its futures are.
-pub trait Turned {
+pub trait Turned: Transport {
     fn turn(&mut self, now: Instant) -> usize;
-    fn calls(&self) -> usize;
-    fn connections(&self) -> Vec<Rc<Connection>>;
-    fn next_deadline(&self) -> Option<Instant>;
+    fn connections(&self) -> Vec<Rc<RdmaConnection>>;
 }
 
-impl<F, M> Turned for Responder<Programs, F, M>
-where
-    F: Future<Output = ()>,
-    M: Fn(Rc<Shared<Programs>>, Rc<Desk>) -> F,
-{
+impl<F: Future<Output = ()>> Turned for Responder<Programs, F> {
     fn turn(&mut self, now: Instant) -> usize {
         let work = self.poll(now, |_, incoming| panic!("handed over: {incoming:?}"));
         work + self.run() + self.flush(now)
     }
 
-    fn calls(&self) -> usize {
-        Self::calls(self)
-    }
-
-    fn connections(&self) -> Vec<Rc<Connection>> {
+    fn connections(&self) -> Vec<Rc<RdmaConnection>> {
         Self::connections(self).cloned().collect()
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        Self::next_deadline(self)
     }
 }
 
 pub struct Server {
     pub responder: Box<dyn Turned>,
-    pub shared: Rc<Shared<Programs>>,
+    pub shared: Rc<ResponderShared<Programs>>,
     pub address: SocketAddr,
     pub root: FileHandle,
     pub files: Vec<FileHandle>,
@@ -70,7 +57,7 @@ pub struct Server {
     pub calls: Calls,
     /// The network of the first client.
     pub limited: String,
-    clients: flow::Clients,
+    clients: flow::ClientTable,
     dice: Dice,
 }
 
@@ -127,17 +114,21 @@ impl Server {
             },
             ..ReplayLimits::default()
         };
-        let service =
-            ReactorPrograms::new(exports, key, ReplayCache::new(replay), Clients::default());
+        let service = ReactorPrograms::new(
+            exports,
+            key,
+            ReplayCache::new(replay),
+            MountTable::default(),
+        );
         let programs = Programs {
             service,
             early: mutant == Some(Mutant::AcknowledgesEarly),
         };
         let clock = Clock::new(now);
         let class = options.settings.receive_class();
-        let clients = flow::Clients::new(1);
+        let clients = flow::ClientTable::new(1);
         let flow = Flow::new(&clients, 0, &pool, class, &clock);
-        let shared = Shared::new(programs, pool, clock, options.settings).with_flow(flow);
+        let shared = ResponderShared::new(programs, pool, clock, options.settings).with_flow(flow);
         let shared = Rc::new(shared);
         let limits = QueuePairLimits {
             send_depth: options.send_depth,
@@ -152,7 +143,7 @@ impl Server {
             .listen(anywhere, limits, false)
             .expect("a free port");
         let address = provider.listener_address(listener).expect("listening");
-        let fabric: Box<dyn Provider> = Box::new(provider);
+        let fabric = AnyProvider::Dynamic(Box::new(provider));
         let slot = FabricSlot::new(Rc::new(RefCell::new(fabric)), limits, Some(listener));
         let responder = Responder::new(Rc::clone(&shared), vec![slot], work, None);
         Self {
@@ -196,13 +187,7 @@ impl Server {
             connections.retain(|connection| may(connection.peer().address));
             if !connections.is_empty() {
                 let connection = connections.swap_remove(self.dice.below(connections.len()));
-                let Self {
-                    calls,
-                    shared,
-                    dice,
-                    ..
-                } = self;
-                calls.make(shared, connection, dice, now);
+                self.calls.make(&connection, &mut self.dice, now);
                 return Ok(work + 1);
             }
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use millrace_mempool::{Pool, PoolConfig, Registry};
 use millrace_reactor::fabric::QueuePairId;
 use millrace_reactor::fabric::loopback::{Faults, Network, Record};
-use millrace_reactor::fabric::testing::{End, Wire, registry};
+use millrace_reactor::fabric::testing::{Wire, WireEnd, registry};
 
 use super::client::{Carrier, Client, Context};
 use super::dice::Dice;
@@ -133,7 +133,7 @@ pub struct World {
     ends: HashMap<QueuePairId, Carrier>,
     pub alive: HashSet<Carrier>,
     /// On devices: the server's end of each connection that lives there.
-    pub others: HashMap<Carrier, End>,
+    pub others: HashMap<Carrier, WireEnd>,
     hasher: DefaultHasher,
     pub run: Run,
     in_use: [u64; 2],

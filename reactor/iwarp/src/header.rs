@@ -22,7 +22,7 @@ pub const DDP_VERSION: u8 = 1;
 pub const RDMAP_VERSION: u8 = 1;
 
 /// The untagged queue of Sends.
-pub(crate) const QUEUE_SEND: u32 = 0;
+pub const QUEUE_SEND: u32 = 0;
 /// The untagged queue of Read Requests.
 pub(crate) const QUEUE_READ: u32 = 1;
 /// The untagged queue of Terminate.

@@ -48,7 +48,7 @@ pub(crate) enum Refusal {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum KeyState {
     Free,
     Live,
     /// The peer invalidated it; the memory waits to be fetched.
@@ -58,9 +58,9 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Slot<L> {
+struct KeySlot<L> {
     key: u32,
-    state: State,
+    state: KeyState,
     access: Access,
     length: u32,
     /// Reads of the peer's that are not answered in full.
@@ -71,7 +71,7 @@ struct Slot<L> {
 /// The tags of one stream.
 #[derive(Debug)]
 pub(crate) struct Keys<L> {
-    slots: Vec<Slot<L>>,
+    slots: Vec<KeySlot<L>>,
     free: VecDeque<u32>,
     index_mask: u32,
     secret: u32,
@@ -84,9 +84,9 @@ impl<L> Keys<L> {
         let index_mask = count.max(1).next_power_of_two() - 1;
         Self {
             slots: (0..count)
-                .map(|_| Slot {
+                .map(|_| KeySlot {
                     key: 0,
-                    state: State::Free,
+                    state: KeyState::Free,
                     access: Access::RemoteRead,
                     length: 0,
                     reads: 0,
@@ -118,9 +118,9 @@ impl<L> Keys<L> {
         if key == slot.key {
             key ^= self.index_mask.wrapping_add(1);
         }
-        *slot = Slot {
+        *slot = KeySlot {
             key,
-            state: State::Live,
+            state: KeyState::Live,
             access,
             length,
             reads: 0,
@@ -136,7 +136,7 @@ impl<L> Keys<L> {
     fn find(&self, key: u32) -> Option<u32> {
         let index = (key ^ self.secret) & self.index_mask;
         let slot = self.slots.get(index as usize)?;
-        (slot.key == key && slot.state != State::Free).then_some(index)
+        (slot.key == key && slot.state != KeyState::Free).then_some(index)
     }
 
     /// The slot that an access of the peer's may touch.
@@ -149,7 +149,7 @@ impl<L> Keys<L> {
     ) -> Result<u32, Refusal> {
         let index = self.find(key).ok_or(Refusal::Key)?;
         let slot = &self.slots[index as usize];
-        if slot.state != State::Live {
+        if slot.state != KeyState::Live {
             return Err(Refusal::Key);
         }
         if slot.access != access {
@@ -173,10 +173,10 @@ impl<L> Keys<L> {
             return false;
         };
         let slot = &mut self.slots[index as usize];
-        if slot.state != State::Live || slot.reads > 0 {
+        if slot.state != KeyState::Live || slot.reads > 0 {
             return false;
         }
-        slot.state = State::Invalidated;
+        slot.state = KeyState::Invalidated;
         true
     }
 
@@ -189,7 +189,7 @@ impl<L> Keys<L> {
     pub(crate) fn close_read(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.reads -= 1;
-        if slot.state == State::Dying && slot.reads == 0 {
+        if slot.state == KeyState::Dying && slot.reads == 0 {
             let key = slot.key;
             if let Some(memory) = self.release(index) {
                 self.revoked.push_back((key, memory));
@@ -203,11 +203,11 @@ impl<L> Keys<L> {
             return (Revocation::Unknown, None);
         };
         let slot = &mut self.slots[index as usize];
-        if slot.state == State::Dying {
+        if slot.state == KeyState::Dying {
             return (Revocation::Unknown, None);
         }
         if slot.reads > 0 {
-            slot.state = State::Dying;
+            slot.state = KeyState::Dying;
             return (Revocation::Later, Some(index));
         }
         let memory = self
@@ -228,7 +228,7 @@ impl<L> Keys<L> {
 
     fn release(&mut self, index: u32) -> Option<L> {
         let slot = &mut self.slots[index as usize];
-        slot.state = State::Free;
+        slot.state = KeyState::Free;
         self.free.push_back(index);
         slot.memory.take()
     }

@@ -13,7 +13,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod capture;
 pub mod mpa;
 
 mod crc;
@@ -30,9 +29,9 @@ pub use endpoint::{
     Chunk, Counters, Delivery, Direct, DirectTarget, Endpoint, Limits, Parameters, Stop,
 };
 pub use header::{
-    CRC_BYTES, DDP_VERSION, LENGTH_BYTES, Model, Opcode, RDMAP_VERSION, READ_REQUEST_BYTES,
-    ReadRequest, Segment, TAGGED_BYTES, Tagged, ULPDU_BYTES_MAX, UNTAGGED_BYTES, Untagged,
-    pad_bytes,
+    CRC_BYTES, DDP_VERSION, LENGTH_BYTES, Model, Opcode, QUEUE_SEND, RDMAP_VERSION,
+    READ_REQUEST_BYTES, ReadRequest, Segment, TAGGED_BYTES, Tagged, ULPDU_BYTES_MAX,
+    UNTAGGED_BYTES, Untagged, pad_bytes,
 };
 pub use keys::{Access, Exposed, Revocation};
 pub use memory::Memory;

@@ -12,7 +12,7 @@
 
 use millrace_mempool::Slice;
 
-use super::{Operation, RemoteAddress, SLICES_MAX, Slices, WorkRequest};
+use super::{Key, Operation, RemoteAddress, SLICES_MAX, Slices, WorkRequest};
 
 /// Token of work requests whose success nobody waits for.
 pub const NOBODY: u64 = u64::MAX;
@@ -33,12 +33,36 @@ pub struct RemoteSegment {
     pub length: u32,
 }
 
+impl RemoteSegment {
+    /// The segment with this steering tag, tagged offset of its first byte, and bytes.
+    #[must_use]
+    pub const fn new(handle: u32, offset: u64, length: u32) -> Self {
+        let key = Key(handle);
+        let address = RemoteAddress { key, offset };
+        Self { address, length }
+    }
+}
+
+/// A Send that invalidates no key and whose success is not awaited.
+#[must_use]
+pub const fn plain_send(local: Slices) -> WorkRequest {
+    WorkRequest {
+        token: NOBODY,
+        operation: Operation::Send {
+            invalidate: None,
+            solicited: false,
+        },
+        local,
+        signalled: false,
+    }
+}
+
 /// Which way the bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the peer, by RDMA Reads.
     FromPeer {
-        /// Most local slices that one Read may fill ([`super::Provider::read_slices`]).
+        /// Most local slices that one Read may fill ([`super::DataPath::read_slices`]).
         slices: usize,
     },
     /// To the peer, by RDMA Writes.

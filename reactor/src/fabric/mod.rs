@@ -1,7 +1,8 @@
 //! The provider-neutral face of RDMA: queue pairs, work requests, completions, memory keys.
 //!
-//! A [`Provider`] owns all queue pairs of one reactor. It is polled, never blocks, and speaks
-//! through [`Event`]s. Everything is addressed by index ([`QueuePairId`], the poster's own token),
+//! A [`Provider`] owns all queue pairs of one reactor. It has two faces: the [`DataPath`], for what
+//! runs per call or per turn, and the [`ControlPath`], for connections, listeners and reports. It is
+//! polled, never blocks, and speaks through [`Event`]s. Everything is addressed by index ([`QueuePairId`], the poster's own token),
 //! so that no completion is ever searched for.
 //!
 //! Ownership is the safety rule of this face: memory posted with a work request belongs to the
@@ -15,28 +16,35 @@
 pub mod chain;
 pub mod counters;
 pub mod iwarp;
+#[cfg(feature = "testing")]
 pub mod loopback;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 
+mod any;
+mod carrier;
+mod forward;
 mod private_data;
+mod provider;
 mod service;
 
 use std::net::SocketAddr;
-use std::time::Instant;
 
 use arrayvec::ArrayVec;
 use millrace_mempool::{Buffer, Slice};
 
+pub use any::AnyProvider;
+pub use carrier::{AdoptError, Carrier, Incoming};
 pub use private_data::{PRIVATE_DATA_MAX, PrivateData, PrivateDataLength};
+pub use provider::{ControlPath, DataPath, Provider};
 
 /// Most local slices that one work request may gather from or scatter to.
 pub const SLICES_MAX: usize = 4;
 
 /// Most local slices that one RDMA Read fills where the fabric itself places what arrives
-/// ([`Provider::read_slices`]). It bounds what is kept for a Read, and is enough for a transfer of
+/// ([`DataPath::read_slices`]). It bounds what is kept for a Read, and is enough for a transfer of
 /// 1 MiB between stores of 64 KiB blocks and of single pages at the front of a file.
 pub const READ_SLICES_MAX: usize = 64;
 
@@ -84,7 +92,7 @@ pub enum Operation {
     /// Fill the local slices from the peer's memory.
     Read(RemoteAddress),
     /// More local slices of the Read that precedes in the same chain: one request to the peer fills
-    /// the slices of both, in order. Where [`Provider::read_slices`] is [`SLICES_MAX`] or less,
+    /// the slices of both, in order. Where [`DataPath::read_slices`] is [`SLICES_MAX`] or less,
     /// such work requests fail with [`WorkError::LocalLength`].
     ReadMore,
 }
@@ -190,7 +198,7 @@ pub enum ExposeError {
     /// The queue pair is closing or gone.
     #[error("the queue pair is closed")]
     Closed,
-    /// The memory is in more slices than [`Provider::exposure_slices`], or has no bytes at all
+    /// The memory is in more slices than [`ControlPath::exposure_slices`], or has no bytes at all
     /// where a key needs some.
     #[error("the fabric cannot put this memory under one key")]
     Scattered,
@@ -249,9 +257,9 @@ pub enum Ended {
 /// What a provider reports.
 #[derive(Debug)]
 pub enum Event {
-    /// A connection arrived at a listener that hands over ([`Provider::adopt`]).
+    /// A connection arrived at a listener that hands over ([`ControlPath::adopt`]).
     Incoming(Incoming),
-    /// A peer asks for a connection. Answer with [`Provider::accept`] or [`Provider::reject`];
+    /// A peer asks for a connection. Answer with [`ControlPath::accept`] or [`ControlPath::reject`];
     /// receives may be posted before that.
     ConnectRequest {
         /// The new queue pair.
@@ -292,7 +300,7 @@ pub enum Event {
         /// Bytes that arrived.
         length: u32,
         /// The key that the peer invalidated with this message. Its memory is fetched with
-        /// [`Provider::revoke`], which answers [`Revoked::Now`].
+        /// [`DataPath::revoke`], which answers [`Revoked::Now`].
         invalidated: Option<Key>,
     },
     /// A work request ended (every failed one, and every signalled one).
@@ -335,30 +343,6 @@ pub struct ConnectParameters {
     pub private_data: PrivateData,
 }
 
-/// A connection that has arrived and not been answered, on its way to the reactor that shall own
-/// it. It may cross threads; a [`Provider`] of the same kind adopts it there.
-#[derive(Debug)]
-pub struct Incoming {
-    /// Who listened.
-    pub listener: ListenerId,
-    /// The peer's address.
-    pub peer: SocketAddr,
-    /// The listener's limits.
-    pub limits: QueuePairLimits,
-    /// What carries it.
-    pub carrier: Carrier,
-}
-
-/// What a connection that has arrived is to its provider.
-#[derive(Debug)]
-pub enum Carrier {
-    /// A connected socket.
-    Socket(std::os::fd::OwnedFd),
-    /// A request at an RDMA device, which is turned away when this is dropped.
-    #[cfg(feature = "verbs")]
-    Device(verbs::Arrival),
-}
-
 /// In which directions Sends may invalidate a key of their receiver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Invalidation {
@@ -374,175 +358,4 @@ impl Invalidation {
         sends: true,
         receives: true,
     };
-}
-
-/// All queue pairs of one fabric on one reactor. Not `Send`: it lives and dies on its core.
-pub trait Provider {
-    /// A short word for logs and metrics: `iwarp`, `verbs`, `loopback`.
-    fn name(&self) -> &'static str;
-
-    /// Whether Sends may invalidate keys, on all devices that connections may be on.
-    fn remote_invalidation(&self) -> Invalidation {
-        Invalidation::BOTH
-    }
-
-    /// Most slices that one key may cover ([`Provider::expose`]). Devices know keys of one range
-    /// of addresses only; their memory in pieces takes a key for each.
-    fn exposure_slices(&self) -> usize {
-        SLICES_MAX
-    }
-
-    /// Most slices that one RDMA Read of this queue pair may fill, over its own work request and
-    /// those that continue it ([`Operation::ReadMore`]). [`chain::transfer`] cuts by it.
-    fn read_slices(&self, _queue_pair: QueuePairId) -> usize {
-        SLICES_MAX
-    }
-
-    /// Starts to listen. With `hand_over` every new connection is reported as
-    /// [`Event::Incoming`] for the service to place; without, this provider keeps it.
-    fn listen(
-        &mut self,
-        address: SocketAddr,
-        limits: QueuePairLimits,
-        hand_over: bool,
-    ) -> std::io::Result<ListenerId>;
-
-    /// Takes over a connection that arrived at another reactor's listener.
-    fn adopt(&mut self, incoming: Incoming, now: Instant) -> std::io::Result<()>;
-
-    /// The address that a listener is bound to (with the port that the system chose for port 0).
-    fn listener_address(&self, listener: ListenerId) -> Option<SocketAddr>;
-
-    /// A second handle on a listener's socket, for a provider that shall take the listener over
-    /// ([`Provider::listen_on`]).
-    ///
-    /// # Errors
-    /// If there is no such listener, the system gives no descriptor, or the fabric has no sockets.
-    fn listener_socket(&self, _listener: ListenerId) -> std::io::Result<std::os::fd::OwnedFd> {
-        Err(std::io::ErrorKind::Unsupported.into())
-    }
-
-    /// Listens on a socket that listens already: connections that nobody has accepted yet come
-    /// here once the other provider has stopped.
-    ///
-    /// # Errors
-    /// If the system cannot watch the socket, or the fabric has no sockets.
-    fn listen_on(
-        &mut self,
-        _socket: std::os::fd::OwnedFd,
-        _limits: QueuePairLimits,
-        _hand_over: bool,
-    ) -> std::io::Result<ListenerId> {
-        Err(std::io::ErrorKind::Unsupported.into())
-    }
-
-    /// Gives the connections that a listener accepts from now on other limits, where the fabric
-    /// can.
-    fn limit_listener(&mut self, _listener: ListenerId, _limits: QueuePairLimits) {}
-
-    /// Connections there are in any state, those included that the application does not know of
-    /// yet or any more.
-    fn connections(&self) -> usize;
-
-    /// Lets a queue pair have more receives posted than it was made for, where the fabric can.
-    fn deepen_receives(&mut self, _queue_pair: QueuePairId, _receive_depth: u32) {}
-
-    /// Our address and port of a connection, where the provider knows them.
-    fn local_address(&self, _queue_pair: QueuePairId) -> Option<SocketAddr> {
-        None
-    }
-
-    /// The name of the device that a connection is on, where the fabric has devices.
-    fn device_name(&self, _queue_pair: QueuePairId) -> Option<String> {
-        None
-    }
-
-    /// Stops to listen. Connections made through the listener live on.
-    fn stop_listening(&mut self, listener: ListenerId);
-
-    /// Begins to connect. The outcome comes as [`Event::Established`], [`Event::Rejected`] or
-    /// [`Event::Disconnected`]. Receives may be posted at once.
-    fn connect(
-        &mut self,
-        address: SocketAddr,
-        parameters: ConnectParameters,
-        now: Instant,
-    ) -> std::io::Result<QueuePairId>;
-
-    /// Accepts a connection request. [`Event::Established`] follows.
-    fn accept(
-        &mut self,
-        queue_pair: QueuePairId,
-        parameters: ConnectParameters,
-    ) -> Result<(), PostError>;
-
-    /// Rejects a connection request. The queue pair is dead at once.
-    fn reject(&mut self, queue_pair: QueuePairId, private_data: &[u8]);
-
-    /// Posts one receive. Messages fill receives in the order posted.
-    fn post_receive(
-        &mut self,
-        queue_pair: QueuePairId,
-        buffer: Buffer,
-    ) -> Result<(), (PostError, Buffer)>;
-
-    /// Posts a chain: all of `chain` or nothing. On success `chain` is left empty (its allocation
-    /// is the caller's to reuse). Work leaves at the next [`Provider::flush`].
-    fn post(
-        &mut self,
-        queue_pair: QueuePairId,
-        chain: &mut Vec<WorkRequest>,
-    ) -> Result<(), PostError>;
-
-    /// Send queue entries free for a chain: [`QueuePairLimits::send_depth`] of them when all that
-    /// was posted is over. Unsignalled ones come free as well, soon after they are over.
-    fn send_room(&self, queue_pair: QueuePairId) -> usize;
-
-    /// Exposes memory to the peer of one queue pair.
-    #[allow(clippy::result_large_err)] // The memory comes back by value; boxing would allocate.
-    fn expose(
-        &mut self,
-        queue_pair: QueuePairId,
-        local: Slices,
-        access: Access,
-    ) -> Result<Exposure, (ExposeError, Slices)>;
-
-    /// Ends an exposure.
-    fn revoke(&mut self, queue_pair: QueuePairId, key: Key) -> Revoked;
-
-    /// Keeps RDMA Reads of ours that are open at once at or below `reads`, a number that the peer
-    /// has given outside of the connection's setup (RFC 5666 section 6.2), and at or below the
-    /// depth that the setup gave. Later calls may raise or lower it; Reads that are open already
-    /// stay so. With zero, Reads that are not open end with [`WorkError::NoReads`].
-    fn limit_reads(&mut self, queue_pair: QueuePairId, reads: u16);
-
-    /// Closes in order: what is posted is sent, then the connection ends with
-    /// [`Event::Disconnected`], at the latest after the provider's own deadline.
-    fn close(&mut self, queue_pair: QueuePairId);
-
-    /// Ends a connection at once; posted work is flushed. [`Event::Disconnected`] follows.
-    fn abort(&mut self, queue_pair: QueuePairId);
-
-    /// Advances everything that can advance and appends what happened, at most `events` spare
-    /// capacity's worth, so that a steady loop does not allocate. Returns the amount of work done
-    /// (0: idle).
-    fn poll(&mut self, now: Instant, events: &mut Vec<Event>) -> usize;
-
-    /// Hands what was posted since the last flush to the network: one doorbell or one gathered
-    /// write per queue pair. Returns the amount of work done.
-    fn flush(&mut self, now: Instant) -> usize;
-
-    /// A descriptor that becomes readable when [`Provider::poll`] has work, for adaptive
-    /// reactors; `None` if the provider has to be polled.
-    fn wake_descriptor(&self) -> Option<std::os::fd::RawFd>;
-
-    /// Called when a reactor is about to sleep on [`Provider::wake_descriptor`]: from here on
-    /// until the next poll, work makes it readable. False if there is work already, so that the
-    /// reactor stays awake.
-    fn arm(&mut self) -> bool {
-        true
-    }
-
-    /// The next instant at which [`Provider::poll`] has a deadline to act on.
-    fn next_deadline(&self) -> Option<Instant>;
 }

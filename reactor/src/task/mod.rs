@@ -7,4 +7,4 @@
 mod ready;
 mod set;
 
-pub use set::{Ended, TaskId, TaskSet};
+pub use set::{TaskEnd, TaskId, TaskSet};

@@ -23,7 +23,7 @@ pub struct TaskId {
 
 /// The end of a task.
 #[derive(Debug)]
-pub struct Ended<O> {
+pub struct TaskEnd<O> {
     /// Which one.
     pub task: TaskId,
     /// What it returned, or the payload of its panic: then whatever it served is in doubt, and its
@@ -33,13 +33,13 @@ pub struct Ended<O> {
 
 /// A set of tasks of one type.
 pub struct TaskSet<F> {
-    places: Vec<Place<F>>,
+    places: Vec<TaskPlace<F>>,
     free: Vec<u32>,
     ready: Arc<ReadySet>,
     capacity: usize,
 }
 
-struct Place<F> {
+struct TaskPlace<F> {
     future: Pin<Box<Option<F>>>,
     generation: u32,
     waker: Waker,
@@ -74,7 +74,7 @@ impl<F: Future> TaskSet<F> {
                     index,
                 });
                 let waker = Waker::from(waker);
-                self.places.push(Place {
+                self.places.push(TaskPlace {
                     future: Box::pin(None),
                     generation: 0,
                     waker,
@@ -91,7 +91,7 @@ impl<F: Future> TaskSet<F> {
 
     /// Polls every task that was woken, once, and appends those that ended. Returns the number of
     /// polls. Tasks woken meanwhile are polled by the next run at the latest.
-    pub fn run(&mut self, ended: &mut Vec<Ended<F::Output>>) -> usize {
+    pub fn run(&mut self, ended: &mut Vec<TaskEnd<F::Output>>) -> usize {
         let Self {
             places,
             free,
@@ -105,7 +105,7 @@ impl<F: Future> TaskSet<F> {
 
     /// Polls one task at once, woken or not: for a caller that has just given it work and wants it
     /// done while both are in the core's cache. False if the task has ended before.
-    pub fn run_one(&mut self, task: TaskId, ended: &mut Vec<Ended<F::Output>>) -> bool {
+    pub fn run_one(&mut self, task: TaskId, ended: &mut Vec<TaskEnd<F::Output>>) -> bool {
         let index = task.index as usize;
         let known = self.places.get(index);
         known.is_some_and(|place| place.generation == task.generation)
@@ -153,10 +153,10 @@ impl<F: Future> TaskSet<F> {
 
 /// Polls the task of a place, and clears the place if it ends. False if there is no task.
 fn poll_place<F: Future>(
-    places: &mut [Place<F>],
+    places: &mut [TaskPlace<F>],
     free: &mut Vec<u32>,
     index: usize,
-    ended: &mut Vec<Ended<F::Output>>,
+    ended: &mut Vec<TaskEnd<F::Output>>,
 ) -> bool {
     let place = &mut places[index];
     let outcome = match place.poll() {
@@ -168,11 +168,11 @@ fn poll_place<F: Future>(
     let task = place.id(index);
     let outcome = place.clear().and(outcome);
     free.push(task.index);
-    ended.push(Ended { task, outcome });
+    ended.push(TaskEnd { task, outcome });
     true
 }
 
-impl<F: Future> Place<F> {
+impl<F: Future> TaskPlace<F> {
     /// `None` if there is no task to poll: late wakers of an earlier one may still call.
     fn poll(&mut self) -> Option<thread::Result<Poll<F::Output>>> {
         let future = self.future.as_mut().as_pin_mut()?;
@@ -187,7 +187,7 @@ impl<F: Future> Place<F> {
     }
 }
 
-impl<F> Place<F> {
+impl<F> TaskPlace<F> {
     fn id(&self, index: usize) -> TaskId {
         let index = u32::try_from(index).expect("below the capacity");
         TaskId {

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use millrace_mempool::Class;
 use millrace_reactor::fabric::iwarp::IwarpConfig;
 use millrace_reactor::fabric::{
-    Access, Ended, Event, Key, Operation, Provider, RemoteAddress, Terminate, WorkError,
+    Access, ControlPath, DataPath, Ended, Event, Key, Operation, RemoteAddress, Terminate,
+    WorkError,
 };
 
 use crate::pair::{

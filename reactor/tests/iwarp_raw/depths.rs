@@ -1,8 +1,8 @@
 //! Read depths on a live stream: MPA-IRD (RFC 6581 sections 4.1 and 9.1).
 
 use millrace_reactor::fabric::{
-    Access, Ended, Event, Key, Operation, Provider, QueuePairId, QueuePairLimits, RemoteAddress,
-    Terminate, WorkError,
+    Access, ControlPath, DataPath, Ended, Event, Key, Operation, QueuePairId, QueuePairLimits,
+    RemoteAddress, Terminate, WorkError,
 };
 
 use crate::stand::{LIMITS, SEND, Stand, plain};

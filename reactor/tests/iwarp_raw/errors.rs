@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use millrace_iwarp::mpa::{RtrKind, RtrKinds};
 use millrace_reactor::fabric::iwarp::{CrcPolicy, IwarpConfig};
-use millrace_reactor::fabric::{Ended, Event, Provider, Terminate, WorkError};
+use millrace_reactor::fabric::{DataPath, Ended, Event, Terminate, WorkError};
 
 use crate::stand::{LIMITS, SEND, Stand, plain};
 use crate::support::Peer;

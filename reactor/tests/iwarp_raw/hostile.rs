@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use millrace_mempool::Slice;
 use millrace_reactor::fabric::chain::{Direction, RemoteSegment, transfer};
-use millrace_reactor::fabric::{Access, Ended, Provider, QueuePairId, Revoked, Terminate};
+use millrace_reactor::fabric::{Access, DataPath, Ended, QueuePairId, Revoked, Terminate};
 
 use crate::stand::{LIMITS, SEND, Stand, content, plain};
 use crate::support::Peer;

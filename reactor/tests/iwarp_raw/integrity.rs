@@ -3,7 +3,7 @@
 
 use millrace_reactor::fabric::iwarp::{CrcPolicy, IwarpConfig};
 use millrace_reactor::fabric::{
-    Access, Ended, Key, Operation, Provider, QueuePairId, RemoteAddress, Terminate,
+    Access, DataPath, Ended, Key, Operation, QueuePairId, RemoteAddress, Terminate,
 };
 
 use crate::stand::{LIMITS, SEND, Stand, content};

@@ -2,7 +2,7 @@
 
 use millrace_iwarp::mpa::{RtrKind, RtrKinds};
 use millrace_reactor::fabric::iwarp::IwarpConfig;
-use millrace_reactor::fabric::{Key, Operation, Provider, QueuePairLimits, RemoteAddress};
+use millrace_reactor::fabric::{DataPath, Key, Operation, QueuePairLimits, RemoteAddress};
 
 use crate::stand::{LIMITS, SEND, Stand, plain};
 use crate::support::Peer;

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use millrace_reactor::fabric::iwarp::IwarpConfig;
-use millrace_reactor::fabric::{Ended, Event, Provider};
+use millrace_reactor::fabric::{ControlPath, DataPath, Ended, Event};
 
 use crate::stand::{LIMITS, SEND, Stand, parameters, plain};
 use crate::support::Peer;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use millrace_mempool::{Buffer, Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
 use millrace_reactor::fabric::iwarp::{CrcPolicy, Iwarp, IwarpConfig};
 use millrace_reactor::fabric::{
-    ConnectParameters, Ended, Event, Operation, PrivateData, Provider, QueuePairId,
+    ConnectParameters, ControlPath, DataPath, Ended, Event, Operation, PrivateData, QueuePairId,
     QueuePairLimits, Slices, WorkRequest,
 };
 

@@ -2,9 +2,9 @@
 
 use millrace_reactor::fabric::loopback::Pair;
 use millrace_reactor::fabric::{
-    Access, ConnectParameters, Ended, Event, ExposeError, Exposure, Key, Operation, PostError,
-    Provider, QueuePairId, QueuePairLimits, RemoteAddress, Revoked, Slices, Terminate, WorkError,
-    WorkRequest,
+    Access, ConnectParameters, ControlPath, DataPath, Ended, Event, ExposeError, Exposure, Key,
+    Operation, PostError, QueuePairId, QueuePairLimits, RemoteAddress, Revoked, Slices, Terminate,
+    WorkError, WorkRequest,
 };
 
 use crate::support::{

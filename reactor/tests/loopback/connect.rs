@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use millrace_reactor::fabric::loopback::{Network, Pair};
 use millrace_reactor::fabric::{
-    ConnectParameters, Ended, Event, PostError, Provider, QueuePairLimits, ReadDepths,
+    ConnectParameters, ControlPath, DataPath, Ended, Event, PostError, QueuePairLimits, ReadDepths,
 };
 
 use crate::support::{ask, buffer, ended, pool, private};

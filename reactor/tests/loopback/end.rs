@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use millrace_reactor::fabric::loopback::Pair;
 use millrace_reactor::fabric::{
-    Access, Ended, Event, PostError, Provider, Slices, WorkError, WorkRequest,
+    Access, ControlPath, DataPath, Ended, Event, PostError, Slices, WorkError, WorkRequest,
 };
 
 use crate::support::{SEND, buffer, ended, memory, pair, pool, request, tokens};

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use millrace_mempool::{Class, Pool, Slice};
 use millrace_reactor::fabric::loopback::{CERTAIN, Faults, Loopback, Network, Pair, Record};
 use millrace_reactor::fabric::{
-    Access, ConnectParameters, Ended, Event, Exposure, Operation, PrivateData, Provider,
-    QueuePairId, QueuePairLimits, Revoked, Slices, WorkError, WorkRequest,
+    Access, ConnectParameters, ControlPath, DataPath, Ended, Event, Exposure, Operation,
+    PrivateData, QueuePairId, QueuePairLimits, Revoked, Slices, WorkError, WorkRequest,
 };
 
 use crate::support::{SEND, at, bytes, pool, request};
@@ -373,7 +373,7 @@ impl World {
             if round == 60 {
                 self.part();
             }
-            let next = self.providers.iter().filter_map(Provider::next_deadline);
+            let next = self.providers.iter().filter_map(DataPath::next_deadline);
             match next.min() {
                 Some(next) => self.now = next.max(self.now),
                 None if round > 60 => break,

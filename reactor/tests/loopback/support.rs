@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use millrace_mempool::{Buffer, Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
 use millrace_reactor::fabric::loopback::Pair;
 use millrace_reactor::fabric::{
-    ConnectParameters, Ended, Event, Exposure, Operation, PrivateData, Provider, QueuePairLimits,
-    ReadDepths, RemoteAddress, Slices, WorkError, WorkRequest,
+    ConnectParameters, ControlPath, Ended, Event, Exposure, Operation, PrivateData,
+    QueuePairLimits, ReadDepths, RemoteAddress, Slices, WorkError, WorkRequest,
 };
 
 pub fn pool() -> Pool {

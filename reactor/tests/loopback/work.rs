@@ -6,7 +6,7 @@ use millrace_mempool::Pool;
 use millrace_reactor::fabric::chain::{Direction, NOBODY, RemoteSegment, transfer};
 use millrace_reactor::fabric::loopback::{Faults, Pair, Record};
 use millrace_reactor::fabric::{
-    Access, Event, ExposeError, Key, Operation, PostError, Provider, QueuePairLimits,
+    Access, ControlPath, DataPath, Event, ExposeError, Key, Operation, PostError, QueuePairLimits,
     READ_SLICES_MAX, RemoteAddress, Revoked, Slices, WorkError, WorkRequest,
 };
 

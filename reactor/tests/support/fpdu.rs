@@ -43,7 +43,7 @@ pub enum Header {
 }
 
 /// A key and the offset under it.
-pub type Place = (u32, u64);
+pub type KeyOffset = (u32, u64);
 
 impl Segment {
     /// A Send in one segment.
@@ -93,7 +93,7 @@ impl Segment {
     }
 
     /// Sink (key, offset), length and source (key, offset), if this is a Read Request.
-    pub fn read_of(&self) -> Option<(Place, u32, Place)> {
+    pub fn read_of(&self) -> Option<(KeyOffset, u32, KeyOffset)> {
         if self.opcode != opcode::READ_REQUEST {
             return None;
         }

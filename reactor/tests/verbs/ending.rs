@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use millrace_mempool::Class;
 use millrace_reactor::fabric::verbs::{Verbs, VerbsConfig};
 use millrace_reactor::fabric::{
-    Access, Ended, Event, Key, Operation, Provider, RemoteAddress, WorkError,
+    Access, ControlPath, DataPath, Ended, Event, Key, Operation, RemoteAddress, WorkError,
 };
 
 use crate::pair::{

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use millrace_mempool::Class;
 use millrace_reactor::fabric::verbs::{Devices, Verbs, VerbsConfig};
 use millrace_reactor::fabric::{
-    Access, ExposeError, Key, Operation, Provider, RemoteAddress, Revoked,
+    Access, ControlPath, DataPath, ExposeError, Key, Operation, RemoteAddress, Revoked,
 };
 use millrace_reactor::primitives::Counter;
 

@@ -3,8 +3,8 @@
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use millrace_reactor::fabric::Provider;
 use millrace_reactor::fabric::verbs::Verbs;
+use millrace_reactor::fabric::{ControlPath, DataPath};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::pair::{SEND, Side, disconnected, local, received, request};
@@ -15,7 +15,7 @@ fn sleep(side: &mut Side<Verbs>) {
     while side.events.is_empty() {
         if side.provider.arm() {
             let descriptor = side.provider.wake_descriptor().expect("it has one");
-            // SAFETY: the provider lives, and its descriptor with it.
+            // SAFETY: the provider owns the descriptor until it is dropped, after the poll.
             let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
             poll(
                 &mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)],

@@ -1,7 +1,7 @@
 //! Sends, Writes and Reads between two providers.
 
 use millrace_reactor::fabric::verbs::VerbsConfig;
-use millrace_reactor::fabric::{Provider, QueuePairLimits};
+use millrace_reactor::fabric::{ControlPath, QueuePairLimits};
 
 use crate::pair::soak::{self, SOAK_LIMITS};
 use crate::pair::{LIMITS, transfer};

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use millrace_mempool::{HugepagePolicy, Registry};
 use millrace_reactor::fabric::verbs::{Devices, Transport};
-use millrace_reactor::fabric::{Ended, Event, Provider};
+use millrace_reactor::fabric::{ControlPath, Ended, Event};
 
 use crate::pair::{LIMITS, SEND, disconnected, local, parameters, request};
 use crate::{alone_with_software_devices, plain};

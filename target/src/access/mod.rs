@@ -111,6 +111,7 @@ impl<'c, S: Store> Access<'c, S> {
     }
 
     /// The object that was found, if the caller may use it.
+    #[inline(always)] // What it returns is large to move.
     pub fn object(
         &self,
         (export, handle): (&'c Export<S>, Handle),

@@ -11,12 +11,12 @@ use millrace_primitives::CoreBlock;
 
 use super::gate::Origin;
 use super::rate::{Limit, Rates};
-use super::usage::{ClientSlot, ClientsUsage, Totals, Usage};
+use super::usage::{ClientSlot, ClientsUsage, Totals};
 use crate::exports::ExportId;
 
 /// The clients of the process. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Clients {
+pub struct ClientTable {
     inner: Arc<Inner>,
 }
 
@@ -38,7 +38,7 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Table {
-    clients: HashMap<IpAddr, Arc<Client>>,
+    clients: HashMap<IpAddr, Arc<ClientRecord>>,
     /// Entries at which those whose clients have gone are swept out.
     sweep_at: usize,
     /// What the calls of those came to.
@@ -58,14 +58,14 @@ pub struct ClientLimit {
 
 /// A client: an address, summed over its connections on all reactors.
 #[derive(Debug)]
-pub struct Client {
+pub struct ClientRecord {
     address: IpAddr,
     limit: Arc<Limit>,
     /// What it has and has had on each reactor, at least one. Only that reactor writes.
     pub(super) slots: Box<[CoreBlock<ClientSlot>]>,
 }
 
-impl Clients {
+impl ClientTable {
     /// None yet, for a process with so many reactors.
     #[must_use]
     pub fn new(reactors: usize) -> Self {
@@ -83,7 +83,7 @@ impl Clients {
     }
 
     /// The client at an address.
-    pub(super) fn client(&self, address: IpAddr) -> Arc<Client> {
+    pub(super) fn client(&self, address: IpAddr) -> Arc<ClientRecord> {
         let mut table = self.lock();
         if let Some(client) = table.clients.get(&address) {
             return Arc::clone(client);
@@ -94,7 +94,7 @@ impl Clients {
         let slots = std::iter::repeat_with(CoreBlock::default);
         let limit = Arc::<Limit>::default();
         limit.set(table.rates_of(address), 0);
-        let client = Arc::new(Client {
+        let client = Arc::new(ClientRecord {
             address,
             limit,
             slots: slots.take(self.inner.reactors).collect(),
@@ -109,25 +109,13 @@ impl Clients {
         self.inner.next_connection.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Takes in a TCP connection on a reactor, until [`Clients::close_tcp`].
-    pub(crate) fn open_tcp(&self, address: IpAddr, reactor: usize) -> Usage {
-        let usage = Usage::new(&self.client(address), reactor);
-        usage.slot().tcp.add(1);
-        usage
-    }
-
-    /// Notes the end of a TCP connection.
-    pub(crate) fn close_tcp(usage: &Usage) {
-        usage.slot().tcp.sub(1);
-    }
-
     /// Who the clients are and what they have used. Waits for no reactor, and lets none wait but
     /// those to which a connection comes meanwhile.
     #[must_use]
     pub fn usage(&self) -> ClientsUsage {
         let mut table = self.lock();
         table.sweep();
-        let of = |client: &Arc<Client>| client.usage(table.rates_of(client.address));
+        let of = |client: &Arc<ClientRecord>| client.usage(table.rates_of(client.address));
         let mut present: Vec<_> = table.clients.values().map(of).collect();
         let gone = table.gone;
         drop(table);
@@ -234,7 +222,7 @@ impl Table {
     }
 }
 
-impl Client {
+impl ClientRecord {
     /// Its address.
     #[must_use]
     pub fn address(&self) -> IpAddr {
@@ -255,7 +243,7 @@ impl Client {
     }
 
     /// Notes how many RDMA connections it has on a reactor.
-    pub(super) fn set_connections(&self, clients: &Clients, reactor: usize, count: u32) {
+    pub(super) fn set_connections(&self, clients: &ClientTable, reactor: usize, count: u32) {
         let rdma = &self.slot(reactor).rdma;
         let before = rdma.get();
         rdma.set(u64::from(count));

@@ -2,14 +2,14 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use millrace_mempool::{MemoryAccount, MemoryWait};
+use millrace_mempool::MemoryWait;
 use millrace_reactor::Sleep;
 
-use super::{Cause, Flow, Tenant};
+use super::{Cause, Flow};
+use crate::rpc::ConnectionRef;
 
 /// A call waits no longer for memory. A client whose connections let go of what was sent to them
 /// has some back in far less; those that do not are ended earlier.
@@ -20,8 +20,7 @@ pub const MEMORY_WAIT: Duration = Duration::from_secs(45);
 #[must_use = "futures do nothing unless polled"]
 pub struct Charged<'a, F> {
     flow: &'a Flow,
-    tenant: &'a Tenant,
-    account: &'a Rc<MemoryAccount>,
+    connection: &'a ConnectionRef,
     call: Pin<&'a mut F>,
     waiting: Option<WaitForMemory>,
 }
@@ -33,18 +32,16 @@ struct WaitForMemory {
 }
 
 impl Flow {
-    /// Serves a call of a client on behalf of one of its connections.
+    /// Serves a call of a connection on behalf of its client.
     pub fn charged<'a, F: Future>(
         &'a self,
-        tenant: &'a Tenant,
-        account: &'a Rc<MemoryAccount>,
+        connection: &'a ConnectionRef,
         call: Pin<&'a mut F>,
     ) -> Charged<'a, F> {
         self.recount();
         Charged {
             flow: self,
-            tenant,
-            account,
+            connection,
             call,
             waiting: None,
         }
@@ -69,7 +66,7 @@ impl<F> Charged<'_, F> {
                 MemoryWait::Share => Cause::Share,
                 MemoryWait::Pool => Cause::PoolPressure,
             };
-            self.flow.throttled(self.tenant, cause, time);
+            self.flow.throttled(self.connection.share(), cause, time);
         }
     }
 }
@@ -84,7 +81,7 @@ impl<F: Future> Future for Charged<'_, F> {
                 Some(waiting) => Pin::new(&mut waiting.deadline).poll(context).is_ready(),
                 None => false,
             };
-            let charging = this.flow.pool().charging(this.account, is_late);
+            let charging = this.flow.pool().charging(this.connection.memory(), is_late);
             let polled = this.call.as_mut().poll(context);
             let waits = charging.waits();
             drop(charging);

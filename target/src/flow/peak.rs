@@ -112,11 +112,11 @@ mod tests {
         let start = Instant::now();
         let peak = InFlightPeak::new(start);
         turn(&peak, start, 8, 0);
-        turn(&peak, start + PERIOD, 2, 0);
+        turn(&peak, start + PERIOD, 3, 0);
         assert_eq!(peak.most(start + PERIOD, 0), 8);
-        turn(&peak, start + PERIOD * 2, 1, 0);
-        assert_eq!(peak.most(start + PERIOD * 2, 0), 2);
-        assert_eq!(peak.most(start + PERIOD * 3 - STEP, 0), 2);
+        turn(&peak, start + PERIOD * 2, 2, 0);
+        assert_eq!(peak.most(start + PERIOD * 2, 0), 3);
+        assert_eq!(peak.most(start + PERIOD * 3 - STEP, 0), 3);
         turn(&peak, start + PERIOD * 5, 1, 0);
         assert_eq!(peak.most(start + PERIOD * 5, 0), 1);
     }

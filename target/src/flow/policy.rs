@@ -93,7 +93,7 @@ pub struct Grant {
 
 /// What is to become of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum ReplyDecision {
     /// It may leave.
     Reply(Grant),
     /// It is held back until an exposure ends: all credits are held by exposures, and this is the
@@ -103,7 +103,7 @@ pub enum Decision {
 
 /// Decides on a reply.
 #[must_use]
-pub fn decide(inputs: &Inputs) -> Decision {
+pub fn decide(inputs: &Inputs) -> ReplyDecision {
     let limit = inputs.wish.min(inputs.most).max(1);
     let bounds = [
         (inputs.share.saturating_sub(SPARE_RECEIVES), Cause::Share),
@@ -133,14 +133,14 @@ pub fn decide(inputs: &Inputs) -> Decision {
         ceiling
     };
     let grant = |credits, cause| {
-        Decision::Reply(Grant {
+        ReplyDecision::Reply(Grant {
             credits,
             ceiling,
             cause,
         })
     };
     match credits.checked_sub(inputs.exposures) {
-        Some(0) | None if inputs.owed == 0 && inputs.exposures > 0 => Decision::Withhold,
+        Some(0) | None if inputs.owed == 0 && inputs.exposures > 0 => ReplyDecision::Withhold,
         // As a reply is owed yet, the client has used this one.
         Some(0) | None => grant(1, Some(Cause::Exposures)),
         Some(left) if left < credits => grant(left, Some(Cause::Exposures)),

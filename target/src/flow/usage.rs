@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use millrace_primitives::{CoreBlock, Counter, Gauge, Histogram};
 
-use super::Client;
+use super::ClientRecord;
 use super::rate::Rates;
 
 /// What one client has and has had on one reactor.
@@ -98,7 +98,7 @@ pub struct ClientsUsage {
     pub gone: Totals,
 }
 
-impl Client {
+impl ClientRecord {
     /// What it has on a reactor.
     pub(super) fn slot(&self, reactor: usize) -> &ClientSlot {
         // There is always one; which is what `Clients::new` makes sure of.
@@ -131,7 +131,7 @@ impl Client {
 /// What one connection has used, which counts for its client as well. Written by its reactor only.
 #[derive(Debug)]
 pub struct Usage {
-    client: Arc<Client>,
+    client: Arc<ClientRecord>,
     reactor: usize,
     latency: Arc<Histogram>,
     bytes_read: Counter,
@@ -141,7 +141,7 @@ pub struct Usage {
 impl Usage {
     /// Nothing yet, by a connection of a client on a reactor.
     #[must_use]
-    pub fn new(client: &Arc<Client>, reactor: usize) -> Self {
+    pub fn new(client: &Arc<ClientRecord>, reactor: usize) -> Self {
         Self {
             client: Arc::clone(client),
             reactor,
@@ -198,21 +198,27 @@ impl Usage {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use super::super::Clients;
+    use super::super::ClientTable;
     use super::*;
 
     const FIRST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
     const SECOND: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
+    fn open(clients: &ClientTable, address: IpAddr, reactor: usize) -> Usage {
+        let usage = Usage::new(&clients.client(address), reactor);
+        usage.slot().tcp.add(1);
+        usage
+    }
+
     fn close(usage: Usage) {
-        Clients::close_tcp(&usage);
+        usage.slot().tcp.sub(1);
         drop(usage);
     }
 
     #[test]
     fn a_client_counts_over_its_connections_and_reactors() {
-        let clients = Clients::new(2);
-        let of = |address, reactor| clients.open_tcp(address, reactor);
+        let clients = ClientTable::new(2);
+        let of = |address, reactor| open(&clients, address, reactor);
         let (one, two, other) = (of(FIRST, 0), of(FIRST, 1), of(SECOND, 1));
         one.answered(Duration::from_micros(3));
         one.moved(100, 0);
@@ -249,7 +255,7 @@ mod tests {
 
     #[test]
     fn what_clients_did_that_have_gone_is_not_forgotten() {
-        let clients = Clients::new(1);
+        let clients = ClientTable::new(1);
         let sum = || {
             let usage = clients.usage();
             let present = usage.present.iter().map(|client| client.totals.requests);
@@ -257,24 +263,24 @@ mod tests {
         };
         // Enough for the table to be swept while nobody reads it.
         for round in 0..200_u32 {
-            let usage = clients.open_tcp(IpAddr::V4((round + 1).into()), 0);
+            let usage = open(&clients, IpAddr::V4((round + 1).into()), 0);
             usage.answered(Duration::ZERO);
             close(usage);
         }
-        let kept = clients.open_tcp(FIRST, 0);
+        let kept = open(&clients, FIRST, 0);
         kept.answered(Duration::ZERO);
         assert_eq!(sum(), (200, 1));
         close(kept);
         assert_eq!(sum(), (201, 0));
         // Whoever comes back begins anew, and the sums go on.
-        let back = clients.open_tcp(FIRST, 0);
+        let back = open(&clients, FIRST, 0);
         back.answered(Duration::ZERO);
         assert_eq!(sum(), (201, 1));
     }
 
     #[test]
     fn every_connection_has_an_identifier_of_its_own() {
-        let clients = Clients::new(1);
+        let clients = ClientTable::new(1);
         let copy = clients.clone();
         assert_eq!((clients.new_connection(), copy.new_connection()), (1, 2));
     }

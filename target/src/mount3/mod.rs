@@ -31,11 +31,11 @@ pub struct Mounted {
 
 /// Who mounted what; clones share the list, which is that of the whole process.
 #[derive(Clone, Debug, Default)]
-pub struct Clients {
+pub struct MountTable {
     mounts: Arc<Mutex<VecDeque<Mounted>>>,
 }
 
-impl Clients {
+impl MountTable {
     /// Remembers a mount.
     pub(crate) fn add(&self, client: IpAddr, path: &str) {
         let mount = Mounted {
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_list_of_clients_is_bounded() {
-        let clients = Clients::default();
+        let clients = MountTable::default();
         for index in 0..2 * MOUNTS_MAX {
             clients.add(IpAddr::from([192, 0, 2, 1]), &format!("/{index}"));
             clients.add(IpAddr::from([192, 0, 2, 1]), &format!("/{index}"));

@@ -11,7 +11,7 @@ use millrace_wire::mount::{
 use millrace_wire::rpc::{AUTH_NONE, AUTH_SYS};
 use millrace_wire::xdr::{Encode, Encoder, Result as XdrResult, encode_list};
 
-use super::{Clients, resolve};
+use super::{MountTable, resolve};
 use crate::access::ServedExports;
 use crate::call::{Bulk, Reply};
 use crate::exports::Flavor;
@@ -41,7 +41,7 @@ const LIST_MAX: usize = 60 << 10;
 /// MOUNT version 3 over the exports of one reactor.
 pub struct Mount3<S> {
     exports: Rc<ServedExports<S>>,
-    clients: Clients,
+    clients: MountTable,
 }
 
 impl<S: Store> Program for Mount3<S> {
@@ -52,7 +52,7 @@ impl<S: Store> Program for Mount3<S> {
         call: &mut ProgramCall<'_, B>,
         reply: &mut Reply,
     ) -> Result<ProgramAnswer, Unserved> {
-        let client = call.peer.address;
+        let client = call.client();
         Ok(match Procedure::from_number(call.number) {
             None => return Err(Unserved::NoProcedure),
             Some(Procedure::Null) => call.answer(reply, &(), true),
@@ -83,7 +83,7 @@ impl<S: Store> Program for Mount3<S> {
 impl<S: Store> Mount3<S> {
     /// Serves these exports. `clients` are those of the whole process.
     #[must_use]
-    pub fn new(exports: Rc<ServedExports<S>>, clients: Clients) -> Self {
+    pub fn new(exports: Rc<ServedExports<S>>, clients: MountTable) -> Self {
         Self { exports, clients }
     }
 

@@ -1,8 +1,8 @@
 //! The arguments of a call, decoded once, and what the call is about.
 
 use millrace_wire::nfs3::{
-    AccessArguments, CommitArguments, CreateArguments, Entry, EntryArguments, FileHandle,
-    LinkArguments, MkdirArguments, MknodArguments, ObjectArguments, Procedure, ReadArguments,
+    AccessArguments, CommitArguments, CreateArguments, EntryArguments, FileHandle, LinkArguments,
+    MkdirArguments, MknodArguments, NameInDirectory, ObjectArguments, Procedure, ReadArguments,
     ReaddirArguments, ReaddirplusArguments, RenameArguments, SetattrArguments, SymlinkArguments,
     WriteArguments,
 };
@@ -79,7 +79,7 @@ impl Arguments<'_> {
 
     /// The names that the call changes.
     pub fn names(&self) -> [Option<NamedEntry<'_>>; 2] {
-        fn named<'a>(entry: &'a Entry<'_>) -> Option<NamedEntry<'a>> {
+        fn named<'a>(entry: &'a NameInDirectory<'_>) -> Option<NamedEntry<'a>> {
             Some((entry.directory.as_bytes(), entry.name))
         }
         match self {

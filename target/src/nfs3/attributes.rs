@@ -6,10 +6,10 @@ use millrace_wire::nfs3::{
     SetattrResults, access as rights,
 };
 
-use super::again;
 use super::context::Context;
 use super::context::bare;
 use super::convert::{set_attributes, time_from};
+use super::interrupted_call;
 use crate::store_times::StoreClass;
 
 pub(super) async fn getattr<S: Store>(context: &Context<'_, S>) -> GetattrResults {
@@ -39,7 +39,7 @@ pub(super) async fn setattr<S: Store>(
         .set_attributes(&object.caller, object.handle, &set, guard)
         .await;
     if let (Err(StoreError::NotSync), Some(begun)) = (&done.result, &context.again)
-        && Box::pin(again::set(begun, object, &set)).await
+        && Box::pin(interrupted_call::set(begun, object, &set)).await
     {
         done.result = Ok(());
     }

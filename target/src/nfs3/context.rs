@@ -11,7 +11,7 @@ use millrace_wire::nfs3::{
 use super::{convert, status};
 use crate::access::{Access, AccessError, ExportedObject};
 use crate::exports::Export;
-use crate::replay::Again;
+use crate::replay::InterruptedCall;
 use crate::store_times::{StoreClass, StoreTimes, Timed};
 
 /// One call of a procedure.
@@ -24,7 +24,7 @@ pub(crate) struct Context<'c, S> {
     /// That object.
     pub subject: Result<Object<'c, S>, Status>,
     /// What is known of the call if an earlier process may have executed it.
-    pub again: Option<Again>,
+    pub again: Option<InterruptedCall>,
     /// Whether an export did not admit the client, or not with this flavor.
     pub turned_away: Cell<bool>,
 }

@@ -8,9 +8,9 @@ use millrace_wire::nfs3::{
     MknodArguments, Node, Status, SymlinkArguments, WeakCacheData,
 };
 
-use super::again::{self, Made};
 use super::context::{Context, Object};
 use super::convert::set_attributes;
+use super::interrupted_call::{self, Made};
 use crate::store_times::StoreClass;
 
 pub(super) async fn create<S: Store>(
@@ -27,7 +27,14 @@ pub(super) async fn create<S: Store>(
     let done = store
         .create(&directory.caller, directory.handle, name, &how)
         .await;
-    created(context, directory, name, again::guarded(&how), done).await
+    created(
+        context,
+        directory,
+        name,
+        interrupted_call::guarded(&how),
+        done,
+    )
+    .await
 }
 
 pub(super) async fn mkdir<S: Store>(
@@ -129,7 +136,7 @@ async fn created<S: Store>(
     mut done: Modified<(Handle, Attributes)>,
 ) -> CreateResults {
     if let (Err(StoreError::Exists), Some(begun), Some(made)) = (&done.result, &context.again, made)
-        && let Some(found) = Box::pin(again::made(begun, directory, name, &made)).await
+        && let Some(found) = Box::pin(interrupted_call::made(begun, directory, name, &made)).await
     {
         done.result = Ok(found);
         done.consistency.before = None;

@@ -4,13 +4,13 @@
 //! Procedures know the store and the export's rules, not how calls arrive. What modifies returns
 //! attributes before and after; what fails returns the attributes it can still find.
 
-mod again;
 mod arguments;
 mod attributes;
 mod context;
 mod convert;
 mod create;
 mod directory;
+mod interrupted_call;
 mod lookup;
 mod program;
 mod read;

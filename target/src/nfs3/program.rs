@@ -67,9 +67,9 @@ impl<S: Store> Nfs3<S> {
             Arguments::Lookup(entry) => answered!(lookup::lookup(context, entry)),
             Arguments::Access(access) => answered!(attributes::access(context, access)),
             Arguments::Readlink(_) => answered!(lookup::readlink(context, reply)),
-            Arguments::Read(read) => match read::read(context, read, reply).await {
-                Ok(results) => Ok(self.answer(call, reply, &results)),
-                Err(shortage) => Ok(ProgramAnswer::new(Answer::TooLarge(shortage), false)),
+            Arguments::Read(read) => match read::shortage(context, read, reply.limits()) {
+                Some(shortage) => Ok(ProgramAnswer::new(Answer::TooLarge(shortage), false)),
+                None => answered!(read::read(context, read, reply)),
             },
             Arguments::Write(write) => {
                 let results = write::write(context, write, call, reply).await?;
@@ -150,25 +150,32 @@ impl<S: Store> Program for Nfs3<S> {
         if procedure == Procedure::Null {
             return Ok(call.answer(reply, &(), true));
         }
-        let arguments = Arguments::decode(procedure, call)?;
+        // They are large to move.
+        let decoded = Arguments::decode(procedure, call);
+        let arguments = match &decoded {
+            Ok(arguments) => arguments,
+            Err(unserved) => return Err(unserved.clone()),
+        };
         let exports = self.exports.table();
         let access = Access {
             served: &self.exports,
             exports: &exports,
-            client: call.peer.address,
+            client: call.client(),
             credential: call.credential,
         };
         let times = &self.counters.store;
         let mut context = Context::new(procedure, access, times, arguments.handle());
-        let lasting = |export: &Export<S>| export.store.outlives_process();
-        let subject = CallSubject {
-            export: context.subject().ok().map(|object| object.export.id),
-            bytes: arguments.bytes(),
-            lasting: call.procedure.once && context.export.is_some_and(lasting),
-            names: arguments.names(),
-        };
-        context.again = call.admit(subject).await?;
-        let mut done = self.execute(&context, &arguments, call, reply).await?;
+        if !call.is_admitted_at_once() {
+            let lasting = |export: &Export<S>| export.store.outlives_process();
+            let subject = CallSubject {
+                export: context.subject().ok().map(|object| object.export.id),
+                bytes: arguments.bytes(),
+                lasting: call.procedure.once && context.export.is_some_and(lasting),
+                names: arguments.names(),
+            };
+            context.again = call.admit(subject).await?;
+        }
+        let mut done = self.execute(&context, arguments, call, reply).await?;
         done.turned_away = context.turned_away.get();
         if let Some(counters) = context.export.and_then(|export| export.counters.get()) {
             let moved = reply.account;

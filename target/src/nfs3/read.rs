@@ -5,7 +5,7 @@ use millrace_wire::nfs3::{Failure, ReadArguments, ReadOk, ReadResults, Status};
 use millrace_wire::xdr::Bulk;
 
 use super::TRANSFER_MAX;
-use super::context::{Context, Object, bare};
+use super::context::{Context, bare};
 use crate::call::{Limits, Reply, Shortage};
 use crate::store_times::StoreClass;
 
@@ -14,39 +14,29 @@ const AROUND_DATA: usize = 24 + 4 + 88 + 4 + 4 + 4;
 
 /// What a READ asks for beyond the room that was offered for it, where the client can be told.
 /// Else a short answer is better than none.
-fn shortage(arguments: &ReadArguments, limits: Limits) -> Option<Shortage> {
+pub(super) fn shortage<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &ReadArguments,
+    limits: Limits,
+) -> Option<Shortage> {
+    if !limits.tells_shortage || context.subject().is_err() {
+        return None;
+    }
     let count = arguments.count.min(TRANSFER_MAX) as usize;
     let short = limits.apart[0].is_some_and(|room| (room as usize) < count);
-    (limits.tells_shortage && short).then_some(Shortage {
+    short.then_some(Shortage {
         bulk: count,
         ..Shortage::default()
     })
 }
 
 /// The data stands in `reply`'s slices.
-///
-/// # Errors
-/// Room for the data is missing, and the client shall be told instead.
 pub(super) async fn read<S: Store>(
     context: &Context<'_, S>,
     arguments: &ReadArguments,
     reply: &mut Reply,
-) -> Result<ReadResults<'static>, Shortage> {
-    let file = match context.subject() {
-        Ok(file) => file,
-        Err(status) => return Ok(Err(bare(status))),
-    };
-    match shortage(arguments, reply.limits()) {
-        Some(shortage) => Err(shortage),
-        None => Ok(read_object(file, arguments, reply).await),
-    }
-}
-
-async fn read_object<S: Store>(
-    file: &Object<'_, S>,
-    arguments: &ReadArguments,
-    reply: &mut Reply,
 ) -> ReadResults<'static> {
+    let file = context.subject().map_err(bare)?;
     // A short answer is always allowed; what the transport cannot carry must not be tried.
     let room = u32::try_from(reply.bulk_room(0, AROUND_DATA)).unwrap_or(u32::MAX);
     let count = arguments.count.min(TRANSFER_MAX).min(room);

@@ -6,9 +6,9 @@ use millrace_wire::nfs3::{
     RenameArguments, RenameDirectories, RenameResults, Status, WeakCacheData,
 };
 
-use super::again::{self, Verdict};
 use super::context::{Context, Object};
-use crate::replay::Again;
+use super::interrupted_call::{self, Verdict};
+use crate::replay::InterruptedCall;
 use crate::store_times::StoreClass;
 
 pub(super) async fn remove<S: Store>(
@@ -47,11 +47,11 @@ pub(super) async fn rmdir<S: Store>(
 
 /// The outcome of a removal that is not to be executed, as an earlier process may have done so.
 async fn removed_before<S: Store>(
-    again: &Again,
+    again: &InterruptedCall,
     directory: &Object<'_, S>,
     name: &[u8],
 ) -> Option<Modified<()>> {
-    let result = match again::removed(again, directory, name).await {
+    let result = match interrupted_call::removed(again, directory, name).await {
         Verdict::Execute => return None,
         Verdict::Executed => Ok(()),
         Verdict::Unknown => Err(StoreError::Io),
@@ -97,7 +97,14 @@ pub(super) async fn rename<S: Store>(
     }
     let names = (arguments.from.name, arguments.to.name);
     let verdict = match &context.again {
-        Some(begun) => Box::pin(again::renamed(begun, (from, names.0), (&to, names.1))).await,
+        Some(begun) => {
+            Box::pin(interrupted_call::renamed(
+                begun,
+                (from, names.0),
+                (&to, names.1),
+            ))
+            .await
+        }
         None => Verdict::Execute,
     };
     let done = match verdict {
@@ -178,7 +185,7 @@ pub(super) async fn link<S: Store>(
         )
         .await;
     if let (Err(StoreError::Exists), Some(begun)) = (&done.result, &context.again)
-        && Box::pin(again::linked(
+        && Box::pin(interrupted_call::linked(
             begun,
             object,
             &directory,

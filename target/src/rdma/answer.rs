@@ -8,16 +8,16 @@ use millrace_reactor::fabric::chain::{self, Direction, NOBODY};
 use millrace_reactor::fabric::{Key, Operation, SLICES_MAX, Slices, WorkRequest};
 use millrace_wire::rpc::MessageType;
 use millrace_wire::rpcrdma::{
-    FirstWords, Header, Lists, Optional, Outgoing, Refusal, ReplyChunks, Version, Versions,
-    WriteChunk, encode_header, version2,
+    FirstWords, Header, Lists, Outgoing, Refusal, ReplyChunks, Version, Versions, WriteChunk,
+    encode_header,
 };
 use millrace_wire::xdr::{Encoder, ITEMS_MAX, pad, round_up};
 
-use super::ccp::Agreed;
-use super::connection::Connection;
+use super::compat::FollowUp;
+use super::connection::RdmaConnection;
 use super::pull::remote;
 use super::settings::Inline;
-use super::shared::Shared;
+use super::shared::ResponderShared;
 use crate::call::{Broken, Limits, NO_CHUNKS, ReplyParts};
 
 /// Where the credit word stands (RFC 5666 section 4.1).
@@ -43,41 +43,40 @@ fn clamp(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// The handles of all segments of a call.
-fn handles(lists: &Lists<'_>) -> impl Iterator<Item = u32> {
-    let reads = lists.reads.iter().map(|entry| entry.segment);
-    let writes = lists.writes.iter().flat_map(|chunk| chunk.iter());
-    let reply = lists.reply.into_iter().flat_map(|chunk| chunk.iter());
-    let segments = reads.chain(writes).chain(reply);
-    segments.map(|segment| segment.handle)
+/// Whether the handles of all segments of a call are like that.
+fn all_handles(lists: &Lists<'_>, mut are: impl FnMut(u32) -> bool) -> bool {
+    lists.reads.iter().all(|entry| are(entry.segment.handle))
+        && (lists.writes.iter()).all(|chunk| chunk.iter().all(|segment| are(segment.handle)))
+        && (lists.reply).is_none_or(|chunk| chunk.iter().all(|segment| are(segment.handle)))
 }
 
 /// The one key that all segments of a call share, if they do. A key that only some share may be
 /// one that the client keeps for longer than this call, like Linux's pad segments.
 pub(super) fn common_key(lists: &Lists<'_>) -> Option<Key> {
-    let mut handles = handles(lists);
-    let first = handles.next()?;
-    handles.all(|handle| handle == first).then_some(Key(first))
+    let mut first = None;
+    let is_common = all_handles(lists, |handle| *first.get_or_insert(handle) == handle);
+    first.filter(|_| is_common).map(Key)
 }
 
 /// The key that the reply to a call invalidates at the client. In version two the call nominates it
 /// (version two draft section 5.2.3): no other may be taken, and one that is none of the call's is
 /// not. In version one private data allows it for all calls.
-fn invalidated(header: &Header<'_>, lists: &Lists<'_>, connection: &Connection) -> Option<Key> {
+fn invalidated(header: &Header<'_>, lists: &Lists<'_>, connection: &RdmaConnection) -> Option<Key> {
     if !connection.invalidates() {
         return None;
     }
     match header.version {
         Version::One if connection.inline().invalidate => common_key(lists),
         Version::One => None,
-        Version::Two => handles(lists)
-            .find(|&handle| handle != 0 && handle == header.invalidate)
-            .map(Key),
+        Version::Two => {
+            let key = header.invalidate;
+            let is_own = key != 0 && !all_handles(lists, |handle| handle != key);
+            is_own.then_some(Key(key))
+        }
     }
 }
 
-/// A reply that is ready to leave, but for the credits it announces. It is handed on several times
-/// for each call, so it is kept small.
+/// A reply that is ready to leave, but for the credits it announces.
 pub struct Prepared {
     pub(super) xid: u32,
     /// The RDMA Writes that go before the Send.
@@ -88,150 +87,168 @@ pub struct Prepared {
     pub(super) written: u64,
     pub(super) invalidate: Option<Key>,
     pub(super) long: bool,
-    /// Number of the exposure that the client is to fetch.
-    pub(super) exposed: Option<u64>,
-    /// Limits that hold for all that comes behind it.
-    pub(super) agreed: Option<Box<Agreed>>,
+    pub(super) follow_up: Option<FollowUp>,
 }
 
-// What is longer is moved by calls of memcpy.
-const _: () = assert!(size_of::<Prepared>() <= 128);
+/// How a reply travels: bulk data to its write chunk, if there is one, else in the message; the
+/// message inline if it fits, else in the reply chunk (RFC 5666 section 5.2).
+pub struct ReplyLayout<'a> {
+    /// The write chunk of each bulk result that goes into one.
+    targets: ArrayVec<Option<WriteChunk<'a>>, ITEMS_MAX>,
+    /// Results that go into the message, and the longest of their round-ups.
+    within: usize,
+    pad_max: usize,
+    /// Bytes of the message with them.
+    length: usize,
+    long: bool,
+    /// The data has to be moved into the message ([`flatten`]).
+    pub is_flat: bool,
+}
 
-/// Plans a reply: bulk data to its write chunk, if there is one, else into the message; the
-/// message inline if it fits, else into the reply chunk (RFC 5666 section 5.2). `inline` are the
-/// limits that the call began with.
-///
-/// # Errors
-/// The parts, when the message fits nowhere.
-pub async fn prepare<S>(
-    shared: &Shared<S>,
-    mut parts: ReplyParts,
-    header: &Header<'_>,
-    lists: &Lists<'_>,
-    connection: &Rc<Connection>,
-    inline: Inline,
-) -> Result<Prepared, ReplyParts> {
-    let xid = header.words.xid;
-    let (headroom, end) = (parts.message.start, parts.message.end);
-    let (mut within, mut count, mut pad_max, mut fits) = (0, 0, 0, true);
-    let mut targets = ArrayVec::<_, ITEMS_MAX>::new();
-    let mut chunks = lists.writes.iter();
-    for item in &parts.bulk {
-        let chunk = chunks.next().filter(|chunk| !chunk.is_empty());
-        match &chunk {
-            Some(chunk) => fits &= item.length as u64 <= chunk.total(),
-            None => {
-                within += round_up(item.length as u64) as usize;
-                pad_max = pad_max.max(pad(item.length));
-                count += 1;
+impl<'a> ReplyLayout<'a> {
+    /// Of a reply to a call that began with these limits; `None` if the message fits nowhere.
+    pub fn of(
+        parts: &ReplyParts,
+        header: &Header<'_>,
+        lists: &Lists<'a>,
+        inline: Inline,
+    ) -> Option<Self> {
+        let (mut bytes, mut within, mut pad_max) = (0, 0, 0);
+        let mut targets = ArrayVec::new();
+        let mut chunks = lists.writes.iter();
+        for item in &parts.bulk {
+            let chunk = chunks.next().filter(|chunk| !chunk.is_empty());
+            match &chunk {
+                Some(chunk) if item.length as u64 > chunk.total() => return None,
+                Some(_) => {}
+                None => {
+                    bytes += round_up(item.length as u64) as usize;
+                    pad_max = pad_max.max(pad(item.length));
+                    within += 1;
+                }
             }
+            targets.push(chunk);
         }
-        targets.push(chunk);
-    }
-    let length = parts.message.len() + within;
-    let long = headroom + length > inline.limit(header.version);
-    let reply_room = lists.reply.map_or(0, |chunk| chunk.total());
-    if (long && length as u64 > reply_room) || !fits {
-        return Err(parts);
-    }
-    let items = || parts.bulk.iter().zip(&targets);
-    let mut chain = shared.chain();
-    let mut written = ArrayVec::<u64, ITEMS_MAX>::new();
-    let mut data = &parts.slices[..];
-    for (item, target) in items() {
-        let (own, others) = data.split_at(covering(data, item.length));
-        data = others;
-        written.push(target.map_or(0, |chunk| {
-            let segments = chunk.iter().map(remote);
-            chain::transfer(Direction::ToPeer, own, segments, &mut chain)
-        }));
-    }
-    // A gathered Send takes the message around the data, the data, and its round-up.
-    let flat = count > 0 && !long && parts.slices.len() + 2 * count + 1 > SLICES_MAX;
-    let end = if flat { headroom + length } else { end };
-    if flat {
-        if flatten(shared, &mut parts, &targets, end).await.is_err() {
-            shared.recycle_chain(chain);
-            return Err(parts);
+        let length = parts.message.len() + bytes;
+        let long = parts.message.start + length > inline.limit(header.version);
+        if long && length as u64 > lists.reply.map_or(0, |chunk| chunk.total()) {
+            return None;
         }
-    } else if end + pad_max > parts.buffer.len() {
-        shared.recycle_chain(chain);
-        return Err(parts);
-    }
-    let chunks = ReplyChunks {
-        reads: &[],
-        call: lists,
-        written: &written,
-        reply_written: if long { length as u64 } else { 0 },
-    };
-    let mut out = Encoder::new(&mut parts.buffer[..headroom]);
-    let outgoing = Outgoing {
-        version: header.version,
-        xid,
-        credits: 0,
-        inline: !long,
-        direction: MessageType::Reply,
-        invalidate: header.invalidate,
-    };
-    let encoded = encode_header(&mut out, &outgoing, &chunks);
-    debug_assert!(
-        encoded.is_ok() && out.position() == headroom,
-        "`limits` kept this much room"
-    );
-    if pad_max > 0 && !flat {
-        parts.buffer[end..end + pad_max].fill(0);
+        // A gathered Send takes the message around the data, the data, and its round-up.
+        let is_flat = within > 0 && !long && parts.slices.len() + 2 * within + 1 > SLICES_MAX;
+        if !is_flat && parts.message.end + pad_max > parts.buffer.len() {
+            return None;
+        }
+        Some(Self {
+            targets,
+            within,
+            pad_max,
+            length,
+            long,
+            is_flat,
+        })
     }
 
-    let whole = parts
-        .buffer
-        .into_slice(0..if flat { end } else { end + pad_max });
-    let mut at = if long { headroom } else { 0 };
-    let mut message = shared.slices();
-    if count > 0 && !flat {
+    /// Encodes the header and lists the work requests of a reply. It is put where it stays: moving
+    /// it costs as much as making it.
+    pub fn prepare<S>(
+        &self,
+        shared: &ResponderShared<S>,
+        mut parts: ReplyParts,
+        header: &Header<'_>,
+        lists: &Lists<'_>,
+        connection: &Rc<RdmaConnection>,
+        prepared: &mut Option<Prepared>,
+    ) {
+        let Self { within, length, .. } = *self;
+        let headroom = parts.message.start;
+        let mut chain = shared.chain();
+        let mut written = ArrayVec::<u64, ITEMS_MAX>::new();
         let mut data = &parts.slices[..];
-        for (item, target) in parts.bulk.iter().zip(&targets) {
+        for (item, target) in parts.bulk.iter().zip(&self.targets) {
             let (own, others) = data.split_at(covering(data, item.length));
             data = others;
-            if target.is_none() {
-                let position = headroom + item.position;
-                message.push(whole.slice(at..position));
-                message.extend_from_slice(own);
-                message.push(whole.slice(end..end + pad(item.length)));
-                at = position;
+            written.push(target.map_or(0, |chunk| {
+                let segments = chunk.iter().map(remote);
+                chain::transfer(Direction::ToPeer, own, segments, &mut chain)
+            }));
+        }
+        let (end, pad_max) = match self.is_flat {
+            true => (headroom + length, 0),
+            false => (parts.message.end, self.pad_max),
+        };
+        let chunks = ReplyChunks {
+            reads: &[],
+            call: lists,
+            written: &written,
+            reply_written: if self.long { length as u64 } else { 0 },
+        };
+        let mut out = Encoder::new(&mut parts.buffer[..headroom]);
+        let outgoing = Outgoing {
+            version: header.version,
+            xid: header.words.xid,
+            credits: 0,
+            inline: !self.long,
+            direction: MessageType::Reply,
+            invalidate: header.invalidate,
+        };
+        let encoded = encode_header(&mut out, &outgoing, &chunks);
+        debug_assert!(
+            encoded.is_ok() && out.position() == headroom,
+            "`limits` kept this much room"
+        );
+        if pad_max > 0 {
+            parts.buffer[end..end + pad_max].fill(0);
+        }
+
+        let whole = parts.buffer.into_slice(0..end + pad_max);
+        let mut message = shared.slices();
+        let mut written: u64 = written.iter().sum();
+        if within == 0 && !self.long {
+            message.push(whole);
+        } else {
+            let mut at = if self.long { headroom } else { 0 };
+            let mut data = &parts.slices[..];
+            let gathered = if self.is_flat { &[] } else { &parts.bulk[..] };
+            for (item, target) in gathered.iter().zip(&self.targets) {
+                let (own, others) = data.split_at(covering(data, item.length));
+                data = others;
+                if target.is_none() {
+                    let position = headroom + item.position;
+                    message.push(whole.slice(at..position));
+                    message.extend_from_slice(own);
+                    message.push(whole.slice(end..end + pad(item.length)));
+                    at = position;
+                }
+            }
+            message.push(whole.slice(at..end));
+            message.retain(|slice| !slice.is_empty());
+            if let (true, Some(chunk)) = (self.long, lists.reply) {
+                let segments = chunk.iter().map(remote);
+                written += chain::transfer(Direction::ToPeer, &message, segments, &mut chain);
+                message.clear();
+                message.push(whole.slice(0..headroom));
             }
         }
+        shared.recycle_slices(parts.slices);
+        *prepared = Some(Prepared {
+            xid: header.words.xid,
+            chain,
+            send: message,
+            written,
+            invalidate: invalidated(header, lists, connection),
+            long: self.long,
+            follow_up: None,
+        });
     }
-    message.push(whole.slice(at..end));
-    if count > 0 {
-        message.retain(|slice| !slice.is_empty());
-    }
-    let mut written: u64 = written.iter().sum();
-    shared.recycle_slices(parts.slices);
-    if let (true, Some(chunk)) = (long, lists.reply) {
-        let segments = chunk.iter().map(remote);
-        written += chain::transfer(Direction::ToPeer, &message, segments, &mut chain);
-        message.clear();
-        message.push(whole.slice(0..headroom));
-    }
-    let invalidate = invalidated(header, lists, connection);
-    Ok(Prepared {
-        xid,
-        chain,
-        send: message,
-        written,
-        invalidate,
-        long,
-        exposed: None,
-        agreed: None,
-    })
 }
 
 impl Prepared {
     /// Announces `credits` and posts the RDMA Writes and the Send as one chain.
     pub async fn send<S>(
-        mut self,
-        shared: &Shared<S>,
-        connection: &Rc<Connection>,
+        &mut self,
+        shared: &ResponderShared<S>,
+        connection: &Rc<RdmaConnection>,
         credits: u32,
     ) -> Result<(), Broken> {
         if let Some(first) = self.send.first() {
@@ -255,14 +272,11 @@ impl Prepared {
             request.token = token_of(self.xid);
         }
         let posted = connection.post(shared, &mut self.chain).await;
-        if let (Ok(()), Some(number)) = (posted, self.exposed) {
-            connection.exposures.sent(shared, connection, number);
+        if let (Ok(()), Some(follow_up)) = (posted, self.follow_up.take()) {
+            follow_up.begin(shared, connection);
         }
-        if let (Ok(()), Some(agreed)) = (posted, &self.agreed) {
-            connection.agree(agreed);
-        }
-        shared.recycle_chain(self.chain);
-        shared.recycle_slices(self.send);
+        shared.recycle_chain(std::mem::take(&mut self.chain));
+        shared.recycle_slices(std::mem::take(&mut self.send));
         for counters in [connection.counters(), &*shared.counters] {
             counters.written_bytes.add(self.written);
             counters
@@ -294,18 +308,17 @@ fn covering(slices: &[Slice], length: usize) -> usize {
     }
 }
 
-/// Moves data that has no chunk and lies in more pieces than a Send may gather into the message,
-/// which then ends at `end` of the buffer.
+/// Moves data that has no chunk and lies in more pieces than a Send may gather into the message.
 ///
 /// # Errors
 /// There is no memory for that; the parts are as before.
-async fn flatten<S>(
-    shared: &Shared<S>,
+pub async fn flatten<S>(
+    shared: &ResponderShared<S>,
     parts: &mut ReplyParts,
-    targets: &[Option<WriteChunk<'_>>],
-    end: usize,
+    layout: &ReplyLayout<'_>,
 ) -> Result<(), NoMemory> {
     let message = parts.message.clone();
+    let end = message.start + layout.length;
     if end > parts.buffer.len() {
         let mut larger = shared.pool.obtain_another(end).await?;
         larger[message.clone()].copy_from_slice(&parts.buffer[message.clone()]);
@@ -314,7 +327,7 @@ async fn flatten<S>(
     let (mut from, mut to) = (message.end, end);
     let mut last = parts.slices.len();
     // From the last to the first, so that nothing is written over that is still to be moved.
-    for (item, target) in parts.bulk.iter().zip(targets).rev() {
+    for (item, target) in parts.bulk.iter().zip(&layout.targets).rev() {
         let mut first = last;
         let mut left = item.length;
         while left > 0 {
@@ -368,36 +381,20 @@ pub fn encode_refusal(
     Some(out.position())
 }
 
-/// Encodes what an extension answers (version two draft section 4.1), if that may be sent at all.
-pub fn encode_optional(xid: u32, optional: &Optional<'_>, buffer: &mut [u8]) -> Option<usize> {
-    let mut out = Encoder::new(buffer);
-    // The credits are written when they are known.
-    version2::encode_optional(&mut out, xid, 0, optional).ok()?;
-    Some(out.position())
-}
-
 /// Sends an error or an extension's answer. Such messages are plain Sends: only replies invalidate
 /// (version two draft section 5.2.3).
 pub async fn send_plain<S>(
-    shared: &Shared<S>,
-    connection: &Rc<Connection>,
+    shared: &ResponderShared<S>,
+    connection: &Rc<RdmaConnection>,
     buffer: Buffer,
     length: usize,
     credits: u32,
 ) -> Result<(), Broken> {
     let whole = buffer.into_slice(0..length);
     whole.copy_from(CREDITS_AT, &credits.to_be_bytes());
-    let mut chain = shared.chain();
-    chain.push(WorkRequest {
-        token: NOBODY,
-        operation: Operation::Send {
-            invalidate: None,
-            solicited: false,
-        },
-        local: std::iter::once(whole).collect(),
-        signalled: false,
-    });
-    let posted = connection.post(shared, &mut chain).await;
-    shared.recycle_chain(chain);
+    let mut requests = shared.chain();
+    requests.push(chain::plain_send(std::iter::once(whole).collect()));
+    let posted = connection.post(shared, &mut requests).await;
+    shared.recycle_chain(requests);
     posted
 }

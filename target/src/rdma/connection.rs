@@ -10,31 +10,32 @@ use millrace_mempool::{Buffer, Class, MemoryAccount, NoMemory};
 use millrace_primitives::TurnQueue;
 use millrace_reactor::fabric::chain;
 use millrace_reactor::fabric::{
-    Access, ConnectParameters, ExposeError, Exposure, Key, PostError, Provider, QueuePairId,
-    QueuePairLimits, ReadDepths, Revoked, SLICES_MAX, Slices, WorkError, WorkRequest,
+    Access, AnyProvider, ConnectParameters, ControlPath, DataPath, ExposeError, Exposure, Key,
+    PostError, QueuePairId, QueuePairLimits, ReadDepths, Revoked, SLICES_MAX, Slices, WorkError,
+    WorkRequest,
 };
 use millrace_wire::rpcrdma::Version;
 
 use super::ConnectionCounters;
-use super::ccp::{Agreed, Placement};
-use super::exposures::{Exposures, Refused};
+use super::compat::Compatibility;
 use super::fabrics::FabricId;
-use super::receives::Account;
+use super::receives::CreditState;
 use super::reverse::Reverse;
 use super::settings::{Inline, Terms, private_data};
-use super::shared::{Outcome, Shared};
-use super::tap::Tapped;
-use super::transfers::{ChainSize, Course, Transfers};
+use super::shared::{Outcome, ResponderShared};
+use super::transfers::{ChainSize, TransferDirection, Transfers};
 use crate::call::{Broken, Peer, TransportKind};
-use crate::flow::policy;
+use crate::capture::{CapturePoint, CaptureSink};
+use crate::flow::{ClientShare, Usage, policy};
+use crate::rpc::ConnectionRef;
 use crate::transfer::TransferLimits;
 
 /// A provider, shared by the connections that it carries.
-pub type Fabric = Rc<RefCell<Box<dyn Provider>>>;
+pub type Fabric = Rc<RefCell<AnyProvider>>;
 
 /// A connection request to be accepted.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct ConnectionRequest<'a> {
     /// The queue pair it came with.
     pub queue_pair: QueuePairId,
     /// The client's address.
@@ -44,36 +45,29 @@ pub struct Request<'a> {
 }
 
 /// One connection of a client.
-pub struct Connection {
-    id: u64,
+pub struct RdmaConnection {
+    identity: ConnectionRef,
     fabric: Fabric,
     /// Which listener it came by.
     pub provider: FabricId,
     queue_pair: QueuePairId,
-    peer: Peer,
     terms: Terms,
     inline: Cell<Inline>,
     /// RDMA Reads at once, the client's and ours.
     depths: Cell<ReadDepths>,
-    /// Where receives begin in their buffers.
-    placement: Cell<Placement>,
     /// Whether the provider can invalidate keys of the client's.
     invalidates: bool,
     version: Cell<Option<Version>>,
-    since: Instant,
     /// Its receives and credits.
-    pub(super) account: Account,
-    /// What its calls hold of its client's memory.
-    memory: Rc<MemoryAccount>,
+    pub(super) credit_state: CreditState,
     /// What its client has not let go of yet.
     transfers: Transfers,
-    broken: Cell<bool>,
     /// No export admits its client.
     unadmitted: Cell<bool>,
     /// It was told to end in order.
     leaving: Cell<bool>,
-    /// A call of its was not taken, and will never be answered.
-    neglected: Cell<bool>,
+    /// A call of its was refused, and will never be answered.
+    refused_calls: Cell<bool>,
     /// Kept so that a reply can always be sent, however empty the pool (conformance row
     /// RR1-CRED-11).
     reply_reserve: RefCell<Option<Buffer>>,
@@ -85,22 +79,22 @@ pub struct Connection {
     room_awaited: Cell<usize>,
     /// Calls from here to the client.
     pub(super) reverse: Reverse,
-    /// Replies that the client fetches; without any but in classic mode.
-    pub exposures: Exposures,
+    /// What few peers use.
+    pub compat: Compatibility,
     counters: ConnectionCounters,
-    /// Whoever has its messages copied.
-    pub(super) tapped: Tapped,
+    /// Where its messages are copied, while it is captured.
+    pub(super) capture: CapturePoint,
 }
 
-impl Connection {
+impl RdmaConnection {
     /// Accepts a connection request: posts the first receives, then answers with our private
     /// data. `None` if there is no memory for even that, or the client holds all that it may have
     /// already; the request is rejected then.
     pub fn accept<S>(
-        shared: &Shared<S>,
+        shared: &ResponderShared<S>,
         fabric: &Fabric,
         provider: FabricId,
-        request: &Request<'_>,
+        request: &ConnectionRequest<'_>,
         limits: QueuePairLimits,
         now: Instant,
     ) -> Option<Rc<Self>> {
@@ -111,37 +105,32 @@ impl Connection {
             fabric.borrow_mut().reject(queue_pair, &[]);
             return None;
         };
-        let usage = shared.flow.usage(&tenant);
+        let identity = ConnectionRef::new(&shared.flow, tenant, peer, now);
         let connection = Self {
-            id: shared.flow.clients().new_connection(),
+            credit_state: CreditState::new(&identity, settings.receive_class()),
+            identity,
             fabric: Rc::clone(fabric),
             provider,
             queue_pair,
-            peer,
             terms: Terms::of(&settings),
             inline: Cell::new(Inline::of_peer(request.private_data, &settings)),
             depths: Cell::default(),
-            placement: Cell::default(),
             invalidates: fabric.borrow().remote_invalidation().sends,
             version: Cell::new(None),
-            since: now,
-            memory: MemoryAccount::new(tenant.memory()),
-            account: Account::new(tenant, usage, settings.receive_class(), now),
             transfers: Transfers::new(),
-            broken: Cell::new(false),
             unadmitted: Cell::new(false),
             leaving: Cell::new(false),
-            neglected: Cell::new(false),
+            refused_calls: Cell::new(false),
             reply_reserve: RefCell::new(shared.keep(Class::Control)),
             send_depth: limits.send_depth as usize,
             line: TurnQueue::default(),
             room_awaited: Cell::new(0),
             reverse: Reverse::default(),
-            exposures: Exposures::new(limits.exposures > 0),
+            compat: Compatibility::new(limits.exposures > 0),
             counters: ConnectionCounters::default(),
-            tapped: Tapped::default(),
+            capture: CapturePoint::default(),
         };
-        connection.account.open(&shared.flow);
+        connection.credit_state.open(&shared.flow);
         connection.post_receives(shared, policy::FIRST_RECEIVES);
         let parameters = ConnectParameters {
             limits,
@@ -158,10 +147,28 @@ impl Connection {
         Some(Rc::new(connection))
     }
 
+    /// What its calls know of it.
+    #[must_use]
+    pub fn identity(&self) -> &ConnectionRef {
+        &self.identity
+    }
+
     /// Its identifier, unique in the process.
     #[must_use]
     pub fn id(&self) -> u64 {
-        self.id
+        self.identity.id()
+    }
+
+    /// Its client's part of the reactor.
+    #[must_use]
+    pub fn share(&self) -> &Rc<ClientShare> {
+        self.identity.share()
+    }
+
+    /// What it has used.
+    #[must_use]
+    pub fn usage(&self) -> &Usage {
+        self.identity.usage()
     }
 
     /// The name of the provider that carries it.
@@ -191,7 +198,7 @@ impl Connection {
     /// The client.
     #[must_use]
     pub fn peer(&self) -> Peer {
-        self.peer
+        self.identity.peer()
     }
 
     /// What it was made with.
@@ -216,23 +223,14 @@ impl Connection {
         self.depths.set(depths);
     }
 
-    /// Takes up what the configuration protocol agreed on, for all that begins from now on.
-    pub(super) fn agree(&self, agreed: &Agreed) {
+    /// Takes up limits that the client has set: bytes of a Send, and RDMA Reads at once.
+    pub(super) fn limit(&self, send: usize, reads: u16) {
         self.inline.set(Inline {
-            send: agreed.send,
+            send,
             ..self.inline.get()
         });
-        self.placement.set(agreed.placement);
         let mut fabric = self.fabric.borrow_mut();
-        fabric.limit_reads(self.queue_pair, agreed.reads);
-        drop(fabric);
-        tracing::debug!(
-            client = %self.peer.address,
-            inline_send = agreed.send,
-            alignment = agreed.placement.alignment,
-            reads = agreed.reads,
-            "client has set limits"
-        );
+        fabric.limit_reads(self.queue_pair, reads);
     }
 
     /// The version of the latest call (RFC 8167 section 5.1), once there was one.
@@ -242,7 +240,7 @@ impl Connection {
     }
 
     /// Notes the version of a call.
-    pub(super) fn spoke<S>(&self, shared: &Shared<S>, version: Version) {
+    pub(super) fn spoke<S>(&self, shared: &ResponderShared<S>, version: Version) {
         if self.version.get() != Some(version) && !self.is_broken() {
             let counters = shared.flow.counters();
             counters.count_version(self.version.replace(Some(version)), Some(version));
@@ -258,7 +256,7 @@ impl Connection {
     /// When it was accepted.
     #[must_use]
     pub fn since(&self) -> Instant {
-        self.since
+        self.identity.since()
     }
 
     /// What it has done.
@@ -270,7 +268,7 @@ impl Connection {
     /// Whether it has ended.
     #[must_use]
     pub fn is_broken(&self) -> bool {
-        self.broken.get()
+        self.identity.has_ended()
     }
 
     /// Whether no export admits its client, which therefore gets one credit only.
@@ -288,7 +286,7 @@ impl Connection {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let (_, _, in_service) = self.credits();
-        in_service == 0 && !self.has_waiting_senders() && self.exposures.open_replies() == 0
+        in_service == 0 && !self.has_waiting_senders() && self.compat.exposures.open_replies() == 0
     }
 
     /// Ends the connection in order; once, however often it is asked.
@@ -298,15 +296,15 @@ impl Connection {
         }
     }
 
-    /// Whether a call of its was not taken. Its client waits for the answer until the connection
+    /// Whether a call of its was refused. Its client waits for the answer until the connection
     /// ends, and sends the call again on the next one, so no other call is taken either.
-    pub(super) fn is_neglected(&self) -> bool {
-        self.neglected.get()
+    pub(super) fn has_refused_calls(&self) -> bool {
+        self.refused_calls.get()
     }
 
-    /// Notes that a call was not taken. Whether it was the first one.
-    pub(super) fn neglect(&self) -> bool {
-        !self.neglected.replace(true)
+    /// Notes that a call was refused. Whether it was the first one.
+    pub(super) fn set_refused_calls(&self) -> bool {
+        !self.refused_calls.replace(true)
     }
 
     /// Lets it have more receives posted than it was made for.
@@ -325,18 +323,22 @@ impl Connection {
         }
     }
 
+    /// Copies its messages from now on. False if it has ended, or another capture is in progress.
+    pub fn capture(&self, sink: CaptureSink) -> bool {
+        !self.is_broken() && self.capture.attach(sink)
+    }
+
     /// Notes that the connection has ended, and wakes all who wait for it.
-    pub fn disconnected<S>(&self, shared: &Shared<S>) {
-        self.broken.set(true);
-        self.memory.end();
-        self.account.close(shared);
+    pub fn disconnected<S>(&self, shared: &ResponderShared<S>) {
+        self.identity.end();
+        self.credit_state.close(shared);
         let counters = shared.flow.counters();
         counters.count_version(self.version.get(), None);
         self.reply_reserve.borrow_mut().take();
         self.line.end();
         self.reverse.end(shared);
-        self.exposures.disconnected(shared, self);
-        self.tapped.end();
+        self.compat.exposures.disconnected(shared, self);
+        self.capture.end();
     }
 
     /// Wakes the chain at the head of the queue once there is room for it.
@@ -360,15 +362,18 @@ impl Connection {
     ///
     /// # Errors
     /// The connection has ended, or ends because its client does not let go of earlier replies.
-    pub(super) async fn reply_buffer<S>(&self, shared: &Shared<S>) -> Result<Buffer, Broken> {
+    pub(super) async fn reply_buffer<S>(
+        &self,
+        shared: &ResponderShared<S>,
+    ) -> Result<Buffer, Broken> {
         if let Some(buffer) = shared.pool.try_obtain(Class::Control) {
             return Ok(buffer);
         }
         // The reserve is for when the pool has none, not for more than the client's share.
-        if self.memory.share().has_room(Class::Control)
+        if self.identity.memory().share().has_room(Class::Control)
             && let Some(reserve) = self.reply_reserve.take()
         {
-            self.memory.charge(&reserve);
+            self.identity.memory().charge(&reserve);
             return Ok(reserve);
         }
         self.counters.buffer_waits.add(1);
@@ -382,8 +387,8 @@ impl Connection {
     pub(super) fn no_memory(&self, error: NoMemory) -> Broken {
         if error == NoMemory::Late && !self.is_broken() {
             tracing::warn!(
-                client = %self.peer.address,
-                port = self.peer.port,
+                client = %self.peer().address,
+                port = self.peer().port,
                 "connection closed: {error}"
             );
             self.close(true);
@@ -394,7 +399,7 @@ impl Connection {
     /// What its calls hold of its client's memory.
     #[must_use]
     pub fn memory(&self) -> &Rc<MemoryAccount> {
-        &self.memory
+        self.identity.memory()
     }
 
     /// Posts a chain, waiting in line for room in the send queue. A chain longer than the queue
@@ -402,7 +407,7 @@ impl Connection {
     /// end in the order in which they came.
     pub(super) async fn post<S>(
         self: &Rc<Self>,
-        shared: &Shared<S>,
+        shared: &ResponderShared<S>,
         chain: &mut Vec<WorkRequest>,
     ) -> Result<(), Broken> {
         if self.line.is_empty() && chain.len() <= self.send_depth {
@@ -446,7 +451,7 @@ impl Connection {
     /// Posts a chain and waits for its last work request, or the first that fails.
     pub(super) async fn post_and_wait<S>(
         self: &Rc<Self>,
-        shared: &Shared<S>,
+        shared: &ResponderShared<S>,
         chain: &mut Vec<WorkRequest>,
     ) -> Outcome {
         let (token, wait) = shared.completions.register();
@@ -455,7 +460,7 @@ impl Connection {
         }
         match chain.last_mut() {
             Some(last) => last.signalled = true,
-            None => return Ok(Slices::new()),
+            None => return Ok(()),
         }
         self.post(shared, chain)
             .await
@@ -464,14 +469,10 @@ impl Connection {
     }
 
     /// Makes memory readable for the client.
-    pub(super) fn expose(&self, local: Slices) -> Result<Exposure, Refused> {
+    pub(super) fn expose(&self, local: Slices) -> Result<Exposure, ExposeError> {
         let mut fabric = self.fabric.borrow_mut();
         let exposed = fabric.expose(self.queue_pair, local, Access::RemoteRead);
-        exposed.map_err(|(error, _)| match error {
-            // Pieces are counted by `exposure_slices`, so that too many are never tried.
-            ExposeError::Full | ExposeError::Scattered => Refused::Full,
-            ExposeError::Closed => Refused::Closed,
-        })
+        exposed.map_err(|(error, _)| error)
     }
 
     /// Most slices that one RDMA Read fills. The work requests of a Read are posted together, so
@@ -486,14 +487,14 @@ impl Connection {
         self.fabric.borrow().exposure_slices().clamp(1, SLICES_MAX)
     }
 
-    /// Ends what [`Connection::expose`] began.
+    /// Ends what [`RdmaConnection::expose`] began.
     pub(super) fn revoke(&self, key: Key) -> Revoked {
         self.fabric.borrow_mut().revoke(self.queue_pair, key)
     }
 
     fn try_post<S>(
         &self,
-        shared: &Shared<S>,
+        shared: &ResponderShared<S>,
         chain: &mut Vec<WorkRequest>,
     ) -> Result<(), PostError> {
         let size = ChainSize::of(chain);
@@ -515,7 +516,11 @@ impl Connection {
     }
 
     /// Which way the oldest of that goes, if it moves too slowly.
-    pub(super) fn too_slow(&self, now: Instant, limits: &TransferLimits) -> Option<Course> {
+    pub(super) fn too_slow(
+        &self,
+        now: Instant,
+        limits: &TransferLimits,
+    ) -> Option<TransferDirection> {
         if self.is_broken() || !self.transfers.has_some() {
             return None;
         }
@@ -527,20 +532,20 @@ impl Connection {
             let mut fabric = self.fabric.borrow_mut();
             fabric.post(self.queue_pair, chain)
         };
-        if self.tapped.is_on() {
-            return self.post_copied(chain, post);
+        if self.capture.is_on() {
+            return self.capture.post(chain, post);
         }
         post(chain)
     }
 
     /// Hands a receive to the provider; whether it took it.
     pub(super) fn push_receive(&self, mut buffer: Buffer) -> bool {
-        buffer.indent(self.placement.get().indent);
+        buffer.indent(self.compat.indent());
         let mut fabric = self.fabric.borrow_mut();
         fabric.post_receive(self.queue_pair, buffer).is_ok()
     }
 
-    pub(super) fn refill_reserve<S>(&self, shared: &Shared<S>) {
+    pub(super) fn refill_reserve<S>(&self, shared: &ResponderShared<S>) {
         let mut reserve = self.reply_reserve.borrow_mut();
         if reserve.is_none() && !self.is_broken() {
             *reserve = shared.keep(Class::Control);

@@ -3,6 +3,8 @@
 use millrace_primitives::Counter;
 use millrace_wire::rpcrdma::{Refusal, Version};
 
+use super::{RdmaConnection, ResponderShared};
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// Counters of the RPC-over-RDMA responder, of one connection or of one reactor.
@@ -16,7 +18,7 @@ macro_rules! counters {
 counters! {
     /// Calls received.
     calls,
-    /// Replies sent inline (RDMA_MSG).
+    /// Replies sent inline (RDMA_MSG), and answers of extensions (RDMA2_OPTIONAL).
     replies_inline,
     /// Replies sent through the reply chunk (RDMA_NOMSG).
     replies_long,
@@ -99,4 +101,14 @@ impl ConnectionCounters {
             ("invalid_option", self.errors_invalid_option.get()),
         ]
     }
+}
+
+/// Counts for a connection and for its reactor.
+pub fn count<S>(
+    shared: &ResponderShared<S>,
+    connection: &RdmaConnection,
+    count: impl Fn(&ConnectionCounters),
+) {
+    count(connection.counters());
+    count(&shared.counters);
 }

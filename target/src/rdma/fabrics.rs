@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use millrace_reactor::fabric::{ListenerId, QueuePairId, QueuePairLimits};
+use millrace_reactor::fabric::{ControlPath, ListenerId, QueuePairId, QueuePairLimits};
 
-use super::{Connection, Fabric};
+use super::{Fabric, RdmaConnection};
 
 /// Names a listener of the service, on all its reactors. No two ever have the same name, however
 /// listeners come and go.
@@ -22,7 +22,7 @@ pub struct FabricSlot {
     /// Limits of its connections.
     pub limits: QueuePairLimits,
     listener: Option<ListenerId>,
-    connections: Vec<Option<Rc<Connection>>>,
+    connections: Vec<Option<Rc<RdmaConnection>>>,
     /// It goes with its last connection.
     pub(super) retires: bool,
 }
@@ -105,16 +105,16 @@ impl FabricSlot {
     }
 
     /// Its connections.
-    pub fn connections(&self) -> impl Iterator<Item = &Rc<Connection>> {
+    pub fn connections(&self) -> impl Iterator<Item = &Rc<RdmaConnection>> {
         self.connections.iter().flatten()
     }
 
-    pub(super) fn connection(&self, id: QueuePairId) -> Option<&Rc<Connection>> {
+    pub(super) fn connection(&self, id: QueuePairId) -> Option<&Rc<RdmaConnection>> {
         let connection = self.connections.get(id.index as usize)?.as_ref()?;
         (connection.queue_pair() == id).then_some(connection)
     }
 
-    pub(super) fn insert(&mut self, connection: Rc<Connection>) {
+    pub(super) fn insert(&mut self, connection: Rc<RdmaConnection>) {
         let index = connection.queue_pair().index as usize;
         if self.connections.len() <= index {
             self.connections.resize(index + 1, None);
@@ -122,7 +122,7 @@ impl FabricSlot {
         self.connections[index] = Some(connection);
     }
 
-    pub(super) fn remove(&mut self, id: QueuePairId) -> Option<Rc<Connection>> {
+    pub(super) fn remove(&mut self, id: QueuePairId) -> Option<Rc<RdmaConnection>> {
         self.connection(id)?;
         self.connections[id.index as usize].take()
     }

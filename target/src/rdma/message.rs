@@ -4,14 +4,13 @@
 //! chunk, to be fetched straight to where it shall live. All else is put back into the stream at its
 //! position (RFC 5666 section 3.4), in a buffer of its own.
 
-use arrayvec::ArrayVec;
 use millrace_mempool::{Buffer, Class};
 use millrace_wire::rpc::CallHeader;
-use millrace_wire::rpcrdma::{Lists, ReadChunk};
+use millrace_wire::rpcrdma::{Lists, ReadChunk, ReadList};
 use millrace_wire::xdr::{Decoder, ITEMS_MAX, Padding, round_up};
 
 use super::pull::Puller;
-use super::shared::Shared;
+use super::shared::ResponderShared;
 use crate::call::{BulkArgument, Serve};
 use crate::rpc::program::FIXED_WORDS;
 
@@ -27,7 +26,7 @@ const WHOLE: usize = Class::Medium.size();
 
 /// Why there is no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failed {
+pub enum AssemblyError {
     /// The chunks cannot be put together: answer ERR_CHUNK.
     Chunks,
     /// The connection ended.
@@ -35,120 +34,145 @@ pub enum Failed {
 }
 
 /// A message as far as it was put together.
-pub struct Message<'a> {
+pub struct CallMessage<'a> {
     /// The buffer that it was put together in; `None` if it stands in the receive buffer.
     pub buffer: Option<Buffer>,
     /// Its bytes, in that buffer.
     pub length: usize,
     /// Data left in its chunks.
-    pub apart: Apart<'a>,
+    pub reduced: ReducedItems<'a>,
 }
 
-/// Items left in their chunks: the argument, its chunk, and how many of the chunk's bytes come before
-/// its data.
-pub type Apart<'a> = ArrayVec<(BulkArgument, ReadChunk<'a>, u64), ITEMS_MAX>;
+/// Items left in their chunks.
+#[derive(Clone, Copy)]
+pub enum ReducedItems<'a> {
+    /// Each chunk of a list behind position zero is one.
+    Chunks(ReadList<'a>),
+    /// The last item is the end of a position zero chunk, from this byte on.
+    End(ReadChunk<'a>, u32),
+}
 
-/// Puts an inline message together with its chunks.
+impl<'a> ReducedItems<'a> {
+    /// The chunk of each item, and how many of its bytes come before the item's data.
+    pub fn iter(&self) -> impl Iterator<Item = (ReadChunk<'a>, u32)> + use<'a> {
+        let (list, end) = match *self {
+            Self::Chunks(list) => (list, None),
+            Self::End(chunk, skip) => (ReadList::default(), Some((chunk, skip))),
+        };
+        behind_zero(list).map(|chunk| (chunk, 0)).chain(end)
+    }
+
+    /// What the program is told of each item; `None` for an item of 2^32 bytes or more.
+    pub fn arguments(&self) -> impl Iterator<Item = Option<BulkArgument>> + use<'a> {
+        self.iter().map(|(chunk, skip)| match skip {
+            0 => chunk.taken(),
+            skip => Some(BulkArgument {
+                position: skip,
+                length: u32::try_from(chunk.length() - u64::from(skip)).ok()?,
+            }),
+        })
+    }
+}
+
+impl Default for ReducedItems<'_> {
+    fn default() -> Self {
+        Self::Chunks(ReadList::default())
+    }
+}
+
+fn behind_zero(list: ReadList<'_>) -> impl Iterator<Item = ReadChunk<'_>> {
+    // Most calls have none, and to look for one takes a while.
+    let chunks = (!list.is_empty()).then(|| list.chunks());
+    chunks
+        .into_iter()
+        .flatten()
+        .filter(|chunk| chunk.position > 0)
+}
+
+/// Puts an inline message together with its chunks, some of which do not stay where they are.
 pub async fn inline<'a, S: Serve>(
     puller: &Puller<'_, S>,
-    shared: &Shared<S>,
+    shared: &ResponderShared<S>,
     message: &[u8],
     padding: Padding,
     lists: &Lists<'a>,
-) -> Result<Message<'a>, Failed> {
+) -> Result<CallMessage<'a>, AssemblyError> {
     let length = message.len();
-    match others(shared, message, lists)? {
-        Others::Apart(apart) => Ok(Message {
-            buffer: None,
-            length,
-            apart,
-        }),
-        // Positions do not count alignment pads, so only the one who decodes knows where in a
-        // padded message they are.
-        Others::PutBack if padding.align > 1 => Err(Failed::Chunks),
-        Others::PutBack => {
-            let mut buffer = room(puller, shared).await?;
-            let start = buffer.get_mut(..length).ok_or(Failed::Chunks)?;
-            start.copy_from_slice(message);
-            put_back(puller, buffer, length, lists).await
-        }
+    // Positions do not count alignment pads, so only the one who decodes knows where in a
+    // padded message they are.
+    if padding.align > 1 {
+        return Err(AssemblyError::Chunks);
     }
+    let mut buffer = room(puller, shared).await?;
+    let start = buffer.get_mut(..length).ok_or(AssemblyError::Chunks)?;
+    start.copy_from_slice(message);
+    put_back(puller, buffer, length, lists).await
 }
 
-/// What becomes of the chunks behind position zero.
-enum Others<'a> {
-    Apart(Apart<'a>),
-    PutBack,
-}
-
-fn others<'a, S: Serve>(
-    shared: &Shared<S>,
+/// Whether the chunks behind position zero stay where they are; else they are put back.
+pub fn are_reduced<S: Serve>(
+    shared: &ResponderShared<S>,
     message: &[u8],
-    lists: &Lists<'a>,
-) -> Result<Others<'a>, Failed> {
-    let mut apart = Apart::new();
-    let mut most = None;
-    for chunk in lists.reads.chunks().filter(|chunk| chunk.position > 0) {
-        let eligible = || shared.programs.procedure(message)?.arguments;
-        let most = *most.get_or_insert_with(|| eligible().map_or(0, |arguments| arguments.most));
-        if chunk.position < FIXED_WORDS || apart.len() == most.min(ITEMS_MAX) {
-            return Ok(Others::PutBack);
-        }
-        apart.push((chunk.taken().ok_or(Failed::Chunks)?, chunk, 0));
+    lists: &Lists<'_>,
+) -> bool {
+    if lists.reads.is_empty() {
+        return true;
     }
-    Ok(Others::Apart(apart))
+    let Some(first) = behind_zero(lists.reads).next() else {
+        return true;
+    };
+    let eligible = || shared.programs.procedure(message)?.arguments;
+    let most = eligible().map_or(0, |arguments| arguments.most.min(ITEMS_MAX));
+    // Lists may be long.
+    let count = behind_zero(lists.reads).take(most + 1).count();
+    first.position >= FIXED_WORDS && count <= most
 }
 
 /// Fetches a long message from its position zero chunk (RFC 5666 section 5.1).
 pub async fn long<'a, S: Serve>(
     puller: &Puller<'_, S>,
-    shared: &Shared<S>,
+    shared: &ResponderShared<S>,
     lists: &Lists<'a>,
-) -> Result<Message<'a>, Failed> {
-    let zero = lists.reads.chunk(0).ok_or(Failed::Chunks)?;
-    let total = usize::try_from(zero.length()).map_err(|_| Failed::Chunks)?;
+) -> Result<CallMessage<'a>, AssemblyError> {
+    let zero = lists.reads.chunk(0).ok_or(AssemblyError::Chunks)?;
+    let total = usize::try_from(zero.length()).map_err(|_| AssemblyError::Chunks)?;
     let fetched = total.min(if total > WHOLE { HEAD } else { WHOLE });
     let buffer = fetch(puller, shared, zero, fetched).await?;
     if total == fetched {
-        let apart = match others(shared, &buffer[..total], lists)? {
-            Others::Apart(apart) => apart,
-            Others::PutBack => return put_back(puller, buffer, total, lists).await,
-        };
-        return Ok(Message {
+        if !are_reduced(shared, &buffer[..total], lists) {
+            return put_back(puller, buffer, total, lists).await;
+        }
+        return Ok(CallMessage {
             buffer: Some(buffer),
             length: total,
-            apart,
+            reduced: ReducedItems::Chunks(lists.reads),
         });
     }
     // Too long for anything but arguments whose last item may stay in the chunk: the part from its
     // data on does. Whatever else claims to be so long is cut off, and fails to decode.
     if lists.reads.chunks().nth(1).is_some() {
-        return Err(Failed::Chunks);
+        return Err(AssemblyError::Chunks);
     }
     Ok(match last_item(shared, &buffer[..fetched]) {
         Some(position) => {
-            let bulk = BulkArgument {
-                position: u32::try_from(position).map_err(|_| Failed::Chunks)?,
-                length: u32::try_from(total - position).map_err(|_| Failed::Chunks)?,
-            };
-            let apart = std::iter::once((bulk, zero, position as u64)).collect();
-            Message {
+            let skip = u32::try_from(position).map_err(|_| AssemblyError::Chunks)?;
+            CallMessage {
                 buffer: Some(buffer),
                 length: position,
-                apart,
+                reduced: ReducedItems::End(zero, skip),
             }
         }
-        None => Message {
+        None => CallMessage {
             buffer: Some(buffer),
             length: fetched,
-            apart: Apart::new(),
+            reduced: ReducedItems::default(),
         },
     })
 }
 
 /// Where the data of the item begins that ends the arguments, counted from the XID; `None` if the
 /// table has no such item, or `message` ends before.
-fn last_item<S: Serve>(shared: &Shared<S>, message: &[u8]) -> Option<usize> {
+fn last_item<S: Serve>(shared: &ResponderShared<S>, message: &[u8]) -> Option<usize> {
     let to_last = shared.programs.procedure(message)?.arguments?.to_last?;
     let mut input = Decoder::new(message);
     CallHeader::decode(&mut input).ok()?;
@@ -158,29 +182,32 @@ fn last_item<S: Serve>(shared: &Shared<S>, message: &[u8]) -> Option<usize> {
 
 /// A buffer to put a message together in, once the client may hold one more: its parts come from
 /// the client, who may take its time.
-async fn room<S>(puller: &Puller<'_, S>, shared: &Shared<S>) -> Result<Buffer, Failed> {
+async fn room<S>(
+    puller: &Puller<'_, S>,
+    shared: &ResponderShared<S>,
+) -> Result<Buffer, AssemblyError> {
     // Not of the class of replies, which would wait for each other then.
     let obtained = shared.pool.obtain(Class::Medium).await;
     obtained.map_err(|error| {
         puller.connection().no_memory(error);
-        Failed::Broken
+        AssemblyError::Broken
     })
 }
 
 /// Fetches the first `length` bytes of a chunk.
 async fn fetch<S>(
     puller: &Puller<'_, S>,
-    shared: &Shared<S>,
+    shared: &ResponderShared<S>,
     chunk: ReadChunk<'_>,
     length: usize,
-) -> Result<Buffer, Failed> {
+) -> Result<Buffer, AssemblyError> {
     let whole = room(puller, shared).await?;
     let whole = whole.into_slice(0..length);
     puller
         .fetch(chunk, 0, std::slice::from_ref(&whole))
         .await
-        .map_err(|_| Failed::Broken)?;
-    whole.try_into_buffer().map_err(|_| Failed::Broken)
+        .map_err(|_| AssemblyError::Broken)?;
+    whole.try_into_buffer().map_err(|_| AssemblyError::Broken)
 }
 
 /// Puts all chunks behind position zero back into the stream, whose other `inline` bytes begin the
@@ -190,13 +217,13 @@ async fn put_back<'a, S>(
     mut buffer: Buffer,
     inline: usize,
     lists: &Lists<'_>,
-) -> Result<Message<'a>, Failed> {
+) -> Result<CallMessage<'a>, AssemblyError> {
     let chunks = || lists.reads.chunks().filter(|chunk| chunk.position > 0);
     // With a round-up that may be missing inline before each.
     let apart: u64 = chunks().map(|chunk| round_up(chunk.length()) + 3).sum();
     let free = (buffer.len().min(WHOLE) - inline) as u64;
     if apart > free {
-        return Err(Failed::Chunks);
+        return Err(AssemblyError::Chunks);
     }
     // What is inline moves to the end, and from there to its places, which are never behind it.
     let end = buffer.len();
@@ -207,16 +234,16 @@ async fn put_back<'a, S>(
         let position = chunk.position as usize;
         // What stands inline before the chunk. A position inside an earlier chunk, or beyond what
         // the stream has, is wrong.
-        let before = position.checked_sub(at).ok_or(Failed::Chunks)?;
+        let before = position.checked_sub(at).ok_or(AssemblyError::Chunks)?;
         let there = before.min(end - rest);
         // The round-up of the last item inline may have been left out.
         if before - there >= 4 {
-            return Err(Failed::Chunks);
+            return Err(AssemblyError::Chunks);
         }
         buffer.copy_within(rest..rest + there, at);
         buffer[at + there..position].fill(0);
         rest += there;
-        let bytes = usize::try_from(chunk.length()).map_err(|_| Failed::Chunks)?;
+        let bytes = usize::try_from(chunk.length()).map_err(|_| AssemblyError::Chunks)?;
         at = position + bytes.next_multiple_of(4);
         buffer[position + bytes..at].fill(0);
     }
@@ -229,12 +256,12 @@ async fn put_back<'a, S>(
         puller
             .fetch(chunk, 0, &[sink])
             .await
-            .map_err(|_| Failed::Broken)?;
+            .map_err(|_| AssemblyError::Broken)?;
     }
-    let buffer = whole.try_into_buffer().map_err(|_| Failed::Broken)?;
-    Ok(Message {
+    let buffer = whole.try_into_buffer().map_err(|_| AssemblyError::Broken)?;
+    Ok(CallMessage {
         buffer: Some(buffer),
         length,
-        apart: Apart::new(),
+        reduced: ReducedItems::default(),
     })
 }

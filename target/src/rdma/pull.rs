@@ -4,47 +4,41 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use millrace_mempool::Slice;
+use millrace_reactor::fabric::WorkError;
 use millrace_reactor::fabric::chain::{self, Direction, RemoteSegment};
-use millrace_reactor::fabric::{Key, RemoteAddress, WorkError};
 use millrace_wire::rpcrdma::{ReadChunk, Segment};
 
-use super::{Connection, Shared};
-use crate::call::{Broken, Bulk, BulkArgument};
+use super::message::ReducedItems;
+use super::{RdmaConnection, ResponderShared};
+use crate::call::{Broken, Bulk};
 
 /// A segment as work requests name it.
 pub fn remote(segment: Segment) -> RemoteSegment {
-    let address = RemoteAddress {
-        key: Key(segment.handle),
-        offset: segment.offset,
-    };
-    RemoteSegment {
-        address,
-        length: segment.length,
-    }
+    RemoteSegment::new(segment.handle, segment.offset, segment.length)
 }
 
 /// Fetches the chunks that a call left apart.
 pub struct Puller<'a, S> {
-    shared: &'a Shared<S>,
-    connection: &'a Rc<Connection>,
+    shared: &'a ResponderShared<S>,
+    connection: &'a Rc<RdmaConnection>,
     xid: u32,
-    apart: &'a [(BulkArgument, ReadChunk<'a>, u64)],
+    /// The items of the call that are left in chunks.
+    pub reduced: ReducedItems<'a>,
     refused: Cell<bool>,
 }
 
 impl<'a, S> Puller<'a, S> {
-    /// For one call; `apart` are its chunks, and the bytes of each that were fetched already.
+    /// For one call, of which nothing is left in chunks as yet.
     pub fn new(
-        shared: &'a Shared<S>,
-        connection: &'a Rc<Connection>,
+        shared: &'a ResponderShared<S>,
+        connection: &'a Rc<RdmaConnection>,
         xid: u32,
-        apart: &'a [(BulkArgument, ReadChunk<'a>, u64)],
     ) -> Self {
         Self {
             shared,
             connection,
             xid,
-            apart,
+            reduced: ReducedItems::default(),
             refused: Cell::new(false),
         }
     }
@@ -56,7 +50,7 @@ impl<'a, S> Puller<'a, S> {
     }
 
     /// Whom it fetches from.
-    pub fn connection(&self) -> &'a Rc<Connection> {
+    pub fn connection(&self) -> &'a Rc<RdmaConnection> {
         self.connection
     }
 
@@ -75,7 +69,7 @@ impl<'a, S> Puller<'a, S> {
         let outcome = self.connection.post_and_wait(self.shared, &mut chain).await;
         self.shared.recycle_chain(chain);
         match outcome {
-            Ok(_) => {
+            Ok(()) => {
                 self.connection.counters().read_bytes.add(bytes);
                 self.shared.counters.read_bytes.add(bytes);
                 Ok(())
@@ -96,13 +90,9 @@ impl<'a, S> Puller<'a, S> {
 
 impl<S> Bulk for Puller<'_, S> {
     async fn pull(&mut self, index: usize, sinks: &[Slice]) -> Result<(), Broken> {
-        match self.apart.get(index) {
-            Some(&(_, chunk, skip)) => self.fetch(chunk, skip, sinks).await,
+        match self.reduced.iter().nth(index) {
+            Some((chunk, skip)) => self.fetch(chunk, u64::from(skip), sinks).await,
             None => Err(Broken),
         }
-    }
-
-    fn is_broken(&self) -> bool {
-        self.connection.is_broken()
     }
 }

@@ -1,22 +1,19 @@
 //! A connection's receives and credits, and replies that are held back for want of credits.
 
 use std::cell::Cell;
-use std::rc::Rc;
 use std::time::Instant;
 
 use millrace_mempool::{Buffer, Class};
 
-use super::{Connection, Shared};
+use super::{RdmaConnection, ResponderShared};
 use crate::call::Broken;
-use crate::flow::policy::{self, Decision, Grant, Inputs};
-use crate::flow::{Cause, Flow, InFlightPeak, Tenant, Usage};
+use crate::flow::policy::{self, Grant, Inputs, ReplyDecision};
+use crate::flow::{Cause, Flow, InFlightPeak};
+use crate::rpc::ConnectionRef;
 
 /// What a connection's receives and credits are.
-pub(super) struct Account {
-    /// Whose connection it is.
-    pub tenant: Rc<Tenant>,
-    /// What it uses.
-    pub usage: Rc<Usage>,
+pub(super) struct CreditState {
+    identity: ConnectionRef,
     class: Class,
     /// Receives posted.
     posted: Cell<u32>,
@@ -33,15 +30,14 @@ pub(super) struct Account {
     ceiling: Cell<u32>,
 }
 
-impl Account {
-    pub fn new(tenant: Rc<Tenant>, usage: Usage, class: Class, now: Instant) -> Self {
+impl CreditState {
+    pub fn new(identity: &ConnectionRef, class: Class) -> Self {
         Self {
-            tenant,
-            usage: Rc::new(usage),
+            identity: identity.clone(),
             class,
             posted: Cell::new(0),
             in_service: Cell::new(0),
-            peak: InFlightPeak::new(now),
+            peak: InFlightPeak::new(identity.since()),
             granted: Cell::new(1),
             wish: Cell::new(1),
             demand: Cell::new(0),
@@ -57,36 +53,36 @@ impl Account {
     pub fn open(&self, flow: &Flow) {
         let counters = flow.counters();
         counters.granted.add(u64::from(self.granted.get()));
-        self.usage.granted(0, self.granted.get());
+        self.identity.usage().granted(0, self.granted.get());
         counters.requested.add(u64::from(self.wish.get()));
         self.set_demand(flow, policy::FIRST_RECEIVES);
     }
 
     /// The connection has ended: what is posted comes back.
-    pub fn close<S>(&self, shared: &Shared<S>) {
+    pub fn close<S>(&self, shared: &ResponderShared<S>) {
         let counters = shared.flow.counters();
         counters.granted.sub(u64::from(self.granted.get()));
-        self.usage.granted(self.granted.get(), 0);
+        self.identity.usage().granted(self.granted.get(), 0);
         counters.requested.sub(u64::from(self.wish.get()));
         self.set_demand(&shared.flow, 0);
-        self.tenant.note_held(self.posted.replace(0), 0);
-        shared.flow.leave(&self.tenant);
+        self.identity.share().note_held(self.posted.replace(0), 0);
+        shared.flow.leave(self.identity.share());
     }
 
     fn set_demand(&self, flow: &Flow, demand: u32) {
         let before = self.demand.replace(demand);
         if before != demand {
-            flow.note_demand(&self.tenant, before, demand);
+            flow.note_demand(self.identity.share(), before, demand);
         }
     }
 }
 
 /// A call whose receive is given back behind it. If its task does not come to that, as foreign code
-/// panics, the receive is taken off the account.
+/// panics, the receive is taken off the state.
 #[must_use]
 pub(super) struct InService<'a, S> {
-    shared: &'a Shared<S>,
-    connection: &'a Connection,
+    shared: &'a ResponderShared<S>,
+    connection: &'a RdmaConnection,
     is_over: bool,
 }
 
@@ -101,14 +97,14 @@ impl<S> Drop for InService<'_, S> {
     fn drop(&mut self) {
         if !self.is_over {
             self.connection.end_service(self.shared);
-            self.connection.account.tenant.note_held(1, 0);
+            self.connection.share().note_held(1, 0);
         }
     }
 }
 
-impl Connection {
+impl RdmaConnection {
     /// Guards a call while code runs that is not of the transport.
-    pub(super) fn in_service<'a, S>(&'a self, shared: &'a Shared<S>) -> InService<'a, S> {
+    pub(super) fn in_service<'a, S>(&'a self, shared: &'a ResponderShared<S>) -> InService<'a, S> {
         InService {
             shared,
             connection: self,
@@ -119,70 +115,61 @@ impl Connection {
     /// Credits: wished for, granted, and calls in service.
     #[must_use]
     pub fn credits(&self) -> (u32, u32, u32) {
-        let account = &self.account;
+        let state = &self.credit_state;
         (
-            account.wish.get(),
-            account.granted.get(),
-            account.in_service.get(),
+            state.wish.get(),
+            state.granted.get(),
+            state.in_service.get(),
         )
     }
 
     /// The most calls in service at once in the latest one to two seconds before `now`.
     #[must_use]
     pub fn in_service_peak(&self, now: Instant) -> u32 {
-        let account = &self.account;
-        account.peak.most(now, account.in_service.get())
-    }
-
-    /// What it has used.
-    #[must_use]
-    pub fn usage(&self) -> &Rc<Usage> {
-        &self.account.usage
-    }
-
-    /// The client whose connection it is.
-    #[must_use]
-    pub fn tenant(&self) -> &Rc<Tenant> {
-        &self.account.tenant
+        let state = &self.credit_state;
+        state.peak.most(now, state.in_service.get())
     }
 
     /// Notes that a posted receive was filled.
-    pub(super) fn received<S>(&self, shared: &Shared<S>) {
-        let account = &self.account;
-        account.posted.set(account.posted.get() - 1);
-        account
-            .peak
-            .note(shared.clock.now(), account.in_service.get());
-        account.in_service.set(account.in_service.get() + 1);
-        shared.flow.called(&account.tenant);
+    pub(super) fn received<S>(&self, shared: &ResponderShared<S>) {
+        let state = &self.credit_state;
+        state.posted.set(state.posted.get() - 1);
+        state.peak.note(shared.clock.now(), state.in_service.get());
+        state.in_service.set(state.in_service.get() + 1);
+        shared.flow.called(self.share());
     }
 
     /// Gives a served call's receive back, posts more or fewer as the policy says, and returns the
     /// credits to announce: never more than receives now cover. Waits while the reply is to be held
     /// back (RFC 5666 section 11).
-    pub(super) async fn settle<S>(&self, shared: &Shared<S>, receive: Buffer, wish: u32) -> u32 {
-        let account = &self.account;
+    pub(super) async fn repost_and_grant<S>(
+        &self,
+        shared: &ResponderShared<S>,
+        receive: Buffer,
+        wish: u32,
+    ) -> u32 {
+        let state = &self.credit_state;
         self.note_wish(shared, wish);
         let grant = match self.decide(shared) {
-            Decision::Reply(grant) => grant,
-            Decision::Withhold => self.withhold(shared).await,
+            ReplyDecision::Reply(grant) => grant,
+            ReplyDecision::Withhold => self.withhold(shared).await,
         };
-        account.ceiling.set(grant.ceiling);
+        state.ceiling.set(grant.ceiling);
         let dones = self.beyond();
         let wanted = policy::receives_for(grant.credits, dones);
-        let before = account.granted.get();
+        let before = state.granted.get();
         // Until this reply leaves, the client goes by the grant before.
         let kept = policy::receives_for(before, dones);
         self.give_back(shared, receive, |covered| covered < wanted.max(kept));
         self.refill_reserve(shared);
         self.post_receives(shared, wanted);
-        let granted = policy::announced(grant.credits, account.covered(), dones);
+        let granted = policy::announced(grant.credits, state.covered(), dones);
         if granted != before && !self.is_broken() {
-            account.granted.set(granted);
+            state.granted.set(granted);
             let counters = shared.flow.counters();
             counters.granted.add(u64::from(granted));
             counters.granted.sub(u64::from(before));
-            account.usage.granted(before, granted);
+            state.identity.usage().granted(before, granted);
             if let (true, Some(cause)) = (granted < before, grant.cause) {
                 counters.add_cut(cause);
             }
@@ -191,66 +178,71 @@ impl Connection {
     }
 
     /// Gives the receive of a message that gets no answer back.
-    pub(super) fn settle_unanswered<S>(&self, shared: &Shared<S>, receive: Buffer) {
+    pub(super) fn repost<S>(&self, shared: &ResponderShared<S>, receive: Buffer) {
         self.give_back(shared, receive, |_| true);
     }
 
     /// Ends a call's service. Its receive is posted again if `keep` says so of the receives that
     /// are there without it.
-    fn give_back<S>(&self, shared: &Shared<S>, receive: Buffer, keep: impl FnOnce(u32) -> bool) {
-        let account = &self.account;
+    fn give_back<S>(
+        &self,
+        shared: &ResponderShared<S>,
+        receive: Buffer,
+        keep: impl FnOnce(u32) -> bool,
+    ) {
+        let state = &self.credit_state;
         self.end_service(shared);
-        if self.is_broken() || !keep(account.covered()) || !self.post_receive(receive) {
-            account.tenant.note_held(1, 0);
+        if self.is_broken() || !keep(state.covered()) || !self.post_receive(receive) {
+            self.share().note_held(1, 0);
         }
     }
 
-    fn end_service<S>(&self, shared: &Shared<S>) {
-        let account = &self.account;
-        account.in_service.set(account.in_service.get() - 1);
-        shared.flow.ended(&account.tenant);
+    fn end_service<S>(&self, shared: &ResponderShared<S>) {
+        let state = &self.credit_state;
+        state.in_service.set(state.in_service.get() - 1);
+        shared.flow.ended(self.share());
     }
 
-    fn note_wish<S>(&self, shared: &Shared<S>, wish: u32) {
-        let account = &self.account;
+    fn note_wish<S>(&self, shared: &ResponderShared<S>, wish: u32) {
+        let state = &self.credit_state;
         if self.is_broken() {
             return;
         }
-        let before = account.wish.replace(wish);
+        let before = state.wish.replace(wish);
         if wish != before {
             let requested = &shared.flow.counters().requested;
             requested.add(u64::from(wish));
             requested.sub(u64::from(before));
         }
         let most = self.credits_most(shared);
-        account.set_demand(&shared.flow, policy::receives_for(wish.min(most).max(1), 0));
+        state.set_demand(&shared.flow, policy::receives_for(wish.min(most).max(1), 0));
     }
 
     /// Most credits that it may have.
-    fn credits_most<S>(&self, shared: &Shared<S>) -> u32 {
+    fn credits_most<S>(&self, shared: &ResponderShared<S>) -> u32 {
         if self.is_unadmitted() {
             return 1;
         }
         shared.settings.get().credits
     }
 
-    fn decide<S>(&self, shared: &Shared<S>) -> Decision {
-        let account = &self.account;
+    fn decide<S>(&self, shared: &ResponderShared<S>) -> ReplyDecision {
+        let state = &self.credit_state;
         policy::decide(&Inputs {
-            wish: account.wish.get(),
+            wish: state.wish.get(),
             most: self.credits_most(shared),
-            share: shared.flow.share(&account.tenant),
-            window: account.tenant.window(),
+            share: shared.flow.share(self.share()),
+            window: self.share().window(),
             pressure: shared.flow.pressure(),
-            ceiling: account.ceiling.get(),
-            owed: account.in_service.get() - 1,
-            exposures: self.exposures.pending(),
+            ceiling: state.ceiling.get(),
+            owed: state.in_service.get() - 1,
+            exposures: self.compat.exposures.pending(),
         })
     }
 
     /// Holds a reply back until an exposure has ended, or the connection.
     #[cold]
-    async fn withhold<S>(&self, shared: &Shared<S>) -> Grant {
+    async fn withhold<S>(&self, shared: &ResponderShared<S>) -> Grant {
         let counters = shared.flow.counters();
         let since = shared.clock.now();
         counters.withheld.add(1);
@@ -262,13 +254,13 @@ impl Connection {
             cause: None,
         };
         let enough = || match self.decide(shared) {
-            Decision::Reply(decided) => {
+            ReplyDecision::Reply(decided) => {
                 grant = decided;
                 true
             }
-            Decision::Withhold => false,
+            ReplyDecision::Withhold => false,
         };
-        let _ = self.exposures.until(enough).await;
+        let _ = self.compat.exposures.until(enough).await;
         counters.withheld.sub(1);
         let waited = shared.clock.now().saturating_duration_since(since);
         counters.add_throttled(Cause::Exposures, waited);
@@ -276,64 +268,64 @@ impl Connection {
     }
 
     /// Posts receives until `wanted` are posted or in service, as far as there is memory.
-    pub(super) fn post_receives<S>(&self, shared: &Shared<S>, wanted: u32) {
-        let account = &self.account;
-        while account.covered() < wanted {
-            let Some(buffer) = shared.keep(account.class) else {
+    pub(super) fn post_receives<S>(&self, shared: &ResponderShared<S>, wanted: u32) {
+        let state = &self.credit_state;
+        while state.covered() < wanted {
+            let Some(buffer) = shared.keep(state.class) else {
                 return;
             };
             if !self.post_receive(buffer) {
                 return;
             }
-            account.tenant.note_held(0, 1);
+            self.share().note_held(0, 1);
         }
     }
 
     /// The class of buffers that its receives come from.
     pub(super) fn receive_class(&self) -> Class {
-        self.account.class
+        self.credit_state.class
     }
 
     /// Receives kept beyond those that the grant asks for: for RDMA_DONE, and for replies to calls
     /// from here (RFC 8167 section 4.3.2).
     fn beyond(&self) -> u32 {
-        self.exposures.receives() + self.reverse.receives()
+        self.compat.exposures.receives() + self.reverse.receives()
     }
 
     /// Posts the receives that replies to calls from here need, waiting for memory.
     ///
     /// # Errors
     /// The connection ended.
-    pub(super) async fn cover_reverse<S>(&self, shared: &Shared<S>) -> Result<(), Broken> {
+    pub(super) async fn cover_reverse<S>(&self, shared: &ResponderShared<S>) -> Result<(), Broken> {
         loop {
             if self.is_broken() {
                 return Err(Broken);
             }
-            let account = &self.account;
-            let wanted = policy::receives_for(account.granted.get(), self.beyond());
+            let state = &self.credit_state;
+            let wanted = policy::receives_for(state.granted.get(), self.beyond());
             self.post_receives(shared, wanted);
-            if account.covered() >= wanted {
+            if state.covered() >= wanted {
                 return Ok(());
             }
-            let buffer = shared.pool.acquire(account.class).await;
+            let buffer = shared.pool.acquire(state.class).await;
             if self.is_broken() || !self.post_receive(buffer) {
                 return Err(Broken);
             }
-            account.tenant.note_held(0, 1);
+            self.share().note_held(0, 1);
         }
     }
 
     /// Receives that are posted.
     #[must_use]
     pub fn posted(&self) -> u32 {
-        self.account.posted.get()
+        self.credit_state.posted.get()
     }
 
     fn post_receive(&self, buffer: Buffer) -> bool {
         let posted = self.push_receive(buffer);
         if posted {
-            let account = &self.account;
-            account.posted.set(account.posted.get() + 1);
+            let state = &self.credit_state;
+            state.posted.set(state.posted.get() + 1);
         }
         posted
     }

@@ -7,32 +7,52 @@ use std::time::Instant;
 use arrayvec::ArrayVec;
 use millrace_mempool::Buffer;
 use millrace_wire::rpc::{self, MessageType};
-use millrace_wire::rpcrdma::{
-    Body, Fault, FirstWords, Header, Lists, Optional, Reason, Refusal, Version,
-};
+use millrace_wire::rpcrdma::{Body, Fault, FirstWords, Header, Lists, Reason, Refusal, Version};
 use millrace_wire::xdr::{ITEMS_MAX, Padding};
 
-use super::desk::{Arrived, Desk};
-use super::message::{self, Failed};
-use super::options::{Options, Taken};
+use super::answer::{self, Prepared, ReplyLayout};
+use super::counters::count;
+use super::message::{self, AssemblyError, CallMessage, ReducedItems};
 use super::pull::Puller;
-use super::{Connection, ConnectionCounters, Shared, answer, ccp, classic, shortage};
+use super::{RdmaConnection, ResponderShared, compat, shortage};
 use crate::call::{Answer, Broken, BulkArgument, Call, Reply, Serve, Shortage};
+use crate::rpc::{ConnectionRef, RequestSlot, ScheduledCall};
 
-/// Serves the messages that are put on a desk, one after the other, for ever.
-pub async fn work<S: Serve>(shared: Rc<Shared<S>>, desk: Rc<Desk>) {
+/// A message that arrived and is to be served.
+pub struct Arrived {
+    /// The connection it came by.
+    pub connection: Rc<RdmaConnection>,
+    /// The receive that holds it.
+    pub receive: Buffer,
+    /// Its bytes.
+    pub length: usize,
+    /// When it arrived: the time stamp of the reactor's turn.
+    pub arrived: Instant,
+}
+
+impl ScheduledCall for Arrived {
+    fn connection(&self) -> &ConnectionRef {
+        self.connection.identity()
+    }
+
+    fn arrived(&self) -> Instant {
+        self.arrived
+    }
+}
+
+/// Serves the messages that are put into a slot, one after the other, for ever.
+pub async fn work<S: Serve>(shared: Rc<ResponderShared<S>>, slot: Rc<RequestSlot<Arrived>>) {
     loop {
-        let message = desk.next(&shared).await;
-        let connection = Rc::clone(&message.connection);
-        let (tenant, account) = (connection.tenant(), connection.memory());
+        let message = slot.next().await;
+        let connection = message.connection.identity().clone();
         let served = pin!(request(&shared, message));
-        shared.flow.charged(tenant, account, served).await;
+        shared.flow.charged(&connection, served).await;
     }
 }
 
 /// Serves one received message. Whatever it holds, its receive is posted again before anything is
 /// answered, and only its own connection can suffer.
-async fn request<S: Serve>(shared: &Shared<S>, message: Arrived) {
+async fn request<S: Serve>(shared: &ResponderShared<S>, message: Arrived) {
     let Arrived {
         connection,
         receive,
@@ -41,57 +61,44 @@ async fn request<S: Serve>(shared: &Shared<S>, message: Arrived) {
     } = message;
     let connection = &connection;
     let rules = connection.terms().rules;
-    let header = match Header::parse_call(&receive[..length], &rules) {
+    // Headers and replies are large to move: they stay where they are made.
+    let parsed = Header::parse_call(&receive[..length], &rules);
+    let header = match &parsed {
         Ok(header) => header,
         Err(Fault::Drop) => return drop_message(shared, connection, receive),
-        Err(Fault::Refuse { words, refusal }) => {
+        &Err(Fault::Refuse { words, refusal }) => {
             return refuse(shared, connection, receive, words, refusal).await;
         }
     };
     let (words, reply) = (header.words, Some(MessageType::Reply));
-    match header.body {
+    let mut prepared = None;
+    match &header.body {
         Body::Message { .. } | Body::NoMessage { .. } if header.direction() != reply => {
             count(shared, connection, |counters| counters.calls.add(1));
             connection.spoke(shared, header.version);
             let service = connection.in_service(shared);
-            let served = serve(shared, connection, &header, arrived).await;
+            let served = serve(shared, connection, header, arrived, &mut prepared).await;
             service.over();
-            if let Ok(Served::Reply(_) | Served::Refused(_)) = served {
+            if let Ok(ServeOutcome::Reply | ServeOutcome::Refused(_)) = served {
                 shared.answered(connection, arrived);
             }
-            finish(shared, connection, receive, words, served).await;
+            let prepared = prepared.as_mut();
+            finish(shared, connection, receive, words, served, prepared).await;
         }
-        Body::Optional(optional) => {
+        Body::Optional(_) | Body::Done => {
             let service = connection.in_service(shared);
-            let taken = option(shared, connection, words, &optional);
+            let served = compat::take(shared, connection, header, &mut prepared).await;
             service.over();
-            let is_reply = optional.direction == MessageType::Reply;
-            match taken {
-                // Errors and answers go to requesters only (version two draft section 5.2.2).
-                Err(_) if is_reply => drop_message(shared, connection, receive),
-                Err(refusal) => refuse(shared, connection, receive, words, refusal).await,
-                Ok(Some((kind, opaque))) if !is_reply => {
-                    answer_option(shared, connection, receive, words, kind, &opaque).await;
-                }
-                Ok(_) => connection.settle_unanswered(shared, receive),
-            }
-        }
-        // In classic mode RDMA_DONE never comes to here; in any other none is awaited, for no reply
-        // has read chunks.
-        Body::Done => {
-            count(shared, connection, |counters| {
-                counters.dones.add(1);
-                counters.dones_stray.add(1);
-            });
-            drop_message(shared, connection, receive);
+            let prepared = prepared.as_mut();
+            finish(shared, connection, receive, words, served, prepared).await;
         }
         // What answers a call from here, or nothing at all: it is never answered.
         Body::Message { .. } | Body::NoMessage { .. } | Body::Error(_) => {
-            if connection.reverse.take(shared, &header, &rules) {
+            if connection.reverse.take(shared, header, &rules) {
                 count(shared, connection, |counters| {
                     counters.reverse_replies.add(1);
                 });
-                connection.settle_unanswered(shared, receive);
+                connection.repost(shared, receive);
             } else {
                 drop_message(shared, connection, receive);
             }
@@ -99,26 +106,29 @@ async fn request<S: Serve>(shared: &Shared<S>, message: Arrived) {
     }
 }
 
-/// What serving a call came to.
-enum Served {
-    /// This is to be sent.
-    Reply(answer::Prepared),
-    /// Nothing is to be sent.
+/// What serving a message came to.
+pub(super) enum ServeOutcome {
+    /// What was prepared is to be sent.
+    Reply,
+    /// It has no meaning here, and nothing is to be sent.
     Nothing,
+    /// It was taken, and nothing is to be sent.
+    Taken,
     /// The call cannot be taken, or its reply finds no room.
     Refused(Refusal),
 }
 
 /// The chunks cannot carry the call.
-const UNUSABLE: Served = Served::Refused(Refusal::Header(Reason::TooLarge));
+const UNUSABLE: ServeOutcome = ServeOutcome::Refused(Refusal::Header(Reason::TooLarge));
 
-/// Puts the message together, has it served and plans the reply.
+/// Puts the message together, has it served and prepares the reply.
 async fn serve<S: Serve>(
-    shared: &Shared<S>,
-    connection: &Rc<Connection>,
+    shared: &ResponderShared<S>,
+    connection: &Rc<RdmaConnection>,
     header: &Header<'_>,
     arrived: Instant,
-) -> Result<Served, Broken> {
+    prepared: &mut Option<Prepared>,
+) -> Result<ServeOutcome, Broken> {
     let xid = header.words.xid;
     if shared.poisoned.take(connection.peer().address, xid) {
         return Ok(UNUSABLE);
@@ -128,12 +138,8 @@ async fn serve<S: Serve>(
     let buffer = connection.reply_buffer(shared).await?;
     let inline = connection.inline();
     let send = inline.limit(header.version);
-    let mut limits = answer::limits(header.version, &lists, send);
-    // Version two has no RDMA_DONE.
-    let classic = connection.exposures.is_on() && header.version == Version::One;
-    if classic {
-        limits = classic::limits(limits);
-    }
+    let limits = answer::limits(header.version, &lists, send);
+    let limits = connection.compat.limits(header.version, limits);
     if limits.headroom > send.min(buffer.len()) {
         // Not even the chunks that come back fit.
         return Ok(no_room(&lists, Shortage::default()));
@@ -142,8 +148,15 @@ async fn serve<S: Serve>(
         Body::Message { padding, .. } => padding.unwrap_or_default(),
         _ => Padding::default(),
     };
-    let puller = Puller::new(shared, connection, xid, &[]);
+    let mut puller = Puller::new(shared, connection, xid);
     let assembled = match header.body {
+        Body::Message { message, .. } if message::are_reduced(shared, message, &lists) => {
+            Ok(CallMessage {
+                buffer: None,
+                length: message.len(),
+                reduced: ReducedItems::Chunks(lists.reads),
+            })
+        }
         Body::Message { message, .. } => {
             message::inline(&puller, shared, message, padding, &lists).await
         }
@@ -154,15 +167,22 @@ async fn serve<S: Serve>(
     };
     let assembled = match assembled {
         Ok(assembled) => assembled,
-        Err(Failed::Chunks) => return Ok(UNUSABLE),
-        Err(Failed::Broken) if puller.is_refused() => return Ok(UNUSABLE),
-        Err(Failed::Broken) => return Err(Broken),
+        Err(AssemblyError::Chunks) => return Ok(UNUSABLE),
+        Err(AssemblyError::Broken) if puller.is_refused() => return Ok(UNUSABLE),
+        Err(AssemblyError::Broken) => return Err(Broken),
     };
     let message = match (&assembled.buffer, &header.body) {
         (Some(buffer), _) => &buffer[..assembled.length],
         (None, Body::Message { message, .. }) => *message,
         (None, _) => return Ok(UNUSABLE),
     };
+    let mut bulk = ArrayVec::<BulkArgument, ITEMS_MAX>::new();
+    for argument in assembled.reduced.arguments() {
+        match argument {
+            Some(argument) => bulk.push(argument),
+            None => return Ok(UNUSABLE),
+        }
+    }
     // The XID of a long message is known only now (RFC 5666 section 4.1).
     if header
         .check_xid(message, &connection.terms().rules)
@@ -174,27 +194,25 @@ async fn serve<S: Serve>(
         Ok((_, MessageType::Call)) => {}
         // In version two the header has said that it is a call.
         Ok((_, MessageType::Reply)) if header.version == Version::One => {
-            return Ok(Served::Nothing);
+            return Ok(ServeOutcome::Nothing);
         }
         Ok((_, MessageType::Reply)) => {
-            return Ok(Served::Refused(Refusal::Header(Reason::Direction)));
+            return Ok(ServeOutcome::Refused(Refusal::Header(Reason::Direction)));
         }
         Err(_) => return Ok(UNUSABLE),
     }
 
     let mut reply = Reply::new(&shared.pool, buffer, limits, shared.slices());
-    let items = assembled.apart.iter().map(|(argument, ..)| *argument);
-    let bulk: ArrayVec<BulkArgument, ITEMS_MAX> = items.collect();
-    let mut puller = Puller::new(shared, connection, xid, &assembled.apart);
+    puller.reduced = assembled.reduced;
     let call = Call {
-        peer: connection.peer(),
+        connection: connection.identity(),
         arrived,
         message,
         bulk: &bulk,
         padding,
     };
-    let (answer, agreed) = match ccp::serve(connection, header.version, &call, &mut reply) {
-        Some(configured) => configured,
+    let (answer, follow_up) = match compat::serve(connection, header.version, &call, &mut reply) {
+        Some(served) => served,
         None => {
             let answer = shared.programs.serve(call, &mut puller, &mut reply).await;
             (answer, None)
@@ -202,20 +220,29 @@ async fn serve<S: Serve>(
     };
     let moved = reply.account;
     connection.usage().moved(moved.read, moved.written);
-    let parts = reply.into_parts();
+    let mut parts = reply.into_parts();
     Ok(match answer {
         Answer::Send => {
-            match answer::prepare(shared, parts, header, &lists, connection, inline).await {
-                Ok(mut prepared) => {
-                    prepared.agreed = agreed;
-                    Served::Reply(prepared)
+            let mut layout = ReplyLayout::of(&parts, header, &lists, inline);
+            if let Some(flat) = layout.as_ref().filter(|layout| layout.is_flat)
+                && answer::flatten(shared, &mut parts, flat).await.is_err()
+            {
+                layout = None;
+            }
+            match &layout {
+                Some(layout) => {
+                    layout.prepare(shared, parts, header, &lists, connection, prepared);
+                    if let Some(prepared) = prepared {
+                        prepared.follow_up = follow_up;
+                    }
+                    ServeOutcome::Reply
                 }
-                Err(parts) if classic => {
-                    let prepared =
-                        classic::prepare(shared, parts, xid, &lists, connection, inline).await;
-                    prepared.map_or(UNUSABLE, Served::Reply)
+                None if connection.compat.exposes(header.version) => {
+                    *prepared =
+                        compat::prepare(shared, parts, xid, &lists, connection, inline).await;
+                    prepared.as_ref().map_or(UNUSABLE, |_| ServeOutcome::Reply)
                 }
-                Err(parts) => {
+                None => {
                     let shortage = Shortage {
                         processed: true,
                         message: parts.message.len(),
@@ -230,7 +257,7 @@ async fn serve<S: Serve>(
         Answer::Broken => return Err(Broken),
         Answer::Silent => {
             shared.recycle_slices(parts.slices);
-            Served::Nothing
+            ServeOutcome::Nothing
         }
         Answer::TooLarge(shortage) => {
             shared.recycle_slices(parts.slices);
@@ -239,110 +266,65 @@ async fn serve<S: Serve>(
     })
 }
 
-fn no_room(lists: &Lists<'_>, shortage: Shortage) -> Served {
-    Served::Refused(shortage::refusal(lists, shortage))
+fn no_room(lists: &Lists<'_>, shortage: Shortage) -> ServeOutcome {
+    ServeOutcome::Refused(shortage::refusal(lists, shortage))
 }
 
 /// Posts the receive again, and then what is to be sent.
 async fn finish<S: Serve>(
-    shared: &Shared<S>,
-    connection: &Rc<Connection>,
+    shared: &ResponderShared<S>,
+    connection: &Rc<RdmaConnection>,
     receive: Buffer,
     words: FirstWords,
-    served: Result<Served, Broken>,
+    served: Result<ServeOutcome, Broken>,
+    prepared: Option<&mut Prepared>,
 ) {
-    match served {
-        Ok(Served::Reply(prepared)) => {
-            let credits = connection.settle(shared, receive, words.credits).await;
+    match (served, prepared) {
+        (Ok(ServeOutcome::Reply), Some(prepared)) => {
+            let credits = connection
+                .repost_and_grant(shared, receive, words.credits)
+                .await;
             // If the connection broke there is nobody left to answer.
             let _ = prepared.send(shared, connection, credits).await;
         }
-        Ok(Served::Refused(refusal)) => {
+        (Ok(ServeOutcome::Refused(refusal)), _) => {
             refuse(shared, connection, receive, words, refusal).await;
         }
-        Ok(Served::Nothing) => drop_message(shared, connection, receive),
-        Err(Broken) => connection.settle_unanswered(shared, receive),
+        (Ok(ServeOutcome::Reply | ServeOutcome::Nothing), _) => {
+            drop_message(shared, connection, receive);
+        }
+        (Ok(ServeOutcome::Taken) | Err(Broken), _) => connection.repost(shared, receive),
     }
-}
-
-/// Gives a message to the extension that it is of.
-fn option<S>(
-    shared: &Shared<S>,
-    connection: &Rc<Connection>,
-    words: FirstWords,
-    optional: &Optional<'_>,
-) -> Result<Option<(u32, Vec<u8>)>, Refusal> {
-    let Some(extension) = shared.options.find(optional.kind) else {
-        return Err(Refusal::Option);
-    };
-    count(shared, connection, |counters| counters.optional.add(1));
-    let mut answer = Vec::new();
-    match extension.take(connection.peer(), words.xid, optional, &mut answer) {
-        Taken::Unanswered => Ok(None),
-        Taken::Answered(kind) => Ok(Some((kind, answer))),
-        Taken::Malformed => Err(Refusal::Header(Reason::Truncated)),
-    }
-}
-
-/// Sends what an extension answers.
-async fn answer_option<S>(
-    shared: &Shared<S>,
-    connection: &Rc<Connection>,
-    receive: Buffer,
-    words: FirstWords,
-    kind: u32,
-    opaque: &[u8],
-) {
-    let Ok(mut buffer) = connection.reply_buffer(shared).await else {
-        return connection.settle_unanswered(shared, receive);
-    };
-    let limit = connection.inline().limit(Version::Two).min(buffer.len());
-    let answer = Options::answer(kind, opaque);
-    let Some(length) = answer::encode_optional(words.xid, &answer, &mut buffer[..limit]) else {
-        drop(buffer);
-        let refusal = Refusal::CannotReply {
-            processed: true,
-            segment: 0,
-            needed: 0,
-        };
-        return refuse(shared, connection, receive, words, refusal).await;
-    };
-    let credits = connection.settle(shared, receive, words.credits).await;
-    // If the connection broke there is nobody left to answer.
-    let _ = answer::send_plain(shared, connection, buffer, length, credits).await;
 }
 
 /// Drops a message that has no answer.
-fn drop_message<S>(shared: &Shared<S>, connection: &Rc<Connection>, receive: Buffer) {
+fn drop_message<S>(shared: &ResponderShared<S>, connection: &Rc<RdmaConnection>, receive: Buffer) {
     count(shared, connection, |counters| counters.dropped.add(1));
-    connection.settle_unanswered(shared, receive);
+    connection.repost(shared, receive);
 }
 
 /// Answers with an error of the transport, in the version of the message (RFC 5666 section 4.2,
 /// version two draft section 5.2.4).
 async fn refuse<S>(
-    shared: &Shared<S>,
-    connection: &Rc<Connection>,
+    shared: &ResponderShared<S>,
+    connection: &Rc<RdmaConnection>,
     receive: Buffer,
     words: FirstWords,
     refusal: Refusal,
 ) {
     let Ok(mut buffer) = connection.reply_buffer(shared).await else {
-        return connection.settle_unanswered(shared, receive);
+        return connection.repost(shared, receive);
     };
     let versions = connection.terms().rules.versions;
     let Some(length) = answer::encode_refusal(refusal, &words, versions, &mut buffer) else {
-        return connection.settle_unanswered(shared, receive);
+        return connection.repost(shared, receive);
     };
     count(shared, connection, |counters| {
         counters.count_error(refusal, words.version);
     });
-    let credits = connection.settle(shared, receive, words.credits).await;
+    let credits = connection
+        .repost_and_grant(shared, receive, words.credits)
+        .await;
     // If the connection broke there is nobody left to answer.
     let _ = answer::send_plain(shared, connection, buffer, length, credits).await;
-}
-
-fn count<S>(shared: &Shared<S>, connection: &Rc<Connection>, count: impl Fn(&ConnectionCounters)) {
-    count(connection.counters());
-    count(&shared.counters);
 }

@@ -1,105 +1,88 @@
 //! What answers: the providers of one reactor, their connections and the calls in service.
 
 use std::future::Future;
-use std::net::IpAddr;
-use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::Instant;
 
 use millrace_mempool::Buffer;
 use millrace_reactor::Alarm;
-use millrace_reactor::fabric::{Event, Incoming, QueuePairId, WorkError};
-use millrace_reactor::task::{Ended, TaskSet};
+use millrace_reactor::fabric::{ControlPath, DataPath, Event, Incoming, QueuePairId, WorkError};
 
-use super::backlog::Backlog;
 use super::fabrics::{FabricId, FabricSlot};
-use super::transfers::Course;
+use super::reverse::RdmaReversePath;
+use super::transfers::TransferDirection;
 use super::unadmitted::UnadmittedConnections;
-use super::{Arrived, Connection, Desk, Request, Shared, answer, exposures};
-use crate::complaint::Complaint;
-use crate::flow::{Cause, TASKS, Tenant};
+use super::{Arrived, ConnectionRequest, RdmaConnection, ResponderShared, answer, compat};
+use crate::flow::TaskLimits;
+use crate::log_limit::LogLimit;
+use crate::rpc::{CallScheduler, RequestSlot};
 
 /// Events taken from a provider in one go.
 const EVENTS: usize = 256;
 
-/// Calls that waited and are begun in one turn. More would keep those waiting that arrive
-/// meanwhile, of other clients too.
-const STARTS: usize = 256;
-
 /// The responder of one reactor, to be turned by whoever owns it: [`poll`](Self::poll),
 /// [`run`](Self::run), [`flush`](Self::flush), over and over. `F` is the future of a task that
 /// serves calls.
-pub struct Responder<S, F: Future<Output = ()>, M> {
-    shared: Rc<Shared<S>>,
-    fabrics: Vec<FabricSlot>,
-    work: M,
-    tasks: TaskSet<F>,
-    /// The desk of each task, by its index.
-    desks: Vec<Option<Rc<Desk>>>,
-    backlog: Backlog,
+pub struct Responder<S, F> {
+    pub(super) shared: Rc<ResponderShared<S>>,
+    pub(super) fabrics: Vec<FabricSlot>,
+    pub(super) calls: CallScheduler<Arrived, F>,
     events: Vec<Event>,
-    ended: Vec<Ended<()>>,
     /// No calls and no connections are taken any more.
-    refuses: bool,
-    /// Connections of which calls were not taken.
-    neglected: Vec<Rc<Connection>>,
+    pub(super) refuses: bool,
+    /// Connections of which calls were refused.
+    refused: Vec<Rc<RdmaConnection>>,
     /// Connections of addresses that no export admits.
-    unadmitted: UnadmittedConnections,
+    pub(super) unadmitted: UnadmittedConnections,
     /// Providers that go with their last connection.
     retiring: usize,
     /// Lines in the log that peers can cause.
-    refused_unadmitted: Complaint,
-    refused_others: Complaint,
-    slow_client: Complaint,
+    refused_unadmitted: LogLimit,
+    refused_others: LogLimit,
+    slow_client: LogLimit,
 }
 
-impl<S, F, M> Responder<S, F, M>
-where
-    F: Future<Output = ()>,
-    M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
-{
+impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
     /// Puts a responder together. `work` makes the future of a task
     /// ([`super::work`]); `alarm` is rung when a task can go on, which a reactor that sleeps needs.
     pub fn new(
-        shared: Rc<Shared<S>>,
+        shared: Rc<ResponderShared<S>>,
         fabrics: Vec<FabricSlot>,
-        work: M,
+        work: impl Fn(Rc<ResponderShared<S>>, Rc<RequestSlot<Arrived>>) -> F + 'static,
         alarm: Option<&Alarm>,
     ) -> Self {
+        let of_task = Rc::clone(&shared);
+        let work = move |slot| work(Rc::clone(&of_task), slot);
         Self {
+            calls: CallScheduler::new(&shared.flow, TaskLimits::RDMA, work, alarm),
             shared,
             fabrics,
-            work,
-            tasks: TaskSet::new(TASKS, alarm),
-            desks: vec![None; TASKS],
-            backlog: Backlog::default(),
             events: Vec::with_capacity(EVENTS),
-            ended: Vec::with_capacity(TASKS),
             refuses: false,
-            neglected: Vec::new(),
+            refused: Vec::new(),
             unadmitted: UnadmittedConnections::default(),
             retiring: 0,
-            refused_unadmitted: Complaint::default(),
-            refused_others: Complaint::default(),
-            slow_client: Complaint::default(),
+            refused_unadmitted: LogLimit::default(),
+            refused_others: LogLimit::default(),
+            slow_client: LogLimit::default(),
         }
     }
 
     /// What its connections share.
-    pub fn shared(&self) -> &Rc<Shared<S>> {
+    pub fn shared(&self) -> &Rc<ResponderShared<S>> {
         &self.shared
     }
 
     /// Sets the clock, and takes in what the providers report. Connections that are to be placed are handed to
     /// `incoming`, with the listener they came by. Returns the amount of work done.
     pub fn poll(&mut self, now: Instant, mut incoming: impl FnMut(FabricId, Incoming)) -> usize {
-        let mut work = self.shared.clock.turn(now) + exposures::expire(&self.shared, now);
+        let mut work = self.shared.clock.turn(now) + compat::expire(&self.shared, now);
         work += self.close_slow(now) + self.unadmitted.review(&self.shared, now);
-        if !self.neglected.is_empty() {
-            self.leave_neglected();
+        if !self.refused.is_empty() {
+            self.leave_refused();
         }
         if self.retiring > 0 {
-            self.bury_fabrics();
+            self.drop_retired_fabrics();
         }
         for index in 0..self.fabrics.len() {
             let mut events = std::mem::take(&mut self.events);
@@ -142,8 +125,8 @@ where
                 continue;
             };
             let (counter, doing) = match course {
-                Course::Sending => (&counters.stuck_sends, "takes what is sent to it"),
-                Course::Fetching => (&counters.stuck_reads, "answers RDMA Reads"),
+                TransferDirection::Sending => (&counters.stuck_sends, "takes what is sent to it"),
+                TransferDirection::Fetching => (&counters.stuck_reads, "answers RDMA Reads"),
             };
             counter.add(1);
             closed += 1;
@@ -172,16 +155,15 @@ where
             return;
         };
         connection.received(&self.shared);
-        if connection.tapped.is_on() {
-            connection.copy_received(&receive[..length]);
+        if connection.capture.is_on() {
+            connection.capture.received(&receive[..length]);
         }
         // Before all calls that wait, so that its receive is posted again at once (RFC 5666
         // section 3.8), and its memory comes back whatever they wait for.
-        if connection.exposures.is_on()
-            && let Some(xid) = exposures::done_of(&receive[..length])
-        {
-            connection.settle_unanswered(&self.shared, receive);
-            connection.exposures.done(&self.shared, connection, xid);
+        if let Some(xid) = connection.compat.done_of(&receive[..length]) {
+            connection.repost(&self.shared, receive);
+            let exposures = &connection.compat.exposures;
+            exposures.done(&self.shared, connection, xid);
             return;
         }
         let call = Arrived {
@@ -190,27 +172,27 @@ where
             length,
             arrived,
         };
-        if self.refuses || call.connection.is_neglected() {
-            self.neglect(call);
+        if self.refuses || call.connection.has_refused_calls() {
+            self.refuse_call(call);
         } else {
-            self.start(call);
+            self.calls.start(call);
         }
     }
 
-    /// Does not take a call. Its connection ends when all that were taken are answered.
+    /// Refuses a call. Its connection ends when all that were taken are answered.
     #[cold]
-    fn neglect(&mut self, call: Arrived) {
+    pub(super) fn refuse_call(&mut self, call: Arrived) {
         let connection = call.connection;
-        connection.settle_unanswered(&self.shared, call.receive);
-        if connection.neglect() {
-            self.neglected.push(connection);
+        connection.repost(&self.shared, call.receive);
+        if connection.set_refused_calls() {
+            self.refused.push(connection);
         }
     }
 
-    /// Ends the connections of which calls were not taken, as they fall idle.
+    /// Ends the connections of which calls were refused, as they fall idle.
     #[cold]
-    fn leave_neglected(&mut self) {
-        self.neglected.retain(|connection| {
+    fn leave_refused(&mut self) {
+        self.refused.retain(|connection| {
             let idle = connection.is_idle();
             if idle && !connection.is_broken() {
                 connection.leave();
@@ -227,8 +209,8 @@ where
                 result,
                 local,
             } => {
-                let outcome = result.map(|()| local);
-                let unwanted = self.shared.completions.complete(token, outcome);
+                drop(local);
+                let unwanted = self.shared.completions.complete(token, result);
                 // Nobody waits for a reply to leave. Which call its chunks were of matters if they
                 // could not be written.
                 if let Err(Err(WorkError::RemoteAccess)) = unwanted
@@ -263,13 +245,17 @@ where
                     return;
                 }
                 let (shared, limits) = (&self.shared, slot.limits);
-                let request = Request {
+                let request = ConnectionRequest {
                     queue_pair,
                     peer,
                     private_data: &private_data,
                 };
-                match Connection::accept(shared, &slot.fabric, slot.id, &request, limits, now) {
+                match RdmaConnection::accept(shared, &slot.fabric, slot.id, &request, limits, now) {
                     Some(connection) => {
+                        connection.identity().set_reverse(RdmaReversePath {
+                            connection: Rc::downgrade(&connection),
+                            shared: Rc::downgrade(shared),
+                        });
                         if !is_admitted {
                             self.unadmitted.add(&connection, now);
                         }
@@ -305,10 +291,9 @@ where
             Event::Disconnected { queue_pair, reason } => {
                 if let Some(connection) = self.fabrics[fabric].remove(queue_pair) {
                     connection.disconnected(&self.shared);
-                    self.wake_calls_of(&connection);
                     let shared = &self.shared;
-                    self.backlog.leave(&connection, |call| {
-                        connection.settle_unanswered(shared, call.receive);
+                    self.calls.disconnected(connection.identity(), |call| {
+                        connection.repost(shared, call.receive);
                     });
                     if connection.is_unadmitted() {
                         return;
@@ -326,7 +311,8 @@ where
                 queue_pair, key, ..
             } => {
                 if let Some(connection) = self.fabrics[fabric].connection(queue_pair) {
-                    connection.exposures.revoked(&self.shared, connection, key);
+                    let exposures = &connection.compat.exposures;
+                    exposures.revoked(&self.shared, connection, key);
                 }
             }
             // Receives and arrivals were taken before. A responder never connects.
@@ -334,111 +320,18 @@ where
         }
     }
 
-    /// Gives a call to a task, or lets it wait in its client's line: for a task, or until fewer of
-    /// the client's calls have one.
-    fn start(&mut self, call: Arrived) {
-        let tenant = call.connection.tenant();
-        let may = self.shared.flow.may_serve(tenant, self.calls())
-            && (self.backlog.is_empty() || !self.backlog.holds(tenant));
-        if !may {
-            self.backlog.push(call);
-        } else if let Some(call) = self.give(call) {
-            self.backlog.push(call);
-        }
-    }
-
-    /// Gives a call to an idle task or a new one, and lets the task begin at once: a call that
-    /// needs not wait for anything is over before the next one is looked at, while all that it
-    /// touches is in the core's cache. The call comes back if there is no task for it.
-    fn give(&mut self, call: Arrived) -> Option<Arrived> {
-        let idle = self.shared.idle.borrow_mut().pop();
-        let desk = match idle {
-            Some(desk) => desk,
-            None if self.tasks.len() == self.tasks.capacity() => return Some(call),
-            None => self.hire(),
-        };
-        call.connection.tenant().begin();
-        desk.put(call);
-        if let Some(task) = desk.task.get() {
-            self.tasks.run_one(task, &mut self.ended);
-            self.bury();
-        }
-        None
-    }
-
-    /// A new task, which sits at a desk without a call.
-    fn hire(&mut self) -> Rc<Desk> {
-        let desk = Rc::new(Desk::default());
-        let task = (self.work)(Rc::clone(&self.shared), Rc::clone(&desk));
-        if let Ok(task) = self.tasks.spawn(task) {
-            desk.task.set(Some(task));
-            self.desks[task.index as usize] = Some(Rc::clone(&desk));
-        }
-        desk
-    }
-
-    /// Has the tasks run that serve calls of a connection: what they wait for may never come.
-    fn wake_calls_of(&mut self, connection: &Rc<Connection>) {
-        for desk in self.desks.iter().flatten() {
-            if desk.serves(connection)
-                && let Some(task) = desk.task.get()
-            {
-                self.tasks.wake(task);
-            }
-        }
-    }
-
-    /// Ends the connections whose calls made their tasks panic; no task ends otherwise.
-    fn bury(&mut self) {
-        for ended in self.ended.drain(..) {
-            let desk = self.desks[ended.task.index as usize].take();
-            if let Some(connection) = desk.and_then(|desk| desk.clear()) {
-                self.shared.flow.counters().panics.increment();
-                tracing::error!(
-                    client = %connection.peer().address,
-                    "a request panicked; its connection is closed"
-                );
-                connection.tenant().end();
+    /// Goes on with the calls that can go on. Returns the amount of work done.
+    pub fn run(&mut self) -> usize {
+        let work = self.calls.run();
+        for failed in self.calls.failed() {
+            let mut connections = self.fabrics.iter().flat_map(FabricSlot::connections);
+            if let Some(connection) = connections.find(|one| *one.identity() == failed) {
                 connection.close(true);
             }
         }
-    }
-
-    /// Goes on with the calls that can go on. Returns the amount of work done.
-    pub fn run(&mut self) -> usize {
-        let mut work = self.tasks.run(&mut self.ended);
-        self.bury();
-        if !self.backlog.is_empty() {
-            work += self.take_from_backlog();
-        }
-        let counters = self.shared.flow.counters();
-        counters.tasks.set(self.calls() as u64);
-        counters.backlog.set(self.backlog.len() as u64);
         self.shared.flow.publish_peak();
         self.shared.wake_senders();
         work
-    }
-
-    /// Begins calls that waited. Returns how many.
-    fn take_from_backlog(&mut self) -> usize {
-        let shared = Rc::clone(&self.shared);
-        let mut begun = 0;
-        while begun < STARTS {
-            let served = self.calls();
-            let may = |tenant: &Tenant| shared.flow.may_serve(tenant, served);
-            let Some(call) = self.backlog.pop(may) else {
-                break;
-            };
-            let waited = shared.clock.now().saturating_duration_since(call.arrived);
-            let tenant = Rc::clone(call.connection.tenant());
-            if let Some(call) = self.give(call) {
-                self.backlog.put_back(call);
-                break;
-            }
-            shared.flow.throttled(&tenant, Cause::Share, waited);
-            begun += 1;
-        }
-        begun
     }
 
     /// Sends what was posted. Returns the amount of work done.
@@ -463,25 +356,6 @@ where
         }
     }
 
-    /// From now on takes neither connections nor calls. Calls that wait are not begun any more:
-    /// their clients send them again, elsewhere or later.
-    pub fn refuse(&mut self) {
-        self.refuses = true;
-        for call in self.backlog.take() {
-            self.neglect(call);
-        }
-        for slot in &mut self.fabrics {
-            slot.stop_listening();
-        }
-    }
-
-    /// Takes connections and calls again, but of connections of which calls were not taken:
-    /// those end. Listeners are to be put in place anew
-    /// ([`FabricSlot::listen`]).
-    pub fn resume(&mut self) {
-        self.refuses = false;
-    }
-
     /// Adds a provider.
     pub fn add_fabric(&mut self, slot: FabricSlot) {
         self.fabrics.push(slot);
@@ -502,8 +376,8 @@ where
         }
     }
 
-    /// Looks for providers whose last connection has ended.
-    fn bury_fabrics(&mut self) {
+    /// Drops providers whose last connection has ended.
+    fn drop_retired_fabrics(&mut self) {
         self.fabrics.retain(|slot| !slot.is_over());
         self.retiring = self.fabrics.iter().filter(|slot| slot.retires).count();
     }
@@ -519,56 +393,13 @@ where
     }
 
     /// Its connections.
-    pub fn connections(&self) -> impl Iterator<Item = &Rc<Connection>> {
+    pub fn connections(&self) -> impl Iterator<Item = &Rc<RdmaConnection>> {
         self.fabrics.iter().flat_map(FabricSlot::connections)
-    }
-
-    /// Calls that wait for a limit or for their client's share. A client may be there twice.
-    #[must_use]
-    pub fn waiting(&self) -> Vec<(IpAddr, u32)> {
-        let mut all = self.shared.flow.waiting();
-        all.extend(self.backlog.waiting().map(|(tenant, calls)| {
-            let calls = u32::try_from(calls).unwrap_or(u32::MAX);
-            (tenant.client().address(), calls)
-        }));
-        all
-    }
-
-    /// Calls that are being served.
-    #[must_use]
-    pub fn calls(&self) -> usize {
-        self.tasks.len() - self.shared.idle.borrow().len()
     }
 
     /// Whether no call is being served or waits, and no reply is yet to be fetched.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.calls() == 0 && self.backlog.is_empty() && self.shared.exposed.is_idle()
-    }
-
-    /// Descriptors that become readable when there is work.
-    pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        self.fabrics
-            .iter()
-            .filter_map(|slot| slot.fabric.borrow().wake_descriptor())
-    }
-
-    /// Lets work make those descriptors readable; false if there is work already.
-    pub fn arm(&self) -> bool {
-        let mut slots = self.fabrics.iter();
-        slots.all(|slot| slot.fabric.borrow_mut().arm())
-    }
-
-    /// When a provider, or a task that waits for a time, next has something to do.
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.fabrics
-            .iter()
-            .filter_map(|slot| slot.fabric.borrow().next_deadline())
-            .chain(self.shared.clock.next_deadline())
-            .chain(self.shared.exposed.next_deadline())
-            .chain(self.shared.transfers.next_deadline())
-            .chain(self.shared.flow.next_deadline())
-            .chain(self.unadmitted.next_deadline())
-            .min()
+        self.calls.is_idle() && self.shared.exposed.is_idle()
     }
 }

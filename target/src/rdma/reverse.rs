@@ -4,29 +4,24 @@
 //! Such calls have XIDs and credits of their own: the credit word of a call from here is a wish,
 //! that of the client's reply a grant, and neither touches those of the client's calls. They go
 //! inline only, in the version that the client calls in, and not before the upper layer knows that
-//! the client is ready for them ([`Connection::allow_reverse`]). While they wait for their reply, a
+//! the client is ready for them ([`ReversePath::allow`]). While they wait for their reply, a
 //! receive more than the client's grant asks for is posted for each. A connection is never made
 //! from here: what was not answered when it ended is for the upper layer to repeat on the client's
 //! next one.
 
 use std::cell::{Cell, RefCell};
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::Poll;
-use std::time::Instant;
 
 use millrace_mempool::Class;
 use millrace_primitives::TurnQueue;
-use millrace_reactor::Clock;
-use millrace_reactor::fabric::{Slices, WorkError};
+use millrace_reactor::fabric::WorkError;
 use millrace_wire::rpc::{self, MessageType};
-use millrace_wire::rpcrdma::{
-    Body, CallChunks, Header, Lists, Outgoing, Rules, Version, encode_header,
-};
+use millrace_wire::rpcrdma::{Body, CreditWindow, Header, Rules, Version, encode_plain_header};
 use millrace_wire::xdr::Encoder;
 
-use super::{Connection, Shared, answer};
+use super::{RdmaConnection, ResponderShared, answer};
+use crate::rpc::reverse::{ReverseCall, ReverseError, ReversePath, ReverseReply, until};
 
 /// Most calls from here that one client may have in progress, whatever it grants.
 pub const CALLS_MAX: u32 = 16;
@@ -34,69 +29,20 @@ pub const CALLS_MAX: u32 = 16;
 /// Bytes of the XID, which this side puts in.
 const XID: usize = 4;
 
-/// A call to a client.
-#[derive(Clone, Copy, Debug)]
-pub struct ReverseCall<'a> {
-    /// An RPC call message. What stands for its XID does not matter.
-    pub message: &'a [u8],
-    /// The XID to use again, of a call that was not answered, if this is its repetition.
-    pub repeats: Option<u32>,
-    /// When to give up.
-    pub deadline: Instant,
-}
-
-/// Why there is no reply from a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReverseError {
-    /// Nobody has said that the client is ready for calls.
-    #[error("the client is not known to take calls")]
-    NotReady,
-    /// The message is no RPC call.
-    #[error("the message is no call")]
-    NotACall,
-    /// The message is longer than this many bytes, and calls to clients are not chunked.
-    #[error("the message is longer than {most} bytes")]
-    TooLong {
-        /// Bytes that it may have.
-        most: usize,
-    },
-    /// There was no reply, or no credit, in time.
-    #[error("no reply to call {xid:#010x} in time")]
-    TimedOut {
-        /// The XID of the call.
-        xid: u32,
-    },
-    /// The connection ended first. The call can be repeated on the client's next one.
-    #[error("the connection ended before the reply to call {xid:#010x}")]
-    ConnectionLost {
-        /// The XID of the call.
-        xid: u32,
-    },
-    /// The client answered with an error of the transport.
-    #[error("the client refused the call with error {code}")]
-    Refused {
-        /// The error code (RFC 8166 section 4.5, version two draft section 5.2.4).
-        code: u32,
-    },
-}
-
 /// The calls from here on one connection.
 pub(super) struct Reverse {
     /// Calls whose replies may come. Kept apart, as it is asked for at each reply to the client's
     /// own calls.
     open: Cell<u32>,
-    state: RefCell<State>,
+    state: RefCell<ReverseState>,
     /// Who waits for a credit, first come first.
     line: TurnQueue,
 }
 
-struct State {
+struct ReverseState {
     allowed: bool,
     ended: bool,
-    /// The client's grant; one until it has told any (RFC 8166 section 3.3.1).
-    granted: u32,
-    /// Credits that are in use.
-    used: u32,
+    window: CreditWindow,
     calls: Vec<Pending>,
 }
 
@@ -117,11 +63,10 @@ enum Stage {
 
 impl Default for Reverse {
     fn default() -> Self {
-        let state = State {
+        let state = ReverseState {
             allowed: false,
             ended: false,
-            granted: 1,
-            used: 0,
+            window: CreditWindow::new(CALLS_MAX),
             calls: Vec::new(),
         };
         Self {
@@ -145,7 +90,7 @@ impl Reverse {
     }
 
     /// Changes the calls.
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut ReverseState) -> T) -> T {
         let state = &mut *self.state.borrow_mut();
         let changed = change(state);
         let open = state.calls.iter().filter(|call| call.is_open()).count();
@@ -155,17 +100,10 @@ impl Reverse {
     }
 
     /// Takes a message that answers a call from here; whether anybody waited for it.
-    pub fn take<S>(&self, shared: &Shared<S>, header: &Header<'_>, rules: &Rules) -> bool {
-        let (outcome, grant) = match header.body {
-            Body::Message {
-                lists,
-                message,
-                padding: None,
-            } if lists == Lists::default() && header.check_xid(message, rules).is_ok() => {
-                (Ok(message), Some(header.words.credits))
-            }
-            // Credits in an error are no grant (version two draft section 6).
-            Body::Error(error) => (Err(error.code()), None),
+    pub fn take<S>(&self, shared: &ResponderShared<S>, header: &Header<'_>, rules: &Rules) -> bool {
+        let outcome = match (header.body, header.reverse_message(rules)) {
+            (Body::Error(error), _) => Err(error.code()),
+            (_, Ok(message)) => Ok(message),
             _ => return false,
         };
         let words = header.words;
@@ -175,8 +113,11 @@ impl Reverse {
                 let version = outcome.is_err() || call.version == words.version;
                 call.is_open() && version && call.xid == words.xid
             })?;
-            if let Some(grant) = grant {
-                state.granted = grant.clamp(1, CALLS_MAX);
+            // The direction of an error is not certain, so its credits are no grant (RFC 8167
+            // section 4.1).
+            match outcome {
+                Ok(_) => state.window.answered(words.credits, true),
+                Err(_) => state.window.returned(),
             }
             if let Stage::Awaited = call.stage {
                 call.stage = Stage::Answered(outcome.map(<[u8]>::to_vec));
@@ -185,22 +126,15 @@ impl Reverse {
             state.calls.remove(at);
             Some(None)
         });
-        match found {
-            None => false,
-            // Who waits has its credit to give back.
-            Some(Some(waiter)) => shared
-                .completions
-                .complete(waiter, Ok(Slices::new()))
-                .is_ok(),
-            Some(None) => {
-                self.release();
-                false
-            }
+        if found.is_some() {
+            self.line.wake();
         }
+        let waiter = found.flatten();
+        waiter.is_some_and(|waiter| shared.completions.complete(waiter, Ok(())).is_ok())
     }
 
     /// The connection has ended: wakes all who wait.
-    pub fn end<S>(&self, shared: &Shared<S>) {
+    pub fn end<S>(&self, shared: &ResponderShared<S>) {
         let calls = self.change(|state| {
             state.ended = true;
             std::mem::take(&mut state.calls)
@@ -216,28 +150,21 @@ impl Reverse {
         }
     }
 
-    /// Gives a credit back, and on to who waits for one.
-    fn release(&self) {
-        self.state.borrow_mut().used -= 1;
-        self.line.wake();
-    }
-
     /// Takes a credit, if there is one; `Some(false)`: the connection has ended.
     fn try_take_credit(&self) -> Option<bool> {
         let state = &mut *self.state.borrow_mut();
-        let free = state.used < state.granted;
+        let free = state.window.has_room();
         if free && !state.ended {
-            state.used += 1;
+            state.window.sent();
         }
         (free || state.ended).then_some(!state.ended)
     }
 }
 
-/// A credit.
+/// A credit, given back if its call is not sent after all.
 struct Credit<'a> {
     reverse: &'a Reverse,
-    /// The client has it.
-    is_spent: bool,
+    is_sent: bool,
 }
 
 impl<'a> Credit<'a> {
@@ -247,15 +174,16 @@ impl<'a> Credit<'a> {
         let taken = turn.until(|_| reverse.try_take_credit().map_or(Poll::Pending, Poll::Ready));
         taken.await.then(|| Self {
             reverse,
-            is_spent: false,
+            is_sent: false,
         })
     }
 }
 
 impl Drop for Credit<'_> {
     fn drop(&mut self) {
-        if !self.is_spent {
-            self.reverse.release();
+        if !self.is_sent {
+            self.reverse.state.borrow_mut().window.returned();
+            self.reverse.line.wake();
         }
     }
 }
@@ -264,7 +192,6 @@ impl Drop for Credit<'_> {
 struct Listed<'a> {
     credit: Credit<'a>,
     waiter: u64,
-    sent: bool,
 }
 
 impl<'a> Listed<'a> {
@@ -276,11 +203,7 @@ impl<'a> Listed<'a> {
             stage: Stage::Awaited,
         };
         credit.reverse.change(|state| state.calls.push(call));
-        Self {
-            credit,
-            waiter,
-            sent: false,
-        }
+        Self { credit, waiter }
     }
 
     /// What was answered, if anything.
@@ -298,46 +221,32 @@ impl<'a> Listed<'a> {
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
-        let (sent, waiter) = (self.sent, self.waiter);
-        let left = self.credit.reverse.change(|state| {
+        self.credit.reverse.change(|state| {
             let mut calls = state.calls.iter_mut();
-            let mine = |(_, call): &(usize, &mut Pending)| call.waiter == waiter;
-            let Some((at, call)) = calls.by_ref().enumerate().find(mine) else {
-                return false;
+            let Some(at) = calls.position(|call| call.waiter == self.waiter) else {
+                return;
             };
-            if sent && call.is_open() {
-                call.stage = Stage::GivenUp;
-                return true;
+            if self.credit.is_sent && state.calls[at].is_open() {
+                state.calls[at].stage = Stage::GivenUp;
+            } else {
+                state.calls.remove(at);
             }
-            state.calls.remove(at);
-            false
         });
-        self.credit.is_spent = left;
     }
 }
 
-impl Connection {
-    /// Says that the client takes calls on this connection, as it has told the upper layer (RFC
-    /// 8167 section 6): NFS version 4.1 knows by CREATE_SESSION or BIND_CONN_TO_SESSION.
-    pub fn allow_reverse(&self) {
-        self.reverse.state.borrow_mut().allowed = true;
-    }
-
+impl RdmaConnection {
     /// Calls from here: the client's grant, and how many of it are in use.
     #[must_use]
     pub fn reverse_credits(&self) -> (u32, u32) {
         let state = self.reverse.state.borrow();
-        (state.granted, state.used)
+        (state.window.limit(), state.window.in_flight())
     }
 
-    /// Calls the client and returns its RPC reply message. Waits for a credit first. When this
-    /// future is dropped the call may have been sent all the same.
-    ///
-    /// # Errors
-    /// [`ReverseError`].
-    pub async fn call_client<S>(
+    /// Calls the client and returns its RPC reply message. Waits for a credit first.
+    async fn call_client<S>(
         self: &Rc<Self>,
-        shared: &Shared<S>,
+        shared: &ResponderShared<S>,
         call: ReverseCall<'_>,
     ) -> Result<Vec<u8>, ReverseError> {
         if !matches!(rpc::peek(call.message), Ok((_, MessageType::Call))) {
@@ -356,7 +265,7 @@ impl Connection {
         let allowed = self.reverse.state.borrow().allowed;
         let version = self.version().filter(|_| allowed);
         let version = version.ok_or(ReverseError::NotReady)?;
-        let headroom = version.before_lists() + Lists::EMPTY_LENGTH;
+        let headroom = version.shortest();
         // What holds for replies to the client's calls holds for calls to it (RFC 8167 section
         // 4.2).
         let most = self.inline().limit(version).saturating_sub(headroom);
@@ -368,7 +277,7 @@ impl Connection {
 
     async fn exchange<S>(
         self: &Rc<Self>,
-        shared: &Shared<S>,
+        shared: &ResponderShared<S>,
         xid: u32,
         message: &[u8],
     ) -> Result<Vec<u8>, ReverseError> {
@@ -377,7 +286,6 @@ impl Connection {
         let credit = Credit::take(&self.reverse).await.ok_or(lost)?;
         // The client may have called in another version meanwhile.
         let (version, headroom) = self.outgoing(message)?;
-        let chunks = CallChunks::default();
         let (waiter, wait) = shared.completions.register();
         let mut listed = Listed::new(credit, xid, version.number(), waiter);
         self.cover_reverse(shared).await.map_err(|_| lost)?;
@@ -388,21 +296,14 @@ impl Connection {
             let obtained = shared.pool.obtain_another(length).await;
             obtained.map_err(|_| lost)?
         };
-        let outgoing = Outgoing {
-            version,
-            xid,
-            credits: 0,
-            inline: true,
-            direction: MessageType::Call,
-            invalidate: 0,
-        };
-        let encoded = encode_header(&mut Encoder::new(&mut buffer), &outgoing, &chunks);
+        let mut out = Encoder::new(&mut buffer);
+        let encoded = encode_plain_header(&mut out, version, xid, 0, MessageType::Call);
         debug_assert!(encoded.is_ok(), "the buffer holds the longest header");
         buffer[headroom..length].copy_from_slice(message);
         buffer[headroom..headroom + XID].copy_from_slice(&xid.to_be_bytes());
         let posted = answer::send_plain(shared, self, buffer, length, CALLS_MAX).await;
         posted.map_err(|_| lost)?;
-        listed.sent = true;
+        listed.credit.is_sent = true;
         for counters in [self.counters(), &*shared.counters] {
             counters.reverse_calls.add(1);
         }
@@ -412,12 +313,25 @@ impl Connection {
     }
 }
 
-/// What a future comes to by a deadline.
-async fn until<F: Future>(clock: &Clock, deadline: Instant, future: F) -> Option<F::Output> {
-    let (mut future, mut late) = (pin!(future), pin!(clock.sleep_until(deadline)));
-    poll_fn(|context| match future.as_mut().poll(context) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => late.as_mut().poll(context).map(|()| None),
-    })
-    .await
+/// The way to call the client of a connection. It keeps neither the connection nor what is shared.
+pub(super) struct RdmaReversePath<S> {
+    pub connection: Weak<RdmaConnection>,
+    pub shared: Weak<ResponderShared<S>>,
+}
+
+impl<S> ReversePath for RdmaReversePath<S> {
+    fn allow(&self) {
+        if let Some(connection) = self.connection.upgrade() {
+            connection.reverse.state.borrow_mut().allowed = true;
+        }
+    }
+
+    fn call<'a>(&'a self, call: ReverseCall<'a>) -> ReverseReply<'a> {
+        Box::pin(async move {
+            match (self.connection.upgrade(), self.shared.upgrade()) {
+                (Some(connection), Some(shared)) => connection.call_client(&shared, call).await,
+                _ => Err(ReverseError::NotReady),
+            }
+        })
+    }
 }

@@ -5,8 +5,7 @@ use millrace_reactor::fabric::PrivateData;
 use millrace_wire::private_data;
 use millrace_wire::rpcrdma::{MIN_INLINE, Rules, Version, Versions};
 
-use super::budget::ExposureLimits;
-use super::ccp::Ccp;
+use super::compat::{Ccp, ExposureLimits};
 use crate::transfer::TransferLimits;
 
 /// Settings of the responder, the same for all connections of a reactor. They may be replaced while

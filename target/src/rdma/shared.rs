@@ -1,7 +1,6 @@
 //! What all connections of one reactor share.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Instant;
@@ -9,23 +8,25 @@ use std::time::Instant;
 use millrace_mempool::{Buffer, Class, Pool, Slice};
 use millrace_reactor::Clock;
 use millrace_reactor::completion::Completions;
-use millrace_reactor::fabric::{Slices, WorkError, WorkRequest};
+use millrace_reactor::fabric::{WorkError, WorkRequest};
 
-use super::budget::ExposureBudget;
-use super::exposures::Exposing;
-use super::options::Options;
-use super::poison::PoisonedCalls;
+use super::compat::options::Options;
+use super::compat::{ExposureBudget, ReactorExposures};
+use super::remote_access_failures::PoisonedCalls;
 use super::transfers::TransferSchedule;
-use super::{Connection, ConnectionCounters, Desk, Settings};
+use super::{ConnectionCounters, RdmaConnection, Settings};
 use crate::call::TurnEnd;
-use crate::flow::{Clients, Flow, Usage};
-use crate::latency::Noted;
+use crate::flow::Flow;
 
-/// How a work request that a task waits for ended.
-pub type Outcome = Result<Slices, WorkError>;
+use crate::latency::LatencyBatch;
+use crate::rpc::ConnectionRef;
+use crate::rpc::reverse::first_xid;
+
+/// How a work request that a task waits for ended. Its slices are let go of before.
+pub type Outcome = Result<(), WorkError>;
 
 /// What all connections of one reactor share.
-pub struct Shared<S> {
+pub struct ResponderShared<S> {
     /// The programs served.
     pub programs: S,
     /// The reactor's memory.
@@ -43,7 +44,7 @@ pub struct Shared<S> {
     /// Extensions of version two.
     pub options: Options,
     /// What connections expose.
-    pub exposed: Exposing,
+    pub exposed: ReactorExposures,
     pub(super) poisoned: PoisonedCalls,
     /// When to look at what clients have not let go of.
     pub(super) transfers: TransferSchedule,
@@ -52,18 +53,16 @@ pub struct Shared<S> {
     /// The XID of the next call to a client.
     reverse_xid: Cell<u32>,
     /// Calls that were answered in this turn, to be timed at its end.
-    answered: Noted<Rc<Usage>>,
-    /// Tasks without a call.
-    pub(super) idle: RefCell<Vec<Rc<Desk>>>,
+    answered: LatencyBatch<ConnectionRef>,
     slices: RefCell<Vec<Vec<Slice>>>,
     chains: RefCell<Vec<Vec<WorkRequest>>>,
-    full: RefCell<Vec<Rc<Connection>>>,
+    full: RefCell<Vec<Rc<RdmaConnection>>>,
 }
 
-impl<S> Shared<S> {
+impl<S> ResponderShared<S> {
     /// Puts the parts together, for a process of one reactor.
     pub fn new(programs: S, pool: Pool, clock: Clock, settings: Settings) -> Self {
-        let flow = Flow::new(&Clients::new(1), 0, &pool, settings.receive_class(), &clock);
+        let flow = Flow::of_one_reactor(&pool, settings.receive_class(), &clock);
         let now = clock.now();
         Self {
             programs,
@@ -74,13 +73,12 @@ impl<S> Shared<S> {
             settings: Cell::new(settings),
             counters: std::sync::Arc::default(),
             options: Options::default(),
-            exposed: Exposing::new(std::sync::Arc::default(), now),
+            exposed: ReactorExposures::new(std::sync::Arc::default(), now),
             poisoned: PoisonedCalls::new(),
             transfers: TransferSchedule::default(),
             admission: OnceCell::new(),
             reverse_xid: Cell::new(first_xid()),
-            answered: Noted::default(),
-            idle: RefCell::default(),
+            answered: LatencyBatch::default(),
             slices: RefCell::default(),
             chains: RefCell::default(),
             full: RefCell::default(),
@@ -97,7 +95,7 @@ impl<S> Shared<S> {
     /// Keeps what is exposed within a budget that other reactors share.
     #[must_use]
     pub fn within(mut self, budget: std::sync::Arc<ExposureBudget>) -> Self {
-        self.exposed = Exposing::new(budget, self.clock.now());
+        self.exposed = ReactorExposures::new(budget, self.clock.now());
         self
     }
 
@@ -123,16 +121,16 @@ impl<S> Shared<S> {
     }
 
     /// Notes a call of a connection that was answered.
-    pub(super) fn answered(&self, connection: &Connection, arrived: Instant) {
-        let usage = Rc::clone(connection.usage());
-        let observe = |usage: &Rc<Usage>, took| usage.answered(took);
-        self.answered.note(usage, arrived, observe);
+    pub(super) fn answered(&self, connection: &RdmaConnection, arrived: Instant) {
+        let observe = |connection: &ConnectionRef, took| connection.usage().answered(took);
+        let connection = connection.identity().clone();
+        self.answered.note(connection, arrived, observe);
     }
 
     /// The reactor has come to the end of a turn: counts the calls that were answered in it.
     pub fn turned(&self, end: &TurnEnd) {
         self.answered
-            .settle(end, |usage, took| usage.answered(took));
+            .settle(end, |connection, took| connection.usage().answered(took));
     }
 
     /// An empty list of slices, used before where possible, so that it does not grow again.
@@ -165,7 +163,7 @@ impl<S> Shared<S> {
     }
 
     /// Notes that chains of a connection wait for room in its send queue.
-    pub(super) fn note_full(&self, connection: &Rc<Connection>) {
+    pub(super) fn note_full(&self, connection: &Rc<RdmaConnection>) {
         let mut full = self.full.borrow_mut();
         if !full.iter().any(|known| Rc::ptr_eq(known, connection)) {
             full.push(Rc::clone(connection));
@@ -183,12 +181,4 @@ impl<S> Shared<S> {
         full.append(&mut self.full.borrow_mut());
         self.full.replace(full);
     }
-}
-
-/// Where XIDs begin: another place at each start, as clients may remember those of an earlier
-/// one.
-fn first_xid() -> u32 {
-    let number = RandomState::new().hash_one(());
-    // Any half of a hash is as good as the other.
-    number as u32
 }

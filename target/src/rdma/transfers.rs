@@ -19,7 +19,7 @@ const ORDINARY: usize = 64;
 
 /// Which way a chain moves data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Course {
+pub enum TransferDirection {
     /// To the client.
     Sending,
     /// From the client, by RDMA Reads.
@@ -31,7 +31,7 @@ pub enum Course {
 pub struct ChainSize {
     requests: u64,
     bytes: u64,
-    course: Course,
+    course: TransferDirection,
 }
 
 impl ChainSize {
@@ -52,9 +52,9 @@ impl ChainSize {
             requests: chain.len() as u64,
             bytes: chain.iter().map(length).sum::<u64>().max(1),
             course: if reads {
-                Course::Fetching
+                TransferDirection::Fetching
             } else {
-                Course::Sending
+                TransferDirection::Sending
             },
         }
     }
@@ -66,7 +66,7 @@ struct PostedChain {
     /// Requests posted up to its end, since the connection began.
     end: u64,
     bytes: u64,
-    course: Course,
+    course: TransferDirection,
 }
 
 /// What one connection's client has not let go of yet.
@@ -124,7 +124,7 @@ impl Transfers {
         in_queue: usize,
         now: Instant,
         limits: &TransferLimits,
-    ) -> Option<Course> {
+    ) -> Option<TransferDirection> {
         self.settle(in_queue);
         let moved = self.moved.get();
         let mut window = self.window.get();

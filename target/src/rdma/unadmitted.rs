@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::{Connection, Shared};
+use super::{RdmaConnection, ResponderShared};
 
 /// Most of them on one reactor.
 const MOST: usize = 8;
@@ -22,7 +22,7 @@ const REVIEW_PAUSE: Duration = Duration::from_millis(500);
 /// The connections of such addresses.
 #[derive(Default)]
 pub struct UnadmittedConnections {
-    connections: Vec<Rc<Connection>>,
+    connections: Vec<Rc<RdmaConnection>>,
     reviewed: Option<Instant>,
 }
 
@@ -35,7 +35,7 @@ impl UnadmittedConnections {
     }
 
     /// Takes one in.
-    pub fn add(&mut self, connection: &Rc<Connection>, now: Instant) {
+    pub fn add(&mut self, connection: &Rc<RdmaConnection>, now: Instant) {
         connection.set_unadmitted(true);
         self.reviewed.get_or_insert(now);
         // They may come and go faster than they are reviewed.
@@ -45,7 +45,7 @@ impl UnadmittedConnections {
 
     /// Closes those whose time has passed, and lets those go that an export admits now. Returns how
     /// many were closed.
-    pub fn review<S>(&mut self, shared: &Shared<S>, now: Instant) -> usize {
+    pub fn review<S>(&mut self, shared: &ResponderShared<S>, now: Instant) -> usize {
         if self.next_deadline().is_none_or(|due| now < due) {
             return 0;
         }

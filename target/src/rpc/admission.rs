@@ -1,14 +1,16 @@
 //! What stands between a decoded call and its execution: repetitions, limits, the journal.
 
 use std::cell::{OnceCell, RefCell};
-use std::net::IpAddr;
 use std::time::Instant;
 
 use super::call::Broken;
+use super::connection::ConnectionRef;
 use super::program::Unserved;
 use crate::exports::ExportId;
 use crate::flow::Flow;
-use crate::replay::{Again, CallKey, Entered, Moment, Place, ReplayCache, Ticket, Writer};
+use crate::replay::{
+    CallKey, Entered, InterruptedCall, JournalPlace, Moment, ReplayCache, Ticket, Writer,
+};
 
 /// What decides on the admission of calls on one reactor.
 pub(super) struct AdmissionControl {
@@ -29,21 +31,27 @@ impl AdmissionControl {
         }
     }
 
+    /// Whether any call may have to wait for a limit.
+    pub fn has_limits(&self) -> bool {
+        self.flow.get().is_some_and(Flow::has_limits)
+    }
+
     /// Waits until the limits of the client and of the export let a call begin.
     ///
     /// # Errors
     /// The transport broke meanwhile: the call is not to be executed.
     pub async fn pass(
         &self,
-        client: IpAddr,
+        connection: &ConnectionRef,
         subject: &CallSubject<'_>,
-        is_over: impl Fn() -> bool,
     ) -> Result<(), Broken> {
         let Some(flow) = self.flow.get().filter(|flow| flow.has_limits()) else {
             return Ok(());
         };
         let export = subject.export.filter(|_| flow.has_limited_exports());
-        flow.pass(client, export, subject.bytes, is_over).await
+        let is_over = || connection.has_ended();
+        flow.pass(connection.share(), export, subject.bytes, is_over)
+            .await
     }
 }
 
@@ -85,7 +93,7 @@ impl<'a> Admission<'a> {
         &mut self,
         control: &'a AdmissionControl,
         subject: &CallSubject<'_>,
-    ) -> Option<Again> {
+    ) -> Option<InterruptedCall> {
         let again = self.ticket.again();
         if let (true, Some(journal), Some(key)) =
             (subject.lasting, control.journal.get(), self.ticket.key())
@@ -124,7 +132,7 @@ impl<'a> Admission<'a> {
 /// was executed.
 struct JournalGuard<'a> {
     journal: &'a RefCell<Writer>,
-    place: Option<Place>,
+    place: Option<JournalPlace>,
 }
 
 impl JournalGuard<'_> {

@@ -22,6 +22,7 @@ use arrayvec::ArrayVec;
 use millrace_mempool::{Buffer, Class, Pool, Slice};
 use millrace_wire::xdr::{ITEMS_MAX, Padding};
 
+use super::connection::ConnectionRef;
 use super::program::ProcedureInfo;
 pub use crate::latency::TurnEnd;
 
@@ -35,6 +36,11 @@ pub enum TransportKind {
     Rdma,
     /// Record-marked RPC over TCP (RFC 5531 section 11).
     Tcp,
+}
+
+impl TransportKind {
+    /// How many there are.
+    pub(crate) const COUNT: usize = 2;
 }
 
 /// Who called.
@@ -63,8 +69,8 @@ impl Peer {
 /// One RPC call.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// Who called.
-    pub peer: Peer,
+    /// The connection that it came by.
+    pub connection: &'a ConnectionRef,
     /// When the call arrived: the time stamp of the reactor's turn.
     pub arrived: Instant,
     /// The RPC message from its XID on, without the items in `bulk`. Not checked in any way.
@@ -88,12 +94,6 @@ pub trait Bulk {
     /// [`Call::bulk`]. The sinks together are never longer than that chunk. The transport holds
     /// clones of the slices until the fabric has let go of them, also if this future is dropped.
     async fn pull(&mut self, index: usize, sinks: &[Slice]) -> Result<(), Broken>;
-
-    /// Whether the call's connection has ended, for those who wait before they begin: nobody would
-    /// get the answer, and the client sends the call again.
-    fn is_broken(&self) -> bool {
-        false
-    }
 }
 
 /// For calls whose transport never takes data out of a message.
@@ -376,7 +376,7 @@ pub trait Serve: Clone + 'static {
     /// When its connection ends meanwhile, the transport lets the call run to its end all the
     /// same ([`Bulk::pull`] then fails at once): the client will repeat it on another connection,
     /// and a call that must not be executed twice has to be remembered
-    /// ([`crate::replay`]). One that has not begun yet need not ([`Bulk::is_broken`]).
+    /// ([`crate::replay`]). One that has not begun yet need not ([`ConnectionRef::has_ended`]).
     async fn serve<B: Bulk>(&self, call: Call<'_>, bulk: &mut B, reply: &mut Reply) -> Answer;
 
     /// What the program table says about the procedure that a call message is for, by the words at

@@ -1,6 +1,6 @@
 //! What the programs of one reactor have done: counters with a single writer.
 //!
-//! The reactor that owns a [`Counters`] writes with plain loads and stores; the metrics of the
+//! The reactor that owns a [`ProgramsCounters`] writes with plain loads and stores; the metrics of the
 //! service read it at any time from any thread.
 
 use std::time::Duration;
@@ -132,7 +132,7 @@ impl ProgramCounters {
 /// Everything that the programs of one reactor count.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Counters {
+pub struct ProgramsCounters {
     /// By place in the table.
     pub programs: Box<[ProgramCounters]>,
     /// Bytes of file data read by clients.
@@ -161,7 +161,7 @@ pub struct Counters {
     pub not_admitted: Counter,
 }
 
-impl Counters {
+impl ProgramsCounters {
     pub(super) fn new(infos: Vec<&'static ProgramInfo>) -> Self {
         Self {
             programs: infos.into_iter().map(ProgramCounters::new).collect(),

@@ -16,14 +16,14 @@ use millrace_wire::xdr::Decoder;
 
 use super::admission::{AdmissionControl, CallSubject};
 use super::call::{Account, Answer, Bulk, Call, Reply, Serve, TurnEnd};
-use super::counters::{CallKind, Counters, Size};
+use super::counters::{CallKind, ProgramsCounters, Size};
 use super::credential::{caller, denied_to};
 use super::encode::{executed, refusal, repeat};
 use super::program::{
     Lookup, ProcedureInfo, ProgramAnswer, ProgramCall, Programs, Unserved, called,
 };
 use crate::flow::Flow;
-use crate::latency::Noted;
+use crate::latency::LatencyBatch;
 use crate::replay::{ReplayCache, Writer};
 
 /// The programs of one reactor. Clones share everything.
@@ -42,8 +42,8 @@ impl<P> Clone for Dispatcher<P> {
 struct Inner<P> {
     programs: P,
     control: AdmissionControl,
-    counters: Arc<Counters>,
-    answered: Noted<CallKind>,
+    counters: Arc<ProgramsCounters>,
+    answered: LatencyBatch<CallKind>,
 }
 
 impl<P: Programs> Dispatcher<P> {
@@ -60,8 +60,8 @@ impl<P: Programs> Dispatcher<P> {
                     journal: OnceCell::new(),
                     flow: OnceCell::new(),
                 },
-                counters: Arc::new(Counters::new(infos)),
-                answered: Noted::default(),
+                counters: Arc::new(ProgramsCounters::new(infos)),
+                answered: LatencyBatch::default(),
             }),
         }
     }
@@ -89,13 +89,18 @@ impl<P: Programs> Dispatcher<P> {
 
     /// What this reactor's programs have done.
     #[must_use]
-    pub fn counters(&self) -> Arc<Counters> {
+    pub fn counters(&self) -> Arc<ProgramsCounters> {
         self.inner.counters.clone()
     }
 
-    /// Reads a call's header: the procedure that it is for, or the answer to a call that gets to
-    /// none. Of the header, which is large, no more is kept while the call is served.
-    fn accept(&self, input: &mut Decoder<'_>, reply: &mut Reply) -> Result<AcceptedCall, Answer> {
+    /// Reads a call's header: the procedure that it is for and who calls it, or the answer to a call
+    /// that gets to none. Of the header, which is large, no more is kept while the call is served.
+    fn accept(
+        &self,
+        input: &mut Decoder<'_>,
+        who: &mut Option<Caller>,
+        reply: &mut Reply,
+    ) -> Result<AcceptedCall, Answer> {
         let counters = &*self.inner.counters;
         let header = match CallHeader::decode(input) {
             Ok(header) => header,
@@ -115,14 +120,14 @@ impl<P: Programs> Dispatcher<P> {
         let call = (header.program, header.version, number);
         let refused = match self.inner.programs.find(call.0, call.1) {
             Lookup::Found(index, info) => match info.procedure(call) {
-                Some(procedure) => match caller(&header.credential) {
+                Some(procedure) => match caller(header.credential) {
                     Ok(caller) => {
+                        *who = caller;
                         return Ok(AcceptedCall {
                             xid,
                             index,
                             called: call,
                             procedure,
-                            caller,
                         });
                     }
                     Err(denied) => (denied_to(xid, denied), &counters.auth_errors),
@@ -150,6 +155,7 @@ impl<P: Programs> Dispatcher<P> {
     async fn run<B: Bulk>(
         &self,
         accepted: &AcceptedCall,
+        credential: Option<&Caller>,
         call: &Call<'_>,
         input: Decoder<'_>,
         bulk: &mut B,
@@ -157,13 +163,13 @@ impl<P: Programs> Dispatcher<P> {
     ) -> Answer {
         let (program, version, number) = accepted.called;
         let mut program_call = ProgramCall {
-            peer: call.peer,
+            connection: call.connection,
             arrived: call.arrived,
             xid: accepted.xid,
             version,
             number,
             procedure: accepted.procedure,
-            credential: accepted.caller.as_ref(),
+            credential,
             message: call.message,
             bulk,
             taken: call.bulk,
@@ -207,9 +213,7 @@ impl<P: Programs> Dispatcher<P> {
                     // It counts as a call all the same.
                     let subject = CallSubject::default();
                     let control = &self.inner.control;
-                    let is_over = || program_call.bulk.is_broken();
-                    let passed = control.pass(call.peer.address, &subject, is_over).await;
-                    if passed.is_err() {
+                    if control.pass(call.connection, &subject).await.is_err() {
                         return Answer::Broken;
                     }
                 }
@@ -257,10 +261,15 @@ impl<P: Programs> Serve for Dispatcher<P> {
     async fn serve<B: Bulk>(&self, call: Call<'_>, bulk: &mut B, reply: &mut Reply) -> Answer {
         let counters = &*self.inner.counters;
         let mut input = Decoder::with_taken(call.message, call.bulk).padded(call.padding);
-        let accepted = self.accept(&mut input, reply);
+        let mut caller = None;
+        let accepted = self.accept(&mut input, &mut caller, reply);
         reply.is_call_valid = accepted.is_ok();
         let answer = match accepted {
-            Ok(accepted) => self.run(&accepted, &call, input, bulk, reply).await,
+            Ok(accepted) => {
+                let credential = caller.as_ref();
+                self.run(&accepted, credential, &call, input, bulk, reply)
+                    .await
+            }
             Err(answer) => answer,
         };
         counters.bytes_read.add(u64::from(reply.account.read));
@@ -298,5 +307,4 @@ struct AcceptedCall {
     /// Program, version and procedure.
     called: (u32, u32, u32),
     procedure: &'static ProcedureInfo,
-    caller: Option<Caller>,
 }

@@ -2,13 +2,23 @@
 //! call between the two.
 
 mod admission;
+mod backlog;
 pub mod call;
+mod connection;
 pub mod counters;
 mod credential;
 pub mod dispatch;
 mod encode;
 pub mod program;
 pub mod replay;
+pub mod reverse;
+mod scheduler;
+mod slot;
+mod transport;
 
 pub use admission::{CallSubject, NamedEntry};
+pub use connection::ConnectionRef;
 pub(crate) use credential::{caller, denied_to};
+pub use scheduler::{CallScheduler, ScheduledCall};
+pub use slot::RequestSlot;
+pub use transport::{ConnectionReport, OpenWork, RdmaReport, Transport};

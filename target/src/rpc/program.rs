@@ -25,9 +25,10 @@ use millrace_wire::rpc::{Accepted, ReplyHeader, answer_to};
 use millrace_wire::xdr::{Decode, Decoder, Encode, Error, Result as XdrResult};
 
 use super::admission::{Admission, AdmissionControl, CallSubject};
-use super::call::{Answer, Broken, Bulk, BulkArgument, Peer, Reply};
+use super::call::{Answer, Broken, Bulk, BulkArgument, Reply};
+use super::connection::ConnectionRef;
 use super::encode::encode;
-use crate::replay::Again;
+use crate::replay::InterruptedCall;
 
 /// Where the words end that stand at fixed places in a call: no data of any item can be before.
 pub const FIXED_WORDS: u32 = 24;
@@ -198,8 +199,8 @@ impl From<Broken> for Unserved {
 
 /// A call with a sound header, as its program sees it.
 pub struct ProgramCall<'c, B> {
-    /// Who called.
-    pub peer: Peer,
+    /// The connection that it came by.
+    pub connection: &'c ConnectionRef,
     /// When the call arrived.
     pub arrived: Instant,
     /// Its transaction identifier.
@@ -227,6 +228,12 @@ pub struct ProgramCall<'c, B> {
 }
 
 impl<'c, B: Bulk> ProgramCall<'c, B> {
+    /// The client's address.
+    #[must_use]
+    pub fn client(&self) -> IpAddr {
+        self.connection.address()
+    }
+
     /// Decodes the arguments to the last: what was taken out of the message has to belong to them.
     ///
     /// # Errors
@@ -238,6 +245,14 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
         Ok(arguments)
     }
 
+    /// Whether the call is admitted already: its procedure may be repeated, and nothing is limited.
+    /// Then there is nothing to [`admit`](Self::admit), and no need to know what the call is about.
+    pub fn is_admitted_at_once(&mut self) -> bool {
+        let waits = self.procedure.once || (self.procedure.metered && self.control.has_limits());
+        self.is_admitted |= !waits;
+        !waits
+    }
+
     /// Has the call admitted, which is due before it is executed: a repetition of a call that must
     /// not be executed twice is found, the limits of the client and of the export are waited
     /// for, and what is about to happen is recorded in the journal. Returns what is known of the
@@ -245,22 +260,22 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
     ///
     /// # Errors
     /// The call is not to be executed.
-    pub async fn admit(&mut self, subject: CallSubject<'_>) -> Result<Option<Again>, Unserved> {
+    pub async fn admit(
+        &mut self,
+        subject: CallSubject<'_>,
+    ) -> Result<Option<InterruptedCall>, Unserved> {
         self.is_admitted = true;
         if self.procedure.once {
             let call = (self.program, self.version, self.number);
             let arguments = [self.input.rest(), &[]];
-            let (address, xid, credential) = (self.peer.address, self.xid, self.credential);
+            let (address, xid, credential) = (self.client(), self.xid, self.credential);
             let replay = &self.control.replay;
             let key = replay.key(address, xid, call, credential, arguments);
             let ticket = self.control.enter(key, self.arrived).await?;
             self.admission = Some(Admission::new(ticket));
         }
         if self.procedure.metered {
-            let is_over = || self.bulk.is_broken();
-            self.control
-                .pass(self.peer.address, &subject, is_over)
-                .await?;
+            self.control.pass(self.connection, &subject).await?;
         }
         let admission = self.admission.as_mut();
         Ok(admission.and_then(|admission| admission.record(self.control, &subject)))

@@ -21,6 +21,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
+use std::env;
 use std::future::poll_fn;
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
@@ -40,7 +41,7 @@ mod map;
 #[cfg(test)]
 mod tests;
 
-pub use journal::{FILE as JOURNAL_FILE, Left, Moment, Place, Writer};
+pub use journal::{FILE as JOURNAL_FILE, JournalPlace, Left, Moment, Writer};
 pub use layout::{Fault, REPLY_MAX};
 
 use journal::{Journal, Slots};
@@ -149,7 +150,7 @@ pub struct ReplayTotals {
 
 #[derive(Debug, Default)]
 struct Shard {
-    entries: HashMap<CallKey, Entry>,
+    entries: HashMap<CallKey, ReplayEntry>,
     /// Finished entries, oldest first.
     order: VecDeque<(CallKey, Instant)>,
     bytes: usize,
@@ -164,7 +165,7 @@ struct Forgotten {
 }
 
 #[derive(Debug)]
-enum Entry {
+enum ReplayEntry {
     Running(Vec<Waker>),
     Done(Arc<[u8]>),
     /// An earlier process ended while it executed the call.
@@ -173,14 +174,14 @@ enum Entry {
 
 #[derive(Clone, Copy, Debug)]
 struct Begun {
-    again: Again,
+    again: InterruptedCall,
     /// Whether another call has used the names that it changes.
     contested: bool,
 }
 
 /// What is known of a call that an earlier process began to execute: it may have been, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Again {
+pub struct InterruptedCall {
     /// When it was first begun.
     pub began: Moment,
     /// When this process began to serve.
@@ -209,14 +210,14 @@ struct Places {
 
 /// A cache, and what its reactors write the journal with: one each, none without a journal.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedCache {
     /// The cache.
     pub cache: ReplayCache,
     /// For each reactor one.
     pub writers: Vec<Writer>,
 }
 
-impl Opened {
+impl OpenedCache {
     /// An empty cache without a journal.
     #[must_use]
     pub fn in_memory(limits: ReplayLimits) -> Self {
@@ -254,8 +255,9 @@ impl ReplayCache {
     ///
     /// The caller has to see to it that no other process uses the directory.
     #[must_use]
-    pub fn open(limits: ReplayLimits, state: &Path, reactors: usize) -> Opened {
-        let directory = journal::place(state);
+    pub fn open(limits: ReplayLimits, state: &Path, reactors: usize) -> OpenedCache {
+        let runtime = env::var_os("RUNTIME_DIRECTORY");
+        let directory = journal::place(state, runtime.as_deref());
         match Journal::open(&directory, reactors, limits) {
             Ok(journal) => {
                 if !journal::in_memory(&directory) {
@@ -273,12 +275,12 @@ impl ReplayCache {
                     "there is no journal of replies: {error}; after a restart, calls that are \
                      repeated are executed again"
                 );
-                Opened::in_memory(limits)
+                OpenedCache::in_memory(limits)
             }
         }
     }
 
-    fn load(limits: ReplayLimits, journal: Journal) -> Opened {
+    fn load(limits: ReplayLimits, journal: Journal) -> OpenedCache {
         let cache = Self::with(limits, SipHasher24::new_with_key(&journal.key));
         let (inner, now) = (&cache.inner, Instant::now());
         let restarted = Moment::now();
@@ -291,7 +293,7 @@ impl ReplayCache {
                     shard.finish(key, reply.into(), now);
                 }
                 None => {
-                    let again = Again {
+                    let again = InterruptedCall {
                         began: Moment {
                             boot: call.begin.began,
                             wall: call.begin.wall,
@@ -302,7 +304,7 @@ impl ReplayCache {
                     let contested = call.begin.contested;
                     shard
                         .entries
-                        .insert(key, Entry::Begun(Begun { again, contested }));
+                        .insert(key, ReplayEntry::Begun(Begun { again, contested }));
                     shard.order.push_back((key, now));
                     inner.open.count.fetch_add(1, Relaxed);
                     let mut names = lock(&inner.open.names);
@@ -327,7 +329,7 @@ impl ReplayCache {
                 "calls of the process before are known, executed or begun"
             );
         }
-        Opened {
+        OpenedCache {
             cache,
             writers: journal.writers,
         }
@@ -397,11 +399,11 @@ impl ReplayCache {
                 shard.tell(counters);
             }
             match shard.entries.get_mut(&key) {
-                Some(Entry::Done(reply)) => {
+                Some(ReplayEntry::Done(reply)) => {
                     counters.replayed.increment();
                     Poll::Ready(Entered::Replay(reply.clone()))
                 }
-                Some(Entry::Running(waiters)) => {
+                Some(ReplayEntry::Running(waiters)) => {
                     if !waiters
                         .iter()
                         .any(|waiter| waiter.will_wake(context.waker()))
@@ -414,8 +416,8 @@ impl ReplayCache {
                     }
                     Poll::Pending
                 }
-                Some(&mut Entry::Begun(begun)) => {
-                    shard.entries.insert(key, Entry::Running(Vec::new()));
+                Some(&mut ReplayEntry::Begun(begun)) => {
+                    shard.entries.insert(key, ReplayEntry::Running(Vec::new()));
                     shard.order.retain(|(other, _)| *other != key);
                     self.inner.open.less(1);
                     let inner = self.inner.clone();
@@ -426,7 +428,7 @@ impl ReplayCache {
                     }))
                 }
                 None => {
-                    shard.entries.insert(key, Entry::Running(Vec::new()));
+                    shard.entries.insert(key, ReplayEntry::Running(Vec::new()));
                     counters.new.increment();
                     shard.tell(counters);
                     let inner = self.inner.clone();
@@ -482,8 +484,8 @@ pub struct Ticket {
 impl Ticket {
     /// What is known of the call if an earlier process began to execute it: it may have been.
     #[must_use]
-    pub fn again(&self) -> Option<Again> {
-        self.begun.map(|begun| Again {
+    pub fn again(&self) -> Option<InterruptedCall> {
+        self.begun.map(|begun| InterruptedCall {
             alone: !begun.contested,
             ..begun.again
         })
@@ -521,7 +523,7 @@ impl Drop for Ticket {
                 Some(begun) => {
                     self.inner.open.count.fetch_add(1, Relaxed);
                     shard.order.push_back((key, Instant::now()));
-                    shard.entries.insert(key, Entry::Begun(begun))
+                    shard.entries.insert(key, ReplayEntry::Begun(begun))
                 }
                 None => shard.entries.remove(&key),
             };
@@ -543,7 +545,7 @@ impl Inner {
         let names = lock(&self.open.names);
         let named = targets.iter().filter_map(|target| names.get(target));
         for other in named.flatten().filter(|other| *other != key) {
-            if let Some(Entry::Begun(begun)) = self.shard(other).0.entries.get_mut(other) {
+            if let Some(ReplayEntry::Begun(begun)) = self.shard(other).0.entries.get_mut(other) {
                 begun.contested = true;
             }
         }
@@ -568,10 +570,10 @@ impl OpenCalls {
 
 impl Shard {
     /// Remembers a reply. Returns what was known of the call.
-    fn finish(&mut self, key: CallKey, reply: Arc<[u8]>, now: Instant) -> Option<Entry> {
+    fn finish(&mut self, key: CallKey, reply: Arc<[u8]>, now: Instant) -> Option<ReplayEntry> {
         self.bytes += reply.len();
         self.order.push_back((key, now));
-        self.entries.insert(key, Entry::Done(reply))
+        self.entries.insert(key, ReplayEntry::Done(reply))
     }
 
     /// Makes room. Says how much was forgotten.
@@ -606,9 +608,9 @@ impl Shard {
         forgotten.all += 1;
         let oldest = self.order.pop_front();
         match oldest.and_then(|(key, _)| self.entries.remove(&key)) {
-            Some(Entry::Done(reply)) => self.bytes -= reply.len(),
-            Some(Entry::Begun(_)) => forgotten.begun += 1,
-            Some(Entry::Running(_)) | None => {}
+            Some(ReplayEntry::Done(reply)) => self.bytes -= reply.len(),
+            Some(ReplayEntry::Begun(_)) => forgotten.begun += 1,
+            Some(ReplayEntry::Running(_)) | None => {}
         }
     }
 }
@@ -618,8 +620,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn wake(entry: Option<Entry>) {
-    if let Some(Entry::Running(waiters)) = entry {
+fn wake(entry: Option<ReplayEntry>) {
+    if let Some(ReplayEntry::Running(waiters)) = entry {
         waiters.into_iter().for_each(Waker::wake);
     }
 }

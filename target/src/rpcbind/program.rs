@@ -56,10 +56,10 @@ impl Program for Rpcbind {
         let later = self.later.borrow();
         let first = || self.offers.get().and_then(|offers| offers.get());
         let offers = later.as_deref().or_else(first);
-        let (TransportKind::Rdma, Some(offers)) = (call.peer.transport, offers) else {
+        let (TransportKind::Rdma, Some(offers)) = (call.connection.transport(), offers) else {
             return Err(Unserved::NoProgram);
         };
-        let length = answer(offers, call.peer.address, call.message, reply.room());
+        let length = answer(offers, call.client(), call.message, reply.room());
         reply.set_length(length.ok_or(Unserved::Silent)?);
         Ok(ProgramAnswer::new(Answer::Send, true))
     }

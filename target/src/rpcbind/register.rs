@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use millrace_reactor::step_aside;
 use millrace_wire::rpc::{
-    Accepted, CallHeader, Credential, OpaqueAuth, Outcome, RecordMark, ReplyHeader,
+    Accepted, CallHeader, CallOutcome, Credential, OpaqueAuth, RecordMark, ReplyHeader,
 };
 use millrace_wire::rpcbind::{PORT, PROGRAM, RpcbindProcedure, universal_address};
 use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder};
@@ -264,7 +264,7 @@ impl Mapper {
         self.stream.read_exact(reply)?;
         let mut input = Decoder::new(reply);
         let answer = ReplyHeader::decode(&mut input).map_err(|_| RegisterError::Answer)?;
-        let Outcome::Accepted {
+        let CallOutcome::Accepted {
             status: Accepted::Success,
             ..
         } = answer.outcome

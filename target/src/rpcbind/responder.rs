@@ -66,8 +66,8 @@ pub(super) fn respond(
     };
     match status {
         Ok(()) => {}
-        Err(Refused::Silently) => return None,
-        Err(Refused::Status(status)) => {
+        Err(RpcbindRefused::Silently) => return None,
+        Err(RpcbindRefused::Status(status)) => {
             out.rewind(0);
             answer_to(header.xid, status).encode(&mut out).ok()?;
         }
@@ -75,18 +75,18 @@ pub(super) fn respond(
     Some(out.position())
 }
 
-enum Refused {
+enum RpcbindRefused {
     Status(Accepted),
     Silently,
 }
 
-impl From<Accepted> for Refused {
+impl From<Accepted> for RpcbindRefused {
     fn from(status: Accepted) -> Self {
         Self::Status(status)
     }
 }
 
-impl From<Error> for Refused {
+impl From<Error> for RpcbindRefused {
     fn from(error: Error) -> Self {
         Self::Status(match error {
             Error::Full => Accepted::SystemError,
@@ -102,7 +102,7 @@ fn portmap(
     header: &CallHeader<'_>,
     input: &mut Decoder<'_>,
     out: &mut Encoder<'_>,
-) -> Result<(), Refused> {
+) -> Result<(), RpcbindRefused> {
     let success = answer_to(header.xid, Accepted::Success);
     match PortmapProcedure::from_number(header.procedure) {
         Some(PortmapProcedure::Null) => success.encode(out)?,
@@ -127,7 +127,7 @@ fn portmap(
             success.encode(out)?;
             encode_list(offers.iter().filter_map(mapping), out)?;
         }
-        Some(PortmapProcedure::CallIt) => return Err(Refused::Silently),
+        Some(PortmapProcedure::CallIt) => return Err(RpcbindRefused::Silently),
         Some(PortmapProcedure::Dump) | None => return Err(Accepted::ProcedureUnavailable.into()),
     }
     Ok(())
@@ -155,7 +155,7 @@ fn rpcbind(
     header: &CallHeader<'_>,
     input: &mut Decoder<'_>,
     out: &mut Encoder<'_>,
-) -> Result<(), Refused> {
+) -> Result<(), RpcbindRefused> {
     let success = answer_to(header.xid, Accepted::Success);
     let newest = header.version == 4;
     match RpcbindProcedure::from_number(header.procedure) {
@@ -201,7 +201,7 @@ fn rpcbind(
             }
             out.bool(false)?;
         }
-        Some(RpcbindProcedure::CallIt) => return Err(Refused::Silently),
+        Some(RpcbindProcedure::CallIt) => return Err(RpcbindRefused::Silently),
         _ => return Err(Accepted::ProcedureUnavailable.into()),
     }
     Ok(())

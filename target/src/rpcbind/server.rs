@@ -7,12 +7,14 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use millrace_mempool::Pool;
-use millrace_reactor::Alarm;
+use millrace_mempool::{Class, Pool};
+use millrace_reactor::{Alarm, Clock};
 
 use super::offers::Offers;
 use super::responder::{Asker, respond};
 use crate::call::{Answer, Bulk, Call, Reply, Serve};
+use crate::flow::Flow;
+use crate::rpc::Transport;
 use crate::tcp::{TcpConfig, TcpServer};
 use crate::transfer::TransferLimits;
 
@@ -34,7 +36,7 @@ struct Responder {
 impl Serve for Responder {
     async fn serve<B: Bulk>(&self, call: Call<'_>, _: &mut B, reply: &mut Reply) -> Answer {
         let asker = Asker {
-            address: call.peer.address,
+            address: call.connection.address(),
             stream: true,
         };
         match respond(&self.offers.borrow(), asker, call.message, reply.room()) {
@@ -86,7 +88,9 @@ impl RpcbindServer {
         let responder = Responder {
             offers: shared.clone(),
         };
-        let mut tcp = TcpServer::new(config, pool, responder, alarm)?;
+        let clock = Clock::new(Instant::now());
+        let flow = Flow::of_one_reactor(pool, Class::Control, &clock);
+        let mut tcp = TcpServer::new(config, pool, responder, &flow, alarm)?;
         // Where the system chooses the port, it is the same for both.
         let address = tcp.listen(address)?;
         let udp = UdpSocket::bind(address)?;

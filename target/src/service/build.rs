@@ -6,30 +6,30 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use millrace_admin::config::{self, Config, KeyPath, Problem};
+use millrace_admin::config::{self, Config, ConfigProblem, KeyPath};
 use millrace_mempool::{ArenaError, HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_reactor::{Clock, Context, ReactorConfig, ReactorHandle, SpawnError, Watchdog};
 use millrace_store::any::{AnyStore, AnyVolume};
 use millrace_store::posix::helpers;
 
-use super::change::{Changing, InForce, Listener, Served, check_exports};
+use super::change::{Changing, ExportVolumes, InForce, Listener, check_exports};
 use super::control::{ReactorParts, ServiceControl};
-use super::devices::{self, Opened};
-use super::folders::StoreRoom;
+use super::devices::{self, OpenedDevices};
+use super::folders::ReactorStores;
 use super::hardening::{ThreadKind, confine_thread};
 use super::lock::StateLock;
 use super::plan::ProviderCounters;
 use super::programs::ReactorPrograms;
 use super::providers::Providers;
 use super::startup::StartProgress;
-use super::worker::{Message, Seat, Worker};
+use super::worker::{ReactorIndex, ReactorMessage, Worker};
 use super::{Addresses, Service, memory, plan as terms, secret};
 use crate::call::Serve;
 use crate::exports::{Exports, ExportsError, Rules};
-use crate::flow::{Clients as FlowClients, Flow};
+use crate::flow::{ClientTable as FlowClients, Flow};
 use crate::handle::HandleKey;
-use crate::mount3::Clients;
-use crate::rdma::{self, ExposureBudget, FabricId, FabricSlot, Shared};
+use crate::mount3::MountTable;
+use crate::rdma::{self, ExposureBudget, FabricId, FabricSlot, ResponderShared};
 use crate::replay::{self, ReplayCache, ReplayLimits};
 use crate::rpcbind::{Offers, Registration, Rendezvous, RpcbindServer};
 use crate::tcp::{TcpConfig, TcpServer};
@@ -44,10 +44,10 @@ const NO_CORE: &str = "this process may use no core at all";
 pub enum StartError {
     /// The memory or the folder of an export cannot be had.
     #[error("{}: {}", .0.path, .0.message)]
-    Store(Problem),
+    Store(ConfigProblem),
     /// There is not so much memory.
     #[error("{}: {}", .0.path, .0.message)]
-    Memory(Problem),
+    Memory(ConfigProblem),
     /// The interrupt of [`StartProgress`] was set.
     #[error("the start was interrupted")]
     Interrupted,
@@ -59,7 +59,7 @@ pub enum StartError {
     State(io::Error),
     /// The devices of listeners with `provider: verbs` cannot be used.
     #[error("{}: {}", .0.path, .0.message)]
-    Devices(Problem),
+    Devices(ConfigProblem),
     /// The system has no such core for this process.
     #[error("reactors.cores: {0}")]
     Core(SpawnError),
@@ -78,7 +78,7 @@ impl StartError {
     /// The key of the configuration that is at fault, where another start would fail as this one
     /// did. RDMA devices come and go, so they are no such fault.
     #[must_use]
-    pub fn problem(&self) -> Option<Problem> {
+    pub fn problem(&self) -> Option<ConfigProblem> {
         let root = KeyPath::root();
         let path = match self {
             Self::Store(problem) | Self::Memory(problem) => return Some(problem.clone()),
@@ -99,7 +99,7 @@ impl StartError {
             Self::Core(error) => error.to_string(),
             _ => NO_CORE.to_owned(),
         };
-        Some(Problem::new(path, message))
+        Some(ConfigProblem::new(path, message))
     }
 }
 
@@ -134,7 +134,7 @@ enum BuildError {
 
 impl BuildError {
     /// The key that is at fault.
-    fn problem(&self) -> Option<Problem> {
+    fn problem(&self) -> Option<ConfigProblem> {
         let text = self.to_string();
         let path = match self {
             Self::Listen { key, .. } => key.clone(),
@@ -145,13 +145,13 @@ impl BuildError {
         };
         // The text begins with the key.
         let message = text.strip_prefix(&format!("{path}: ")).unwrap_or(&text);
-        Some(Problem::new(path, message))
+        Some(ConfigProblem::new(path, message))
     }
 }
 
 /// What every worker is built from; each gets its own clone.
 #[derive(Clone)]
-struct Plan {
+struct WorkerPlan {
     config: Arc<Config>,
     registry: Registry,
     exports: Vec<(Rules, AnyVolume)>,
@@ -159,10 +159,10 @@ struct Plan {
     replay: ReplayCache,
     /// What each reactor records calls with, by index, until it has taken it.
     journals: Arc<Mutex<Vec<Option<replay::Writer>>>>,
-    clients: Clients,
+    clients: MountTable,
     flow: FlowClients,
     exposures: Arc<ExposureBudget>,
-    devices: Opened,
+    devices: OpenedDevices,
     /// What the port mapper tells over RDMA, once it is known.
     offers: Option<Arc<OnceLock<Offers>>>,
     /// How many reactors there are, and which of them this is.
@@ -193,7 +193,7 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
     enough.map_err(StartError::Memory)?;
     // First, as it fails soonest. Memory that is mapped later is registered as it comes.
     progress.enter("opening RDMA devices")?;
-    let devices = Opened::default();
+    let devices = OpenedDevices::default();
     let opened = devices.open_for(&config, &registry);
     opened.map_err(StartError::Devices)?;
     progress.enter("reading the state directory")?;
@@ -202,15 +202,15 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
     let lock = lock.map_err(StartError::State)?;
     let replay = match directory {
         Some(directory) => ReplayCache::open(ReplayLimits::default(), directory, cores.len()),
-        None => replay::Opened::in_memory(ReplayLimits::default()),
+        None => replay::OpenedCache::in_memory(ReplayLimits::default()),
     };
     let key = secret::load(directory).map_err(StartError::State)?;
-    let plan = Plan {
+    let plan = WorkerPlan {
         exports: stores(&config, &registry, progress)?,
         key,
         replay: replay.cache,
         journals: Arc::new(Mutex::new(replay.writers.into_iter().map(Some).collect())),
-        clients: Clients::default(),
+        clients: MountTable::default(),
         flow: FlowClients::new(cores.len()),
         exposures: Arc::default(),
         devices,
@@ -226,7 +226,7 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
     // A wrong table is found before any reactor starts.
     check_exports(&plan.exports).map_err(StartError::Exports)?;
 
-    let mut reactors: Vec<ReactorHandle<Message>> = Vec::new();
+    let mut reactors: Vec<ReactorHandle<ReactorMessage>> = Vec::new();
     let mut parts = Vec::new();
     let mut addresses = Addresses::default();
     for (index, &core) in cores.iter().enumerate() {
@@ -257,7 +257,7 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
     }
     for reactor in &reactors {
         // The mailboxes are empty yet.
-        let _ = reactor.send(Message::Peers(reactors.clone()));
+        let _ = reactor.send(ReactorMessage::Peers(reactors.clone()));
     }
     let watchdog = Watchdog::spawn(&reactors).map_err(|error| {
         stop(&reactors);
@@ -310,9 +310,9 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
 }
 
 /// Ends reactors that have served nobody yet.
-fn stop(reactors: &[ReactorHandle<Message>]) {
+fn stop(reactors: &[ReactorHandle<ReactorMessage>]) {
     for reactor in reactors {
-        let _ = reactor.send(Message::Drain {
+        let _ = reactor.send(ReactorMessage::Drain {
             deadline: Instant::now(),
             ends: true,
         });
@@ -326,7 +326,7 @@ fn stores(
     config: &Config,
     registry: &Registry,
     progress: &StartProgress,
-) -> Result<Served, StartError> {
+) -> Result<ExportVolumes, StartError> {
     let store = |(index, export): (usize, &config::Export)| {
         let (path, kind) = (&export.path, export.store.kind());
         progress.enter(format!("opening exports[{index}] ({path}, {kind})"))?;
@@ -337,17 +337,17 @@ fn stores(
 }
 
 fn spawn(
-    plan: &Plan,
+    plan: &WorkerPlan,
     index: usize,
     core: usize,
-) -> Result<(ReactorHandle<Message>, Built), SpawnError> {
+) -> Result<(ReactorHandle<ReactorMessage>, Built), SpawnError> {
     let config = ReactorConfig {
         core: Some(core),
         name: format!("reactor-{core}"),
         poll: terms::poll_mode(&plan.config.reactors),
     };
     let (report, built) = crossbeam_channel::bounded(1);
-    let plan = Plan {
+    let plan = WorkerPlan {
         index,
         ..plan.clone()
     };
@@ -382,7 +382,7 @@ fn spawn(
         });
         Ok(Worker::new(
             context,
-            Seat {
+            ReactorIndex {
                 index: plan.index,
                 reactors: plan.reactors,
             },
@@ -398,14 +398,17 @@ fn spawn(
     Ok((handle, built))
 }
 
-type Programs = ReactorPrograms<AnyStore>;
+type BuiltPrograms = ReactorPrograms<AnyStore>;
 
-fn shared(plan: &Plan, context: &Context) -> Result<(Rc<Shared<Programs>>, StoreRoom), BuildError> {
+fn shared(
+    plan: &WorkerPlan,
+    context: &Context,
+) -> Result<(Rc<ResponderShared<BuiltPrograms>>, ReactorStores), BuildError> {
     let config = &plan.config;
     let bytes = usize::try_from(config.mempool.size.bytes()).unwrap_or(usize::MAX);
     let pool = Pool::new(&plan.registry, PoolConfig { bytes })?;
     let clock = Clock::new(Instant::now());
-    let room = StoreRoom::new(&pool, &clock, context.alarm());
+    let room = ReactorStores::new(&pool, &clock, context.alarm());
     let stores = room.stores(&plan.exports, None);
     let exports = Exports::new(stores.map_err(BuildError::Engine)?)?;
     room.serve(&exports);
@@ -426,7 +429,7 @@ fn shared(plan: &Plan, context: &Context) -> Result<(Rc<Shared<Programs>>, Store
         Some(offers) => programs.with_rpcbind(offers),
         None => programs,
     };
-    let shared = Shared::new(programs.clone(), pool, clock, settings);
+    let shared = ResponderShared::new(programs.clone(), pool, clock, settings);
     shared.admit_by(move |address| programs.admits(address));
     let budget = Arc::clone(&plan.exposures);
     Ok((Rc::new(shared.with_flow(flow).within(budget)), room))
@@ -438,13 +441,13 @@ struct Fabrics {
 }
 
 /// Providers for every fabric of the configuration; the first reactor listens.
-fn fabrics(plan: &Plan, context: &Context) -> Result<(Fabrics, Vec<SocketAddr>), BuildError> {
+fn fabrics(plan: &WorkerPlan, context: &Context) -> Result<(Fabrics, Vec<SocketAddr>), BuildError> {
     let mut fabrics = Fabrics {
         slots: Vec::new(),
         counters: Vec::new(),
     };
     let mut addresses = Vec::new();
-    let seat = terms::Seat {
+    let seat = terms::ProviderCore {
         index: plan.index,
         core: context.core(),
     };
@@ -471,20 +474,19 @@ fn fabrics(plan: &Plan, context: &Context) -> Result<(Fabrics, Vec<SocketAddr>),
 
 /// RPC over TCP; the first reactor listens.
 fn tcp(
-    plan: &Plan,
+    plan: &WorkerPlan,
     context: &Context,
     pool: &Pool,
     flow: &Flow,
-    programs: Programs,
-) -> Result<(TcpServer<Programs>, Option<SocketAddr>), BuildError> {
+    programs: BuiltPrograms,
+) -> Result<(TcpServer<BuiltPrograms>, Option<SocketAddr>), BuildError> {
     let config = TcpConfig {
         transfers: terms::settings(&plan.config).transfers,
         hand_over: plan.reactors > 1,
         ..TcpConfig::default()
     };
-    let mut server =
-        TcpServer::new(config, pool, programs, Some(context.alarm())).map_err(BuildError::Tcp)?;
-    server = server.with_clients(&plan.flow, plan.index).with_flow(flow);
+    let server = TcpServer::new(config, pool, programs, flow, Some(context.alarm()));
+    let mut server = server.map_err(BuildError::Tcp)?;
     if plan.index > 0 {
         return Ok((server, None));
     }
@@ -499,7 +501,7 @@ fn tcp(
 
 /// The port mapper, where it is to be this process; the first reactor runs it.
 fn rpcbind(
-    plan: &Plan,
+    plan: &WorkerPlan,
     context: &Context,
     pool: &Pool,
     offers: Offers,

@@ -4,16 +4,16 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use millrace_admin::control::{CaptureStream, ControlError};
 use millrace_admin::status::CaptureBounds;
-use millrace_iwarp::capture::{CaptureFile, Message as FileMessage, Sender};
 use millrace_wire::nfs3::RDMA_PORT;
 
 use super::control::ServiceControl;
-use super::worker::Message;
-use crate::rdma::{Connection, Copied, Copies, TapBounds, tap};
+use super::worker::ReactorMessage;
+use crate::capture::{self, CaptureFile, CaptureLimits, CaptureSource, CapturedMessage};
+use crate::rdma::RdmaConnection;
 
 /// Captures under way at once.
 const CAPTURES_MAX: usize = 4;
@@ -29,7 +29,7 @@ const PIECE: usize = 64 << 10;
 
 /// What a reactor answers to whoever wants a capture.
 #[derive(Clone, Copy, Debug)]
-pub enum Begun {
+pub enum CaptureStart {
     /// There is no such connection here.
     NotHere,
     /// It does not speak RPC-over-RDMA.
@@ -40,9 +40,9 @@ pub enum Begun {
     Yes(SocketAddr, Option<SocketAddr>),
 }
 
-impl Begun {
+impl CaptureStart {
     /// What a connection that is captured has to say.
-    pub(super) fn of(connection: &Connection) -> Self {
+    pub(super) fn of(connection: &RdmaConnection) -> Self {
         let peer = connection.peer();
         let address = SocketAddr::new(peer.address, peer.port);
         Self::Yes(address, connection.local_address())
@@ -51,9 +51,9 @@ impl Begun {
 
 /// One of the captures that may be under way, until dropped.
 #[derive(Debug)]
-struct Slot(Arc<AtomicUsize>);
+struct CaptureSlot(Arc<AtomicUsize>);
 
-impl Slot {
+impl CaptureSlot {
     fn take(count: &Arc<AtomicUsize>) -> Option<Self> {
         let more = |count: usize| (count < CAPTURES_MAX).then_some(count + 1);
         let taken = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
@@ -61,7 +61,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for CaptureSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -73,7 +73,7 @@ impl ServiceControl {
         connection: u64,
         bounds: &CaptureBounds,
     ) -> Result<Option<Box<dyn CaptureStream>>, ControlError> {
-        let Some(slot) = Slot::take(&self.captures) else {
+        let Some(slot) = CaptureSlot::take(&self.captures) else {
             return Err(ControlError::Conflict(format!(
                 "{CAPTURES_MAX} captures are under way, and no more are made at once"
             )));
@@ -83,25 +83,26 @@ impl ServiceControl {
         let until = Instant::now() + Duration::from_secs_f64(seconds);
         let began = SystemTime::now();
         let messages = bounds.messages.clamp(1, MESSAGES_MAX);
-        let (tap, copies) = tap(TapBounds { messages, until });
-        let answers = self.ask_all(|answer| Message::Capture(connection, tap.clone(), answer))?;
-        drop(tap);
+        let (sink, source) = capture::channel(CaptureLimits { messages, until });
+        let answers =
+            self.ask_all(|answer| ReactorMessage::Capture(connection, sink.clone(), answer))?;
+        drop(sink);
         let conflict = |what| ControlError::Conflict(format!("connection {connection} {what}"));
         for answer in answers {
             match answer {
-                Begun::NotHere => {}
-                Begun::NotRdma => {
+                CaptureStart::NotHere => {}
+                CaptureStart::NotRdma => {
                     return Err(conflict("is ONC RPC over TCP: only RDMA can be captured"));
                 }
-                Begun::Busy => return Err(conflict("is captured already")),
-                Begun::Yes(client, local) => {
+                CaptureStart::Busy => return Err(conflict("is captured already")),
+                CaptureStart::Yes(client, local) => {
                     let local = local.unwrap_or_else(|| anywhere(client));
                     tracing::info!(connection, %client, "a capture has begun");
                     return Ok(Some(Box::new(Stream {
                         connection,
                         client,
                         file: CaptureFile::new(client, local),
-                        copies,
+                        source,
                         began: Some(began),
                         until,
                         left: bounds.bytes.clamp(BYTES_LEAST, BYTES_MAX),
@@ -130,7 +131,7 @@ struct Stream {
     connection: u64,
     client: SocketAddr,
     file: CaptureFile,
-    copies: Copies,
+    source: CaptureSource,
     /// When it began, until that is written to the file.
     began: Option<SystemTime>,
     until: Instant,
@@ -138,31 +139,19 @@ struct Stream {
     left: u64,
     messages: u64,
     over: bool,
-    _slot: Slot,
+    _slot: CaptureSlot,
 }
 
 impl Stream {
     /// Appends a message, unless the file would be too long with it. Whether it was.
-    fn append(&mut self, copied: &Copied, piece: &mut Vec<u8>) -> bool {
-        let length = self.file.bytes_of(copied.bytes.len()) as u64;
+    fn append(&mut self, message: &CapturedMessage, piece: &mut Vec<u8>) -> bool {
+        let length = self.file.bytes_of(message.bytes.len()) as u64;
         if length > self.left {
             return false;
         }
         self.left -= length;
         self.messages += 1;
-        let message = FileMessage {
-            at: since_epoch(copied.at),
-            sender: if copied.received {
-                Sender::Initiator
-            } else {
-                Sender::Responder
-            },
-            number: copied.number,
-            invalidate: copied.invalidate,
-            solicited: copied.solicited,
-            bytes: &copied.bytes,
-        };
-        self.file.message(&message, piece);
+        self.file.message(message, piece);
         true
     }
 }
@@ -171,14 +160,14 @@ impl CaptureStream for Stream {
     fn next(&mut self, patience: Duration) -> io::Result<Option<Vec<u8>>> {
         let mut piece = Vec::new();
         if let Some(began) = self.began.take() {
-            self.file.begin(since_epoch(began), &mut piece);
+            self.file.begin(began, &mut piece);
             self.left = self.left.saturating_sub(piece.len() as u64);
             return Ok(Some(piece));
         }
         let mut wait_until = self.until.min(Instant::now() + patience);
         while !self.over && piece.len() < PIECE {
-            match self.copies.next(wait_until) {
-                Ok(Some(copied)) => self.over = !self.append(&copied, &mut piece),
+            match self.source.next(wait_until) {
+                Ok(Some(message)) => self.over = !self.append(&message, &mut piece),
                 // What was copied in time is still taken.
                 Ok(None) if Instant::now() < self.until => break,
                 Ok(None) | Err(_) => self.over = true,
@@ -196,12 +185,8 @@ impl Drop for Stream {
             connection = self.connection,
             client = %self.client,
             messages = self.messages,
-            dropped = self.copies.dropped(),
+            dropped = self.source.dropped(),
             "a capture has ended"
         );
     }
-}
-
-fn since_epoch(at: SystemTime) -> Duration {
-    at.duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
-use millrace_admin::config::{Config, KeyPath, Problem, live_part};
+use millrace_admin::config::{Config, ConfigProblem, KeyPath, live_part};
 use millrace_admin::control::{Applied, ApplyError, CaptureStream, Control, ControlError};
 use millrace_admin::status::{
     CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus, Health,
@@ -17,7 +17,7 @@ use millrace_store::posix::engine::Backend;
 use millrace_store::posix::volume::Volume;
 
 use super::change::{Changing, InForce, LogFilter, LogHook, Reaper, listener_status};
-use super::devices::{self, Opened};
+use super::devices::{self, OpenedDevices};
 use super::memory;
 use super::metrics::clients::ClientSeries;
 use super::phase::{CurrentPhase, ServicePhase};
@@ -26,11 +26,11 @@ use super::providers::Providers;
 use super::reports::Latest;
 use super::spaces::Spaces;
 use super::status::ReactorReport;
-use super::worker::Message;
+use super::worker::ReactorMessage;
 use super::{folders, hardening};
-use crate::counters::Counters;
+use crate::counters::ProgramsCounters;
 use crate::exports::ExportsCounters;
-use crate::flow::{Clients, FlowCounters};
+use crate::flow::{ClientTable, FlowCounters};
 use crate::nfs3::Nfs3Counters;
 use crate::rdma::ConnectionCounters;
 use crate::replay::ReplayCache;
@@ -46,7 +46,7 @@ pub struct ReactorParts {
     /// Bytes of the pages under that memory.
     pub page_size: usize,
     /// Its programs.
-    pub programs: Arc<Counters>,
+    pub programs: Arc<ProgramsCounters>,
     /// What only NFS version 3 counts.
     pub nfs3: Arc<Nfs3Counters>,
     /// What its programs have done with each export.
@@ -70,14 +70,14 @@ pub struct ServiceControl {
     pub(super) phase: CurrentPhase,
     /// The cores that the process may use.
     cores: Vec<usize>,
-    pub(super) reactors: Vec<ReactorHandle<Message>>,
+    pub(super) reactors: Vec<ReactorHandle<ReactorMessage>>,
     pub(super) parts: Vec<ReactorParts>,
-    pub(super) clients: Clients,
+    pub(super) clients: ClientTable,
     pub(super) replay: ReplayCache,
     pub(super) client_series: ClientSeries,
     reports: Latest<Vec<ReactorReport>>,
     pub(super) registry: Registry,
-    pub(super) devices: Opened,
+    pub(super) devices: OpenedDevices,
     pub(super) reaper: Reaper,
     pub(super) spaces: Spaces,
     pub(super) log: LogFilter,
@@ -92,12 +92,12 @@ impl ServiceControl {
         in_force: InForce,
         changing: Changing,
         cores: Vec<usize>,
-        reactors: Vec<ReactorHandle<Message>>,
+        reactors: Vec<ReactorHandle<ReactorMessage>>,
         parts: Vec<ReactorParts>,
-        clients: Clients,
+        clients: ClientTable,
         replay: ReplayCache,
         registry: Registry,
-        devices: Opened,
+        devices: OpenedDevices,
         watchdog: Watchdog,
     ) -> Self {
         Self {
@@ -148,13 +148,13 @@ impl ServiceControl {
     }
 
     fn ask(&self) -> Result<Vec<ReactorReport>, ControlError> {
-        self.ask_all(Message::Status)
+        self.ask_all(ReactorMessage::Status)
     }
 
     /// Asks all reactors at once, then waits for each. `question` gets where the answer goes.
     pub(super) fn ask_all<T>(
         &self,
-        question: impl Fn(Sender<T>) -> Message,
+        question: impl Fn(Sender<T>) -> ReactorMessage,
     ) -> Result<Vec<T>, ControlError> {
         let asked: Vec<Option<Receiver<T>>> = self
             .reactors
@@ -214,7 +214,7 @@ impl Control for ServiceControl {
         Arc::clone(&self.in_force().config)
     }
 
-    fn check(&self, next: &Config) -> Vec<Problem> {
+    fn check(&self, next: &Config) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         let running = self.config();
         if next.reactors.cores != running.reactors.cores {
@@ -233,7 +233,7 @@ impl Control for ServiceControl {
             problems.extend(looked.and_then(|why| devices::unusable(next, &why)));
         }
         if let Err(message) = LogFilter::parse(&next.log) {
-            problems.push(Problem::new(KeyPath::root().key("log"), message));
+            problems.push(ConfigProblem::new(KeyPath::root().key("log"), message));
         }
         problems
     }
@@ -247,7 +247,7 @@ impl Control for ServiceControl {
     }
 
     fn evict(&self, connection: u64) -> Result<bool, ControlError> {
-        let closed = self.ask_all(|answer| Message::Evict(connection, answer))?;
+        let closed = self.ask_all(|answer| ReactorMessage::Evict(connection, answer))?;
         Ok(closed.contains(&true))
     }
 

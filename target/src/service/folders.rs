@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use millrace_admin::change::check_opened;
-use millrace_admin::config::{self, Config, KeyPath, Problem};
+use millrace_admin::config::{self, Config, ConfigProblem, KeyPath};
 use millrace_mempool::{Arena, Pool};
 use millrace_reactor::{Alarm, Clock};
 use millrace_store::any::{AnyStore, AnyVolume};
@@ -172,13 +172,13 @@ fn state_file(directory: &Path, path: &str) -> Option<PathBuf> {
 /// What of the folders of a configuration cannot be served, without opening any. Blocks for a few
 /// seconds at most for each.
 #[must_use]
-pub fn unserved(config: &Config) -> Vec<Problem> {
+pub fn unserved(config: &Config) -> Vec<ConfigProblem> {
     let exports = config.exports.iter().enumerate();
     exports
         .filter_map(|(index, export)| match &export.store {
             config::Store::Posix(posix) => {
                 let why = look(&posix.root).err()?;
-                Some(Problem::new(root_key(index), why))
+                Some(ConfigProblem::new(root_key(index), why))
             }
             config::Store::Memory { .. } => None,
         })
@@ -188,7 +188,7 @@ pub fn unserved(config: &Config) -> Vec<Problem> {
 /// Which folders of a configuration this process may not serve, since it lacks the right to act as
 /// their callers and nothing says that all may act as the server's own user.
 #[must_use]
-pub fn unentitled(config: &Config) -> Vec<Problem> {
+pub fn unentitled(config: &Config) -> Vec<ConfigProblem> {
     let exports = config.exports.iter().enumerate();
     exports
         .filter_map(|(index, export)| match &export.store {
@@ -209,12 +209,12 @@ pub fn entitlement(
     export: &config::Export,
     posix: &config::Posix,
     may_act: bool,
-) -> Result<(), Problem> {
+) -> Result<(), ConfigProblem> {
     if may_act || posix.identity == config::CallerIdentity::Server {
         return Ok(());
     }
     let path = KeyPath::root().key("exports").index(index);
-    Err(Problem::new(
+    Err(ConfigProblem::new(
         path.key("store").key("identity"),
         format!(
             "this process lacks the right to act as its callers (CAP_SETUID and CAP_SETGID, in a \
@@ -274,7 +274,7 @@ fn look(root: &Path) -> Result<(), String> {
 }
 
 /// What a reactor makes stores from. Its engine is there from when the first folder needs it.
-pub struct StoreRoom {
+pub struct ReactorStores {
     pool: Pool,
     clock: Clock,
     alarm: Alarm,
@@ -284,7 +284,7 @@ pub struct StoreRoom {
     backend: Arc<OnceLock<Backend>>,
 }
 
-impl StoreRoom {
+impl ReactorStores {
     /// Room for stores over a reactor's memory.
     pub fn new(pool: &Pool, clock: &Clock, alarm: &Alarm) -> Self {
         Self {

@@ -13,7 +13,7 @@ use millrace_admin::control::Control;
 use millrace_admin::metrics::{Families, MetricsSource, catalogue};
 use millrace_admin::status::Readiness;
 use millrace_mempool::Class;
-use millrace_reactor::Source;
+use millrace_reactor::WorkSource;
 
 use super::control::{ReactorParts, ServiceControl};
 use crate::exports::{ExportId, ExportTotals};
@@ -23,11 +23,11 @@ use programs::{programs, replay};
 use transports::rdma;
 
 /// Sources that a worker of the service books work of.
-const SOURCES: [Source; 4] = [
-    Source::Fabric,
-    Source::Records,
-    Source::Tasks,
-    Source::Store,
+const SOURCES: [WorkSource; 4] = [
+    WorkSource::Fabric,
+    WorkSource::Records,
+    WorkSource::Tasks,
+    WorkSource::Store,
 ];
 
 impl MetricsSource for ServiceControl {

@@ -39,7 +39,7 @@ pub use change::LogHook;
 pub use control::ServiceControl;
 pub use programs::ReactorPrograms;
 pub use startup::StartProgress;
-pub use worker::Message;
+pub use worker::ReactorMessage;
 
 /// How long after the end of all connections reactors may take to end.
 const LAST_TURNS: Duration = Duration::from_secs(5);
@@ -56,7 +56,7 @@ pub struct Addresses {
 /// The running service. Dropping it without [`Service::drain`] leaves its reactors running until
 /// the process ends.
 pub struct Service {
-    reactors: Vec<ReactorHandle<Message>>,
+    reactors: Vec<ReactorHandle<ReactorMessage>>,
     addresses: Addresses,
     control: Arc<ServiceControl>,
     /// The right to the state directory.
@@ -116,7 +116,7 @@ impl Service {
         for reactor in &self.reactors {
             // A reactor that is stuck with a full mailbox ends with the process.
             if reactor
-                .send(Message::Drain {
+                .send(ReactorMessage::Drain {
                     deadline,
                     ends: true,
                 })

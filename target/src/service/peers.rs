@@ -10,9 +10,10 @@ use millrace_admin::status::{
 use millrace_primitives::HistogramSnapshot;
 
 use super::control::ServiceControl;
-use super::status::{ConnectionReport, ReactorReport};
-use crate::counters::Counters;
+use super::status::ReactorReport;
+use crate::counters::ProgramsCounters;
 use crate::flow::{ClientUsage, ClientsUsage};
+use crate::rpc::ConnectionReport;
 use crate::rpc::program::ProgramInfo;
 
 /// What the reports of reactors say of one client.
@@ -55,7 +56,7 @@ impl ServiceControl {
     }
 
     pub(super) fn operations_now(&self) -> Vec<OperationStatus> {
-        let all: Vec<&Counters> = self.parts.iter().map(|parts| &*parts.programs).collect();
+        let all: Vec<&ProgramsCounters> = self.parts.iter().map(|parts| &*parts.programs).collect();
         let programs = all.first().map_or(&[][..], |first| &first.programs[..]);
         let operations = programs.iter().enumerate().flat_map(|(at, program)| {
             (0..program.procedures.len()).map(move |number| (at, number, program.info))
@@ -68,12 +69,12 @@ impl ServiceControl {
 
 fn connection(one: &ConnectionReport, core: Option<usize>) -> ConnectionStatus {
     let latency = one.latency.snapshot();
-    let rdma = one.rdma;
+    let rdma = one.rdma.as_ref();
     ConnectionStatus {
         id: one.id,
         peer: one.address().to_string(),
         provider: rdma.map_or("tcp", |rdma| rdma.provider).to_owned(),
-        device: one.device.clone(),
+        device: rdma.and_then(|rdma| rdma.device.clone()),
         core,
         age_seconds: one.age,
         rpcrdma_version: rdma.and_then(|rdma| rdma.version),
@@ -96,7 +97,7 @@ fn moments(reports: &[ReactorReport]) -> HashMap<IpAddr, Moment> {
     for report in reports {
         for one in &report.connections {
             let moment = moments.entry(one.peer.address).or_default();
-            if let Some(rdma) = one.rdma {
+            if let Some(rdma) = &one.rdma {
                 moment.requested += u64::from(rdma.requested);
                 moment.used += u64::from(one.in_service);
                 moment.exposures += u64::from(rdma.exposures);
@@ -133,7 +134,7 @@ fn client(usage: &ClientUsage, moment: Moment) -> ClientStatus {
 
 /// What all reactors did for one procedure; none without calls.
 fn operation(
-    all: &[&Counters],
+    all: &[&ProgramsCounters],
     program: usize,
     number: usize,
     info: &ProgramInfo,

@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ipnet::IpNet;
-use millrace_admin::config::{self, ByteSize, Config, KeyPath, Problem};
+use millrace_admin::config::{self, ByteSize, Config, ConfigProblem, KeyPath};
 use millrace_mempool::{ArenaError, Registry};
 use millrace_reactor::PollMode;
 use millrace_reactor::fabric::iwarp::{CrcPolicy, Iwarp, IwarpConfig};
-use millrace_reactor::fabric::{Provider, QueuePairLimits};
+use millrace_reactor::fabric::{AnyProvider, ControlPath, QueuePairLimits};
 use millrace_store::any::AnyVolume;
 use millrace_store::memory::{MemoryConfig, MemoryStore};
 use millrace_store::posix::identity::privileged;
@@ -23,7 +23,7 @@ use crate::rdma::reverse::CALLS_MAX;
 use crate::rdma::{self, Ccp, ExposureLimits, FabricId, FabricSlot, Settings};
 use crate::service::devices::{self, Devices};
 use crate::service::folders;
-use crate::service::providers::Counters;
+use crate::service::providers::ProviderKindCounters;
 use crate::transfer::TransferLimits;
 
 /// Send queue entries of a connection: a reply of the most segments that a header holds and the
@@ -45,14 +45,18 @@ const OUTBOUND_READS: u16 = 128;
 ///
 /// # Errors
 /// There is not so much memory, or no such folder: the key at fault, and why.
-pub fn volume(config: &Config, index: usize, registry: &Registry) -> Result<AnyVolume, Problem> {
+pub fn volume(
+    config: &Config,
+    index: usize,
+    registry: &Registry,
+) -> Result<AnyVolume, ConfigProblem> {
     let export = &config.exports[index];
     match &export.store {
         config::Store::Memory { size } => {
             let store = in_memory(export, *size, registry);
             store.map(AnyVolume::Memory).map_err(|error| {
                 let path = KeyPath::root().key("exports").index(index);
-                Problem::new(path.key("store").key("size"), error.to_string())
+                ConfigProblem::new(path.key("store").key("size"), error.to_string())
             })
         }
         config::Store::Posix(posix) => {
@@ -61,7 +65,7 @@ pub fn volume(config: &Config, index: usize, registry: &Registry) -> Result<AnyV
             let volume = folders::open(config, export, posix);
             volume.map(AnyVolume::Posix).map_err(|error| {
                 let path = folders::root_key(index);
-                Problem::new(path, error.to_string())
+                ConfigProblem::new(path, error.to_string())
             })
         }
     }
@@ -211,7 +215,7 @@ pub fn poll_mode(reactors: &config::Reactors) -> PollMode {
 /// Where a provider works.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(feature = "verbs"), allow(dead_code))] // Only devices have a place themselves.
-pub struct Seat {
+pub struct ProviderCore {
     /// The number of its reactor.
     pub index: usize,
     /// The core that the reactor is pinned to.
@@ -219,7 +223,7 @@ pub struct Seat {
 }
 
 /// What the provider of a listener counts on one reactor.
-pub type ProviderCounters = (FabricId, &'static str, Counters);
+pub type ProviderCounters = (FabricId, &'static str, ProviderKindCounters);
 
 /// A listener's provider on one reactor, which does not listen yet. One on devices takes those that
 /// are open.
@@ -230,7 +234,7 @@ pub fn provider(
     id: FabricId,
     fabric: &config::Fabric,
     limits: QueuePairLimits,
-    seat: Seat,
+    seat: ProviderCore,
     devices: Option<&Devices>,
 ) -> std::io::Result<(FabricSlot, ProviderCounters)> {
     let (provider, counters) = match fabric.provider {
@@ -245,7 +249,7 @@ pub fn provider(
     Ok((slot, counters))
 }
 
-fn iwarp(fabric: &config::Fabric) -> std::io::Result<(Box<dyn Provider>, Counters)> {
+fn iwarp(fabric: &config::Fabric) -> std::io::Result<(AnyProvider, ProviderKindCounters)> {
     let crc = match fabric.crc.unwrap_or(config::CrcPolicy::Auto) {
         config::CrcPolicy::Auto => CrcPolicy::Auto,
         config::CrcPolicy::Required => CrcPolicy::Required,
@@ -255,8 +259,8 @@ fn iwarp(fabric: &config::Fabric) -> std::io::Result<(Box<dyn Provider>, Counter
         crc,
         ..IwarpConfig::default()
     })?;
-    let counters = Counters::Iwarp(provider.counters());
-    Ok((Box::new(provider), counters))
+    let counters = ProviderKindCounters::Iwarp(provider.counters());
+    Ok((AnyProvider::Iwarp(Box::new(provider)), counters))
 }
 
 #[cfg(test)]

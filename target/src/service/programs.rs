@@ -8,7 +8,7 @@ use millrace_store::Store;
 use crate::access::ServedExports;
 use crate::exports::{Exports, ExportsCounters};
 use crate::handle::HandleKey;
-use crate::mount3::{Clients, Mount3};
+use crate::mount3::{Mount3, MountTable};
 use crate::nfs3::{Nfs3, Nfs3Counters};
 use crate::replay::ReplayCache;
 use crate::rpc::dispatch::Dispatcher;
@@ -24,7 +24,12 @@ impl<S: Store> ReactorPrograms<S> {
     /// The programs over a table of exports. `replay` and `clients` are those of the whole
     /// process.
     #[must_use]
-    pub fn new(exports: Exports<S>, key: HandleKey, replay: ReplayCache, clients: Clients) -> Self {
+    pub fn new(
+        exports: Exports<S>,
+        key: HandleKey,
+        replay: ReplayCache,
+        clients: MountTable,
+    ) -> Self {
         let exports = Rc::new(ServedExports::new(exports, key));
         let nfs3 = Nfs3::new(Rc::clone(&exports));
         let mount3 = Mount3::new(exports, clients);

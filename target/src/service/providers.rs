@@ -12,7 +12,7 @@ use crate::rdma::FabricId;
 
 /// What one provider counts, or several that are gone together.
 #[derive(Clone, Debug)]
-pub enum Counters {
+pub enum ProviderKindCounters {
     /// Of software iWARP.
     Iwarp(Arc<IwarpCounters>),
     /// Of RDMA devices.
@@ -20,7 +20,7 @@ pub enum Counters {
     Verbs(Arc<VerbsCounters>),
 }
 
-impl Counters {
+impl ProviderKindCounters {
     /// What every provider counts.
     pub fn fabric(&self) -> &FabricCounters {
         match self {
@@ -64,20 +64,20 @@ impl Counters {
 /// it goes. Only threads that may block come here.
 #[derive(Debug, Default)]
 pub struct Providers {
-    state: Mutex<State>,
+    state: Mutex<ProvidersState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ProvidersState {
     live: Vec<ProviderCounters>,
     /// What those that are gone have done, by the word for them.
-    gone: Vec<(&'static str, Counters)>,
+    gone: Vec<(&'static str, ProviderKindCounters)>,
 }
 
 impl Providers {
     /// Those that the reactor began with.
     pub fn new(live: Vec<ProviderCounters>) -> Self {
-        let state = State {
+        let state = ProvidersState {
             live,
             gone: Vec::new(),
         };
@@ -92,7 +92,7 @@ impl Providers {
     }
 
     /// Each word for providers there are or were, with the counters of one of them.
-    pub fn each(&self, mut look: impl FnMut(&'static str, &Counters)) {
+    pub fn each(&self, mut look: impl FnMut(&'static str, &ProviderKindCounters)) {
         self.with(|state| {
             for (_, name, counters) in &state.live {
                 look(name, counters);
@@ -104,21 +104,21 @@ impl Providers {
     }
 
     /// The counters of a listener's provider, if it lives.
-    pub fn of(&self, id: FabricId) -> Option<Counters> {
+    pub fn of(&self, id: FabricId) -> Option<ProviderKindCounters> {
         self.with(|state| {
             let found = state.live.iter().find(|(of, ..)| *of == id);
             found.map(|(.., counters)| counters.clone())
         })
     }
 
-    fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(&self, look: impl FnOnce(&mut ProvidersState) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.settle();
         look(&mut state)
     }
 }
 
-impl State {
+impl ProvidersState {
     /// Puts those together whose providers have gone.
     fn settle(&mut self) {
         let gone = &mut self.gone;
@@ -142,7 +142,11 @@ mod tests {
     use super::*;
 
     fn of(id: u64, counters: &Arc<IwarpCounters>) -> ProviderCounters {
-        (FabricId(id), "iwarp", Counters::Iwarp(Arc::clone(counters)))
+        (
+            FabricId(id),
+            "iwarp",
+            ProviderKindCounters::Iwarp(Arc::clone(counters)),
+        )
     }
 
     #[test]
@@ -182,13 +186,17 @@ mod tests {
         for id in 2..4 {
             let verbs = Arc::<VerbsCounters>::default();
             verbs.completions.add(7);
-            providers.add(vec![(FabricId(id), "verbs", Counters::Verbs(verbs))]);
+            providers.add(vec![(
+                FabricId(id),
+                "verbs",
+                ProviderKindCounters::Verbs(verbs),
+            )]);
         }
         let mut found = Vec::new();
         providers.each(|name, counters| {
             found.push(match counters {
-                Counters::Iwarp(counters) => (name, counters.frames_in.get()),
-                Counters::Verbs(counters) => (name, counters.completions.get()),
+                ProviderKindCounters::Iwarp(counters) => (name, counters.frames_in.get()),
+                ProviderKindCounters::Verbs(counters) => (name, counters.completions.get()),
             });
         });
         assert_eq!(found, [("iwarp", 5), ("verbs", 14)]);

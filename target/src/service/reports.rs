@@ -9,13 +9,13 @@ use millrace_admin::control::ControlError;
 /// to know.
 const GOOD_FOR: Duration = Duration::from_millis(100);
 
-type Answer<T> = Result<Arc<T>, ControlError>;
+type CachedAnswer<T> = Result<Arc<T>, ControlError>;
 
 /// The latest reports, or why there are none. Whoever comes while they are being asked for waits
 /// for the same answer.
 #[derive(Debug)]
 pub(super) struct Latest<T> {
-    latest: Mutex<Option<(Instant, Answer<T>)>>,
+    latest: Mutex<Option<(Instant, CachedAnswer<T>)>>,
 }
 
 impl<T> Default for Latest<T> {
@@ -33,7 +33,7 @@ impl<T> Latest<T> {
         &self,
         clock: impl Fn() -> Instant,
         ask: impl FnOnce() -> Result<T, ControlError>,
-    ) -> Answer<T> {
+    ) -> CachedAnswer<T> {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, answer)) = &*latest
             && clock().saturating_duration_since(*at) < GOOD_FOR

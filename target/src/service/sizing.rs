@@ -6,7 +6,7 @@ use millrace_store::memory::mapped_bytes;
 use millrace_wire::rpcrdma::Versions;
 
 use crate::flow::policy::{SHORT_PART, WEIGHT, receives_for};
-use crate::flow::{RECEIVES_PART, TASKS};
+use crate::flow::{RECEIVES_PART, TaskLimits};
 use crate::rdma::{self, Settings};
 use crate::replay::ReplayLimits;
 
@@ -147,7 +147,9 @@ fn need(config: &Config, load: Load) -> Need {
         };
     }
     // A long message is put together in one buffer, and its reply may take the largest.
-    let long = u64::from(load.long).div_ceil(reactors).min(TASKS as u64);
+    let long = u64::from(load.long)
+        .div_ceil(reactors)
+        .min(TaskLimits::RDMA.capacity as u64);
     buffers[1] += long;
     buffers[2] += long;
     Need {

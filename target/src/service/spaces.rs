@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use millrace_store::posix::volume::Volume;
-use millrace_store::posix::volume_info::Space;
+use millrace_store::posix::volume_info::FileSystemSpace;
 
 use crate::exports::ExportId;
 
@@ -24,13 +24,13 @@ pub struct Spaces {
 
 #[derive(Default)]
 struct Cell {
-    state: Mutex<State>,
+    state: Mutex<SpacesState>,
     answered: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    space: Option<Space>,
+struct SpacesState {
+    space: Option<FileSystemSpace>,
     at: Option<Instant>,
     /// A thread asks.
     asked: bool,
@@ -39,7 +39,7 @@ struct State {
 impl Spaces {
     /// The room of an export's folder, of a few seconds ago or before the file system hung. Waits
     /// for a moment at most.
-    pub fn of(&self, export: ExportId, volume: &Volume) -> Option<Space> {
+    pub fn of(&self, export: ExportId, volume: &Volume) -> Option<FileSystemSpace> {
         let cell = Arc::clone(lock(&self.known).entry(export).or_default());
         let volume = volume.clone();
         cell.get(Instant::now(), move || volume.space().ok())
@@ -55,11 +55,12 @@ impl Cell {
     fn get(
         self: &Arc<Self>,
         now: Instant,
-        ask: impl FnOnce() -> Option<Space> + Send + 'static,
-    ) -> Option<Space> {
+        ask: impl FnOnce() -> Option<FileSystemSpace> + Send + 'static,
+    ) -> Option<FileSystemSpace> {
         let mut state = lock(&self.state);
-        let is_fresh =
-            |state: &State| (state.at).is_some_and(|at| now.saturating_duration_since(at) < FRESH);
+        let is_fresh = |state: &SpacesState| {
+            (state.at).is_some_and(|at| now.saturating_duration_since(at) < FRESH)
+        };
         if is_fresh(&state) {
             return state.space;
         }
@@ -76,7 +77,7 @@ impl Cell {
             });
             state.asked = asks.is_ok();
         }
-        let waits = |state: &mut State| state.asked && !is_fresh(state);
+        let waits = |state: &mut SpacesState| state.asked && !is_fresh(state);
         let waited = self
             .answered
             .wait_timeout_while(state, REFRESH_TIMEOUT, waits);
@@ -92,8 +93,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    fn space(used_bytes: u64) -> Option<Space> {
-        Some(Space {
+    fn space(used_bytes: u64) -> Option<FileSystemSpace> {
+        Some(FileSystemSpace {
             total_bytes: 100,
             used_bytes,
             inodes: 0,

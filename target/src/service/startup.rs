@@ -12,11 +12,11 @@ use super::build::StartError;
 /// it. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct StartProgress {
-    shared: Arc<Shared>,
+    shared: Arc<StartupState>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct StartupState {
     stage: Mutex<String>,
     registry: OnceLock<Registry>,
     interrupt: Arc<AtomicBool>,
@@ -26,9 +26,9 @@ impl StartProgress {
     /// Of a start that is given up soon after `interrupt` is set.
     #[must_use]
     pub fn interrupted_by(interrupt: Arc<AtomicBool>) -> Self {
-        let shared = Shared {
+        let shared = StartupState {
             interrupt,
-            ..Shared::default()
+            ..StartupState::default()
         };
         Self {
             shared: Arc::new(shared),

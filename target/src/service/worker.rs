@@ -8,26 +8,28 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use millrace_reactor::fabric::Incoming;
-use millrace_reactor::{Context, ReactorHandle, SendError, Source, Turn};
+use millrace_reactor::{Context, ReactorHandle, SendError, Turn, WorkSource};
 
-use super::capture::Begun;
-use super::change::{Drain, Parts, Pending, Programs, Progress, Resume, Ticket, listen_again};
-use super::folders::StoreRoom;
+use super::capture::CaptureStart;
+use super::change::{
+    ChangeTicket, ChangeablePrograms, Drain, Parts, Pending, Resume, listen_again,
+};
+use super::folders::ReactorStores;
 use super::placement::Placement;
-use super::status::{self, ReactorReport};
+use super::status::ReactorReport;
 use crate::call::{Serve, TurnEnd};
-use crate::rdma::{Desk, FabricId, FabricSlot, Responder, Shared, Tap};
+use crate::capture::CaptureSink;
+use crate::rdma::{Arrived, FabricId, FabricSlot, Responder, ResponderShared};
+use crate::rpc::{OpenWork, RequestSlot, Transport};
 use crate::rpcbind::RpcbindServer;
 use crate::tcp::TcpServer;
 
 /// What other threads tell a reactor.
-pub enum Message {
+pub enum ReactorMessage {
     /// All reactors, in order: those that connections may be placed on.
-    Peers(Vec<ReactorHandle<Message>>),
-    /// A connection that arrived elsewhere: by which listener, and the connection.
-    Adopt(FabricId, Box<Incoming>),
-    /// A TCP connection that arrived elsewhere.
-    AdoptTcp(TcpStream),
+    Peers(Vec<ReactorHandle<ReactorMessage>>),
+    /// A connection that arrived elsewhere.
+    Adopt(Arrival),
     /// Take no more connections and calls, and finish those in service until the deadline.
     Drain {
         /// When connections are closed whatever is under way on them.
@@ -42,9 +44,9 @@ pub enum Message {
         crossbeam_channel::Sender<Result<(), String>>,
     ),
     /// Tell how far a drain has come.
-    Progress(crossbeam_channel::Sender<Progress>),
+    Progress(crossbeam_channel::Sender<OpenWork>),
     /// Make a change ready, and put it in force once that is decided.
-    Change(Ticket),
+    Change(ChangeTicket),
     /// No connection comes by these listeners any more.
     Retire(Vec<FabricId>),
     /// Close the connection with this identifier, and answer whether it is here.
@@ -52,15 +54,23 @@ pub enum Message {
     /// Take one message here, and stand still until the other end goes.
     #[cfg(test)]
     Hold(crossbeam_channel::Receiver<()>),
-    /// Give copies of a connection's messages to a tap, and answer whether that has begun.
-    Capture(u64, Tap, crossbeam_channel::Sender<Begun>),
+    /// Copy a connection's messages to a sink, and answer whether that has begun.
+    Capture(u64, CaptureSink, crossbeam_channel::Sender<CaptureStart>),
     /// Report.
     Status(crossbeam_channel::Sender<ReactorReport>),
 }
 
+/// A connection that has arrived and has no reactor yet.
+pub enum Arrival {
+    /// By the listener with this name.
+    Rdma(FabricId, Box<Incoming>),
+    /// By TCP.
+    Tcp(TcpStream),
+}
+
 /// Which of the reactors this is.
 #[derive(Clone, Copy, Debug)]
-pub struct Seat {
+pub struct ReactorIndex {
     /// Its number; the first one listens.
     pub index: usize,
     /// How many there are.
@@ -68,16 +78,16 @@ pub struct Seat {
 }
 
 /// What one reactor runs. `F` is the future of a task that serves calls.
-pub struct Worker<S: Serve, F: Future<Output = ()>, M> {
+pub struct Worker<S: Serve, F: Future<Output = ()>> {
     context: Context,
-    responder: Responder<S, F, M>,
+    responder: Responder<S, F>,
     tcp: TcpServer<S>,
     rpcbind: Option<RpcbindServer>,
-    room: StoreRoom,
+    room: ReactorStores,
     /// Connections that have just arrived and have no place yet.
-    arrivals: Vec<(FabricId, Incoming)>,
-    seat: Seat,
-    peers: Vec<ReactorHandle<Message>>,
+    arrivals: Vec<Arrival>,
+    seat: ReactorIndex,
+    peers: Vec<ReactorHandle<ReactorMessage>>,
     placement: Placement,
     drain: Option<Drain>,
     /// A change that is ready and not decided yet.
@@ -87,23 +97,22 @@ pub struct Worker<S: Serve, F: Future<Output = ()>, M> {
     stopped: bool,
 }
 
-impl<S, F, M> Worker<S, F, M>
+impl<S, F> Worker<S, F>
 where
     S: Serve,
     F: Future<Output = ()>,
-    M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
 {
     /// Puts a worker together. `work` makes the future of a task that serves calls.
     #[allow(clippy::too_many_arguments)] // Each a part of its own, put together once.
     pub fn new(
         context: &Context,
-        seat: Seat,
-        shared: Rc<Shared<S>>,
+        seat: ReactorIndex,
+        shared: Rc<ResponderShared<S>>,
         fabrics: Vec<FabricSlot>,
         tcp: TcpServer<S>,
         rpcbind: Option<RpcbindServer>,
-        room: StoreRoom,
-        work: M,
+        room: ReactorStores,
+        work: impl Fn(Rc<ResponderShared<S>>, Rc<RequestSlot<Arrived>>) -> F + 'static,
     ) -> Self {
         Self {
             context: context.clone(),
@@ -124,23 +133,29 @@ where
 
     fn poll_fabrics(&mut self, now: Instant) -> usize {
         let arrivals = &mut self.arrivals;
-        let mut work = self.responder.poll(now, |fabric, incoming| {
-            arrivals.push((fabric, incoming));
-        });
-        for (fabric, incoming) in std::mem::take(&mut self.arrivals) {
-            self.place(fabric, incoming, now);
-            work += 1;
-        }
-        work
+        self.responder.poll(now, |fabric, incoming| {
+            arrivals.push(Arrival::Rdma(fabric, Box::new(incoming)));
+        })
     }
 
-    fn place(&mut self, fabric: FabricId, incoming: Incoming, now: Instant) {
+    /// Gives the connections that have arrived to reactors. Returns how many.
+    fn place_arrivals(&mut self, now: Instant) -> usize {
+        self.arrivals.extend(self.tcp.accepted().map(Arrival::Tcp));
+        let arrivals = std::mem::take(&mut self.arrivals);
+        let count = arrivals.len();
+        for arrival in arrivals {
+            self.place(arrival, now);
+        }
+        count
+    }
+
+    fn place(&mut self, arrival: Arrival, now: Instant) {
         let chosen = self.placement.place(now, |index| {
             self.peers
                 .get(index)
                 .map_or(0, |peer| peer.counters().busy_ns())
         });
-        let mut left = Message::Adopt(fabric, Box::new(incoming));
+        let mut left = ReactorMessage::Adopt(arrival);
         if let Some(peer) = self.peers.get(chosen) {
             match peer.send(left) {
                 Ok(()) => return,
@@ -148,70 +163,60 @@ where
             }
         }
         // Its mailbox is full: this reactor serves it.
-        if let Message::Adopt(fabric, incoming) = left {
-            self.responder.adopt(fabric, *incoming, now);
+        if let ReactorMessage::Adopt(arrival) = left {
+            self.adopt(arrival, now);
         }
     }
 
-    fn hand_out_tcp(&mut self, now: Instant) {
-        let arrived: Vec<TcpStream> = self.tcp.accepted().collect();
-        for socket in arrived {
-            let chosen = self.placement.place(now, |index| {
-                self.peers
-                    .get(index)
-                    .map_or(0, |peer| peer.counters().busy_ns())
-            });
-            // A reactor whose mailbox is full takes no more; the client tries again.
-            let _ = self
-                .peers
-                .get(chosen)
-                .map(|peer| peer.send(Message::AdoptTcp(socket)));
+    /// Takes over a connection.
+    fn adopt(&mut self, arrival: Arrival, now: Instant) {
+        match arrival {
+            Arrival::Rdma(fabric, incoming) => self.responder.adopt(fabric, *incoming, now),
+            Arrival::Tcp(socket) => {
+                if let Err(error) = self.tcp.adopt(socket, now) {
+                    // It is counted, and said now and then.
+                    tracing::debug!(%error, "TCP connection could not be taken over");
+                }
+            }
         }
     }
 
     fn report(&self, now: Instant) -> ReactorReport {
-        let rdma = self.responder.connections();
-        let rdma = rdma.map(|one| status::of(one, now));
-        let tcp = self.tcp.reports(now);
-        let tcp = tcp.map(|one| status::of_tcp(&one, now));
-        ReactorReport {
-            connections: rdma.chain(tcp).collect(),
-            tasks: self.responder.calls(),
-            waiting: self.responder.waiting(),
+        let mut report = ReactorReport::default();
+        for transport in self.transports() {
+            transport.report(now, &mut report.connections);
+            transport.waiting(&mut report.waiting);
+            report.tasks += transport.calls();
         }
+        report
     }
 
-    /// Closes the connection with this identifier at once. Whether there is one.
-    fn close(&mut self, id: u64) -> bool {
-        let mut connections = self.responder.connections();
-        match connections.find(|one| one.id() == id) {
-            Some(connection) => {
-                connection.close(true);
-                true
-            }
-            None => self.tcp.close(id),
-        }
+    fn transports(&self) -> [&dyn Transport; 2] {
+        [&self.responder, &self.tcp]
     }
 
-    fn capture(&self, id: u64, tap: Tap, now: Instant) -> Begun {
+    fn transports_mut(&mut self) -> [&mut dyn Transport; 2] {
+        [&mut self.responder, &mut self.tcp]
+    }
+
+    fn capture(&self, id: u64, sink: CaptureSink) -> CaptureStart {
         let mut connections = self.responder.connections();
         match connections.find(|one| one.id() == id) {
-            Some(connection) if connection.capture(tap) => Begun::of(connection),
-            Some(_) => Begun::Busy,
-            None if self.tcp.reports(now).any(|one| one.id == id) => Begun::NotRdma,
-            None => Begun::NotHere,
+            Some(connection) if connection.capture(sink) => CaptureStart::of(connection),
+            Some(_) => CaptureStart::Busy,
+            None if self.tcp.has_connection(id) => CaptureStart::NotRdma,
+            None => CaptureStart::NotHere,
         }
     }
 }
 
-impl<S, F, M> Worker<S, F, M>
+impl<S, F> Worker<S, F>
 where
-    S: Programs,
+    S: ChangeablePrograms,
     F: Future<Output = ()>,
-    M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
 {
     /// The parts that a change may touch.
-    fn parts(&mut self) -> Parts<'_, S, F, M> {
+    fn parts(&mut self) -> Parts<'_, S, F> {
         Parts {
             context: &self.context,
             responder: &mut self.responder,
@@ -248,9 +253,9 @@ where
     fn tell(&mut self) {
         let peers = &self.peers;
         self.untold.retain_mut(|(peer, gone)| {
-            let message = Message::Retire(std::mem::take(gone));
+            let message = ReactorMessage::Retire(std::mem::take(gone));
             match peers.get(*peer).map(|peer| peer.send(message)) {
-                Some(Err(SendError::Full(Message::Retire(left)))) => {
+                Some(Err(SendError::Full(ReactorMessage::Retire(left)))) => {
                     *gone = left;
                     true
                 }
@@ -260,8 +265,9 @@ where
     }
 
     fn begin_drain(&mut self, deadline: Instant, ends: bool, now: Instant) {
-        self.responder.refuse();
-        self.tcp.refuse(now);
+        for transport in self.transports_mut() {
+            transport.refuse(now);
+        }
         match &mut self.drain {
             Some(drain) => drain.again(deadline, ends),
             None => self.drain = Some(Drain::new(deadline, ends)),
@@ -279,19 +285,19 @@ where
             listen_again(resume, &mut self.parts())?;
         }
         self.drain = None;
-        self.responder.resume();
-        self.tcp.resume();
+        for transport in self.transports_mut() {
+            transport.resume();
+        }
         Ok(())
     }
 }
 
-impl<S, F, M> millrace_reactor::Worker for Worker<S, F, M>
+impl<S, F> millrace_reactor::Worker for Worker<S, F>
 where
-    S: Programs,
+    S: ChangeablePrograms,
     F: Future<Output = ()>,
-    M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
 {
-    type Message = Message;
+    type Message = ReactorMessage;
 
     const ACTIVITIES: &'static [&'static str] = &["fabric", "records", "tasks", "store", "flush"];
 
@@ -308,7 +314,7 @@ where
             .rpcbind
             .as_mut()
             .map_or(0, |rpcbind| rpcbind.poll(turn.now));
-        self.hand_out_tcp(turn.now);
+        records += self.place_arrivals(turn.now);
         self.context.activity().enter(2);
         let tasks = self.responder.run();
         self.context.activity().enter(3);
@@ -316,63 +322,61 @@ where
         self.context.activity().enter(4);
         fabric += self.responder.flush(turn.now);
         if let Some(drain) = &mut self.drain {
-            self.stopped = drain.step(turn.now, &self.responder, &mut self.tcp);
+            self.stopped = drain.step(turn.now, &mut [&mut self.responder, &mut self.tcp]);
         }
         let end = TurnEnd::new(Instant::now);
-        let shared = self.responder.shared();
-        shared.programs.turned(&end);
-        shared.turned(&end);
+        self.responder.shared().programs.turned(&end);
+        self.responder.turned(&end);
         self.tcp.turned(&end);
         let counters = self.context.counters();
-        counters.add_work(Source::Fabric, fabric);
-        counters.add_work(Source::Records, records);
-        counters.add_work(Source::Tasks, tasks);
-        counters.add_work(Source::Store, store);
+        counters.add_work(WorkSource::Fabric, fabric);
+        counters.add_work(WorkSource::Records, records);
+        counters.add_work(WorkSource::Tasks, tasks);
+        counters.add_work(WorkSource::Store, store);
         fabric + records + tasks + store
     }
 
-    fn message(&mut self, message: Message, turn: &Turn) {
+    fn message(&mut self, message: ReactorMessage, turn: &Turn) {
         // What others do by a change comes after it.
         self.settle();
         match message {
-            Message::Peers(peers) => {
+            ReactorMessage::Peers(peers) => {
                 self.placement = Placement::new(peers.len(), turn.now);
                 self.peers = peers;
             }
-            Message::Adopt(fabric, incoming) => self.responder.adopt(fabric, *incoming, turn.now),
-            Message::AdoptTcp(socket) => {
-                if let Err(error) = self.tcp.adopt(socket, turn.now) {
-                    // It is counted, and said now and then.
-                    tracing::debug!(%error, "TCP connection could not be taken over");
-                }
-            }
-            Message::Drain { deadline, ends } => self.begin_drain(deadline, ends, turn.now),
+            ReactorMessage::Adopt(arrival) => self.adopt(arrival, turn.now),
+            ReactorMessage::Drain { deadline, ends } => self.begin_drain(deadline, ends, turn.now),
             // Whoever asked may have gone, here and below.
-            Message::Serve(resume, answer) => {
+            ReactorMessage::Serve(resume, answer) => {
                 let _ = answer.try_send(self.serve_again(resume.as_deref()));
             }
-            Message::Progress(answer) => {
-                let _ = answer.try_send(Progress::of(&self.responder, &self.tcp));
+            ReactorMessage::Progress(answer) => {
+                let mut open = self.responder.open_work();
+                open += self.tcp.open_work();
+                let _ = answer.try_send(open);
             }
-            Message::Change(ticket) => self.pending = Pending::prepare(ticket, &mut self.parts()),
+            ReactorMessage::Change(ticket) => {
+                self.pending = Pending::prepare(ticket, &mut self.parts());
+            }
             #[cfg(test)]
-            Message::Hold(until) => while until.recv().is_ok() {},
-            Message::Retire(gone) => self.retire(&gone),
-            Message::Evict(id, answer) => {
-                let _ = answer.try_send(self.close(id));
+            ReactorMessage::Hold(until) => while until.recv().is_ok() {},
+            ReactorMessage::Retire(gone) => self.retire(&gone),
+            ReactorMessage::Evict(id, answer) => {
+                let mut transports = self.transports_mut().into_iter();
+                let _ = answer.try_send(transports.any(|one| one.evict(id)));
             }
-            Message::Capture(id, tap, answer) => {
+            ReactorMessage::Capture(id, sink, answer) => {
                 // Whoever asked may have gone.
-                let _ = answer.try_send(self.capture(id, tap, turn.now));
+                let _ = answer.try_send(self.capture(id, sink));
             }
-            Message::Status(answer) => {
+            ReactorMessage::Status(answer) => {
                 let _ = answer.try_send(self.report(turn.now));
             }
         }
     }
 
     fn descriptors(&self, list: &mut Vec<RawFd>) {
-        list.extend(self.responder.descriptors());
+        self.responder.descriptors(list);
         self.tcp.descriptors(list);
         if let Some(rpcbind) = &self.rpcbind {
             rpcbind.descriptors(list);

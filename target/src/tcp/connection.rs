@@ -6,13 +6,13 @@ use std::net::TcpStream;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use millrace_mempool::MemoryAccount;
 use millrace_wire::rpc::{Fragment, RecordError, RecordScanner};
 
 use super::gather::Gather;
+use super::reverse::ReverseCalls;
 use super::{RECORD_MAX, TcpConfig};
-use crate::call::Peer;
-use crate::flow::{InFlightPeak, Tenant, Usage};
+use crate::flow::InFlightPeak;
+use crate::rpc::ConnectionRef;
 use crate::transfer::TransferWindow;
 
 /// Bytes of replies copied ahead of the socket.
@@ -48,14 +48,9 @@ pub(super) enum Ended {
     NotAdmitted,
 }
 
-pub(super) struct Connection {
-    /// Unique in the process.
-    pub id: u64,
+pub(super) struct TcpConnection {
+    pub identity: ConnectionRef,
     pub socket: TcpStream,
-    pub peer: Peer,
-    pub since: Instant,
-    /// What it has used.
-    pub usage: Rc<Usage>,
     /// Records handed out whose replies have not entered the stream.
     pub in_flight: usize,
     peak: InFlightPeak,
@@ -69,7 +64,9 @@ pub(super) struct Connection {
     record: Vec<u8>,
     /// Bytes that were read and wait for calls to be answered.
     leftover: Vec<u8>,
-    replies: VecDeque<Gather>,
+    outgoing: VecDeque<Outgoing>,
+    /// Calls from here to the client.
+    pub reverse: Rc<ReverseCalls>,
     staged: Vec<u8>,
     sent: usize,
     /// The peer will send no more.
@@ -80,15 +77,13 @@ pub(super) struct Connection {
     queued_bytes: u64,
     sent_bytes: u64,
     window: TransferWindow,
-    /// Whose share of memory its calls use, where clients have shares.
-    pub memory: Option<ClientMemory>,
 }
 
-/// What calls of a connection are charged to.
-#[derive(Clone)]
-pub(super) struct ClientMemory {
-    pub tenant: Rc<Tenant>,
-    pub account: Rc<MemoryAccount>,
+/// A record to be sent.
+enum Outgoing {
+    Reply(Gather),
+    /// A call from here, with its record mark.
+    Call(Vec<u8>),
 }
 
 /// What the next step of reading needs.
@@ -106,23 +101,23 @@ fn count(calls: usize) -> u32 {
     u32::try_from(calls).unwrap_or(u32::MAX)
 }
 
-impl Connection {
-    pub fn new(id: u64, socket: TcpStream, peer: Peer, usage: Usage, now: Instant) -> Self {
+impl TcpConnection {
+    /// A connection from an address that an export admits, or not.
+    pub fn new(identity: ConnectionRef, socket: TcpStream, is_admitted: bool) -> Self {
+        let now = identity.since();
         Self {
-            id,
+            identity,
             socket,
-            peer,
-            since: now,
-            usage: Rc::new(usage),
             in_flight: 0,
             peak: InFlightPeak::new(now),
-            is_admitted: true,
-            was_admitted: true,
+            is_admitted,
+            was_admitted: is_admitted,
             has_called: false,
             scanner: RecordScanner::new(RECORD_MAX),
             record: Vec::new(),
             leftover: Vec::new(),
-            replies: VecDeque::new(),
+            outgoing: VecDeque::new(),
+            reverse: Rc::default(),
             staged: Vec::new(),
             sent: 0,
             finished: false,
@@ -131,7 +126,6 @@ impl Connection {
             queued_bytes: 0,
             sent_bytes: 0,
             window: TransferWindow::default(),
-            memory: None,
         }
     }
 
@@ -180,6 +174,10 @@ impl Connection {
         while let Some(fragment) = self.scanner.next(&mut bytes)? {
             match fragment {
                 Fragment::Bytes(part) => self.record.extend_from_slice(part),
+                Fragment::End if self.reverse.take_reply(&self.record) => {
+                    self.partial_since = None;
+                    self.record.clear();
+                }
                 Fragment::End => {
                     self.peak.note(now, count(self.in_flight));
                     self.in_flight += 1;
@@ -200,7 +198,13 @@ impl Connection {
     /// Queues a reply.
     pub fn queue(&mut self, reply: Gather) {
         self.queued_bytes += reply.length() as u64;
-        self.replies.push_back(reply);
+        self.outgoing.push_back(Outgoing::Reply(reply));
+    }
+
+    /// Queues the record of a call to the client.
+    pub fn queue_call(&mut self, record: Vec<u8>) {
+        self.queued_bytes += record.len() as u64;
+        self.outgoing.push_back(Outgoing::Call(record));
     }
 
     /// Sends what the socket takes. `done` gets each reply that has entered the stream whole.
@@ -208,12 +212,17 @@ impl Connection {
         let mut total = 0;
         loop {
             while self.staged.len() < STAGED_MAX
-                && let Some(reply) = self.replies.front_mut()
+                && let Some(next) = self.outgoing.front_mut()
             {
                 let room = STAGED_MAX - self.staged.len();
-                if reply.fill(&mut self.staged, room)
-                    && let Some(reply) = self.replies.pop_front()
-                {
+                let is_whole = match next {
+                    Outgoing::Reply(reply) => reply.fill(&mut self.staged, room),
+                    Outgoing::Call(record) => {
+                        self.staged.append(record);
+                        true
+                    }
+                };
+                if is_whole && let Some(Outgoing::Reply(reply)) = self.outgoing.pop_front() {
                     self.in_flight -= 1;
                     done(reply);
                 }
@@ -284,7 +293,7 @@ impl Connection {
         if self.leftover.is_empty() && late(self.partial_since, config.record_deadline) {
             return Err(Ended::Partial);
         }
-        if !self.was_admitted && late(Some(self.since), config.unadmitted_deadline) {
+        if !self.was_admitted && late(Some(self.identity.since()), config.unadmitted_deadline) {
             return Err(Ended::NotAdmitted);
         }
         // A client may leave a connection alone for long and come back to it, so those that are in

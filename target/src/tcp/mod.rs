@@ -11,14 +11,18 @@
 
 mod connection;
 mod gather;
+mod records;
+mod reverse;
 mod server;
 mod worker;
 
 use std::time::Duration;
 
+use crate::call::TransportKind;
+use crate::flow::TaskLimits;
 use crate::transfer::TransferLimits;
 
-pub use server::{PreparedListener, TcpCounters, TcpReport, TcpServer};
+pub use server::{PreparedListener, TcpCounters, TcpServer};
 
 /// Longest message that is taken or sent: the largest READ or WRITE and what stands around it.
 pub const MESSAGE_MAX: usize = (1 << 20) + 4096;
@@ -54,6 +58,18 @@ pub struct TcpConfig {
     pub transfers: TransferLimits,
     /// Report new connections ([`TcpServer::accepted`]) instead of serving them here.
     pub hand_over: bool,
+}
+
+impl TcpConfig {
+    fn task_limits(&self) -> TaskLimits {
+        TaskLimits {
+            transport: TransportKind::Tcp,
+            divided: u32::try_from(self.calls).unwrap_or(u32::MAX),
+            common: self.calls,
+            capacity: self.calls + self.connections,
+            few: 1,
+        }
+    }
 }
 
 impl Default for TcpConfig {

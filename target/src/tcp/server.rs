@@ -3,35 +3,35 @@
 use std::future::Future;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use millrace_mempool::{MemoryAccount, Pool};
+use millrace_mempool::Pool;
 use millrace_reactor::Alarm;
 use millrace_reactor::accept::{AcceptPause, is_shortage};
-use millrace_reactor::task::{Ended as TaskEnded, TaskId, TaskSet};
 use rustix::event::{Timespec, epoll};
 use rustix::net::sockopt;
 
 use super::TcpConfig;
-use super::connection::{ClientMemory, Connection, Ended, Reading};
+use super::connection::{Ended, Reading, TcpConnection};
 use super::gather::Gather;
-use super::worker::{Queue, Request, Served, work};
+use super::records::RecordBudget;
+use super::reverse::{Outbox, TcpReversePath};
+use super::worker::{ServedCall, TcpCall, TcpShared, work};
 use crate::call::{Answer, Peer, Serve, TransportKind};
-use crate::complaint::Complaint;
-use crate::flow::{Clients, Flow, Usage};
-use crate::latency::Noted;
+use crate::flow::Flow;
+use crate::latency::LatencyBatch;
+use crate::log_limit::LogLimit;
+use crate::rpc::{CallScheduler, ConnectionRef};
 use crate::transfer::TransferLimits;
 use millrace_primitives::Counter;
 
 mod ending;
 mod eviction;
 mod report;
-
-pub use report::TcpReport;
 
 /// Least time between two looks at the sockets while nothing happens: a system call per turn of a
 /// busy reactor would cost its RDMA connections more than TCP clients can notice.
@@ -71,9 +71,9 @@ impl ConnectionId {
 }
 
 #[derive(Default)]
-struct Slot {
+struct TcpSlot {
     generation: u32,
-    connection: Option<Connection>,
+    connection: Option<TcpConnection>,
     interest: epoll::EventFlags,
     /// Calls have to be answered before more is read.
     held: bool,
@@ -102,7 +102,8 @@ pub struct TcpCounters {
     pub held: Counter,
 }
 
-type Worker = Pin<Box<dyn Future<Output = ()>>>;
+/// A task that serves calls.
+type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A listener that is ready and has accepted nothing yet.
 #[derive(Debug)]
@@ -122,24 +123,23 @@ impl PreparedListener {
 /// The TCP transport of one reactor.
 pub struct TcpServer<S: Serve> {
     config: TcpConfig,
-    pool: Pool,
-    service: S,
+    shared: Rc<TcpShared<S>>,
     epoll: OwnedFd,
     listener: Option<TcpListener>,
     /// Nothing is accepted for a moment.
     pause: AcceptPause,
-    cannot_accept: Complaint,
-    refuses_some: Complaint,
-    slots: Vec<Slot>,
+    cannot_accept: LogLimit,
+    refuses_some: LogLimit,
+    slots: Vec<TcpSlot>,
     free: Vec<u32>,
     accepted: Vec<TcpStream>,
     /// No calls and no connections are taken any more.
     refuses: bool,
-    queue: Rc<Queue>,
-    tasks: TaskSet<Worker>,
-    ended: Vec<TaskEnded<()>>,
-    workers: Vec<(TaskId, usize)>,
-    served: Vec<Served>,
+    calls: CallScheduler<TcpCall, Task>,
+    records: Rc<RecordBudget>,
+    /// Calls to clients that are to be sent.
+    outbox: Outbox,
+    served: Vec<ServedCall>,
     events: Vec<epoll::Event>,
     scratch: Vec<u8>,
     /// Connections to be read or written although no event says so.
@@ -150,18 +150,14 @@ pub struct TcpServer<S: Serve> {
     checked: Option<Instant>,
     busy: bool,
     counters: Arc<TcpCounters>,
-    /// Whose connections they are, and which of their reactors this is.
-    clients: (Clients, usize),
-    /// Who may have how much memory, where that is shared out.
-    flow: Option<Flow>,
-    slow_client: Complaint,
+    slow_client: LogLimit,
     /// Calls that were answered in this turn, to be timed at its end.
-    answered: Noted<Rc<Usage>>,
+    answered: LatencyBatch<ConnectionRef>,
 }
 
 impl<S: Serve> TcpServer<S> {
-    /// A server without connections. Calls that wait for something ring `alarm` when they can go
-    /// on, which a reactor that sleeps needs.
+    /// A server without connections, whose clients are metered by `flow`. Calls that wait for
+    /// something ring `alarm` when they can go on, which a reactor that sleeps needs.
     ///
     /// # Errors
     /// If the system gives no epoll descriptor.
@@ -169,25 +165,27 @@ impl<S: Serve> TcpServer<S> {
         config: TcpConfig,
         pool: &Pool,
         service: S,
+        flow: &Flow,
         alarm: Option<&Alarm>,
     ) -> std::io::Result<Self> {
+        let shared = Rc::new(TcpShared::new(pool, service, flow));
+        let of_task = Rc::clone(&shared);
+        let task = move |slot| -> Task { Box::pin(work(Rc::clone(&of_task), slot)) };
         Ok(Self {
+            calls: CallScheduler::new(flow, config.task_limits(), task, alarm),
+            records: RecordBudget::new(flow, config.bytes),
+            outbox: Outbox::default(),
             config,
-            pool: pool.clone(),
-            service,
+            shared,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             listener: None,
             pause: AcceptPause::default(),
-            cannot_accept: Complaint::default(),
-            refuses_some: Complaint::default(),
+            cannot_accept: LogLimit::default(),
+            refuses_some: LogLimit::default(),
             slots: Vec::new(),
             free: Vec::new(),
             accepted: Vec::new(),
             refuses: false,
-            queue: Rc::new(Queue::new(&config)),
-            tasks: TaskSet::new(config.calls + config.connections, alarm),
-            ended: Vec::new(),
-            workers: Vec::new(),
             served: Vec::new(),
             events: Vec::with_capacity(EVENTS),
             scratch: vec![0; 64 << 10],
@@ -197,25 +195,9 @@ impl<S: Serve> TcpServer<S> {
             checked: None,
             busy: false,
             counters: Arc::default(),
-            clients: (Clients::new(1), 0),
-            flow: None,
-            slow_client: Complaint::default(),
-            answered: Noted::default(),
+            slow_client: LogLimit::default(),
+            answered: LatencyBatch::default(),
         })
-    }
-
-    /// Counts for these clients, as the reactor with this index.
-    #[must_use]
-    pub fn with_clients(mut self, clients: &Clients, reactor: usize) -> Self {
-        self.clients = (clients.clone(), reactor);
-        self
-    }
-
-    /// Charges the memory of calls to their clients, whose shares of it this divides.
-    #[must_use]
-    pub fn with_flow(mut self, flow: &Flow) -> Self {
-        self.flow = Some(flow.clone());
-        self
     }
 
     /// Replaces how slowly waiting replies may be taken.
@@ -254,42 +236,6 @@ impl<S: Serve> TcpServer<S> {
         self.pause.end();
     }
 
-    /// Takes no more calls: connections end when their calls are answered. New ones are not taken
-    /// over either.
-    pub fn refuse(&mut self, now: Instant) {
-        self.stop_listening();
-        self.refuses = true;
-        self.accepted.clear();
-        for id in self.live() {
-            if let Some(connection) = Self::connection(&mut self.slots, id) {
-                connection.stop_reading();
-            }
-            self.advance(id, now);
-        }
-    }
-
-    /// Takes calls and connections again.
-    pub fn resume(&mut self) {
-        self.refuses = false;
-    }
-
-    /// Ends all connections at once.
-    pub fn close_all(&mut self) {
-        for id in self.live() {
-            self.end(id, &Ended::Closed);
-        }
-    }
-
-    /// Calls that are not answered yet.
-    #[must_use]
-    pub fn in_flight(&self) -> usize {
-        let connections = self
-            .slots
-            .iter()
-            .filter_map(|slot| slot.connection.as_ref());
-        connections.map(|connection| connection.in_flight).sum()
-    }
-
     fn live(&self) -> Vec<ConnectionId> {
         let slots = (0_u32..).zip(&self.slots);
         let live = slots.filter(|(_, slot)| slot.connection.is_some());
@@ -325,13 +271,13 @@ impl<S: Serve> TcpServer<S> {
         let silence = self.config.transfers.window.as_millis();
         sockopt::set_tcp_user_timeout(&socket, u32::try_from(silence).unwrap_or(u32::MAX))?;
         let peer = Peer::new(socket.peer_addr()?, TransportKind::Tcp);
-        let is_admitted = self.service.admits(peer.address);
+        let is_admitted = self.shared.service.admits(peer.address);
         if !self.make_room(peer.address, is_admitted, now) {
             return Err(ErrorKind::QuotaExceeded.into());
         }
         let index = self.free.last().copied().unwrap_or(self.slots.len() as u32);
         if index as usize == self.slots.len() {
-            self.slots.push(Slot::default());
+            self.slots.push(TcpSlot::default());
             self.free.push(index);
         }
         let slot = &mut self.slots[index as usize];
@@ -342,18 +288,12 @@ impl<S: Serve> TcpServer<S> {
         slot.interest = epoll::EventFlags::IN;
         let data = epoll::EventData::new_u64(id.token());
         epoll::add(&self.epoll, &socket, data, slot.interest)?;
-        let (clients, reactor) = &self.clients;
-        let (number, usage) = (
-            clients.new_connection(),
-            clients.open_tcp(peer.address, *reactor),
-        );
-        let mut connection = Connection::new(number, socket, peer, usage, now);
-        (connection.is_admitted, connection.was_admitted) = (is_admitted, is_admitted);
-        connection.memory = self.flow.as_ref().map(|flow| {
-            let tenant = flow.join_tcp(peer.address);
-            let account = MemoryAccount::new(tenant.memory());
-            ClientMemory { tenant, account }
-        });
+        let flow = &self.shared.flow;
+        let identity = ConnectionRef::new(flow, flow.join_tcp(peer.address), peer, now);
+        let connection = TcpConnection::new(identity, socket, is_admitted);
+        let (calls, clock) = (&connection.reverse, flow.clock());
+        let path = TcpReversePath::new(id, calls, &self.outbox, clock);
+        connection.identity.set_reverse(path);
         slot.connection = Some(connection);
         self.free.pop();
         self.counters.accepted.add(1);
@@ -377,22 +317,9 @@ impl<S: Serve> TcpServer<S> {
         self.counters.clone()
     }
 
-    /// Descriptors to sleep on: sockets, and tasks that others wake.
-    pub fn descriptors(&self, list: &mut Vec<RawFd>) {
-        list.push(self.epoll.as_raw_fd());
-    }
-
-    /// The next instant at which [`TcpServer::poll`] has deadlines to look at.
-    #[must_use]
-    pub fn next_deadline(&self) -> Option<Instant> {
-        let checked = self.checked.filter(|_| self.connections() > 0);
-        let check = checked.map(|checked| checked + CHECK_PAUSE);
-        check.into_iter().chain(self.pause.deadline()).min()
-    }
-
     /// Does what can be done now. Returns the amount of work done (0: idle).
     pub fn poll(&mut self, now: Instant) -> usize {
-        let mut work = 0;
+        let mut work = self.shared.flow.clock().turn(now);
         if self.pause.expire(now) {
             self.hear_listener(true);
         }
@@ -403,7 +330,7 @@ impl<S: Serve> TcpServer<S> {
             self.polled = Some(now);
             work += self.poll_sockets(now);
         }
-        work += self.serve(now);
+        work += self.serve(now) + self.send_calls(now);
         if due(self.checked, CHECK_PAUSE) {
             self.checked = Some(now);
             self.look_who_is_admitted();
@@ -451,7 +378,8 @@ impl<S: Serve> TcpServer<S> {
             match listener.accept() {
                 // Those that no export admits stay here, so that they are few in all.
                 Ok((socket, peer))
-                    if self.config.hand_over && self.service.admits(peer.ip().to_canonical()) =>
+                    if self.config.hand_over
+                        && self.shared.service.admits(peer.ip().to_canonical()) =>
                 {
                     if self.accepted.len() < self.config.connections {
                         self.accepted.push(socket);
@@ -496,24 +424,15 @@ impl<S: Serve> TcpServer<S> {
 
     /// Serves what was read and queues the replies.
     fn serve(&mut self, now: Instant) -> usize {
-        let room = self.tasks.capacity() - self.workers.len();
-        for _ in 0..self.queue.shortage().min(room) {
-            let worker = self.queue.add_worker();
-            let (queue, pool) = (self.queue.clone(), self.pool.clone());
-            let (service, flow) = (self.service.clone(), self.flow.clone());
-            let task: Worker = Box::pin(work(worker, queue, pool, service, flow));
-            match self.tasks.spawn(task) {
-                Ok(id) => self.workers.push((id, worker)),
-                Err(_) => break,
+        let mut work = self.calls.run();
+        let failed: Vec<_> = self.calls.failed().collect();
+        for connection in failed {
+            if let Some(id) = self.find(connection.id()) {
+                self.end(id, &Ended::Failed);
             }
         }
-        self.queue.wake();
-        let mut work = self.tasks.run(&mut self.ended);
-        for ended in std::mem::take(&mut self.ended) {
-            self.bury(ended.task);
-        }
         let mut served = std::mem::take(&mut self.served);
-        self.queue.take_served(&mut served);
+        self.shared.take_served(&mut served);
         work += served.len();
         for call in served.drain(..) {
             self.finish(call, now);
@@ -530,34 +449,49 @@ impl<S: Serve> TcpServer<S> {
         work
     }
 
-    /// A worker ends only by a panic: so does the connection whose call it served.
-    fn bury(&mut self, task: TaskId) {
-        let Some(index) = self.workers.iter().position(|(id, _)| *id == task) else {
-            return;
-        };
-        let (_, worker) = self.workers.swap_remove(index);
-        if let Some(connection) = self.queue.bury(worker) {
-            self.end(connection, &Ended::Failed);
+    /// Sends the calls to clients that wait. Returns how many.
+    fn send_calls(&mut self, now: Instant) -> usize {
+        let calls = self.outbox.take();
+        let count = calls.len();
+        for (id, record) in calls {
+            if let Some(connection) = Self::connection(&mut self.slots, id) {
+                connection.queue_call(record);
+                self.advance(id, now);
+            }
         }
+        count
     }
 
-    fn finish(&mut self, call: Served, now: Instant) {
-        let id = call.connection;
+    /// The connection with this identifier.
+    fn find(&self, id: u64) -> Option<ConnectionId> {
+        let is_same = |slot: &TcpSlot| {
+            let connection = slot.connection.as_ref();
+            connection.is_some_and(|connection| connection.identity.id() == id)
+        };
+        let index = self.slots.iter().position(is_same)?;
+        Some(ConnectionId {
+            index: u32::try_from(index).ok()?,
+            generation: self.slots[index].generation,
+        })
+    }
+
+    fn finish(&mut self, call: ServedCall, now: Instant) {
+        let id = call.id;
         let Some(connection) = Self::connection(&mut self.slots, id) else {
             if let Some(parts) = call.parts {
-                self.queue.keep_slices(parts.slices);
+                self.shared.keep_slices(parts.slices);
             }
             return;
         };
-        let (usage, moved) = (&connection.usage, call.moved);
-        usage.moved(moved.read, moved.written);
+        let moved = call.moved;
+        connection.identity.usage().moved(moved.read, moved.written);
         connection.has_called |= call.is_valid;
         match call.answer {
             Answer::Send => match call.parts.and_then(Gather::new) {
                 Some(reply) => {
-                    let observe = |usage: &Rc<Usage>, took| usage.answered(took);
-                    let usage = Rc::clone(usage);
-                    self.answered.note(usage, call.arrived, observe);
+                    let observe = |one: &ConnectionRef, took| one.usage().answered(took);
+                    let identity = connection.identity.clone();
+                    self.answered.note(identity, call.arrived, observe);
                     connection.queue(reply);
                 }
                 None => return self.end(id, &Ended::Unanswerable),
@@ -580,8 +514,9 @@ impl<S: Serve> TcpServer<S> {
     fn try_advance(&mut self, id: ConnectionId, now: Instant) -> Result<(), Ended> {
         let Self {
             config,
-            queue,
-            flow,
+            calls,
+            records,
+            shared,
             counters,
             scratch,
             slots,
@@ -598,32 +533,25 @@ impl<S: Serve> TcpServer<S> {
         };
         connection.send(&mut |reply| {
             counters.replies.add(1);
-            queue.keep_slices(reply.into_slices());
+            shared.keep_slices(reply.into_slices());
         })?;
-        let address = connection.peer.address;
+        let identity = connection.identity.clone();
         let allowed =
-            |in_flight| in_flight < config.calls_per_connection && queue.has_room(address);
+            |in_flight| in_flight < config.calls_per_connection && records.has_room(&identity);
         // Sending makes room as well as serving does.
         if slot.held && allowed(connection.in_flight) {
             slot.held = false;
             self.held.retain(|held| *held != id);
         }
         if connection.is_open() && !slot.held {
-            let peer = connection.peer;
-            let memory = connection.memory.clone();
-            if let (Some(flow), Some(memory)) = (flow, &memory) {
-                flow.called_by_tcp(&memory.tenant);
-            }
+            shared.flow.called_by_tcp(identity.share());
             let mut reading = Reading::Held;
             if allowed(connection.in_flight) {
                 reading = connection.read(scratch, now, &mut |record, in_flight| {
-                    let record = std::mem::replace(record, queue.spare_record());
-                    queue.push(Request {
-                        connection: id,
-                        peer,
+                    calls.start(TcpCall {
+                        id,
                         arrived: now,
-                        record,
-                        memory: memory.clone(),
+                        record: records.hold(record, &identity),
                     });
                     counters.records.add(1);
                     allowed(in_flight)
@@ -667,7 +595,7 @@ impl<S: Serve> TcpServer<S> {
         }
     }
 
-    fn connection(slots: &mut [Slot], id: ConnectionId) -> Option<&mut Connection> {
+    fn connection(slots: &mut [TcpSlot], id: ConnectionId) -> Option<&mut TcpConnection> {
         let slot = slots.get_mut(id.index as usize)?;
         if slot.generation == id.generation {
             slot.connection.as_mut()

@@ -333,9 +333,9 @@ mod raw {
     }
 
     /// Makes the entries of one place.
-    pub struct Entry(*mut libc::statx);
+    pub struct StatxBuffer(*mut libc::statx);
 
-    impl Entry {
+    impl StatxBuffer {
         pub fn statx(&self, directory: &OwnedFd, name: &CStr) -> squeue::Entry {
             let directory = Fd(directory.as_raw_fd());
             opcode::Statx::new(directory, name.as_ptr(), self.0.cast())
@@ -369,7 +369,7 @@ mod raw {
         /// Time by operation, one at once and [`DEPTH`] at once.
         pub fn figure(
             &mut self,
-            make: impl Fn(&Entry, usize) -> squeue::Entry,
+            make: impl Fn(&StatxBuffer, usize) -> squeue::Entry,
         ) -> Outcome<[Duration; 2]> {
             Ok([1, DEPTH].map(|depth| median(depth, || self.round(depth, &make))))
         }
@@ -396,9 +396,9 @@ mod raw {
             }))
         }
 
-        fn round(&mut self, depth: usize, make: &impl Fn(&Entry, usize) -> squeue::Entry) {
+        fn round(&mut self, depth: usize, make: &impl Fn(&StatxBuffer, usize) -> squeue::Entry) {
             for n in 0..depth {
-                let entry = make(&Entry(&raw mut self.found[n]), n);
+                let entry = make(&StatxBuffer(&raw mut self.found[n]), n);
                 let opens = entry.get_opcode() == u32::from(opcode::OpenAt::CODE);
                 let entry = entry.personality(self.personality).user_data(opens.into());
                 // SAFETY: names and places outlive this call, which waits for all.

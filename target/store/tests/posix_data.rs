@@ -118,12 +118,12 @@ fn bytes_and_ends_of_files_are_right_whichever_way_they_go() {
 
 #[test]
 fn writes_beyond_the_end_of_offsets_are_too_large() {
-    let [folder, _memory] = Folder::both("offsets");
+    let [folder, memory] = Folder::both("offsets");
     let machine = Machine::new(Backend::Auto);
     let store = machine.store(&volume(&folder.0, Direct::Auto));
+    let end = i64::MAX as u64;
     machine.run(async move {
         let file = create(&store, "file").await;
-        let end = i64::MAX as u64;
         for (offset, length) in [
             (end, 1),
             (end - 3, 4096),
@@ -146,6 +146,14 @@ fn writes_beyond_the_end_of_offsets_are_too_large() {
         .await;
         assert_eq!(done.result, Err(StoreError::TooLarge));
         assert_eq!(store.attributes(file).await.unwrap().size, 0);
+    });
+    // The last byte that there can be, where the file system has it.
+    let store = machine.store(&volume(&memory.0, Direct::Never));
+    machine.run(async move {
+        let file = create(&store, "file").await;
+        let done = write(&store, &ROOT, file, end - 1, &[1], Stability::Unstable).await;
+        assert_eq!(done.result.unwrap().length, 1);
+        assert_eq!(store.attributes(file).await.unwrap().size, end);
     });
 }
 

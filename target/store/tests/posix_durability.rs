@@ -58,7 +58,7 @@ fn too_much_dirty_data_is_made_durable_before_the_write_is_answered() {
     let [folder, _memory] = Folder::both("dirty");
     let machine = Machine::new(Backend::Auto);
     let limits = Limits {
-        dirty: 100_000,
+        dirty: 80_000,
         ..Limits::default()
     };
     let volume = open(VolumeConfig {

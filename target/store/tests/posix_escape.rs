@@ -37,12 +37,12 @@ enum Way {
 const WAYS: [Way; 3] = [Way::OwnMount, Way::HostMount, Way::Names];
 
 /// Two folders beside each other on one file system, of which the first is served.
-struct Place {
+struct FolderPair {
     backing: Backing,
     world: World,
 }
 
-impl Place {
+impl FolderPair {
     fn new(backing: Backing, way: Way) -> Self {
         for folder in ["inside/deep/deeper", "outside/secret"] {
             fs::create_dir_all(backing.path().join(folder)).unwrap();
@@ -81,10 +81,10 @@ fn open(root: &Path, way: Way) -> World {
 }
 
 /// Every way on a file system in memory and on one on disk.
-fn everywhere(test: impl Fn(&Place, Way)) {
+fn everywhere(test: impl Fn(&FolderPair, Way)) {
     for way in WAYS {
-        test(&Place::new(Backing::tmpfs("size=16m"), way), way);
-        test(&Place::new(Backing::ext4(32, &[]), way), way);
+        test(&FolderPair::new(Backing::tmpfs("size=16m"), way), way);
+        test(&FolderPair::new(Backing::ext4(32, &[]), way), way);
     }
 }
 
@@ -260,14 +260,14 @@ fn a_directory_moved_outside_is_closed_and_opens_when_it_is_back() {
 fn handles_of_what_is_outside_are_stale() {
     for way in [Way::OwnMount, Way::HostMount] {
         for backing in [Backing::tmpfs("size=16m"), Backing::ext4(32, &[])] {
-            forge(&Place::new(backing, way), way);
+            forge(&FolderPair::new(backing, way), way);
         }
     }
 }
 
 /// The root of a volume on the folder's parent finds everything outside; its handles are given the
 /// identity of the folder, as if the tag above were broken.
-fn forge(place: &Place, way: Way) {
+fn forge(place: &FolderPair, way: Way) {
     let parent = World::open(place.backing.path(), |_| {});
     let identity = place.world.root().as_bytes()[..9].to_vec();
     let forged = |handle: Handle| {
@@ -352,7 +352,7 @@ fn a_file_moved_outside_is_stale_once_it_is_closed() {
 #[test]
 fn a_directory_on_the_move_never_leads_outside() {
     for way in WAYS {
-        let place = Place::new(Backing::tmpfs("size=16m"), way);
+        let place = FolderPair::new(Backing::tmpfs("size=16m"), way);
         let inside: HashSet<u64> = ["", "deep", "deep/deeper", "deep/file"]
             .map(|path| fs::metadata(place.inside(path)).unwrap().ino())
             .into();
@@ -477,7 +477,7 @@ fn a_mount_below_is_entered_where_that_is_wanted() {
 /// is inside, the rest of it is not.
 #[test]
 fn a_second_mount_of_the_same_file_system_shows_what_it_shows() {
-    let place = Place::new(Backing::ext4(32, &[]), Way::HostMount);
+    let place = FolderPair::new(Backing::ext4(32, &[]), Way::HostMount);
     fs::create_dir(place.inside("bind")).unwrap();
     let bind = place.inside("bind");
     let done = Command::new("mount")

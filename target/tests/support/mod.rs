@@ -22,16 +22,19 @@ use millrace::call::{
     Answer, Broken, Bulk, BulkArgument, Call, Limits, NO_CHUNKS, Peer, Reply, Serve, TransportKind,
 };
 use millrace::exports::{Exports, Flavor, Rules, Squash};
+use millrace::flow::Flow;
 use millrace::handle::HandleKey;
-use millrace::mount3::Clients;
+use millrace::mount3::MountTable;
 use millrace::replay::{ReplayCache, ReplayLimits};
+use millrace::rpc::ConnectionRef;
 use millrace::service::ReactorPrograms;
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use millrace_reactor::Clock;
 use millrace_store::Store;
 use millrace_store::memory::{MemoryConfig, MemoryStore};
 use millrace_wire::nfs3::{self, FileHandle, Procedure};
 use millrace_wire::rpc::{
-    Accepted, AuthSys, CallHeader, Credential, Groups, OpaqueAuth, Outcome, ReplyHeader,
+    Accepted, AuthSys, CallHeader, CallOutcome, Credential, Groups, OpaqueAuth, ReplyHeader,
 };
 use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder, Padding};
 
@@ -81,7 +84,12 @@ pub fn service_with(
     replay: ReplayCache,
 ) -> ReactorPrograms<MemoryStore> {
     let exports = Exports::new(exports).unwrap();
-    ReactorPrograms::new(exports, HandleKey::new(&SECRET), replay, Clients::default())
+    ReactorPrograms::new(
+        exports,
+        HandleKey::new(&SECRET),
+        replay,
+        MountTable::default(),
+    )
 }
 
 /// A call's future that is ready at once, as all are over a memory store.
@@ -90,6 +98,16 @@ pub fn ready<T>(future: impl Future<Output = T>) -> T {
         Poll::Ready(value) => value,
         Poll::Pending => panic!("the future waits"),
     }
+}
+
+/// Flow control of the only reactor.
+pub fn flow(pool: &Pool) -> Flow {
+    Flow::of_one_reactor(pool, Class::Control, &Clock::new(Instant::now()))
+}
+
+/// A client's connection.
+pub fn connection(flow: &Flow, peer: Peer) -> ConnectionRef {
+    ConnectionRef::new(flow, flow.tenant(peer.address), peer, Instant::now())
 }
 
 /// Chunks of a call, copied instead of read by RDMA.
@@ -147,7 +165,9 @@ pub struct Bench<S: Store = MemoryStore> {
     pub pool: Pool,
     pub store: S,
     pub service: ReactorPrograms<S>,
-    pub peer: Cell<Peer>,
+    /// Meters nobody, but knows the clients.
+    pub flow: Flow,
+    connection: RefCell<ConnectionRef>,
     pub limits: Cell<Limits>,
     pub user: RefCell<Option<(u32, u32)>>,
     pub xid: Cell<u32>,
@@ -170,11 +190,15 @@ impl Bench {
 impl<S: Store> Bench<S> {
     pub fn over(registry: &Registry, store: S, service: ReactorPrograms<S>) -> Self {
         let peer: SocketAddr = "192.0.2.1:1000".parse().unwrap();
+        let pool = Pool::new(registry, PoolConfig { bytes: 16 << 20 }).unwrap();
+        let flow = flow(&pool);
+        let peer = Peer::new(peer, TransportKind::Rdma);
         Self {
-            pool: Pool::new(registry, PoolConfig { bytes: 16 << 20 }).unwrap(),
+            pool,
             store,
             service,
-            peer: Cell::new(Peer::new(peer, TransportKind::Rdma)),
+            connection: RefCell::new(connection(&flow, peer)),
+            flow,
             limits: Cell::new(LIMITS),
             user: RefCell::new(Some((0, 0))),
             xid: Cell::new(1),
@@ -207,7 +231,8 @@ impl<S: Store> Bench<S> {
         chunks: &mut Chunks<'_>,
     ) -> Replied {
         let mut reply = self.reply();
-        let call = self.call(message, bulk, padding);
+        let connection = self.connection();
+        let call = self.call(&connection, message, bulk, padding);
         let answer = ready(self.service.serve(call, chunks, &mut reply));
         let mut parts = reply.into_parts();
         let mut data = Vec::new();
@@ -237,9 +262,26 @@ impl<S: Store> Bench<S> {
         Reply::new(&self.pool, buffer, self.limits.get(), self.lists.take())
     }
 
-    fn call<'a>(&self, message: &'a [u8], bulk: &'a [BulkArgument], padding: Padding) -> Call<'a> {
+    /// The connection that calls come by.
+    pub fn connection(&self) -> ConnectionRef {
+        self.connection.borrow().clone()
+    }
+
+    /// Has calls come by another client's connection, or by another transport. Returns the one
+    /// before.
+    pub fn call_from(&self, peer: Peer) -> ConnectionRef {
+        self.connection.replace(connection(&self.flow, peer))
+    }
+
+    fn call<'a>(
+        &self,
+        connection: &'a ConnectionRef,
+        message: &'a [u8],
+        bulk: &'a [BulkArgument],
+        padding: Padding,
+    ) -> Call<'a> {
         Call {
-            peer: self.peer.get(),
+            connection,
             arrived: Instant::now(),
             message,
             bulk,
@@ -250,7 +292,8 @@ impl<S: Store> Bench<S> {
     /// Sends a message whose call waits for something; `meanwhile` is done before it is given up.
     pub fn send_waiting<T>(&self, message: &[u8], meanwhile: impl FnOnce() -> T) -> T {
         let (mut reply, mut chunks) = (self.reply(), Chunks::default());
-        let call = self.call(message, &[], Padding::default());
+        let connection = self.connection();
+        let call = self.call(&connection, message, &[], Padding::default());
         let mut serving = pin!(self.service.serve(call, &mut chunks, &mut reply));
         let polled = serving
             .as_mut()
@@ -308,7 +351,7 @@ impl<S: Store> Bench<S> {
 pub fn results(message: &[u8]) -> &[u8] {
     let mut input = Decoder::new(message);
     let header = ReplyHeader::decode(&mut input).unwrap();
-    let Outcome::Accepted {
+    let CallOutcome::Accepted {
         status: Accepted::Success,
         ..
     } = header.outcome
@@ -319,7 +362,7 @@ pub fn results(message: &[u8]) -> &[u8] {
 }
 
 /// The outcome of a call that got no results.
-pub fn outcome(message: &[u8]) -> Outcome<'_> {
+pub fn outcome(message: &[u8]) -> CallOutcome<'_> {
     let mut input = Decoder::new(message);
     let header = ReplyHeader::decode(&mut input).unwrap();
     assert_eq!(input.remaining(), 0);

@@ -3,9 +3,9 @@
 use super::Bench;
 use millrace_store::Store;
 use millrace_wire::nfs3::{
-    CreateArguments, CreateHow, CreateResults, Entry, FileAttributes, FileHandle, GetattrResults,
-    LookupResults, MkdirArguments, Procedure, ReadArguments, ReadResults, SetAttributes, SetTime,
-    Stability, WriteArguments, WriteResults,
+    CreateArguments, CreateHow, CreateResults, FileAttributes, FileHandle, GetattrResults,
+    LookupResults, MkdirArguments, NameInDirectory, Procedure, ReadArguments, ReadResults,
+    SetAttributes, SetTime, Stability, WriteArguments, WriteResults,
 };
 use millrace_wire::xdr::{Bulk, Decode, from_bytes};
 
@@ -32,7 +32,7 @@ pub fn attributes(bench: &Bench<impl Store>, object: FileHandle) -> FileAttribut
 
 pub fn create(bench: &Bench<impl Store>, directory: FileHandle, name: &[u8]) -> FileHandle {
     let arguments = CreateArguments {
-        entry: Entry { directory, name },
+        entry: NameInDirectory { directory, name },
         how: CreateHow::Guarded(MODE),
     };
     call::<CreateResults>(bench, Procedure::Create, &arguments)
@@ -43,7 +43,7 @@ pub fn create(bench: &Bench<impl Store>, directory: FileHandle, name: &[u8]) -> 
 
 pub fn mkdir(bench: &Bench<impl Store>, directory: FileHandle, name: &[u8]) -> FileHandle {
     let arguments = MkdirArguments {
-        entry: Entry { directory, name },
+        entry: NameInDirectory { directory, name },
         attributes: SetAttributes {
             mode: Some(0o755),
             ..MODE
@@ -56,7 +56,11 @@ pub fn mkdir(bench: &Bench<impl Store>, directory: FileHandle, name: &[u8]) -> F
 }
 
 pub fn lookup(bench: &Bench<impl Store>, directory: FileHandle, name: &[u8]) -> LookupResults {
-    call(bench, Procedure::Lookup, &Entry { directory, name })
+    call(
+        bench,
+        Procedure::Lookup,
+        &NameInDirectory { directory, name },
+    )
 }
 
 #[allow(clippy::result_large_err)] // Failures of the protocol carry attributes.

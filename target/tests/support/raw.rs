@@ -8,13 +8,17 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use millrace::call::Serve;
-use millrace::rdma::{Connection, Desk, FabricSlot, Inline, Responder, Settings, Shared, work};
+use millrace::rdma::{
+    FabricSlot, Inline, RdmaConnection, Responder, ResponderShared, Settings, work,
+};
+use millrace::rpc::Transport;
 use millrace_mempool::{Class, Pool, PoolConfig, Slice};
 use millrace_reactor::Clock;
 use millrace_reactor::fabric::testing::{Wire, Wired, registry};
 use millrace_reactor::fabric::{
-    Access, ConnectParameters, Ended, Event, Exposure, Key, Operation, PrivateData, Provider,
-    QueuePairId, QueuePairLimits, RemoteAddress, Slices, WorkError, WorkRequest,
+    Access, AnyProvider, ConnectParameters, ControlPath, DataPath, Ended, Event, Exposure, Key,
+    Operation, PrivateData, QueuePairId, QueuePairLimits, RemoteAddress, Slices, WorkError,
+    WorkRequest,
 };
 use millrace_wire::private_data;
 use millrace_wire::rpcrdma::Segment;
@@ -40,34 +44,20 @@ pub fn gather(slices: &[Slice]) -> Vec<u8> {
 }
 
 /// A responder whatever its futures are.
-trait Turned {
+trait Turned: Transport {
     fn turn(&mut self, now: Instant) -> usize;
-    fn calls(&self) -> usize;
-    fn connections(&self) -> Vec<Rc<Connection>>;
-    fn refuse(&mut self);
+    fn connections(&self) -> Vec<Rc<RdmaConnection>>;
     fn is_idle(&self) -> bool;
 }
 
-impl<S, F, M> Turned for Responder<S, F, M>
-where
-    F: Future<Output = ()>,
-    M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
-{
+impl<S: 'static, F: Future<Output = ()>> Turned for Responder<S, F> {
     fn turn(&mut self, now: Instant) -> usize {
         let work = self.poll(now, |_, incoming| panic!("handed over: {incoming:?}"));
         work + self.run() + self.flush(now)
     }
 
-    fn calls(&self) -> usize {
-        Self::calls(self)
-    }
-
-    fn connections(&self) -> Vec<Rc<Connection>> {
+    fn connections(&self) -> Vec<Rc<RdmaConnection>> {
         Self::connections(self).cloned().collect()
-    }
-
-    fn refuse(&mut self) {
-        Self::refuse(self);
     }
 
     fn is_idle(&self) -> bool {
@@ -212,7 +202,7 @@ impl Memory {
 pub struct World<S> {
     pub wire: Wire,
     pub now: Instant,
-    pub shared: Rc<Shared<S>>,
+    pub shared: Rc<ResponderShared<S>>,
     pub clients: Vec<Requester>,
     pub notes: Rc<RefCell<Notes>>,
     responder: Box<dyn Turned>,
@@ -230,7 +220,7 @@ impl<S: Serve> World<S> {
         let bytes = 32 << 20;
         let memory = Pool::new(&registry, PoolConfig { bytes }).unwrap();
         let settings = options.settings;
-        let shared = Rc::new(Shared::new(
+        let shared = Rc::new(ResponderShared::new(
             programs,
             pool,
             Clock::new(Instant::now()),
@@ -254,7 +244,7 @@ impl<S: Serve> World<S> {
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = recorder.listen(anywhere, limits, false).unwrap();
         let address = recorder.listener_address(listener).unwrap();
-        let fabric: Box<dyn Provider> = Box::new(recorder);
+        let fabric = AnyProvider::Dynamic(Box::new(recorder));
         let slot = FabricSlot::new(Rc::new(RefCell::new(fabric)), limits, Some(listener));
         let responder = Responder::new(Rc::clone(&shared), vec![slot], work, None);
         Self {
@@ -347,6 +337,13 @@ impl<S: Serve> World<S> {
     /// Lets time pass, then settles.
     pub fn pass(&mut self, time: Duration) {
         self.now += time;
+        self.settle();
+    }
+
+    /// Lets the time pass that a reactor without other work would sleep, then settles.
+    pub fn sleep(&mut self) {
+        let due = self.responder.next_deadline();
+        self.now = self.now.max(due.expect("something to wake for"));
         self.settle();
     }
 
@@ -445,12 +442,12 @@ impl<S: Serve> World<S> {
         self.responder.calls()
     }
 
-    pub fn connections(&self) -> Vec<Rc<Connection>> {
+    pub fn connections(&self) -> Vec<Rc<RdmaConnection>> {
         self.responder.connections()
     }
 
     pub fn refuse(&mut self) {
-        self.responder.refuse();
+        self.responder.refuse(self.now);
     }
 
     /// Whether the responder could end without harm to any call.

@@ -13,7 +13,7 @@ use super::raw::gather;
 
 /// What the program does with a call.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct CallScript {
     /// Bytes of the reply message, at least its first two words.
     pub length: usize,
     /// Fetch what stands apart.
@@ -24,7 +24,7 @@ pub struct Plan {
     pub answer: Answer,
 }
 
-impl Default for Plan {
+impl Default for CallScript {
     fn default() -> Self {
         Self {
             length: 24,
@@ -53,14 +53,14 @@ pub struct Script {
 
 #[derive(Default)]
 struct Inner {
-    plan: Cell<Plan>,
+    plan: Cell<CallScript>,
     seen: RefCell<Vec<Seen>>,
     gate: Completions<()>,
     held: RefCell<Vec<u64>>,
 }
 
 impl Script {
-    pub fn plan(&self, plan: Plan) {
+    pub fn plan(&self, plan: CallScript) {
         self.inner.plan.set(plan);
     }
 

@@ -6,8 +6,8 @@ use millrace_reactor::fabric::testing::registry;
 use millrace_store::Store;
 use millrace_store::memory::MemoryStore;
 use millrace_wire::nfs3::{
-    CreateArguments, CreateHow, CreateResults, Entry, FileHandle, Procedure, ReadArguments,
-    SetAttributes, Stability, SymlinkArguments, WriteArguments,
+    CreateArguments, CreateHow, CreateResults, FileHandle, NameInDirectory, Procedure,
+    ReadArguments, SetAttributes, Stability, SymlinkArguments, WriteArguments,
 };
 use millrace_wire::rpcrdma::CallChunks;
 use millrace_wire::xdr::{Bulk, Encode, from_bytes};
@@ -62,7 +62,7 @@ impl Nfs {
 
     /// Makes an empty file.
     pub fn create(&mut self, name: &[u8]) -> FileHandle {
-        let entry = Entry {
+        let entry = NameInDirectory {
             directory: self.root,
             name,
         };
@@ -84,7 +84,7 @@ impl Nfs {
 
     /// Makes a symbolic link.
     pub fn link(&mut self, name: &[u8], text: &[u8]) -> FileHandle {
-        let entry = Entry {
+        let entry = NameInDirectory {
             directory: self.root,
             name,
         };

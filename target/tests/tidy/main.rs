@@ -2,6 +2,7 @@
 
 mod module_cycles;
 mod source_text;
+mod type_names;
 
 use std::ffi::OsStr;
 use std::fs;

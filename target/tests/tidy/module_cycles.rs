@@ -19,7 +19,7 @@ const CYCLE_MAX: usize = 5;
 const FOLDERS: [(&str, &str, usize); 3] = [
     ("admin/src", "api", CYCLE_MAX),
     ("target/store/src", "posix", CYCLE_MAX),
-    ("bench/src", "requester", 11),
+    ("bench/src", "requester", 2),
 ];
 
 /// Aliases that are followed to find where a name comes from.

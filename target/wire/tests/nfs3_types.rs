@@ -242,7 +242,7 @@ same_fields! {
     }
     BeforeAttributes => wcc_attr { size = size, modified = mtime, changed = ctime }
     WeakCacheData => wcc_data { before = before, after = after }
-    Entry<'a> => diropargs3<'a> { directory = dir, name = name }
+    NameInDirectory<'a> => diropargs3<'a> { directory = dir, name = name }
     SetattrArguments => SETATTR3args {
         object = object, attributes = new_attributes, guard = guard
     }

@@ -4,7 +4,7 @@ mod common;
 
 use common::headers::*;
 use common::{Sample, Source, encode, hex, pool};
-use millrace_wire::rpcrdma::version1::{Kind, encode_header};
+use millrace_wire::rpcrdma::version1::Kind;
 use millrace_wire::rpcrdma::*;
 use millrace_wire::xdr::{Encode, Encoder, Error};
 use proptest::prelude::*;
@@ -43,14 +43,13 @@ fn rr1_chunk_02_read_list_is_linked() {
 
     for count in [0, 1, 3] {
         let reads: Vec<_> = (0..count).map(|at| read(4 * at, at, at, 0)).collect();
-        let bytes = call(
-            Kind::NoMessage,
-            &CallChunks {
-                reads: &reads,
-                ..Default::default()
-            },
-        );
+        let chunks = CallChunks {
+            reads: &reads,
+            ..Default::default()
+        };
+        let bytes = call(Kind::NoMessage, &chunks);
         assert_eq!(bytes.len(), 28 + 24 * reads.len() + 8);
+        assert_eq!(chunks.encoded_length(), bytes.len() - 16 - 8);
         let header = Header::parse(&bytes, &Rules::default()).unwrap();
         assert!(header.lists().reads.iter().eq(reads));
     }
@@ -177,6 +176,30 @@ fn lists_are_empty_only_where_all_three_are() {
 }
 
 #[test]
+fn lists_and_chunks_tell_before_they_are_walked_how_many_they_have() {
+    let segments = [7, 8].map(|handle| Segment {
+        handle,
+        length: 4,
+        offset: 0,
+    });
+    let chunks = CallChunks {
+        reads: &[read(40, 6, 1, 0), read(40, 5, 1, 0), read(44, 4, 1, 0)],
+        writes: &[&segments, &[]],
+        reply: Some(&segments),
+    };
+    let bytes = call(Kind::Message, &chunks);
+    assert_eq!(chunks.encoded_length(), bytes.len() - 16 - 8);
+    let lists = parse(&bytes).unwrap().lists();
+    let mut writes = lists.writes.iter();
+    assert_eq!((lists.reads.iter().len(), writes.len()), (3, 2));
+    let (filled, empty) = (writes.next().unwrap(), writes.next().unwrap());
+    assert_eq!(writes.len(), 0);
+    assert!(!filled.is_empty() && empty.is_empty());
+    assert_eq!((filled.iter().len(), filled.filled(8).len()), (2, 2));
+    assert_eq!((empty.iter().len(), empty.filled(8).len()), (0, 0));
+}
+
+#[test]
 fn rr1_chunk_08_equal_positions_join_in_list_order() {
     let most = Rules::default().segments_per_chunk as u32;
     for count in [1, 2, 16, most] {
@@ -219,7 +242,7 @@ fn rr1_chunk_17_returns_same_segments_with_lengths_written() {
         written: &[10],
         reply_written: 0,
     };
-    let encoded = written(|out| encode_header(out, XID, CREDITS, true, &reply));
+    let encoded = written(|out| encode_one(out, true, &reply));
     assert_eq!(encoded.len(), 16 + lists.reply_length());
     let returned = Header::parse(&encoded, &Rules::default()).unwrap().lists();
     let lengths: Vec<Vec<u32>> = returned
@@ -237,9 +260,11 @@ fn rr1_chunk_17_returns_same_segments_with_lengths_written() {
     }
     assert_eq!(returned.reply.unwrap().total(), 0);
 
-    // One byte more than there is room.
-    reply.written = &[17];
+    // All the room there is, and one byte more.
     let mut room = [0; 512];
+    reply.written = &[16, 50, 0];
+    assert_eq!(reply.encode(&mut Encoder::new(&mut room)), Ok(()));
+    reply.written = &[17];
     assert_eq!(
         reply.encode(&mut Encoder::new(&mut room)),
         Err(Error::Value)
@@ -258,6 +283,16 @@ fn rr1_chunk_17_returns_same_segments_with_lengths_written() {
         reply.encode(&mut Encoder::new(&mut room)),
         Err(Error::Value)
     );
+    // No room at all.
+    let none = Lists::default();
+    for (reply_written, outcome) in [(0, Ok(())), (1, Err(Error::Value))] {
+        let reply = ReplyChunks {
+            call: &none,
+            reply_written,
+            ..reply
+        };
+        assert_eq!(reply.encode(&mut Encoder::new(&mut room)), outcome);
+    }
 }
 
 #[test]
@@ -550,7 +585,7 @@ fn rr1_long_15_reply_chunk_is_filled_in_order() {
         written: &[],
         reply_written: 150,
     };
-    let encoded = written(|out| encode_header(out, XID, CREDITS, false, &reply));
+    let encoded = written(|out| encode_one(out, false, &reply));
     let returned = Header::parse(&encoded, &Rules::default())
         .unwrap()
         .lists()
@@ -584,7 +619,7 @@ fn rr1_long_16_reply_chunk_without_segments_is_returned() {
         written: &[],
         reply_written: 0,
     };
-    let encoded = written(|out| encode_header(out, XID, CREDITS, true, &reply));
+    let encoded = written(|out| encode_one(out, true, &reply));
     assert_eq!(encoded[16..], hex("00000000 00000000 00000001 00000000"));
 }
 

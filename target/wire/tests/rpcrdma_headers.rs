@@ -4,9 +4,7 @@ mod common;
 
 use common::headers::*;
 use common::hex;
-use millrace_wire::rpcrdma::version1::{
-    Kind, VERSION, encode_chunk_error, encode_done, encode_header, encode_padded_header,
-};
+use millrace_wire::rpcrdma::version1::{Kind, VERSION, encode_done, encode_padded_header};
 use millrace_wire::rpcrdma::*;
 use millrace_wire::xdr::{Encoder, Padding};
 
@@ -90,7 +88,12 @@ fn rr1_hdr_06_version_error_repeats_the_version() {
         kind: 0,
     };
     assert_eq!(
-        written(|out| encode_version_error(out, &words, CREDITS, 1, 2)),
+        written(|out| encode_error(
+            out,
+            &words,
+            CREDITS,
+            &ErrorBody::Version { low: 1, high: 2 }
+        )),
         hex(VERSION_ERROR),
     );
 }
@@ -155,7 +158,7 @@ fn rr1_hdr_11_errors_and_done_end_where_they_end() {
         kind: 0,
     };
     assert_eq!(
-        written(|out| encode_chunk_error(out, &words, CREDITS)),
+        written(|out| encode_error(out, &words, CREDITS, &ErrorBody::Chunk)),
         hex(CHUNK_ERROR)
     );
     let bytes = hex(DONE);
@@ -205,18 +208,11 @@ fn rr1_hdr_12_layout_of_each_type() {
     assert_eq!(encoded, hex(PADDED));
 
     let reads = [read(0, 1, 4000, 0)];
-    let bytes = written(|out| {
-        encode_header(
-            out,
-            XID,
-            CREDITS,
-            false,
-            &CallChunks {
-                reads: &reads,
-                ..Default::default()
-            },
-        )
-    });
+    let chunks = CallChunks {
+        reads: &reads,
+        ..Default::default()
+    };
+    let bytes = written(|out| encode_one(out, false, &chunks));
     assert_eq!(bytes.len(), 28 + 24);
     let header = parse(&bytes).unwrap();
     assert!(matches!(header.body, Body::NoMessage { .. }));

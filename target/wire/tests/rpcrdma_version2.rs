@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::headers::{CREDITS, XID, read, walk, with_word, written};
+use common::headers::{CREDITS, XID, encode_one, read, walk, with_word, written};
 use common::{Source, hex, pool};
 use millrace_wire::rpc::MessageType;
 use millrace_wire::rpcrdma::version2::{ErrorCode, Kind, encode_optional};
@@ -130,6 +130,8 @@ fn rr2_hdr_02_types_of_version_one_do_not_exist() {
         let bytes = with_word(message(NO_CHUNKS, CALL), 12, kind);
         assert_eq!(refusal(&bytes), Refusal::Procedure);
         assert_eq!(answer(&bytes), short_error(ErrorCode::InvalidProcedure));
+        // Not even their shortest are any shorter.
+        assert_eq!(parse(&bytes[..27]), Err(Fault::Drop));
     }
 }
 
@@ -191,7 +193,7 @@ fn rr2_hdr_06_lists_are_those_of_version_one() {
     };
     let two = call(true, &chunks);
     let one = written(|out| {
-        version1::encode_header(out, XID, CREDITS, true, &chunks)?;
+        encode_one(out, true, &chunks)?;
         out.raw(&hex(CALL))
     });
     assert_eq!(

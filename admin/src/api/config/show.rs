@@ -12,7 +12,7 @@ use super::precondition::is_known;
 use crate::api::ask::ask_config;
 use crate::api::context::AdminState;
 use crate::api::problem::problem;
-use crate::change::{ConfigStore, Generation, History, Pending};
+use crate::change::{ChangeHistory, ConfigStore, Generation, Pending};
 use crate::config::{Config, TagsText, to_yaml};
 
 /// What a configuration is to look like.
@@ -68,11 +68,11 @@ pub async fn show(
 /// Lists the changes of the configuration since the start.
 #[utoipa::path(
     get, path = "/api/v1/config/history", tag = "configuration", operation_id = "get_config_history",
-    responses((status = 200, description = "The latest 64 at most.", body = History)),
+    responses((status = 200, description = "The latest 64 at most.", body = ChangeHistory)),
 )]
-pub async fn history(State(state): State<AdminState>) -> Result<Json<History>, Response> {
+pub async fn history(State(state): State<AdminState>) -> Result<Json<ChangeHistory>, Response> {
     let history = ask_config(&state, ConfigStore::history).await?;
-    Ok(Json(History { history }))
+    Ok(Json(ChangeHistory { history }))
 }
 
 /// Shows the configuration of a generation.

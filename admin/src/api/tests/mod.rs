@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::*;
 use crate::change::ConfigStore;
 use crate::client::{Answer, Client, ClientError};
-use crate::config::Problem as ConfigProblem;
+use crate::config::ConfigProblem;
 use crate::config::{Config, parse};
 use crate::control::{Applied, ApplyError, CaptureStream, Control, ControlError};
 use crate::metrics::Metrics;

@@ -57,28 +57,28 @@ pub enum Command {
     /// The configuration: show, set, edit, diff, apply, history, rollback.
     Config {
         #[command(subcommand)]
-        command: Option<config::Command>,
+        command: Option<config::ConfigCommand>,
     },
     /// Exported trees: list, add, remove.
     Exports {
         #[command(subcommand)]
-        command: Option<exports::Command>,
+        command: Option<exports::ExportsCommand>,
     },
     /// Where RDMA connections are accepted: list, add, remove.
     Listeners {
         #[command(subcommand)]
-        command: Option<listeners::Command>,
+        command: Option<listeners::ListenersCommand>,
     },
     /// Clients over all their connections: list, show, limit, unlimit, evict.
     Clients {
         #[command(subcommand)]
-        command: Option<clients::Command>,
+        command: Option<clients::ClientsCommand>,
     },
     /// Connections of clients: list, show, evict, capture.
     #[command(after_help = connections::COLUMNS)]
     Connections {
         #[command(subcommand)]
-        command: Option<connections::Command>,
+        command: Option<connections::ConnectionsCommand>,
     },
     /// The pinned loops: how busy, how long their longest turn.
     Reactors,
@@ -89,12 +89,12 @@ pub enum Command {
     /// The filter of the server's log: show, set.
     Log {
         #[command(subcommand)]
-        command: Option<log::Command>,
+        command: Option<log::LogCommand>,
     },
     /// Taking the server out of service: start, status, cancel.
     Drain {
         #[command(subcommand)]
-        command: Option<drain::Command>,
+        command: Option<drain::DrainCommand>,
     },
     /// How things stand, live.
     #[command(after_help = top::HELP)]

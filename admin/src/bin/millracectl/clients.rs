@@ -8,7 +8,7 @@ use millrace_admin::client::{Method, Order};
 use millrace_admin::config::Bandwidth;
 use millrace_admin::status::{ClientStatus, Clients, Evicted, RateLimits};
 
-use super::context::{ChangeOptions, Context, encoded};
+use super::context::{CommandChangeOptions, Context, encoded};
 use super::failure::Failure;
 use super::table::count;
 use super::views;
@@ -26,7 +26,7 @@ a limit. The limits are an entry of `limits` of the configuration.";
 
 /// The commands on clients.
 #[derive(Subcommand)]
-pub enum Command {
+pub enum ClientsCommand {
     /// Clients: what they move, use and wait for.
     List,
     /// One client.
@@ -46,14 +46,14 @@ pub enum Command {
         #[arg(long, value_name = "SIZE/s")]
         bandwidth: Option<Bandwidth>,
         #[command(flatten)]
-        options: ChangeOptions,
+        options: CommandChangeOptions,
     },
     /// Take the bounds of a client away.
     Unlimit {
         /// Its address.
         address: IpAddr,
         #[command(flatten)]
-        options: ChangeOptions,
+        options: CommandChangeOptions,
     },
     /// Close all connections of a client. It may connect again.
     Evict {
@@ -63,14 +63,14 @@ pub enum Command {
 }
 
 /// Does what the command says; without one, lists the clients.
-pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode, Failure> {
+pub fn run(context: &Context<'_>, command: Option<&ClientsCommand>) -> Result<ExitCode, Failure> {
     let at = |address: &IpAddr| format!("{PATH}/{}", encoded(&address.to_string()));
-    match command.unwrap_or(&Command::List) {
-        Command::List => context.show(PATH, |list: Clients| views::clients(&list.clients)),
-        Command::Show { address } => {
+    match command.unwrap_or(&ClientsCommand::List) {
+        ClientsCommand::List => context.show(PATH, |list: Clients| views::clients(&list.clients)),
+        ClientsCommand::Show { address } => {
             context.show(&at(address), |one: ClientStatus| views::client(&one))
         }
-        Command::Limit {
+        ClientsCommand::Limit {
             address,
             iops,
             bandwidth,
@@ -84,11 +84,11 @@ pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode,
                 .with_body("application/json", serde_json::to_vec(&limits)?);
             context.change(order, *options)
         }
-        Command::Unlimit { address, options } => {
+        ClientsCommand::Unlimit { address, options } => {
             let path = format!("{}/limits", at(address));
             context.change(Order::new(Method::Delete, path), *options)
         }
-        Command::Evict { address } => {
+        ClientsCommand::Evict { address } => {
             let answer = context.ask(&Order::new(Method::Delete, at(address)))?;
             context.print_answer(&answer, |evicted: Evicted| {
                 let closed = count(evicted.connections, "connection");

@@ -39,7 +39,7 @@ capture: --messages, --bytes, --seconds or Ctrl-C.";
 
 /// The commands on connections.
 #[derive(Subcommand)]
-pub enum Command {
+pub enum ConnectionsCommand {
     /// Connections: credits, requests, bytes.
     #[command(after_help = COLUMNS)]
     List,
@@ -78,19 +78,23 @@ pub struct Capture {
 }
 
 /// Does what the command says; without one, lists the connections.
-pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode, Failure> {
-    match command.unwrap_or(&Command::List) {
-        Command::List => context.show(PATH, |list: Connections| {
+pub fn run(
+    context: &Context<'_>,
+    command: Option<&ConnectionsCommand>,
+) -> Result<ExitCode, Failure> {
+    match command.unwrap_or(&ConnectionsCommand::List) {
+        ConnectionsCommand::List => context.show(PATH, |list: Connections| {
             views::connections(&list.connections)
         }),
-        Command::Show { id } => context.show(&format!("{PATH}/{id}"), |one: ConnectionStatus| {
-            views::connection(&one)
-        }),
-        Command::Evict { id } => {
+        ConnectionsCommand::Show { id } => context
+            .show(&format!("{PATH}/{id}"), |one: ConnectionStatus| {
+                views::connection(&one)
+            }),
+        ConnectionsCommand::Evict { id } => {
             let answer = context.ask(&Order::new(Method::Delete, format!("{PATH}/{id}")))?;
             context.print_answer(&answer, |_: Evicted| format!("connection {id} is closed\n"))
         }
-        Command::Capture(capture) => copy(context, capture),
+        ConnectionsCommand::Capture(capture) => copy(context, capture),
     }
 }
 

@@ -30,7 +30,7 @@ pub struct Context<'a> {
 /// How a change is made.
 #[derive(Args, Clone, Copy, Default)]
 #[command(next_help_heading = "Change")]
-pub struct ChangeOptions {
+pub struct CommandChangeOptions {
     /// Only check the change and show what it would do.
     #[arg(long)]
     pub dry_run: bool,
@@ -113,14 +113,14 @@ impl<'a> Context<'a> {
     }
 
     /// Makes a change of the configuration, and prints what came of it.
-    pub fn change(&self, order: Order, options: ChangeOptions) -> Result<ExitCode, Failure> {
+    pub fn change(&self, order: Order, options: CommandChangeOptions) -> Result<ExitCode, Failure> {
         let answer = self.make(order, options)?;
         self.print_report(&answer)
     }
 
     /// Makes a change. Where it is to be kept and the server has no right to write its file, the
     /// file is written here, if this user may.
-    pub fn make(&self, order: Order, options: ChangeOptions) -> Result<Answer, Failure> {
+    pub fn make(&self, order: Order, options: CommandChangeOptions) -> Result<Answer, Failure> {
         let refused = match self.ask(&with_options(order.clone(), options)) {
             Err(Failure::Refused(answer)) if self.may_keep(&answer) => answer,
             done => return done,
@@ -129,7 +129,7 @@ impl<'a> Context<'a> {
             return Err(Failure::Refused(refused));
         }
         // The server has looked: the file is the one that it has read.
-        let alone = ChangeOptions {
+        let alone = CommandChangeOptions {
             persist: false,
             ..options
         };
@@ -176,7 +176,7 @@ impl<'a> Context<'a> {
 }
 
 /// An order with the parameters that the options stand for.
-pub fn with_options(mut order: Order, options: ChangeOptions) -> Order {
+pub fn with_options(mut order: Order, options: CommandChangeOptions) -> Order {
     for (name, set) in [("dry_run", options.dry_run), ("persist", options.persist)] {
         if set {
             order = order.with_query(name, "true");

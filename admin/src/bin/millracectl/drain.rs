@@ -31,7 +31,7 @@ lets it serve again. Ctrl-C while waiting ends the waiting, not the drain.";
 
 /// The commands on the drain.
 #[derive(Subcommand)]
-pub enum Command {
+pub enum DrainCommand {
     /// Serve no more clients, and finish what is under way.
     #[command(after_help = START_HELP)]
     Start {
@@ -49,14 +49,14 @@ pub enum Command {
 }
 
 /// Does what the command says; without one, shows how far it has come.
-pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode, Failure> {
-    match command.unwrap_or(&Command::Status) {
-        Command::Status => context.show(PATH, |status: DrainStatus| line(&status)),
-        Command::Cancel => {
+pub fn run(context: &Context<'_>, command: Option<&DrainCommand>) -> Result<ExitCode, Failure> {
+    match command.unwrap_or(&DrainCommand::Status) {
+        DrainCommand::Status => context.show(PATH, |status: DrainStatus| line(&status)),
+        DrainCommand::Cancel => {
             let answer = context.ask(&Order::new(Method::Delete, PATH))?;
             context.print_answer(&answer, |status: DrainStatus| line(&status))
         }
-        Command::Start {
+        DrainCommand::Start {
             deadline,
             wait: waits,
         } => {

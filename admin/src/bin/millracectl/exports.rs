@@ -10,7 +10,7 @@ use millrace_admin::status::{ClientStatus, Clients, Exports};
 use serde_json::{Map, Value, json};
 
 use super::config::edited;
-use super::context::{ChangeOptions, Context};
+use super::context::{CommandChangeOptions, Context};
 use super::failure::Failure;
 use super::views;
 
@@ -26,7 +26,7 @@ no squashing, no limits.";
 
 /// The commands on exports.
 #[derive(Subcommand)]
-pub enum Command {
+pub enum ExportsCommand {
     /// Exported trees: who may mount, how full, how much was moved.
     List,
     /// Export a tree.
@@ -41,7 +41,7 @@ pub enum Command {
         #[arg(long)]
         force: bool,
         #[command(flatten)]
-        options: ChangeOptions,
+        options: CommandChangeOptions,
     },
 }
 
@@ -102,16 +102,16 @@ pub struct Add {
     #[arg(long, value_name = "SIZE/s")]
     bandwidth: Option<Bandwidth>,
     #[command(flatten)]
-    options: ChangeOptions,
+    options: CommandChangeOptions,
 }
 
 /// Does what the command says; without one, lists the exports.
-pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode, Failure> {
-    match command.unwrap_or(&Command::List) {
-        Command::List => context.show("/api/v1/exports", |list: Exports| {
+pub fn run(context: &Context<'_>, command: Option<&ExportsCommand>) -> Result<ExitCode, Failure> {
+    match command.unwrap_or(&ExportsCommand::List) {
+        ExportsCommand::List => context.show("/api/v1/exports", |list: Exports| {
             views::exports(&list.exports)
         }),
-        Command::Add(add) => edited(context, add.options, |config| {
+        ExportsCommand::Add(add) => edited(context, add.options, |config| {
             let list = exports(config)?;
             if position(list, &add.path).is_some() {
                 return Err(format!("{} is exported already", add.path));
@@ -119,7 +119,7 @@ pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode,
             list.push(entry(add));
             Ok(())
         }),
-        Command::Remove {
+        ExportsCommand::Remove {
             path,
             force,
             options,

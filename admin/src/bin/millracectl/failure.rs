@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::io;
 use std::process::ExitCode;
 
-use millrace_admin::client::{Answer, ClientError, TlsFailure, TlsFileError, TokenError};
+use millrace_admin::client::{Answer, ClientError, ClientTokenError, TlsFailure, TlsFileError};
 
 use super::table::{plain, time};
 
@@ -14,7 +14,7 @@ pub enum Failure {
     #[error("{0}{hint}", hint = hint(.0))]
     Client(#[from] ClientError),
     #[error("{0}")]
-    Token(#[from] TokenError),
+    Token(#[from] ClientTokenError),
     #[error("{0}")]
     TlsFile(#[from] TlsFileError),
     #[error("{}", told(.0))]

@@ -8,7 +8,7 @@ use millrace_admin::client::{Method, Order};
 use millrace_admin::status::Listeners;
 use serde_json::{Map, json};
 
-use super::context::{ChangeOptions, Context, encoded};
+use super::context::{CommandChangeOptions, Context, encoded};
 use super::failure::Failure;
 use super::views;
 
@@ -17,7 +17,7 @@ const PATH: &str = "/api/v1/listeners";
 
 /// The commands on listeners.
 #[derive(Subcommand)]
-pub enum Command {
+pub enum ListenersCommand {
     /// Listeners: their connections, and whether they accept more.
     List,
     /// Accept RDMA connections at one address more.
@@ -37,22 +37,24 @@ pub enum Command {
         #[arg(long, value_parser = ["on", "off"])]
         read_chunk_replies: Option<String>,
         #[command(flatten)]
-        options: ChangeOptions,
+        options: CommandChangeOptions,
     },
     /// Accept no more at an address. Connections that are open go on to their end.
     Remove {
         /// As `listeners list` shows it.
         address: SocketAddr,
         #[command(flatten)]
-        options: ChangeOptions,
+        options: CommandChangeOptions,
     },
 }
 
 /// Does what the command says; without one, lists the listeners.
-pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode, Failure> {
-    match command.unwrap_or(&Command::List) {
-        Command::List => context.show(PATH, |list: Listeners| views::listeners(&list.listeners)),
-        Command::Add {
+pub fn run(context: &Context<'_>, command: Option<&ListenersCommand>) -> Result<ExitCode, Failure> {
+    match command.unwrap_or(&ListenersCommand::List) {
+        ListenersCommand::List => {
+            context.show(PATH, |list: Listeners| views::listeners(&list.listeners))
+        }
+        ListenersCommand::Add {
             address,
             provider,
             crc,
@@ -76,7 +78,7 @@ pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode,
                 .with_body("application/json", json!(entry).to_string());
             context.change(order, *options)
         }
-        Command::Remove { address, options } => {
+        ListenersCommand::Remove { address, options } => {
             let path = format!("{PATH}/{}", encoded(&address.to_string()));
             context.change(Order::new(Method::Delete, path), *options)
         }

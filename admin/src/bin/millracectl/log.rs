@@ -6,7 +6,7 @@ use clap::Subcommand;
 use millrace_admin::client::{Method, Order};
 use millrace_admin::status::LogFilter;
 
-use super::context::{ChangeOptions, Context};
+use super::context::{CommandChangeOptions, Context};
 use super::failure::Failure;
 use super::table::plain;
 
@@ -20,7 +20,7 @@ Examples:
 
 /// The commands on the log.
 #[derive(Subcommand)]
-pub enum Command {
+pub enum LogCommand {
     /// The filter of the log.
     Show,
     /// Change the filter of the log.
@@ -29,15 +29,17 @@ pub enum Command {
         /// error, warn, info, debug or trace, for all or by module.
         filter: String,
         #[command(flatten)]
-        options: ChangeOptions,
+        options: CommandChangeOptions,
     },
 }
 
 /// Does what the command says; without one, shows the filter.
-pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode, Failure> {
-    match command.unwrap_or(&Command::Show) {
-        Command::Show => context.show(PATH, |log: LogFilter| format!("{}\n", plain(&log.filter))),
-        Command::Set { filter, options } => {
+pub fn run(context: &Context<'_>, command: Option<&LogCommand>) -> Result<ExitCode, Failure> {
+    match command.unwrap_or(&LogCommand::Show) {
+        LogCommand::Show => {
+            context.show(PATH, |log: LogFilter| format!("{}\n", plain(&log.filter)))
+        }
+        LogCommand::Set { filter, options } => {
             let filter = LogFilter {
                 filter: filter.clone(),
             };

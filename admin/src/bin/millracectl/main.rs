@@ -27,7 +27,7 @@ use arguments::{Arguments, Command};
 use clap::Parser;
 use context::{Context, print_whole};
 use failure::Failure;
-use millrace_admin::status::{Operations, Pools, Reactors, Version};
+use millrace_admin::status::{Operations, Pools, ReactorList, Version};
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -55,7 +55,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Command::Listeners { command } => listeners::run(&context, command.as_ref()),
         Command::Clients { command } => clients::run(&context, command.as_ref()),
         Command::Connections { command } => connections::run(&context, command.as_ref()),
-        Command::Reactors => context.show("/api/v1/reactors", |list: Reactors| {
+        Command::Reactors => context.show("/api/v1/reactors", |list: ReactorList| {
             views::reactors(&list.reactors)
         }),
         Command::Pools => context.show("/api/v1/pools", |list: Pools| views::pools(&list.pools)),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use millrace_admin::client::{Client, TlsFiles, Token};
+use millrace_admin::client::{Client, ClientToken, TlsFiles};
 use millrace_admin::config::parse_duration;
 
 use super::failure::Failure;
@@ -138,8 +138,8 @@ impl Options {
     /// read it.
     pub fn changing(&self, client: &Client) -> Result<Client, Failure> {
         let token = match &self.token_file {
-            Some(file) => Some(Token::read(file)?),
-            None if client.is_private() => Token::read(Path::new(TOKEN_FILE)).ok(),
+            Some(file) => Some(ClientToken::read(file)?),
+            None if client.is_private() => ClientToken::read(Path::new(TOKEN_FILE)).ok(),
             None => None,
         };
         let client = client.clone();

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use millrace_admin::change::Pending;
 use millrace_admin::status::{
-    Clients, Exports, Health, OperationStatus, Operations, Reactors, Readiness, Version,
+    Clients, Exports, Health, OperationStatus, Operations, ReactorList, Readiness, Version,
 };
 use serde_json::Value;
 
@@ -41,7 +41,7 @@ struct Page {
     readiness: Readiness,
     health: Health,
     uptime: Option<f64>,
-    reactors: Reactors,
+    reactors: ReactorList,
     clients: Clients,
     exports: Exports,
     operations: Vec<OperationStatus>,

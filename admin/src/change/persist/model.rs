@@ -19,13 +19,13 @@ pub enum Event {
 
 /// A disk with one folder, `/f`.
 pub struct Model {
-    state: Mutex<State>,
+    state: Mutex<ModelState>,
     /// At the operation with this number, from zero.
     event: Option<(usize, Event)>,
 }
 
 #[derive(Clone, Default)]
-struct State {
+struct ModelState {
     /// The contents that files have, and those that a loss of power leaves.
     files: Vec<Content>,
     /// Names as the service sees them.
@@ -57,7 +57,7 @@ pub type Remains = BTreeMap<PathBuf, Vec<u8>>;
 impl Model {
     /// With these files, durable.
     pub fn new(files: &[(&str, &str)], event: Option<(usize, Event)>) -> Self {
-        let mut state = State::default();
+        let mut state = ModelState::default();
         for (name, content) in files {
             let name = PathBuf::from(name);
             state.names.insert(name.clone(), state.files.len());
@@ -115,12 +115,12 @@ impl Model {
         all
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, ModelState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts an operation and lets its event happen.
-    fn operation(&self) -> io::Result<std::sync::MutexGuard<'_, State>> {
+    fn operation(&self) -> io::Result<std::sync::MutexGuard<'_, ModelState>> {
         let mut state = self.state();
         let number = state.operations;
         state.operations += 1;
@@ -140,7 +140,7 @@ impl Model {
     }
 }
 
-impl State {
+impl ModelState {
     fn find(&self, file: &Path) -> io::Result<usize> {
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         self.names.get(file).copied().ok_or_else(missing)

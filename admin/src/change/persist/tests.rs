@@ -1,13 +1,13 @@
 //! Losses of power and failures at every step, on a model; permissions and links on real files.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 
 use super::model::{Event, Model, Remains};
 use super::rewritten as text;
 use super::*;
-use crate::config::Config;
+use crate::config::{Config, TEXT_MAX};
 
 const FILE: &str = "/f/millraced.yaml";
 const BACKUP: &str = "/f/millraced.yaml.bak.1";
@@ -175,6 +175,32 @@ fn permissions_and_links_stay() {
     }
     assert_eq!(fs::read_dir(&real).unwrap().count(), 2);
     assert_eq!(crate::config::load(&file).unwrap(), config("warn"));
+}
+
+#[test]
+fn files_keep_their_owner() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config");
+    fs::write(&file, BY_HAND).unwrap();
+    if chown(&file, Some(1), Some(2)).is_err() {
+        return millrace_testing::skip!("only root gives files away");
+    }
+    persist(&HostDisk, &file, &config("warn")).unwrap();
+    for file in [&file, &folder.path().join("config.bak.1")] {
+        let now = fs::metadata(file).unwrap();
+        assert_eq!((now.uid(), now.gid()), (1, 2), "{}", file.display());
+    }
+}
+
+#[test]
+fn files_are_read_up_to_the_most_bytes_of_a_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config");
+    for (length, expected) in [(TEXT_MAX, Some(TEXT_MAX)), (TEXT_MAX + 1, None)] {
+        fs::write(&file, vec![b'#'; length]).unwrap();
+        let content = HostDisk.read(&file).ok();
+        assert_eq!(content.map(|content| content.len()), expected);
+    }
 }
 
 #[test]

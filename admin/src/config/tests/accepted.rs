@@ -355,7 +355,7 @@ fn what_only_the_service_finds_is_told_with_its_place() {
     std::fs::remove_file(&file).unwrap();
     assert_eq!(config.fabric[0].provider, Provider::Verbs);
     let fabric = KeyPath::root().key("fabric").index(0);
-    let problem = |key| Problem::new(fabric.key(key), "no such thing");
+    let problem = |key| ConfigProblem::new(fabric.key(key), "no such thing");
     let name = file.display();
     assert_eq!(
         source.error(problem("provider")).to_string(),

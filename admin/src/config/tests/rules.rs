@@ -515,9 +515,13 @@ fn reactor_pool_and_flow_rules() {
 fn hardening_rules() {
     accept("hardening: { no_new_privileges: off, seccomp: off, landlock: off }\n");
     accept("hardening: { capabilities: required, seccomp: required, landlock: on }\n");
-    let text = "hardening:\n  no_new_privileges: off\n  seccomp: off\n  landlock: on\n";
-    let path = "hardening.no_new_privileges";
-    refuse_at(text, 2, 22, path, &["hardening.landlock, which needs it"]);
+    for (needing, other) in [("landlock", "seccomp"), ("seccomp", "landlock")] {
+        let text =
+            format!("hardening:\n  no_new_privileges: off\n  {other}: off\n  {needing}: on\n");
+        let path = "hardening.no_new_privileges";
+        let words = format!("hardening.{needing}, which needs it");
+        refuse_at(&text, 2, 22, path, &[&words]);
+    }
 }
 
 #[test]

@@ -83,7 +83,7 @@ super::families! {
         for "The depth at which clients work, as the calls that one turn of the reactor finds.";
     CREDIT_CUTS = Counter "millrace_credit_cuts_total" in "cuts" [CORE, CAUSE]
         "Times a grant was lowered, by the shortage that caused it."
-        for "Which shortage the sluice closes for.";
+        for "Which shortage lowers grants.";
     REPLIES_WITHHELD = Gauge "millrace_replies_withheld" in "replies" [CORE]
         "Replies held back because exposures hold all of a connection's credits."
         for "Clients that do not send RDMA_DONE.";

@@ -26,10 +26,10 @@ super::families! {
         "Pieces of work by the source that had them."
         for "What keeps a core busy.";
     REACTOR_TASKS = Gauge "millrace_reactor_tasks" in "calls" [CORE]
-        "RDMA calls that have a task at the end of a turn: they wait for data, memory or the store."
+        "Calls that have a task at the end of a turn: they wait for data, memory or the store."
         for "What the server waits for; calls that are answered in the turn they come in do not count.";
     REACTOR_BACKLOG = Gauge "millrace_reactor_backlog" in "calls" [CORE]
-        "RDMA calls that wait for a task, or for their client's turn to get one."
+        "Calls that wait for a task, or for their client's turn to get one."
         for "A queue that stays is a client that asks for more than its share, or a core that is full.";
     REACTOR_MAILBOX = Gauge "millrace_reactor_mailbox_messages" in "messages" [CORE]
         "Messages from other threads that wait in the mailbox."

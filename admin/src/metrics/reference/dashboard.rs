@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::panels::{Form, Panel, ROWS};
+use super::panels::{Panel, PanelForm, ROWS};
 
 /// Grafana's grid is so wide.
 const WIDTH: u64 = 24;
@@ -10,7 +10,7 @@ const WIDTH: u64 = 24;
 /// The dashboard in the form that Grafana imports.
 pub fn dashboard() -> String {
     let mut panels = Vec::new();
-    let mut place = Place::default();
+    let mut place = GridPosition::default();
     for (title, row) in ROWS {
         panels.push(json!({
             "type": "row", "title": title, "id": panels.len() + 1, "collapsed": false,
@@ -18,8 +18,8 @@ pub fn dashboard() -> String {
         }));
         for panel in *row {
             let (width, height) = match panel.form {
-                Form::Number => (WIDTH / 4, 4),
-                Form::Lines | Form::Stack => (WIDTH / 2, 8),
+                PanelForm::Number => (WIDTH / 4, 4),
+                PanelForm::Lines | PanelForm::Stack => (WIDTH / 2, 8),
             };
             let place = place.take(width, height);
             panels.push(show(panel, panels.len() + 1, &place));
@@ -78,13 +78,13 @@ fn show(panel: &Panel, id: usize, place: &Value) -> Value {
                 "datasource": source(),
                 "expr": query,
                 "legendFormat": legend,
-                "instant": panel.form == Form::Number,
+                "instant": panel.form == PanelForm::Number,
             })
         })
         .collect();
-    let stacked = panel.form == Form::Stack;
+    let stacked = panel.form == PanelForm::Stack;
     let named = panel.unit == "string";
-    let (kind, options, custom) = if panel.form == Form::Number {
+    let (kind, options, custom) = if panel.form == PanelForm::Number {
         let options = json!({
             "reduceOptions": { "calcs": ["lastNotNull"] },
             "textMode": if named { "name" } else { "auto" },
@@ -114,14 +114,14 @@ fn show(panel: &Panel, id: usize, place: &Value) -> Value {
 
 /// The next free place of the grid.
 #[derive(Default)]
-struct Place {
+struct GridPosition {
     x: u64,
     y: u64,
     /// The height of what stands at the left of it.
     height: u64,
 }
 
-impl Place {
+impl GridPosition {
     fn take(&mut self, width: u64, height: u64) -> Value {
         if self.x + width > WIDTH || (self.x > 0 && self.height != height) {
             self.end();

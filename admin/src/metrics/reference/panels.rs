@@ -8,14 +8,14 @@ pub(super) struct Panel {
     pub description: &'static str,
     /// As Grafana names it.
     pub unit: &'static str,
-    pub form: Form,
+    pub form: PanelForm,
     /// Queries and how their lines are named.
     pub queries: &'static [(&'static str, &'static str)],
 }
 
 /// How a panel shows its queries.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum PanelForm {
     /// The latest number, a quarter of a row wide.
     Number,
     /// Lines over time.
@@ -31,7 +31,7 @@ macro_rules! panel {
             title: $title,
             description: $description,
             unit: $unit,
-            form: Form::$form,
+            form: PanelForm::$form,
             queries: &[$(($query, $legend)),+],
         }
     };

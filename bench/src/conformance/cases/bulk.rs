@@ -4,13 +4,13 @@ use millrace_wire::nfs3::{FileHandle, Procedure, ReadArguments, ReadResults, Sta
 use millrace_wire::rpcrdma::{CallChunks, Segment};
 use millrace_wire::xdr::from_bytes;
 
-use super::{Case, case};
+use super::{Question, case};
 use crate::conformance::message::{Parsed, inline, is_chunk_error, lengths, parse, plain, results};
 use crate::conformance::peer::{Memory, Peer};
 use crate::conformance::probe::{Probe, pattern};
 use crate::conformance::verdict::{Done, Stop, ensure, fail, fail_by, same, skip};
 
-pub(super) const CASES: &[Case] = &[
+pub(super) const CASES: &[Question] = &[
     case(
         "RR1-CHUNK-16",
         "the data of READ goes to the write chunk, even when small",

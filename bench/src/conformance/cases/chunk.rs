@@ -1,13 +1,13 @@
 //! RR1-CHUNK: read chunks of calls.
 
 use millrace_wire::nfs3::{
-    Entry, FileHandle, LookupResults, Procedure, ReadArguments, ReadResults, Stability,
+    FileHandle, LookupResults, NameInDirectory, Procedure, ReadArguments, ReadResults, Stability,
     WriteArguments, WriteResults,
 };
 use millrace_wire::rpcrdma::{CallChunks, ReadSegment};
 use millrace_wire::xdr::{Bulk, from_bytes};
 
-use super::{Case, case};
+use super::{Question, case};
 use crate::conformance::message::{
     accepted, chunk_error, inline, is_chunk_error, nfs, parse, plain, results, rpc, words,
 };
@@ -15,7 +15,7 @@ use crate::conformance::peer::{Peer, entries};
 use crate::conformance::probe::{Probe, pattern};
 use crate::conformance::verdict::{Done, Stop, ensure, fail, fail_by, same, word};
 
-pub(super) const CASES: &[Case] = &[
+pub(super) const CASES: &[Question] = &[
     case(
         "RR1-CHUNK-08",
         "segments of one position are joined in list order",
@@ -229,7 +229,7 @@ fn unreachable(probe: &mut Probe) -> Done {
 
 fn not_eligible(probe: &mut Probe) -> Done {
     let fixture = probe.fixture()?;
-    let entry = Entry {
+    let entry = NameInDirectory {
         directory: fixture.directory,
         name: b"data",
     };

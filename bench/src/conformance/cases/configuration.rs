@@ -3,7 +3,7 @@
 use millrace_wire::ccp;
 use millrace_wire::rpc::Credential;
 
-use super::{Case, case};
+use super::{Question, case};
 use crate::conformance::message::{
     GARBAGE_ARGS, PROC_UNAVAIL, PROG_MISMATCH, Target, accepted, parse, plain, results, rpc,
     rpc_as, words,
@@ -14,7 +14,7 @@ use crate::conformance::verdict::{Done, Stop, ensure, fail_by, word};
 
 const CONFIGURE: Target = (ccp::PROGRAM, ccp::VERSION, 1);
 
-pub(super) const CASES: &[Case] = &[
+pub(super) const CASES: &[Question] = &[
     case(
         "RR1-CCP-01",
         "program 100417 does nothing by procedure 0",

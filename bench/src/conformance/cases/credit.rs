@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
-use super::{Case, case};
+use super::{Question, case};
 use crate::conformance::message::{WISH, kind, parse, plain, words};
 use crate::conformance::peer::Stated;
 use crate::conformance::probe::Probe;
 use crate::conformance::verdict::{Done, ensure, fail_by, word};
 
-pub(super) const CASES: &[Case] = &[
+pub(super) const CASES: &[Question] = &[
     case("RR1-CRED-01", "replies and errors grant credits", grants),
     case("RR1-CRED-03", "no grant is zero", never_zero),
     case(

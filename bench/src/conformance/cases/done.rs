@@ -3,7 +3,7 @@
 use millrace_wire::nfs3::{Procedure, ReadArguments};
 use millrace_wire::rpcrdma::Segment;
 
-use super::{Case, case};
+use super::{Question, case};
 use crate::conformance::message::{WISH, is_chunk_error, kind, parse, plain, words};
 use crate::conformance::peer::Peer;
 use crate::conformance::probe::{Probe, pattern};
@@ -12,7 +12,7 @@ use crate::conformance::verdict::{Done, Stop, ensure, fail, same, skip};
 /// Bytes to read, too many for an inline reply.
 const COUNT: usize = 8000;
 
-pub(super) const CASES: &[Case] = &[
+pub(super) const CASES: &[Question] = &[
     case(
         "RR1-DONE-02",
         "a reply without room is returned by read chunks",

@@ -3,7 +3,7 @@
 use millrace_wire::nfs3::{Procedure, ReadArguments, ReaddirArguments};
 use millrace_wire::rpcrdma::CallChunks;
 
-use super::{Case, case};
+use super::{Question, case};
 use crate::conformance::message::{WISH, header_two, inline_two, kind, parse, results, words};
 use crate::conformance::peer::Peer;
 use crate::conformance::probe::Probe;
@@ -11,7 +11,7 @@ use crate::conformance::verdict::{
     Done, Stop, Want, begins_with, consists_of, ensure, fail_by, word,
 };
 
-pub(super) const CASES: &[Case] = &[
+pub(super) const CASES: &[Question] = &[
     case(
         "RR2-HDR-02",
         "types that do not exist are INVAL_PROC",

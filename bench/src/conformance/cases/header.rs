@@ -3,7 +3,7 @@
 use millrace_wire::nfs3::Procedure;
 use millrace_wire::rpcrdma::CallChunks;
 
-use super::{Case, case};
+use super::{Question, case};
 use crate::conformance::message::{
     GARBAGE_ARGS, NOBODY, PROC_UNAVAIL, PROG_MISMATCH, PROG_UNAVAIL, WISH, accepted, chunk_error,
     header, is_chunk_error, kind, nfs, parse, plain, rpc, rpc_as, words,
@@ -14,7 +14,7 @@ use crate::conformance::verdict::{
 };
 use millrace_wire::rpc::Credential;
 
-pub(super) const CASES: &[Case] = &[
+pub(super) const CASES: &[Question] = &[
     case(
         "RR1-HDR-01",
         "the first four words are judged before anything else",

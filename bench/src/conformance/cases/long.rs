@@ -4,7 +4,7 @@ use millrace_wire::nfs3::{Procedure, ReaddirArguments, ReaddirplusArguments};
 use millrace_wire::rpcrdma::{CallChunks, Segment};
 
 use super::chunk::with_reads;
-use super::{Case, case};
+use super::{Question, case};
 use crate::conformance::message::{
     Parsed, chunk_error, inline, is_chunk_error, lengths, long, parse, results,
 };
@@ -12,7 +12,7 @@ use crate::conformance::peer::{Memory, Peer, Stated, entries};
 use crate::conformance::probe::Probe;
 use crate::conformance::verdict::{Done, Stop, ensure, fail, fail_by, same, skip, word};
 
-pub(super) const CASES: &[Case] = &[
+pub(super) const CASES: &[Question] = &[
     case(
         "RR1-LONG-02",
         "a call at position zero is served",

@@ -2,12 +2,12 @@
 
 use millrace_wire::rpcrdma::CallChunks;
 
-use super::{Case, case};
+use super::{Question, case};
 use crate::conformance::message::{WISH, chunk_error, header, kind, plain, words};
 use crate::conformance::probe::Probe;
 use crate::conformance::verdict::Done;
 
-pub(super) const CASES: &[Case] = &[
+pub(super) const CASES: &[Question] = &[
     case(
         "RR1-HDR-08",
         "truncated chunk lists are ERR_CHUNK",

@@ -20,7 +20,7 @@ use super::verdict::Done;
 
 /// One question to a server.
 #[derive(Clone, Copy)]
-pub(crate) struct Case {
+pub(crate) struct Question {
     /// The row of the matrix.
     pub row: &'static str,
     pub title: &'static str,
@@ -28,12 +28,12 @@ pub(crate) struct Case {
 }
 
 /// A case.
-const fn case(row: &'static str, title: &'static str, run: fn(&mut Probe) -> Done) -> Case {
-    Case { row, title, run }
+const fn case(row: &'static str, title: &'static str, run: fn(&mut Probe) -> Done) -> Question {
+    Question { row, title, run }
 }
 
 /// All cases.
-pub(crate) fn all() -> Vec<Case> {
+pub(crate) fn all() -> Vec<Question> {
     [
         header::CASES,
         malformed::CASES,

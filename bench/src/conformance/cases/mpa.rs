@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Case, case};
+use super::{Question, case};
 use crate::conformance::fpdu;
 use crate::conformance::message::plain;
 use crate::conformance::probe::Probe;
@@ -12,7 +12,7 @@ use crate::conformance::verdict::{Done, ensure, fail, fail_by, same};
 /// How long half a request may be left lying about.
 const TRICKLE_MAX: Duration = Duration::from_secs(30);
 
-pub(super) const CASES: &[Case] = &[
+pub(super) const CASES: &[Question] = &[
     case(
         "MPA-REQ-01",
         "a reply is key, flags, revision, length, private data",
@@ -103,7 +103,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// The last of all, as it may take a server a while to forget it.
-pub(super) const IDLE: &[Case] = &[case(
+pub(super) const IDLE: &[Question] = &[case(
     "MPA-INTEROP-10",
     "connections that never send a request do no harm",
     half_open,

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use super::{Case, case};
+use super::{Question, case};
 use crate::conformance::fpdu::{self, opcode};
 use crate::conformance::probe::Probe;
-use crate::conformance::stream::{Reply, Stream, data, enhanced, model};
+use crate::conformance::stream::{ReplyFrame, Stream, data, enhanced, model};
 use crate::conformance::verdict::{Done, Stop, ensure, fail_by, skip};
 
 /// Leaves a depth to the application.
 const OPEN: u32 = 0x3fff;
 
-pub(super) const CASES: &[Case] = &[
+pub(super) const CASES: &[Question] = &[
     case(
         "MPA-IRD-02",
         "the server's ORD never exceeds the client's IRD",
@@ -75,7 +75,7 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-fn ask(probe: &Probe, flags: u32, ird: u32, ord: u32) -> Result<(Stream, Reply), Stop> {
+fn ask(probe: &Probe, flags: u32, ird: u32, ord: u32) -> Result<(Stream, ReplyFrame), Stop> {
     let mut stream = Stream::connect(probe)?;
     let reply = stream.ask(&enhanced(data(flags, ird, ord)))?;
     Ok((stream, reply))

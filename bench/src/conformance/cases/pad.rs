@@ -5,7 +5,7 @@ use millrace_wire::rpcrdma::CallChunks;
 
 use super::bulk::{in_chunk, read};
 use super::chunk::{content, with_reads, write_call, wrote};
-use super::{Case, case};
+use super::{Question, case};
 use crate::conformance::message::{
     WISH, chunk_error, encoded, inline, is_chunk_error, kind, lengths, parse, results, words,
 };
@@ -13,7 +13,7 @@ use crate::conformance::peer::entries;
 use crate::conformance::probe::{Probe, pattern};
 use crate::conformance::verdict::{Done, ensure, same, skip, word};
 
-pub(super) const CASES: &[Case] = &[
+pub(super) const CASES: &[Question] = &[
     case(
         "RR1-PAD-02",
         "a read chunk with its round-up is the same data",

@@ -4,7 +4,7 @@ use millrace_wire::nfs3::{Procedure, ReadArguments};
 use millrace_wire::rpcrdma::CallChunks;
 
 use super::bulk::in_chunk;
-use super::{Case, case};
+use super::{Question, case};
 use crate::conformance::message::{
     Parsed, WISH, header_two, inline_two, is_chunk_error, kind, parse, plain, results, words,
 };
@@ -14,7 +14,7 @@ use crate::conformance::verdict::{
     Done, Stop, Want, consists_of, ensure, fail_by, same, skip, word,
 };
 
-pub(super) const CASES: &[Case] = &[
+pub(super) const CASES: &[Question] = &[
     case(
         "RR2-HDR-01",
         "RDMA2_MSG has direction, handle, and three lists",

@@ -9,13 +9,13 @@ use millrace_wire::xdr::from_bytes;
 
 use super::bulk::{in_chunk, read};
 use super::chunk::{with_reads, write_call};
-use super::{Case, case};
+use super::{Question, case};
 use crate::conformance::message::{inline, is_chunk_error, nfs, parse, plain, results, rpc, words};
 use crate::conformance::peer::entries;
 use crate::conformance::probe::Probe;
 use crate::conformance::verdict::{Done, ensure, fail, same, skip};
 
-pub(super) const CASES: &[Case] = &[
+pub(super) const CASES: &[Question] = &[
     case("RR1-BIND-02", "the service is at port 20049", usual_port),
     case(
         "RR1-BIND-09",

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn place(name: &str) -> Place {
-    Place {
+fn place(name: &str) -> NamePlace {
+    NamePlace {
         directory: 0,
         name: name.as_bytes().to_vec(),
     }
@@ -11,13 +11,13 @@ fn place(name: &str) -> Place {
 
 fn create(tree: &mut Tree, name: &str, fileid: u64) -> Id {
     let object = tree.new_id();
-    let operation = Operation::Create {
+    let operation = CrashOperation::Create {
         object,
         place: place(name),
         how: Ok(0o644),
     };
     tree.begin(&operation, 0);
-    let answer = Answer::Made {
+    let answer = CrashAnswer::Made {
         handle: FileHandle::new(&fileid.to_be_bytes()),
         attributes: None,
     };
@@ -39,7 +39,7 @@ fn tree() -> Tree {
     tree
 }
 
-fn seen(names: &[(&str, u64)]) -> Vec<Seen> {
+fn seen(names: &[(&str, u64)]) -> Vec<DirectoryContents> {
     let names = names.iter();
     vec![
         names
@@ -65,7 +65,7 @@ fn names_are_those_that_were_answered() {
 #[test]
 fn a_rename_without_an_answer_is_done_or_not_but_never_half() {
     let mut tree = tree();
-    let rename = Operation::Rename {
+    let rename = CrashOperation::Rename {
         from: place("a"),
         to: place("b"),
     };
@@ -87,9 +87,9 @@ fn a_rename_without_an_answer_is_done_or_not_but_never_half() {
 #[test]
 fn calls_sent_again_may_be_refused_only_if_they_were_done() {
     let mut tree = tree();
-    let remove = Operation::Remove { place: place("a") };
+    let remove = CrashOperation::Remove { place: place("a") };
     tree.begin(&remove, 0);
-    let refused = Answer::Failed(Status::NoEntry);
+    let refused = CrashAnswer::Failed(Status::NoEntry);
     assert!(tree.clone().answered(&remove, &refused, None).is_err());
     assert!(
         tree.clone()
@@ -99,7 +99,7 @@ fn calls_sent_again_may_be_refused_only_if_they_were_done() {
     tree.finish(&remove, true);
     let meaning = tree.answered(&remove, &refused, Some(true));
     assert_eq!(meaning, Ok(Meaning::DoneBefore));
-    let other = Answer::Failed(Status::Io);
+    let other = CrashAnswer::Failed(Status::Io);
     assert!(tree.answered(&remove, &other, Some(true)).is_err());
     tree.compare(&seen(&[("b", 2)])).expect("removed once");
 }
@@ -109,7 +109,7 @@ fn a_read_sent_again_may_miss_only_what_was_unstable() {
     let mut tree = tree();
     let file = create(&mut tree, "c", 3);
     for (start, stamp, stable) in [(0, 1, Stability::FileSync), (10, 2, Stability::Unstable)] {
-        let write = Operation::Write {
+        let write = CrashOperation::Write {
             file,
             start,
             length: 10,
@@ -117,14 +117,14 @@ fn a_read_sent_again_may_miss_only_what_was_unstable() {
             stable,
         };
         tree.begin(&write, 0);
-        let answer = Answer::Wrote {
+        let answer = CrashAnswer::Wrote {
             count: 10,
             committed: stable,
             verifier: [1; 8],
         };
         tree.answered(&write, &answer, None).expect("written");
     }
-    let read = Operation::Read {
+    let read = CrashOperation::Read {
         file,
         start: 0,
         length: 20,
@@ -133,9 +133,9 @@ fn a_read_sent_again_may_miss_only_what_was_unstable() {
     tree.begin(&read, 0);
     let mut durable = vec![0; 10];
     super::super::content::bytes(1, 0, &mut durable);
-    let lost = Answer::Data(durable);
+    let lost = CrashAnswer::Data(durable);
     assert!(tree.clone().answered(&read, &lost, None).is_err());
     assert!(tree.clone().answered(&read, &lost, Some(false)).is_ok());
-    let nothing = Answer::Data(vec![0; 20]);
+    let nothing = CrashAnswer::Data(vec![0; 20]);
     assert!(tree.answered(&read, &nothing, Some(false)).is_err());
 }

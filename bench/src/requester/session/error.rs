@@ -4,7 +4,7 @@ use millrace_wire::nfs3::{Procedure, Status};
 use millrace_wire::{mount, xdr};
 
 use crate::requester::call::{CallError, RpcError, SubmitError};
-use crate::requester::connection::State;
+use crate::requester::connection::RequesterState;
 
 /// Why a procedure has no results.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +26,7 @@ pub enum Error {
     Submit(#[from] SubmitError),
     /// No connection.
     #[error("no connection: {0}")]
-    Connect(State),
+    Connect(RequesterState),
     /// The pool has no buffer of that size.
     #[error("no memory")]
     Memory,

@@ -16,9 +16,8 @@ use millrace_mempool::{Buffer, Class, Pool};
 use millrace_reactor::fabric::{Event, Provider};
 use millrace_wire::xdr::Encode;
 
-use super::call::{Call, CallError, Completion, Reply, SubmitError};
-use super::connection::{Connection, State};
-use super::deliver::Sink;
+use super::call::{Call, CallError, Completion, Reply, Sink, SubmitError};
+use super::connection::{Connection, RequesterState};
 use super::settings::Settings;
 
 pub use copy::CopyOptions;
@@ -86,8 +85,10 @@ impl Session {
         };
         while now.elapsed() < patience {
             match session.connection.state() {
-                State::Connecting | State::Negotiating => session.turn(&mut |_| {}),
-                State::Down(_) if session.connection.falls_back() => {
+                RequesterState::Connecting | RequesterState::Negotiating => {
+                    session.turn(&mut |_| {});
+                }
+                RequesterState::Down(_) if session.connection.falls_back() => {
                     let (connection, provider) = session.parts();
                     connection.reconnect(provider, Instant::now())?;
                 }
@@ -95,7 +96,7 @@ impl Session {
             }
         }
         match session.connection.state() {
-            State::Ready => Ok(session),
+            RequesterState::Ready => Ok(session),
             state => Err(Error::Connect(state.clone())),
         }
     }
@@ -172,7 +173,7 @@ impl Session {
         let settings = &self.connection.settings;
         if settings.keep_calls
             && silence >= settings.resend_after
-            && self.connection.state() == &State::Ready
+            && self.connection.state() == &RequesterState::Ready
         {
             self.progress_at = now;
             self.provider.abort(self.connection.queue_pair());
@@ -182,11 +183,11 @@ impl Session {
     /// Connects again when calls wait and the pause is over.
     fn keep_up(&mut self, now: Instant) {
         match self.connection.state() {
-            State::Ready => {
+            RequesterState::Ready => {
                 self.pause = RECONNECT_PAUSE.0;
                 self.retry_at = None;
             }
-            State::Down(_) | State::Rejected if self.connection.pending() > 0 => {
+            RequesterState::Down(_) | RequesterState::Rejected if self.connection.pending() > 0 => {
                 let due = *self.retry_at.get_or_insert(now + self.pause);
                 if now >= due {
                     self.pause = (self.pause * 2).min(RECONNECT_PAUSE.1);
@@ -239,8 +240,10 @@ impl Session {
     /// Calls on a connection that nobody restores would wait for their timeout in vain.
     fn check_alive(&self) -> Result<(), Error> {
         match self.connection.state() {
-            State::NoVersion(_) => Err(Error::Connect(self.connection.state().clone())),
-            State::Down(_) | State::Rejected if !self.connection.keeps_calls() => {
+            RequesterState::NoVersion(_) => Err(Error::Connect(self.connection.state().clone())),
+            RequesterState::Down(_) | RequesterState::Rejected
+                if !self.connection.keeps_calls() =>
+            {
                 Err(Error::Connect(self.connection.state().clone()))
             }
             _ => Ok(()),
@@ -252,7 +255,9 @@ impl Session {
         let (connection, provider) = self.parts();
         connection.close(provider);
         let start = Instant::now();
-        while self.connection.state() == &State::Ready && start.elapsed() < Duration::from_secs(5) {
+        while self.connection.state() == &RequesterState::Ready
+            && start.elapsed() < Duration::from_secs(5)
+        {
             self.turn(&mut |_| {});
         }
     }

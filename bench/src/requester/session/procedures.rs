@@ -5,9 +5,9 @@
 use millrace_mempool::Slice;
 use millrace_wire::nfs3::{
     AccessArguments, AccessOk, CommitArguments, CommitOk, CookieVerifier, CreateArguments,
-    CreateHow, CreateOk, Entry, FileAttributes, FileHandle, FsinfoOk, FsstatOk, LinkArguments,
-    LookupOk, MkdirArguments, MknodArguments, NamePlus, Node, Outcome, PathconfOk, Procedure,
-    ReadArguments, ReadOk, ReaddirArguments, ReaddirResults, ReaddirplusArguments,
+    CreateHow, CreateOk, FileAttributes, FileHandle, FsinfoOk, FsstatOk, LinkArguments, LookupOk,
+    MkdirArguments, MknodArguments, NameInDirectory, NamePlus, Node, Outcome, PathconfOk,
+    Procedure, ReadArguments, ReadOk, ReaddirArguments, ReaddirResults, ReaddirplusArguments,
     ReaddirplusResults, ReadlinkResults, RenameArguments, SetAttributes, SetattrArguments,
     Stability, SymlinkArguments, Time, WriteArguments, WriteOk,
 };
@@ -152,7 +152,7 @@ impl Session {
 
     /// LOOKUP: the object of a name.
     pub fn lookup(&mut self, directory: FileHandle, name: &[u8]) -> Result<LookupOk, Error> {
-        self.plain::<_, _, Attributes>(Procedure::Lookup, Entry { directory, name })
+        self.plain::<_, _, Attributes>(Procedure::Lookup, NameInDirectory { directory, name })
     }
 
     /// ACCESS: which of the rights asked about are granted.
@@ -232,7 +232,7 @@ impl Session {
         name: &[u8],
         how: CreateHow,
     ) -> Result<CreateOk, Error> {
-        let entry = Entry { directory, name };
+        let entry = NameInDirectory { directory, name };
         self.plain::<_, _, Weak>(Procedure::Create, CreateArguments { entry, how })
     }
 
@@ -243,7 +243,7 @@ impl Session {
         name: &[u8],
         attributes: SetAttributes,
     ) -> Result<CreateOk, Error> {
-        let entry = Entry { directory, name };
+        let entry = NameInDirectory { directory, name };
         self.plain::<_, _, Weak>(Procedure::Mkdir, MkdirArguments { entry, attributes })
     }
 
@@ -259,7 +259,7 @@ impl Session {
         buffer[..text.len()].copy_from_slice(text);
         let data = [buffer.into_slice(0..text.len())];
         let arguments = SymlinkArguments {
-            entry: Entry { directory, name },
+            entry: NameInDirectory { directory, name },
             attributes,
             text: Bulk::apart(text.len() as u32),
         };
@@ -276,18 +276,18 @@ impl Session {
         name: &[u8],
         node: Node,
     ) -> Result<CreateOk, Error> {
-        let entry = Entry { directory, name };
+        let entry = NameInDirectory { directory, name };
         self.plain::<_, _, Weak>(Procedure::Mknod, MknodArguments { entry, node })
     }
 
     /// REMOVE: a name that is no directory's.
     pub fn remove(&mut self, directory: FileHandle, name: &[u8]) -> Result<Weak, Error> {
-        self.plain::<_, _, Weak>(Procedure::Remove, Entry { directory, name })
+        self.plain::<_, _, Weak>(Procedure::Remove, NameInDirectory { directory, name })
     }
 
     /// RMDIR: an empty directory.
     pub fn rmdir(&mut self, directory: FileHandle, name: &[u8]) -> Result<Weak, Error> {
-        self.plain::<_, _, Weak>(Procedure::Rmdir, Entry { directory, name })
+        self.plain::<_, _, Weak>(Procedure::Rmdir, NameInDirectory { directory, name })
     }
 
     /// RENAME: from one directory and name to another.
@@ -297,11 +297,11 @@ impl Session {
         (to, new_name): (FileHandle, &[u8]),
     ) -> Result<(), Error> {
         let arguments = RenameArguments {
-            from: Entry {
+            from: NameInDirectory {
                 directory: from,
                 name,
             },
-            to: Entry {
+            to: NameInDirectory {
                 directory: to,
                 name: new_name,
             },
@@ -324,7 +324,7 @@ impl Session {
     ) -> Result<(), Error> {
         let arguments = LinkArguments {
             object,
-            entry: Entry { directory, name },
+            entry: NameInDirectory { directory, name },
         };
         let call = Call::nfs3(0, Procedure::Link, arguments, 0);
         self.call(call, |reply| {

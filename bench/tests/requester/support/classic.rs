@@ -1,9 +1,8 @@
 //! What the scripted server does to answer by read chunks.
 
 use millrace_mempool::Class;
-use millrace_reactor::fabric::{Access, Key, Provider, Revoked};
-use millrace_wire::rpcrdma::{CallChunks, ReadSegment, Segment, version1};
-use millrace_wire::xdr::Encoder;
+use millrace_reactor::fabric::{Access, DataPath, Key, Revoked};
+use millrace_wire::rpcrdma::{CallChunks, ReadSegment, Segment, Version};
 
 use super::Raw;
 
@@ -22,13 +21,7 @@ pub fn classic(
         writes: &writes,
         reply,
     };
-    let mut message = vec![0; 4096];
-    let mut out = Encoder::new(&mut message);
-    version1::encode_header(&mut out, xid, credits, rpc.is_some(), &chunks).expect("room");
-    let length = out.position();
-    message.truncate(length);
-    message.extend_from_slice(rpc.unwrap_or_default());
-    message
+    super::with_chunks(Version::One, xid, credits, &chunks, rpc)
 }
 
 /// Entries of one position.

@@ -12,12 +12,13 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use millrace_bench::requester::{
-    Call, CallError, CallId, Completion, Connection, Identity, Settings, State, SubmitError,
+    Call, CallError, CallId, Completion, Connection, Identity, RequesterState, Settings,
+    SubmitError,
 };
 use millrace_mempool::{Buffer, Class, Pool, PoolConfig, Slice};
 use millrace_reactor::fabric::testing::{Wire, Wired, registry};
 use millrace_reactor::fabric::{
-    ConnectParameters, Event, Key, Operation, Provider, QueuePairId, QueuePairLimits,
+    ConnectParameters, ControlPath, DataPath, Event, Key, Operation, QueuePairId, QueuePairLimits,
     RemoteAddress, WorkError, WorkRequest,
 };
 use millrace_wire::nfs3::{FileHandle, GetattrResults, Procedure, Status};
@@ -462,7 +463,7 @@ impl Raw {
             .reconnect(&mut self.client, self.now)
             .expect("connects");
         self.settle();
-        if self.connection.state() == &State::Negotiating {
+        if self.connection.state() == &RequesterState::Negotiating {
             self.agree();
         }
     }
@@ -571,6 +572,17 @@ pub fn message_in(
         writes: &writes,
         reply,
     };
+    with_chunks(version, xid, credits, &chunks, rpc)
+}
+
+/// The same with all three lists.
+pub fn with_chunks(
+    version: Version,
+    xid: u32,
+    credits: u32,
+    chunks: &CallChunks<'_>,
+    rpc: Option<&[u8]>,
+) -> Vec<u8> {
     let mut message = vec![0; 4096];
     let mut out = Encoder::new(&mut message);
     let header = Outgoing {
@@ -581,7 +593,7 @@ pub fn message_in(
         direction: MessageType::Reply,
         invalidate: 0,
     };
-    encode_header(&mut out, &header, &chunks).expect("room");
+    encode_header(&mut out, &header, chunks).expect("room");
     let length = out.position();
     message.truncate(length);
     message.extend_from_slice(rpc.unwrap_or_default());

@@ -40,6 +40,6 @@ pub use initiator::{INITIATOR_TRANSITIONS, Initiator, InitiatorState, InitiatorS
 pub use outcome::{Failure, Framing, Negotiated, Rejection, Role};
 pub use ready::{Arrival, FirstFpdu, FirstOperation, StartGate};
 pub use responder::{
-    AcceptParameters, DecisionError, RESPONDER_TRANSITIONS, Request, Responder, ResponderState,
+    AcceptParameters, DecisionError, MpaRequest, RESPONDER_TRANSITIONS, Responder, ResponderState,
     ResponderStep,
 };

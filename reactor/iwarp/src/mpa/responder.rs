@@ -36,7 +36,7 @@ pub const RESPONDER_TRANSITIONS: [(ResponderState, ResponderState); 6] = [
 
 /// A request for the application to decide on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct MpaRequest {
     /// Revision of the request frame.
     pub revision: u8,
     /// The peer's connection data as it stood on the wire.
@@ -55,7 +55,7 @@ pub enum ResponderStep {
     /// More bytes, or the application's decision, are needed.
     Pending,
     /// The request has come: answer with [`Responder::accept`] or [`Responder::reject`].
-    Request(Request),
+    Request(MpaRequest),
     /// The request was rejected without asking the application, since the initiator serves fewer
     /// reads than [`ResponderConfig::required_ord`]. Send the output, then close.
     Refused {
@@ -252,7 +252,7 @@ impl Responder {
         let terms = request
             .connection_data
             .map(|data| negotiate::accept(&data, &self.config));
-        let shown = Request {
+        let shown = MpaRequest {
             revision: request.revision,
             peer: request.connection_data,
             private_data: request.private_data.clone(),

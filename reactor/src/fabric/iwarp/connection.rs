@@ -14,7 +14,7 @@ use millrace_iwarp::{Counters, Endpoint, Fault, Limits, Stop, WorkFault};
 
 use super::counters::{IwarpCounters, add_tally};
 use super::memory::Registered;
-use super::shared::Shared;
+use super::shared::IwarpShared;
 use super::socket;
 use crate::fabric::service::ServiceAccount;
 use crate::fabric::{
@@ -22,7 +22,7 @@ use crate::fabric::{
 };
 
 /// Where a connection stands.
-pub(super) enum Phase {
+pub(super) enum IwarpPhase {
     /// TCP is connecting.
     Connecting(Box<Connector>),
     /// The request is being sent or its reply awaited.
@@ -50,14 +50,14 @@ pub(super) struct Connector {
     pub(super) fallback: Fallback,
 }
 
-pub(super) struct Connection {
+pub(super) struct IwarpConnection {
     pub(super) id: QueuePairId,
     pub(super) socket: OwnedFd,
     pub(super) peer: SocketAddr,
     pub(super) listener: Option<ListenerId>,
     pub(super) limits: QueuePairLimits,
     pub(super) endpoint: Endpoint<Registered>,
-    pub(super) phase: Phase,
+    pub(super) phase: IwarpPhase,
     pub(super) deadline: Option<Instant>,
     /// There may be bytes to receive.
     pub(super) readable: bool,
@@ -87,15 +87,15 @@ pub(super) struct Connection {
     pub(super) counted: Counters,
 }
 
-impl Connection {
+impl IwarpConnection {
     pub(super) fn new(
         id: QueuePairId,
         socket: OwnedFd,
         peer: SocketAddr,
         limits: QueuePairLimits,
-        phase: Phase,
+        phase: IwarpPhase,
         accounts: [Rc<ServiceAccount>; 2],
-        shared: &mut Shared,
+        shared: &mut IwarpShared,
     ) -> Self {
         let [receiving, sending] = accounts;
         let endpoint_limits = Limits {
@@ -129,7 +129,7 @@ impl Connection {
         }
     }
 
-    pub(super) fn set_deadline(&mut self, deadline: Option<Instant>, shared: &mut Shared) {
+    pub(super) fn set_deadline(&mut self, deadline: Option<Instant>, shared: &mut IwarpShared) {
         self.deadline = deadline;
         if let Some(deadline) = deadline {
             shared.has_deadline(deadline);
@@ -140,33 +140,33 @@ impl Connection {
     pub(super) fn is_open(&self) -> bool {
         matches!(
             self.phase,
-            Phase::Connecting(_)
-                | Phase::Initiating(..)
-                | Phase::Deciding(_)
-                | Phase::Replying(..)
-                | Phase::Running
+            IwarpPhase::Connecting(_)
+                | IwarpPhase::Initiating(..)
+                | IwarpPhase::Deciding(_)
+                | IwarpPhase::Replying(..)
+                | IwarpPhase::Running
         )
     }
 
     /// Whether the connection only has events left.
     pub(super) fn is_ended(&self) -> bool {
-        matches!(self.phase, Phase::Ended(_))
+        matches!(self.phase, IwarpPhase::Ended(_))
     }
 
     /// Begins to close in order.
-    pub(super) fn close(&mut self, now: Instant, shared: &mut Shared) {
+    pub(super) fn close(&mut self, now: Instant, shared: &mut IwarpShared) {
         match self.phase {
-            Phase::Running => {
-                self.phase = Phase::Closing { shut: false };
+            IwarpPhase::Running => {
+                self.phase = IwarpPhase::Closing { shut: false };
                 self.set_deadline(Some(now + shared.config.close_wait), shared);
             }
-            Phase::Closing { .. } | Phase::Terminating(_) | Phase::Ended(_) => {}
+            IwarpPhase::Closing { .. } | IwarpPhase::Terminating(_) | IwarpPhase::Ended(_) => {}
             _ => self.end(Ended::Local, shared),
         }
     }
 
     /// Everything is over but the events.
-    pub(super) fn end(&mut self, reason: Ended, shared: &mut Shared) {
+    pub(super) fn end(&mut self, reason: Ended, shared: &mut IwarpShared) {
         if self.is_ended() {
             return;
         }
@@ -176,18 +176,18 @@ impl Connection {
         self.deadline = None;
         if matches!(
             self.phase,
-            Phase::Running | Phase::Closing { .. } | Phase::Terminating(_)
+            IwarpPhase::Running | IwarpPhase::Closing { .. } | IwarpPhase::Terminating(_)
         ) {
             shared.counters.fabric.count_end(&reason);
         }
-        self.phase = Phase::Ended(reason);
+        self.phase = IwarpPhase::Ended(reason);
     }
 
     /// The peer broke a rule or ended the stream.
-    pub(super) fn stopped(&mut self, stop: Stop, now: Instant, shared: &mut Shared) {
+    pub(super) fn stopped(&mut self, stop: Stop, now: Instant, shared: &mut IwarpShared) {
         match stop {
             Stop::Fault(fault) => {
-                self.phase = Phase::Terminating(fault);
+                self.phase = IwarpPhase::Terminating(fault);
                 self.set_deadline(Some(now + shared.config.terminate_wait), shared);
             }
             Stop::Terminated(terminate) => {
@@ -198,45 +198,47 @@ impl Connection {
     }
 
     /// Acts on a deadline that has passed.
-    pub(super) fn expire(&mut self, now: Instant, shared: &mut Shared) {
+    pub(super) fn expire(&mut self, now: Instant, shared: &mut IwarpShared) {
         if self.deadline.is_none_or(|deadline| now < deadline) {
             return;
         }
         self.deadline = None;
         match &self.phase {
-            Phase::Connecting(_) => {
+            IwarpPhase::Connecting(_) => {
                 self.setup_failed(Ended::TimedOut("TCP connect"), shared);
             }
-            Phase::Initiating(..) => {
+            IwarpPhase::Initiating(..) => {
                 self.setup_failed(Ended::TimedOut("the reply to the request"), shared);
             }
-            Phase::Responding(_) => self.setup_failed(Ended::TimedOut("the request"), shared),
-            Phase::Deciding(_) => {
+            IwarpPhase::Responding(_) => self.setup_failed(Ended::TimedOut("the request"), shared),
+            IwarpPhase::Deciding(_) => {
                 self.setup_failed(Ended::TimedOut("the decision on the request"), shared);
             }
-            Phase::Replying(..) => self.setup_failed(Ended::TimedOut("sending the reply"), shared),
-            Phase::Closing { .. } => self.end(Ended::Local, shared),
-            Phase::Terminating(fault) => {
+            IwarpPhase::Replying(..) => {
+                self.setup_failed(Ended::TimedOut("sending the reply"), shared);
+            }
+            IwarpPhase::Closing { .. } => self.end(Ended::Local, shared),
+            IwarpPhase::Terminating(fault) => {
                 let terminate = convert(fault.terminate());
                 self.end(Ended::TerminateSent(terminate), shared);
             }
-            Phase::Running | Phase::Ended(_) => {}
+            IwarpPhase::Running | IwarpPhase::Ended(_) => {}
         }
     }
 
-    pub(super) fn setup_failed(&mut self, reason: Ended, shared: &mut Shared) {
+    pub(super) fn setup_failed(&mut self, reason: Ended, shared: &mut IwarpShared) {
         shared.counters.fabric.setups_failed.add(1);
         self.end(reason, shared);
     }
 
     /// Goes on with closing and terminating once bytes have left.
-    pub(super) fn after_sending(&mut self, shared: &mut Shared) {
+    pub(super) fn after_sending(&mut self, shared: &mut IwarpShared) {
         match self.phase {
-            Phase::Closing { shut: false } if self.endpoint.is_drained() => {
+            IwarpPhase::Closing { shut: false } if self.endpoint.is_drained() => {
                 socket::shut_down(self.socket.as_fd());
-                self.phase = Phase::Closing { shut: true };
+                self.phase = IwarpPhase::Closing { shut: true };
             }
-            Phase::Terminating(fault) if self.endpoint.is_terminate_sent() => {
+            IwarpPhase::Terminating(fault) if self.endpoint.is_terminate_sent() => {
                 shared.counters.terminates_sent.add(1);
                 self.end(Ended::TerminateSent(convert(fault.terminate())), shared);
             }
@@ -286,7 +288,7 @@ impl Connection {
                     key: Key(key),
                     local,
                 });
-            } else if let Phase::Ended(reason) = &self.phase {
+            } else if let IwarpPhase::Ended(reason) = &self.phase {
                 if self.is_known {
                     events.push(Event::Disconnected {
                         queue_pair,
@@ -302,7 +304,7 @@ impl Connection {
     }
 
     /// Takes the stream's new counts into the provider's.
-    pub(super) fn count(&mut self, shared: &Shared) {
+    pub(super) fn count(&mut self, shared: &IwarpShared) {
         let now = self.endpoint.counters();
         if now == self.counted {
             return;

@@ -12,6 +12,7 @@
 mod config;
 mod connection;
 mod counters;
+mod data_path;
 mod memory;
 mod poll;
 mod provider;

@@ -10,14 +10,14 @@ use std::time::Instant;
 use rustix::event::epoll;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::connection::Phase;
+use super::connection::IwarpPhase;
 use super::provider::Iwarp;
 use super::shared::LISTENER;
-use super::slots::State;
-use super::socket;
+use super::slots::SlotState;
+use super::socket::{self, ArrivedSocket};
 use crate::accept::{AcceptPause, is_shortage};
 use crate::fabric::service::{ServiceAllowance, ServiceUse};
-use crate::fabric::{Carrier, Event, Incoming, ListenerId, QueuePairId};
+use crate::fabric::{Carrier, ControlPath, Event, Incoming, ListenerId, QueuePairId};
 
 /// Busy connections up to which sockets are read without asking which are ready.
 const DIRECT_READS_MAX: usize = 4;
@@ -47,8 +47,14 @@ impl Iwarp {
         work + self.serve(now, events, few)
     }
 
+    /// The next poll asks the kernel for changes.
+    pub(super) fn asks_next(&mut self) {
+        self.polls = ASK_EVERY - 1;
+    }
+
     /// Asks the kernel for changes.
     fn ask(&mut self, now: Instant, events: &mut Vec<Event>) -> usize {
+        self.has_stale_changes = false;
         let mut changes = arrayvec::ArrayVec::<epoll::Event, CHANGES_MAX>::new();
         let nothing = std::mem::MaybeUninit::<epoll::Event>::uninit();
         let mut space = [nothing; CHANGES_MAX];
@@ -71,7 +77,7 @@ impl Iwarp {
             let flags = change.flags;
             let over = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
             match self.slots.state(index) {
-                State::Live(connection) => {
+                SlotState::Live(connection) => {
                     connection.readable |= flags.intersects(over | epoll::EventFlags::IN);
                     connection.hung_up |= flags.intersects(over);
                     connection.writable |=
@@ -79,8 +85,8 @@ impl Iwarp {
                     connection.idle_polls = 0;
                     self.activate(index);
                 }
-                State::Lingering(_) => self.serve_lingering(index, now, false),
-                State::Free => {}
+                SlotState::Lingering(_) => self.serve_lingering(index, now, false),
+                SlotState::Free => {}
             }
         }
         work
@@ -113,7 +119,7 @@ impl Iwarp {
                     listener,
                     peer,
                     limits,
-                    carrier: Carrier::Socket(socket),
+                    carrier: Carrier::new(self.name(), ArrivedSocket(socket)),
                 }));
             } else if self.respond(socket, peer, listener, limits, now).is_err() {
                 self.shared.counters.fabric.setups_failed.add(1);
@@ -189,7 +195,7 @@ impl Iwarp {
         let reported = events.len();
         let (mut work, mut bytes) = (0, 0);
         match connection.phase {
-            Phase::Running | Phase::Closing { .. } => {
+            IwarpPhase::Running | IwarpPhase::Closing { .. } => {
                 if !connection.endpoint.has_news() && (connection.readable || unasked) {
                     bytes = connection.receive(now, allowance.bytes, shared);
                     connection.idle_polls = if bytes > 0 {
@@ -197,12 +203,13 @@ impl Iwarp {
                     } else {
                         connection.idle_polls.saturating_add(1)
                     };
+                    self.has_stale_changes |= bytes > 0;
                     work += usize::from(bytes > 0);
                 } else if !unasked {
                     connection.idle_polls = connection.idle_polls.saturating_add(1);
                 }
             }
-            Phase::Terminating(_) | Phase::Ended(_) => {}
+            IwarpPhase::Terminating(_) | IwarpPhase::Ended(_) => {}
             _ => work += usize::from(connection.set_up(now, shared)),
         }
         let over = connection.report(events, allowance.events, &shared.counters);
@@ -222,8 +229,10 @@ impl Iwarp {
         }
         let stays = connection.has_news()
             || connection.readable
-            || (matches!(connection.phase, Phase::Running | Phase::Closing { .. })
-                && connection.idle_polls < IDLE_POLLS_MAX);
+            || (matches!(
+                connection.phase,
+                IwarpPhase::Running | IwarpPhase::Closing { .. }
+            ) && connection.idle_polls < IDLE_POLLS_MAX);
         connection.is_active = stays;
         (stays, work, bytes)
     }
@@ -240,7 +249,7 @@ impl Iwarp {
             };
             let sends = matches!(
                 connection.phase,
-                Phase::Running | Phase::Closing { .. } | Phase::Terminating(_)
+                IwarpPhase::Running | IwarpPhase::Closing { .. } | IwarpPhase::Terminating(_)
             );
             let mut used = ServiceUse::default();
             if sends {
@@ -265,7 +274,7 @@ impl Iwarp {
         self.resume_listeners(|pause| pause.expire(now));
         for index in 0..self.slots.len() {
             match self.slots.state(index) {
-                State::Live(connection) => {
+                SlotState::Live(connection) => {
                     connection.expire(now, &mut self.shared);
                     if let Some(deadline) = connection.deadline {
                         self.shared.has_deadline(deadline);
@@ -273,8 +282,8 @@ impl Iwarp {
                         self.activate(index);
                     }
                 }
-                State::Lingering(_) => self.serve_lingering(index, now, true),
-                State::Free => {}
+                SlotState::Lingering(_) => self.serve_lingering(index, now, true),
+                SlotState::Free => {}
             }
         }
     }
@@ -296,7 +305,7 @@ impl Iwarp {
 
     /// Sends the last words of a lingering socket, then waits for the peer's end.
     pub(super) fn serve_lingering(&mut self, index: u32, now: Instant, expires: bool) {
-        let State::Lingering(lingering) = self.slots.state(index) else {
+        let SlotState::Lingering(lingering) = self.slots.state(index) else {
             return;
         };
         let over = (expires && lingering.deadline <= now) || lingering_ends(lingering);

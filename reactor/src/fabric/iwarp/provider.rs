@@ -3,32 +3,28 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use millrace_iwarp::{Access as RemoteAccess, Operation as Work, Revocation};
-use millrace_mempool::Buffer;
-
 use super::config::IwarpConfig;
-use super::connection::{Connection, Phase};
+use super::connection::{IwarpConnection, IwarpPhase};
 use super::counters::IwarpCounters;
 use super::setup;
-use super::shared::Shared;
-use super::slots::Slots;
-use super::socket;
+use super::shared::IwarpShared;
+use super::slots::IwarpSlots;
+use super::socket::{self, ArrivedSocket};
 use super::stream::{RECEIVE_TURN, SEND_TURN};
 use crate::accept::AcceptPause;
 use crate::fabric::service::{ServiceAccount, ServiceQueue};
 use crate::fabric::{
-    Access, Carrier, ConnectParameters, Event, ExposeError, Exposure, Incoming, Key, ListenerId,
-    Operation, PostError, Provider, QueuePairId, QueuePairLimits, READ_SLICES_MAX, Revoked, Slices,
-    WorkRequest,
+    AdoptError, ConnectParameters, ControlPath, Incoming, Invalidation, ListenerId, PostError,
+    QueuePairId, QueuePairLimits, SLICES_MAX,
 };
 
 /// A listening socket.
-pub(super) struct Listener {
+pub(super) struct IwarpListener {
     pub(super) socket: OwnedFd,
     pub(super) address: SocketAddr,
     pub(super) limits: QueuePairLimits,
@@ -39,9 +35,9 @@ pub(super) struct Listener {
 
 /// Software iWARP on one reactor: RDMAP over DDP over MPA over non-blocking TCP sockets.
 pub struct Iwarp {
-    pub(super) shared: Shared,
-    pub(super) slots: Slots,
-    pub(super) listeners: Vec<Option<Listener>>,
+    pub(super) shared: IwarpShared,
+    pub(super) slots: IwarpSlots,
+    pub(super) listeners: Vec<Option<IwarpListener>>,
     /// Connections to serve in the next poll.
     pub(super) active: ServiceQueue,
     /// Connections that may have something to send.
@@ -49,6 +45,9 @@ pub struct Iwarp {
     /// Connections that have not sent their request, the oldest first.
     pub(super) half_open: VecDeque<QueuePairId>,
     pub(super) polls: u32,
+    /// Something was received since the kernel was asked for changes: it reports that as a change,
+    /// although nothing is left of it.
+    pub(super) has_stale_changes: bool,
 }
 
 impl Iwarp {
@@ -58,13 +57,14 @@ impl Iwarp {
     /// If the system gives no epoll descriptor or no random numbers.
     pub fn new(config: IwarpConfig) -> io::Result<Self> {
         Ok(Self {
-            shared: Shared::new(config)?,
-            slots: Slots::default(),
+            shared: IwarpShared::new(config)?,
+            slots: IwarpSlots::default(),
             listeners: Vec::new(),
             active: ServiceQueue::new(RECEIVE_TURN),
             dirty: ServiceQueue::new(SEND_TURN),
             half_open: VecDeque::new(),
             polls: 0,
+            has_stale_changes: false,
         })
     }
 
@@ -83,7 +83,7 @@ impl Iwarp {
     ) -> io::Result<ListenerId> {
         let index = u32::try_from(self.listeners.len()).map_err(io::Error::other)?;
         self.shared.watch_listener(&socket, index)?;
-        self.listeners.push(Some(Listener {
+        self.listeners.push(Some(IwarpListener {
             socket,
             address,
             limits,
@@ -113,8 +113,9 @@ impl Iwarp {
         let shared = &mut self.shared;
         let id = self.slots.insert_with(|id| {
             shared.watch(&socket, u64::from(id.index))?;
-            let phase = Phase::Responding(Box::new(responder));
-            let mut connection = Connection::new(id, socket, peer, limits, phase, accounts, shared);
+            let phase = IwarpPhase::Responding(Box::new(responder));
+            let mut connection =
+                IwarpConnection::new(id, socket, peer, limits, phase, accounts, shared);
             connection.listener = Some(listener);
             (connection.readable, connection.writable) = (true, true);
             connection.set_deadline(deadline, shared);
@@ -141,7 +142,7 @@ impl Iwarp {
         let waits = |id: &QueuePairId| {
             slots
                 .get(*id)
-                .is_some_and(|connection| matches!(connection.phase, Phase::Responding(_)))
+                .is_some_and(|connection| matches!(connection.phase, IwarpPhase::Responding(_)))
         };
         if half_open.len() <= self.shared.config.half_open_max {
             return;
@@ -176,7 +177,7 @@ impl Iwarp {
 
     /// The connection will be served in the next poll.
     pub(super) fn activate(&mut self, index: u32) {
-        if let super::slots::State::Live(connection) = self.slots.state(index)
+        if let super::slots::SlotState::Live(connection) = self.slots.state(index)
             && !connection.is_active
         {
             connection.is_active = true;
@@ -185,8 +186,8 @@ impl Iwarp {
     }
 
     /// The connection will be looked at in the next flush.
-    fn touch(&mut self, index: u32) {
-        if let super::slots::State::Live(connection) = self.slots.state(index)
+    pub(super) fn touch(&mut self, index: u32) {
+        if let super::slots::SlotState::Live(connection) = self.slots.state(index)
             && !connection.is_dirty
         {
             connection.is_dirty = true;
@@ -194,21 +195,52 @@ impl Iwarp {
         }
     }
 
-    fn open(&mut self, id: QueuePairId) -> Option<&mut Connection> {
+    pub(super) fn open(&mut self, id: QueuePairId) -> Option<&mut IwarpConnection> {
         self.slots
             .get_mut(id)
             .filter(|connection| connection.is_open())
     }
 }
 
-impl Provider for Iwarp {
+impl ControlPath for Iwarp {
     fn name(&self) -> &'static str {
         "iwarp"
     }
 
-    /// The stream places Read Responses itself, so any number would do.
-    fn read_slices(&self, _: QueuePairId) -> usize {
-        READ_SLICES_MAX
+    fn remote_invalidation(&self) -> Invalidation {
+        Invalidation::BOTH
+    }
+
+    fn exposure_slices(&self) -> usize {
+        SLICES_MAX
+    }
+
+    fn listener_address(&self, listener: ListenerId) -> Option<SocketAddr> {
+        self.listeners
+            .get(listener.0 as usize)?
+            .as_ref()
+            .map(|listener| listener.address)
+    }
+
+    fn listener_socket(&self, listener: ListenerId) -> io::Result<OwnedFd> {
+        let slot = self.listeners.get(listener.0 as usize);
+        let listener = slot.and_then(Option::as_ref);
+        let listener = listener.ok_or(io::ErrorKind::NotFound)?;
+        listener.socket.try_clone()
+    }
+
+    fn connections(&self) -> usize {
+        self.shared.connections()
+    }
+
+    fn local_address(&self, queue_pair: QueuePairId) -> Option<SocketAddr> {
+        let connection = self.slots.get(queue_pair)?;
+        let bound = rustix::net::getsockname(&connection.socket).ok()?;
+        SocketAddr::try_from(bound).ok()
+    }
+
+    fn device_name(&self, _: QueuePairId) -> Option<String> {
+        None
     }
 
     fn listen(
@@ -219,13 +251,6 @@ impl Provider for Iwarp {
     ) -> io::Result<ListenerId> {
         let (socket, address) = socket::listen(address)?;
         self.add_listener(socket, address, limits, hand_over)
-    }
-
-    fn listener_socket(&self, listener: ListenerId) -> io::Result<OwnedFd> {
-        let slot = self.listeners.get(listener.0 as usize);
-        let listener = slot.and_then(Option::as_ref);
-        let listener = listener.ok_or(io::ErrorKind::NotFound)?;
-        listener.socket.try_clone()
     }
 
     fn listen_on(
@@ -245,49 +270,23 @@ impl Provider for Iwarp {
         }
     }
 
-    fn connections(&self) -> usize {
-        self.shared.connections()
-    }
-
-    fn deepen_receives(&mut self, queue_pair: QueuePairId, receive_depth: u32) {
-        if let Some(connection) = self.slots.get_mut(queue_pair) {
-            connection.endpoint.deepen_receives(receive_depth as usize);
-        }
-    }
-
-    fn adopt(&mut self, incoming: Incoming, now: Instant) -> io::Result<()> {
-        let Incoming {
-            listener,
-            peer,
-            limits,
-            carrier,
-        } = incoming;
-        #[allow(irrefutable_let_patterns)] // It is the only kind without the feature `verbs`.
-        let Carrier::Socket(socket) = carrier else {
-            return Err(io::ErrorKind::InvalidInput.into());
-        };
-        self.respond(socket, peer, listener, limits, now)
-    }
-
-    fn listener_address(&self, listener: ListenerId) -> Option<SocketAddr> {
-        self.listeners
-            .get(listener.0 as usize)?
-            .as_ref()
-            .map(|listener| listener.address)
-    }
-
-    fn local_address(&self, queue_pair: QueuePairId) -> Option<SocketAddr> {
-        let connection = self.slots.get(queue_pair)?;
-        let bound = rustix::net::getsockname(&connection.socket).ok()?;
-        SocketAddr::try_from(bound).ok()
-    }
-
     fn stop_listening(&mut self, listener: ListenerId) {
         let slot = self.listeners.get_mut(listener.0 as usize);
         if let Some(listener) = slot.and_then(Option::take) {
             // Closing it does not end that, where another provider has the socket too.
             self.shared.forget_listener(&listener.socket);
         }
+    }
+
+    fn adopt(&mut self, incoming: Incoming, now: Instant) -> Result<(), AdoptError> {
+        let Incoming {
+            listener,
+            peer,
+            limits,
+            carrier,
+        } = incoming;
+        let ArrivedSocket(socket) = carrier.take(self.name())?;
+        Ok(self.respond(socket, peer, listener, limits, now)?)
     }
 
     fn connect(
@@ -306,10 +305,10 @@ impl Provider for Iwarp {
         let shared = &mut self.shared;
         let id = self.slots.insert_with(|id| {
             shared.watch(&socket, u64::from(id.index))?;
-            let phase = Phase::Connecting(Box::new(connector));
+            let phase = IwarpPhase::Connecting(Box::new(connector));
             let limits = parameters.limits;
             let mut connection =
-                Connection::new(id, socket, address, limits, phase, accounts, shared);
+                IwarpConnection::new(id, socket, address, limits, phase, accounts, shared);
             connection.is_known = true;
             connection.set_deadline(Some(deadline), shared);
             Ok::<_, io::Error>(Box::new(connection))
@@ -334,7 +333,7 @@ impl Provider for Iwarp {
         let Some(connection) = self.slots.get_mut(queue_pair) else {
             return;
         };
-        if !matches!(connection.phase, Phase::Deciding(_)) {
+        if !matches!(connection.phase, IwarpPhase::Deciding(_)) {
             return;
         }
         let output = connection.reject(private_data);
@@ -344,114 +343,9 @@ impl Provider for Iwarp {
         self.serve_lingering(queue_pair.index, deadline, false);
     }
 
-    fn post_receive(
-        &mut self,
-        queue_pair: QueuePairId,
-        buffer: Buffer,
-    ) -> Result<(), (PostError, Buffer)> {
-        match self.open(queue_pair) {
-            Some(connection) => connection
-                .endpoint
-                .post_receive(buffer)
-                .map_err(|buffer| (PostError::Full, buffer)),
-            None => Err((PostError::Closed, buffer)),
-        }
-    }
-
-    fn post(
-        &mut self,
-        queue_pair: QueuePairId,
-        chain: &mut Vec<WorkRequest>,
-    ) -> Result<(), PostError> {
-        let Self { slots, shared, .. } = self;
-        let connection = slots
-            .get_mut(queue_pair)
-            .filter(|connection| connection.is_open())
-            .ok_or(PostError::Closed)?;
-        if connection.endpoint.send_room() < chain.len() {
-            return Err(PostError::Full);
-        }
-        for WorkRequest {
-            token,
-            operation,
-            local,
-            signalled,
-        } in &mut *chain
-        {
-            let operation = match *operation {
-                Operation::Send {
-                    invalidate,
-                    solicited,
-                } => Work::Send {
-                    invalidate: invalidate.map(|key| key.0),
-                    solicited,
-                },
-                Operation::Write(remote) => Work::Write {
-                    key: remote.key.0,
-                    offset: remote.offset,
-                },
-                Operation::Read(remote) => Work::Read {
-                    key: remote.key.0,
-                    offset: remote.offset,
-                    sink: shared.random(),
-                },
-                Operation::ReadMore => Work::ReadMore,
-            };
-            let endpoint = &mut connection.endpoint;
-            let posted = endpoint.post_from(*token, operation, local, *signalled);
-            debug_assert!(posted, "there was room for the whole chain");
-        }
-        chain.clear();
-        self.touch(queue_pair.index);
-        Ok(())
-    }
-
-    fn send_room(&self, queue_pair: QueuePairId) -> usize {
-        match self.slots.get(queue_pair) {
-            Some(connection) if connection.is_open() => connection.endpoint.send_room(),
-            _ => 0,
-        }
-    }
-
-    fn expose(
-        &mut self,
-        queue_pair: QueuePairId,
-        local: Slices,
-        access: Access,
-    ) -> Result<Exposure, (ExposeError, Slices)> {
-        let random = self.shared.random();
-        let Some(connection) = self.open(queue_pair) else {
-            return Err((ExposeError::Closed, local));
-        };
-        let access = match access {
-            Access::RemoteRead => RemoteAccess::RemoteRead,
-            Access::RemoteWrite => RemoteAccess::RemoteWrite,
-        };
-        match connection.endpoint.expose(local, access, random) {
-            Ok(exposed) => Ok(Exposure {
-                key: Key(exposed.key),
-                offset: exposed.offset,
-                length: exposed.length,
-            }),
-            Err(local) => Err((ExposeError::Full, local)),
-        }
-    }
-
-    fn revoke(&mut self, queue_pair: QueuePairId, key: Key) -> Revoked {
-        let Some(connection) = self.slots.get_mut(queue_pair) else {
-            return Revoked::Unknown;
-        };
-        if connection.is_ended() {
-            // Nothing is sent or received any more, so nothing has to be waited for.
-            return match connection.endpoint.revoke(key.0) {
-                Revocation::Now(local) => Revoked::Now(local),
-                _ => Revoked::Unknown,
-            };
-        }
-        match connection.endpoint.revoke(key.0) {
-            Revocation::Now(local) => Revoked::Now(local),
-            Revocation::Later => Revoked::Later,
-            Revocation::Unknown => Revoked::Unknown,
+    fn deepen_receives(&mut self, queue_pair: QueuePairId, receive_depth: u32) {
+        if let Some(connection) = self.slots.get_mut(queue_pair) {
+            connection.endpoint.deepen_receives(receive_depth as usize);
         }
     }
 
@@ -477,21 +371,5 @@ impl Provider for Iwarp {
             connection.end(crate::fabric::Ended::Local, &mut self.shared);
             self.activate(queue_pair.index);
         }
-    }
-
-    fn poll(&mut self, now: Instant, events: &mut Vec<Event>) -> usize {
-        self.poll_all(now, events)
-    }
-
-    fn flush(&mut self, _now: Instant) -> usize {
-        self.flush_all()
-    }
-
-    fn wake_descriptor(&self) -> Option<RawFd> {
-        Some(self.shared.epoll.as_raw_fd())
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        self.shared.earliest
     }
 }

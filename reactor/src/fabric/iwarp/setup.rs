@@ -4,14 +4,14 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 use millrace_iwarp::mpa::{
-    AcceptParameters, Disposal, Failure, Initiator, InitiatorStep, MpaCode, Negotiated, Rejection,
-    Request, Responder, ResponderStep, Role, RtrKinds, SetupError, StartGate,
+    AcceptParameters, Disposal, Failure, Initiator, InitiatorStep, MpaCode, MpaRequest, Negotiated,
+    Rejection, Responder, ResponderStep, Role, RtrKinds, SetupError, StartGate,
 };
 use millrace_iwarp::{Fault, Parameters, Stop};
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::connection::{Connection, Connector, Phase, depths};
-use super::shared::Shared;
+use super::connection::{Connector, IwarpConnection, IwarpPhase, depths};
+use super::shared::IwarpShared;
 use super::socket;
 use crate::fabric::{
     ConnectParameters, Ended, Event, PostError, PrivateData, QueuePairLimits, ReadDepths,
@@ -20,19 +20,19 @@ use crate::fabric::{
 /// Bytes received at once during setup: no frame is longer.
 const SETUP_BYTES: usize = 1024;
 
-impl Connection {
+impl IwarpConnection {
     /// Advances the setup; says whether anything happened.
-    pub(super) fn set_up(&mut self, now: Instant, shared: &mut Shared) -> bool {
+    pub(super) fn set_up(&mut self, now: Instant, shared: &mut IwarpShared) -> bool {
         match &self.phase {
-            Phase::Connecting(_) => self.connecting(now, shared),
-            Phase::Initiating(..) => self.initiating(now, shared),
-            Phase::Responding(_) | Phase::Deciding(_) => self.responding(now, shared),
-            Phase::Replying(..) => self.replying(shared),
+            IwarpPhase::Connecting(_) => self.connecting(now, shared),
+            IwarpPhase::Initiating(..) => self.initiating(now, shared),
+            IwarpPhase::Responding(_) | IwarpPhase::Deciding(_) => self.responding(now, shared),
+            IwarpPhase::Replying(..) => self.replying(shared),
             _ => false,
         }
     }
 
-    fn connecting(&mut self, now: Instant, shared: &mut Shared) -> bool {
+    fn connecting(&mut self, now: Instant, shared: &mut IwarpShared) -> bool {
         match socket::connected(self.socket.as_fd()) {
             None => return false,
             Some(Err(error)) => {
@@ -41,13 +41,13 @@ impl Connection {
             }
             Some(Ok(())) => {}
         }
-        let Phase::Connecting(connector) = self.take_phase() else {
+        let IwarpPhase::Connecting(connector) = self.take_phase() else {
             return false;
         };
         match Initiator::new(connector.config.clone(), now) {
             Ok(initiator) => {
                 let deadline = initiator.deadline();
-                self.phase = Phase::Initiating(connector, Box::new(initiator));
+                self.phase = IwarpPhase::Initiating(connector, Box::new(initiator));
                 self.writable = true;
                 self.set_deadline(deadline, shared);
                 self.initiating(now, shared);
@@ -57,8 +57,8 @@ impl Connection {
         true
     }
 
-    fn initiating(&mut self, now: Instant, shared: &mut Shared) -> bool {
-        let Phase::Initiating(_, initiator) = &mut self.phase else {
+    fn initiating(&mut self, now: Instant, shared: &mut IwarpShared) -> bool {
+        let IwarpPhase::Initiating(_, initiator) = &mut self.phase else {
             return false;
         };
         if self.writable && !initiator.output().is_empty() {
@@ -84,13 +84,13 @@ impl Connection {
             }
             // A responder that closes before it has read the whole request resets.
             Received::Failed(_) | Received::End => {
-                let Phase::Initiating(_, initiator) = &mut self.phase else {
+                let IwarpPhase::Initiating(_, initiator) = &mut self.phase else {
                     return false;
                 };
                 (&[][..], initiator.peer_closed())
             }
             Received::Bytes(count) => {
-                let Phase::Initiating(_, initiator) = &mut self.phase else {
+                let IwarpPhase::Initiating(_, initiator) = &mut self.phase else {
                     return false;
                 };
                 let (taken, step) = initiator.feed(&bytes[..count], now);
@@ -112,13 +112,13 @@ impl Connection {
         true
     }
 
-    fn initiator_established(&mut self, negotiated: &Negotiated, shared: &mut Shared) {
+    fn initiator_established(&mut self, negotiated: &Negotiated, shared: &mut IwarpShared) {
         let parameters = Parameters {
             ulpdu: shared.config.ulpdu,
             ..Parameters::new(negotiated)
         };
         self.endpoint.start(parameters);
-        self.phase = Phase::Running;
+        self.phase = IwarpPhase::Running;
         self.deadline = None;
         shared.counters.fabric.established.add(1);
         let event = Event::Established {
@@ -133,7 +133,7 @@ impl Connection {
         }
     }
 
-    fn rejected(&mut self, rejection: &Rejection, shared: &mut Shared) {
+    fn rejected(&mut self, rejection: &Rejection, shared: &mut IwarpShared) {
         self.announcements.push_back(Event::Rejected {
             queue_pair: self.id,
             private_data: private_data(&rejection.private_data),
@@ -150,7 +150,7 @@ impl Connection {
         while self.endpoint.take_completion().is_some() {}
     }
 
-    fn initiator_failed(&mut self, failure: &Failure, now: Instant, shared: &mut Shared) {
+    fn initiator_failed(&mut self, failure: &Failure, now: Instant, shared: &mut IwarpShared) {
         if let (Disposal::Terminate(code), Some(framing)) = (failure.disposal, failure.framing) {
             let gate = StartGate::new(&Negotiated {
                 role: Role::Initiator,
@@ -184,13 +184,13 @@ impl Connection {
             self.stopped(Stop::Fault(fault), now, shared);
             return;
         }
-        let Phase::Initiating(mut connector, _) = self.take_phase() else {
+        let IwarpPhase::Initiating(mut connector, _) = self.take_phase() else {
             return;
         };
         if let Some(config) = connector.fallback.retry(&connector.config, failure.error) {
             connector.config = config;
             match self.connect_again(now, shared) {
-                Ok(()) => self.phase = Phase::Connecting(connector),
+                Ok(()) => self.phase = IwarpPhase::Connecting(connector),
                 Err(error) => self.setup_failed(Ended::Network(error.kind()), shared),
             }
             return;
@@ -198,7 +198,7 @@ impl Connection {
         self.setup_failed(reason(failure.error), shared);
     }
 
-    fn connect_again(&mut self, now: Instant, shared: &mut Shared) -> std::io::Result<()> {
+    fn connect_again(&mut self, now: Instant, shared: &mut IwarpShared) -> std::io::Result<()> {
         self.socket = socket::connect(self.peer, &shared.config)?;
         shared.watch(&self.socket, u64::from(self.id.index))?;
         (self.readable, self.writable, self.hung_up) = (false, false, false);
@@ -207,13 +207,14 @@ impl Connection {
         Ok(())
     }
 
-    fn responding(&mut self, now: Instant, shared: &mut Shared) -> bool {
+    fn responding(&mut self, now: Instant, shared: &mut IwarpShared) -> bool {
         if !self.readable {
             return false;
         }
         let mut bytes = [0; SETUP_BYTES];
         let received = self.receive_some(&mut bytes);
-        let (Phase::Responding(responder) | Phase::Deciding(responder)) = &mut self.phase else {
+        let (IwarpPhase::Responding(responder) | IwarpPhase::Deciding(responder)) = &mut self.phase
+        else {
             return false;
         };
         let step = match received {
@@ -237,12 +238,12 @@ impl Connection {
         true
     }
 
-    fn requested(&mut self, request: &Request, shared: &mut Shared) {
-        let Phase::Responding(responder) = self.take_phase() else {
+    fn requested(&mut self, request: &MpaRequest, shared: &mut IwarpShared) {
+        let IwarpPhase::Responding(responder) = self.take_phase() else {
             return;
         };
         self.set_deadline(responder.deadline(), shared);
-        self.phase = Phase::Deciding(responder);
+        self.phase = IwarpPhase::Deciding(responder);
         self.is_known = true;
         let Some(listener) = self.listener else {
             return;
@@ -266,9 +267,9 @@ impl Connection {
     pub(super) fn accept(
         &mut self,
         parameters: &ConnectParameters,
-        shared: &mut Shared,
+        shared: &mut IwarpShared,
     ) -> Result<(), PostError> {
-        let Phase::Deciding(responder) = &mut self.phase else {
+        let IwarpPhase::Deciding(responder) = &mut self.phase else {
             return Err(PostError::Closed);
         };
         let QueuePairLimits { ird, ord, .. } = parameters.limits;
@@ -279,7 +280,7 @@ impl Connection {
                 private_data: parameters.private_data.to_vec(),
             })
             .map_err(|_| PostError::Closed)?;
-        let Phase::Deciding(responder) = self.take_phase() else {
+        let IwarpPhase::Deciding(responder) = self.take_phase() else {
             return Err(PostError::Closed);
         };
         let start = Parameters {
@@ -287,13 +288,13 @@ impl Connection {
             ..Parameters::new(&negotiated)
         };
         self.endpoint.start(start);
-        self.phase = Phase::Replying(responder, Box::new(negotiated));
+        self.phase = IwarpPhase::Replying(responder, Box::new(negotiated));
         self.replying(shared);
         Ok(())
     }
 
-    fn replying(&mut self, shared: &mut Shared) -> bool {
-        let Phase::Replying(responder, negotiated) = &mut self.phase else {
+    fn replying(&mut self, shared: &mut IwarpShared) -> bool {
+        let IwarpPhase::Replying(responder, negotiated) = &mut self.phase else {
             return false;
         };
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -315,14 +316,14 @@ impl Connection {
         };
         self.announcements.push_back(event);
         self.deadline = None;
-        self.phase = Phase::Running;
+        self.phase = IwarpPhase::Running;
         shared.counters.fabric.established.add(1);
         true
     }
 
     /// The application rejects. What is left to send, if it cannot be sent at once.
     pub(super) fn reject(&mut self, private_data: &[u8]) -> Vec<u8> {
-        let Phase::Deciding(responder) = &mut self.phase else {
+        let IwarpPhase::Deciding(responder) = &mut self.phase else {
             return Vec::new();
         };
         match responder.reject(private_data, None) {
@@ -331,8 +332,8 @@ impl Connection {
         }
     }
 
-    fn take_phase(&mut self) -> Phase {
-        std::mem::replace(&mut self.phase, Phase::Running)
+    fn take_phase(&mut self) -> IwarpPhase {
+        std::mem::replace(&mut self.phase, IwarpPhase::Running)
     }
 
     fn receive_some(&mut self, bytes: &mut [u8]) -> Received {
@@ -363,7 +364,7 @@ enum Received {
 pub(super) fn connector(
     parameters: &ConnectParameters,
     peer: std::net::SocketAddr,
-    shared: &Shared,
+    shared: &IwarpShared,
 ) -> Connector {
     let config = &shared.config;
     Connector {
@@ -388,7 +389,7 @@ pub(super) fn responder(
     limits: &QueuePairLimits,
     peer: std::net::SocketAddr,
     now: Instant,
-    shared: &Shared,
+    shared: &IwarpShared,
 ) -> Option<Responder> {
     let config = &shared.config;
     let settings = millrace_iwarp::mpa::ResponderConfig {

@@ -20,7 +20,7 @@ const SCRATCH_BYTES: usize = 256 * 1024;
 /// Set in the epoll data of listeners.
 pub(super) const LISTENER: u64 = 1 << 63;
 
-pub(super) struct Shared {
+pub(super) struct IwarpShared {
     pub(super) config: IwarpConfig,
     pub(super) epoll: OwnedFd,
     pub(super) counters: Arc<IwarpCounters>,
@@ -32,7 +32,7 @@ pub(super) struct Shared {
     random: ChaCha20Rng,
 }
 
-impl Shared {
+impl IwarpShared {
     pub(super) fn new(config: IwarpConfig) -> io::Result<Self> {
         Ok(Self {
             config,

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use super::connection::Connection;
+use super::connection::IwarpConnection;
 use crate::fabric::QueuePairId;
 
 /// A socket whose connection is over for the application, kept until the peer has read the last
@@ -15,33 +15,33 @@ pub(super) struct Lingering {
     pub(super) deadline: Instant,
 }
 
-pub(super) enum State {
+pub(super) enum SlotState {
     Free,
-    Live(Box<Connection>),
+    Live(Box<IwarpConnection>),
     Lingering(Lingering),
 }
 
-struct Slot {
+struct IwarpSlot {
     generation: u32,
-    state: State,
+    state: SlotState,
 }
 
 #[derive(Default)]
-pub(super) struct Slots {
-    slots: Vec<Slot>,
+pub(super) struct IwarpSlots {
+    slots: Vec<IwarpSlot>,
     free: Vec<u32>,
 }
 
-impl Slots {
+impl IwarpSlots {
     /// Fills a free slot with what `make` gives for its name.
     pub(super) fn insert_with<E>(
         &mut self,
-        make: impl FnOnce(QueuePairId) -> Result<Box<Connection>, E>,
+        make: impl FnOnce(QueuePairId) -> Result<Box<IwarpConnection>, E>,
     ) -> Result<QueuePairId, E> {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot {
+            self.slots.push(IwarpSlot {
                 generation: 0,
-                state: State::Free,
+                state: SlotState::Free,
             });
             u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
         });
@@ -52,7 +52,7 @@ impl Slots {
         };
         match make(id) {
             Ok(connection) => {
-                slot.state = State::Live(connection);
+                slot.state = SlotState::Live(connection);
                 Ok(id)
             }
             Err(error) => {
@@ -63,29 +63,29 @@ impl Slots {
     }
 
     /// The connection of this name, if it lives.
-    pub(super) fn get(&self, id: QueuePairId) -> Option<&Connection> {
+    pub(super) fn get(&self, id: QueuePairId) -> Option<&IwarpConnection> {
         match self.slots.get(id.index as usize) {
-            Some(Slot {
+            Some(IwarpSlot {
                 generation,
-                state: State::Live(connection),
+                state: SlotState::Live(connection),
             }) if *generation == id.generation => Some(connection),
             _ => None,
         }
     }
 
     /// The connection of this name, if it lives.
-    pub(super) fn get_mut(&mut self, id: QueuePairId) -> Option<&mut Connection> {
+    pub(super) fn get_mut(&mut self, id: QueuePairId) -> Option<&mut IwarpConnection> {
         match self.slots.get_mut(id.index as usize) {
-            Some(Slot {
+            Some(IwarpSlot {
                 generation,
-                state: State::Live(connection),
+                state: SlotState::Live(connection),
             }) if *generation == id.generation => Some(connection),
             _ => None,
         }
     }
 
     /// Whatever is in a slot.
-    pub(super) fn state(&mut self, index: u32) -> &mut State {
+    pub(super) fn state(&mut self, index: u32) -> &mut SlotState {
         &mut self.slots[index as usize].state
     }
 
@@ -94,21 +94,22 @@ impl Slots {
         &mut self,
         index: u32,
         lingering: Option<(Vec<u8>, Instant)>,
-    ) -> Option<Box<Connection>> {
+    ) -> Option<Box<IwarpConnection>> {
         let slot = &mut self.slots[index as usize];
-        let State::Live(_) = slot.state else {
+        let SlotState::Live(_) = slot.state else {
             return None;
         };
         slot.generation = slot.generation.wrapping_add(1);
-        let State::Live(connection) = std::mem::replace(&mut slot.state, State::Free) else {
+        let SlotState::Live(connection) = std::mem::replace(&mut slot.state, SlotState::Free)
+        else {
             return None;
         };
         let Some((output, deadline)) = lingering else {
             self.free.push(index);
             return Some(connection);
         };
-        let Connection { socket, .. } = *connection;
-        slot.state = State::Lingering(Lingering {
+        let IwarpConnection { socket, .. } = *connection;
+        slot.state = SlotState::Lingering(Lingering {
             socket,
             output,
             deadline,
@@ -119,8 +120,8 @@ impl Slots {
     /// Closes a lingering socket.
     pub(super) fn release(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
-        if let State::Lingering(_) = slot.state {
-            slot.state = State::Free;
+        if let SlotState::Lingering(_) = slot.state {
+            slot.state = SlotState::Free;
             self.free.push(index);
         }
     }

@@ -28,6 +28,9 @@ fn stream_socket(address: SocketAddr) -> io::Result<OwnedFd> {
     )?)
 }
 
+/// A connected socket on its way to the provider that shall own it.
+pub(super) struct ArrivedSocket(pub OwnedFd);
+
 /// A listening socket and the address that it got.
 pub(super) fn listen(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
     let socket = stream_socket(address)?;

@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use millrace_iwarp::Chunk;
 
-use super::connection::{Connection, Phase};
+use super::connection::{IwarpConnection, IwarpPhase};
 use super::memory::{Gather, Scatter};
-use super::shared::Shared;
+use super::shared::IwarpShared;
 use crate::fabric::Ended;
 
 /// Payloads of at least this length are received straight into their memory, as far as they have
@@ -25,11 +25,12 @@ pub(super) const RECEIVE_TURN: usize = 2 << 20;
 /// Bytes sent for one client before the others have their turn.
 pub(super) const SEND_TURN: usize = 4 << 20;
 
-impl Connection {
+impl IwarpConnection {
     /// Receives what has arrived, about `most` bytes of it. Says how many bytes came.
-    pub(super) fn receive(&mut self, now: Instant, most: usize, shared: &mut Shared) -> usize {
+    pub(super) fn receive(&mut self, now: Instant, most: usize, shared: &mut IwarpShared) -> usize {
         let mut total = 0;
-        while total < most && matches!(self.phase, Phase::Running | Phase::Closing { .. }) {
+        while total < most && matches!(self.phase, IwarpPhase::Running | IwarpPhase::Closing { .. })
+        {
             match self.receive_once(now, shared) {
                 Ok(0) => {
                     self.stream_ended(shared);
@@ -68,7 +69,7 @@ impl Connection {
         total
     }
 
-    fn receive_once(&mut self, now: Instant, shared: &mut Shared) -> io::Result<usize> {
+    fn receive_once(&mut self, now: Instant, shared: &mut IwarpShared) -> io::Result<usize> {
         let mut scatter = Scatter::new();
         let mut straight = 0;
         let mut offered = shared.scratch.len();
@@ -98,10 +99,10 @@ impl Connection {
     }
 
     /// The peer has closed its direction.
-    fn stream_ended(&mut self, shared: &mut Shared) {
+    fn stream_ended(&mut self, shared: &mut IwarpShared) {
         let reason = match (&self.phase, self.send_error) {
             (_, Some(kind)) => Ended::Network(kind),
-            (Phase::Closing { .. }, None) => Ended::Local,
+            (IwarpPhase::Closing { .. }, None) => Ended::Local,
             _ if self.endpoint.is_at_boundary() => Ended::Peer,
             _ => Ended::Network(io::ErrorKind::UnexpectedEof),
         };
@@ -110,7 +111,7 @@ impl Connection {
 
     /// Sends what there is to send, as far as the socket takes it, and about `most` bytes. Says how
     /// many bytes went.
-    pub(super) fn send(&mut self, most: usize, shared: &mut Shared) -> usize {
+    pub(super) fn send(&mut self, most: usize, shared: &mut IwarpShared) -> usize {
         let mut total = 0;
         while self.writable && total < most {
             if self.endpoint.wants_staging() {
@@ -143,7 +144,7 @@ impl Connection {
         total
     }
 
-    fn send_once(&mut self, shared: &Shared) -> io::Result<usize> {
+    fn send_once(&mut self, shared: &IwarpShared) -> io::Result<usize> {
         let mut gather = Gather::new();
         self.endpoint.gather(|chunk| {
             let fits = match chunk {
@@ -176,7 +177,7 @@ impl Connection {
         self.writable
             && matches!(
                 self.phase,
-                Phase::Running | Phase::Closing { .. } | Phase::Terminating(_)
+                IwarpPhase::Running | IwarpPhase::Closing { .. } | IwarpPhase::Terminating(_)
             )
             && (self.endpoint.bytes_staged() > 0 || self.endpoint.wants_staging())
     }

@@ -5,12 +5,13 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::slots::State;
+use super::slots::SlotState;
 use super::{Iwarp, IwarpConfig};
 use crate::fabric::{
-    ConnectParameters, Event, Operation, PrivateData, Provider, QueuePairId, QueuePairLimits,
-    WorkRequest,
+    ConnectParameters, ControlPath, DataPath, Event, Operation, PrivateData, QueuePairId,
+    QueuePairLimits, WorkRequest,
 };
 
 /// Messages of each connection.
@@ -154,7 +155,7 @@ impl Server {
     /// Bytes that wait in the sockets of these connections.
     fn waiting(&mut self, connections: &[QueuePairId]) -> u64 {
         let waiting = connections.iter().map(|id| {
-            let State::Live(connection) = self.provider.slots.state(id.index) else {
+            let SlotState::Live(connection) = self.provider.slots.state(id.index) else {
                 panic!("a connection has ended");
             };
             rustix::io::ioctl_fionread(&connection.socket).unwrap()
@@ -252,4 +253,26 @@ fn connections_that_say_nothing_make_room_by_address() {
     assert!(!own.iter().any(is_closed), "they are the oldest");
     let left = others.iter().filter(|one| !is_closed(one)).count();
     assert_eq!(left, 2);
+}
+
+#[test]
+fn what_was_received_does_not_end_the_next_sleep() {
+    let mut server = Server::new();
+    let mut host = Host::new(1);
+    server.connect(&mut host, 1);
+    let message = server.pool.try_acquire(Class::Control).unwrap();
+    host.send(&message.into_slice(0..100));
+    let mut received = 0;
+    while received < MESSAGES {
+        server.provider.poll(Instant::now(), &mut server.events);
+        let is_call = |event: &Event| matches!(event, Event::Received { .. });
+        received += server.events.drain(..).filter(is_call).count();
+    }
+    assert!(!server.provider.arm(), "changes are left that are none");
+    server.provider.poll(Instant::now(), &mut server.events);
+    assert!(server.provider.arm());
+    let epoll = &server.provider.shared.epoll;
+    let mut descriptors = [PollFd::new(epoll, PollFlags::IN)];
+    let at_once = Some(&Timespec::default());
+    assert_eq!(poll(&mut descriptors, at_once), Ok(0));
 }

@@ -3,15 +3,15 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use super::end::{End, Exposed, Fault, Frame, Phase, Source, Transfer};
+use super::end::{Exposed, Fault, Frame, LoopbackEnd, LoopbackPhase, RemoteSource, Transfer};
 use super::log::Record;
-use super::network::{Request, State};
+use super::network::{NetworkState, Request};
 use super::scatter;
 use crate::fabric::{
     Access, Ended, Event, Key, Operation, PrivateData, ReadDepths, RemoteAddress, WorkError,
 };
 
-impl State {
+impl NetworkState {
     /// Delivers all that is due to one provider. Returns the number of frames.
     pub fn deliver(&mut self, provider: usize, now: Instant) -> usize {
         let mut count = 0;
@@ -68,7 +68,7 @@ impl State {
             return;
         };
         let limits = found.limits;
-        let index = self.add(provider, Phase::Asked, limits);
+        let index = self.add(provider, LoopbackPhase::Asked, limits);
         let queue_pair = self.id(index);
         self.ends[asking].peer = Some(queue_pair);
         let stated = self.ends[asking].limits;
@@ -160,10 +160,10 @@ impl State {
     fn accepted(&mut self, index: usize, private_data: PrivateData, ird: u16, ord: u16) {
         let queue_pair = self.id(index);
         let end = &mut self.ends[index];
-        if end.phase == Phase::Closing {
+        if end.phase == LoopbackPhase::Closing {
             return; // Closed before it stood; the end is on its way.
         }
-        end.phase = Phase::Established;
+        end.phase = LoopbackPhase::Established;
         end.deadline = None;
         end.depths = ReadDepths {
             peer_ird: Some(ird),
@@ -183,7 +183,7 @@ impl State {
     }
 
     /// Carries out a work request of the peer's, or begins to.
-    fn work(&mut self, index: usize, source: Source) {
+    fn work(&mut self, index: usize, source: RemoteSource) {
         let Some((operation, length)) = self.look_at(index, &source) else {
             // The stream has a gap, and nothing behind it counts.
             self.ends[index].gap = true;
@@ -222,10 +222,10 @@ impl State {
 
     /// What a work request of the peer's asks for, and its bytes; `None` if the peer has flushed
     /// it.
-    fn look_at(&mut self, index: usize, source: &Source) -> Option<(Operation, usize)> {
+    fn look_at(&mut self, index: usize, source: &RemoteSource) -> Option<(Operation, usize)> {
         match source {
-            Source::Carried(operation, bytes) => Some((*operation, bytes.len())),
-            Source::Queued(sequence) => {
+            RemoteSource::Carried(operation, bytes) => Some((*operation, bytes.len())),
+            RemoteSource::Queued(sequence) => {
                 let peer = self.ends[index].peer.and_then(|peer| self.locate(peer))?;
                 let operation = self.ends[peer].entry(*sequence)?.request.operation;
                 let memory = self.ends[peer].memory(*sequence);
@@ -266,7 +266,7 @@ impl State {
     fn transfer(
         &mut self,
         index: usize,
-        source: &Source,
+        source: &RemoteSource,
         operation: Operation,
         range: Range<usize>,
     ) -> Result<bool, Fault> {
@@ -279,13 +279,13 @@ impl State {
         };
         let (start, length) = (range.start, range.len());
         let place = match source {
-            Source::Carried(_, bytes) => {
+            RemoteSource::Carried(_, bytes) => {
                 let end = &mut self.ends[index];
                 let (memory, place) = end.reach(to, length, Access::RemoteWrite)?;
                 scatter::fill(memory, place, &bytes[range]);
                 place
             }
-            Source::Queued(sequence) => {
+            RemoteSource::Queued(sequence) => {
                 let peer = self.ends[index].peer.and_then(|peer| self.locate(peer));
                 let Some(peer) = peer else { return Ok(false) };
                 let [end, peer] = self
@@ -327,7 +327,13 @@ impl State {
     }
 
     /// Takes a message in.
-    fn message(&mut self, index: usize, source: &Source, length: usize, invalidate: Option<Key>) {
+    fn message(
+        &mut self,
+        index: usize,
+        source: &RemoteSource,
+        length: usize,
+        invalidate: Option<Key>,
+    ) {
         let queue_pair = self.id(index);
         if self.happens(self.faults.missing_receives) {
             return self.fail(index, source, Fault::NoReceive, true);
@@ -337,8 +343,8 @@ impl State {
             Err(fault) => return self.fail(index, source, fault, false),
         };
         match source {
-            Source::Carried(_, bytes) => buffer[..length].copy_from_slice(bytes),
-            Source::Queued(sequence) => {
+            RemoteSource::Carried(_, bytes) => buffer[..length].copy_from_slice(bytes),
+            RemoteSource::Queued(sequence) => {
                 let peer = self.ends[index].peer.and_then(|peer| self.locate(peer));
                 let entry = peer.and_then(|peer| self.ends[peer].entry(*sequence));
                 let entry = entry.expect("looked at before");
@@ -362,8 +368,8 @@ impl State {
     }
 
     /// Tells the peer that its work request succeeded, unless it has done with it.
-    fn done(&mut self, index: usize, source: &Source) {
-        if let Source::Queued(sequence) = *source {
+    fn done(&mut self, index: usize, source: &RemoteSource) {
+        if let RemoteSource::Queued(sequence) = *source {
             self.send(
                 index,
                 Frame::Done {
@@ -375,8 +381,8 @@ impl State {
     }
 
     /// Ends the connection for a fault of the peer's, or one that was `injected`.
-    fn fail(&mut self, index: usize, source: &Source, fault: Fault, injected: bool) {
-        if let Source::Queued(sequence) = *source
+    fn fail(&mut self, index: usize, source: &RemoteSource, fault: Fault, injected: bool) {
+        if let RemoteSource::Queued(sequence) = *source
             && fault.work_error() != WorkError::Flushed
         {
             self.send(
@@ -400,7 +406,7 @@ impl State {
 
 /// The receive for a message, if all is well with it.
 fn receive(
-    end: &mut End,
+    end: &mut LoopbackEnd,
     length: usize,
     invalidate: Option<Key>,
 ) -> Result<millrace_mempool::Buffer, Fault> {

@@ -15,7 +15,7 @@ use crate::fabric::{
 
 /// Where a queue pair stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum LoopbackPhase {
     /// Nobody's.
     Free,
     /// Asked for a connection, no answer yet.
@@ -44,7 +44,7 @@ pub(super) enum Frame {
     /// Nobody listens.
     Refused,
     /// A work request of the peer's.
-    Work(Source),
+    Work(RemoteSource),
     /// The next piece of a work request of the peer's is due; the last one listed.
     Piece(Transfer),
     /// What became of a work request of this end's.
@@ -58,7 +58,7 @@ pub(super) enum Frame {
 
 /// Where a work request of the peer's is.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum RemoteSource {
     /// In its send queue, under this sequence number.
     Queued(u64),
     /// On its way, with its bytes: the peer has done with it.
@@ -68,7 +68,7 @@ pub(super) enum Source {
 /// A Write or Read of the peer's that has arrived and is not carried out wholly.
 #[derive(Debug)]
 pub(super) struct Transfer {
-    pub source: Source,
+    pub source: RemoteSource,
     pub operation: Operation,
     /// What is still to be moved, and when.
     pub pieces: Vec<(Instant, Range<usize>)>,
@@ -76,7 +76,7 @@ pub(super) struct Transfer {
 
 /// A work request in the send queue.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct QueuedWork {
     pub request: WorkRequest,
     pub result: Option<Result<(), WorkError>>,
 }
@@ -137,10 +137,10 @@ impl Fault {
 }
 
 #[derive(Debug)]
-pub(super) struct End {
+pub(super) struct LoopbackEnd {
     pub generation: u32,
     pub provider: usize,
-    pub phase: Phase,
+    pub phase: LoopbackPhase,
     /// The other end, once it exists.
     pub peer: Option<QueuePairId>,
     /// The address of the side that connects.
@@ -158,7 +158,7 @@ pub(super) struct End {
     pub transfers: Vec<Transfer>,
     /// Work of the peer's was lost, as the peer has ended.
     pub gap: bool,
-    pub send_queue: VecDeque<Entry>,
+    pub send_queue: VecDeque<QueuedWork>,
     /// Sequence number of the queue's first entry.
     pub first: u64,
     /// Of the first entry that has not left.
@@ -177,8 +177,13 @@ pub(super) struct End {
     pub late_keys: Vec<Instant>,
 }
 
-impl End {
-    pub fn new(provider: usize, generation: u32, phase: Phase, limits: QueuePairLimits) -> Self {
+impl LoopbackEnd {
+    pub fn new(
+        provider: usize,
+        generation: u32,
+        phase: LoopbackPhase,
+        limits: QueuePairLimits,
+    ) -> Self {
         Self {
             generation,
             provider,
@@ -207,7 +212,7 @@ impl End {
     }
 
     pub fn is_open(&self) -> bool {
-        self.phase == Phase::Established
+        self.phase == LoopbackPhase::Established
     }
 
     pub fn send_room(&self) -> usize {
@@ -266,7 +271,7 @@ impl End {
         all.chain(self.arrivals.front().map(|(due, _)| *due)).min()
     }
 
-    pub fn entry(&mut self, sequence: u64) -> Option<&mut Entry> {
+    pub fn entry(&mut self, sequence: u64) -> Option<&mut QueuedWork> {
         let index = sequence.checked_sub(self.first)?;
         self.send_queue.get_mut(usize::try_from(index).ok()?)
     }

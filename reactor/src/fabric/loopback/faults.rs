@@ -7,7 +7,7 @@ use rand_chacha::rand_core::RngCore;
 
 use super::end::Frame;
 use super::log::Record;
-use super::network::State;
+use super::network::NetworkState;
 use crate::fabric::Ended;
 
 /// A chance of this many means always.
@@ -53,7 +53,7 @@ pub struct Faults {
     pub withheld_completions: u32,
 }
 
-impl State {
+impl NetworkState {
     /// Whether something of this chance happens now.
     pub fn happens(&mut self, chance: u32) -> bool {
         chance > 0 && self.chaos.next_u32() % CERTAIN < chance

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use super::end::{End, Exposed, Frame, Phase, Source};
+use super::end::{Exposed, Frame, LoopbackEnd, LoopbackPhase, RemoteSource};
 use super::faults::Faults;
 use super::log::Record;
 use super::provider::Loopback;
@@ -23,7 +23,7 @@ use crate::fabric::{
 /// Joins the loopback providers of one thread. Clones are the same network.
 #[derive(Clone)]
 pub struct Network {
-    state: Rc<RefCell<State>>,
+    state: Rc<RefCell<NetworkState>>,
 }
 
 impl Network {
@@ -34,7 +34,7 @@ impl Network {
 
     /// A network whose keys and offsets come from `seed`, and its [`Faults`] too.
     pub fn with_seed(seed: u64) -> Self {
-        let state = State {
+        let state = NetworkState {
             clock: None,
             latency: Duration::ZERO,
             defer_revocations: false,
@@ -100,7 +100,7 @@ impl Network {
     /// Queue pairs that have not ended.
     pub fn queue_pairs(&self) -> usize {
         let state = self.state.borrow();
-        let alive = |end: &&End| end.phase != Phase::Free;
+        let alive = |end: &&LoopbackEnd| end.phase != LoopbackPhase::Free;
         state.ends.iter().filter(alive).count()
     }
 }
@@ -117,7 +117,7 @@ impl fmt::Debug for Network {
     }
 }
 
-pub(super) struct State {
+pub(super) struct NetworkState {
     /// The latest time that any provider was told.
     pub clock: Option<Instant>,
     pub latency: Duration,
@@ -130,7 +130,7 @@ pub(super) struct State {
     next_port: u16,
     pub providers: Vec<Port>,
     /// Of all providers; a queue pair's index is the place here.
-    pub ends: Vec<End>,
+    pub ends: Vec<LoopbackEnd>,
     free: Vec<usize>,
 }
 
@@ -139,7 +139,7 @@ pub(super) struct Port {
     address: Ipv4Addr,
     pub events: VecDeque<Event>,
     pub requests: VecDeque<Request>,
-    pub listeners: Vec<Option<Listener>>,
+    pub listeners: Vec<Option<LoopbackListener>>,
 }
 
 impl Port {
@@ -153,7 +153,7 @@ impl Port {
     }
 }
 
-pub(super) struct Listener {
+pub(super) struct LoopbackListener {
     pub address: SocketAddr,
     pub limits: QueuePairLimits,
 }
@@ -167,7 +167,7 @@ pub(super) struct Request {
     pub private_data: PrivateData,
 }
 
-impl State {
+impl NetworkState {
     pub fn set_clock(&mut self, now: Instant) -> Instant {
         let clock = self.clock.map_or(now, |clock| clock.max(now));
         self.clock = Some(clock);
@@ -197,7 +197,8 @@ impl State {
     pub fn locate(&self, queue_pair: QueuePairId) -> Option<usize> {
         let index = queue_pair.index as usize;
         let end = self.ends.get(index)?;
-        (end.generation == queue_pair.generation && end.phase != Phase::Free).then_some(index)
+        (end.generation == queue_pair.generation && end.phase != LoopbackPhase::Free)
+            .then_some(index)
     }
 
     pub fn id(&self, index: usize) -> QueuePairId {
@@ -208,13 +209,13 @@ impl State {
         }
     }
 
-    pub fn add(&mut self, provider: usize, phase: Phase, limits: QueuePairLimits) -> usize {
+    pub fn add(&mut self, provider: usize, phase: LoopbackPhase, limits: QueuePairLimits) -> usize {
         if let Some(index) = self.free.pop() {
             let generation = self.ends[index].generation;
-            self.ends[index] = End::new(provider, generation, phase, limits);
+            self.ends[index] = LoopbackEnd::new(provider, generation, phase, limits);
             return index;
         }
-        self.ends.push(End::new(provider, 0, phase, limits));
+        self.ends.push(LoopbackEnd::new(provider, 0, phase, limits));
         self.ends.len() - 1
     }
 
@@ -282,7 +283,7 @@ impl State {
             if !is_read && self.happens(self.faults.early_completions) {
                 self.send_early(index, sequence);
             } else {
-                self.send(index, Frame::Work(Source::Queued(sequence)));
+                self.send(index, Frame::Work(RemoteSource::Queued(sequence)));
             }
         }
     }
@@ -293,7 +294,7 @@ impl State {
         let mut bytes = vec![0; scatter::length(&entry.request.local)];
         scatter::gather(&entry.request.local, &mut bytes);
         entry.result = Some(Ok(()));
-        let work = Source::Carried(entry.request.operation, bytes.into());
+        let work = RemoteSource::Carried(entry.request.operation, bytes.into());
         self.send(index, Frame::Work(work));
         self.complete(index);
     }
@@ -350,13 +351,18 @@ impl State {
 
     /// Frees the place of a queue pair without a word.
     pub fn release(&mut self, index: usize) {
-        let End {
+        let LoopbackEnd {
             generation,
             provider,
             limits,
             ..
         } = self.ends[index];
-        self.ends[index] = End::new(provider, generation.wrapping_add(1), Phase::Free, limits);
+        self.ends[index] = LoopbackEnd::new(
+            provider,
+            generation.wrapping_add(1),
+            LoopbackPhase::Free,
+            limits,
+        );
         self.free.push(index);
     }
 
@@ -390,7 +396,7 @@ impl State {
             .iter()
             .enumerate()
             .find_map(|(provider, port)| {
-                let listens = |listener: &Option<Listener>| {
+                let listens = |listener: &Option<LoopbackListener>| {
                     listener
                         .as_ref()
                         .is_some_and(|listener| listener.address == address)

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::{Loopback, Network};
 use crate::fabric::{
-    ConnectParameters, Event, ListenerId, PrivateData, Provider, QueuePairId, QueuePairLimits,
+    ConnectParameters, ControlPath, DataPath, Event, ListenerId, PrivateData, QueuePairId,
+    QueuePairLimits,
 };
 
 /// Rounds after which two sides that still have something to say to each other never stop.

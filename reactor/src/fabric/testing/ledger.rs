@@ -6,17 +6,17 @@ use std::net::SocketAddr;
 use crate::fabric::{Event, Operation, QueuePairId, WorkError, WorkRequest};
 
 /// A queue pair of one of the providers.
-pub(super) type Name = (usize, QueuePairId);
+pub(super) type LedgerName = (usize, QueuePairId);
 
 /// All queue pairs that have not ended.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    ends: HashMap<Name, End>,
+    ends: HashMap<LedgerName, LedgerEnd>,
 }
 
 /// One side of a connection.
 #[derive(Debug, Default)]
-struct End {
+struct LedgerEnd {
     /// It asked for the connection.
     asked: bool,
     /// It waits for the connection to stand.
@@ -34,30 +34,30 @@ struct End {
 }
 
 impl Ledger {
-    fn end(&mut self, name: Name) -> &mut End {
+    fn end(&mut self, name: LedgerName) -> &mut LedgerEnd {
         self.ends.entry(name).or_default()
     }
 
     /// A connection is asked for.
-    pub fn connects(&mut self, name: Name) {
+    pub fn connects(&mut self, name: LedgerName) {
         let end = self.end(name);
         (end.asked, end.waits) = (true, true);
     }
 
     /// A request is granted.
-    pub fn accepts(&mut self, name: Name) {
+    pub fn accepts(&mut self, name: LedgerName) {
         self.end(name).waits = true;
     }
 
     /// A side ends the connection and will be told.
-    pub fn ends(&mut self, name: Name) {
+    pub fn ends(&mut self, name: LedgerName) {
         if let Some(end) = self.ends.get_mut(&name) {
             end.ends = true;
         }
     }
 
     /// A side is gone and will not be told.
-    pub fn forget(&mut self, name: Name) {
+    pub fn forget(&mut self, name: LedgerName) {
         self.ends.remove(&name);
     }
 
@@ -67,19 +67,19 @@ impl Ledger {
     }
 
     /// Work was posted: how many Sends, how many reports.
-    pub fn posted(&mut self, name: Name, (sends, signalled): (u64, u64)) {
+    pub fn posted(&mut self, name: LedgerName, (sends, signalled): (u64, u64)) {
         let end = self.end(name);
         end.sent += sends;
         end.signalled += signalled;
     }
 
     /// A key dies later.
-    pub fn revokes(&mut self, name: Name) {
+    pub fn revokes(&mut self, name: LedgerName) {
         self.end(name).dying += 1;
     }
 
     /// Our address of a connection that stands.
-    pub fn stands_at(&mut self, name: Name, address: Option<SocketAddr>) {
+    pub fn stands_at(&mut self, name: LedgerName, address: Option<SocketAddr>) {
         let end = self.end(name);
         if end.asked {
             end.address = address;
@@ -138,15 +138,16 @@ impl Ledger {
     }
 
     /// Whether a side has not ended.
-    pub fn lives(&self, name: Name) -> bool {
+    pub fn lives(&self, name: LedgerName) -> bool {
         self.ends.contains_key(&name)
     }
 
     /// The queue pair at the other end of a connection that this one asked for, while both live.
-    pub fn other_end(&self, asking: Name) -> Option<Name> {
+    pub fn other_end(&self, asking: LedgerName) -> Option<LedgerName> {
         let end = self.ends.get(&asking).filter(|end| end.asked)?;
         let address = end.address?;
-        let matches = |(_, end): &(&Name, &End)| !end.asked && end.address == Some(address);
+        let matches =
+            |(_, end): &(&LedgerName, &LedgerEnd)| !end.asked && end.address == Some(address);
         self.ends.iter().find(matches).map(|(name, _)| *name)
     }
 }
@@ -166,8 +167,8 @@ mod tests {
     use super::*;
     use crate::fabric::{Ended, ListenerId, PrivateData, ReadDepths};
 
-    const CLIENT: Name = (0, QUEUE_PAIR);
-    const SERVER: Name = (1, QUEUE_PAIR);
+    const CLIENT: LedgerName = (0, QUEUE_PAIR);
+    const SERVER: LedgerName = (1, QUEUE_PAIR);
     const QUEUE_PAIR: QueuePairId = QueuePairId {
         index: 3,
         generation: 9,

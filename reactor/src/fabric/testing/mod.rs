@@ -13,5 +13,5 @@ mod wrapper;
 pub use rest::Rest;
 #[cfg(feature = "verbs")]
 pub use wire::devices;
-pub use wire::{End, Here, Wire, Wired, deferring, loopback, registry};
+pub use wire::{Here, Wire, WireEnd, Wired, deferring, loopback, registry};
 pub use wrapper::Wrapper;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use millrace_mempool::{HugepagePolicy, Registry};
 
 use super::Rest;
-use super::ledger::{Ledger, Name, count};
+use super::ledger::{Ledger, LedgerName, count};
 use super::wrapper::Wrapper;
 use crate::fabric::loopback::{Loopback, Network};
 #[cfg(feature = "verbs")]
@@ -132,7 +132,7 @@ impl Drop for Here {
 
 /// An end of a connection, whosever it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct End(Name);
+pub struct WireEnd(LedgerName);
 
 /// The network of one test, on one thread. Clones are the same network.
 #[derive(Clone, Debug)]
@@ -266,18 +266,18 @@ impl Wire {
 
     /// On devices: the other end of a connection that `provider` asked for and which has come to
     /// stand, while both ends live.
-    pub fn other_end(&self, provider: &Wired, queue_pair: QueuePairId) -> Option<End> {
+    pub fn other_end(&self, provider: &Wired, queue_pair: QueuePairId) -> Option<WireEnd> {
         match &provider.inner {
             Inner::Loopback(_) => None,
             Inner::Device(it) => {
                 let ledger = it.device.ledger.borrow();
-                ledger.other_end((it.number, queue_pair)).map(End)
+                ledger.other_end((it.number, queue_pair)).map(WireEnd)
             }
         }
     }
 
     /// On devices: whether an end of a connection lives still.
-    pub fn lives(&self, end: End) -> bool {
+    pub fn lives(&self, end: WireEnd) -> bool {
         match &self.kind {
             Kind::Loopback(_) => false,
             Kind::Device(device) => device.ledger.borrow().lives(end.0),
@@ -380,7 +380,7 @@ struct OnDevice {
 }
 
 impl OnDevice {
-    fn name(&self, queue_pair: QueuePairId) -> Name {
+    fn name(&self, queue_pair: QueuePairId) -> LedgerName {
         (self.number, queue_pair)
     }
 

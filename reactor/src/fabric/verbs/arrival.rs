@@ -10,7 +10,7 @@ use crate::fabric::PrivateData;
 
 /// A connection request on its way to the reactor that shall own it; turned away when dropped.
 #[derive(Debug)]
-pub struct Arrival {
+pub(super) struct Arrival {
     pub(super) manager: ConnectionId,
     pub(super) peer: SocketAddr,
     pub(super) private_data: PrivateData,

@@ -11,7 +11,7 @@ use super::config::VerbsConfig;
 use super::counters::VerbsCounters;
 use super::devices::Devices;
 use super::reaper::Reaper;
-use super::sys::{Completions, EventChannel, ReceiveList, SendList};
+use super::sys::{CompletionBatch, EventChannel, ReceiveList, SendList};
 use crate::fabric::SLICES_MAX;
 
 /// Work requests handed to a device at once.
@@ -37,7 +37,7 @@ pub(super) struct Common {
     /// Lists in the making, and room for completions; they hold nothing between two calls.
     pub(super) sends: SendList,
     pub(super) receives: ReceiveList,
-    pub(super) completions: Completions,
+    pub(super) completions: CompletionBatch,
     // Last: the control thread outlasts all else.
     pub(super) devices: Devices,
 }
@@ -55,7 +55,7 @@ impl Common {
             earliest: None,
             sends: SendList::with_capacity(LIST_MAX, LIST_MAX * SLICES_MAX),
             receives: ReceiveList::with_capacity(LIST_MAX),
-            completions: Completions::new(),
+            completions: CompletionBatch::new(),
             devices: devices.clone(),
         };
         common.watch(&*common.channel)?;

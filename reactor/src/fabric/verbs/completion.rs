@@ -16,7 +16,7 @@ pub(super) enum Queue {
 
 /// What a request is named towards the device, so that its completion finds its owner by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Name {
+pub(super) struct RequestName {
     pub(super) queue: Queue,
     /// Slot of the connection.
     pub(super) slot: u32,
@@ -26,7 +26,7 @@ pub(super) struct Name {
     pub(super) number: u64,
 }
 
-impl Name {
+impl RequestName {
     /// Bits of the number.
     const NUMBER_BITS: u32 = 30;
     /// Bits of the generation.
@@ -170,10 +170,10 @@ mod tests {
             generation: u32,
             number: u64,
         ) {
-            let name = Name { queue, slot, generation, number };
-            prop_assert_eq!(Name::decode(name.encode()), Name {
-                generation: generation & Name::GENERATION_MASK,
-                number: number & Name::NUMBER_MASK,
+            let name = RequestName { queue, slot, generation, number };
+            prop_assert_eq!(RequestName::decode(name.encode()), RequestName {
+                generation: generation & RequestName::GENERATION_MASK,
+                number: number & RequestName::NUMBER_MASK,
                 ..name
             });
         }
@@ -181,7 +181,7 @@ mod tests {
         /// Whatever a device makes up is some name.
         #[test]
         fn any_number_is_a_name(id: u64) {
-            prop_assert!((Name::decode(id).slot as usize) < Name::SLOTS_MAX);
+            prop_assert!((RequestName::decode(id).slot as usize) < RequestName::SLOTS_MAX);
         }
     }
 

@@ -8,10 +8,10 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use super::common::Common;
-use super::completion::{Name, Queue, failure};
+use super::completion::{Queue, RequestName, failure};
+use super::device_queues::{Lane, QueuePlacement};
 use super::exposures::Exposures;
-use super::lane::{Lane, Place};
-use super::phase::{Course, Phase};
+use super::phase::{Course, VerbsPhase};
 use super::receive_queue::{Brought, Filled, ReceiveQueue};
 use super::send_queue::{Done, SendLimits, SendQueue, Work};
 use super::sys::{Completion, ConnectionId, QueuePair, Region};
@@ -30,7 +30,7 @@ const CANNOT_INVALIDATE: Terminate = Terminate {
     code: 9,
 };
 
-pub(super) struct Connection {
+pub(super) struct VerbsConnection {
     pub(super) id: QueuePairId,
     pub(super) course: Course,
     // What the device can touch stands before the memory that it would touch.
@@ -41,7 +41,7 @@ pub(super) struct Connection {
     pub(super) sinks: VecDeque<(u64, Region)>,
     /// The provider's part of the device, and its place there.
     pub(super) lane: Option<u32>,
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<QueuePlacement>,
     pub(super) send: SendQueue,
     pub(super) receive: ReceiveQueue,
     pub(super) brought: Brought,
@@ -73,7 +73,7 @@ pub(super) struct Connection {
     pub(super) is_held: bool,
 }
 
-impl Connection {
+impl VerbsConnection {
     pub(super) fn new(
         id: QueuePairId,
         course: Course,
@@ -119,13 +119,13 @@ impl Connection {
         }
     }
 
-    pub(super) fn phase(&self) -> Phase {
+    pub(super) fn phase(&self) -> VerbsPhase {
         self.course.phase()
     }
 
     /// The name of a request.
-    pub(super) fn name(&self, queue: Queue, number: u64) -> Name {
-        Name {
+    pub(super) fn name(&self, queue: Queue, number: u64) -> RequestName {
+        RequestName {
             queue,
             slot: self.id.index,
             generation: self.id.generation,
@@ -156,7 +156,7 @@ impl Connection {
             None => Ok(()),
             Some((error, _)) => Err(*error),
         };
-        if !self.send.complete(number, Name::NUMBER_MASK, result) {
+        if !self.send.complete(number, RequestName::NUMBER_MASK, result) {
             return;
         }
         let done = self.send.done_before();
@@ -171,7 +171,7 @@ impl Connection {
 
     /// A receive of its own has ended.
     pub(super) fn received(&mut self, completion: &Completion, number: u64, common: &mut Common) {
-        let Some(buffer) = self.receive.complete(number, Name::NUMBER_MASK) else {
+        let Some(buffer) = self.receive.complete(number, RequestName::NUMBER_MASK) else {
             // No device does that: messages would be taken for each other.
             self.fail(Ended::Network(std::io::ErrorKind::InvalidData), common);
             return;
@@ -210,7 +210,7 @@ impl Connection {
             self.fail(Ended::TerminateSent(CANNOT_INVALIDATE), common);
             return;
         }
-        if self.phase() == Phase::Accepting {
+        if self.phase() == VerbsPhase::Accepting {
             // Who speaks has heard the answer.
             self.establish(PrivateData::new(), common);
         }
@@ -228,13 +228,13 @@ impl Connection {
     /// Whether the application may hear of work and messages: not before it hears that the
     /// connection stands.
     fn tells(&self) -> bool {
-        self.course.was_running() || self.phase() == Phase::Ended
+        self.course.was_running() || self.phase() == VerbsPhase::Ended
     }
 
     /// Whether something is to be reported.
     pub(super) fn has_news(&self) -> bool {
         !self.announcements.is_empty()
-            || self.phase() == Phase::Ended
+            || self.phase() == VerbsPhase::Ended
             || (self.tells() && (self.send.has_done() || !self.filled.is_empty()))
     }
 
@@ -262,7 +262,7 @@ impl Connection {
                 continue;
             }
             if !self.is_known || self.is_last_word_said {
-                return self.phase() == Phase::Ended;
+                return self.phase() == VerbsPhase::Ended;
             }
             if self.tells() {
                 if let Some(done) = self.send.pop() {
@@ -279,7 +279,7 @@ impl Connection {
                     continue;
                 }
             }
-            if self.phase() != Phase::Ended {
+            if self.phase() != VerbsPhase::Ended {
                 return false;
             }
             let reason = self.course.reason().cloned();

@@ -11,7 +11,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::device_counters::DeviceCounters;
 use super::report::Transport;
-use super::sys::{Attributes, Context, ProtectionDomain, Region, RegionAccess};
+use super::sys::{Attributes, DeviceContext, ProtectionDomain, Region, RegionAccess};
 use crate::fabric::{Invalidation, QueuePairLimits, SLICES_MAX};
 
 /// Bytes that a queue pair is asked to carry in a work request itself: a short reply with its
@@ -35,7 +35,7 @@ pub struct Device {
     // Dropped in this order: what is registered, then the domain, then the context.
     regions: Mutex<BTreeMap<RegionId, Arc<Region>>>,
     domain: Arc<ProtectionDomain>,
-    context: Arc<Context>,
+    context: Arc<DeviceContext>,
     has_windows: bool,
     state: AtomicU8,
     registered: AtomicU64,
@@ -101,7 +101,7 @@ impl Device {
     /// # Errors
     /// It has no protection domain for us.
     pub fn new(
-        context: Arc<Context>,
+        context: Arc<DeviceContext>,
         counters: Arc<DeviceCounters>,
         trusts_windows: bool,
     ) -> io::Result<Self> {
@@ -125,7 +125,7 @@ impl Device {
     }
 
     /// The open device.
-    pub fn context(&self) -> &Arc<Context> {
+    pub fn context(&self) -> &Arc<DeviceContext> {
         &self.context
     }
 

@@ -8,14 +8,14 @@ use std::thread::JoinHandle;
 
 use millrace_mempool::{Arena, RegisterError, Registrar, Registry};
 
+use super::control_thread::Watch;
 use super::device::{Device, Refusal};
 use super::device_counters::DeviceCounters;
 use super::numa;
-use super::reaper::{Command, Line, Reaper};
+use super::probe::describe;
+use super::reaper::{Command, ControlThreadSender, Reaper};
 use super::report::DeviceReport;
-use super::survey::describe;
-use super::sys::{self, Context};
-use super::watch::Watch;
+use super::sys::{self, DeviceContext};
 use crate::fabric::Invalidation;
 
 /// Why there are no devices.
@@ -52,13 +52,13 @@ pub struct Devices {
 }
 
 struct Handle {
-    shared: Arc<Shared>,
-    line: Line,
+    shared: Arc<DevicesShared>,
+    line: ControlThreadSender,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What devices, control thread and registry have in common.
-pub(super) struct Shared {
+pub(super) struct DevicesShared {
     registry: Registry,
     /// Windows are used wherever there are some.
     trusts_windows: bool,
@@ -98,7 +98,7 @@ impl Devices {
         if found.is_empty() {
             return Err(DevicesError::None);
         }
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(DevicesShared {
             registry: registry.clone(),
             trusts_windows,
             devices: Mutex::default(),
@@ -127,8 +127,8 @@ impl Devices {
         Self::watched(shared).map_err(DevicesError::unusable)
     }
 
-    fn watched(shared: Arc<Shared>) -> io::Result<Self> {
-        let (line, commands, bell) = Line::new()?;
+    fn watched(shared: Arc<DevicesShared>) -> io::Result<Self> {
+        let (line, commands, bell) = ControlThreadSender::new()?;
         let watch = Watch::new(Arc::clone(&shared), commands, bell);
         let thread = std::thread::Builder::new()
             .name(String::from("rdma-devices"))
@@ -239,14 +239,14 @@ impl Drop for Handle {
     }
 }
 
-impl Shared {
+impl DevicesShared {
     /// All devices that are open, whatever their state.
     pub(super) fn all(&self) -> Vec<Arc<Device>> {
         lock(&self.devices).clone()
     }
 
     /// Takes a device in. It has no memory yet, but gets every arena that is made from now on.
-    pub(super) fn add(&self, context: Arc<Context>) -> io::Result<Arc<Device>> {
+    pub(super) fn add(&self, context: Arc<DeviceContext>) -> io::Result<Arc<Device>> {
         let counters = self.counters_of(context.name());
         let device = Arc::new(Device::new(context, counters, self.trusts_windows)?);
         lock(&self.devices).push(Arc::clone(&device));
@@ -308,7 +308,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// It is called under the registry's lock. It takes the lock of the list of devices, and then that
 /// of one device's table, each for a moment; the control thread calls the registry with neither.
-struct Memory(Weak<Shared>);
+struct Memory(Weak<DevicesShared>);
 
 impl Registrar for Memory {
     fn register(&self, arena: &Arena) -> Result<(), RegisterError> {
@@ -348,7 +348,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     fn without_devices(registry: &Registry) -> Devices {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(DevicesShared {
             registry: registry.clone(),
             trusts_windows: false,
             devices: Mutex::default(),

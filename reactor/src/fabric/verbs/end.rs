@@ -9,14 +9,14 @@
 use std::io;
 
 use super::common::Common;
-use super::connection::Connection;
-use super::lane::Lane;
-use super::phase::{Late, Phase};
+use super::connection::VerbsConnection;
+use super::device_queues::Lane;
+use super::phase::{Late, VerbsPhase};
 use super::sys::ConnectionId;
 use super::token::Token;
 use crate::fabric::Ended;
 
-impl Connection {
+impl VerbsConnection {
     /// Ends it for this reason, if it does not end already.
     pub(super) fn fail(&mut self, reason: Ended, common: &mut Common) {
         let phase = self.phase();
@@ -26,15 +26,17 @@ impl Connection {
         if !self.course.was_running() {
             common.counters.fabric.setups_failed.add(1);
         }
-        common.half_open -= usize::from(phase == Phase::Deciding);
+        common.half_open -= usize::from(phase == VerbsPhase::Deciding);
         // The queue pair first, so that nothing moves any more. Either may know already.
         if let Some(queue_pair) = &self.queue_pair {
             let _ = queue_pair.fail();
         }
         if let Some(manager) = &self.manager {
             let _ = match phase {
-                Phase::Deciding => manager.reject(&[]),
-                Phase::Accepting | Phase::Running | Phase::Closing => manager.disconnect(),
+                VerbsPhase::Deciding => manager.reject(&[]),
+                VerbsPhase::Accepting | VerbsPhase::Running | VerbsPhase::Closing => {
+                    manager.disconnect()
+                }
                 _ => Ok(()),
             };
         }
@@ -80,14 +82,14 @@ impl Connection {
 
     /// Goes on with what waits for work to be done with: the orderly close, and the end.
     pub(super) fn settle(&mut self, lane: Option<&mut Lane>, common: &mut Common) {
-        if self.phase() == Phase::Closing && self.send.is_empty() {
+        if self.phase() == VerbsPhase::Closing && self.send.is_empty() {
             self.course.told_peer();
             let told = self.manager.as_ref().map(ConnectionId::disconnect);
             if !matches!(told, Some(Ok(()))) {
                 self.fail(Ended::Local, common);
             }
         }
-        if self.phase() == Phase::Draining {
+        if self.phase() == VerbsPhase::Draining {
             let is_lost = lane.as_ref().is_some_and(|lane| lane.is_lost());
             if is_lost || self.is_drained() {
                 self.destroy(lane, common);

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 /// What has become of an exposure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ExposureState {
     /// The peer may use the key, or will when what makes it valid has gone out.
     Live,
     /// The peer invalidated it; the memory waits to be fetched.
@@ -17,9 +17,9 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Entry<H, M> {
+struct ExposureEntry<H, M> {
     key: u32,
-    state: State,
+    state: ExposureState,
     handle: H,
     memory: M,
 }
@@ -38,7 +38,7 @@ pub enum Revocation<H, M> {
 /// The exposures of one connection. Slots are given anew only after an exposure has ended.
 #[derive(Debug)]
 pub struct Table<H, M> {
-    slots: Vec<Option<Entry<H, M>>>,
+    slots: Vec<Option<ExposureEntry<H, M>>>,
     free: Vec<u32>,
     by_key: HashMap<u32, u32>,
     most: u32,
@@ -73,9 +73,9 @@ impl<H, M> Table<H, M> {
         if !self.has_room() || self.by_key.contains_key(&key) {
             return Err((handle, memory));
         }
-        let entry = Some(Entry {
+        let entry = Some(ExposureEntry {
             key,
-            state: State::Live,
+            state: ExposureState::Live,
             handle,
             memory,
         });
@@ -102,8 +102,8 @@ impl<H, M> Table<H, M> {
         let entry = self.by_key.get(&key).copied();
         let entry = entry.and_then(|slot| self.slots[slot as usize].as_mut());
         match entry {
-            Some(entry) if entry.state == State::Live => {
-                entry.state = State::Invalidated;
+            Some(entry) if entry.state == ExposureState::Live => {
+                entry.state = ExposureState::Invalidated;
                 true
             }
             _ => false,
@@ -119,12 +119,12 @@ impl<H, M> Table<H, M> {
             return Revocation::Unknown;
         };
         match entry.state {
-            State::Ending => Revocation::Unknown,
-            State::Live if lasts(&entry.handle) => {
-                entry.state = State::Ending;
+            ExposureState::Ending => Revocation::Unknown,
+            ExposureState::Live if lasts(&entry.handle) => {
+                entry.state = ExposureState::Ending;
                 Revocation::Later(slot)
             }
-            State::Live | State::Invalidated => self
+            ExposureState::Live | ExposureState::Invalidated => self
                 .take(slot)
                 .map_or(Revocation::Unknown, |(_, handle, memory)| {
                     Revocation::Now(handle, memory)
@@ -135,7 +135,7 @@ impl<H, M> Table<H, M> {
     /// The request that ends an exposure has completed: its key, handle and memory.
     pub fn ended(&mut self, slot: u32) -> Option<(u32, H, M)> {
         let entry = self.slots.get(slot as usize)?.as_ref()?;
-        if entry.state == State::Ending {
+        if entry.state == ExposureState::Ending {
             self.take(slot)
         } else {
             None

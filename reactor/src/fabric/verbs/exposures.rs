@@ -6,7 +6,7 @@
 //! exposure is a registration of its own, which holds until it is revoked.
 //!
 //! Both know one range of addresses, so one exposure is one slice
-//! ([`crate::fabric::Provider::exposure_slices`]).
+//! ([`crate::fabric::ControlPath::exposure_slices`]).
 //!
 //! What a connection does with this:
 //!
@@ -35,11 +35,11 @@ use crate::fabric::{Access, ExposeError, Exposure, Key, Slices};
 
 /// The exposures of one connection.
 pub struct Exposures {
-    table: Table<Held, Slices>,
+    table: Table<ExposedMemory, Slices>,
 }
 
 /// What makes memory reachable.
-enum Held {
+enum ExposedMemory {
     Window(Bound),
     Region(Region),
 }
@@ -79,7 +79,7 @@ pub struct Leftovers {
 /// Windows that may still be bound, and registrations.
 #[derive(Default)]
 pub struct Handles {
-    held: Vec<Held>,
+    held: Vec<ExposedMemory>,
 }
 
 impl Handles {
@@ -122,7 +122,7 @@ impl Exposures {
         let Some((held, key, offset)) = held else {
             return Err((ExposeError::Full, local));
         };
-        let is_window = matches!(held, Held::Window(_));
+        let is_window = matches!(held, ExposedMemory::Window(_));
         match self.table.insert(key, held, local) {
             Ok(slot) => {
                 let exposure = Exposure {
@@ -133,7 +133,7 @@ impl Exposures {
                 Ok((exposure, is_window.then_some(slot)))
             }
             Err((held, local)) => {
-                if let Held::Window(bound) = held {
+                if let ExposedMemory::Window(bound) = held {
                     windows.give_back(bound.window, None);
                 }
                 Err((ExposeError::Full, local))
@@ -144,7 +144,7 @@ impl Exposures {
     /// The request that makes a slot's key valid.
     pub fn binding(&self, slot: u32) -> Option<SendKind<'_>> {
         match self.table.get(slot)? {
-            (_, Held::Window(bound)) => Some(SendKind::Bind {
+            (_, ExposedMemory::Window(bound)) => Some(SendKind::Bind {
                 window: &bound.window,
                 region: &bound.region,
                 key: bound.key,
@@ -153,13 +153,13 @@ impl Exposures {
                 remote_read: bound.access == Access::RemoteRead,
                 remote_write: bound.access == Access::RemoteWrite,
             }),
-            (_, Held::Region(_)) => None,
+            (_, ExposedMemory::Region(_)) => None,
         }
     }
 
     /// Ends an exposure.
     pub fn revoke(&mut self, key: Key, windows: &mut Windows) -> Ending {
-        let is_window = |held: &Held| matches!(held, Held::Window(_));
+        let is_window = |held: &ExposedMemory| matches!(held, ExposedMemory::Window(_));
         match self.table.revoke(key.0, is_window) {
             Revocation::Now(held, memory) => {
                 release(held, windows);
@@ -223,7 +223,7 @@ fn hold(
     access: Access,
     windows: &mut Windows,
     keys: &mut KeyCache,
-) -> Option<(Held, u32, u64)> {
+) -> Option<(ExposedMemory, u32, u64)> {
     let device = windows.device();
     if device.is_gone() {
         return None;
@@ -244,18 +244,18 @@ fn hold(
             length,
             access,
         };
-        return Some((Held::Window(bound), key, address));
+        return Some((ExposedMemory::Window(bound), key, address));
     }
     let region = windows.register(slice, access).map_err(refused).ok()?;
     let (key, address) = (region.remote_key(), region.address());
-    Some((Held::Region(region), key, address))
+    Some((ExposedMemory::Region(region), key, address))
 }
 
 /// Keeps a window that was bound and is no more; ends a registration.
-fn release(held: Held, windows: &mut Windows) {
+fn release(held: ExposedMemory, windows: &mut Windows) {
     match held {
-        Held::Window(bound) => windows.give_back(bound.window, Some(bound.key)),
-        Held::Region(region) => drop(region),
+        ExposedMemory::Window(bound) => windows.give_back(bound.window, Some(bound.key)),
+        ExposedMemory::Region(region) => drop(region),
     }
 }
 

@@ -38,11 +38,11 @@ impl KeyCache {
         self.find(arena)?.region.upgrade()
     }
 
-    fn find(&mut self, arena: RegionId) -> Option<&Entry<Region>> {
+    fn find(&mut self, arena: RegionId) -> Option<&KeyEntry<Region>> {
         let device = &self.device;
         self.known.find(arena, |arena| {
             let region = device.region(arena)?;
-            Some(Entry {
+            Some(KeyEntry {
                 local_key: region.local_key(),
                 region: Arc::downgrade(&region),
             })
@@ -50,13 +50,13 @@ impl KeyCache {
     }
 }
 
-struct Entry<R> {
+struct KeyEntry<R> {
     local_key: u32,
     region: Weak<R>,
 }
 
 /// Entries by number. Numbers are given in order, one for each arena that was ever made.
-struct Known<R>(Vec<Option<Entry<R>>>);
+struct Known<R>(Vec<Option<KeyEntry<R>>>);
 
 impl<R> Default for Known<R> {
     fn default() -> Self {
@@ -68,8 +68,8 @@ impl<R> Known<R> {
     fn find(
         &mut self,
         arena: RegionId,
-        ask: impl FnOnce(RegionId) -> Option<Entry<R>>,
-    ) -> Option<&Entry<R>> {
+        ask: impl FnOnce(RegionId) -> Option<KeyEntry<R>>,
+    ) -> Option<&KeyEntry<R>> {
         let index = usize::try_from(arena.0).ok()?;
         if self.0.get(index).is_none_or(Option::is_none) {
             let entry = ask(arena)?;
@@ -95,7 +95,7 @@ mod tests {
         for arena in [7, 2, 7, 2, 3] {
             let entry = known.find(RegionId(arena), |arena| {
                 asked.push(arena.0);
-                Some(Entry {
+                Some(KeyEntry {
                     local_key: arena.0 * 10,
                     region: Arc::downgrade(&region),
                 })

@@ -15,7 +15,7 @@ const BACKLOG: i32 = 1024;
 /// Between two attempts to listen again.
 const REST: Duration = Duration::from_secs(1);
 
-pub(super) struct Listener {
+pub(super) struct VerbsListener {
     /// Absent while its device is.
     manager: Option<ConnectionId>,
     token: Token,
@@ -26,7 +26,7 @@ pub(super) struct Listener {
     retry: Option<Instant>,
 }
 
-impl Listener {
+impl VerbsListener {
     /// Starts to listen.
     ///
     /// # Errors

@@ -5,14 +5,14 @@ use std::io;
 use std::sync::Arc;
 
 use super::arrival::Arrival;
-use super::lane::Lane;
-use super::phase::Phase;
+use super::device_queues::Lane;
+use super::phase::VerbsPhase;
 use super::poll::lane_of;
 use super::provider::Verbs;
 use super::reaper::Notice;
 use super::sys::{ConnectionEvent, ConnectionEventKind, ConnectionId};
 use super::token::Token;
-use crate::fabric::{Carrier, Ended, Event, Incoming, ListenerId, Terminate};
+use crate::fabric::{Carrier, ControlPath, Ended, Event, Incoming, ListenerId, Terminate};
 
 /// Events taken from the connection manager at once.
 const EVENTS_MAX: usize = 64;
@@ -80,7 +80,7 @@ impl Verbs {
                     self.take_completions();
                 }
                 if event.kind == ConnectionEventKind::RouteResolved
-                    && self.slots.at(index).map(|found| found.phase()) == Some(Phase::Routing)
+                    && self.slots.at(index).map(|found| found.phase()) == Some(VerbsPhase::Routing)
                 {
                     self.attach(index);
                 }
@@ -120,7 +120,7 @@ impl Verbs {
                 listener,
                 peer: arrival.peer,
                 limits,
-                carrier: Carrier::Device(arrival),
+                carrier: Carrier::new(self.name(), arrival),
             }));
             return;
         }

@@ -6,32 +6,36 @@
 //! of its own on each device, and polls them. What may block (tearing down, registering arenas,
 //! watching for devices that come and go) runs on a thread of [`Devices`].
 //!
-//! All foreign calls, and all `unsafe`, stand in `sys`.
+//! All foreign calls stand in `sys`. What it cannot make safe is handing memory to a device: `post`
+//! says for each queue why its memory stays in place.
 
+mod address_lookup;
 mod arrival;
-mod census;
 mod common;
 mod completion;
 mod config;
 mod connection;
+mod control_thread;
 mod counters;
+mod data_path;
 mod device;
 mod device_counters;
+mod device_queues;
+mod device_set;
 mod devices;
 mod end;
 mod exposure_table;
 mod exposures;
 mod keys;
-mod lane;
 mod listener;
 mod manage;
 mod numa;
 #[cfg(test)]
 mod on_device;
 mod phase;
-mod place;
 mod poll;
 mod post;
+mod probe;
 mod provider;
 mod reaper;
 mod receive_queue;
@@ -40,18 +44,15 @@ mod send_queue;
 mod setup;
 mod shared_receives;
 mod slots;
-mod survey;
 mod sys;
 mod token;
-mod watch;
 mod windows;
 
-pub use arrival::Arrival;
+pub use address_lookup::device_at;
 pub use config::VerbsConfig;
 pub use counters::VerbsCounters;
 pub use device_counters::{DEVICE_EVENTS, DeviceCounters};
 pub use devices::{Devices, DevicesError};
-pub use place::device_at;
+pub use probe::survey;
 pub use provider::Verbs;
 pub use report::{DeviceReport, Features, PortReport, Transport};
-pub use survey::survey;

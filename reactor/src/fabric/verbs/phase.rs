@@ -7,7 +7,7 @@ use crate::fabric::Ended;
 
 /// The phases of a connection. It only ever moves down this list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Phase {
+pub(super) enum VerbsPhase {
     /// The peer's address is looked for.
     Resolving,
     /// The way to it is looked for.
@@ -44,14 +44,14 @@ pub(super) enum Late {
 /// A connection's way through the phases.
 #[derive(Debug)]
 pub(super) struct Course {
-    phase: Phase,
+    phase: VerbsPhase,
     deadline: Option<Instant>,
     reason: Option<Ended>,
     was_running: bool,
 }
 
 impl Course {
-    fn new(phase: Phase, deadline: Instant) -> Self {
+    fn new(phase: VerbsPhase, deadline: Instant) -> Self {
         Self {
             phase,
             deadline: Some(deadline),
@@ -62,15 +62,15 @@ impl Course {
 
     /// Of the side that asks. One deadline holds until the peer has answered.
     pub(super) fn connecting(now: Instant, config: &VerbsConfig) -> Self {
-        Self::new(Phase::Resolving, now + config.connect_wait)
+        Self::new(VerbsPhase::Resolving, now + config.connect_wait)
     }
 
     /// Of the side that is asked.
     pub(super) fn deciding(now: Instant, config: &VerbsConfig) -> Self {
-        Self::new(Phase::Deciding, now + config.decide_wait)
+        Self::new(VerbsPhase::Deciding, now + config.decide_wait)
     }
 
-    pub(super) fn phase(&self) -> Phase {
+    pub(super) fn phase(&self) -> VerbsPhase {
         self.phase
     }
 
@@ -90,20 +90,20 @@ impl Course {
 
     /// Whether work may be posted.
     pub(super) fn is_open(&self) -> bool {
-        self.phase <= Phase::Running
+        self.phase <= VerbsPhase::Running
     }
 
     /// Whether the device may be given send requests.
     pub(super) fn sends(&self) -> bool {
-        matches!(self.phase, Phase::Running | Phase::Closing)
+        matches!(self.phase, VerbsPhase::Running | VerbsPhase::Closing)
     }
 
     /// Whether it is on its way out.
     pub(super) fn is_ending(&self) -> bool {
-        self.phase >= Phase::Draining
+        self.phase >= VerbsPhase::Draining
     }
 
-    fn step(&mut self, from: Phase, to: Phase) -> bool {
+    fn step(&mut self, from: VerbsPhase, to: VerbsPhase) -> bool {
         let moves = self.phase == from;
         if moves {
             self.phase = to;
@@ -113,17 +113,17 @@ impl Course {
 
     /// The address is known.
     pub(super) fn resolved(&mut self) -> bool {
-        self.step(Phase::Resolving, Phase::Routing)
+        self.step(VerbsPhase::Resolving, VerbsPhase::Routing)
     }
 
     /// The way is known, and the peer was asked.
     pub(super) fn asked(&mut self) -> bool {
-        self.step(Phase::Routing, Phase::Connecting)
+        self.step(VerbsPhase::Routing, VerbsPhase::Connecting)
     }
 
     /// The application has accepted.
     pub(super) fn accepted(&mut self, now: Instant, config: &VerbsConfig) -> bool {
-        let moves = self.step(Phase::Deciding, Phase::Accepting);
+        let moves = self.step(VerbsPhase::Deciding, VerbsPhase::Accepting);
         if moves {
             self.deadline = Some(now + config.connect_wait);
         }
@@ -132,8 +132,8 @@ impl Course {
 
     /// The peer has confirmed, or shown it by a message. True the first time.
     pub(super) fn established(&mut self) -> bool {
-        let moves = self.step(Phase::Connecting, Phase::Running)
-            || self.step(Phase::Accepting, Phase::Running);
+        let moves = self.step(VerbsPhase::Connecting, VerbsPhase::Running)
+            || self.step(VerbsPhase::Accepting, VerbsPhase::Running);
         if moves {
             self.deadline = None;
             self.was_running = true;
@@ -143,7 +143,7 @@ impl Course {
 
     /// The application closes: true if what is posted is to leave first, or else it ends now.
     pub(super) fn close(&mut self, now: Instant, config: &VerbsConfig) -> bool {
-        let moves = self.step(Phase::Running, Phase::Closing);
+        let moves = self.step(VerbsPhase::Running, VerbsPhase::Closing);
         if moves {
             self.reason = Some(Ended::Local);
             self.deadline = Some(now + config.close_wait);
@@ -153,18 +153,18 @@ impl Course {
 
     /// All that was posted has left.
     pub(super) fn told_peer(&mut self) -> bool {
-        self.step(Phase::Closing, Phase::Disconnecting)
+        self.step(VerbsPhase::Closing, VerbsPhase::Disconnecting)
     }
 
     /// It ends, and the queue pair is put into error. True the first time. That the peer is gone
     /// may be learned before the cause is; a cause then takes its place.
     pub(super) fn fail(&mut self, reason: Ended, now: Instant, config: &VerbsConfig) -> bool {
-        if self.phase < Phase::Ended && matches!(self.reason, None | Some(Ended::Peer)) {
+        if self.phase < VerbsPhase::Ended && matches!(self.reason, None | Some(Ended::Peer)) {
             self.reason = Some(reason);
         }
-        let moves = self.phase < Phase::Draining;
+        let moves = self.phase < VerbsPhase::Draining;
         if moves {
-            self.phase = Phase::Draining;
+            self.phase = VerbsPhase::Draining;
             self.deadline = Some(now + config.drain_wait);
         }
         moves
@@ -172,7 +172,7 @@ impl Course {
 
     /// Nothing is to be waited for any more, and the queue pair goes to be destroyed.
     pub(super) fn destroying(&mut self) -> bool {
-        let moves = self.step(Phase::Draining, Phase::Destroying);
+        let moves = self.step(VerbsPhase::Draining, VerbsPhase::Destroying);
         if moves {
             self.deadline = None;
         }
@@ -181,21 +181,21 @@ impl Course {
 
     /// The queue pair is no more.
     pub(super) fn ended(&mut self) -> bool {
-        self.step(Phase::Destroying, Phase::Ended)
+        self.step(VerbsPhase::Destroying, VerbsPhase::Ended)
     }
 
     /// What is due at `now`.
     pub(super) fn late(&self, now: Instant) -> Option<Late> {
         self.deadline.filter(|&deadline| deadline <= now)?;
         Some(match self.phase {
-            Phase::Resolving => Late::Fail(Ended::TimedOut("looking for the peer's address")),
-            Phase::Routing => Late::Fail(Ended::TimedOut("looking for a way to the peer")),
-            Phase::Connecting => Late::Fail(Ended::TimedOut("the answer to the request")),
-            Phase::Deciding => Late::Fail(Ended::TimedOut("the decision on the request")),
-            Phase::Accepting => Late::Fail(Ended::TimedOut("the peer's confirmation")),
-            Phase::Closing | Phase::Disconnecting => Late::Fail(Ended::Local),
-            Phase::Draining => Late::Destroy,
-            Phase::Running | Phase::Destroying | Phase::Ended => return None,
+            VerbsPhase::Resolving => Late::Fail(Ended::TimedOut("looking for the peer's address")),
+            VerbsPhase::Routing => Late::Fail(Ended::TimedOut("looking for a way to the peer")),
+            VerbsPhase::Connecting => Late::Fail(Ended::TimedOut("the answer to the request")),
+            VerbsPhase::Deciding => Late::Fail(Ended::TimedOut("the decision on the request")),
+            VerbsPhase::Accepting => Late::Fail(Ended::TimedOut("the peer's confirmation")),
+            VerbsPhase::Closing | VerbsPhase::Disconnecting => Late::Fail(Ended::Local),
+            VerbsPhase::Draining => Late::Destroy,
+            VerbsPhase::Running | VerbsPhase::Destroying | VerbsPhase::Ended => return None,
         })
     }
 }
@@ -220,7 +220,10 @@ mod tests {
         assert!(passive.accepted(now, &config));
         for course in [&mut active, &mut passive] {
             assert!(course.established() && !course.established());
-            assert_eq!((course.phase(), course.deadline()), (Phase::Running, None));
+            assert_eq!(
+                (course.phase(), course.deadline()),
+                (VerbsPhase::Running, None)
+            );
             assert!(course.was_running() && course.is_open() && course.sends());
         }
     }
@@ -301,10 +304,10 @@ mod tests {
                 before = course.phase();
                 let waits = !matches!(
                     before,
-                    Phase::Running | Phase::Destroying | Phase::Ended
+                    VerbsPhase::Running | VerbsPhase::Destroying | VerbsPhase::Ended
                 );
                 prop_assert_eq!(course.deadline().is_some(), waits);
-                prop_assert_eq!(course.reason().is_some(), before > Phase::Running);
+                prop_assert_eq!(course.reason().is_some(), before > VerbsPhase::Running);
             }
         }
     }

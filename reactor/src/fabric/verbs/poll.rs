@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use super::completion::{Name, Queue};
-use super::connection::Connection;
-use super::lane::Lane;
+use super::completion::{Queue, RequestName};
+use super::connection::VerbsConnection;
+use super::device_queues::Lane;
 use super::provider::Verbs;
-use super::sys::{Completion, Completions};
+use super::sys::{Completion, CompletionBatch};
 use crate::fabric::service::ServiceUse;
 use crate::fabric::{Event, QueuePairId};
 
@@ -71,7 +71,7 @@ impl Verbs {
                 self.complete(lane, &completion);
             }
             work += count;
-            if count < Completions::MOST {
+            if count < CompletionBatch::MOST {
                 break;
             }
         }
@@ -82,7 +82,7 @@ impl Verbs {
     }
 
     fn complete(&mut self, lane: usize, completion: &Completion) {
-        let name = Name::decode(completion.id);
+        let name = RequestName::decode(completion.id);
         if name.queue == Queue::Shared {
             self.complete_shared(lane, completion, name.number);
             return;
@@ -143,7 +143,7 @@ impl Verbs {
     /// Does something with every connection.
     pub(super) fn each(
         &mut self,
-        mut act: impl FnMut(&mut Connection, Option<&mut Lane>, &mut super::common::Common),
+        mut act: impl FnMut(&mut VerbsConnection, Option<&mut Lane>, &mut super::common::Common),
     ) {
         for index in 0..self.slots.len() {
             let Self {
@@ -295,7 +295,7 @@ impl Verbs {
 
 /// The provider's part of a connection's device.
 pub(super) fn lane_of<'a>(
-    connection: &Connection,
+    connection: &VerbsConnection,
     lanes: &'a mut [Option<Lane>],
 ) -> Option<&'a mut Lane> {
     lanes.get_mut(connection.lane? as usize)?.as_mut()

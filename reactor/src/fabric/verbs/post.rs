@@ -3,11 +3,11 @@
 use arrayvec::ArrayVec;
 
 use super::common::{Common, LIST_MAX};
-use super::completion::{Name, Queue};
-use super::connection::Connection;
+use super::completion::{Queue, RequestName};
+use super::connection::VerbsConnection;
 use super::device::ReadSink;
+use super::device_queues::Lane;
 use super::exposures::Exposures;
-use super::lane::Lane;
 use super::send_queue::{Handed, Hold, Work};
 use super::sys::{PostFailed, Range, Region, SendKind, SendRequest};
 use crate::fabric::{Ended, Operation, SLICES_MAX};
@@ -15,7 +15,7 @@ use crate::fabric::{Ended, Operation, SLICES_MAX};
 /// Local memory of one request, as the device knows it.
 type Ranges = ArrayVec<Range, SLICES_MAX>;
 
-impl Connection {
+impl VerbsConnection {
     /// Hands over all that the device takes now. Returns the amount of work done.
     pub(super) fn flush(&mut self, lane: &mut Lane, common: &mut Common) -> usize {
         let mut work = 0;
@@ -41,7 +41,7 @@ impl Connection {
                     return false;
                 };
                 list.push(
-                    Name { number, ..first }.encode(),
+                    RequestName { number, ..first }.encode(),
                     Range::of_buffer(buffer, key),
                 );
                 true
@@ -52,7 +52,10 @@ impl Connection {
                 break;
             }
             common.counters.receive_doorbells.add(1);
-            if let Err(PostFailed { posted, error }) = queue_pair.post_receive(list) {
+            // SAFETY: `self.receive` owns the buffers of the list. It gives one back when the
+            // device has completed it, and the rest in `end`, after the queue pair is destroyed.
+            let posted = unsafe { queue_pair.post_receive(list) };
+            if let Err(PostFailed { posted, error }) = posted {
                 list.clear();
                 self.receive.not_handed(count - posted);
                 self.fail(Ended::Network(error.kind()), common);
@@ -83,7 +86,12 @@ impl Connection {
             let is_broken = self.send.is_broken();
             if count > 0 && !is_broken {
                 common.counters.send_doorbells.add(1);
-                if let Err(PostFailed { posted, error }) = queue_pair.post_send(&mut common.sends) {
+                // SAFETY: `self.send` owns the slices of the list, and `self.sinks` the regions of
+                // its Reads, until the device has completed them or the queue pair is destroyed; a
+                // slice gives no references to its bytes. Windows and regions of bindings belong to
+                // `self.exposures`, which has not changed since they were put in the list.
+                let posted = unsafe { queue_pair.post_send(&mut common.sends) };
+                if let Err(PostFailed { posted, error }) = posted {
                     common.sends.clear();
                     self.send.not_handed(first + posted as u64);
                     self.fail(Ended::Network(error.kind()), common);
@@ -112,7 +120,7 @@ impl Connection {
 
 /// What it takes to put device requests into a list.
 struct Hands<'a> {
-    name: Name,
+    name: RequestName,
     inline_max: u64,
     exposures: &'a Exposures,
     sinks: &'a mut std::collections::VecDeque<(u64, Region)>,
@@ -171,7 +179,7 @@ impl Hands<'_> {
         if inline {
             self.common.counters.inlined.add(1);
         }
-        let name = Name {
+        let name = RequestName {
             number: handed.number,
             ..self.name
         };
@@ -221,7 +229,7 @@ impl Lane {
                 let Some(key) = keys.local_key(buffer.region()) else {
                     return false;
                 };
-                let name = Name {
+                let name = RequestName {
                     queue: Queue::Shared,
                     slot: 0,
                     generation: 0,
@@ -234,7 +242,10 @@ impl Lane {
                 break;
             }
             common.counters.receive_doorbells.add(1);
-            if shared.queue().post(list).is_err() {
+            // SAFETY: `shared` owns the buffers of the list. It gives one back when the device has
+            // completed it, and the rest when the lane is taken apart, as what the provider keeps
+            // until the control thread has destroyed the queue.
+            if unsafe { shared.queue().post(list) }.is_err() {
                 // Only a broken device refuses: its connections end by their own events.
                 list.clear();
                 break;

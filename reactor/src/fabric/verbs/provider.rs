@@ -2,33 +2,28 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use millrace_mempool::Buffer;
 
 use super::arrival::Arrival;
 use super::common::Common;
 use super::config::VerbsConfig;
-use super::connection::{Connection, kind};
+use super::connection::VerbsConnection;
 use super::counters::VerbsCounters;
+use super::device_queues::{Kept, Lane};
 use super::devices::Devices;
-use super::exposures::Ending;
-use super::lane::{Kept, Lane};
-use super::listener::Listener;
-use super::phase::{Course, Phase};
+use super::listener::VerbsListener;
+use super::phase::{Course, VerbsPhase};
 use super::poll::lane_of;
 use super::reaper::Notice;
-use super::send_queue::Work;
-use super::slots::Slots;
+use super::slots::VerbsSlots;
 use super::sys::ConnectionId;
 use super::token::Token;
 use crate::fabric::service::ServiceQueue;
 use crate::fabric::{
-    Access, Carrier, ConnectParameters, Event, ExposeError, Exposure, Incoming, Invalidation, Key,
-    ListenerId, PostError, Provider, QueuePairId, QueuePairLimits, ReadDepths, Revoked, Slices,
-    WorkRequest,
+    AdoptError, ConnectParameters, ControlPath, Event, Incoming, Invalidation, ListenerId,
+    PostError, QueuePairId, QueuePairLimits, ReadDepths,
 };
 
 /// Waits for the control thread at the end of a provider, and how long each lasts at most.
@@ -38,11 +33,11 @@ const WAIT: Duration = Duration::from_millis(100);
 /// The queue pairs of one reactor on the devices of the machine.
 ///
 /// The depths of a queue pair's queues are fixed when it is made, at the listener's or connector's
-/// limits: [`Provider::deepen_receives`] does nothing for connections that are there already, whose
+/// limits: [`ControlPath::deepen_receives`] does nothing for connections that are there already, whose
 /// further receives are refused as [`PostError::Full`]. One key covers one slice.
 pub struct Verbs {
-    pub(super) slots: Slots,
-    pub(super) listeners: Vec<Option<Listener>>,
+    pub(super) slots: VerbsSlots,
+    pub(super) listeners: Vec<Option<VerbsListener>>,
     /// Our parts of devices. Connections know theirs by number.
     pub(super) lanes: Vec<Option<Lane>>,
     /// Receives of parts that are being taken apart, by their number.
@@ -70,7 +65,7 @@ impl Verbs {
     /// If the connection manager cannot be reached.
     pub fn new(devices: &Devices, config: VerbsConfig) -> io::Result<Self> {
         Ok(Self {
-            slots: Slots::default(),
+            slots: VerbsSlots::default(),
             listeners: Vec::new(),
             lanes: Vec::new(),
             kept: Vec::new(),
@@ -117,7 +112,7 @@ impl Verbs {
             arrival.take(&common.channel, Token::Connection(id))?;
             let course = Course::deciding(common.now, &common.config);
             let Arrival { manager, peer, .. } = arrival;
-            let mut connection = Connection::new(id, course, manager, peer, limits, account);
+            let mut connection = VerbsConnection::new(id, course, manager, peer, limits, account);
             connection.listener = Some(listener);
             connection.set_deadline(common);
             Ok::<_, io::Error>(Box::new(connection))
@@ -150,10 +145,10 @@ impl Verbs {
     }
 
     /// Does something with a connection and our part of its device.
-    fn with<T>(
+    pub(super) fn with<T>(
         &mut self,
         id: QueuePairId,
-        act: impl FnOnce(&mut Connection, Option<&mut Lane>, &mut Common) -> T,
+        act: impl FnOnce(&mut VerbsConnection, Option<&mut Lane>, &mut Common) -> T,
     ) -> Option<T> {
         let Self {
             slots,
@@ -167,54 +162,17 @@ impl Verbs {
     }
 }
 
-impl Provider for Verbs {
+impl ControlPath for Verbs {
     fn name(&self) -> &'static str {
         "verbs"
-    }
-
-    fn exposure_slices(&self) -> usize {
-        1
-    }
-
-    /// As many as its device takes in one work request.
-    fn read_slices(&self, queue_pair: QueuePairId) -> usize {
-        self.slots
-            .get(queue_pair)
-            .map_or(1, |connection| connection.send.read_ranges())
     }
 
     fn remote_invalidation(&self) -> Invalidation {
         self.common.devices.invalidation()
     }
 
-    fn listen(
-        &mut self,
-        address: SocketAddr,
-        limits: QueuePairLimits,
-        hand_over: bool,
-    ) -> io::Result<ListenerId> {
-        let index = u32::try_from(self.listeners.len()).map_err(io::Error::other)?;
-        let listener = Listener::new(index, address, limits, hand_over, &self.common)?;
-        self.listeners.push(Some(listener));
-        Ok(ListenerId(index))
-    }
-
-    fn adopt(&mut self, incoming: Incoming, now: Instant) -> io::Result<()> {
-        let Incoming {
-            listener,
-            limits,
-            carrier,
-            ..
-        } = incoming;
-        let Carrier::Device(arrival) = carrier else {
-            return Err(io::ErrorKind::InvalidInput.into());
-        };
-        self.common.now = now;
-        let taken = self.respond(arrival, listener, limits);
-        if taken.is_err() {
-            self.common.counters.fabric.setups_failed.add(1);
-        }
-        taken
+    fn exposure_slices(&self) -> usize {
+        1
     }
 
     fn listener_address(&self, listener: ListenerId) -> Option<SocketAddr> {
@@ -222,11 +180,8 @@ impl Provider for Verbs {
         slot.as_ref().map(|listener| listener.address)
     }
 
-    fn limit_listener(&mut self, listener: ListenerId, limits: QueuePairLimits) {
-        let slot = self.listeners.get_mut(listener.0 as usize);
-        if let Some(listener) = slot.and_then(Option::as_mut) {
-            listener.limits = limits;
-        }
+    fn listener_socket(&self, _: ListenerId) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     fn connections(&self) -> usize {
@@ -243,11 +198,50 @@ impl Provider for Verbs {
         connection.manager.as_ref()?.device_name()
     }
 
+    fn listen(
+        &mut self,
+        address: SocketAddr,
+        limits: QueuePairLimits,
+        hand_over: bool,
+    ) -> io::Result<ListenerId> {
+        let index = u32::try_from(self.listeners.len()).map_err(io::Error::other)?;
+        let listener = VerbsListener::new(index, address, limits, hand_over, &self.common)?;
+        self.listeners.push(Some(listener));
+        Ok(ListenerId(index))
+    }
+
+    fn listen_on(&mut self, _: OwnedFd, _: QueuePairLimits, _: bool) -> io::Result<ListenerId> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn limit_listener(&mut self, listener: ListenerId, limits: QueuePairLimits) {
+        let slot = self.listeners.get_mut(listener.0 as usize);
+        if let Some(listener) = slot.and_then(Option::as_mut) {
+            listener.limits = limits;
+        }
+    }
+
     fn stop_listening(&mut self, listener: ListenerId) {
         let slot = self.listeners.get_mut(listener.0 as usize);
         if let Some(mut listener) = slot.and_then(Option::take) {
             listener.stop(&self.common);
         }
+    }
+
+    fn adopt(&mut self, incoming: Incoming, now: Instant) -> Result<(), AdoptError> {
+        let Incoming {
+            listener,
+            limits,
+            carrier,
+            ..
+        } = incoming;
+        let arrival: Arrival = carrier.take(self.name())?;
+        self.common.now = now;
+        let taken = self.respond(arrival, listener, limits);
+        if taken.is_err() {
+            self.common.counters.fabric.setups_failed.add(1);
+        }
+        Ok(taken?)
     }
 
     fn connect(
@@ -267,7 +261,8 @@ impl Provider for Verbs {
             manager.resolve_address(source, address, common.config.connect_wait)?;
             let course = Course::connecting(now, &common.config);
             let limits = parameters.limits;
-            let mut connection = Connection::new(id, course, manager, address, limits, account);
+            let mut connection =
+                VerbsConnection::new(id, course, manager, address, limits, account);
             connection.private_data = parameters.private_data;
             connection.is_known = true;
             connection.set_deadline(common);
@@ -297,114 +292,15 @@ impl Provider for Verbs {
 
     fn reject(&mut self, queue_pair: QueuePairId, private_data: &[u8]) {
         self.with(queue_pair, |connection, _, common| {
-            if connection.phase() == Phase::Deciding {
+            if connection.phase() == VerbsPhase::Deciding {
                 connection.turn_away(private_data, common);
             }
         });
         self.stir(queue_pair.index);
     }
 
-    fn post_receive(
-        &mut self,
-        queue_pair: QueuePairId,
-        buffer: Buffer,
-    ) -> Result<(), (PostError, Buffer)> {
-        let Self {
-            slots,
-            lanes,
-            common,
-            ..
-        } = self;
-        let connection = slots
-            .get_mut(queue_pair)
-            .filter(|connection| connection.course.is_open());
-        let Some(connection) = connection else {
-            return Err((PostError::Closed, buffer));
-        };
-        let lane = lane_of(connection, lanes);
-        connection
-            .post_receive(buffer, lane)
-            .map_err(|buffer| (PostError::Full, buffer))?;
-        common.counters.fabric.work[3].posted.add(1);
-        self.touch(queue_pair.index);
-        Ok(())
-    }
-
-    fn post(
-        &mut self,
-        queue_pair: QueuePairId,
-        chain: &mut Vec<WorkRequest>,
-    ) -> Result<(), PostError> {
-        let connection = self
-            .slots
-            .get_mut(queue_pair)
-            .filter(|connection| connection.course.is_open())
-            .ok_or(PostError::Closed)?;
-        if connection.send.room() < chain.len() {
-            return Err(PostError::Full);
-        }
-        for request in chain.drain(..) {
-            let posted = &self.common.counters.fabric.work[kind(&request.operation)].posted;
-            posted.add(1);
-            connection.send.post(request);
-        }
-        self.touch(queue_pair.index);
-        Ok(())
-    }
-
-    fn send_room(&self, queue_pair: QueuePairId) -> usize {
-        match self.slots.get(queue_pair) {
-            Some(connection) if connection.course.is_open() => connection.send.room(),
-            _ => 0,
-        }
-    }
-
-    fn expose(
-        &mut self,
-        queue_pair: QueuePairId,
-        local: Slices,
-        access: Access,
-    ) -> Result<Exposure, (ExposeError, Slices)> {
-        let Self { slots, lanes, .. } = self;
-        let connection = slots
-            .get_mut(queue_pair)
-            .filter(|connection| connection.course.is_open());
-        let Some(connection) = connection else {
-            return Err((ExposeError::Closed, local));
-        };
-        // Before the peer's device is known nobody could be told the key.
-        let Some(lane) = lane_of(connection, lanes) else {
-            return Err((ExposeError::Closed, local));
-        };
-        let Lane { windows, keys, .. } = lane;
-        let (exposure, binding) = connection.exposures.expose(local, access, windows, keys)?;
-        if let Some(slot) = binding {
-            connection.send.post_own(Work::Bind(slot));
-            self.touch(queue_pair.index);
-        }
-        Ok(exposure)
-    }
-
-    fn revoke(&mut self, queue_pair: QueuePairId, key: Key) -> Revoked {
-        let revoked = self.with(queue_pair, |connection, lane, _| {
-            let Some(lane) = lane.filter(|_| !connection.course.is_ending()) else {
-                // Its memory comes free with the queue pair.
-                return Revoked::Unknown;
-            };
-            match connection.exposures.revoke(key, &mut lane.windows) {
-                Ending::Now(local) => Revoked::Now(local),
-                Ending::Request(slot) => {
-                    connection.send.post_own(Work::Invalidate(slot));
-                    Revoked::Later
-                }
-                Ending::Unknown => Revoked::Unknown,
-            }
-        });
-        if matches!(revoked, Some(Revoked::Later)) {
-            self.touch(queue_pair.index);
-        }
-        revoked.unwrap_or(Revoked::Unknown)
-    }
+    /// Queues of devices keep the depth that they were made with.
+    fn deepen_receives(&mut self, _: QueuePairId, _: u32) {}
 
     fn limit_reads(&mut self, queue_pair: QueuePairId, reads: u16) {
         self.with(queue_pair, |connection, _, _| {
@@ -432,27 +328,6 @@ impl Provider for Verbs {
             self.stir(queue_pair.index);
         }
     }
-
-    fn poll(&mut self, now: Instant, events: &mut Vec<Event>) -> usize {
-        self.poll_all(now, events)
-    }
-
-    fn flush(&mut self, now: Instant) -> usize {
-        self.common.now = now;
-        self.flush_all()
-    }
-
-    fn wake_descriptor(&self) -> Option<RawFd> {
-        Some(self.common.epoll.as_raw_fd())
-    }
-
-    fn arm(&mut self) -> bool {
-        self.arm_all()
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        self.common.earliest
-    }
 }
 
 impl Drop for Verbs {
@@ -463,7 +338,7 @@ impl Drop for Verbs {
         }
         let mut on_their_way = 0;
         self.each(|connection, _, _| {
-            if connection.phase() == Phase::Destroying {
+            if connection.phase() == VerbsPhase::Destroying {
                 on_their_way += 1;
             }
             connection.destroy_now();

@@ -104,12 +104,12 @@ impl Recipient {
 
 /// The line to the control thread. It outlasts the thread, and then drops what it is given.
 #[derive(Clone)]
-pub(super) struct Line {
+pub(super) struct ControlThreadSender {
     commands: Sender<Command>,
     bell: Arc<Bell>,
 }
 
-impl Line {
+impl ControlThreadSender {
     /// A line, and its other end. It has no bound of its own: what it holds are handles that exist
     /// anyway, each at most once.
     pub(super) fn new() -> io::Result<(Self, Receiver<Command>, Arc<Bell>)> {
@@ -132,14 +132,14 @@ impl Line {
 
 /// One provider's door to the control thread.
 pub struct Reaper {
-    line: Line,
+    line: ControlThreadSender,
     me: Recipient,
     notices: Receiver<Notice>,
 }
 
 impl Reaper {
     /// A door with room for `room` notices that were not taken yet.
-    pub(super) fn new(line: &Line, room: usize) -> io::Result<Self> {
+    pub(super) fn new(line: &ControlThreadSender, room: usize) -> io::Result<Self> {
         let (sender, notices) = crossbeam_channel::bounded(room.max(1));
         let me = Recipient {
             notices: sender,
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_request_rings_there_and_its_note_rings_here() {
-        let (line, commands, bell) = Line::new().unwrap();
+        let (line, commands, bell) = ControlThreadSender::new().unwrap();
         let reaper = Reaper::new(&line, 4).unwrap();
         recipient(&commands);
         bell.clear();
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn notes_wait_for_room_in_their_order() {
-        let (line, commands, _bell) = Line::new().unwrap();
+        let (line, commands, _bell) = ControlThreadSender::new().unwrap();
         let slow = Reaper::new(&line, 2).unwrap();
         let quick = Reaper::new(&line, 10).unwrap();
         let (to_slow, to_quick) = (recipient(&commands), recipient(&commands));
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_provider_that_is_gone_keeps_nobody_waiting() {
-        let (line, commands, _bell) = Line::new().unwrap();
+        let (line, commands, _bell) = ControlThreadSender::new().unwrap();
         let gone = Reaper::new(&line, 1).unwrap();
         let mut outbox = Outbox::default();
         let to_gone = recipient(&commands);
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn without_the_thread_handles_are_dropped_at_once() {
-        let (line, commands, _bell) = Line::new().unwrap();
+        let (line, commands, _bell) = ControlThreadSender::new().unwrap();
         let reaper = Reaper::new(&line, 1).unwrap();
         drop(commands);
         let handle = Arc::new(());

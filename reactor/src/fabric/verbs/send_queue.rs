@@ -68,7 +68,7 @@ pub(super) struct Done {
     pub(super) result: Result<(), WorkError>,
 }
 
-struct Entry {
+struct SendQueueEntry {
     work: Work,
     local: Slices,
     /// The number behind its last device request, once all of it is handed over.
@@ -77,7 +77,7 @@ struct Entry {
     error: Option<WorkError>,
 }
 
-impl Entry {
+impl SendQueueEntry {
     /// Of an entry that the device does not have whole.
     const OPEN: u64 = u64::MAX;
 }
@@ -110,7 +110,7 @@ pub(super) enum Hold {
 
 pub(super) struct SendQueue {
     limits: SendLimits,
-    entries: VecDeque<Entry>,
+    entries: VecDeque<SendQueueEntry>,
     /// Entries of the application's.
     requests: usize,
     /// Entries, from the front on, that the device has whole.
@@ -217,10 +217,10 @@ impl SendQueue {
     }
 
     fn push(&mut self, work: Work, local: Slices) {
-        self.entries.push_back(Entry {
+        self.entries.push_back(SendQueueEntry {
             work,
             local,
-            end: Entry::OPEN,
+            end: SendQueueEntry::OPEN,
             error: None,
         });
     }
@@ -477,7 +477,7 @@ impl SendQueue {
         if !self.has_done() {
             return None;
         }
-        let Entry {
+        let SendQueueEntry {
             work,
             local,
             end,

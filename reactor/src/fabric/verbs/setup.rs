@@ -4,14 +4,14 @@ use std::io;
 use std::time::Duration;
 
 use super::common::Common;
-use super::connection::Connection;
-use super::lane::Lane;
-use super::phase::Phase;
+use super::connection::VerbsConnection;
+use super::device_queues::Lane;
+use super::phase::VerbsPhase;
 use super::report::Transport;
 use super::send_queue::SendLimits;
 use super::sys::{
     ConnectionEvent, ConnectionEventKind, ConnectionId, ConnectionParameters, QueuePair,
-    QueuePairAttributes, State,
+    QueuePairAttributes, QueuePairState,
 };
 use crate::fabric::{ConnectParameters, Ended, Event, PostError, PrivateData, ReadDepths};
 
@@ -32,7 +32,7 @@ const REJECTED_BY_APPLICATION: i32 = 28;
 const REJECTED_LATE: i32 = 4;
 const NOBODY_LISTENS: i32 = 8;
 
-impl Connection {
+impl VerbsConnection {
     /// Makes its queue pair, on the device that the connection manager has found for it.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl Connection {
         let manager = self.manager.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let bounds = lane.bounds(&self.limits);
         let (queue_pair, place) = lane.queue_pair(&bounds)?;
-        let attributes = attributes(manager, State::Init);
+        let attributes = attributes(manager, QueuePairState::Init);
         let number = queue_pair.number();
         // From here on it is taken apart in its order, whatever fails.
         self.send.set_device(SendLimits {
@@ -82,7 +82,11 @@ impl Connection {
             return Err(io::ErrorKind::NotConnected.into());
         };
         // The first state again: its attributes were not all known before.
-        for state in [State::Init, State::ReadyToReceive, State::ReadyToSend] {
+        for state in [
+            QueuePairState::Init,
+            QueuePairState::ReadyToReceive,
+            QueuePairState::ReadyToSend,
+        ] {
             let mut attributes = attributes(manager, state)?;
             attributes.set_depths(byte(self.depths.ird), byte(self.depths.ord));
             queue_pair.modify(&attributes)?;
@@ -128,7 +132,7 @@ impl Connection {
         lane: &mut Lane,
         common: &mut Common,
     ) -> Result<(), PostError> {
-        if self.phase() != Phase::Deciding {
+        if self.phase() != VerbsPhase::Deciding {
             return Err(PostError::Closed);
         }
         let limits = &parameters.limits;
@@ -195,13 +199,13 @@ impl Connection {
             Kind::AddressResolved => self.address_resolved(common),
             // The provider has found the device.
             Kind::RouteResolved => {
-                if let (Phase::Routing, Some(lane)) = (self.phase(), lane) {
+                if let (VerbsPhase::Routing, Some(lane)) = (self.phase(), lane) {
                     self.ask(lane, common);
                 }
             }
             Kind::ConnectResponse => self.answered(event, lane, true, common),
             Kind::Established => match self.phase() {
-                Phase::Accepting => self.establish(PrivateData::new(), common),
+                VerbsPhase::Accepting => self.establish(PrivateData::new(), common),
                 _ => self.answered(event, lane, false, common),
             },
             Kind::Rejected => self.rejected(event, common),
@@ -243,7 +247,7 @@ impl Connection {
         is_down: bool,
         common: &mut Common,
     ) {
-        let (Phase::Connecting, Some(lane)) = (self.phase(), lane) else {
+        let (VerbsPhase::Connecting, Some(lane)) = (self.phase(), lane) else {
             return;
         };
         let (mut peer_ird, mut peer_ord) = (
@@ -285,7 +289,7 @@ impl Connection {
             self.fail(reason, common);
             return;
         }
-        if self.is_known && self.phase() == Phase::Connecting {
+        if self.is_known && self.phase() == VerbsPhase::Connecting {
             self.announcements.push_back(Event::Rejected {
                 queue_pair: self.id,
                 private_data: event.private_data,
@@ -298,7 +302,7 @@ impl Connection {
 }
 
 /// What brings a queue pair into a state, in which the peer may do what its keys allow.
-fn attributes(manager: &ConnectionId, state: State) -> io::Result<QueuePairAttributes> {
+fn attributes(manager: &ConnectionId, state: QueuePairState) -> io::Result<QueuePairAttributes> {
     let mut attributes = manager.queue_pair_attributes(state)?;
     attributes.set_remote_access(true, true);
     Ok(attributes)

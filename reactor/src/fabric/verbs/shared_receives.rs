@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millrace_mempool::Buffer;
 
-use super::lane::Kept;
+use super::device_queues::Kept;
 use super::receive_queue::{Brought, Surplus};
 use super::sys::SharedReceiveQueue;
 

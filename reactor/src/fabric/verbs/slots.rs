@@ -1,30 +1,30 @@
 //! The connections of a provider, found by index.
 
-use super::completion::Name;
-use super::connection::Connection;
+use super::completion::RequestName;
+use super::connection::VerbsConnection;
 use crate::fabric::QueuePairId;
 
-struct Slot {
+struct VerbsSlot {
     generation: u32,
-    connection: Option<Box<Connection>>,
+    connection: Option<Box<VerbsConnection>>,
 }
 
 #[derive(Default)]
-pub(super) struct Slots {
-    slots: Vec<Slot>,
+pub(super) struct VerbsSlots {
+    slots: Vec<VerbsSlot>,
     free: Vec<u32>,
 }
 
-impl Slots {
+impl VerbsSlots {
     /// Fills a free slot with what `make` gives for its name. `None` if all names are taken.
     pub(super) fn insert_with<E>(
         &mut self,
-        make: impl FnOnce(QueuePairId) -> Result<Box<Connection>, E>,
+        make: impl FnOnce(QueuePairId) -> Result<Box<VerbsConnection>, E>,
     ) -> Option<Result<QueuePairId, E>> {
         let index = match self.free.pop() {
             Some(index) => index,
-            None if self.slots.len() < Name::SLOTS_MAX => {
-                self.slots.push(Slot {
+            None if self.slots.len() < RequestName::SLOTS_MAX => {
+                self.slots.push(VerbsSlot {
                     generation: 0,
                     connection: None,
                 });
@@ -50,28 +50,28 @@ impl Slots {
     }
 
     /// The connection of this name.
-    pub(super) fn get(&self, id: QueuePairId) -> Option<&Connection> {
+    pub(super) fn get(&self, id: QueuePairId) -> Option<&VerbsConnection> {
         let slot = self.slots.get(id.index as usize)?;
         let connection = slot.connection.as_deref()?;
         (slot.generation == id.generation).then_some(connection)
     }
 
     /// The connection of this name.
-    pub(super) fn get_mut(&mut self, id: QueuePairId) -> Option<&mut Connection> {
+    pub(super) fn get_mut(&mut self, id: QueuePairId) -> Option<&mut VerbsConnection> {
         let slot = self.slots.get_mut(id.index as usize)?;
         let connection = slot.connection.as_deref_mut()?;
         (slot.generation == id.generation).then_some(connection)
     }
 
     /// The connection that a request was named after.
-    pub(super) fn named(&mut self, name: Name) -> Option<&mut Connection> {
+    pub(super) fn named(&mut self, name: RequestName) -> Option<&mut VerbsConnection> {
         let slot = self.slots.get_mut(name.slot as usize)?;
-        let is_same = slot.generation & Name::GENERATION_MASK == name.generation;
+        let is_same = slot.generation & RequestName::GENERATION_MASK == name.generation;
         slot.connection.as_deref_mut().filter(|_| is_same)
     }
 
     /// Whatever connection is in a slot.
-    pub(super) fn at(&mut self, index: u32) -> Option<&mut Connection> {
+    pub(super) fn at(&mut self, index: u32) -> Option<&mut VerbsConnection> {
         self.slots
             .get_mut(index as usize)?
             .connection
@@ -79,7 +79,7 @@ impl Slots {
     }
 
     /// Ends the name of a connection.
-    pub(super) fn remove(&mut self, index: u32) -> Option<Box<Connection>> {
+    pub(super) fn remove(&mut self, index: u32) -> Option<Box<VerbsConnection>> {
         let slot = self.slots.get_mut(index as usize)?;
         let connection = slot.connection.take()?;
         slot.generation = slot.generation.wrapping_add(1);

@@ -21,10 +21,7 @@ pub fn served(config: &Config, addresses: &Addresses, admin: SocketAddr) {
     if let Some(address) = addresses.rpc {
         tracing::info!(%address, "NFS and MOUNT over TCP");
     }
-    let scheme = match config.admin.tls {
-        Some(_) => "https",
-        None => "http",
-    };
+    let scheme = scheme(config);
     tracing::info!("admin plane at {scheme}://{admin}/ (metrics at /metrics)");
     for export in &config.exports {
         tracing::info!(
@@ -53,6 +50,31 @@ pub fn served(config: &Config, addresses: &Addresses, admin: SocketAddr) {
         let networks: Vec<_> = entry.clients.iter().map(ToString::to_string).collect();
         let (clients, limits) = (networks.join(" "), limits(entry.iops, entry.bandwidth));
         tracing::info!(%clients, %limits, "limits of each client");
+    }
+}
+
+/// What a configuration serves, a line for each address and export: `--check` prints it, and
+/// `deploy/quickstart` reads it.
+pub fn summary(config: &Config) -> String {
+    let mut text = String::new();
+    for fabric in &config.fabric {
+        let (address, provider) = (fabric.listen, fabric.provider.name());
+        text += &format!("NFS over RDMA: {address} ({provider})\n");
+    }
+    text += &format!("NFS and MOUNT over TCP: {}\n", config.rpc.listen);
+    text += &format!("management: {}://{}\n", scheme(config), config.admin.listen);
+    for export in &config.exports {
+        let (store, access) = (export.store.kind(), export.access.name());
+        text += &format!("export: {} ({store}, {access})\n", export.path);
+    }
+    text
+}
+
+/// How the management plane is reached.
+fn scheme(config: &Config) -> &'static str {
+    match config.admin.tls {
+        Some(_) => "https",
+        None => "http",
     }
 }
 

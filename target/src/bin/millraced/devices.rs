@@ -9,10 +9,10 @@ use millrace::service::devices;
 ///
 /// Ends with status 1 if there are none, or they cannot be used.
 #[derive(clap::Args)]
-pub struct Arguments {}
+pub struct DevicesArguments {}
 
 /// Prints them.
-pub fn print(_arguments: &Arguments) -> ExitCode {
+pub fn print(_arguments: &DevicesArguments) -> ExitCode {
     match devices::describe(None) {
         Ok(text) => {
             // A reader that has seen enough is no fault.

@@ -25,7 +25,7 @@ use millrace::service::preflight::{self, RunningServer};
 use millrace::service::{Service, StartError, StartProgress};
 use millrace_admin::api::{self, AdminSocket, AdminState, Certificates, StartingAdmin};
 use millrace_admin::change::ConfigStore;
-use millrace_admin::config::{self, Config, ConfigError, KeyPath, Problem, Source};
+use millrace_admin::config::{self, Config, ConfigError, ConfigProblem, KeyPath, Source};
 use millrace_admin::metrics::Metrics;
 use millrace_admin::token;
 
@@ -52,8 +52,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    Plan(plan::Arguments),
-    Devices(devices::Arguments),
+    Plan(plan::PlanArguments),
+    Devices(devices::DevicesArguments),
 }
 
 /// With what the program was built with.
@@ -179,11 +179,7 @@ fn become_user(arguments: &Serve, config: &Config) -> Result<()> {
     let Some(user) = &arguments.user else {
         return Ok(());
     };
-    let folders = config
-        .exports
-        .iter()
-        .any(|export| matches!(export.store, config::Store::Posix(_)));
-    rights::become_user(user, folders)
+    rights::become_user(user, hardening::kept_by_user(config))
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {
@@ -215,6 +211,7 @@ fn check(
     running: Option<&RunningServer>,
 ) -> Result<()> {
     let mut text = format!("{}: good\n", arguments.config.display());
+    text.push_str(&announce::summary(config));
     if let Some(process) = running.map(RunningServer::process) {
         text.push_str(&format!(
             "note: process {process} serves by this file; its ports and memory count as free\n"
@@ -317,13 +314,13 @@ fn run(
     let listener = TcpListener::bind(config.admin.listen).map_err(|error| {
         let path = KeyPath::root().key("admin").key("listen");
         let message = format!("cannot listen on {}: {error}", config.admin.listen);
-        Failure::Configuration(source.error(Problem::new(path, message)))
+        Failure::Configuration(source.error(ConfigProblem::new(path, message)))
     })?;
     let socket = config.admin.socket.as_deref().map(|file| {
         AdminSocket::bind(file).map_err(|error| {
             let path = KeyPath::root().key("admin").key("socket");
             let message = format!("cannot listen on {}: {error}", file.display());
-            Failure::Configuration(source.error(Problem::new(path, message)))
+            Failure::Configuration(source.error(ConfigProblem::new(path, message)))
         })
     });
     let socket = socket.transpose()?;

@@ -15,7 +15,7 @@ use millrace_mempool::Class;
 ///
 /// Ends with status 1 if the configuration given with --config is too small.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct PlanArguments {
     /// RDMA connections at once; a Linux client has one for each server that it mounts.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: u32,
@@ -39,7 +39,7 @@ pub struct Arguments {
 }
 
 /// Prints the plan.
-pub fn print(arguments: &Arguments) -> ExitCode {
+pub fn print(arguments: &PlanArguments) -> ExitCode {
     let config = match arguments.config.as_deref().map(config::load).transpose() {
         Ok(config) => config,
         Err(errors) => {
@@ -70,7 +70,7 @@ pub fn print(arguments: &Arguments) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn load(arguments: &Arguments, config: &Config) -> Load {
+fn load(arguments: &PlanArguments, config: &Config) -> Load {
     let configured = || {
         let allowed = millrace_reactor::allowed_cores();
         let cores = config.reactors.cores.resolve(&allowed).len();

@@ -7,41 +7,24 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
-/// What is kept: ports below 1024, of which `rpc.rpcbind: embedded` needs one.
-const KEPT: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
-
-/// What is kept beside where folders are exported: acting as clients' users, and file handles that
-/// outlive the process.
-const FOR_FOLDERS: CapabilitySet = CapabilitySet::SETUID
-    .union(CapabilitySet::SETGID)
-    .union(CapabilitySet::DAC_OVERRIDE)
-    .union(CapabilitySet::DAC_READ_SEARCH)
-    .union(CapabilitySet::CHOWN)
-    .union(CapabilitySet::FOWNER)
-    .union(CapabilitySet::FSETID);
-
 /// Users and groups that this system has itself.
 const USERS: &str = "/etc/passwd";
 const GROUPS: &str = "/etc/group";
 
-/// Goes on as this user, and keeps no right of root's but that to low ports, and with `folders`
-/// those that serving folders to others takes. What this process starts has not even these.
+/// Goes on as this user, with no right of root's but these. What this process starts has not even
+/// these.
 ///
 /// Only the calling thread changes, and those it starts: to be called while there is no other.
 ///
 /// # Errors
 /// There is no such user, or the process may not become it.
-pub fn become_user(name: &str, folders: bool) -> Result<()> {
+pub fn become_user(name: &str, kept: CapabilitySet) -> Result<()> {
     ensure!(
         geteuid().is_root(),
         "only root can go on as another user (--user {name})"
     );
     let read = |file| fs::read_to_string(file).with_context(|| format!("cannot read {file}"));
     let user = User::find(name, &read(USERS)?, &read(GROUPS)?)?;
-    let kept = match folders {
-        true => KEPT.union(FOR_FOLDERS),
-        false => KEPT,
-    };
     user.take_over(kept)
         .with_context(|| format!("cannot go on as {name}"))
 }

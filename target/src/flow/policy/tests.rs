@@ -17,8 +17,8 @@ const PLENTY: Inputs = Inputs {
 
 fn grant(inputs: &Inputs) -> Grant {
     match decide(inputs) {
-        Decision::Reply(grant) => grant,
-        Decision::Withhold => panic!("held back: {inputs:?}"),
+        ReplyDecision::Reply(grant) => grant,
+        ReplyDecision::Withhold => panic!("held back: {inputs:?}"),
     }
 }
 
@@ -82,16 +82,16 @@ fn rr1_cred_20_the_last_reply_is_held_back_when_exposures_hold_all_credits() {
             ..PLENTY
         })
     };
-    assert_eq!(at(0, 4), Decision::Withhold);
-    assert_eq!(at(0, 9), Decision::Withhold);
+    assert_eq!(at(0, 4), ReplyDecision::Withhold);
+    assert_eq!(at(0, 9), ReplyDecision::Withhold);
     // While another reply is owed, the client learns of new credits by that.
     assert!(matches!(
         at(1, 4),
-        Decision::Reply(Grant { credits: 1, .. })
+        ReplyDecision::Reply(Grant { credits: 1, .. })
     ));
     assert!(matches!(
         at(0, 3),
-        Decision::Reply(Grant { credits: 1, .. })
+        ReplyDecision::Reply(Grant { credits: 1, .. })
     ));
 }
 
@@ -99,13 +99,13 @@ proptest! {
     #[test]
     fn rr1_cred_03_a_grant_is_never_zero(inputs in any_inputs()) {
         match decide(&inputs) {
-            Decision::Reply(grant) => {
+            ReplyDecision::Reply(grant) => {
                 prop_assert!(grant.credits >= 1);
                 prop_assert!(grant.credits <= inputs.wish.min(inputs.most).max(1));
                 prop_assert!(grant.ceiling >= 1);
             }
             // Only for what ends by itself: an exposure.
-            Decision::Withhold => prop_assert!(inputs.exposures > 0 && inputs.owed == 0),
+            ReplyDecision::Withhold => prop_assert!(inputs.exposures > 0 && inputs.owed == 0),
         }
     }
 
@@ -113,7 +113,7 @@ proptest! {
     fn rr1_cred_09_a_grant_never_exceeds_what_receives_cover(
         inputs in any_inputs(), covered in FIRST_RECEIVES..100_000, dones in 0_u32..100,
     ) {
-        if let Decision::Reply(grant) = decide(&inputs) {
+        if let ReplyDecision::Reply(grant) = decide(&inputs) {
             let announced = announced(grant.credits, covered + dones, dones);
             prop_assert!(announced >= 1);
             prop_assert!(announced + SPARE_RECEIVES + dones <= covered + dones);
@@ -132,7 +132,7 @@ proptest! {
 
     #[test]
     fn a_cut_is_in_force_with_the_next_reply_and_no_share_is_overdrawn(inputs in any_inputs()) {
-        if let Decision::Reply(grant) = decide(&inputs) {
+        if let ReplyDecision::Reply(grant) = decide(&inputs) {
             prop_assert!(grant.credits <= inputs.share.saturating_sub(SPARE_RECEIVES).max(1));
             prop_assert!(grant.credits <= inputs.window.map_or(u32::MAX, |(calls, _)| calls).max(1));
             if inputs.pressure.waiters > 0 {
@@ -226,7 +226,7 @@ proptest! {
 
 /// One connection between a client that keeps to its grant and the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct State {
+struct ConnectionModel {
     most: u32,
     granted: u32,
     /// Calls that the server has and is not about to hold back.
@@ -236,7 +236,7 @@ struct State {
     exposures: u32,
 }
 
-impl State {
+impl ConnectionModel {
     /// What may come next. RDMA_DONE and the end of its window are one step: the exposure ends.
     fn next(self) -> Vec<Self> {
         let mut next = Vec::new();
@@ -250,12 +250,12 @@ impl State {
                 ..self
             };
             let answer = |own: u32| match left.decide() {
-                Decision::Reply(grant) => Self {
+                ReplyDecision::Reply(grant) => Self {
                     granted: grant.credits,
                     exposures: left.exposures + own,
                     ..left
                 },
-                Decision::Withhold => Self {
+                ReplyDecision::Withhold => Self {
                     withheld: left.withheld + 1,
                     ..left
                 },
@@ -272,7 +272,7 @@ impl State {
                     withheld: after.withheld - 1,
                     ..after
                 };
-                if let Decision::Reply(grant) = owing.decide() {
+                if let ReplyDecision::Reply(grant) = owing.decide() {
                     after = Self {
                         granted: grant.credits,
                         ..owing
@@ -285,7 +285,7 @@ impl State {
         next
     }
 
-    fn decide(&self) -> Decision {
+    fn decide(&self) -> ReplyDecision {
         decide(&Inputs {
             wish: 4,
             most: self.most,
@@ -301,8 +301,8 @@ fn rr1_cred_19_the_client_can_always_go_on_or_is_owed_a_reply() {
     // Every state with grants and exposures up to four that can be reached, and those that only
     // live changes of the configuration lead to.
     let mut seen = HashSet::new();
-    let mut open: Vec<State> = (1..=4)
-        .map(|most| State {
+    let mut open: Vec<ConnectionModel> = (1..=4)
+        .map(|most| ConnectionModel {
             most,
             granted: 1,
             calls: 0,
@@ -328,7 +328,7 @@ fn rr1_cred_19_the_client_can_always_go_on_or_is_owed_a_reply() {
     }
     assert!(seen.len() > 300, "{}", seen.len());
     let all = |calls, withheld, exposures| {
-        let found = |state: &&State| {
+        let found = |state: &&ConnectionModel| {
             (state.calls, state.withheld, state.exposures) == (calls, withheld, exposures)
         };
         seen.iter().any(|state| found(&state))

@@ -27,6 +27,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::env;
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::hash::Hasher;
 use std::io::{self, Read};
@@ -38,7 +39,7 @@ use memmap2::MmapMut;
 use rustix::fs::{FallocateFlags, OFlags};
 use siphasher::sip::SipHasher24;
 
-use super::layout::{Begin, Fault, Header, PAGE, SLOT, SLOTS_STEP, Sealer, Shape, Slot};
+use super::layout::{Begin, Fault, Header, JournalSlot, PAGE, SLOT, SLOTS_STEP, Sealer, Shape};
 use super::{CallKey, ReplayLimits, map};
 
 /// The file's name.
@@ -122,9 +123,9 @@ impl Left {
         let mut complete = 0;
         for (place, slot) in (0..).zip(bytes[PAGE..].chunks_exact(SLOT)) {
             let (begin, done) = match sealer.read(slot, place).0 {
-                Slot::Empty => continue,
-                Slot::Begun(begin) => (begin, None),
-                Slot::Done {
+                JournalSlot::Empty => continue,
+                JournalSlot::Begun(begin) => (begin, None),
+                JournalSlot::Done {
                     begin,
                     ended,
                     reply,
@@ -270,7 +271,7 @@ pub struct Writer {
 /// A slot that holds a call being executed.
 #[derive(Debug)]
 #[must_use = "a call ends as done, void or unknown"]
-pub struct Place(usize, u64);
+pub struct JournalPlace(usize, u64);
 
 /// Slots in a row of a mapped file.
 #[derive(Debug)]
@@ -319,7 +320,7 @@ impl Writer {
         began: Moment,
         targets: [u64; 2],
         contested: bool,
-    ) -> Option<Place> {
+    ) -> Option<JournalPlace> {
         let found = (0..TRIES)
             .map(|step| (self.next + step) % self.ended.len())
             .find(|&index| self.ended[index] != u64::MAX);
@@ -340,12 +341,12 @@ impl Writer {
         };
         self.slots.begin(index, self.sequence, &begin);
         self.ended[index] = u64::MAX;
-        Some(Place(index, self.sequence))
+        Some(JournalPlace(index, self.sequence))
     }
 
     /// The call was executed, and is answered so.
-    pub fn done(&mut self, place: &Place, now: Moment, reply: &[u8]) {
-        let &Place(index, sequence) = place;
+    pub fn done(&mut self, place: &JournalPlace, now: Moment, reply: &[u8]) {
+        let &JournalPlace(index, sequence) = place;
         self.ended[index] = now.boot;
         let sealer = self.slots.sealer;
         let (slot, number) = self.slots.slot(index);
@@ -355,14 +356,14 @@ impl Writer {
     }
 
     /// The call was not executed.
-    pub fn void(&mut self, place: &Place) {
-        let &Place(index, sequence) = place;
+    pub fn void(&mut self, place: &JournalPlace) {
+        let &JournalPlace(index, sequence) = place;
         self.slots.void(index, sequence);
         self.ended[index] = 0;
     }
 
     /// Nobody waits for the call any more; whether it is executed is not known.
-    pub fn unknown(&mut self, place: &Place, now: Moment) {
+    pub fn unknown(&mut self, place: &JournalPlace, now: Moment) {
         self.ended[place.0] = now.boot;
     }
 
@@ -555,10 +556,10 @@ fn make(directory: &Path, length: u64, front: &[u8]) -> io::Result<File> {
 }
 
 /// Where the journal goes: the run-time directory of the service if it is in memory, else the state
-/// directory. A file that stands in the other is removed, so that it is never taken for news.
-pub(super) fn place(state: &Path) -> PathBuf {
-    let runtime = env::var_os("RUNTIME_DIRECTORY")
-        .and_then(|list| env::split_paths(&list).next())
+/// directory. `runtime` is the value of `RUNTIME_DIRECTORY`. A file that stands in the other is removed, so that it is never taken for news.
+pub(super) fn place(state: &Path, runtime: Option<&OsStr>) -> PathBuf {
+    let runtime = runtime
+        .and_then(|list| env::split_paths(list).next())
         .filter(|path| path.is_absolute() && path != state && in_memory(path));
     match runtime {
         Some(runtime) => {

@@ -129,7 +129,7 @@ pub(super) struct Begin {
 
 /// What a slot tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Slot {
+pub(super) enum JournalSlot {
     /// Of no call, or of one that was not executed.
     Empty,
     Begun(Begin),
@@ -290,14 +290,14 @@ impl Sealer {
     }
 
     /// Reads a slot, and the sequence number that it was written under.
-    pub fn read(&self, slot: &[u8], place: u64) -> (Slot, u64) {
+    pub fn read(&self, slot: &[u8], place: u64) -> (JournalSlot, u64) {
         let (first, second) = slot.split_at(FIRST);
         let sequence = long(first, 0);
         let family = word(first, 64);
         let whole = self.sum(place, &first[..FIRST - SUM]) == long(first, FIRST - SUM);
         let length = usize::try_from(long(first, 88));
         let (true, 1.., 4 | 6, Ok(length)) = (whole, sequence, family, length) else {
-            return (Slot::Empty, 0);
+            return (JournalSlot::Empty, 0);
         };
         let address = Ipv6Addr::from(array(first, 48));
         let address = match (family, address.to_ipv4_mapped()) {
@@ -323,13 +323,13 @@ impl Sealer {
             && reply <= REPLY_MAX
             && self.sum(!place, &second[..FRONT + reply]) == long(second, second.len() - SUM);
         let slot = match (whole, word(second, 16)) {
-            (true, VOID) => Slot::Empty,
-            (true, DONE) => Slot::Done {
+            (true, VOID) => JournalSlot::Empty,
+            (true, DONE) => JournalSlot::Done {
                 begin,
                 ended: long(second, 8),
                 reply: second[FRONT..FRONT + reply].into(),
             },
-            _ => Slot::Begun(begin),
+            _ => JournalSlot::Begun(begin),
         };
         (slot, sequence)
     }

@@ -131,6 +131,86 @@ fn rr1_hdr_25_repetition_waits_for_the_running_call() {
 }
 
 #[test]
+fn names_are_told_apart_with_their_directories() {
+    let cache = cache(1000, 100_000);
+    let known = cache.target(b"directory", b"name");
+    assert_eq!(known, cache.target(b"directory", b"name"));
+    for (directory, name) in [
+        ("directory", "other"),
+        ("other", "name"),
+        ("directoryn", "ame"),
+    ] {
+        let other = cache.target(directory.as_bytes(), name.as_bytes());
+        assert_ne!(known, other, "{directory} {name}");
+    }
+}
+
+/// A task that counts how often it is woken.
+#[derive(Default)]
+struct CountedTask(AtomicUsize);
+
+impl std::task::Wake for CountedTask {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+#[test]
+fn eight_repetitions_wait_and_are_woken_once_and_further_ones_are_dropped() {
+    let (cache, now) = (cache(1000, 100_000), Instant::now());
+    let key = key(&cache, address(1), 7, PROGRAM, b"name");
+    let ticket = execute(&cache, key, now);
+    let enter = |task: &Arc<CountedTask>| {
+        let waker = Waker::from(task.clone());
+        pin!(cache.enter(key, now)).poll(&mut Context::from_waker(&waker))
+    };
+    let tasks: Vec<_> = (0..8).map(|_| Arc::<CountedTask>::default()).collect();
+    // A task that looks twice waits once.
+    for task in tasks.iter().chain(&tasks) {
+        assert!(enter(task).is_pending());
+    }
+    let ninth = enter(&Arc::default());
+    assert!(matches!(ninth, Poll::Ready(Entered::Crowded)), "{ninth:?}");
+    assert_eq!(cache.totals().dropped, 1);
+    ticket.finish(b"reply", now);
+    let woken: Vec<_> = tasks.iter().map(|task| task.0.load(Relaxed)).collect();
+    assert_eq!(woken, [1; 8]);
+}
+
+#[test]
+fn each_part_keeps_all_that_its_bounds_allow_and_no_more() {
+    let (cache, now) = (cache(1000, 100_000), Instant::now());
+    let limits = |entries, bytes| ReplayLimits {
+        entries: entries * SHARDS,
+        bytes: bytes * SHARDS,
+        age: Duration::from_secs(120),
+    };
+    let kept = |limits: ReplayLimits, replies: &[usize]| {
+        let (mut shard, mut forgotten) = (Shard::default(), 0);
+        for (xid, &length) in (0..).zip(replies) {
+            let key = key(&cache, address(1), xid, PROGRAM, b"");
+            shard.finish(key, vec![0; length].into(), now);
+            forgotten += shard.trim(limits).all;
+        }
+        assert_eq!(shard.entries.len(), shard.order.len());
+        (shard.entries.len(), shard.bytes, forgotten)
+    };
+    assert_eq!(kept(limits(3, 100), &[1, 2, 4]), (3, 7, 0));
+    assert_eq!(kept(limits(3, 100), &[1, 2, 4, 8]), (3, 14, 1));
+    assert_eq!(kept(limits(9, 20), &[5, 5, 10]), (3, 20, 0));
+    assert_eq!(kept(limits(9, 20), &[5, 5, 11]), (2, 16, 1));
+    // The latest stays, whatever it takes.
+    assert_eq!(kept(limits(0, 20), &[5, 30]), (1, 30, 1));
+    let mut shard = Shard::default();
+    let key = key(&cache, address(1), 7, PROGRAM, b"");
+    shard.finish(key, b"reply"[..].into(), now);
+    let age = Duration::from_secs(120);
+    assert_eq!(shard.expire(now + age, age).all, 0);
+    let later = now + age + Duration::from_nanos(1);
+    assert_eq!((shard.expire(later, age).all, shard.bytes), (1, 0));
+}
+
+#[test]
 fn abandoned_call_may_be_executed() {
     let (cache, now) = (cache(1000, 100_000), Instant::now());
     let key = key(&cache, address(1), 7, PROGRAM, b"name");

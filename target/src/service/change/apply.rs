@@ -11,15 +11,17 @@ use millrace_admin::status::ReactorOutcome;
 use millrace_mempool::UnusedArena;
 use tracing_subscriber::EnvFilter;
 
-use super::exports::{self, Served};
+use super::exports::{self, ExportVolumes};
 use super::listeners::{Listener, Matched, matched};
 use super::log::LogFilter;
-use super::ticket::{Answer, Change, Commit, Decision, NewListener, Ready, Refused, Ticket};
+use super::ticket::{
+    Change, ChangeDecision, ChangeRefused, ChangeTicket, Commit, NewListener, ReactorAnswer, Ready,
+};
 use crate::exports::ExportId;
 use crate::rdma::FabricId;
 use crate::rpcbind::{Offers, Registration};
 use crate::service::control::{REACTOR_ANSWER_TIMEOUT, ServiceControl};
-use crate::service::worker::Message;
+use crate::service::worker::ReactorMessage;
 use crate::service::{memory, plan};
 
 /// What the service runs with; replaced as a whole.
@@ -28,7 +30,7 @@ pub struct InForce {
     /// The configuration.
     pub config: Arc<Config>,
     /// What is served, in the order of the configuration.
-    pub exports: Served,
+    pub exports: ExportVolumes,
     /// Listeners, in the order of the configuration.
     pub listeners: Vec<Listener>,
     /// Listeners that have been taken out; some may have connections.
@@ -55,7 +57,7 @@ pub struct Changing {
 
 /// Everything of a change that is made ready on the thread that asks.
 struct Prepared {
-    exports: Served,
+    exports: ExportVolumes,
     arenas: Vec<UnusedArena>,
     filter: Option<EnvFilter>,
     matched: Matched,
@@ -83,7 +85,7 @@ impl ServiceControl {
     pub(in crate::service) fn change(&self, next: &Arc<Config>) -> Result<Applied, ApplyError> {
         let mut changing = self.lock_changes();
         let before = self.in_force();
-        let refused = |Refused { path, reason }| ApplyError {
+        let refused = |ChangeRefused { path, reason }| ApplyError {
             path,
             reason,
             reactors: Vec::new(),
@@ -111,7 +113,7 @@ impl ServiceControl {
             Ok(ready) => ready,
             Err(error) => {
                 // Nobody else decides, so this is the decision.
-                let _ = change.decision.set(Decision::Abort);
+                let _ = change.decision.set(ChangeDecision::Abort);
                 self.ring();
                 // Reactors may hold new stores for longer, and must not free them.
                 self.reaper.take(exports::gone(&exports, &before.exports));
@@ -159,7 +161,9 @@ impl ServiceControl {
         exports::adjust(&in_force.exports, next);
         let remains = exports::gone(&before.exports, &in_force.exports);
         self.replace(in_force);
-        let _ = change.decision.set(Decision::Commit(Box::new(commit)));
+        let _ = change
+            .decision
+            .set(ChangeDecision::Commit(Box::new(commit)));
         self.ring();
         let reactors = round.applied();
         drop(before);
@@ -181,10 +185,10 @@ impl ServiceControl {
         before: &InForce,
         next: &Config,
         changing: &mut Changing,
-    ) -> Result<Prepared, Refused> {
+    ) -> Result<Prepared, ChangeRefused> {
         let phase = self.phase.get();
         let going_on = phase.check();
-        going_on.map_err(|stops| Refused::new("", stops.to_string()))?;
+        going_on.map_err(|stops| ChangeRefused::new("", stops.to_string()))?;
         let matched = matched(&before.listeners, &next.fabric);
         let rpc = next.rpc.listen;
         let rpc = (rpc != before.config.rpc.listen).then_some(rpc);
@@ -192,12 +196,13 @@ impl ServiceControl {
         if phase.deadline().is_some() && (moves || rpc.is_some()) {
             let path = if moves { "fabric" } else { "rpc.listen" };
             let reason = "nothing listens during a drain; cancel it first";
-            return Err(Refused::new(path, reason));
+            return Err(ChangeRefused::new(path, reason));
         }
         let filter = (next.log != before.config.log)
             .then(|| LogFilter::read(&next.log))
             .transpose()?;
-        memory::check_growth(&before.config, next, self.reactors.len()).map_err(Refused::from)?;
+        memory::check_growth(&before.config, next, self.reactors.len())
+            .map_err(ChangeRefused::from)?;
         self.devices.open_for(next, &self.registry)?;
         let exports = exports::next_of(&before.exports, next, &self.registry)?;
         let arenas = self.more_memory(&before.config, next)?;
@@ -230,7 +235,11 @@ impl ServiceControl {
     }
 
     /// Maps what the pools are to have more, one piece for each reactor.
-    fn more_memory(&self, before: &Config, next: &Config) -> Result<Vec<UnusedArena>, Refused> {
+    fn more_memory(
+        &self,
+        before: &Config,
+        next: &Config,
+    ) -> Result<Vec<UnusedArena>, ChangeRefused> {
         let [before, next] = [before, next].map(|config| config.mempool.size.bytes());
         let more = usize::try_from(next.saturating_sub(before)).unwrap_or(usize::MAX);
         if more == 0 {
@@ -239,7 +248,7 @@ impl ServiceControl {
         let arenas = self.reactors.iter().map(|_| self.registry.arena(more));
         arenas
             .collect::<Result<_, _>>()
-            .map_err(|error| Refused::new("mempool.size", error.to_string()))
+            .map_err(|error| ChangeRefused::new("mempool.size", error.to_string()))
     }
 
     /// Lets reactors that sleep look at a decision.
@@ -305,7 +314,7 @@ fn listeners(
 /// One change asked of all reactors, each of which may take [`REACTOR_ANSWER_TIMEOUT`] for each of the two steps.
 struct Round<'a> {
     control: &'a ServiceControl,
-    answers: Receiver<(usize, Answer)>,
+    answers: Receiver<(usize, ReactorAnswer)>,
     since: Instant,
     /// Why a reactor could not be asked.
     unasked: Vec<Option<&'static str>>,
@@ -318,12 +327,12 @@ impl<'a> Round<'a> {
         let since = Instant::now();
         let asked = control.reactors.iter().enumerate();
         let unasked = asked.map(|(number, reactor)| {
-            let ticket = Ticket {
+            let ticket = ChangeTicket {
                 change: Arc::clone(change),
                 reactor: number,
                 answers: sender.clone(),
             };
-            let sent = reactor.send(Message::Change(ticket));
+            let sent = reactor.send(ReactorMessage::Change(ticket));
             sent.err().map(|_| "takes no messages")
         });
         Self {
@@ -339,7 +348,7 @@ impl<'a> Round<'a> {
         let count = self.unasked.len();
         let mut seconds = vec![None; count];
         let mut ready: Vec<Option<Ready>> = (0..count).map(|_| None).collect();
-        let mut refused: Vec<Option<Refused>> = vec![None; count];
+        let mut refused: Vec<Option<ChangeRefused>> = vec![None; count];
         let mut left = if self.unasked.iter().any(Option::is_some) {
             0
         } else {
@@ -349,7 +358,7 @@ impl<'a> Round<'a> {
             let Some((number, answer)) = self.next() else {
                 break;
             };
-            if let Answer::Prepared(outcome) = answer {
+            if let ReactorAnswer::Prepared(outcome) = answer {
                 seconds[number] = Some(self.since.elapsed().as_secs_f64());
                 match outcome {
                     Ok(made) => ready[number] = Some(made),
@@ -382,7 +391,7 @@ impl<'a> Round<'a> {
                 let error = one.error.as_deref().unwrap_or_default();
                 format!("{} {error}", one.name)
             });
-            Refused::new("reactors", text.unwrap_or_default())
+            ChangeRefused::new("reactors", text.unwrap_or_default())
         });
         Err(ApplyError {
             path: why.path,
@@ -400,7 +409,7 @@ impl<'a> Round<'a> {
             let Some((number, answer)) = self.next() else {
                 break;
             };
-            if matches!(answer, Answer::Applied) {
+            if matches!(answer, ReactorAnswer::Applied) {
                 seconds[number] = Some(began.elapsed().as_secs_f64());
             }
         }
@@ -414,7 +423,7 @@ impl<'a> Round<'a> {
             .collect()
     }
 
-    fn next(&self) -> Option<(usize, Answer)> {
+    fn next(&self) -> Option<(usize, ReactorAnswer)> {
         let left = (self.since + REACTOR_ANSWER_TIMEOUT).saturating_duration_since(Instant::now());
         self.answers.recv_timeout(left).ok()
     }

@@ -1,12 +1,8 @@
 //! Going on to run without clients, or until the end.
 
-use std::future::Future;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::call::Serve;
-use crate::rdma::{Desk, Responder, Shared};
-use crate::tcp::TcpServer;
+use crate::rpc::Transport;
 
 /// After the deadline of a drain, connections are given this long to end.
 const LAST_FLUSH: Duration = Duration::from_secs(1);
@@ -61,71 +57,24 @@ impl Drain {
 
     /// Carries it on: ends connections as they fall idle, and all of them at the deadline. Returns
     /// whether the reactor is to stop.
-    pub fn step<S, F, M>(
-        &mut self,
-        now: Instant,
-        responder: &Responder<S, F, M>,
-        tcp: &mut TcpServer<S>,
-    ) -> bool
-    where
-        S: Serve,
-        F: Future<Output = ()>,
-        M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
-    {
+    pub fn step(&mut self, now: Instant, transports: &mut [&mut dyn Transport]) -> bool {
         if self.over {
             return self.ends;
         }
         let late = now >= self.deadline;
-        if !self.closed {
-            for connection in responder.connections() {
-                if connection.is_idle() {
-                    connection.leave();
-                } else if late {
-                    connection.close(true);
-                }
-            }
+        for transport in transports.iter_mut().filter(|_| !self.closed) {
             if late {
-                tcp.close_all();
+                transport.close_all();
+            } else {
+                transport.close_idle();
             }
-            self.closed = late;
         }
-        let gone = responder.connections().next().is_none() && tcp.connections() == 0;
+        self.closed |= late;
+        let gone = transports
+            .iter()
+            .all(|one| one.open_work().connections == 0);
         self.over = gone || now >= self.last();
         self.over && self.ends
-    }
-}
-
-/// How far a drain has come on one reactor.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Progress {
-    /// Connections that are open.
-    pub connections: usize,
-    /// Calls that are not answered yet.
-    pub in_flight: usize,
-    /// Replies that clients have still to fetch.
-    pub exposures: u64,
-}
-
-impl Progress {
-    /// On this reactor.
-    pub fn of<S, F, M>(responder: &Responder<S, F, M>, tcp: &TcpServer<S>) -> Self
-    where
-        S: Serve,
-        F: Future<Output = ()>,
-        M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
-    {
-        let mut progress = Self {
-            connections: tcp.connections(),
-            in_flight: tcp.in_flight(),
-            exposures: 0,
-        };
-        for connection in responder.connections() {
-            let (_, _, in_service) = connection.credits();
-            progress.connections += 1;
-            progress.in_flight += in_service as usize;
-            progress.exposures += u64::from(connection.exposures.open_replies());
-        }
-        progress
     }
 }
 

@@ -9,7 +9,7 @@ use millrace_store::any::AnyVolume;
 use millrace_store::memory;
 use millrace_store::posix::volume::Volume;
 
-use super::ticket::Refused;
+use super::ticket::ChangeRefused;
 use crate::exports::{Exports, ExportsError, Rules};
 use crate::service::{folders, plan};
 
@@ -17,14 +17,18 @@ use crate::service::{folders, plan};
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// What is served.
-pub type Served = Vec<(Rules, AnyVolume)>;
+pub type ExportVolumes = Vec<(Rules, AnyVolume)>;
 
 /// The exports of `next`: those that there are keep their stores, and new ones get one.
 ///
 /// # Errors
 /// There is not so much memory, or the exports contradict each other.
-pub fn next_of(before: &Served, next: &Config, registry: &Registry) -> Result<Served, Refused> {
-    let mut served = Served::new();
+pub fn next_of(
+    before: &ExportVolumes,
+    next: &Config,
+    registry: &Registry,
+) -> Result<ExportVolumes, ChangeRefused> {
+    let mut served = ExportVolumes::new();
     for (index, export) in next.exports.iter().enumerate() {
         let store = match of(before, export) {
             Some(store) => store.clone(),
@@ -32,7 +36,7 @@ pub fn next_of(before: &Served, next: &Config, registry: &Registry) -> Result<Se
         };
         served.push((plan::rules(export), store));
     }
-    check(&served).map_err(|error| Refused::new("exports", error.to_string()))?;
+    check(&served).map_err(|error| ChangeRefused::new("exports", error.to_string()))?;
     Ok(served)
 }
 
@@ -40,18 +44,18 @@ pub fn next_of(before: &Served, next: &Config, registry: &Registry) -> Result<Se
 ///
 /// # Errors
 /// They contradict each other.
-pub fn check(served: &Served) -> Result<(), ExportsError> {
+pub fn check(served: &ExportVolumes) -> Result<(), ExportsError> {
     let names = served.iter().map(|(rules, _)| (rules.clone(), ()));
     Exports::new(names).map(|_: Exports<()>| ())
 }
 
-fn of<'a>(served: &'a Served, export: &Export) -> Option<&'a AnyVolume> {
+fn of<'a>(served: &'a ExportVolumes, export: &Export) -> Option<&'a AnyVolume> {
     let found = served.iter().find(|(rules, _)| rules.path == export.path);
     found.map(|(_, store)| store)
 }
 
 /// Puts in force what of the stores' configuration can change while they are served.
-pub fn adjust(served: &Served, next: &Config) {
+pub fn adjust(served: &ExportVolumes, next: &Config) {
     for ((_, volume), export) in served.iter().zip(&next.exports) {
         if let (AnyVolume::Posix(volume), Store::Posix(posix)) = (volume, &export.store) {
             folders::adjust(volume, posix);
@@ -77,7 +81,7 @@ impl Remains {
 }
 
 /// The stores of exports that `next` has no more.
-pub fn gone(before: &Served, next: &Served) -> Vec<Remains> {
+pub fn gone(before: &ExportVolumes, next: &ExportVolumes) -> Vec<Remains> {
     let stays = |volume: &AnyVolume| next.iter().any(|(_, other)| other.is(volume));
     let gone = before.iter().filter(|(_, volume)| !stays(volume));
     gone.map(|(_, volume)| Remains::of(volume)).collect()
@@ -88,17 +92,17 @@ pub fn gone(before: &Served, next: &Served) -> Vec<Remains> {
 /// as there are any.
 #[derive(Clone, Default)]
 pub struct Reaper {
-    shared: Arc<Shared>,
+    shared: Arc<ExportsShared>,
 }
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct ExportsShared {
+    state: Mutex<ExportsState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct ExportsState {
     remains: Vec<Remains>,
     /// Whether a thread looks after them.
     runs: bool,
@@ -129,7 +133,7 @@ impl Reaper {
     /// Waits until all folders that it took are closed. Whether they are.
     pub fn wait(&self, deadline: Instant) -> bool {
         let mut state = self.lock();
-        let busy = |state: &State| {
+        let busy = |state: &ExportsState| {
             let posix = |one: &Remains| matches!(one, Remains::Posix(_));
             state.closing > 0 || state.remains.iter().any(posix)
         };
@@ -198,7 +202,7 @@ impl Reaper {
         self.shared.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ExportsState> {
         let state = self.shared.state.lock();
         state.unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use tracing_subscriber::EnvFilter;
 
-use super::ticket::Refused;
+use super::ticket::ChangeRefused;
 
 /// Puts another filter in place of the one that log lines pass.
 pub type LogHook = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
@@ -34,8 +34,8 @@ impl LogFilter {
     }
 
     /// The same for the key `log`.
-    pub fn read(text: &str) -> Result<EnvFilter, Refused> {
-        Self::parse(text).map_err(|reason| Refused::new("log", reason))
+    pub fn read(text: &str) -> Result<EnvFilter, ChangeRefused> {
+        Self::parse(text).map_err(|reason| ChangeRefused::new("log", reason))
     }
 
     /// Lets log lines pass this filter from now on.

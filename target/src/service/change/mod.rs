@@ -28,11 +28,11 @@ mod reactor;
 mod tests;
 mod ticket;
 
-pub use drain::{Drain, Progress};
-pub use exports::{Reaper, Served, check as check_exports};
+pub use drain::Drain;
+pub use exports::{ExportVolumes, Reaper, check as check_exports};
 pub use listeners::{Listener, listener_status};
 pub use log::{LogFilter, LogHook};
-pub use reactor::{Parts, Pending, Programs, listen_again};
-pub use ticket::{Resume, Ticket};
+pub use reactor::{ChangeablePrograms, Parts, Pending, listen_again};
+pub use ticket::{ChangeTicket, Resume};
 
 pub(super) use apply::{Changing, InForce};

@@ -7,12 +7,12 @@ use millrace_admin::control::ControlError;
 use millrace_admin::status::{DrainOrder, DrainPhase, DrainStatus};
 use millrace_reactor::ReactorHandle;
 
-use super::drain::Progress;
 use super::ticket::Resume;
+use crate::rpc::OpenWork;
 use crate::service::control::{REACTOR_ANSWER_TIMEOUT, ServiceControl};
 use crate::service::devices;
 use crate::service::phase::ServicePhase;
-use crate::service::worker::Message;
+use crate::service::worker::ReactorMessage;
 
 /// Between two attempts to have an address again.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -30,7 +30,7 @@ impl ServiceControl {
         self.phase.set(ServicePhase::Draining(deadline))?;
         for reactor in &self.reactors {
             reactor
-                .send(Message::Drain {
+                .send(ReactorMessage::Drain {
                     deadline,
                     ends: false,
                 })
@@ -45,11 +45,9 @@ impl ServiceControl {
     /// How far a drain has come.
     pub(in crate::service) fn drain_progress(&self) -> Result<DrainStatus, ControlError> {
         let deadline = self.phase.get().deadline();
-        let mut sum = Progress::default();
-        for progress in self.ask_all(Message::Progress)? {
-            sum.connections += progress.connections;
-            sum.in_flight += progress.in_flight;
-            sum.exposures += progress.exposures;
+        let mut sum = OpenWork::default();
+        for open in self.ask_all(ReactorMessage::Progress)? {
+            sum += open;
         }
         let phase = match deadline {
             None => DrainPhase::Serving,
@@ -102,7 +100,7 @@ impl ServiceControl {
                     for reactor in &self.reactors {
                         let ends = false;
                         // One that takes no messages has not been told to serve either.
-                        let _ = reactor.send(Message::Drain { deadline, ends });
+                        let _ = reactor.send(ReactorMessage::Drain { deadline, ends });
                     }
                     return Err(ControlError::Unavailable(reason));
                 }
@@ -115,9 +113,12 @@ impl ServiceControl {
 }
 
 /// Has a reactor serve again, and listen if it is told where. Says why that cannot be.
-fn serve(reactor: &ReactorHandle<Message>, resume: Option<Arc<Resume>>) -> Result<(), String> {
+fn serve(
+    reactor: &ReactorHandle<ReactorMessage>,
+    resume: Option<Arc<Resume>>,
+) -> Result<(), String> {
     let (answer, answered) = crossbeam_channel::bounded(1);
-    match reactor.send(Message::Serve(resume, answer)) {
+    match reactor.send(ReactorMessage::Serve(resume, answer)) {
         Ok(()) => answered
             .recv_timeout(REACTOR_ANSWER_TIMEOUT)
             .unwrap_or_else(|_| Err(format!("{} does not answer", reactor.name()))),

@@ -1,25 +1,25 @@
 //! A change as one reactor takes it.
 
 use std::future::Future;
-use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use millrace_reactor::Context;
 
 use super::ticket::{
-    Answer, Change, Commit, Decision, NewListener, Ready, Refused, Resume, Ticket,
+    Change, ChangeDecision, ChangeRefused, ChangeTicket, Commit, NewListener, ReactorAnswer, Ready,
+    Resume,
 };
 use crate::call::Serve;
 use crate::exports::{Exports, Rules};
-use crate::rdma::{Desk, FabricId, FabricSlot, Responder, Shared};
+use crate::rdma::{FabricId, FabricSlot, Responder};
 use crate::rpcbind::{Offers, RpcbindServer};
-use crate::service::folders::StoreRoom;
+use crate::service::folders::ReactorStores;
 use crate::service::{ReactorPrograms, devices, plan};
 use crate::tcp::{PreparedListener, TcpServer};
 use millrace_store::any::{AnyStore, AnyVolume};
 
 /// Programs that can be changed while they serve.
-pub trait Programs: Serve {
+pub trait ChangeablePrograms: Serve {
     /// Makes a table of these exports.
     ///
     /// # Errors
@@ -27,33 +27,33 @@ pub trait Programs: Serve {
     fn prepare_exports(
         &self,
         exports: &[(Rules, AnyVolume)],
-        room: &StoreRoom,
-    ) -> Result<Exports<AnyStore>, Refused>;
+        room: &ReactorStores,
+    ) -> Result<Exports<AnyStore>, ChangeRefused>;
 
     /// Serves these exports from now on.
-    fn take_exports(&self, exports: Exports<AnyStore>, room: &StoreRoom);
+    fn take_exports(&self, exports: Exports<AnyStore>, room: &ReactorStores);
 
     /// Tells these offers from now on.
     fn take_offers(&self, offers: &Arc<Offers>);
 }
 
-impl Programs for ReactorPrograms<AnyStore> {
+impl ChangeablePrograms for ReactorPrograms<AnyStore> {
     fn prepare_exports(
         &self,
         exports: &[(Rules, AnyVolume)],
-        room: &StoreRoom,
-    ) -> Result<Exports<AnyStore>, Refused> {
+        room: &ReactorStores,
+    ) -> Result<Exports<AnyStore>, ChangeRefused> {
         let stores = room.stores(exports, Some(&self.exports()));
         let stores = stores.map_err(|error| {
             let mut volumes = exports.iter().map(|(_, volume)| volume);
             let folder = volumes.position(|volume| volume.posix().is_some());
             let key = format!("exports[{}].store.kind", folder.unwrap_or_default());
-            Refused::new(key, error.to_string())
+            ChangeRefused::new(key, error.to_string())
         })?;
-        Exports::new(stores).map_err(|error| Refused::new("exports", error.to_string()))
+        Exports::new(stores).map_err(|error| ChangeRefused::new("exports", error.to_string()))
     }
 
-    fn take_exports(&self, exports: Exports<AnyStore>, room: &StoreRoom) {
+    fn take_exports(&self, exports: Exports<AnyStore>, room: &ReactorStores) {
         room.serve(&exports);
         self.replace_exports(exports);
     }
@@ -64,12 +64,12 @@ impl Programs for ReactorPrograms<AnyStore> {
 }
 
 /// The parts of a reactor that a change may touch.
-pub struct Parts<'a, S: Serve, F: Future<Output = ()>, M> {
+pub struct Parts<'a, S: Serve, F: Future<Output = ()>> {
     pub context: &'a Context,
-    pub responder: &'a mut Responder<S, F, M>,
+    pub responder: &'a mut Responder<S, F>,
     pub tcp: &'a mut TcpServer<S>,
     pub rpcbind: Option<&'a RpcbindServer>,
-    pub room: &'a StoreRoom,
+    pub room: &'a ReactorStores,
     /// No connections are taken now.
     pub drains: bool,
     /// There are other reactors to hand connections to.
@@ -78,7 +78,7 @@ pub struct Parts<'a, S: Serve, F: Future<Output = ()>, M> {
 
 /// A change that is ready and not decided yet.
 pub struct Pending {
-    ticket: Ticket,
+    ticket: ChangeTicket,
     prepared: PreparedParts,
 }
 
@@ -92,22 +92,21 @@ struct PreparedParts {
 
 impl Pending {
     /// Makes a change ready and answers. `None` if it is given up already, or cannot be.
-    pub fn prepare<S, F, M>(ticket: Ticket, parts: &mut Parts<'_, S, F, M>) -> Option<Self>
+    pub fn prepare<S, F>(ticket: ChangeTicket, parts: &mut Parts<'_, S, F>) -> Option<Self>
     where
-        S: Programs,
+        S: ChangeablePrograms,
         F: Future<Output = ()>,
-        M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
     {
         if ticket.change.decision.get().is_some() {
             return None;
         }
         match make(&ticket.change, ticket.reactor, parts) {
             Ok((prepared, ready)) => {
-                ticket.answer(Answer::Prepared(Ok(ready)));
+                ticket.answer(ReactorAnswer::Prepared(Ok(ready)));
                 Some(Self { ticket, prepared })
             }
             Err(refused) => {
-                ticket.answer(Answer::Prepared(Err(refused)));
+                ticket.answer(ReactorAnswer::Prepared(Err(refused)));
                 None
             }
         }
@@ -119,14 +118,13 @@ impl Pending {
     }
 
     /// Puts the change in force, or gives it up. Returns the listeners that are gone.
-    pub fn settle<S, F, M>(self, parts: &mut Parts<'_, S, F, M>) -> Vec<FabricId>
+    pub fn settle<S, F>(self, parts: &mut Parts<'_, S, F>) -> Vec<FabricId>
     where
-        S: Programs,
+        S: ChangeablePrograms,
         F: Future<Output = ()>,
-        M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
     {
         let Self { ticket, prepared } = self;
-        let Some(Decision::Commit(commit)) = ticket.change.decision.get() else {
+        let Some(ChangeDecision::Commit(commit)) = ticket.change.decision.get() else {
             return Vec::new();
         };
         put_in_force(commit, prepared.exports, ticket.reactor, parts);
@@ -145,20 +143,19 @@ impl Pending {
             parts.tcp.take_listener(rpc);
         }
         parts.responder.shared().flow.limits_changed();
-        ticket.answer(Answer::Applied);
+        ticket.answer(ReactorAnswer::Applied);
         commit.removed.clone()
     }
 }
 
-fn make<S, F, M>(
+fn make<S, F>(
     change: &Change,
     reactor: usize,
-    parts: &mut Parts<'_, S, F, M>,
-) -> Result<(PreparedParts, Ready), Refused>
+    parts: &mut Parts<'_, S, F>,
+) -> Result<(PreparedParts, Ready), ChangeRefused>
 where
-    S: Programs,
+    S: ChangeablePrograms,
     F: Future<Output = ()>,
-    M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
 {
     let mut ready = Ready::default();
     let mut prepared = PreparedParts::default();
@@ -166,7 +163,7 @@ where
         let shared = parts.responder.shared();
         prepared.exports = Some(shared.programs.prepare_exports(exports, parts.room)?);
     }
-    let seat = plan::Seat {
+    let seat = plan::ProviderCore {
         index: reactor,
         core: parts.context.core(),
     };
@@ -175,7 +172,7 @@ where
         let devices = change.devices.as_ref();
         let made = plan::provider(new.id, &new.fabric, new.limits, seat, devices);
         let (mut slot, counters) =
-            made.map_err(|error| Refused::new(path.as_str(), error.to_string()))?;
+            made.map_err(|error| ChangeRefused::new(path.as_str(), error.to_string()))?;
         ready.counters.push(counters);
         if reactor == 0 {
             listen(new, &mut slot, parts).map_err(|error| {
@@ -188,7 +185,7 @@ where
                          it out first, and add this one in a change of its own"
                     );
                 }
-                Refused::new(format!("{path}.listen"), reason)
+                ChangeRefused::new(format!("{path}.listen"), reason)
             })?;
             let address = slot.address().unwrap_or(new.fabric.listen);
             ready.fabric.push((new.id, address));
@@ -197,7 +194,7 @@ where
     }
     if let (0, Some(address)) = (reactor, change.rpc) {
         let listener = parts.tcp.prepare_listener(address).map_err(|error| {
-            Refused::new("rpc.listen", format!("cannot listen on {address}: {error}"))
+            ChangeRefused::new("rpc.listen", format!("cannot listen on {address}: {error}"))
         })?;
         ready.rpc = Some(listener.address());
         prepared.rpc = Some(listener);
@@ -207,15 +204,14 @@ where
 
 /// Listens for a new listener; where one at the same address goes, on that one's socket, so that
 /// no connection is turned away meanwhile.
-fn listen<S, F, M>(
+fn listen<S, F>(
     new: &NewListener,
     slot: &mut FabricSlot,
-    parts: &mut Parts<'_, S, F, M>,
+    parts: &mut Parts<'_, S, F>,
 ) -> std::io::Result<()>
 where
     F: Future<Output = ()>,
     S: Serve,
-    M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
 {
     let before = new.replaces.and_then(|id| parts.responder.fabric(id));
     match before.map(|before| before.socket()) {
@@ -224,15 +220,14 @@ where
     }
 }
 
-fn put_in_force<S, F, M>(
+fn put_in_force<S, F>(
     commit: &Commit,
     exports: Option<Exports<AnyStore>>,
     reactor: usize,
-    parts: &mut Parts<'_, S, F, M>,
+    parts: &mut Parts<'_, S, F>,
 ) where
-    S: Programs,
+    S: ChangeablePrograms,
     F: Future<Output = ()>,
-    M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
 {
     let shared = parts.responder.shared();
     let before = shared.settings.replace(commit.settings);
@@ -271,11 +266,10 @@ fn taken<T>(left: &Mutex<Option<T>>) -> Option<T> {
 ///
 /// # Errors
 /// The address that cannot be had.
-pub fn listen_again<S, F, M>(resume: &Resume, parts: &mut Parts<'_, S, F, M>) -> Result<(), String>
+pub fn listen_again<S, F>(resume: &Resume, parts: &mut Parts<'_, S, F>) -> Result<(), String>
 where
     S: Serve,
     F: Future<Output = ()>,
-    M: Fn(Rc<Shared<S>>, Rc<Desk>) -> F,
 {
     let mut all = || {
         for &(id, address) in &resume.fabric {

@@ -13,9 +13,9 @@ use millrace_wire::mount;
 use millrace_wire::rpc::{CallHeader, Credential, OpaqueAuth, RecordMark};
 use millrace_wire::xdr::{Encode, Encoder};
 
-use super::ticket::{Answer, Change, Commit, Decision, Ticket};
+use super::ticket::{Change, ChangeDecision, ChangeTicket, Commit, ReactorAnswer};
 use crate::rpcbind::{Offers, Registration, Rendezvous};
-use crate::service::{Message, Service, plan};
+use crate::service::{ReactorMessage, Service, plan};
 
 fn start() -> Service {
     let text = "reactors: { poll: adaptive }\n\
@@ -36,7 +36,7 @@ fn start() -> Service {
 fn hold(service: &Service) -> Sender<()> {
     let (release, held) = crossbeam_channel::bounded(0);
     let reactor = service.reactors.last().expect("there is one");
-    assert!(reactor.send(Message::Hold(held)).is_ok());
+    assert!(reactor.send(ReactorMessage::Hold(held)).is_ok());
     // Taken when it stands still.
     release.send(()).expect("the reactor turns");
     release
@@ -154,7 +154,7 @@ fn a_reactor_whose_mailbox_is_full_ends_a_change_for_all() {
     let before = control.config();
     let release = hold(&service);
     let reactor = service.reactors.last().expect("there is one");
-    while reactor.send(Message::Retire(Vec::new())).is_ok() {}
+    while reactor.send(ReactorMessage::Retire(Vec::new())).is_ok() {}
     let error = control
         .apply(changed(&service, free()))
         .expect_err("one takes no messages");
@@ -163,7 +163,7 @@ fn a_reactor_whose_mailbox_is_full_ends_a_change_for_all() {
     assert_eq!(control.config(), before);
     drop(release);
     // Until there is room in it, connections are not handed over either.
-    while control.ask_all(Message::Progress).is_err() {}
+    while control.ask_all(ReactorMessage::Progress).is_err() {}
     assert_eq!(seen(&service), [(0, 2); 4]);
     service.drain(Duration::ZERO);
 }
@@ -181,22 +181,22 @@ fn a_reactor_that_is_stuck_between_the_steps_follows_once_it_turns() {
         decision: OnceLock::new(),
     });
     for (number, reactor) in service.reactors.iter().enumerate() {
-        let ticket = Ticket {
+        let ticket = ChangeTicket {
             change: Arc::clone(&change),
             reactor: number,
             answers: sender.clone(),
         };
-        assert!(reactor.send(Message::Change(ticket)).is_ok());
+        assert!(reactor.send(ReactorMessage::Change(ticket)).is_ok());
     }
     for _ in &service.reactors {
         let (_, answer) = answers.recv().expect("an answer");
-        assert!(matches!(answer, Answer::Prepared(Ok(_))));
+        assert!(matches!(answer, ReactorAnswer::Prepared(Ok(_))));
     }
     assert_eq!(seen(&service), [(0, 2); 4], "nothing is decided");
     let release = hold(&service);
     let in_force = control.in_force();
     let config = &in_force.config;
-    let decided = change.decision.set(Decision::Commit(Box::new(Commit {
+    let decided = change.decision.set(ChangeDecision::Commit(Box::new(Commit {
         settings: plan::settings(config),
         poll: plan::poll_mode(&config.reactors),
         arenas: Vec::new(),
@@ -211,7 +211,7 @@ fn a_reactor_that_is_stuck_between_the_steps_follows_once_it_turns() {
     }
     for _ in &service.reactors {
         let (_, answer) = answers.recv().expect("an answer");
-        assert!(matches!(answer, Answer::Applied));
+        assert!(matches!(answer, ReactorAnswer::Applied));
     }
     assert_eq!(seen(&service), [(2, 2); 4]);
     service.drain(Duration::ZERO);
@@ -247,14 +247,18 @@ fn exports_that_a_reactor_cannot_serve_are_no_part_of_a_change() {
         devices: None,
         decision: OnceLock::new(),
     });
-    let ticket = Ticket {
+    let ticket = ChangeTicket {
         change,
         reactor: 0,
         answers: sender,
     };
-    assert!(service.reactors[0].send(Message::Change(ticket)).is_ok());
+    assert!(
+        service.reactors[0]
+            .send(ReactorMessage::Change(ticket))
+            .is_ok()
+    );
     match answers.recv().expect("an answer") {
-        (0, Answer::Prepared(Err(refused))) => assert_eq!(refused.path, "exports"),
+        (0, ReactorAnswer::Prepared(Err(refused))) => assert_eq!(refused.path, "exports"),
         (_, answer) => panic!("{answer:?}"),
     }
     assert_eq!(seen(&service), [(0, 2); 4]);

@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crossbeam_channel::Sender;
-use millrace_admin::config::{self, Problem};
+use millrace_admin::config::{self, ConfigProblem};
 use millrace_mempool::UnusedArena;
 use millrace_reactor::PollMode;
 use millrace_reactor::fabric::QueuePairLimits;
 
-use super::exports::Served;
+use super::exports::ExportVolumes;
 use crate::rdma::{FabricId, Settings};
 use crate::rpcbind::Offers;
 use crate::service::devices::Devices;
@@ -22,11 +22,11 @@ pub struct Change {
     /// Where RPC over TCP shall listen instead.
     pub rpc: Option<SocketAddr>,
     /// The exports, if they change.
-    pub exports: Option<Served>,
+    pub exports: Option<ExportVolumes>,
     /// The devices that listeners may be on.
     pub devices: Option<Devices>,
     /// What is to become of it, once all reactors have answered or one has not.
-    pub decision: OnceLock<Decision>,
+    pub decision: OnceLock<ChangeDecision>,
 }
 
 /// A listener to be added.
@@ -46,7 +46,7 @@ pub struct NewListener {
 }
 
 /// What is to become of a change.
-pub enum Decision {
+pub enum ChangeDecision {
     /// It is put in force, by all reactors.
     Commit(Box<Commit>),
     /// It is given up, by all reactors.
@@ -82,14 +82,14 @@ pub struct Ready {
 
 /// Why a change cannot be: the key at fault and what stands in its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct ChangeRefused {
     /// Such as `fabric[1].listen`.
     pub path: String,
     /// What stands in the way.
     pub reason: String,
 }
 
-impl Refused {
+impl ChangeRefused {
     pub fn new(path: impl Into<String>, reason: impl Into<String>) -> Self {
         Self {
             path: path.into(),
@@ -98,34 +98,34 @@ impl Refused {
     }
 }
 
-impl From<Problem> for Refused {
-    fn from(problem: Problem) -> Self {
+impl From<ConfigProblem> for ChangeRefused {
+    fn from(problem: ConfigProblem) -> Self {
         Self::new(problem.path.to_string(), problem.message)
     }
 }
 
 /// What a reactor answers.
 #[derive(Debug)]
-pub enum Answer {
+pub enum ReactorAnswer {
     /// All that can fail is done, or has failed.
-    Prepared(Result<Ready, Refused>),
+    Prepared(Result<Ready, ChangeRefused>),
     /// It works by the change.
     Applied,
 }
 
 /// A change as it reaches one reactor.
-pub struct Ticket {
+pub struct ChangeTicket {
     /// The change.
     pub change: Arc<Change>,
     /// The reactor's number, with which it answers.
     pub reactor: usize,
     /// Takes two answers of each reactor without waiting.
-    pub answers: Sender<(usize, Answer)>,
+    pub answers: Sender<(usize, ReactorAnswer)>,
 }
 
-impl Ticket {
+impl ChangeTicket {
     /// Answers. Whoever asked may have gone.
-    pub fn answer(&self, answer: Answer) {
+    pub fn answer(&self, answer: ReactorAnswer) {
         let _ = self.answers.try_send((self.reactor, answer));
     }
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use millrace_admin::config::{Config, Fabric, Switch};
 use millrace_mempool::Registry;
-use millrace_reactor::fabric::Provider;
+use millrace_reactor::fabric::AnyProvider;
 use millrace_reactor::fabric::verbs::{
     self, DeviceCounters, DeviceReport, Verbs, VerbsConfig, survey,
 };
 
 use super::{access, text};
-use crate::service::plan::Seat;
-use crate::service::providers::Counters;
+use crate::service::plan::ProviderCore;
+use crate::service::providers::ProviderKindCounters;
 
 /// The devices of the process.
 #[derive(Clone, Debug)]
@@ -50,8 +50,8 @@ impl Devices {
 pub fn provider(
     devices: &Devices,
     fabric: &Fabric,
-    seat: Seat,
-) -> io::Result<(Box<dyn Provider>, Counters)> {
+    seat: ProviderCore,
+) -> io::Result<(AnyProvider, ProviderKindCounters)> {
     let provider = Verbs::new(
         &devices.0,
         VerbsConfig {
@@ -61,8 +61,8 @@ pub fn provider(
             ..VerbsConfig::default()
         },
     )?;
-    let counters = Counters::Verbs(provider.counters());
-    Ok((Box::new(provider), counters))
+    let counters = ProviderKindCounters::Verbs(provider.counters());
+    Ok((AnyProvider::Verbs(Box::new(provider)), counters))
 }
 
 /// Looks whether devices can be used.

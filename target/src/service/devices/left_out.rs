@@ -4,11 +4,11 @@ use std::io;
 
 use millrace_admin::config::{Config, Fabric};
 use millrace_mempool::Registry;
-use millrace_reactor::fabric::Provider;
+use millrace_reactor::fabric::AnyProvider;
 
 use super::LEFT_OUT;
-use crate::service::plan::Seat;
-use crate::service::providers::Counters;
+use crate::service::plan::ProviderCore;
+use crate::service::providers::ProviderKindCounters;
 
 /// The devices of the process, of which there are none.
 #[derive(Clone, Debug)]
@@ -31,8 +31,8 @@ pub fn memory_note(_config: &Config) -> Option<String> {
 pub fn provider(
     devices: &Devices,
     _fabric: &Fabric,
-    _seat: Seat,
-) -> io::Result<(Box<dyn Provider>, Counters)> {
+    _seat: ProviderCore,
+) -> io::Result<(AnyProvider, ProviderKindCounters)> {
     match *devices {}
 }
 

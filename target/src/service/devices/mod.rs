@@ -16,7 +16,7 @@ mod text;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-use millrace_admin::config::{Config, Fabric, KeyPath, Problem, Provider};
+use millrace_admin::config::{Config, ConfigProblem, Fabric, KeyPath, Provider};
 use millrace_mempool::Registry;
 
 #[cfg(feature = "verbs")]
@@ -55,19 +55,21 @@ pub fn are_asked_for(config: &Config) -> bool {
 
 /// What no start of this program can make good: every listener on devices, if it has none built in.
 #[must_use]
-pub fn unserved(config: &Config) -> Vec<Problem> {
+pub fn unserved(config: &Config) -> Vec<ConfigProblem> {
     if BUILT_IN {
         return Vec::new();
     }
     let paths = listeners(config).map(|(path, _)| path.key("provider"));
-    paths.map(|path| Problem::new(path, LEFT_OUT)).collect()
+    paths
+        .map(|path| ConfigProblem::new(path, LEFT_OUT))
+        .collect()
 }
 
 /// The problem of the first listener on devices, where they cannot be used.
 #[must_use]
-pub fn unusable(config: &Config, reason: &str) -> Option<Problem> {
+pub fn unusable(config: &Config, reason: &str) -> Option<ConfigProblem> {
     let (path, _) = listeners(config).next()?;
-    Some(Problem::new(path.key("provider"), reason))
+    Some(ConfigProblem::new(path.key("provider"), reason))
 }
 
 /// Why an address cannot be listened on, in words that help.
@@ -95,9 +97,9 @@ pub fn note(config: &Config) -> Option<String> {
 /// The devices of the process, from when a listener first needs them until it ends: registrations
 /// are given back by threads that may block, and a reactor that lets go of its listener may not.
 #[derive(Clone, Default)]
-pub(super) struct Opened(Arc<OnceLock<Devices>>);
+pub(super) struct OpenedDevices(Arc<OnceLock<Devices>>);
 
-impl Opened {
+impl OpenedDevices {
     /// Those that are open.
     pub fn get(&self) -> Option<&Devices> {
         self.0.get()
@@ -108,13 +110,13 @@ impl Opened {
     ///
     /// # Errors
     /// There are none, or they cannot be used: a problem of the first such listener.
-    pub fn open_for(&self, config: &Config, registry: &Registry) -> Result<(), Problem> {
+    pub fn open_for(&self, config: &Config, registry: &Registry) -> Result<(), ConfigProblem> {
         let Some((path, _)) = listeners(config).next() else {
             return Ok(());
         };
         if self.0.get().is_none() {
             let devices = Devices::open(registry);
-            let devices = devices.map_err(|why| Problem::new(path.key("provider"), why))?;
+            let devices = devices.map_err(|why| ConfigProblem::new(path.key("provider"), why))?;
             // Two who come at once both have them; one pair of hands is enough.
             let _ = self.0.set(devices);
         }

@@ -18,17 +18,28 @@ use super::{may_serve_folders, places};
 /// and memory that is locked or registered with devices beyond RLIMIT_MEMLOCK.
 const ALWAYS: CapabilitySet = CapabilitySet::NET_BIND_SERVICE.union(CapabilitySet::IPC_LOCK);
 
-/// What acting as clients' users takes, and as their root: rights to files, device nodes, and
-/// blocks that file systems reserve.
+/// What acting as clients' users takes, and as their root, and file handles that outlive the
+/// process.
 const FOR_FOLDERS: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::CHOWN)
     .union(CapabilitySet::FOWNER)
-    .union(CapabilitySet::FSETID)
-    .union(CapabilitySet::MKNOD)
-    .union(CapabilitySet::SYS_RESOURCE);
+    .union(CapabilitySet::FSETID);
+
+/// Kept for folders wherever it is held, but not by another user: device nodes that clients' root
+/// makes, and blocks that file systems reserve.
+const FOR_CLIENTS_ROOT: CapabilitySet = CapabilitySet::MKNOD.union(CapabilitySet::SYS_RESOURCE);
+
+/// What a server that root starts keeps when it goes on as another user (`--user`).
+#[must_use]
+pub fn kept_by_user(config: &Config) -> CapabilitySet {
+    match may_serve_folders(config) {
+        true => CapabilitySet::NET_BIND_SERVICE | FOR_FOLDERS,
+        false => CapabilitySet::NET_BIND_SERVICE,
+    }
+}
 
 /// Drops what is not needed. Says what is left.
 ///
@@ -47,7 +58,7 @@ pub fn drop_some(some: CapabilitySet) -> rustix::io::Result<()> {
 fn needed(config: &Config, file: &Path) -> CapabilitySet {
     let mut needed = ALWAYS;
     if may_serve_folders(config) {
-        needed |= FOR_FOLDERS;
+        needed |= FOR_FOLDERS | FOR_CLIENTS_ROOT;
     }
     // Root without this right reads its own files and those that all may read. Others that are read
     // again later would be lost.
@@ -109,11 +120,16 @@ mod tests {
         let file = folder.path().join("millraced.yaml");
         let mut config = Config::default();
         assert_eq!(needed(&config, &file), ALWAYS);
+        assert_eq!(kept_by_user(&config), CapabilitySet::NET_BIND_SERVICE);
+        let folders = FOR_FOLDERS | FOR_CLIENTS_ROOT;
         config.admin.exportable_roots = vec!["/srv".into()];
-        assert_eq!(needed(&config, &file), ALWAYS | FOR_FOLDERS);
+        assert_eq!(needed(&config, &file), ALWAYS | folders);
+        let by_user = CapabilitySet::NET_BIND_SERVICE | FOR_FOLDERS;
+        assert_eq!(kept_by_user(&config), by_user);
         let text = "exports: [{ path: /data, store: { kind: posix, root: /srv } }]";
         let config = config::parse(text, "test").unwrap();
-        assert_eq!(needed(&config, &file), ALWAYS | FOR_FOLDERS);
+        assert_eq!(needed(&config, &file), ALWAYS | folders);
+        assert_eq!(kept_by_user(&config), by_user);
         assert!(!needed(&config, &file).contains(CapabilitySet::SYS_ADMIN));
     }
 

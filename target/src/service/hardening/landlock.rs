@@ -13,10 +13,10 @@ use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, Erratum, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetStatus, path_beneath_rules,
 };
-use millrace_admin::config::{Config, Problem};
+use millrace_admin::config::{Config, ConfigProblem};
 use rustix::thread::CapabilitySet;
 
-use super::places::{Place, PlaceUse, exported, mount_root, own, system};
+use super::places::{PlaceUse, UsedPath, exported, mount_root, own, system};
 use super::{capabilities, may_serve_folders};
 
 /// The latest whose rights are known here. Those of later ones are not asked for.
@@ -72,21 +72,21 @@ pub fn missing(config: &Config) -> Option<String> {
 
 /// Which keys of a configuration name files that this process cannot open any more.
 #[must_use]
-pub fn outside(config: &Config) -> Vec<Problem> {
+pub fn outside(config: &Config) -> Vec<ConfigProblem> {
     let Some(granted) = GRANTED.get() else {
         return Vec::new();
     };
     // The configuration file stays where it is.
     let none = Path::new("/");
     let places = own(config, none).filter(|place| place.path != none);
-    let mut problems: Vec<Problem> = Vec::new();
+    let mut problems: Vec<ConfigProblem> = Vec::new();
     for place in places.chain(exported(config)) {
         let path = resolved(&place.path);
         let grants =
             |(above, used): &(PathBuf, PlaceUse)| *used >= place.used && path.starts_with(above);
         let told = problems.iter().any(|problem| problem.path == place.key);
         if !told && !granted.iter().any(grants) {
-            problems.push(Problem::new(
+            problems.push(ConfigProblem::new(
                 place.key,
                 format!(
                     "{} is not among the folders that this process limited itself to when it \
@@ -149,7 +149,7 @@ fn ruleset(config: &Config) -> Result<Ruleset, String> {
 ///
 /// # Errors
 /// A folder is on the root of the file tree.
-fn grants(config: &Config, file: Option<&Path>) -> Result<Vec<Place>, String> {
+fn grants(config: &Config, file: Option<&Path>) -> Result<Vec<UsedPath>, String> {
     let mut grants: Vec<_> = system(config).collect();
     grants.extend(file.into_iter().flat_map(|file| own(config, file)));
     for place in exported(config) {
@@ -166,7 +166,7 @@ fn grants(config: &Config, file: Option<&Path>) -> Result<Vec<Place>, String> {
                 place.path.display()
             ));
         }
-        grants.push(Place {
+        grants.push(UsedPath {
             path: mount,
             ..place
         });
@@ -201,6 +201,7 @@ mod tests {
 
     #[test]
     fn nobody_is_limited_before_the_start() {
-        assert_eq!(outside(&Config::default()), []);
+        let config = config::parse("state_directory: /var/lib/millrace", "test");
+        assert_eq!(outside(&config.unwrap()), []);
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! | module | what it gives up |
 //! | --- | --- |
-//! | `capabilities` | capabilities that nothing of the configuration needs |
+//! | `capabilities` | capabilities that nothing of the configuration needs, and root's for `--user` |
 //! | `seccomp` | system calls that no thread of a kind makes |
 //! | `landlock` | files that the configuration does not name (`places`) |
 //!
@@ -20,8 +20,9 @@ mod seccomp;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use millrace_admin::config::{Config, HardeningLevel, KeyPath, Problem, Store};
+use millrace_admin::config::{Config, ConfigProblem, HardeningLevel, KeyPath, Store};
 
+pub use capabilities::kept_by_user;
 pub use landlock::outside;
 pub use seccomp::{ThreadKind, confine_thread};
 
@@ -52,7 +53,7 @@ pub fn outcomes() -> &'static [HardeningOutcome] {
 /// # Errors
 /// The kernel cannot do what the configuration requires. The process had better end then, as what
 /// it gave up before does not come back.
-pub fn confine(config: &Config, file: &Path) -> Result<(), Problem> {
+pub fn confine(config: &Config, file: &Path) -> Result<(), ConfigProblem> {
     let wanted = &config.hardening;
     let mut outcomes = Vec::new();
     // In this order: folders are opened for Landlock with all capabilities, and seccomp is last as
@@ -119,7 +120,7 @@ pub fn notes(config: &Config) -> Vec<String> {
 
 /// What this kernel does not have of what a configuration requires. Gives nothing up.
 #[must_use]
-pub fn problems(config: &Config) -> Vec<Problem> {
+pub fn problems(config: &Config) -> Vec<ConfigProblem> {
     let missing = missing(config).into_iter();
     let missing = missing.filter(|(_, level, _)| *level == HardeningLevel::Required);
     missing
@@ -134,9 +135,9 @@ fn missing(config: &Config) -> Vec<(&'static str, HardeningLevel, String)> {
     seccomp.into_iter().chain(landlock).collect()
 }
 
-fn unavailable(key: &'static str, why: &str) -> Problem {
+fn unavailable(key: &'static str, why: &str) -> ConfigProblem {
     let path = KeyPath::root().key("hardening").key(key);
-    Problem::new(path, format!("required, and cannot be had: {why}"))
+    ConfigProblem::new(path, format!("required, and cannot be had: {why}"))
 }
 
 /// Whether the server that starts with this configuration may come to serve folders.

@@ -23,7 +23,7 @@ pub enum PlaceUse {
 
 /// A folder or file that is used, with all that is below.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct UsedPath {
     /// The key that names it; the root for what the system has.
     pub key: KeyPath,
     /// Where it is.
@@ -63,7 +63,7 @@ const DEVICES: &str = "/dev/infiniband";
 
 /// The server's own files, each with the folder that it is in, as files are replaced by others of
 /// their names; where it is a link, also what that leads to.
-pub fn own(config: &Config, file: &Path) -> impl Iterator<Item = Place> {
+pub fn own(config: &Config, file: &Path) -> impl Iterator<Item = UsedPath> {
     let root = KeyPath::root;
     let admin = || root().key("admin");
     let mut files = vec![(root(), Some(file), PlaceUse::Write)];
@@ -102,7 +102,7 @@ pub fn own(config: &Config, file: &Path) -> impl Iterator<Item = Place> {
         };
         let target = fs::canonicalize(&file).ok();
         for file in [Some(file), target].into_iter().flatten() {
-            let both = file.ancestors().take(2).map(|path| Place {
+            let both = file.ancestors().take(2).map(|path| UsedPath {
                 key: key.clone(),
                 path: path.to_owned(),
                 used,
@@ -121,13 +121,13 @@ pub fn own(config: &Config, file: &Path) -> impl Iterator<Item = Place> {
     ];
     places.extend(folders.into_iter().filter_map(|(key, path)| {
         let (path, used) = (path?, PlaceUse::Write);
-        Some(Place { key, path, used })
+        Some(UsedPath { key, path, used })
     }));
     places.into_iter()
 }
 
 /// The folders that clients use, or may come to use.
-pub fn exported(config: &Config) -> impl Iterator<Item = Place> {
+pub fn exported(config: &Config) -> impl Iterator<Item = UsedPath> {
     let exports = config.exports.iter().enumerate();
     let exports = exports.filter_map(|(index, export)| match &export.store {
         Store::Posix(posix) => {
@@ -141,7 +141,7 @@ pub fn exported(config: &Config) -> impl Iterator<Item = Place> {
         let key = KeyPath::root().key("admin").key("exportable_roots");
         (key.index(index), root)
     });
-    exports.chain(roots).map(|(key, path)| Place {
+    exports.chain(roots).map(|(key, path)| UsedPath {
         key,
         path: path.clone(),
         used: PlaceUse::Write,
@@ -149,7 +149,7 @@ pub fn exported(config: &Config) -> impl Iterator<Item = Place> {
 }
 
 /// What a server of this configuration uses of the system.
-pub fn system(config: &Config) -> impl Iterator<Item = Place> {
+pub fn system(config: &Config) -> impl Iterator<Item = UsedPath> {
     let mut fabrics = config.fabric.iter();
     let verbs = devices::BUILT_IN || fabrics.any(|fabric| fabric.provider == Provider::Verbs);
     let libraries = (verbs || may_serve_folders(config)).then_some(LIBRARIES);
@@ -157,7 +157,7 @@ pub fn system(config: &Config) -> impl Iterator<Item = Place> {
     let libraries = libraries.map(|path| (path, PlaceUse::Read));
     let devices = verbs.then_some((DEVICES, PlaceUse::Device));
     let all = SYSTEM.into_iter().chain(libraries).chain(devices);
-    all.map(|(path, used)| Place {
+    all.map(|(path, used)| UsedPath {
         key: KeyPath::root(),
         path: path.into(),
         used,

@@ -6,10 +6,10 @@ mod room;
 
 use std::path::Path;
 
-use millrace_admin::config::{ByteSize, Config, Problem};
+use millrace_admin::config::{ByteSize, Config, ConfigProblem};
 
 use demand::Demand;
-use room::{MemoryRoom, Shortage};
+use room::{MemoryRoom, MemoryShortage};
 
 /// Where the files of the kernel are.
 const ROOT: &str = "/";
@@ -20,7 +20,7 @@ const ROOT: &str = "/";
 /// # Errors
 /// The system or a control group has not so much memory left: the key that asks for most. Where
 /// the system does not say how much it has, nothing is refused.
-pub fn check_start(config: &Config, reactors: usize, freed: Freed) -> Result<(), Problem> {
+pub fn check_start(config: &Config, reactors: usize, freed: Freed) -> Result<(), ConfigProblem> {
     check(
         config,
         &demand::of(config, reactors),
@@ -33,7 +33,7 @@ pub fn check_start(config: &Config, reactors: usize, freed: Freed) -> Result<(),
 ///
 /// # Errors
 /// As those of [`check_start`].
-pub fn check_growth(before: &Config, next: &Config, reactors: usize) -> Result<(), Problem> {
+pub fn check_growth(before: &Config, next: &Config, reactors: usize) -> Result<(), ConfigProblem> {
     let demands = demand::of_change(before, next, reactors);
     check(next, &demands, Freed::default(), Path::new(ROOT))
 }
@@ -48,7 +48,12 @@ pub struct Freed {
 }
 
 /// `root` is the folder that has `proc` and `sys`.
-fn check(config: &Config, demands: &[Demand], freed: Freed, root: &Path) -> Result<(), Problem> {
+fn check(
+    config: &Config,
+    demands: &[Demand],
+    freed: Freed,
+    root: &Path,
+) -> Result<(), ConfigProblem> {
     let Some(most) = demands.iter().max_by_key(|demand| demand.bytes()) else {
         return Ok(());
     };
@@ -66,10 +71,10 @@ fn check(config: &Config, demands: &[Demand], freed: Freed, root: &Path) -> Resu
         true => format!("{alone} are asked for"),
         false => format!("{alone} are asked for, and {} in all", shown(asked)),
     };
-    Err(Problem::new(path, format!("{asks}; {shortage}")))
+    Err(ConfigProblem::new(path, format!("{asks}; {shortage}")))
 }
 
-impl std::fmt::Display for Shortage {
+impl std::fmt::Display for MemoryShortage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::HugePages { free, command } => write!(

@@ -42,7 +42,7 @@ struct GroupRoom {
 
 /// What there is too little of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shortage {
+pub enum MemoryShortage {
     /// The system has no huge pages, and they are required.
     NoHugePages,
     /// Huge pages that are required.
@@ -105,7 +105,7 @@ impl MemoryRoom {
     }
 
     /// What is missing for these demands, if anything is.
-    pub fn shortage(&self, demands: &[Demand], policy: Hugepages) -> Option<Shortage> {
+    pub fn shortage(&self, demands: &[Demand], policy: Hugepages) -> Option<MemoryShortage> {
         let arenas = || {
             demands
                 .iter()
@@ -115,7 +115,7 @@ impl MemoryRoom {
             .iter()
             .fold(0, |sum: u64, one| sum.saturating_add(one.small));
         match (policy, self.huge) {
-            (Hugepages::Required, None) => return Some(Shortage::NoHugePages),
+            (Hugepages::Required, None) => return Some(MemoryShortage::NoHugePages),
             (Hugepages::Required, Some(pages)) => {
                 let unit = pages.size.max(ARENA_UNIT);
                 let needed = arenas().fold(0, |sum: u64, (count, bytes)| {
@@ -123,7 +123,7 @@ impl MemoryRoom {
                 });
                 if needed > pages.free {
                     let total = pages.total.saturating_add(needed - pages.free);
-                    return Some(Shortage::HugePages {
+                    return Some(MemoryShortage::HugePages {
                         free: pages.free * pages.size,
                         command: format!("sysctl vm.nr_hugepages={total}"),
                     });
@@ -149,13 +149,13 @@ impl MemoryRoom {
                 Hugepages::Auto => self.huge.map_or(0, |pages| pages.free * pages.size),
                 _ => 0,
             };
-            return Some(Shortage::System {
+            return Some(MemoryShortage::System {
                 free: self.available,
                 huge,
             });
         }
         let least = self.groups.iter().min_by_key(|group| group.left)?;
-        (small > least.left).then(|| Shortage::Group {
+        (small > least.left).then(|| MemoryShortage::Group {
             file: least.file.clone(),
             free: least.left,
         })

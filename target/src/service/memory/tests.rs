@@ -22,7 +22,7 @@ impl Machine {
         fs::write(path, text).unwrap();
     }
 
-    fn check(&self, text: &str) -> Result<(), Problem> {
+    fn check(&self, text: &str) -> Result<(), ConfigProblem> {
         let config = config::parse(text, "test").unwrap();
         let demands = demand::of(&config, 2);
         check(&config, &demands, Freed::default(), self.0.path())

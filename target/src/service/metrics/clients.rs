@@ -29,11 +29,11 @@ const BYTES_PER_CALL: u64 = 16 << 10;
 #[derive(Debug, Default)]
 pub struct ClientSeries {
     /// Scrapes take turns; nobody else asks.
-    state: Mutex<State>,
+    state: Mutex<ClientsState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ClientsState {
     known: HashMap<IpAddr, Known>,
     ranked: Option<Instant>,
 }
@@ -113,7 +113,7 @@ fn write(out: &mut Families, client: &str, numbers: &Numbers) {
     out.seconds(&catalogue::CLIENT_THROTTLED, &[client], throttled);
 }
 
-impl State {
+impl ClientsState {
     fn tell<'a>(&mut self, usage: &'a ClientsUsage, most: usize, now: Instant) -> Told<'a> {
         // Whoever has left is in `usage.gone`.
         let present: HashMap<IpAddr, &ClientUsage> =
@@ -261,7 +261,7 @@ mod tests {
     }
 
     /// The calls of those with series, by number, and those of all others.
-    fn tell(state: &mut State, usage: &ClientsUsage, most: usize, now: Instant) -> Shown {
+    fn tell(state: &mut ClientsState, usage: &ClientsUsage, most: usize, now: Instant) -> Shown {
         let told = state.tell(usage, most, now);
         let own = told
             .own
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn the_busiest_have_series_and_the_rest_is_counted_together() {
-        let (mut state, now) = (State::default(), Instant::now());
+        let (mut state, now) = (ClientsState::default(), Instant::now());
         let first = usage(&[(1, 10), (2, 500), (3, 20)], 0);
         assert_eq!(
             tell(&mut state, &first, 2, now),
@@ -313,7 +313,7 @@ mod tests {
                 (0_u8..12, 0_u64..1000, 0_u64..200, 0_usize..5, 0_u8..8), 1..200,
             ),
         ) {
-            let mut state = State::default();
+            let mut state = ClientsState::default();
             let mut now = Instant::now();
             let mut calls: Vec<(u8, u64)> = Vec::new();
             let (mut gone, mut before) = (0, (HashMap::new(), 0));

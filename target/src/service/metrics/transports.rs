@@ -8,7 +8,7 @@ use crate::rdma::ConnectionCounters;
 use crate::service::control::ReactorParts;
 #[cfg(feature = "verbs")]
 use crate::service::metrics::verbs;
-use crate::service::providers::Counters;
+use crate::service::providers::ProviderKindCounters;
 
 pub(super) fn rdma(out: &mut Families, core: &str, parts: &ReactorParts) {
     let counters = &parts.rdma;
@@ -40,9 +40,9 @@ pub(super) fn rdma(out: &mut Families, core: &str, parts: &ReactorParts) {
     parts.providers.each(|provider, counters| {
         fabric(out, core, provider, counters.fabric());
         match counters {
-            Counters::Iwarp(counters) => iwarp(out, provider, counters),
+            ProviderKindCounters::Iwarp(counters) => iwarp(out, provider, counters),
             #[cfg(feature = "verbs")]
-            Counters::Verbs(counters) => verbs::of_provider(out, core, counters),
+            ProviderKindCounters::Verbs(counters) => verbs::of_provider(out, core, counters),
         }
     });
     let tcp = &parts.tcp;

@@ -3,14 +3,14 @@
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
 
-use millrace_admin::config::{Config, KeyPath, Problem, Provider, Rpcbind};
+use millrace_admin::config::{Config, ConfigProblem, KeyPath, Provider, Rpcbind};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, socket_with, sockopt};
 
 use crate::service::build::RPCBIND_PORT;
 
 /// Those of TCP, and of the port mapper's datagrams. RDMA devices have ports of their own, which
 /// only their connection manager knows.
-pub fn problems(config: &Config) -> Vec<Problem> {
+pub fn problems(config: &Config) -> Vec<ConfigProblem> {
     let root = KeyPath::root();
     let fabrics = config.fabric.iter().enumerate();
     let fabrics = fabrics.filter(|(_, fabric)| fabric.provider == Provider::Iwarp);
@@ -24,7 +24,7 @@ pub fn problems(config: &Config) -> Vec<Problem> {
     wanted.push((root.key("admin").key("listen"), config.admin.listen));
     let refused = |(path, address): (KeyPath, SocketAddr)| {
         let error = stream(address).err()?;
-        Some(Problem::new(path, words(address, &error)))
+        Some(ConfigProblem::new(path, words(address, &error)))
     };
     let mut problems: Vec<_> = wanted.into_iter().filter_map(refused).collect();
     if config.rpc.rpcbind == Rpcbind::Embedded {
@@ -35,7 +35,7 @@ pub fn problems(config: &Config) -> Vec<Problem> {
                 "{}; where another port mapper runs, use `register`",
                 words(address, &error)
             );
-            problems.push(Problem::new(root.key("rpc").key("rpcbind"), message));
+            problems.push(ConfigProblem::new(root.key("rpc").key("rpcbind"), message));
         }
     }
     problems

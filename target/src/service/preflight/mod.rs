@@ -7,7 +7,7 @@ mod running;
 
 use std::path::Path;
 
-use millrace_admin::config::{Config, Cores, KeyPath, Problem};
+use millrace_admin::config::{Config, ConfigProblem, Cores, KeyPath};
 
 use super::change::LogFilter;
 use super::memory::{self, Freed};
@@ -19,7 +19,7 @@ pub use running::RunningServer;
 /// one would replace, what that one has is as good as free. Blocks for a few seconds at most for
 /// each folder.
 #[must_use]
-pub fn problems(config: &Config, running: Option<&RunningServer>) -> Vec<Problem> {
+pub fn problems(config: &Config, running: Option<&RunningServer>) -> Vec<ConfigProblem> {
     let allowed = millrace_reactor::allowed_cores();
     let mut problems = file_problems(config);
     let cores = cores(&config.reactors.cores, &allowed);
@@ -41,16 +41,16 @@ pub fn problems(config: &Config, running: Option<&RunningServer>) -> Vec<Problem
 
 /// What no machine makes good: all that is in the way of this program.
 #[must_use]
-pub fn file_problems(config: &Config) -> Vec<Problem> {
+pub fn file_problems(config: &Config) -> Vec<ConfigProblem> {
     let mut problems = devices::unserved(config);
     if let Err(message) = LogFilter::parse(&config.log) {
-        problems.push(Problem::new(KeyPath::root().key("log"), message));
+        problems.push(ConfigProblem::new(KeyPath::root().key("log"), message));
     }
     problems
 }
 
 /// Cores that are asked for and may not be used, or that there is none.
-pub(super) fn cores(cores: &Cores, allowed: &[usize]) -> Vec<Problem> {
+pub(super) fn cores(cores: &Cores, allowed: &[usize]) -> Vec<ConfigProblem> {
     let path = KeyPath::root().key("reactors").key("cores");
     match cores {
         Cores::List(cores) => {
@@ -59,12 +59,15 @@ pub(super) fn cores(cores: &Cores, allowed: &[usize]) -> Vec<Problem> {
             bad.map(|(index, core)| {
                 let message =
                     format!("core {core} cannot be used; this process may use cores {allowed:?}");
-                Problem::new(path.index(index), message)
+                ConfigProblem::new(path.index(index), message)
             })
             .collect()
         }
         Cores::Auto if allowed.is_empty() => {
-            vec![Problem::new(path, "this process may use no core at all")]
+            vec![ConfigProblem::new(
+                path,
+                "this process may use no core at all",
+            )]
         }
         Cores::Auto => Vec::new(),
     }

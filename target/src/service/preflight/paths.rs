@@ -4,22 +4,26 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use millrace_admin::config::{Config, KeyPath, Problem};
+use millrace_admin::config::{Config, ConfigProblem, KeyPath};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::service::lock::StateLock;
 
 /// `replaces`: a server that runs uses the state directory, and will not then.
-pub fn problems(config: &Config, replaces: bool) -> Vec<Problem> {
+pub fn problems(config: &Config, replaces: bool) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
     if let Some(directory) = &config.state_directory {
         let refused = state_directory(directory, replaces).err();
         let path = KeyPath::root().key("state_directory");
-        problems.extend(refused.map(|why| Problem::new(path, why)));
+        problems.extend(refused.map(|why| ConfigProblem::new(path, why)));
     }
     if let Some(file) = &config.admin.audit_file {
         let path = KeyPath::root().key("admin").key("audit_file");
-        problems.extend(audit_file(file).err().map(|why| Problem::new(path, why)));
+        problems.extend(
+            audit_file(file)
+                .err()
+                .map(|why| ConfigProblem::new(path, why)),
+        );
     }
     problems
 }

@@ -1,33 +1,9 @@
 //! The end of a TCP connection, and what comes back by it.
 
-use super::{Clients, Connection, ConnectionId, Ended, TcpServer};
+use super::{ConnectionId, Ended, TcpServer};
 use crate::call::Serve;
 
 impl<S: Serve> TcpServer<S> {
-    /// Ends what a connection that ends has of its client's memory, and the waits of its calls.
-    fn let_go(&mut self, id: ConnectionId, connection: &Connection, reason: &Ended) {
-        let (Some(flow), Some(memory)) = (&self.flow, &connection.memory) else {
-            return;
-        };
-        flow.leave_tcp(&memory.tenant);
-        memory.account.end();
-        for &(task, worker) in &self.workers {
-            if self.queue.serves(worker, id) {
-                self.tasks.wake(task);
-            }
-        }
-        if matches!(reason, Ended::Sending) {
-            flow.counters().stuck_sends.add(1);
-            if self.polled.is_some_and(|now| self.slow_client.is_due(now)) {
-                tracing::warn!(
-                    client = %connection.peer.address,
-                    port = connection.peer.port,
-                    "TCP connection closed: {reason}; told once in a while"
-                );
-            }
-        }
-    }
-
     pub(super) fn end(&mut self, id: ConnectionId, reason: &Ended) {
         let Some(slot) = self.slots.get_mut(id.index as usize) else {
             return;
@@ -39,13 +15,24 @@ impl<S: Serve> TcpServer<S> {
         let Some(connection) = slot.connection.take() else {
             return;
         };
-        Clients::close_tcp(&connection.usage);
-        let peer = connection.peer;
-        self.let_go(id, &connection, reason);
-        let Some(slot) = self.slots.get_mut(id.index as usize) else {
-            return;
-        };
+        let (identity, flow) = (&connection.identity, &self.shared.flow);
+        flow.leave_tcp(identity.share());
+        identity.end();
+        connection.reverse.end();
+        // Its client sends the calls again that wait.
+        self.calls.disconnected(identity, drop);
+        let peer = identity.peer();
         tracing::debug!(address = %peer.address, port = peer.port, %reason, "TCP connection ended");
+        if matches!(reason, Ended::Sending) {
+            flow.counters().stuck_sends.add(1);
+            if self.polled.is_some_and(|now| self.slow_client.is_due(now)) {
+                tracing::warn!(
+                    client = %peer.address,
+                    port = peer.port,
+                    "TCP connection closed: {reason}; told once in a while"
+                );
+            }
+        }
         slot.generation = slot.generation.wrapping_add(1);
         slot.held = false;
         self.free.push(id.index);

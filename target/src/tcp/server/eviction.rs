@@ -111,7 +111,7 @@ impl<S: Serve> TcpServer<S> {
                     index,
                     generation: slot.generation,
                 },
-                address: connection.peer.address,
+                address: connection.identity.address(),
                 is_admitted: connection.is_admitted,
                 has_called: connection.has_called,
                 is_busy: connection.in_flight > 0 || connection.is_sending(),
@@ -144,7 +144,7 @@ impl<S: Serve> TcpServer<S> {
     pub(super) fn look_who_is_admitted(&mut self) {
         for slot in &mut self.slots {
             if let Some(connection) = &mut slot.connection {
-                connection.is_admitted = self.service.admits(connection.peer.address);
+                connection.is_admitted = self.shared.service.admits(connection.identity.address());
                 connection.was_admitted |= connection.is_admitted;
             }
         }

@@ -1,61 +1,102 @@
-//! What is told of TCP connections, and done to single ones.
+//! The face of TCP to the service.
 
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::Instant;
 
-use super::{ConnectionId, Ended, TcpServer};
-use crate::call::{Peer, Serve, TurnEnd};
-use crate::flow::Usage;
-
-/// One connection, for status.
-#[derive(Clone, Copy, Debug)]
-pub struct TcpReport<'a> {
-    /// Its identifier, unique in the process.
-    pub id: u64,
-    /// The client.
-    pub peer: Peer,
-    /// When it was taken in.
-    pub since: Instant,
-    /// The most calls at once whose replies had not been handed to the socket, in the latest one
-    /// to two seconds.
-    pub in_flight: u32,
-    /// What it has used.
-    pub usage: &'a Usage,
-}
+use super::{CHECK_PAUSE, Ended, TcpConnection, TcpServer};
+use crate::call::{Serve, TurnEnd};
+use crate::rpc::{ConnectionReport, OpenWork, Transport};
 
 impl<S: Serve> TcpServer<S> {
-    /// Reports on each that is open.
-    pub fn reports(&self, now: Instant) -> impl Iterator<Item = TcpReport<'_>> {
-        let open = self
-            .slots
-            .iter()
-            .filter_map(|slot| slot.connection.as_ref());
-        open.map(move |connection| TcpReport {
-            id: connection.id,
-            peer: connection.peer,
-            since: connection.since,
-            in_flight: connection.in_flight_peak(now),
-            usage: &connection.usage,
-        })
+    fn open(&self) -> impl Iterator<Item = &TcpConnection> {
+        let slots = self.slots.iter();
+        slots.filter_map(|slot| slot.connection.as_ref())
     }
 
-    /// Closes the connection with this identifier at once. Whether there is one.
-    pub fn close(&mut self, id: u64) -> bool {
-        let at = self.slots.iter().position(|slot| {
-            let connection = slot.connection.as_ref();
-            connection.is_some_and(|connection| connection.id == id)
-        });
-        let Some(index) = at else { return false };
-        let id = ConnectionId {
-            index: index as u32,
-            generation: self.slots[index].generation,
+    /// Whether this connection is here ([`crate::rpc::ConnectionRef::id`]).
+    #[must_use]
+    pub fn has_connection(&self, id: u64) -> bool {
+        self.find(id).is_some()
+    }
+}
+
+impl<S: Serve> Transport for TcpServer<S> {
+    fn refuse(&mut self, now: Instant) {
+        self.stop_listening();
+        self.refuses = true;
+        self.accepted.clear();
+        for id in self.live() {
+            if let Some(connection) = Self::connection(&mut self.slots, id) {
+                connection.stop_reading();
+            }
+            self.advance(id, now);
+        }
+    }
+
+    fn resume(&mut self) {
+        self.refuses = false;
+    }
+
+    /// Those that are not read any more end by themselves with their last answer.
+    fn close_idle(&mut self) {}
+
+    fn close_all(&mut self) {
+        for id in self.live() {
+            self.end(id, &Ended::Closed);
+        }
+    }
+
+    fn evict(&mut self, id: u64) -> bool {
+        let found = self.find(id);
+        if let Some(id) = found {
+            self.end(id, &Ended::Evicted);
+        }
+        found.is_some()
+    }
+
+    fn open_work(&self) -> OpenWork {
+        OpenWork {
+            connections: self.connections(),
+            in_flight: self.open().map(|connection| connection.in_flight).sum(),
+            exposures: 0,
+        }
+    }
+
+    /// In service is what was not handed to the socket.
+    fn report(&self, now: Instant, reports: &mut Vec<ConnectionReport>) {
+        let report = |connection: &TcpConnection| {
+            let in_service = connection.in_flight_peak(now);
+            ConnectionReport::new(&connection.identity, in_service, now)
         };
-        self.end(id, &Ended::Evicted);
-        true
+        reports.extend(self.open().map(report));
     }
 
-    /// The reactor has come to the end of a turn: counts the calls that were answered in it.
-    pub fn turned(&self, end: &TurnEnd) {
+    fn waiting(&self, waiting: &mut Vec<(IpAddr, u32)>) {
+        waiting.extend(self.calls.waiting());
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.calls()
+    }
+
+    fn turned(&mut self, end: &TurnEnd) {
         self.answered
-            .settle(end, |usage, took| usage.answered(took));
+            .settle(end, |connection, took| connection.usage().answered(took));
+    }
+
+    fn descriptors(&self, list: &mut Vec<RawFd>) {
+        list.push(self.epoll.as_raw_fd());
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let checked = self.checked.filter(|_| self.connections() > 0);
+        let check = checked.map(|checked| checked + CHECK_PAUSE);
+        // Calls to clients are sent by the next turn.
+        let calls = self.polled.filter(|_| !self.outbox.borrow().is_empty());
+        let deadlines = check.into_iter().chain(self.pause.deadline()).chain(calls);
+        deadlines
+            .chain(self.shared.flow.clock().next_deadline())
+            .min()
     }
 }

@@ -29,7 +29,7 @@ use super::SIZE_MAX;
 use super::attributes::Stored;
 use super::extent::Extent;
 use super::inode::{File, Inode};
-use super::map::{Span, spans};
+use super::map::{ExtentSpan, spans};
 use super::permission::{require_read, require_write};
 use super::space::{BLOCK, PAGE, Space};
 use super::tree::Tree;
@@ -65,7 +65,7 @@ struct WriteTarget {
 
 /// The part of a write that falls into one extent of the file.
 struct WritePiece {
-    span: Span,
+    span: ExtentSpan,
     /// Where the bytes are staged, at the place that they have in the file's extent. After the
     /// commit what the file has no use for.
     extent: Option<Extent>,

@@ -24,7 +24,7 @@ const DEPTH_MAX: u32 = 28;
 
 /// A name in a directory.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct NameEntry {
     pub cookie: u64,
     pub name: Box<[u8]>,
     pub handle: InodeHandle,
@@ -35,7 +35,7 @@ pub(super) struct Directory {
     /// Set when the directory has been removed: nothing is made in it any more.
     pub removed: bool,
     index: NameIndex,
-    order: BTreeMap<u64, Arc<Entry>>,
+    order: BTreeMap<u64, Arc<NameEntry>>,
     next_cookie: u64,
 }
 
@@ -74,7 +74,7 @@ impl Directory {
     pub fn insert(&mut self, name: &[u8], handle: InodeHandle) {
         let cookie = self.next_cookie;
         self.next_cookie += 1;
-        let entry = Arc::new(Entry {
+        let entry = Arc::new(NameEntry {
             cookie,
             name: name.into(),
             handle,
@@ -94,7 +94,7 @@ impl Directory {
     }
 
     /// The entries after a cookie, in order.
-    pub fn after(&self, cookie: u64) -> impl Iterator<Item = &Entry> {
+    pub fn after(&self, cookie: u64) -> impl Iterator<Item = &NameEntry> {
         let start = (
             std::ops::Bound::Excluded(cookie),
             std::ops::Bound::Unbounded,
@@ -117,14 +117,14 @@ struct NameIndex {
 struct Bucket {
     /// Low hash bits that all its entries share.
     depth: u32,
-    entries: Vec<(u64, Arc<Entry>)>,
+    entries: Vec<(u64, Arc<NameEntry>)>,
 }
 
 /// Buckets for each entry from which on an index is made anew.
 const SPARSE_BUCKETS: usize = 4;
 
-impl FromIterator<Arc<Entry>> for NameIndex {
-    fn from_iter<I: IntoIterator<Item = Arc<Entry>>>(entries: I) -> Self {
+impl FromIterator<Arc<NameEntry>> for NameIndex {
+    fn from_iter<I: IntoIterator<Item = Arc<NameEntry>>>(entries: I) -> Self {
         let mut index = Self::default();
         entries.into_iter().for_each(|entry| index.insert(entry));
         index
@@ -138,7 +138,7 @@ impl NameIndex {
         self.buckets.len() > SPARSE_BUCKETS * entries
     }
 
-    fn find(&self, name: &[u8]) -> Option<&Arc<Entry>> {
+    fn find(&self, name: &[u8]) -> Option<&Arc<NameEntry>> {
         let hash = self.hasher.hash_one(name);
         let bucket = &self.buckets[self.bucket_of(hash)?];
         bucket
@@ -146,7 +146,7 @@ impl NameIndex {
             .map(|position| &bucket.entries[position].1)
     }
 
-    fn insert(&mut self, entry: Arc<Entry>) {
+    fn insert(&mut self, entry: Arc<NameEntry>) {
         if self.table.is_empty() {
             self.table.push(0);
             self.buckets.push(Bucket {
@@ -165,7 +165,7 @@ impl NameIndex {
         self.buckets[number].entries.push((hash, entry));
     }
 
-    fn remove(&mut self, name: &[u8]) -> Option<Arc<Entry>> {
+    fn remove(&mut self, name: &[u8]) -> Option<Arc<NameEntry>> {
         let hash = self.hasher.hash_one(name);
         let number = self.bucket_of(hash)?;
         let bucket = &mut self.buckets[number];

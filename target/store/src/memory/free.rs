@@ -270,6 +270,21 @@ mod tests {
     }
 
     #[test]
+    fn pages_come_from_a_cut_block_before_a_whole_one_of_the_same_word() {
+        let free = FreePages::new(WORD_BITS);
+        let taken: Vec<_> = (0..=PAGES_PER_BLOCK)
+            .map(|_| free.take_page().unwrap())
+            .collect();
+        let (cut, whole) = taken.split_last().unwrap();
+        whole.iter().for_each(|page| free.put_page(*page));
+        let next = free.take_page().unwrap();
+        assert_eq!(
+            next as usize / PAGES_PER_BLOCK,
+            *cut as usize / PAGES_PER_BLOCK
+        );
+    }
+
+    #[test]
     fn far_words_are_found_through_the_summary() {
         let words = 3 * WORD_BITS * WORD_BITS + 5;
         let free = FreePages::new(words * WORD_BITS);

@@ -166,7 +166,7 @@ const CHUNKS: usize = 40;
 type Chunk = Box<[ArcSwapOption<Inode>]>;
 
 /// Finds objects by handle, without a lock.
-pub(super) struct Table {
+pub(super) struct InodeTable {
     chunks: [OnceLock<Chunk>; CHUNKS],
     free: Mutex<FreeNumbers>,
     /// Inodes, and names beyond the first of each, since those take memory too.
@@ -182,7 +182,7 @@ struct FreeNumbers {
     next: u64,
 }
 
-impl Table {
+impl InodeTable {
     pub fn new(limit: u64) -> Self {
         Self {
             chunks: [const { OnceLock::new() }; CHUNKS],
@@ -228,7 +228,7 @@ impl Table {
         }
     }
 
-    /// Takes back a [`Table::charge`].
+    /// Takes back a [`InodeTable::charge`].
     pub fn discharge(&self) {
         self.count.fetch_sub(1, AcqRel);
     }
@@ -267,7 +267,7 @@ impl Table {
         self.count.load(Relaxed)
     }
 
-    /// The most that [`Table::count`] may reach.
+    /// The most that [`InodeTable::count`] may reach.
     pub fn limit(&self) -> u64 {
         self.limit
     }
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn foreign_numbers_are_stale() {
-        let table = Table::new(10);
+        let table = InodeTable::new(10);
         for inode in [0, 1, 1 << 20, u64::MAX] {
             assert!(
                 table
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn the_limit_counts_what_is_charged() {
-        let table = Table::new(2);
+        let table = InodeTable::new(2);
         assert_eq!(table.charge(), Ok(()));
         assert_eq!(table.charge(), Ok(()));
         assert_eq!(table.charge(), Err(StoreError::NoSpace));

@@ -24,7 +24,7 @@ const FANOUT: usize = 1 << FANOUT_BITS;
 /// Reach 2^48 blocks, more than the largest file has.
 const TIERS: usize = 8;
 
-type Slot<T> = OnceLock<Arc<T>>;
+type ExtentSlot<T> = OnceLock<Arc<T>>;
 
 /// The extents of one file; nothing at all while it has none.
 #[derive(Default)]
@@ -42,12 +42,12 @@ pub(super) struct Discarded {
 struct Map {
     first: ExtentCells<1>,
     head: OnceLock<Box<ExtentCells<PAGES_PER_BLOCK>>>,
-    tiers: OnceLock<Box<[Slot<Node>; TIERS]>>,
+    tiers: OnceLock<Box<[ExtentSlot<Node>; TIERS]>>,
 }
 
 #[allow(clippy::large_enum_variant)] // Nodes are shared one by one, and most are of extents.
 enum Node {
-    Tables(Box<[Slot<Node>; FANOUT]>),
+    Tables(Box<[ExtentSlot<Node>; FANOUT]>),
     Extents(ExtentCells<FANOUT>),
 }
 
@@ -80,7 +80,7 @@ impl<const N: usize> Drop for ExtentCells<N> {
 
 /// A range of bytes inside one extent's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct ExtentSpan {
     /// Where in the file the extent begins.
     pub base: u64,
     /// Bytes of the extent.
@@ -91,7 +91,7 @@ pub(super) struct Span {
     pub end: usize,
 }
 
-impl Span {
+impl ExtentSpan {
     pub fn range(&self) -> Range<usize> {
         self.start..self.end
     }
@@ -103,7 +103,7 @@ impl Span {
 }
 
 /// Cuts a range of a file at the borders of extents.
-pub(super) fn spans(offset: u64, length: u64) -> impl Iterator<Item = Span> {
+pub(super) fn spans(offset: u64, length: u64) -> impl Iterator<Item = ExtentSpan> {
     let end = offset + length;
     let mut next = offset;
     std::iter::from_fn(move || {
@@ -115,7 +115,7 @@ pub(super) fn spans(offset: u64, length: u64) -> impl Iterator<Item = Span> {
         let base = next - start as u64;
         let stop = (end - base).min(size as u64) as usize;
         next = base + stop as u64;
-        Some(Span {
+        Some(ExtentSpan {
             base,
             size,
             start,
@@ -314,7 +314,7 @@ impl Cut<'_> {
         }
     }
 
-    fn nodes(&mut self, old: &Slot<Node>, new: &Slot<Node>, level: usize, base: u64) {
+    fn nodes(&mut self, old: &ExtentSlot<Node>, new: &ExtentSlot<Node>, level: usize, base: u64) {
         let Some(node) = old.get() else {
             return;
         };
@@ -402,7 +402,7 @@ mod tests {
         let all: Vec<_> = spans(4000, 200_000).collect();
         assert_eq!(
             all[0],
-            Span {
+            ExtentSpan {
                 base: 0,
                 size: PAGE,
                 start: 4000,
@@ -411,7 +411,7 @@ mod tests {
         );
         assert_eq!(
             all[1],
-            Span {
+            ExtentSpan {
                 base: PAGE as u64,
                 size: PAGE,
                 start: 0,

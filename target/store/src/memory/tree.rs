@@ -8,7 +8,7 @@ use millrace_mempool::{ArenaError, Registry};
 
 use super::attributes::{AttributeCell, MODE_BITS, Stored};
 use super::cost;
-use super::inode::{Body, DirectoryBody, Inode, InodeHandle, Table};
+use super::inode::{Body, DirectoryBody, Inode, InodeHandle, InodeTable};
 use super::namespace::directory_size;
 use super::permission;
 use super::space::Space;
@@ -27,7 +27,7 @@ pub(super) const ROOT: InodeHandle = InodeHandle {
 /// One tree.
 pub(super) struct Tree {
     pub space: Arc<Space>,
-    pub table: Table,
+    pub table: InodeTable,
     /// Shared by those who make directories, held alone by those who move one to another.
     pub ancestry: RwLock<()>,
     pub verifier: WriteVerifier,
@@ -46,7 +46,7 @@ impl Tree {
         let default_inodes = (space.total() / BYTES_PER_INODE).max(DEFAULT_INODES_MIN);
         let tree = Self {
             space,
-            table: Table::new(config.inodes.unwrap_or(default_inodes).max(1)),
+            table: InodeTable::new(config.inodes.unwrap_or(default_inodes).max(1)),
             ancestry: RwLock::new(()),
             verifier: WriteVerifier(config.epoch.to_be_bytes()),
             file_system: config.file_system,

@@ -25,7 +25,7 @@ const DEEPEST: usize = 16_384;
 
 /// Where the kernel says that an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ObjectLocation {
     /// It is the folder itself.
     Root,
     /// Below it.
@@ -42,8 +42,8 @@ enum Place {
 /// [`StoreError::Stale`] if it is not.
 pub(super) fn require(folder: &Folder, directory: BorrowedFd<'_>) -> Result<()> {
     match place(folder, directory) {
-        Ok(Place::Root | Place::Below) => Ok(()),
-        Ok(Place::Outside | Place::Unknown) => Err(StoreError::Stale),
+        Ok(ObjectLocation::Root | ObjectLocation::Below) => Ok(()),
+        Ok(ObjectLocation::Outside | ObjectLocation::Unknown) => Err(StoreError::Stale),
         Err(Errno::NAMETOOLONG) => climb(folder, directory),
         Err(error) => Err(store_error(error)),
     }
@@ -72,7 +72,7 @@ pub(super) fn holds(
     }
     let found = match place(folder, object) {
         // The private mount of the folder shows nothing outside of it. The host's own may.
-        Ok(Place::Unknown) if folder.has_own_mount() => {
+        Ok(ObjectLocation::Unknown) if folder.has_own_mount() => {
             match handles::open_by_handle(folder.host_path(), kernel, PATH) {
                 Ok(again) => place_on_host(folder, again.as_fd()),
                 Err(error) => Err(error),
@@ -81,7 +81,7 @@ pub(super) fn holds(
         other => other,
     };
     match found {
-        Ok(Place::Outside) => Ok(false),
+        Ok(ObjectLocation::Outside) => Ok(false),
         Ok(_) | Err(Errno::NAMETOOLONG) => Ok(true),
         Err(error) => Err(store_error(error)),
     }
@@ -101,7 +101,7 @@ fn is_same(folder: &Folder, object: BorrowedFd<'_>) -> std::result::Result<bool,
 }
 
 /// Where an object is in the mount that the volume opens objects by.
-fn place(folder: &Folder, object: BorrowedFd<'_>) -> std::result::Result<Place, Errno> {
+fn place(folder: &Folder, object: BorrowedFd<'_>) -> std::result::Result<ObjectLocation, Errno> {
     if folder.has_own_mount() {
         // There the folder is the top, wherever it is moved.
         judge(folder, b"/", object)
@@ -111,7 +111,10 @@ fn place(folder: &Folder, object: BorrowedFd<'_>) -> std::result::Result<Place, 
 }
 
 /// Where an object, opened by a mount of the host's, is in the host's tree.
-fn place_on_host(folder: &Folder, object: BorrowedFd<'_>) -> std::result::Result<Place, Errno> {
+fn place_on_host(
+    folder: &Folder,
+    object: BorrowedFd<'_>,
+) -> std::result::Result<ObjectLocation, Errno> {
     let mut root = path_of(folder.host_path())?;
     loop {
         let found = judge(folder, &root, object)?;
@@ -129,20 +132,20 @@ fn judge(
     folder: &Folder,
     root: &[u8],
     object: BorrowedFd<'_>,
-) -> std::result::Result<Place, Errno> {
+) -> std::result::Result<ObjectLocation, Errno> {
     let path = path_of(object)?;
     // The kernel calls what it has no path for by the name of a mount's root.
     Ok(if path == root && is_same(folder, object)? {
-        Place::Root
+        ObjectLocation::Root
     } else if path == root || path == b"/" {
-        Place::Unknown
+        ObjectLocation::Unknown
     } else if path
         .strip_prefix(root)
         .is_some_and(|rest| root == b"/" || rest.starts_with(b"/"))
     {
-        Place::Below
+        ObjectLocation::Below
     } else {
-        Place::Outside
+        ObjectLocation::Outside
     })
 }
 
@@ -169,8 +172,8 @@ fn climb(folder: &Folder, directory: BorrowedFd<'_>) -> Result<()> {
     let mut here: OwnedFd = parent(directory)?;
     for _ in 0..DEEPEST {
         match place(folder, here.as_fd()) {
-            Ok(Place::Root | Place::Below) => return Ok(()),
-            Ok(Place::Outside | Place::Unknown) => return Err(StoreError::Stale),
+            Ok(ObjectLocation::Root | ObjectLocation::Below) => return Ok(()),
+            Ok(ObjectLocation::Outside | ObjectLocation::Unknown) => return Err(StoreError::Stale),
             Err(Errno::NAMETOOLONG) => here = parent(here.as_fd())?,
             Err(error) => return Err(store_error(error)),
         }

@@ -14,7 +14,7 @@ use rustix::mount::OpenTreeFlags;
 use super::config::{Mounts, VolumeConfig};
 use super::descriptor::{key_of, path_of};
 use super::file_system::{FileSystem, kernel_handle, readable};
-use super::handle::{self, Key, Place};
+use super::handle::{self, HandleLocation, Key};
 use super::mounts::{MountsBelow, mount_of};
 use super::name_cache::NameCache;
 use crate::{Handle, Properties};
@@ -98,7 +98,7 @@ impl Folder {
                 config.root.display()
             );
         }
-        let place = kernel.map_or(Place::Root, Place::Kernel);
+        let place = kernel.map_or(HandleLocation::Root, HandleLocation::Kernel);
         Ok(Self {
             root: handle::pack(home.id, &place),
             properties: home.properties()?,

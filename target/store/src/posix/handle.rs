@@ -18,7 +18,7 @@ const _: () = assert!(1 + 8 + 1 + super::sys::handles::MAX == Handle::MAX);
 
 /// What finds an object on its file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum HandleLocation {
     /// The kernel's handle.
     Kernel(KernelHandle),
     /// It is the folder of the volume.
@@ -40,22 +40,22 @@ pub(super) struct Key {
 }
 
 /// Lays out a handle.
-pub(super) fn pack(file_system: u64, place: &Place) -> Handle {
+pub(super) fn pack(file_system: u64, place: &HandleLocation) -> Handle {
     let mut bytes = arrayvec::ArrayVec::<u8, { Handle::MAX }>::new();
     let kind = match place {
-        Place::Kernel(_) => KERNEL,
-        Place::Root => ROOT,
-        Place::Remembered(_) => REMEMBERED,
+        HandleLocation::Kernel(_) => KERNEL,
+        HandleLocation::Root => ROOT,
+        HandleLocation::Remembered(_) => REMEMBERED,
     };
     bytes.push(kind);
     bytes.extend(file_system.to_be_bytes());
     match place {
-        Place::Kernel(handle) => {
+        HandleLocation::Kernel(handle) => {
             bytes.push(handle.kind());
             bytes.extend(handle.as_bytes().iter().copied());
         }
-        Place::Root => {}
-        Place::Remembered(key) => {
+        HandleLocation::Root => {}
+        HandleLocation::Remembered(key) => {
             bytes.extend(key.device.to_be_bytes());
             bytes.extend(key.inode.to_be_bytes());
             bytes.extend(key.born.0.to_be_bytes());
@@ -66,20 +66,20 @@ pub(super) fn pack(file_system: u64, place: &Place) -> Handle {
 }
 
 /// Reads a handle; `None` if no volume made it.
-pub(super) fn unpack(handle: &Handle) -> Option<(u64, Place)> {
+pub(super) fn unpack(handle: &Handle) -> Option<(u64, HandleLocation)> {
     let (kind, rest) = handle.as_bytes().split_first()?;
     let (file_system, rest) = take(rest)?;
     let place = match *kind {
         KERNEL => {
             let (kind, bytes) = rest.split_first()?;
-            Place::Kernel(KernelHandle::new(*kind, bytes)?)
+            HandleLocation::Kernel(KernelHandle::new(*kind, bytes)?)
         }
-        ROOT if rest.is_empty() => Place::Root,
+        ROOT if rest.is_empty() => HandleLocation::Root,
         REMEMBERED => {
             let (device, rest) = take(rest)?;
             let (inode, rest) = take(rest)?;
             let (seconds, rest) = take(rest)?;
-            Place::Remembered(Key {
+            HandleLocation::Remembered(Key {
                 device: u64::from_be_bytes(device),
                 inode: u64::from_be_bytes(inode),
                 born: (
@@ -102,13 +102,13 @@ fn take(bytes: &[u8]) -> Option<([u8; 8], &[u8])> {
 mod tests {
     use super::*;
 
-    fn places() -> Vec<Place> {
+    fn places() -> Vec<HandleLocation> {
         let kernel = |length| KernelHandle::new(7, &[9; 34][..length]).unwrap();
         vec![
-            Place::Root,
-            Place::Kernel(kernel(1)),
-            Place::Kernel(kernel(34)),
-            Place::Remembered(Key {
+            HandleLocation::Root,
+            HandleLocation::Kernel(kernel(1)),
+            HandleLocation::Kernel(kernel(34)),
+            HandleLocation::Remembered(Key {
                 device: 1,
                 inode: u64::MAX,
                 born: (-5, 999_999_999),
@@ -131,13 +131,13 @@ mod tests {
             let bytes = whole.as_bytes();
             let shortest = match place {
                 // Its own length says how long the kernel's is.
-                Place::Kernel(_) => 11,
+                HandleLocation::Kernel(_) => 11,
                 _ => bytes.len(),
             };
             for length in 0..shortest {
                 assert_eq!(unpack(&Handle::new(&bytes[..length]).unwrap()), None);
             }
-            if !matches!(place, Place::Kernel(_)) {
+            if !matches!(place, HandleLocation::Kernel(_)) {
                 let longer = [bytes, &[0]].concat();
                 assert_eq!(unpack(&Handle::new(&longer).unwrap()), None);
             }

@@ -38,13 +38,13 @@ pub struct Helpers {
 
 struct Shared {
     name: String,
-    state: Mutex<State>,
+    state: Mutex<HelpersState>,
     work: Condvar,
 }
 
-struct State {
+struct HelpersState {
     limits: HelperLimits,
-    queue: ClientQueues<Work>,
+    queue: ClientQueues<HelperWork>,
     threads: usize,
     idle: usize,
     closed: bool,
@@ -62,7 +62,7 @@ pub fn on_start(act: fn()) {
     let _ = ON_START.set(act);
 }
 
-type Work = Box<dyn QueuedJob>;
+type HelperWork = Box<dyn QueuedJob>;
 
 /// A job and who waits for it.
 trait QueuedJob: Send {
@@ -117,7 +117,7 @@ impl Helpers {
     pub fn new(name: &str, limits: HelperLimits) -> Self {
         let shared = Arc::new(Shared {
             name: name.to_owned(),
-            state: Mutex::new(State {
+            state: Mutex::new(HelpersState {
                 limits,
                 queue: ClientQueues::default(),
                 threads: 0,
@@ -141,7 +141,7 @@ impl Helpers {
         client: ClientKey,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Job<T> {
-        let slot = Arc::new(Mutex::new(Slot::Waiting(None)));
+        let slot = Arc::new(Mutex::new(HelperSlot::Waiting(None)));
         let promise = Promise(Arc::clone(&slot));
         if let Err(refused) = self
             .shared
@@ -181,7 +181,11 @@ impl Helpers {
 
 impl Shared {
     /// Gives back what is refused: this job, or one of whoever has the most.
-    fn enter(self: &Arc<Self>, client: ClientKey, work: Work) -> std::result::Result<(), Work> {
+    fn enter(
+        self: &Arc<Self>,
+        client: ClientKey,
+        work: HelperWork,
+    ) -> std::result::Result<(), HelperWork> {
         let mut state = self.lock();
         // Those that are idle may have been called for what is queued already.
         if state.queue.len() >= state.idle && state.threads < state.limits.threads.max(1) {
@@ -203,7 +207,7 @@ impl Shared {
         refused.map_or(Ok(()), Err)
     }
 
-    fn spawn(self: &Arc<Self>, state: &mut State) {
+    fn spawn(self: &Arc<Self>, state: &mut HelpersState) {
         let shared = Arc::clone(self);
         let thread = std::thread::Builder::new().name(self.name.clone());
         if thread.spawn(move || shared.serve()).is_ok() {
@@ -263,7 +267,7 @@ impl Shared {
         state.threads -= 1;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, HelpersState> {
         lock(&self.state)
     }
 }
@@ -286,14 +290,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-enum Slot<T> {
+enum HelperSlot<T> {
     Waiting(Option<Waker>),
     Done(Result<T>),
     Taken,
 }
 
 /// Fills a slot, also when the job did not come to its end.
-struct Promise<T>(Arc<Mutex<Slot<T>>>);
+struct Promise<T>(Arc<Mutex<HelperSlot<T>>>);
 
 impl<T> Promise<T> {
     fn fill(&self, value: T) {
@@ -304,11 +308,11 @@ impl<T> Promise<T> {
         let before = {
             let mut slot = lock(&self.0);
             match *slot {
-                Slot::Waiting(_) => std::mem::replace(&mut *slot, Slot::Done(value)),
-                Slot::Done(_) | Slot::Taken => return,
+                HelperSlot::Waiting(_) => std::mem::replace(&mut *slot, HelperSlot::Done(value)),
+                HelperSlot::Done(_) | HelperSlot::Taken => return,
             }
         };
-        if let Slot::Waiting(Some(waker)) = before {
+        if let HelperSlot::Waiting(Some(waker)) = before {
             waker.wake();
         }
     }
@@ -322,14 +326,14 @@ impl<T> Drop for Promise<T> {
 
 /// The outcome of a job, [`StoreError::Delay`] if there was no room for it.
 pub struct Job<T> {
-    slot: Arc<Mutex<Slot<T>>>,
+    slot: Arc<Mutex<HelperSlot<T>>>,
 }
 
 impl<T> Job<T> {
     /// Whether it was not run for lack of room.
     #[must_use]
     pub fn is_refused(&self) -> bool {
-        matches!(&*lock(&self.slot), Slot::Done(Err(StoreError::Delay)))
+        matches!(&*lock(&self.slot), HelperSlot::Done(Err(StoreError::Delay)))
     }
 }
 
@@ -339,13 +343,13 @@ impl<T> Future for Job<T> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut slot = lock(&self.slot);
         match &mut *slot {
-            Slot::Waiting(waker) => {
+            HelperSlot::Waiting(waker) => {
                 *waker = Some(context.waker().clone());
                 Poll::Pending
             }
-            done => match std::mem::replace(done, Slot::Taken) {
-                Slot::Done(value) => Poll::Ready(value),
-                Slot::Waiting(_) | Slot::Taken => unreachable!("polled after its end"),
+            done => match std::mem::replace(done, HelperSlot::Taken) {
+                HelperSlot::Done(value) => Poll::Ready(value),
+                HelperSlot::Waiting(_) | HelperSlot::Taken => unreachable!("polled after its end"),
             },
         }
     }

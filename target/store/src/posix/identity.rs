@@ -185,6 +185,7 @@ mod tests {
             Identity::with_groups(1, 2, &[4]),
         ] {
             assert_ne!(identity, other);
+            assert_ne!(state.hash_one(&identity), state.hash_one(&other));
         }
     }
 }

@@ -10,7 +10,7 @@ const NONE: u32 = u32::MAX;
 /// Entries by key, in the order of their use.
 pub(super) struct Lru<K, V> {
     index: HashMap<K, u32>,
-    slots: Vec<Slot<K, V>>,
+    slots: Vec<LruSlot<K, V>>,
     /// First of the slots without an entry, linked by `next`.
     free: u32,
     /// Used last.
@@ -19,7 +19,7 @@ pub(super) struct Lru<K, V> {
     last: u32,
 }
 
-struct Slot<K, V> {
+struct LruSlot<K, V> {
     entry: Option<(K, V)>,
     previous: u32,
     next: u32,
@@ -56,7 +56,7 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
         let old = self.remove(&key);
         let slot = if self.free == NONE {
             let slot = u32::try_from(self.slots.len()).expect("fewer than 2^32 entries");
-            self.slots.push(Slot {
+            self.slots.push(LruSlot {
                 entry: Some((key, value)),
                 previous: NONE,
                 next: NONE,
@@ -90,7 +90,7 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
     }
 
     fn unlink(&mut self, slot: u32) {
-        let Slot { previous, next, .. } = self.slots[slot as usize];
+        let LruSlot { previous, next, .. } = self.slots[slot as usize];
         match self.slots.get_mut(previous as usize) {
             Some(previous) => previous.next = next,
             None => self.first = next,

@@ -11,7 +11,7 @@ use super::descriptor::{PATH, device_of, key_of, stat};
 use super::errors::store_error;
 use super::file_system::FileSystem;
 use super::folder::Folder;
-use super::handle::{self, Key, Place};
+use super::handle::{self, HandleLocation, Key};
 use super::sys::handles::{self, KernelHandle};
 use crate::{Attributes, Handle, Kind, Result, SpecialKind, StoreError, Time};
 
@@ -37,10 +37,10 @@ pub(super) fn open_handle(folder: &Folder, handle: &Handle) -> Result<Opened> {
         return finish(folder, *handle, root(folder)?, Arc::clone(folder.home()));
     }
     match place {
-        Place::Kernel(kernel) => open_kernels(folder, handle, id, &kernel),
-        Place::Remembered(key) => open_remembered(folder, handle, id, &key),
+        HandleLocation::Kernel(kernel) => open_kernels(folder, handle, id, &kernel),
+        HandleLocation::Remembered(key) => open_remembered(folder, handle, id, &key),
         // Of another folder.
-        Place::Root => Err(StoreError::Stale),
+        HandleLocation::Root => Err(StoreError::Stale),
     }
 }
 
@@ -204,10 +204,10 @@ pub(super) fn opened_of(
             false => Err(Errno::OPNOTSUPP),
         };
         let place = match kernel {
-            Ok(kernel) => Place::Kernel(kernel),
+            Ok(kernel) => HandleLocation::Kernel(kernel),
             // Overlays have handles of some objects and not of others.
             Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => {
-                Place::Remembered(remember(folder, directory, name, path.as_fd())?)
+                HandleLocation::Remembered(remember(folder, directory, name, path.as_fd())?)
             }
             Err(error) => return Err(store_error(error)),
         };

@@ -77,7 +77,7 @@ pub struct VolumeInfo {
 
 /// Room on a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
+pub struct FileSystemSpace {
     /// Bytes in all.
     pub total_bytes: u64,
     /// Bytes taken, by whatever is on the file system.
@@ -109,10 +109,10 @@ impl Volume {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn space(&self) -> io::Result<Space> {
+    pub fn space(&self) -> io::Result<FileSystemSpace> {
         let stat = rustix::fs::fstatvfs(self.folder().host_path())?;
         let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-        Ok(Space {
+        Ok(FileSystemSpace {
             total_bytes: bytes(stat.f_blocks),
             used_bytes: bytes(stat.f_blocks.saturating_sub(stat.f_bfree)),
             inodes: stat.f_files.saturating_sub(stat.f_ffree),

@@ -2,14 +2,15 @@
 
 use super::FileHandle;
 use super::types::{
-    CookieVerifier, CreateVerifier, Device, Entry, FileType, SetAttributes, Stability, Time,
+    CookieVerifier, CreateVerifier, Device, FileType, NameInDirectory, SetAttributes, Stability,
+    Time,
 };
 use crate::xdr::{Bulk, Decode, Decoder, Encode, Encoder, Error, Result, xdr_struct};
 
 /// Arguments of GETATTR, READLINK, FSSTAT, FSINFO and PATHCONF: the object.
 pub type ObjectArguments = FileHandle;
 /// Arguments of LOOKUP, REMOVE and RMDIR: the entry.
-pub type EntryArguments<'a> = Entry<'a>;
+pub type EntryArguments<'a> = NameInDirectory<'a>;
 
 xdr_struct! {
     /// Arguments of SETATTR.
@@ -107,7 +108,7 @@ xdr_struct! {
     /// Arguments of CREATE.
     pub struct CreateArguments<'a> {
         /// The entry to make.
-        pub entry: Entry<'a>,
+        pub entry: NameInDirectory<'a>,
         /// How.
         pub how: CreateHow,
     }
@@ -117,7 +118,7 @@ xdr_struct! {
     /// Arguments of MKDIR.
     pub struct MkdirArguments<'a> {
         /// The entry to make.
-        pub entry: Entry<'a>,
+        pub entry: NameInDirectory<'a>,
         /// Attributes of the new directory.
         pub attributes: SetAttributes,
     }
@@ -127,7 +128,7 @@ xdr_struct! {
     /// Arguments of SYMLINK.
     pub struct SymlinkArguments<'a> {
         /// The entry to make.
-        pub entry: Entry<'a>,
+        pub entry: NameInDirectory<'a>,
         /// Attributes of the new link.
         pub attributes: SetAttributes,
         /// The text; may travel in a read chunk.
@@ -197,7 +198,7 @@ xdr_struct! {
     /// Arguments of MKNOD.
     pub struct MknodArguments<'a> {
         /// The entry to make.
-        pub entry: Entry<'a>,
+        pub entry: NameInDirectory<'a>,
         /// What to make.
         pub node: Node,
     }
@@ -207,9 +208,9 @@ xdr_struct! {
     /// Arguments of RENAME.
     pub struct RenameArguments<'a> {
         /// The entry as it is.
-        pub from: Entry<'a>,
+        pub from: NameInDirectory<'a>,
         /// The entry as it shall be.
-        pub to: Entry<'a>,
+        pub to: NameInDirectory<'a>,
     }
 }
 
@@ -219,7 +220,7 @@ xdr_struct! {
         /// The object.
         pub object: FileHandle,
         /// The entry to make.
-        pub entry: Entry<'a>,
+        pub entry: NameInDirectory<'a>,
     }
 }
 

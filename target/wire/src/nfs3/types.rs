@@ -1,7 +1,9 @@
 //! Types that several procedures share (RFC 1813 section 2.6).
 
 use super::FileHandle;
-use crate::xdr::{Decode, Decoder, Encode, Encoder, Error, Result, xdr_enum, xdr_struct};
+use crate::xdr::{
+    Decode, Decoder, Encode, Encoder, Error, FixedLength, Result, xdr_enum, xdr_struct,
+};
 
 /// Verifier of directory cookies.
 pub type CookieVerifier = [u8; 8];
@@ -37,7 +39,7 @@ xdr_enum! {
 
 xdr_struct! {
     /// A point in time (`nfstime3`).
-    pub struct Time {
+    pub fixed struct Time {
         /// Seconds since 1970.
         pub seconds: u32,
         /// Nanoseconds, below 10^9 by rights.
@@ -47,7 +49,7 @@ xdr_struct! {
 
 xdr_struct! {
     /// Numbers of a device (`specdata3`).
-    pub struct Device {
+    pub fixed struct Device {
         /// Major number.
         pub major: u32,
         /// Minor number.
@@ -57,7 +59,7 @@ xdr_struct! {
 
 xdr_struct! {
     /// Attributes of an object (`fattr3`).
-    pub struct FileAttributes {
+    pub fixed struct FileAttributes {
         /// Kind.
         pub kind: FileType,
         /// Permission bits.
@@ -89,12 +91,12 @@ xdr_struct! {
 
 impl FileAttributes {
     /// Bytes on the wire.
-    pub const LENGTH: usize = 84;
+    pub const LENGTH: usize = <Self as FixedLength>::LENGTH;
 }
 
 xdr_struct! {
     /// What weak cache consistency needs of the attributes before (`wcc_attr`).
-    pub struct BeforeAttributes {
+    pub fixed struct BeforeAttributes {
         /// Size in bytes.
         pub size: u64,
         /// Last change of the data.
@@ -179,7 +181,7 @@ xdr_struct! {
 
 xdr_struct! {
     /// A name in a directory (`diropargs3`).
-    pub struct Entry<'a> {
+    pub struct NameInDirectory<'a> {
         /// The directory.
         pub directory: FileHandle,
         /// The name.

@@ -49,6 +49,7 @@ impl Encode for OpaqueAuth<'_> {
 }
 
 impl<'a> Decode<'a> for OpaqueAuth<'a> {
+    #[inline]
     fn decode(input: &mut Decoder<'a>) -> Result<Self> {
         Ok(Self {
             flavor: input.u32()?,
@@ -87,6 +88,7 @@ impl Encode for AuthSys<'_> {
 }
 
 impl<'a> Decode<'a> for AuthSys<'a> {
+    #[inline]
     fn decode(input: &mut Decoder<'a>) -> Result<Self> {
         let stamp = input.u32()?;
         let machine = input.string(MAX_MACHINE)?;
@@ -140,6 +142,7 @@ impl Encode for Credential<'_> {
 }
 
 impl<'a> Decode<'a> for Credential<'a> {
+    #[inline]
     fn decode(input: &mut Decoder<'a>) -> Result<Self> {
         let auth = OpaqueAuth::decode(input)?;
         Ok(match auth.flavor {

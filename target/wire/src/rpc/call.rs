@@ -61,7 +61,7 @@ impl CallError {
         };
         Some(super::ReplyHeader {
             xid,
-            outcome: super::Outcome::Denied(denied),
+            outcome: super::CallOutcome::Denied(denied),
         })
     }
 }

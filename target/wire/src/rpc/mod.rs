@@ -13,7 +13,7 @@ pub use auth::{
 };
 pub use call::{CallError, CallHeader};
 pub use record::{Fragment, RecordError, RecordMark, RecordScanner};
-pub use reply::{Accepted, AuthStatus, Denied, Outcome, ReplyHeader, answer_to};
+pub use reply::{Accepted, AuthStatus, CallOutcome, Denied, ReplyHeader, answer_to};
 
 use crate::xdr::{Decoder, Result, xdr_enum};
 

@@ -62,7 +62,7 @@ pub enum Denied {
 
 /// What became of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome<'a> {
+pub enum CallOutcome<'a> {
     /// Let in.
     Accepted {
         /// The responder's verifier.
@@ -80,7 +80,7 @@ pub struct ReplyHeader<'a> {
     /// Transaction identifier of the call.
     pub xid: u32,
     /// What became of it.
-    pub outcome: Outcome<'a>,
+    pub outcome: CallOutcome<'a>,
 }
 
 /// The header of a reply with an empty verifier.
@@ -88,7 +88,7 @@ pub struct ReplyHeader<'a> {
 pub const fn answer_to(xid: u32, status: Accepted) -> ReplyHeader<'static> {
     ReplyHeader {
         xid,
-        outcome: Outcome::Accepted {
+        outcome: CallOutcome::Accepted {
             verifier: OpaqueAuth::NONE,
             status,
         },
@@ -163,12 +163,12 @@ impl Encode for ReplyHeader<'_> {
         out.u32(self.xid)?;
         MessageType::Reply.encode(out)?;
         match &self.outcome {
-            Outcome::Accepted { verifier, status } => {
+            CallOutcome::Accepted { verifier, status } => {
                 out.u32(0)?;
                 verifier.encode(out)?;
                 status.encode(out)
             }
-            Outcome::Denied(denied) => {
+            CallOutcome::Denied(denied) => {
                 out.u32(1)?;
                 denied.encode(out)
             }
@@ -183,11 +183,11 @@ impl<'a> Decode<'a> for ReplyHeader<'a> {
             return Err(Error::Value);
         }
         let outcome = match input.u32()? {
-            0 => Outcome::Accepted {
+            0 => CallOutcome::Accepted {
                 verifier: OpaqueAuth::decode(input)?,
                 status: Accepted::decode(input)?,
             },
-            1 => Outcome::Denied(Denied::decode(input)?),
+            1 => CallOutcome::Denied(Denied::decode(input)?),
             _ => return Err(Error::Value),
         };
         Ok(Self { xid, outcome })

@@ -1,7 +1,10 @@
 //! Chunk lists written in one pass.
 
 use super::lists::Lists;
-use super::segment::{ReadSegment, Segment, WriteChunk};
+use super::segment::{
+    READ_ENTRY_LENGTH, REPLY_CHUNK_LENGTH, ReadSegment, SEGMENT_LENGTH, Segment,
+    WRITE_ENTRY_LENGTH, WriteChunk,
+};
 use crate::xdr::{Encode, Encoder, Error, Result};
 
 /// The chunks that a requester offers with a call.
@@ -19,9 +22,15 @@ impl CallChunks<'_> {
     /// Bytes that the lists take.
     #[must_use]
     pub fn encoded_length(&self) -> usize {
-        let writes: usize = self.writes.iter().map(|chunk| 8 + 16 * chunk.len()).sum();
-        let reply = self.reply.map_or(0, |chunk| 4 + 16 * chunk.len());
-        Lists::EMPTY_LENGTH + 24 * self.reads.len() + writes + reply
+        let segments = |chunk: &[Segment]| SEGMENT_LENGTH * chunk.len();
+        let writes = self
+            .writes
+            .iter()
+            .map(|&chunk| WRITE_ENTRY_LENGTH + segments(chunk));
+        let reply = self
+            .reply
+            .map_or(0, |chunk| REPLY_CHUNK_LENGTH + segments(chunk));
+        Lists::EMPTY_LENGTH + READ_ENTRY_LENGTH * self.reads.len() + writes.sum::<usize>() + reply
     }
 }
 

@@ -129,21 +129,6 @@ pub fn encode_error(
     }
 }
 
-/// Appends an RDMA_ERROR with ERR_VERS (RFC 8166 section 4.5.1): 28 bytes. The version word is
-/// that of the call.
-///
-/// # Errors
-/// No room.
-pub fn encode_version_error(
-    out: &mut Encoder<'_>,
-    call: &FirstWords,
-    credits: u32,
-    low: u32,
-    high: u32,
-) -> Result<()> {
-    encode_error(out, call, credits, &ErrorBody::Version { low, high })
-}
-
 /// Why a call is refused by the transport. Each version has its own error for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {

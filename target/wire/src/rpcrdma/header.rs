@@ -1,10 +1,10 @@
 //! Headers of any version, parsed and checked.
 
 use super::{
-    ErrorBody, FIRST_WORDS, Fault, FirstWords, Lists, RDMA_ERROR, Reason, Refusal, Rules, Version,
-    version1, version2,
+    CallChunks, ErrorBody, FIRST_WORDS, Fault, FirstWords, Lists, RDMA_ERROR, Reason, Refusal,
+    Rules, Version, version1, version2,
 };
-use crate::rpc;
+use crate::rpc::{self, MessageType};
 use crate::xdr::{Encode, Encoder, Padding, Result};
 
 /// What follows the first words.
@@ -36,13 +36,26 @@ pub enum Body<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Optional<'a> {
     /// Whose XIDs and credits the header's are.
-    pub direction: rpc::MessageType,
+    pub direction: MessageType,
     /// The optional operation.
     pub kind: u32,
     /// What the operation's own document defines.
     pub opaque: &'a [u8],
     /// All of an RPC message, a part of one, or nothing.
     pub payload: &'a [u8],
+}
+
+impl<'a> Optional<'a> {
+    /// A message without payload.
+    #[must_use]
+    pub const fn new(direction: MessageType, kind: u32, opaque: &'a [u8]) -> Self {
+        Self {
+            direction,
+            kind,
+            opaque,
+            payload: &[],
+        }
+    }
 }
 
 /// A checked header and what it carries.
@@ -54,7 +67,7 @@ pub struct Header<'a> {
     /// served counts as version one.
     pub version: Version,
     /// The direction word of version two; version one has none.
-    pub direction: Option<rpc::MessageType>,
+    pub direction: Option<MessageType>,
     /// The key that the reply may invalidate, in calls of version two, and its repetition in
     /// replies; zero for none.
     pub invalidate: u32,
@@ -123,14 +136,12 @@ impl<'a> Header<'a> {
             Err(Fault::Refuse {
                 words,
                 refusal: Refusal::Header(_),
-            }) if words.version == Version::Two.number()
-                && version2::claims_to_reply(message, words.kind) =>
-            {
+            }) if version2::claimed_direction(message, &words) == Some(MessageType::Reply) => {
                 return Err(Fault::Drop);
             }
             Err(fault) => return Err(fault),
         };
-        if header.direction() == Some(rpc::MessageType::Reply) {
+        if header.direction() == Some(MessageType::Reply) {
             return Ok(header);
         }
         let refuse = |reason| Fault::Refuse {
@@ -169,6 +180,22 @@ impl<'a> Header<'a> {
         }
     }
 
+    /// The RPC message of a call from responder to requester, or of its reply: inline, without
+    /// chunks and pads, with the header's XID (RFC 8167 section 5).
+    ///
+    /// # Errors
+    /// [`Reason::TooMany`] for chunks, pads, or no inline message; as [`Header::check_xid`].
+    pub fn reverse_message(&self, rules: &Rules) -> core::result::Result<&'a [u8], Reason> {
+        match self.body {
+            Body::Message {
+                lists,
+                message,
+                padding: None,
+            } if lists.is_empty() => self.check_xid(message, rules).map(|()| message),
+            _ => Err(Reason::TooMany),
+        }
+    }
+
     /// The lists, empty for the types that have none.
     #[must_use]
     pub fn lists(&self) -> Lists<'a> {
@@ -182,7 +209,7 @@ impl<'a> Header<'a> {
     /// carry calls both ways: the direction word of version two, else that of an inline message
     /// (RFC 8167 section 5.2).
     #[must_use]
-    pub fn direction(&self) -> Option<rpc::MessageType> {
+    pub fn direction(&self) -> Option<MessageType> {
         match self.body {
             Body::Message { message, .. } if self.direction.is_none() => {
                 rpc::peek(message).ok().map(|(_, kind)| kind)
@@ -204,30 +231,74 @@ pub struct Outgoing {
     /// Whether the RPC message follows, or is in chunks.
     pub inline: bool,
     /// Whether the RPC message is a call or a reply. Only version two has a word for it.
-    pub direction: rpc::MessageType,
+    pub direction: MessageType,
     /// The key that the reply may invalidate, zero for none; a reply repeats that of its call.
     /// Only version two has a word for it.
     pub invalidate: u32,
 }
 
 /// Appends the header of a message with or without an RPC message behind it: the chunks are
-/// [`CallChunks`](super::CallChunks) or [`ReplyChunks`](super::ReplyChunks).
+/// [`CallChunks`] or [`ReplyChunks`](super::ReplyChunks).
 ///
 /// # Errors
 /// No room; as encoding the chunks.
 pub fn encode_header(out: &mut Encoder<'_>, header: &Outgoing, chunks: &impl Encode) -> Result<()> {
-    let Outgoing {
+    let kind = match header.inline {
+        true => version1::Kind::Message,
+        false => version1::Kind::NoMessage,
+    };
+    // The numbers of these types are the same in both versions.
+    encode_words(
+        out,
+        header.xid,
+        header.version,
+        header.credits,
+        kind.number(),
+    )?;
+    if header.version == Version::Two {
+        header.direction.encode(out)?;
+        out.u32(header.invalidate)?;
+    }
+    chunks.encode(out)
+}
+
+/// Appends the first words of a message.
+pub(super) fn encode_words(
+    out: &mut Encoder<'_>,
+    xid: u32,
+    version: Version,
+    credits: u32,
+    kind: u32,
+) -> Result<()> {
+    let version = version.number();
+    let words = FirstWords {
+        xid,
+        version,
+        credits,
+        kind,
+    };
+    words.encode(out)
+}
+
+/// Appends the header of a message without chunks, whose RPC message follows. Its length is
+/// [`Version::shortest`].
+///
+/// # Errors
+/// No room.
+pub fn encode_plain_header(
+    out: &mut Encoder<'_>,
+    version: Version,
+    xid: u32,
+    credits: u32,
+    direction: MessageType,
+) -> Result<()> {
+    let header = Outgoing {
         version,
         xid,
         credits,
-        inline,
+        inline: true,
         direction,
-        invalidate,
-    } = *header;
-    match version {
-        Version::One => version1::encode_header(out, xid, credits, inline, chunks),
-        Version::Two => {
-            version2::encode_header(out, xid, credits, inline, direction, invalidate, chunks)
-        }
-    }
+        invalidate: 0,
+    };
+    encode_header(out, &header, &CallChunks::default())
 }

@@ -1,7 +1,10 @@
 //! The three lists of a header, checked.
 
 use super::Versions;
-use super::segment::{READ_ENTRY, ReadList, SEGMENT, Segment, WriteChunk, WriteList};
+use super::segment::{
+    READ_ENTRY_LENGTH, REPLY_CHUNK_LENGTH, ReadList, SEGMENT_LENGTH, Segment, WRITE_ENTRY_LENGTH,
+    WriteChunk, WriteList,
+};
 use crate::xdr::{self, Decode, Decoder};
 
 /// What a receiver lets into its house.
@@ -95,7 +98,9 @@ impl<'a> Lists<'a> {
     /// Bytes that a reply needs for its lists, if it returns these.
     #[must_use]
     pub fn reply_length(&self) -> usize {
-        let reply = self.reply.map_or(0, |chunk| 4 + chunk.bytes.len());
+        let reply = self
+            .reply
+            .map_or(0, |chunk| REPLY_CHUNK_LENGTH + chunk.bytes.len());
         Self::EMPTY_LENGTH + self.writes.bytes.len() + reply
     }
 
@@ -155,7 +160,9 @@ fn parse_reads<'a>(input: &mut Decoder<'a>, rules: &Rules) -> Result<ReadList<'a
         return Err(Reason::TooLarge);
     }
     let list = ReadList {
-        bytes: bytes.get(..count * READ_ENTRY).ok_or(Reason::Truncated)?,
+        bytes: bytes
+            .get(..count * READ_ENTRY_LENGTH)
+            .ok_or(Reason::Truncated)?,
     };
     let mut chunks = list.chunks();
     for chunk in chunks.by_ref().take(rules.read_chunks) {
@@ -178,7 +185,7 @@ fn parse_writes<'a>(input: &mut Decoder<'a>, rules: &Rules) -> Result<WriteList<
             return Err(Reason::TooMany);
         }
         count += 1;
-        length += 8 + parse_chunk(input, rules)?.bytes.len();
+        length += WRITE_ENTRY_LENGTH + parse_chunk(input, rules)?.bytes.len();
     }
     Ok(WriteList {
         bytes: bytes.get(..length).ok_or(Reason::Truncated)?,
@@ -188,7 +195,7 @@ fn parse_writes<'a>(input: &mut Decoder<'a>, rules: &Rules) -> Result<WriteList<
 
 fn parse_chunk<'a>(input: &mut Decoder<'a>, rules: &Rules) -> Result<WriteChunk<'a>, Reason> {
     let count = input.u32().map_err(reason)? as usize;
-    if count > input.remaining() / SEGMENT {
+    if count > input.remaining() / SEGMENT_LENGTH {
         return Err(Reason::Truncated);
     }
     if count > rules.segments_per_chunk {
@@ -196,7 +203,7 @@ fn parse_chunk<'a>(input: &mut Decoder<'a>, rules: &Rules) -> Result<WriteChunk<
     }
     let bytes = input
         .rest()
-        .get(..count * SEGMENT)
+        .get(..count * SEGMENT_LENGTH)
         .ok_or(Reason::Truncated)?;
     for _ in 0..count {
         check_segment(input)?;

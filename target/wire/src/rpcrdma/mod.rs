@@ -11,7 +11,9 @@
 //! Chunk lists are shared by the versions. They are checked once, when a header is parsed, against
 //! [`Rules`]; afterwards [`Lists`] is walked without errors and without copies.
 
+mod credits;
 mod encode;
+mod extensions;
 mod fault;
 mod header;
 mod lists;
@@ -20,13 +22,17 @@ mod version;
 pub mod version1;
 pub mod version2;
 
+pub use credits::CreditWindow;
 pub use encode::{CallChunks, ReplyChunks};
-pub use fault::{ERROR_MAX, ErrorBody, Fault, Refusal, encode_error, encode_version_error};
-pub use header::{Body, Header, Optional, Outgoing, encode_header};
+pub use extensions::{ExtensionTable, RegisterError};
+pub use fault::{ERROR_MAX, ErrorBody, Fault, Refusal, encode_error};
+use header::encode_words;
+pub use header::{Body, Header, Optional, Outgoing, encode_header, encode_plain_header};
 pub use lists::{Lists, Reason, Rules};
 pub use segment::{
-    Filled, ReadChunk, ReadChunks, ReadList, ReadSegment, ReadSegments, Segment, Segments,
-    WriteChunk, WriteChunks, WriteList,
+    Filled, READ_ENTRY_LENGTH, REPLY_CHUNK_LENGTH, ReadChunk, ReadChunks, ReadList, ReadSegment,
+    ReadSegments, SEGMENT_LENGTH, Segment, Segments, WRITE_ENTRY_LENGTH, WriteChunk, WriteChunks,
+    WriteList,
 };
 pub use version::{Version, Versions};
 

@@ -3,9 +3,13 @@
 use crate::xdr::{Taken, xdr_struct};
 
 /// Bytes of a segment.
-pub(super) const SEGMENT: usize = 16;
+pub const SEGMENT_LENGTH: usize = 16;
 /// Bytes of an entry of the read list: presence, position, segment.
-pub(super) const READ_ENTRY: usize = 24;
+pub const READ_ENTRY_LENGTH: usize = 8 + SEGMENT_LENGTH;
+/// Bytes of an entry of the write list without its segments: presence and their number.
+pub const WRITE_ENTRY_LENGTH: usize = 8;
+/// Bytes of a reply chunk without its segments, beyond the presence word that is always there.
+pub const REPLY_CHUNK_LENGTH: usize = 4;
 
 xdr_struct! {
     /// A range of registered memory (RFC 8166 section 4.3, `xdr_rdma_segment`).
@@ -56,7 +60,7 @@ impl<'a> ReadList<'a> {
     /// Entries in the list.
     #[must_use]
     pub const fn len(&self) -> usize {
-        self.bytes.len() / READ_ENTRY
+        self.bytes.len() / READ_ENTRY_LENGTH
     }
 
     /// Whether there are none.
@@ -69,7 +73,7 @@ impl<'a> ReadList<'a> {
     #[must_use]
     pub fn iter(&self) -> ReadSegments<'a> {
         ReadSegments {
-            entries: self.bytes.chunks_exact(READ_ENTRY),
+            entries: self.bytes.chunks_exact(READ_ENTRY_LENGTH),
         }
     }
 
@@ -253,9 +257,9 @@ impl<'a> Iterator for WriteChunks<'a> {
         self.left = self.left.checked_sub(1)?;
         // Presence word, count word, segments.
         let end = (word(self.bytes, 4) as usize)
-            .checked_mul(SEGMENT)?
-            .checked_add(8)?;
-        let bytes = self.bytes.get(8..end)?;
+            .checked_mul(SEGMENT_LENGTH)?
+            .checked_add(WRITE_ENTRY_LENGTH)?;
+        let bytes = self.bytes.get(WRITE_ENTRY_LENGTH..end)?;
         self.bytes = self.bytes.get(end..)?;
         Some(WriteChunk { bytes })
     }
@@ -277,7 +281,7 @@ impl<'a> WriteChunk<'a> {
     /// Segments in it; a chunk without any means that its result stays inline.
     #[must_use]
     pub const fn len(&self) -> usize {
-        self.bytes.len() / SEGMENT
+        self.bytes.len() / SEGMENT_LENGTH
     }
 
     /// Whether it has no segments.
@@ -290,7 +294,7 @@ impl<'a> WriteChunk<'a> {
     #[must_use]
     pub fn iter(&self) -> Segments<'a> {
         Segments {
-            entries: self.bytes.chunks_exact(SEGMENT),
+            entries: self.bytes.chunks_exact(SEGMENT_LENGTH),
         }
     }
 

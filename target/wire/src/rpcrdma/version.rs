@@ -1,6 +1,6 @@
 //! The versions of the protocol.
 
-use super::{FIRST_WORDS, MIN_INLINE, version2};
+use super::{FIRST_WORDS, Lists, MIN_INLINE, version2};
 
 /// A version of RPC-over-RDMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +38,12 @@ impl Version {
             Self::One => FIRST_WORDS,
             Self::Two => version2::BEFORE_LISTS,
         }
+    }
+
+    /// Bytes of a header without chunks that is not padded.
+    #[must_use]
+    pub const fn shortest(self) -> usize {
+        self.before_lists() + Lists::EMPTY_LENGTH
     }
 
     /// Bytes that every receiver takes in one Send (RFC 8166 section 3.3.3, version two draft

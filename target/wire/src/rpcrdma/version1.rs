@@ -1,8 +1,7 @@
 //! RPC-over-RDMA version one (RFC 8166; RFC 5666 for RDMA_MSGP and RDMA_DONE).
 
 use super::{
-    Body, ErrorBody, FIRST_WORDS, FirstWords, Header, Lists, Reason, Refusal, Rules, Version,
-    encode_error,
+    Body, FIRST_WORDS, FirstWords, Header, Lists, Reason, Refusal, Rules, Version, encode_words,
 };
 use crate::xdr::{Decoder, Encode, Encoder, Padding, Result, xdr_enum};
 
@@ -11,6 +10,9 @@ pub const VERSION: u32 = Version::One.number();
 
 /// Bytes of a header without chunks.
 pub const SHORTEST: usize = FIRST_WORDS + Lists::EMPTY_LENGTH;
+
+/// Bytes that the header of an RDMA_MSGP is longer by: alignment and threshold.
+pub const PADDING_LENGTH: usize = 8;
 
 xdr_enum! {
     /// Message types (RFC 8166 section 4.2.4).
@@ -72,31 +74,10 @@ fn parse_body<'a>(
     })
 }
 
-/// Appends the header of an RDMA_MSG or RDMA_NOMSG: the chunks are
-/// [`CallChunks`](super::CallChunks) or [`ReplyChunks`](super::ReplyChunks).
-///
-/// # Errors
-/// No room; as encoding the chunks.
-pub fn encode_header(
-    out: &mut Encoder<'_>,
-    xid: u32,
-    credits: u32,
-    inline: bool,
-    chunks: &impl Encode,
-) -> Result<()> {
-    let kind = if inline {
-        Kind::Message
-    } else {
-        Kind::NoMessage
-    };
-    encode_words(out, xid, credits, kind)?;
-    chunks.encode(out)
-}
-
 /// Appends the header of an RDMA_MSGP, to be followed by a message encoded with the same padding.
 ///
 /// # Errors
-/// As [`encode_header`].
+/// No room; as encoding the chunks.
 pub fn encode_padded_header(
     out: &mut Encoder<'_>,
     xid: u32,
@@ -104,7 +85,7 @@ pub fn encode_padded_header(
     padding: Padding,
     chunks: &impl Encode,
 ) -> Result<()> {
-    encode_words(out, xid, credits, Kind::Padded)?;
+    encode_words(out, xid, Version::One, credits, Kind::Padded.number())?;
     out.u32(padding.align)?;
     out.u32(padding.threshold)?;
     chunks.encode(out)
@@ -115,23 +96,5 @@ pub fn encode_padded_header(
 /// # Errors
 /// No room.
 pub fn encode_done(out: &mut Encoder<'_>, xid: u32, credits: u32) -> Result<()> {
-    encode_words(out, xid, credits, Kind::Done)
-}
-
-/// Appends an RDMA_ERROR with ERR_CHUNK (RFC 8166 section 4.5.2): 20 bytes.
-///
-/// # Errors
-/// No room.
-pub fn encode_chunk_error(out: &mut Encoder<'_>, call: &FirstWords, credits: u32) -> Result<()> {
-    encode_error(out, call, credits, &ErrorBody::Chunk)
-}
-
-fn encode_words(out: &mut Encoder<'_>, xid: u32, credits: u32, kind: Kind) -> Result<()> {
-    FirstWords {
-        xid,
-        version: VERSION,
-        credits,
-        kind: kind.number(),
-    }
-    .encode(out)
+    encode_words(out, xid, Version::One, credits, Kind::Done.number())
 }

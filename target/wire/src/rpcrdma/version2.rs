@@ -8,6 +8,7 @@
 
 use super::{
     Body, FIRST_WORDS, FirstWords, Header, Lists, Optional, Reason, Refusal, Rules, Version,
+    encode_words,
 };
 use crate::rpc::{self, MessageType};
 use crate::xdr::{Decode, Decoder, Encode, Encoder, Error, Result, xdr_enum};
@@ -20,6 +21,10 @@ pub const BEFORE_LISTS: usize = FIRST_WORDS + 8;
 
 /// Bytes of a header without chunks.
 pub const SHORTEST: usize = BEFORE_LISTS + Lists::EMPTY_LENGTH;
+
+/// Bytes of an RDMA2_OPTIONAL without opaque bytes and payload: the first words, direction, type,
+/// and how many opaque bytes follow.
+pub const OPTIONAL_LENGTH: usize = FIRST_WORDS + 12;
 
 /// Bytes that every receiver takes in one Send, and that a sender may count on (section 2.3).
 pub const MIN_INLINE: usize = 4096;
@@ -139,38 +144,15 @@ fn agrees(payload: &[u8], xid: u32, direction: MessageType) -> bool {
     }
 }
 
-/// Whether a message that could not be parsed is a reply by its direction word. Errors go from the
-/// responder to the requester only, so a faulty reply has no answer (section 5.2.2).
-pub(super) fn claims_to_reply(message: &[u8], kind: u32) -> bool {
+/// The direction word of a message with these first words that could not be parsed, if it is of
+/// this version and of a type that has one. Errors go from the responder to the requester only, so
+/// a faulty reply has no answer (section 5.2.2).
+#[must_use]
+pub fn claimed_direction(message: &[u8], words: &FirstWords) -> Option<MessageType> {
+    let kind = Kind::from_number(words.kind).filter(|&kind| kind != Kind::Error);
     let mut input = Decoder::new(message.get(FIRST_WORDS..).unwrap_or_default());
-    let direction = MessageType::decode(&mut input);
-    Kind::from_number(kind).is_some() && direction == Ok(MessageType::Reply)
-}
-
-/// Appends the header of an RDMA2_MSG or RDMA2_NOMSG: the chunks are
-/// [`CallChunks`](super::CallChunks) or [`ReplyChunks`](super::ReplyChunks). `invalidate` is the
-/// key that the reply may invalidate, zero for none; a reply repeats that of its call.
-///
-/// # Errors
-/// No room; as encoding the chunks.
-pub fn encode_header(
-    out: &mut Encoder<'_>,
-    xid: u32,
-    credits: u32,
-    inline: bool,
-    direction: MessageType,
-    invalidate: u32,
-    chunks: &impl Encode,
-) -> Result<()> {
-    let kind = if inline {
-        Kind::Message
-    } else {
-        Kind::NoMessage
-    };
-    encode_words(out, xid, credits, kind)?;
-    direction.encode(out)?;
-    out.u32(invalidate)?;
-    chunks.encode(out)
+    let direction = MessageType::decode(&mut input).ok();
+    direction.filter(|_| words.version == VERSION && kind.is_some())
 }
 
 /// Appends an RDMA2_OPTIONAL with its payload, which may be empty: 28 bytes, the opaque bytes with
@@ -189,19 +171,9 @@ pub fn encode_optional(
     if !agrees(optional.payload, xid, optional.direction) {
         return Err(Error::Value);
     }
-    encode_words(out, xid, credits, Kind::Optional)?;
+    encode_words(out, xid, Version::Two, credits, Kind::Optional.number())?;
     optional.direction.encode(out)?;
     out.u32(optional.kind)?;
     out.opaque(optional.opaque)?;
     out.raw(optional.payload)
-}
-
-fn encode_words(out: &mut Encoder<'_>, xid: u32, credits: u32, kind: Kind) -> Result<()> {
-    FirstWords {
-        xid,
-        version: VERSION,
-        credits,
-        kind: kind.number(),
-    }
-    .encode(out)
 }

@@ -15,8 +15,9 @@ enum Missing<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Decoder<'a> {
     bytes: &'a [u8],
-    at: usize,
-    /// End of what ordinary reads may touch: the next missing item, or the end of the bytes.
+    /// What ordinary reads may touch: up to the next missing item, or the end of the bytes.
+    front: &'a [u8],
+    /// Where that ends.
     limit: usize,
     /// Position in the whole stream less the place in `bytes`: bytes taken out so far, less
     /// alignment pads so far. Kept wrapping; the sum with a place is the true position.
@@ -31,7 +32,7 @@ impl<'a> Decoder<'a> {
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self {
             bytes,
-            at: 0,
+            front: bytes,
             limit: bytes.len(),
             shift: 0,
             missing: Missing::At(&[]),
@@ -51,7 +52,7 @@ impl<'a> Decoder<'a> {
             missing: Missing::At(taken),
             ..Self::new(bytes)
         };
-        decoder.set_limit();
+        decoder.move_to(0);
         decoder
     }
 
@@ -75,26 +76,26 @@ impl<'a> Decoder<'a> {
     /// Bytes of the slice consumed so far.
     #[must_use]
     pub const fn position(&self) -> usize {
-        self.at
+        self.limit - self.front.len()
     }
 
     /// Position in the whole stream: what was consumed, with the items taken out and their
     /// round-up, without alignment pads.
     #[must_use]
     pub const fn stream_position(&self) -> usize {
-        self.at.wrapping_add(self.shift)
+        self.position().wrapping_add(self.shift)
     }
 
     /// Bytes of the slice not yet consumed, up to its end.
     #[must_use]
     pub const fn remaining(&self) -> usize {
-        self.bytes.len() - self.at
+        self.bytes.len() - self.position()
     }
 
     /// The bytes not yet consumed.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
-        self.bytes.get(self.at..).unwrap_or_default()
+        self.bytes.get(self.position()..).unwrap_or_default()
     }
 
     /// Whether something is missing from the slice: then it is no complete stream.
@@ -118,33 +119,39 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    fn set_limit(&mut self) {
+    /// Goes on at a place in the bytes, from where the items that are missing lie ahead.
+    fn move_to(&mut self, at: usize) {
         self.limit = match self.missing {
             Missing::At([next, ..]) => {
                 // A position already passed leaves no room at all, so decoding fails.
-                let ahead = (next.position as usize).saturating_sub(self.stream_position());
-                self.bytes.len().min(self.at.saturating_add(ahead))
+                let here = at.wrapping_add(self.shift);
+                let ahead = (next.position as usize).saturating_sub(here);
+                self.bytes.len().min(at.saturating_add(ahead))
             }
             _ => self.bytes.len(),
         };
+        self.front = self.bytes.get(at..self.limit).unwrap_or_default();
     }
 
     /// The next `length` bytes, without pad.
     ///
     /// # Errors
     /// [`Error::Truncated`].
+    #[inline]
     pub fn take(&mut self, length: usize) -> Result<&'a [u8]> {
-        let end = self.at.checked_add(length).ok_or(Error::Truncated)?;
-        if end > self.limit {
-            return Err(Error::Truncated);
-        }
-        let bytes = self.bytes.get(self.at..end).ok_or(Error::Truncated)?;
-        self.at = end;
+        let (bytes, rest) = self
+            .front
+            .split_at_checked(length)
+            .ok_or(Error::Truncated)?;
+        self.front = rest;
         Ok(bytes)
     }
 
+    #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
-        self.take(N)?.first_chunk().copied().ok_or(Error::Truncated)
+        let (bytes, rest) = self.front.split_first_chunk().ok_or(Error::Truncated)?;
+        self.front = rest;
+        Ok(*bytes)
     }
 
     /// An unsigned integer (RFC 4506 section 4.2).
@@ -232,15 +239,14 @@ impl<'a> Decoder<'a> {
     }
 
     fn opaque_data(&mut self, length: usize) -> Result<&'a [u8]> {
-        let align = self.padding.before(length, self.at);
+        let align = self.padding.before(length, self.position());
         if align > 0 {
             // Positions do not count these bytes, so the next missing item moves on with them.
             if align > self.remaining() {
                 return Err(Error::Truncated);
             }
-            self.at += align;
             self.shift = self.shift.wrapping_sub(align);
-            self.set_limit();
+            self.move_to(self.position() + align);
         }
         let bytes = self.take(length)?;
         self.skip_pad(length)?;
@@ -254,11 +260,10 @@ impl<'a> Decoder<'a> {
     /// [`Error::Truncated`].
     pub fn skip_pad(&mut self, length: usize) -> Result<()> {
         let wanted = pad(length);
-        if self.limit - self.at < wanted && self.is_reduced() && self.limit == self.bytes.len() {
-            let missing = wanted - (self.limit - self.at);
-            self.at = self.limit;
-            self.shift = self.shift.wrapping_add(missing);
-            self.set_limit();
+        let left = self.front.len();
+        if left < wanted && self.is_reduced() && self.limit == self.bytes.len() {
+            self.shift = self.shift.wrapping_add(wanted - left);
+            self.move_to(self.limit);
             return Ok(());
         }
         self.take(wanted).map(|_| ())
@@ -307,7 +312,7 @@ impl<'a> Decoder<'a> {
         let position = u32::try_from(self.stream_position()).map_err(|_| Error::TooLong)?;
         let rounded = usize::try_from(rounded).map_err(|_| Error::TooLong)?;
         self.shift = self.shift.wrapping_add(rounded);
-        self.set_limit();
+        self.move_to(self.position());
         Ok(Bulk {
             length: word,
             data: Data::Apart(position),

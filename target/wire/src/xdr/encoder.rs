@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 
-use super::{Bulk, Data, Error, ITEMS_MAX, Padding, Result, Taken, pad, round_up};
+use super::{Bulk, Data, Error, FixedLength, ITEMS_MAX, Padding, Result, Taken, pad, round_up};
 
 /// Appends XDR values to the front of a slice.
 #[derive(Debug)]
@@ -78,6 +78,7 @@ impl<'b> Encoder<'b> {
         }
     }
 
+    #[inline]
     fn room(&mut self, length: usize) -> Result<&mut [u8]> {
         let end = self.at.checked_add(length).ok_or(Error::Full)?;
         let room = self.bytes.get_mut(self.at..end).ok_or(Error::Full)?;
@@ -99,36 +100,50 @@ impl<'b> Encoder<'b> {
         Ok(())
     }
 
+    /// A value whose encoding has the same length always: its room is checked once.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    #[inline]
+    pub fn fixed<T: FixedLength>(&mut self, value: &T) -> Result<()> {
+        value.put(self.room(T::LENGTH)?);
+        Ok(())
+    }
+
     /// An unsigned integer.
     ///
     /// # Errors
     /// [`Error::Full`].
+    #[inline]
     pub fn u32(&mut self, value: u32) -> Result<()> {
-        self.raw(&value.to_be_bytes())
+        self.fixed(&value)
     }
 
     /// A signed integer.
     ///
     /// # Errors
     /// [`Error::Full`].
+    #[inline]
     pub fn i32(&mut self, value: i32) -> Result<()> {
-        self.raw(&value.to_be_bytes())
+        self.fixed(&value)
     }
 
     /// An unsigned hyper integer.
     ///
     /// # Errors
     /// [`Error::Full`].
+    #[inline]
     pub fn u64(&mut self, value: u64) -> Result<()> {
-        self.raw(&value.to_be_bytes())
+        self.fixed(&value)
     }
 
     /// A signed hyper integer.
     ///
     /// # Errors
     /// [`Error::Full`].
+    #[inline]
     pub fn i64(&mut self, value: i64) -> Result<()> {
-        self.raw(&value.to_be_bytes())
+        self.fixed(&value)
     }
 
     /// A boolean.
@@ -154,6 +169,9 @@ impl<'b> Encoder<'b> {
     /// [`Error::Full`]; [`Error::TooLong`] for 2^32 bytes or more.
     pub fn opaque(&mut self, bytes: &[u8]) -> Result<()> {
         self.u32(u32::try_from(bytes.len()).map_err(|_| Error::TooLong)?)?;
+        if bytes.is_empty() && self.padding.align < 2 {
+            return Ok(());
+        }
         let align = self.padding.before(bytes.len(), self.at);
         self.zeros(align)?;
         self.shift = self.shift.wrapping_sub(align);

@@ -1,16 +1,31 @@
 //! Layouts of the basic types.
 
-use super::{Bulk, Decode, Decoder, Encode, Encoder, Result};
+use super::{Bulk, Decode, Decoder, Encode, Encoder, FixedLength, Result};
+
+macro_rules! number {
+    ($($type:ident),*) => {$(
+        impl FixedLength for $type {
+            const LENGTH: usize = size_of::<Self>();
+
+            #[inline]
+            fn put(&self, room: &mut [u8]) {
+                room.copy_from_slice(&self.to_be_bytes());
+            }
+        }
+    )*};
+}
 
 macro_rules! word {
     ($($type:ident),*) => {$(
         impl Encode for $type {
+            #[inline]
             fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
                 out.$type(*self)
             }
         }
 
         impl Decode<'_> for $type {
+            #[inline]
             fn decode(input: &mut Decoder<'_>) -> Result<Self> {
                 input.$type()
             }
@@ -18,6 +33,7 @@ macro_rules! word {
     )*};
 }
 
+number!(u32, i32, u64, i64);
 word!(u32, i32, u64, i64, bool);
 
 impl Encode for () {

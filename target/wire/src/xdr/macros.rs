@@ -1,7 +1,38 @@
 //! Structures and enumerations declared once, with their layout.
 
-/// A structure whose layout is that of its fields in order. With a lifetime, it borrows.
+/// A structure whose layout is that of its fields in order. With a lifetime, it borrows; `fixed`, its
+/// encodings all have one length.
 macro_rules! xdr_struct {
+    ($(#[$meta:meta])* pub fixed struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name { $($(#[$field_meta])* pub $field: $type,)* }
+
+        impl $crate::xdr::FixedLength for $name {
+            const LENGTH: usize = 0 $(+ <$type as $crate::xdr::FixedLength>::LENGTH)*;
+
+            #[inline]
+            fn put(&self, room: &mut [u8]) {
+                $(
+                    let (place, room) = room.split_at_mut(<$type as $crate::xdr::FixedLength>::LENGTH);
+                    $crate::xdr::FixedLength::put(&self.$field, place);
+                )*
+                let _ = room;
+            }
+        }
+
+        impl $crate::xdr::Encode for $name {
+            fn encode(&self, out: &mut $crate::xdr::Encoder<'_>) -> $crate::xdr::Result<()> {
+                out.fixed(self)
+            }
+        }
+
+        impl $crate::xdr::Decode<'_> for $name {
+            fn decode(input: &mut $crate::xdr::Decoder<'_>) -> $crate::xdr::Result<Self> {
+                Ok(Self { $($field: $crate::xdr::Decode::decode(input)?,)* })
+            }
+        }
+    };
     ($(#[$meta:meta])* pub struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)* }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,9 +125,19 @@ macro_rules! xdr_enum {
             }
         }
 
+        impl $crate::xdr::FixedLength for $type {
+            const LENGTH: usize = 4;
+
+            #[inline]
+            fn put(&self, room: &mut [u8]) {
+                self.number().put(room);
+            }
+        }
+
         impl $crate::xdr::Encode for $type {
+            #[inline]
             fn encode(&self, out: &mut $crate::xdr::Encoder<'_>) -> $crate::xdr::Result<()> {
-                out.u32(self.number())
+                out.fixed(self)
             }
         }
 

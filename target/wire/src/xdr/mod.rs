@@ -59,6 +59,15 @@ pub trait Encode {
     fn encode(&self, out: &mut Encoder<'_>) -> Result<()>;
 }
 
+/// A value whose encodings all have one length.
+pub trait FixedLength {
+    /// That length in bytes.
+    const LENGTH: usize;
+
+    /// Fills `room`, which has that length, with the value.
+    fn put(&self, room: &mut [u8]);
+}
+
 /// A value that can be read back from its XDR layout, borrowing its counted parts.
 pub trait Decode<'a>: Sized {
     /// Reads the value.

@@ -2,11 +2,13 @@
 
 #![allow(dead_code)] // Each test file uses its part.
 
-use millrace_wire::rpcrdma::version1::{Kind, encode_header};
+use millrace_wire::rpc::MessageType;
+use millrace_wire::rpcrdma::version1::Kind;
 use millrace_wire::rpcrdma::{
-    CallChunks, Fault, Header, ReadSegment, Reason, Refusal, Rules, Segment,
+    CallChunks, Fault, Header, Outgoing, ReadSegment, Reason, Refusal, Rules, Segment, Version,
+    encode_header,
 };
-use millrace_wire::xdr::{Encoder, Error};
+use millrace_wire::xdr::{Encode, Encoder, Error};
 
 use super::hex;
 
@@ -78,9 +80,22 @@ pub fn read(position: u32, handle: u32, length: u32, offset: u64) -> ReadSegment
     }
 }
 
+/// Appends a header of version one.
+pub fn encode_one(out: &mut Encoder<'_>, inline: bool, chunks: &impl Encode) -> Result<(), Error> {
+    let header = Outgoing {
+        version: Version::One,
+        xid: XID,
+        credits: CREDITS,
+        inline,
+        direction: MessageType::Call,
+        invalidate: 0,
+    };
+    encode_header(out, &header, chunks)
+}
+
 pub fn call(kind: Kind, chunks: &CallChunks<'_>) -> Vec<u8> {
     written(|out| {
-        encode_header(out, XID, CREDITS, kind == Kind::Message, chunks)?;
+        encode_one(out, kind == Kind::Message, chunks)?;
         out.raw(&hex(RPC))
     })
 }

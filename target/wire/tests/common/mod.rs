@@ -166,8 +166,8 @@ samples! {
     rpc::ReplyHeader<'p> => |source| rpc::ReplyHeader {
         xid: source.draw(),
         outcome: match source.below(2) {
-            0 => rpc::Outcome::Accepted { verifier: source.draw(), status: source.draw() },
-            _ => rpc::Outcome::Denied(source.draw()),
+            0 => rpc::CallOutcome::Accepted { verifier: source.draw(), status: source.draw() },
+            _ => rpc::CallOutcome::Denied(source.draw()),
         },
     };
     rpcrdma::Segment => |source| rpcrdma::Segment {
@@ -232,7 +232,7 @@ sample_structs! {
     BeforeAttributes { size, modified, changed }
     WeakCacheData { before, after }
     SetAttributes { mode, uid, gid, size, accessed, modified }
-    Entry<'p> { directory, name }
+    NameInDirectory<'p> { directory, name }
     SetattrArguments { object, attributes, guard }
     AccessArguments { object, access }
     ReadArguments { file, offset, count }

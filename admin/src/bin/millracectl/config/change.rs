@@ -10,7 +10,7 @@ use millrace_admin::config::{self, Config, TEXT_MAX, value_of_text};
 use serde_json::Value;
 
 use super::keys::{Key, merge_patch};
-use crate::context::{ChangeOptions, Context};
+use crate::context::{CommandChangeOptions, Context};
 use crate::failure::Failure;
 
 /// The media type of a patch (RFC 7396 section 4).
@@ -20,7 +20,7 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 pub fn set(
     context: &Context<'_>,
     changes: &[String],
-    options: ChangeOptions,
+    options: CommandChangeOptions,
 ) -> Result<ExitCode, Failure> {
     let mut wanted = Vec::new();
     for change in changes {
@@ -45,7 +45,7 @@ pub fn set(
 /// Changes the configuration by a function, with a patch of what differs then.
 pub fn edited(
     context: &Context<'_>,
-    options: ChangeOptions,
+    options: CommandChangeOptions,
     edit: impl FnOnce(&mut Value) -> Result<(), String>,
 ) -> Result<ExitCode, Failure> {
     let (text, tag) = context.config("json")?;
@@ -63,7 +63,7 @@ pub fn edited(
 pub fn apply(
     context: &Context<'_>,
     file: &Path,
-    options: ChangeOptions,
+    options: CommandChangeOptions,
 ) -> Result<ExitCode, Failure> {
     let (text, _) = read(file)?;
     let (_, tag) = context.config("yaml")?;
@@ -80,7 +80,7 @@ pub fn put(yaml: String, tag: String) -> Order {
 pub fn rollback(
     context: &Context<'_>,
     generation: Generation,
-    options: ChangeOptions,
+    options: CommandChangeOptions,
 ) -> Result<ExitCode, Failure> {
     let (_, tag) = context.config("json")?;
     let path = format!("/api/v1/config/rollback/{generation}");
@@ -89,7 +89,7 @@ pub fn rollback(
 
 pub fn reload(context: &Context<'_>, dry_run: bool) -> Result<ExitCode, Failure> {
     let order = Order::new(Method::Post, "/api/v1/config/reload");
-    let options = ChangeOptions {
+    let options = CommandChangeOptions {
         dry_run,
         persist: false,
     };

@@ -16,13 +16,17 @@ use signal_hook::flag;
 use tempfile::NamedTempFile;
 
 use super::change::put;
-use crate::context::{ChangeOptions, Context, print, with_options};
+use crate::context::{CommandChangeOptions, Context, print, with_options};
 use crate::failure::Failure;
 use crate::report;
 
 /// Opens the configuration in an editor, checks what is saved, shows what it would do, asks, and
 /// puts it in force.
-pub fn edit(context: &Context<'_>, options: ChangeOptions, yes: bool) -> Result<ExitCode, Failure> {
+pub fn edit(
+    context: &Context<'_>,
+    options: CommandChangeOptions,
+    yes: bool,
+) -> Result<ExitCode, Failure> {
     let (before, tag) = context.config("yaml")?;
     // It is for its owner only (mode 0600), and goes when nothing is left to be saved in it.
     let mut file = tempfile::Builder::new()
@@ -53,7 +57,7 @@ pub fn edit(context: &Context<'_>, options: ChangeOptions, yes: bool) -> Result<
                 false => return Err(kept(file, "not changed")),
             }
         }
-        let dry = ChangeOptions {
+        let dry = CommandChangeOptions {
             dry_run: true,
             ..options
         };

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use millrace_admin::change::Generation;
 
-use super::context::{ChangeOptions, Context};
+use super::context::{CommandChangeOptions, Context};
 use super::failure::Failure;
 
 pub use change::edited;
@@ -34,7 +34,7 @@ Leaving the editor without a change, or an empty file, changes nothing.";
 
 /// The commands on the configuration.
 #[derive(Subcommand)]
-pub enum Command {
+pub enum ConfigCommand {
     /// The configuration that was asked for last, as YAML (or JSON with --json).
     Show,
     /// The value of one key, such as `exports[0].access`.
@@ -49,20 +49,20 @@ pub enum Command {
         #[arg(required = true, value_name = "KEY=VALUE")]
         changes: Vec<String>,
         #[command(flatten)]
-        options: ChangeOptions,
+        options: CommandChangeOptions,
     },
     /// Put the configuration of a file in force.
     Apply {
         /// YAML as millraced reads it; - for the standard input.
         file: PathBuf,
         #[command(flatten)]
-        options: ChangeOptions,
+        options: CommandChangeOptions,
     },
     /// Change the configuration in an editor.
     #[command(after_help = EDIT_HELP)]
     Edit {
         #[command(flatten)]
-        options: ChangeOptions,
+        options: CommandChangeOptions,
         /// Do not ask before the change is made.
         #[arg(long)]
         yes: bool,
@@ -84,7 +84,7 @@ pub enum Command {
         /// The number that `config history` shows.
         generation: Generation,
         #[command(flatten)]
-        options: ChangeOptions,
+        options: CommandChangeOptions,
     },
     /// Let the server read its configuration file again, as SIGHUP does.
     Reload {
@@ -97,23 +97,23 @@ pub enum Command {
 }
 
 /// Does what the command says; without one, shows the configuration.
-pub fn run(context: &Context<'_>, command: Option<&Command>) -> Result<ExitCode, Failure> {
-    match command.unwrap_or(&Command::Show) {
-        Command::Show => show::whole(context, "/api/v1/config"),
-        Command::Get { key } => show::key(context, key),
-        Command::Set { changes, options } => change::set(context, changes, *options),
-        Command::Apply { file, options } => change::apply(context, file, *options),
-        Command::Edit { options, yes } => edit::edit(context, *options, *yes),
-        Command::Diff { file } => show::difference(context, file),
-        Command::History => show::history(context),
-        Command::ShowGeneration { generation } => {
+pub fn run(context: &Context<'_>, command: Option<&ConfigCommand>) -> Result<ExitCode, Failure> {
+    match command.unwrap_or(&ConfigCommand::Show) {
+        ConfigCommand::Show => show::whole(context, "/api/v1/config"),
+        ConfigCommand::Get { key } => show::key(context, key),
+        ConfigCommand::Set { changes, options } => change::set(context, changes, *options),
+        ConfigCommand::Apply { file, options } => change::apply(context, file, *options),
+        ConfigCommand::Edit { options, yes } => edit::edit(context, *options, *yes),
+        ConfigCommand::Diff { file } => show::difference(context, file),
+        ConfigCommand::History => show::history(context),
+        ConfigCommand::ShowGeneration { generation } => {
             show::whole(context, &format!("/api/v1/config/history/{generation}"))
         }
-        Command::Rollback {
+        ConfigCommand::Rollback {
             generation,
             options,
         } => change::rollback(context, *generation, *options),
-        Command::Reload { dry_run } => change::reload(context, *dry_run),
-        Command::Pending => show::pending(context),
+        ConfigCommand::Reload { dry_run } => change::reload(context, *dry_run),
+        ConfigCommand::Pending => show::pending(context),
     }
 }

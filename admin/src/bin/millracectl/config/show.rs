@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use millrace_admin::change::{History, Pending};
+use millrace_admin::change::{ChangeHistory, Pending};
 use millrace_admin::config::{self, Config, text_of_value};
 use serde_json::Value;
 
@@ -46,7 +46,7 @@ pub fn difference(context: &Context<'_>, file: &Path) -> Result<ExitCode, Failur
 }
 
 pub fn history(context: &Context<'_>) -> Result<ExitCode, Failure> {
-    context.show("/api/v1/config/history", |all: History| {
+    context.show("/api/v1/config/history", |all: ChangeHistory| {
         report::history(&all.history, context.colour)
     })
 }

@@ -12,7 +12,7 @@ use super::HELP;
 use super::grid::{Grid, gap};
 use super::grids::{self, per_second};
 use super::sample;
-use super::state::{State, View};
+use super::state::{TopState, View};
 use crate::table::{bytes, plain};
 
 /// Lines of the history of throughput.
@@ -49,7 +49,7 @@ impl Paint {
 }
 
 /// Draws everything.
-pub fn draw(frame: &mut Frame<'_>, state: &mut State) {
+pub fn draw(frame: &mut Frame<'_>, state: &mut TopState) {
     let paint = Paint {
         colour: state.colour,
     };
@@ -88,7 +88,7 @@ pub fn draw(frame: &mut Frame<'_>, state: &mut State) {
 }
 
 /// Program, address and state; what matters most is on the right.
-fn title_line(state: &State, width: u16, paint: &Paint) -> Line<'static> {
+fn title_line(state: &TopState, width: u16, paint: &Paint) -> Line<'static> {
     let program = state.span().map(|span| span.now.program.clone());
     let left = format!(
         " {} at {}",
@@ -113,7 +113,7 @@ fn title_line(state: &State, width: u16, paint: &Paint) -> Line<'static> {
     Line::styled(format!("{left:<room$}{right}"), paint.bar())
 }
 
-fn tab_line(state: &State, paint: &Paint) -> Line<'static> {
+fn tab_line(state: &TopState, paint: &Paint) -> Line<'static> {
     let mut spans = vec![Span::raw(" ")];
     for (at, view) in View::ALL.into_iter().enumerate() {
         let text = format!("{} {}", at + 1, view.name());
@@ -127,7 +127,7 @@ fn tab_line(state: &State, paint: &Paint) -> Line<'static> {
 }
 
 /// Says why there are no news, above the last that there were. Gives what is left of the area.
-fn lost_line(frame: &mut Frame<'_>, state: &State, area: Rect, paint: &Paint) -> Rect {
+fn lost_line(frame: &mut Frame<'_>, state: &TopState, area: Rect, paint: &Paint) -> Rect {
     let Some(reason) = &state.lost else {
         return area;
     };
@@ -140,7 +140,7 @@ fn lost_line(frame: &mut Frame<'_>, state: &State, area: Rect, paint: &Paint) ->
 }
 
 /// Sums and history, above the reactors. Gives what is left of the area.
-fn overview(frame: &mut Frame<'_>, state: &State, area: Rect, paint: &Paint) -> Rect {
+fn overview(frame: &mut Frame<'_>, state: &TopState, area: Rect, paint: &Paint) -> Rect {
     let area = lost_line(frame, state, area, paint);
     let Some(span) = state.span() else {
         return area;
@@ -174,7 +174,7 @@ fn overview(frame: &mut Frame<'_>, state: &State, area: Rect, paint: &Paint) -> 
     rest
 }
 
-fn latest(state: &State, width: u16, of: fn(&(u64, u64)) -> u64) -> Vec<u64> {
+fn latest(state: &TopState, width: u16, of: fn(&(u64, u64)) -> u64) -> Vec<u64> {
     let points = state.history.len();
     let skip = points.saturating_sub(usize::from(width));
     state.history.iter().skip(skip).map(of).collect()
@@ -222,7 +222,7 @@ fn sum_lines(span: &sample::Span<'_>) -> Vec<Line<'static>> {
 /// The rows of the view. Gives the title of the column that they are ordered by.
 fn rows(
     frame: &mut Frame<'_>,
-    state: &mut State,
+    state: &mut TopState,
     area: Rect,
     paint: &Paint,
 ) -> Option<&'static str> {
@@ -294,7 +294,7 @@ fn row_line(
     Line::styled(format!(" {} ", texts.join(&gap())), style)
 }
 
-fn foot_line(state: &State, ordered: Option<&'static str>, paint: &Paint) -> Line<'static> {
+fn foot_line(state: &TopState, ordered: Option<&'static str>, paint: &Paint) -> Line<'static> {
     if state.writes {
         let text = format!(
             " show rows with: {}_   Enter keeps, Esc forgets",

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use millrace_admin::client::{Answer, Client, Session};
-use millrace_admin::status::{Clients, Connections, Exports, Operations, Reactors, Version};
+use millrace_admin::status::{Clients, Connections, Exports, Operations, ReactorList, Version};
 use serde::de::DeserializeOwned;
 
 use super::sample::Sample;
@@ -89,7 +89,7 @@ fn look(session: &mut Session, wish: Wish, start: Instant) -> Look {
     let ready = session.get("/readyz").map_err(|error| error.to_string())?;
     let version: Version = value(session, "/api/v1/version")?;
     let ready: Ready = state_of(&ready).ok_or_else(|| refused(&ready))?;
-    let reactors: Reactors = value(session, "/api/v1/reactors")?;
+    let reactors: ReactorList = value(session, "/api/v1/reactors")?;
     let clients: Clients = value(session, "/api/v1/clients")?;
     let connections = match wish.view {
         View::Connections => {

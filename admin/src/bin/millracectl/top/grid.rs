@@ -17,12 +17,12 @@ pub struct Column {
 }
 
 /// A field, as it is shown and as it is compared.
-pub struct Cell {
+pub struct GridCell {
     pub text: String,
     number: Option<f64>,
 }
 
-impl Cell {
+impl GridCell {
     pub fn word(text: &str) -> Self {
         Self {
             text: plain(text),
@@ -48,7 +48,7 @@ impl Cell {
 
 /// One line of it.
 pub struct Row {
-    pub cells: Vec<Cell>,
+    pub cells: Vec<GridCell>,
     /// Something is wrong here.
     pub warns: bool,
 }
@@ -67,7 +67,7 @@ impl Grid {
     /// Leaves only rows that have the word in some field, in whatever case.
     pub fn filter(&mut self, word: &str) {
         let word = word.to_lowercase();
-        let has = |cell: &Cell| cell.text.to_lowercase().contains(&word);
+        let has = |cell: &GridCell| cell.text.to_lowercase().contains(&word);
         self.rows
             .retain(|row| word.is_empty() || row.cells.iter().any(has));
     }
@@ -161,9 +161,9 @@ mod tests {
         };
         let row = |name: &str, count: Option<f64>| Row {
             cells: vec![
-                Cell::word(name),
-                Cell::number(count, |count| format!("{count:.0}")),
-                Cell::word("x"),
+                GridCell::word(name),
+                GridCell::number(count, |count| format!("{count:.0}")),
+                GridCell::word("x"),
             ],
             warns: false,
         };

@@ -4,7 +4,7 @@ use millrace_admin::status::{
     ClientStatus, ConnectionStatus, ExportStatus, Latency, OperationStatus, ReactorStatus,
 };
 
-use super::grid::{Cell, Column, Grid, Row};
+use super::grid::{Column, Grid, GridCell, Row};
 use super::sample::Span;
 use super::state::View;
 use crate::table::{bytes, time};
@@ -37,24 +37,24 @@ fn number(title: &'static str, rank: u8) -> Column {
     }
 }
 
-fn count(count: u64) -> Cell {
-    Cell::number(Some(count as f64), |count| format!("{count:.0}"))
+fn count(count: u64) -> GridCell {
+    GridCell::number(Some(count as f64), |count| format!("{count:.0}"))
 }
 
-fn size(size: Option<u64>) -> Cell {
-    Cell::number(size.map(|size| size as f64), |size| bytes(size as u64))
+fn size(size: Option<u64>) -> GridCell {
+    GridCell::number(size.map(|size| size as f64), |size| bytes(size as u64))
 }
 
-fn seconds(seconds: Option<f64>) -> Cell {
-    Cell::number(seconds, time)
+fn seconds(seconds: Option<f64>) -> GridCell {
+    GridCell::number(seconds, time)
 }
 
-fn each_second(rate: Option<f64>) -> Cell {
-    Cell::number(rate, per_second)
+fn each_second(rate: Option<f64>) -> GridCell {
+    GridCell::number(rate, per_second)
 }
 
-fn bytes_each_second(rate: Option<f64>) -> Cell {
-    Cell::number(rate, |rate| bytes(rate as u64))
+fn bytes_each_second(rate: Option<f64>) -> GridCell {
+    GridCell::number(rate, |rate| bytes(rate as u64))
 }
 
 /// A rate with no more digits than one can read.
@@ -85,12 +85,12 @@ fn reactors(span: &Span<'_>) -> Grid {
         Row {
             warns: one.stalled,
             cells: vec![
-                Cell::word(&one.name),
-                Cell::number(one.core.map(|core| core as f64), |core| {
+                GridCell::word(&one.name),
+                GridCell::number(one.core.map(|core| core as f64), |core| {
                     format!("{core:.0}")
                 }),
-                Cell::word(if one.stalled { "STALLED" } else { "turns" }),
-                Cell::number(busy, |busy| format!("{busy:.1}%")),
+                GridCell::word(if one.stalled { "STALLED" } else { "turns" }),
+                GridCell::number(busy, |busy| format!("{busy:.1}%")),
                 count(one.connections),
                 count(one.tasks),
                 each_second(rate(span, one, before, |one| one.turns)),
@@ -134,7 +134,7 @@ fn clients(span: &Span<'_>) -> Grid {
         Row {
             warns: one.waiting > 0,
             cells: vec![
-                Cell::word(&one.address),
+                GridCell::word(&one.address),
                 each_second(rate(span, one, before, |one| one.requests)),
                 bytes_each_second(rate(span, one, before, |one| one.bytes_read)),
                 bytes_each_second(rate(span, one, before, |one| one.bytes_written)),
@@ -145,8 +145,8 @@ fn clients(span: &Span<'_>) -> Grid {
                 count(one.waiting),
                 count(one.exposures),
                 // Calls that wait at the same time each count.
-                Cell::number(throttled, |share| format!("{share:.1}")),
-                Cell::word(&limits(&one.limits)),
+                GridCell::number(throttled, |share| format!("{share:.1}")),
+                GridCell::word(&limits(&one.limits)),
             ],
         }
     };
@@ -185,20 +185,20 @@ fn connections(span: &Span<'_>) -> Option<Grid> {
         Row {
             warns: false,
             cells: vec![
-                Cell::word(&one.peer),
+                GridCell::word(&one.peer),
                 count(one.id),
-                Cell::word(&one.provider),
-                Cell::number(one.core.map(|core| core as f64), |core| {
+                GridCell::word(&one.provider),
+                GridCell::number(one.core.map(|core| core as f64), |core| {
                     format!("{core:.0}")
                 }),
                 each_second(rate(span, one, before, |one| one.requests)),
                 bytes_each_second(rate(span, one, before, |one| one.bytes_read)),
                 bytes_each_second(rate(span, one, before, |one| one.bytes_written)),
                 count(u64::from(one.requests_in_flight)),
-                Cell::number(one.credits_granted.map(f64::from), |count| {
+                GridCell::number(one.credits_granted.map(f64::from), |count| {
                     format!("{count:.0}")
                 }),
-                Cell::number(one.credits_requested.map(f64::from), |count| {
+                GridCell::number(one.credits_requested.map(f64::from), |count| {
                     format!("{count:.0}")
                 }),
                 count(u64::from(one.exposures)),
@@ -242,19 +242,19 @@ fn exports(span: &Span<'_>) -> Option<Grid> {
         Row {
             warns: full.is_some_and(|full| full >= 90.0),
             cells: vec![
-                Cell::word(&one.path),
+                GridCell::word(&one.path),
                 each_second(rate(span, one, before, |one| one.requests)),
                 bytes_each_second(rate(span, one, before, |one| one.bytes_read)),
                 bytes_each_second(rate(span, one, before, |one| one.bytes_written)),
                 size(used),
                 size(capacity),
-                Cell::number(full, |full| format!("{full:.0}%")),
-                Cell::number(one.files.map(|files| files as f64), |files| {
+                GridCell::number(full, |full| format!("{full:.0}%")),
+                GridCell::number(one.files.map(|files| files as f64), |files| {
                     format!("{files:.0}")
                 }),
-                Cell::word(&one.store),
-                Cell::word(&one.access),
-                Cell::word(&limits(&one.limits)),
+                GridCell::word(&one.store),
+                GridCell::word(&one.access),
+                GridCell::word(&limits(&one.limits)),
             ],
         }
     };
@@ -291,7 +291,7 @@ fn operations(span: &Span<'_>) -> Grid {
         Row {
             warns: errors.is_some_and(|errors| errors > 0.0),
             cells: vec![
-                Cell::word(&format!("{} {}", one.program, one.procedure)),
+                GridCell::word(&format!("{} {}", one.program, one.procedure)),
                 each_second(rate(span, one, before, |one| one.requests)),
                 each_second(errors),
                 bytes_each_second(rate(span, one, before, |one| one.bytes)),

@@ -3,13 +3,13 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::fetch::{INTERVAL_MAX, INTERVAL_MIN};
-use super::state::{State, View};
+use super::state::{TopState, View};
 
 /// The most characters of a filter.
 const FILTER_MAX: usize = 64;
 
 /// Does what a key stands for.
-pub fn press(state: &mut State, key: KeyEvent) {
+pub fn press(state: &mut TopState, key: KeyEvent) {
     if key.kind == KeyEventKind::Release {
         return;
     }
@@ -60,7 +60,7 @@ pub fn press(state: &mut State, key: KeyEvent) {
 }
 
 /// The filter, letter by letter.
-fn write(state: &mut State, key: KeyCode) {
+fn write(state: &mut TopState, key: KeyCode) {
     match key {
         KeyCode::Enter => state.writes = false,
         KeyCode::Esc => {
@@ -76,12 +76,12 @@ fn write(state: &mut State, key: KeyCode) {
     *state.marked() = 0;
 }
 
-fn turn(state: &mut State, steps: usize) {
+fn turn(state: &mut TopState, steps: usize) {
     state.view = View::ALL[(state.view.place() + steps) % View::ALL.len()];
 }
 
 /// Orders by another column; its usual direction comes first.
-fn sort(state: &mut State, steps: usize) {
+fn sort(state: &mut TopState, steps: usize) {
     let columns = state.columns.max(1);
     let order = state.order();
     *order = match order.0 < columns {
@@ -90,7 +90,7 @@ fn sort(state: &mut State, steps: usize) {
     };
 }
 
-fn go(state: &mut State, rows: isize) {
+fn go(state: &mut TopState, rows: isize) {
     let last = state.rows.saturating_sub(1);
     let marked = state.marked();
     *marked = marked.saturating_add_signed(rows).min(last);

@@ -2,7 +2,7 @@
 //!
 //! One thread asks the server ([`fetch`]) and one draws and listens to keys ([`run`]), so that a
 //! server that does not answer keeps nobody from leaving. What is shown is a function of the
-//! [`state::State`], so it is tested without a terminal.
+//! [`state::TopState`], so it is tested without a terminal.
 
 mod draw;
 mod fetch;
@@ -28,7 +28,7 @@ use super::failure::Failure;
 use super::options::duration;
 use fetch::Fetcher;
 use screen::Screen;
-use state::{State, View};
+use state::{TopState, View};
 
 /// How often keys and answers are looked for.
 const TICK: Duration = Duration::from_millis(50);
@@ -72,7 +72,7 @@ pub fn run(context: &Context<'_>, top: &Top) -> Result<ExitCode, Failure> {
              files and programs",
         ));
     }
-    let mut state = State::new(context.client.authority(), top.interval, top.view);
+    let mut state = TopState::new(context.client.authority(), top.interval, top.view);
     state.filter.clone_from(&top.filter);
     state.colour = context.colour;
     let fetcher = Fetcher::start(context.client.clone(), state.wish())?;

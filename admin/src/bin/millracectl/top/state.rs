@@ -59,7 +59,7 @@ pub struct Wish {
 }
 
 /// Everything that decides what is on the screen.
-pub struct State {
+pub struct TopState {
     pub authority: String,
     pub view: View,
     pub interval: Duration,
@@ -90,7 +90,7 @@ pub struct State {
     stale: bool,
 }
 
-impl State {
+impl TopState {
     pub fn new(authority: &str, interval: Duration, view: View) -> Self {
         Self {
             authority: authority.to_owned(),

@@ -10,7 +10,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::draw::draw;
 use super::keys::press;
 use super::sample::Sample;
-use super::state::{State, View};
+use super::state::{TopState, View};
 
 const LATENCY: Latency = Latency {
     p50_seconds: 16e-6,
@@ -129,22 +129,22 @@ fn sample(seconds: u64) -> Sample {
 }
 
 /// One that has had answers for five seconds, one each second.
-fn state(view: View) -> State {
-    let mut state = State::new("storage-1:9620", Duration::from_secs(1), view);
+fn state(view: View) -> TopState {
+    let mut state = TopState::new("storage-1:9620", Duration::from_secs(1), view);
     for second in 1..=5 {
         state.take(Ok(sample(second)));
     }
     state
 }
 
-fn drawn(state: &mut State, width: u16, height: u16) -> Terminal<TestBackend> {
+fn drawn(state: &mut TopState, width: u16, height: u16) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(frame, state)).unwrap();
     terminal
 }
 
 /// The characters on the screen, without what is blank at the end of lines.
-fn screen(state: &mut State, width: u16, height: u16) -> String {
+fn screen(state: &mut TopState, width: u16, height: u16) -> String {
     let terminal = drawn(state, width, height);
     let cells = terminal.backend().buffer().content();
     let line = |cells: &[ratatui::buffer::Cell]| {
@@ -154,7 +154,7 @@ fn screen(state: &mut State, width: u16, height: u16) -> String {
     cells.chunks(usize::from(width)).map(line).collect()
 }
 
-fn keys(state: &mut State, keys: &str) {
+fn keys(state: &mut TopState, keys: &str) {
     for key in keys.chars() {
         let code = match key {
             '\n' => KeyCode::Enter,
@@ -256,14 +256,14 @@ fn no_terminal_is_too_small_or_too_large() {
             state.take(Err("gone".to_owned()));
             drawn(&mut state, width, height);
         }
-        drawn(&mut State::new("a:1", Duration::ZERO, view), 80, 24);
+        drawn(&mut TopState::new("a:1", Duration::ZERO, view), 80, 24);
     }
 }
 
 #[test]
 fn rows_are_ordered_filtered_and_marked_by_keys() {
     let mut state = state(View::Connections);
-    let order = |state: &mut State| -> Vec<u64> {
+    let order = |state: &mut TopState| -> Vec<u64> {
         let text = screen(state, 80, 24);
         let ids = text
             .lines()
@@ -294,7 +294,7 @@ fn rows_are_ordered_filtered_and_marked_by_keys() {
     assert_eq!(order_in(&mut state, 5), [12]);
 }
 
-fn order_in(state: &mut State, height: u16) -> Vec<u64> {
+fn order_in(state: &mut TopState, height: u16) -> Vec<u64> {
     let text = screen(state, 80, height);
     let ids = text.lines().skip(3);
     ids.filter_map(|line| line.split_whitespace().nth(1)?.parse().ok())

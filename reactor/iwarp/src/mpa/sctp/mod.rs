@@ -27,5 +27,5 @@ pub use message::{
 };
 pub use order::{EARLY_BYTES_MAX, EARLY_MAX, Order, OrderError};
 pub use session::{
-    Chunk, RejectCause, SESSION_TRANSITIONS, Session, SessionState, SessionTerms, UseError,
+    RejectCause, SESSION_TRANSITIONS, SctpPayload, Session, SessionState, SessionTerms, UseError,
 };

@@ -42,7 +42,7 @@ pub const SESSION_TRANSITIONS: [(SessionState, SessionState); 7] = [
 
 /// The payload of one SCTP data chunk, to be sent unordered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chunk {
+pub struct SctpPayload {
     /// [`CONTROL_IDENTIFIER`] or [`SEGMENT_IDENTIFIER`].
     pub identifier: u32,
     /// The payload, beginning with the sequence number.
@@ -109,7 +109,7 @@ pub struct Session {
     request: Option<ControlMessage>,
     incoming: Order<Arrived>,
     events: VecDeque<SessionEvent>,
-    outgoing: VecDeque<Chunk>,
+    outgoing: VecDeque<SctpPayload>,
     next_sequence: u16,
     /// A control message is out, and nothing shows that the peer has it.
     unconfirmed: bool,
@@ -183,7 +183,7 @@ impl Session {
 
     /// The next chunk to send. A control message is withheld while the one before it may still be
     /// on its way (RFC 5043 section 6.6), see [`Session::confirmed`].
-    pub fn output(&mut self) -> Option<Chunk> {
+    pub fn output(&mut self) -> Option<SctpPayload> {
         let control = self.outgoing.front()?.identifier == CONTROL_IDENTIFIER;
         if control && self.unconfirmed {
             return None;
@@ -489,7 +489,7 @@ impl Session {
 
     fn queue(&mut self, identifier: u32, bytes: Vec<u8>) {
         self.next_sequence = self.next_sequence.wrapping_add(1);
-        self.outgoing.push_back(Chunk { identifier, bytes });
+        self.outgoing.push_back(SctpPayload { identifier, bytes });
     }
 
     fn illegal(&mut self, function: Option<Function>) {

@@ -119,7 +119,7 @@ fn accept_with(config: &ResponderConfig, bytes: &[u8], private: &[u8]) -> (Negot
     (negotiated, parsed(FrameKind::Reply, responder.output()))
 }
 
-fn request_of(step: ResponderStep) -> Request {
+fn request_of(step: ResponderStep) -> MpaRequest {
     match step {
         ResponderStep::Request(request) => request,
         other => panic!("{other:?}"),

@@ -18,9 +18,9 @@ use super::devices::{Devices, DevicesError};
 use super::exposures::{Ending, Exposures};
 use super::keys::KeyCache;
 use super::sys::{
-    Completion, CompletionQueue, Completions, ConnectionEvent, ConnectionEventKind, ConnectionId,
-    ConnectionParameters, EventChannel, PostFailed, QueuePair, QueuePairSetup, Range, ReceiveList,
-    SendKind, SendList, SendRequest, State, Status,
+    Completion, CompletionBatch, CompletionQueue, ConnectionEvent, ConnectionEventKind,
+    ConnectionId, ConnectionParameters, EventChannel, PostFailed, QueuePair, QueuePairSetup,
+    QueuePairState, Range, ReceiveList, SendKind, SendList, SendRequest, Status,
 };
 use super::windows::Windows;
 use crate::fabric::{Access, Exposure, Key, Slices};
@@ -51,7 +51,7 @@ struct Side {
     id: ConnectionId,
     channel: Arc<EventChannel>,
     queue: Arc<CompletionQueue>,
-    completions: Completions,
+    completions: CompletionBatch,
     keys: KeyCache,
     windows: Windows,
     counters: Arc<VerbsCounters>,
@@ -100,22 +100,23 @@ impl Side {
             keys: KeyCache::new(&device),
             windows: Windows::new(&device, &counters).expect("random numbers"),
             exposures: Exposures::new(8),
-            completions: Completions::new(),
+            completions: CompletionBatch::new(),
             inbox: memory(pool, 0),
             queue_pair,
             queue,
             counters,
             device,
         };
-        side.raise(State::Init);
+        side.raise(QueuePairState::Init);
         let mut list = ReceiveList::with_capacity(1);
         let inbox = side.inbox.clone();
         list.push(RECEIVE, side.range(&inbox));
-        side.queue_pair.post_receive(&mut list).expect("room");
+        // SAFETY: the side holds the slice to its end; slices give no references to their bytes.
+        unsafe { side.queue_pair.post_receive(&mut list) }.expect("room");
         side
     }
 
-    fn raise(&self, state: State) {
+    fn raise(&self, state: QueuePairState) {
         let mut attributes = self.id.queue_pair_attributes(state).expect("known");
         attributes.set_remote_access(true, true);
         self.queue_pair.modify(&attributes).expect("a good state");
@@ -255,7 +256,9 @@ fn try_to_post(
         fence: false,
     };
     list.push(request, range);
-    queue_pair.post_send(&mut list)
+    // SAFETY: each test holds the windows, regions and slices that it posts until its requests have
+    // ended; slices give no references to their bytes.
+    unsafe { queue_pair.post_send(&mut list) }
 }
 
 /// 4 KiB of this byte.
@@ -295,8 +298,8 @@ impl Pair {
         assert_eq!(request.token, 1);
         let id = request.new.expect("a connection");
         let serves = Side::new(&devices, &there, id, &pool);
-        serves.raise(State::ReadyToReceive);
-        serves.raise(State::ReadyToSend);
+        serves.raise(QueuePairState::ReadyToReceive);
+        serves.raise(QueuePairState::ReadyToSend);
         serves.id.accept(&serves.parameters()).expect("accepted");
 
         let kinds = [
@@ -304,8 +307,8 @@ impl Pair {
             ConnectionEventKind::Established,
         ];
         if event(&here, &kinds).kind == ConnectionEventKind::ConnectResponse {
-            asks.raise(State::ReadyToReceive);
-            asks.raise(State::ReadyToSend);
+            asks.raise(QueuePairState::ReadyToReceive);
+            asks.raise(QueuePairState::ReadyToSend);
             asks.id.establish().expect("up");
         }
         event(&there, &[ConnectionEventKind::Established]);

@@ -321,7 +321,7 @@ fn stale_completions_are_ignored() {
 
 /// What the pretended device has of one device request.
 #[derive(Debug)]
-struct Held {
+struct DeviceRequest {
     number: u64,
     token: u64,
     is_read: bool,
@@ -332,7 +332,7 @@ struct Held {
 /// finishing.
 #[derive(Default)]
 struct Device {
-    held: VecDeque<Held>,
+    held: VecDeque<DeviceRequest>,
     /// Tokens of which something is still at work.
     at_work: Vec<u64>,
 }
@@ -437,7 +437,7 @@ proptest! {
                     let (count, _) = queue.hand_over(most, |handed| {
                         let token = token_of(&handed);
                         device.at_work.push(token);
-                        device.held.push_back(Held {
+                        device.held.push_back(DeviceRequest {
                             number: handed.number,
                             token,
                             is_read: is_read(handed.work),

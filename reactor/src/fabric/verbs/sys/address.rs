@@ -46,7 +46,7 @@ impl Address {
     /// # Safety
     /// `address` points to as many bytes as an IPv6 address takes.
     pub(super) unsafe fn read(address: *const libc::sockaddr) -> Option<SocketAddr> {
-        // SAFETY: long enough for either family, and any bytes are good ones for both.
+        // SAFETY: the caller promises bytes for either family, and any bytes are valid for both.
         let read = unsafe { address.cast::<Self>().read_unaligned() };
         // SAFETY: as above; the family says which it is.
         match i32::from(unsafe { read.any.sa_family }) {
@@ -77,7 +77,7 @@ mod tests {
         for text in ["10.0.2.15:20049", "[fe80::1%3]:1", "[2001:db8::7]:65535"] {
             let address: SocketAddr = text.parse().expect("an address");
             let mut raw = Address::new(address);
-            // SAFETY: it has room for either family.
+            // SAFETY: the union is as long as an address of either family.
             assert_eq!(unsafe { Address::read(raw.as_mut_ptr()) }, Some(address));
         }
         let none = Address {
@@ -90,7 +90,7 @@ mod tests {
             },
         };
         let mut none = none;
-        // SAFETY: as above.
+        // SAFETY: the union is as long as an address of either family.
         assert_eq!(unsafe { Address::read(none.as_mut_ptr()) }, None);
     }
 }

@@ -11,7 +11,7 @@ use rdma_sys::{
     ibv_wc, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status,
 };
 
-use super::context::Context;
+use super::context::DeviceContext;
 use super::{destroyed, made, unblock, verbs};
 use crate::fabric::verbs::report::Transport;
 
@@ -21,12 +21,12 @@ const BATCH: usize = 64;
 /// Becomes readable when an armed completion queue has something.
 pub struct CompletionChannel {
     pointer: NonNull<ibv_comp_channel>,
-    _context: Arc<Context>,
+    _context: Arc<DeviceContext>,
 }
 
-// SAFETY: the library locks for itself (module documentation).
+// SAFETY: rule 3: the library locks for itself.
 unsafe impl Send for CompletionChannel {}
-// SAFETY: as above.
+// SAFETY: rule 3, as above.
 unsafe impl Sync for CompletionChannel {}
 
 impl CompletionChannel {
@@ -34,8 +34,8 @@ impl CompletionChannel {
     ///
     /// # Errors
     /// The system gives no descriptor, or the device is gone.
-    pub fn new(context: &Arc<Context>) -> io::Result<Arc<Self>> {
-        // SAFETY: the context lives.
+    pub fn new(context: &Arc<DeviceContext>) -> io::Result<Arc<Self>> {
+        // SAFETY: rule 1 for the context, which is borrowed.
         let pointer = made(unsafe { ibv_create_comp_channel(context.as_ptr()) })?;
         let channel = Self {
             pointer,
@@ -51,7 +51,8 @@ impl CompletionChannel {
 
     /// Readable when there are events; it does not block.
     pub fn descriptor(&self) -> RawFd {
-        // SAFETY: it lives, and the field never changes.
+        // SAFETY: rule 1; the library sets the field before it gives the channel out, and never
+        // again.
         unsafe { (*self.as_ptr()).fd }
     }
 
@@ -61,8 +62,8 @@ impl CompletionChannel {
         let mut count = 0;
         let mut queue = std::ptr::null_mut();
         let mut application = std::ptr::null_mut();
-        // SAFETY: it lives, and both results have room. Queues that have events live until these
-        // are acknowledged, which destroying them waits for.
+        // SAFETY: rule 1 for the channel; both results are variables of ours. A queue that an event
+        // names exists until the event is acknowledged, for which its destruction waits.
         unsafe {
             while ibv_get_cq_event(self.as_ptr(), &raw mut queue, &raw mut application) == 0 {
                 ibv_ack_cq_events(queue, 1);
@@ -75,14 +76,14 @@ impl CompletionChannel {
 
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: it is open as long as the channel lives, which is borrowed.
+        // SAFETY: the channel owns the descriptor until its `Drop`, and is borrowed as long.
         unsafe { BorrowedFd::borrow_raw(self.descriptor()) }
     }
 }
 
 impl Drop for CompletionChannel {
     fn drop(&mut self) {
-        // SAFETY: made once; its queues hold an `Arc` of it, and are gone.
+        // SAFETY: rules 1 and 2: given back here only, when no queue holds it any more.
         let done = verbs(unsafe { ibv_destroy_comp_channel(self.as_ptr()) });
         destroyed("completion channel", done);
     }
@@ -94,12 +95,12 @@ pub struct CompletionQueue {
     /// Flags of a completed receive that say that it invalidated a key.
     invalidating: u32,
     _channel: Option<Arc<CompletionChannel>>,
-    _context: Arc<Context>,
+    _context: Arc<DeviceContext>,
 }
 
-// SAFETY: the library locks for itself (module documentation).
+// SAFETY: rule 3: the library locks for itself.
 unsafe impl Send for CompletionQueue {}
-// SAFETY: as above.
+// SAFETY: rule 3, as above.
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
@@ -108,14 +109,14 @@ impl CompletionQueue {
     /// # Errors
     /// The device has no more, or none so long.
     pub fn new(
-        context: &Arc<Context>,
+        context: &Arc<DeviceContext>,
         entries: u32,
         channel: Option<&Arc<CompletionChannel>>,
         vector: u32,
     ) -> io::Result<Arc<Self>> {
         let number = |number: u32| i32::try_from(number).map_err(io::Error::other);
         let events = channel.map_or(std::ptr::null_mut(), |channel| channel.as_ptr());
-        // SAFETY: context and channel live.
+        // SAFETY: rule 1 for context and channel, which are borrowed; a null channel means none.
         let pointer = made(unsafe {
             ibv_create_cq(
                 context.as_ptr(),
@@ -139,7 +140,7 @@ impl CompletionQueue {
 
     /// Entries.
     pub fn capacity(&self) -> u32 {
-        // SAFETY: it lives, and nobody resizes it.
+        // SAFETY: rule 1; only a resize changes the field, and this module has none.
         u32::try_from(unsafe { (*self.as_ptr()).cqe }).unwrap_or(0)
     }
 
@@ -148,14 +149,15 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// The queue is broken: its device is gone, or it ran over.
-    pub fn poll(&self, completions: &mut Completions) -> io::Result<usize> {
-        let Completions {
+    pub fn poll(&self, completions: &mut CompletionBatch) -> io::Result<usize> {
+        let CompletionBatch {
             entries,
             count,
             invalidating,
         } = completions;
         *invalidating = self.invalidating;
-        // SAFETY: it lives, and so many results have room.
+        // SAFETY: rule 1 for the queue; the array of results, borrowed exclusively, is `BATCH`
+        // long.
         let taken = unsafe { ibv_poll_cq(self.as_ptr(), BATCH as i32, entries.as_mut_ptr()) };
         *count = usize::try_from(taken).map_err(|_| io::Error::other("the queue is broken"))?;
         Ok(*count)
@@ -166,7 +168,7 @@ impl CompletionQueue {
     /// # Errors
     /// The device is gone.
     pub fn arm(&self) -> io::Result<()> {
-        // SAFETY: it lives.
+        // SAFETY: rule 1 for the queue.
         verbs(unsafe { ibv_req_notify_cq(self.as_ptr(), 0) })
     }
 }
@@ -178,7 +180,7 @@ const KERNEL_INVALIDATED: u32 = 1 << 2;
 
 /// `rdma_rxe` hands the kernel's flags to user space as they are, where the bits of messages on
 /// reliable connections mean something else.
-fn invalidating_flags(context: &Context) -> u32 {
+fn invalidating_flags(context: &DeviceContext) -> u32 {
     let attributes = context.attributes();
     let own = ibv_wc_flags::IBV_WC_WITH_INV.0;
     match (attributes.vendor_id, attributes.transport) {
@@ -189,8 +191,8 @@ fn invalidating_flags(context: &Context) -> u32 {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        // SAFETY: made once; queue pairs hold an `Arc` of it, and are gone. All events are
-        // acknowledged when they are taken.
+        // SAFETY: rules 1 and 2: given back here only, when no queue pair holds it any more. It
+        // does not wait for events: they are acknowledged when they are taken.
         let done = verbs(unsafe { ibv_destroy_cq(self.as_ptr()) });
         destroyed("completion queue", done);
     }
@@ -206,22 +208,22 @@ impl std::fmt::Debug for CompletionQueue {
 }
 
 /// Room for the completions of one poll, used again for the next.
-pub struct Completions {
+pub struct CompletionBatch {
     entries: Box<[ibv_wc; BATCH]>,
     count: usize,
     invalidating: u32,
 }
 
-// SAFETY: numbers only.
-unsafe impl Send for Completions {}
+// SAFETY: the entries have numbers and unions of numbers only.
+unsafe impl Send for CompletionBatch {}
 
-impl Completions {
+impl CompletionBatch {
     /// Most completions of one poll.
     pub const MOST: usize = BATCH;
 
     /// Without completions.
     pub fn new() -> Self {
-        // SAFETY: plain numbers, for which zeros are good.
+        // SAFETY: the entries have numbers and unions of numbers only, for which zeros are valid.
         let entries = Box::new(unsafe { std::mem::zeroed() });
         Self {
             entries,
@@ -329,7 +331,7 @@ impl Completion {
         let carries_key = status == Status::Success
             && kind == CompletionKind::Receive
             && entry.wc_flags & invalidating != 0;
-        // SAFETY: both readings of the four bytes are numbers.
+        // SAFETY: both variants of the union are numbers of four bytes.
         let key = unsafe { entry.imm_data_invalidated_rkey_union.invalidated_rkey };
         Self {
             id: entry.wr_id,

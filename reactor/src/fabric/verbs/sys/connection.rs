@@ -27,9 +27,9 @@ pub struct EventChannel {
     pointer: NonNull<rdma_event_channel>,
 }
 
-// SAFETY: the library locks for itself (module documentation).
+// SAFETY: rule 3: the library locks for itself.
 unsafe impl Send for EventChannel {}
-// SAFETY: as above.
+// SAFETY: rule 3, as above.
 unsafe impl Sync for EventChannel {}
 
 impl EventChannel {
@@ -39,7 +39,7 @@ impl EventChannel {
     /// The kernel has no connection manager (ENODEV, ENOENT), or this process may not use it
     /// (EACCES).
     pub fn new() -> io::Result<Arc<Self>> {
-        // SAFETY: takes nothing.
+        // SAFETY: the function has no arguments and no preconditions.
         let pointer = made(unsafe { rdma_create_event_channel() })?;
         let channel = Self { pointer };
         unblock(channel.descriptor())?;
@@ -52,7 +52,8 @@ impl EventChannel {
 
     /// Readable when there are events; it does not block.
     pub fn descriptor(&self) -> RawFd {
-        // SAFETY: it lives, and the field never changes.
+        // SAFETY: rule 1; the library sets the field before it gives the channel out, and never
+        // again.
         unsafe { (*self.as_ptr()).fd }
     }
 
@@ -62,19 +63,21 @@ impl EventChannel {
     /// The connection manager is gone.
     pub fn next(self: &Arc<Self>) -> io::Result<Option<ConnectionEvent>> {
         let mut event = std::ptr::null_mut();
-        // SAFETY: it lives, and the result has room.
+        // SAFETY: rule 1 for the channel; the result is a variable of ours.
         if unsafe { rdma_get_cm_event(self.as_ptr(), &raw mut event) } != 0 {
             return unless_empty(io::Error::last_os_error()).map(|()| None);
         }
-        // SAFETY: an event that was gotten lives until it is acknowledged.
+        // SAFETY: the library keeps an event until it is acknowledged, which is done below and
+        // nowhere else; it is copied once.
         let copied = unsafe { self.copy(&*event) };
-        // SAFETY: as it was gotten, once.
+        // SAFETY: the library gave the event out just now, and `copied` does not refer to it.
         manager(unsafe { rdma_ack_cm_event(event) })?;
         Ok(Some(copied))
     }
 
     /// # Safety
-    /// The event lives, and is looked at for the first time.
+    /// The event was given out by the library and is not acknowledged yet. It is copied for the
+    /// first time: a copy of a connection request owns the new identifier.
     unsafe fn copy(self: &Arc<Self>, event: &rdma_cm_event) -> ConnectionEvent {
         let kind = ConnectionEventKind::of(event.event);
         let is_request = kind == ConnectionEventKind::ConnectRequest;
@@ -84,9 +87,9 @@ impl EventChannel {
             event.id
         };
         let new = is_request.then(|| NonNull::new(event.id)).flatten();
-        // SAFETY: the identifiers of an event live, and our own hold their token there. All
-        // readings of the parameters are of plain numbers and a pointer; that one is good in the
-        // events that have a length for it.
+        // SAFETY: identifiers exist while an event that names them is not acknowledged, for which
+        // their destruction waits; `context` holds our token. All variants of the parameters have
+        // plain numbers and a pointer only.
         let (token, parameters) = unsafe { ((*named).context as u64, &event.param.conn) };
         let has_data = matches!(
             kind,
@@ -101,7 +104,8 @@ impl EventChannel {
             0
         };
         let data: &[u8] = if has_data {
-            // SAFETY: as above.
+            // SAFETY: in the events that have private data the library points to so many bytes of
+            // the event, which the caller keeps during the call.
             unsafe {
                 std::slice::from_raw_parts(parameters.private_data.cast(), usize::from(length))
             }
@@ -126,14 +130,14 @@ impl EventChannel {
 
 impl AsFd for EventChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: it is open as long as the channel lives, which is borrowed.
+        // SAFETY: the channel owns the descriptor until its `Drop`, and is borrowed as long.
         unsafe { BorrowedFd::borrow_raw(self.descriptor()) }
     }
 }
 
 impl Drop for EventChannel {
     fn drop(&mut self) {
-        // SAFETY: made once; identifiers hold an `Arc` of it, and are gone.
+        // SAFETY: rules 1 and 2: given back here only, when no identifier holds it any more.
         unsafe { rdma_destroy_event_channel(self.as_ptr()) };
     }
 }
@@ -252,7 +256,7 @@ impl ConnectionParameters<'_> {
 
 /// States of a queue pair on its way to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum QueuePairState {
     /// Receives may be posted.
     Init,
     /// Messages may arrive.
@@ -274,7 +278,7 @@ impl QueuePairAttributes {
     }
 
     /// Sets what the peer may do with keys that it was given, where the state takes it
-    /// ([`State::Init`]). The connection manager itself does not know this on the connecting side.
+    /// ([`QueuePairState::Init`]). The connection manager itself does not know this on the connecting side.
     pub fn set_remote_access(&mut self, read: bool, write: bool) {
         if self.mask & ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS.0.cast_signed() != 0 {
             let access = super::RegionAccess {
@@ -306,7 +310,7 @@ pub struct ConnectionId {
     channel: Arc<EventChannel>,
 }
 
-// SAFETY: the library locks for itself (module documentation).
+// SAFETY: rule 3: the library locks for itself.
 unsafe impl Send for ConnectionId {}
 
 impl ConnectionId {
@@ -316,7 +320,8 @@ impl ConnectionId {
     /// The connection manager refuses.
     pub fn new(channel: &Arc<EventChannel>, token: u64) -> io::Result<Self> {
         let mut pointer = std::ptr::null_mut();
-        // SAFETY: the channel lives, and the result has room.
+        // SAFETY: rule 1 for the channel, which is borrowed; the result is a variable of ours. The
+        // library keeps the token as a number and follows it nowhere.
         manager(unsafe {
             rdma_create_id(
                 channel.as_ptr(),
@@ -337,8 +342,8 @@ impl ConnectionId {
 
     /// Lets events carry this token from now on.
     pub fn set_token(&mut self, token: u64) {
-        // SAFETY: it lives, the field is the application's, and the library only copies it in
-        // calls that take this identifier's channel, which has one user.
+        // SAFETY: rule 1. The field is the application's: the library only copies it in calls that
+        // take this identifier's channel, and the provider that owns both makes those calls.
         unsafe { (*self.as_ptr()).context = token as *mut c_void };
     }
 
@@ -348,7 +353,7 @@ impl ConnectionId {
     /// The address is taken or not a device's.
     pub fn bind(&self, address: SocketAddr) -> io::Result<()> {
         let mut address = Address::new(address);
-        // SAFETY: it lives, and the address is only read.
+        // SAFETY: rule 1 for the identifier; the address is ours and outlasts the call.
         manager(unsafe { rdma_bind_addr(self.as_ptr(), address.as_mut_ptr().cast()) })
     }
 
@@ -357,7 +362,7 @@ impl ConnectionId {
     /// # Errors
     /// The connection manager refuses.
     pub fn listen(&self, backlog: i32) -> io::Result<()> {
-        // SAFETY: it lives.
+        // SAFETY: rule 1 for the identifier.
         manager(unsafe { rdma_listen(self.as_ptr(), backlog) })
     }
 
@@ -377,7 +382,7 @@ impl ConnectionId {
             .map_or(std::ptr::null_mut(), Address::as_mut_ptr);
         let mut destination = Address::new(destination);
         let to = destination.as_mut_ptr();
-        // SAFETY: it lives, and the addresses are only read.
+        // SAFETY: rule 1 for the identifier; the addresses are ours, or null, and outlast the call.
         manager(unsafe {
             rdma_resolve_addr(
                 self.as_ptr(),
@@ -393,7 +398,7 @@ impl ConnectionId {
     /// # Errors
     /// The connection manager refuses at once; later ones are events.
     pub fn resolve_route(&self, patience: Duration) -> io::Result<()> {
-        // SAFETY: it lives.
+        // SAFETY: rule 1 for the identifier.
         manager(unsafe { rdma_resolve_route(self.as_ptr(), milliseconds(patience)) })
     }
 
@@ -403,7 +408,8 @@ impl ConnectionId {
     /// The connection manager refuses at once; later ones are events.
     pub fn connect(&self, parameters: &ConnectionParameters<'_>) -> io::Result<()> {
         let mut raw = parameters.raw()?;
-        // SAFETY: it lives; the parameters are only read, and their data is borrowed for the call.
+        // SAFETY: rule 1 for the identifier; the library copies the parameters, and their private
+        // data is borrowed for the call.
         manager(unsafe { rdma_connect(self.as_ptr(), &raw mut raw) })
     }
 
@@ -413,7 +419,7 @@ impl ConnectionId {
     /// The connection manager refuses, or the peer is gone.
     pub fn accept(&self, parameters: &ConnectionParameters<'_>) -> io::Result<()> {
         let mut raw = parameters.raw()?;
-        // SAFETY: as above.
+        // SAFETY: as in `connect`.
         manager(unsafe { rdma_accept(self.as_ptr(), &raw mut raw) })
     }
 
@@ -422,7 +428,7 @@ impl ConnectionId {
     /// # Errors
     /// The connection manager refuses, or the peer is gone.
     pub fn establish(&self) -> io::Result<()> {
-        // SAFETY: it lives.
+        // SAFETY: rule 1 for the identifier.
         manager(unsafe { rdma_establish(self.as_ptr()) })
     }
 
@@ -432,7 +438,8 @@ impl ConnectionId {
     /// The data is too long for the fabric, or the peer is gone.
     pub fn reject(&self, private_data: &[u8]) -> io::Result<()> {
         let length = u8::try_from(private_data.len()).map_err(io::Error::other)?;
-        // SAFETY: it lives, and the data is borrowed for the call.
+        // SAFETY: rule 1 for the identifier; the data is borrowed for the call, and `length` is its
+        // own.
         manager(unsafe { rdma_reject(self.as_ptr(), private_data.as_ptr().cast(), length) })
     }
 
@@ -441,27 +448,28 @@ impl ConnectionId {
     /// # Errors
     /// It has ended already.
     pub fn disconnect(&self) -> io::Result<()> {
-        // SAFETY: it lives.
+        // SAFETY: rule 1 for the identifier.
         manager(unsafe { rdma_disconnect(self.as_ptr()) })
     }
 
     /// The name of the device that it is on, once it is on one.
     pub fn device_name(&self) -> Option<String> {
-        // SAFETY: it lives; the context is null or lives as long as the identifier is on it.
+        // SAFETY: rule 1 for the identifier.
         let context = NonNull::new(unsafe { (*self.as_ptr()).verbs })?;
-        // SAFETY: as above.
+        // SAFETY: the library keeps the context of a device open while an identifier is on it, and
+        // this one, which is borrowed, is.
         Some(device_name(unsafe { context.as_ref() }.device))
     }
 
     /// The port of that device, from one on.
     pub fn port_number(&self) -> u8 {
-        // SAFETY: it lives.
+        // SAFETY: rule 1 for the identifier.
         unsafe { (*self.as_ptr()).port_num }
     }
 
     /// Our address, once there is one.
     pub fn local_address(&self) -> Option<SocketAddr> {
-        // SAFETY: it lives, and the union has room for any address.
+        // SAFETY: rule 1 for the identifier; the union has room for any address.
         unsafe {
             let address = &raw const (*self.as_ptr()).route.addr.src_addr_union;
             Address::read(address.cast())
@@ -470,7 +478,7 @@ impl ConnectionId {
 
     /// The peer's address, once there is one.
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        // SAFETY: as above.
+        // SAFETY: as in `local_address`.
         unsafe {
             let address = &raw const (*self.as_ptr()).route.addr.dst_addr_union;
             Address::read(address.cast())
@@ -483,7 +491,8 @@ impl ConnectionId {
     /// # Errors
     /// The connection manager refuses; it stays where it is.
     pub fn migrate(&mut self, channel: &Arc<EventChannel>) -> io::Result<()> {
-        // SAFETY: both live.
+        // SAFETY: rule 1 for identifier and channel, which are borrowed; the field below keeps the
+        // new channel from now on (rule 2).
         manager(unsafe { rdma_migrate_id(self.as_ptr(), channel.as_ptr()) })?;
         self.channel = Arc::clone(channel);
         Ok(())
@@ -493,16 +502,16 @@ impl ConnectionId {
     ///
     /// # Errors
     /// The connection is not so far, or has ended.
-    pub fn queue_pair_attributes(&self, state: State) -> io::Result<QueuePairAttributes> {
-        // SAFETY: numbers, for which zeros are good.
+    pub fn queue_pair_attributes(&self, state: QueuePairState) -> io::Result<QueuePairAttributes> {
+        // SAFETY: the structure has numbers and plain enumerations only, for which zeros are valid.
         let mut raw: ibv_qp_attr = unsafe { std::mem::zeroed() };
         raw.qp_state = match state {
-            State::Init => ibv_qp_state::IBV_QPS_INIT,
-            State::ReadyToReceive => ibv_qp_state::IBV_QPS_RTR,
-            State::ReadyToSend => ibv_qp_state::IBV_QPS_RTS,
+            QueuePairState::Init => ibv_qp_state::IBV_QPS_INIT,
+            QueuePairState::ReadyToReceive => ibv_qp_state::IBV_QPS_RTR,
+            QueuePairState::ReadyToSend => ibv_qp_state::IBV_QPS_RTS,
         };
         let mut mask = 0;
-        // SAFETY: it lives, and both results have room.
+        // SAFETY: rule 1 for the identifier; both results are variables of ours.
         manager(unsafe { rdma_init_qp_attr(self.as_ptr(), &raw mut raw, &raw mut mask) })?;
         Ok(QueuePairAttributes { raw, mask })
     }
@@ -510,8 +519,8 @@ impl ConnectionId {
 
 impl Drop for ConnectionId {
     fn drop(&mut self) {
-        // SAFETY: made once. It waits for events that were taken and not acknowledged; there are
-        // none.
+        // SAFETY: rule 1: given back here only. It waits for events that were taken and not
+        // acknowledged, of which `EventChannel::next` leaves none.
         let done = manager(unsafe { rdma_destroy_id(self.as_ptr()) });
         destroyed("connection identifier", done);
     }

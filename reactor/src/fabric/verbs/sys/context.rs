@@ -22,16 +22,16 @@ use crate::fabric::verbs::report::Transport;
 const LINK_LAYER_ETHERNET: u8 = 2;
 
 /// An open device.
-pub struct Context {
+pub struct DeviceContext {
     pointer: NonNull<ibv_context>,
     name: String,
     attributes: Attributes,
 }
 
-// SAFETY: the library locks for itself (module documentation); our fields never change.
-unsafe impl Send for Context {}
-// SAFETY: as above.
-unsafe impl Sync for Context {}
+// SAFETY: rule 3: the library locks for itself; our own fields never change.
+unsafe impl Send for DeviceContext {}
+// SAFETY: rule 3, as above.
+unsafe impl Sync for DeviceContext {}
 
 /// Limits and abilities of a device. Counts that the device gives as negative are zero here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,7 +134,7 @@ struct List {
 impl List {
     fn new() -> io::Result<Self> {
         let mut count = 0;
-        // SAFETY: the count is written to.
+        // SAFETY: the function's only argument is where it writes the count, a variable of ours.
         let first = unsafe { ibv_get_device_list(&raw mut count) };
         if first.is_null() {
             let error = io::Error::last_os_error();
@@ -149,7 +149,7 @@ impl List {
     }
 
     fn iter(&self) -> impl Iterator<Item = *mut ibv_device> {
-        // SAFETY: the list has so many entries and lives as long as `self`.
+        // SAFETY: the library made a list of so many entries, which `self` owns until its `Drop`.
         (0..self.count).map(|index| unsafe { *self.first.add(index) })
     }
 }
@@ -157,7 +157,8 @@ impl List {
 impl Drop for List {
     fn drop(&mut self) {
         if !self.first.is_null() {
-            // SAFETY: from `ibv_get_device_list`; open devices stay open.
+            // SAFETY: made by `ibv_get_device_list` and given back here only; open devices stay
+            // open.
             unsafe { ibv_free_device_list(self.first) };
         }
     }
@@ -176,11 +177,11 @@ pub fn device_names() -> io::Result<Vec<String>> {
 /// # Errors
 /// The library cannot ask for the list.
 #[allow(clippy::type_complexity)] // A name and its outcome.
-pub fn open_devices() -> io::Result<Vec<(String, io::Result<Arc<Context>>)>> {
+pub fn open_devices() -> io::Result<Vec<(String, io::Result<Arc<DeviceContext>>)>> {
     let list = List::new()?;
     let opened = list.iter().map(|device| {
         let name = device_name(device);
-        let context = Context::open(device, name.clone());
+        let context = DeviceContext::open(device, name.clone());
         (name, context.map(Arc::new))
     });
     Ok(opened.collect())
@@ -190,16 +191,17 @@ pub fn open_devices() -> io::Result<Vec<(String, io::Result<Arc<Context>>)>> {
 ///
 /// # Errors
 /// There is none, or it cannot be opened.
-pub fn open_device(name: &str) -> io::Result<Arc<Context>> {
+pub fn open_device(name: &str) -> io::Result<Arc<DeviceContext>> {
     let list = List::new()?;
     let device = list.iter().find(|&device| device_name(device) == name);
     let device = device.ok_or(io::ErrorKind::NotFound)?;
-    Context::open(device, name.to_owned()).map(Arc::new)
+    DeviceContext::open(device, name.to_owned()).map(Arc::new)
 }
 
 /// The kernel's name of a device of a list or of an open context.
 pub(super) fn device_name(device: *mut ibv_device) -> String {
-    // SAFETY: the device lives, and its name is an array that ends with zero.
+    // SAFETY: the callers pass a device of a `List` or of a context that they hold during the call;
+    // its name is an array, which the library never changes.
     text(unsafe { &(*device).name })
 }
 
@@ -215,7 +217,7 @@ fn constant(pointer: *const c_char) -> &'static str {
     if pointer.is_null() {
         return "unknown";
     }
-    // SAFETY: these functions return string constants.
+    // SAFETY: the callers pass the answers of functions of the library that return constant texts.
     unsafe { CStr::from_ptr(pointer) }
         .to_str()
         .unwrap_or("unknown")
@@ -225,9 +227,9 @@ fn count(number: c_int) -> u32 {
     u32::try_from(number).unwrap_or(0)
 }
 
-impl Context {
+impl DeviceContext {
     fn open(device: *mut ibv_device, name: String) -> io::Result<Self> {
-        // SAFETY: a device of a list that lives.
+        // SAFETY: both callers pass a device of a `List` that they own during the call.
         let pointer = made(unsafe { ibv_open_device(device) })?;
         let mut context = Self {
             pointer,
@@ -254,12 +256,12 @@ impl Context {
     }
 
     fn query(&self) -> io::Result<Attributes> {
-        // SAFETY: plain numbers, for which zeros are good.
+        // SAFETY: the structure has plain numbers only, for which zeros are valid.
         let mut raw: ibv_device_attr = unsafe { std::mem::zeroed() };
-        // SAFETY: the context lives, and the result has room.
+        // SAFETY: rule 1 for the context; the result is a variable of ours.
         verbs(unsafe { ibv_query_device(self.as_ptr(), &raw mut raw) })?;
         let has = |flag: ibv_device_cap_flags| raw.device_cap_flags & flag.0 != 0;
-        // SAFETY: the context lives, and with it its device.
+        // SAFETY: rule 1 for the context; the library keeps a device while a context of it is open.
         let transport = unsafe { (*(*self.as_ptr()).device).transport_type };
         let transport = match transport {
             ibv_transport_type::IBV_TRANSPORT_IWARP => Transport::Iwarp,
@@ -297,14 +299,15 @@ impl Context {
     /// # Errors
     /// There is no such port, or the device is gone.
     pub fn port(&self, number: u8) -> io::Result<PortAttributes> {
-        // SAFETY: plain numbers, for which zeros are good.
+        // SAFETY: the structure has plain numbers only, for which zeros are valid.
         let mut raw: ibv_port_attr = unsafe { std::mem::zeroed() };
-        // SAFETY: this function fills the first fields of the structure, which lie the same in its
-        // older form that the symbol is declared with.
+        // SAFETY: rule 1 for the context, and the result is a variable of ours. This function fills
+        // the first fields of the structure, which lie the same in its older form that the symbol
+        // is declared with.
         verbs(unsafe { ibv_query_port(self.as_ptr(), number, (&raw mut raw).cast()) })?;
         Ok(PortAttributes {
             is_active: raw.state == ibv_port_state::IBV_PORT_ACTIVE,
-            // SAFETY: takes any number.
+            // SAFETY: the function takes any number, and answers with a constant text.
             state: constant(unsafe { ibv_port_state_str(raw.state) }),
             mtu: match raw.active_mtu {
                 ibv_mtu::IBV_MTU_256 => 256,
@@ -326,15 +329,16 @@ impl Context {
     pub fn gid(&self, port: u8, index: u32) -> io::Result<Ipv6Addr> {
         let index = c_int::try_from(index).map_err(io::Error::other)?;
         let mut gid = ibv_gid { raw: [0; 16] };
-        // SAFETY: the context lives, and the result has room.
+        // SAFETY: rule 1 for the context; the result is a variable of ours.
         verbs(unsafe { ibv_query_gid(self.as_ptr(), port, index, &raw mut gid) })?;
-        // SAFETY: all bytes are initialised.
+        // SAFETY: the bytes were initialised above, and any bytes are valid.
         Ok(Ipv6Addr::from(unsafe { gid.raw }))
     }
 
     /// Completion vectors: interrupts that completion queues can be spread over.
     pub fn completion_vectors(&self) -> u32 {
-        // SAFETY: the context lives, and the field never changes.
+        // SAFETY: rule 1; the library sets the field before it gives the context out, and never
+        // again.
         count(unsafe { (*self.as_ptr()).num_comp_vectors })
     }
 
@@ -347,7 +351,8 @@ impl Context {
 
     /// Readable when there are asynchronous events; it does not block.
     pub fn async_descriptor(&self) -> RawFd {
-        // SAFETY: the context lives, and the field never changes.
+        // SAFETY: rule 1; the library sets the field before it gives the context out, and never
+        // again.
         unsafe { (*self.as_ptr()).async_fd }
     }
 
@@ -361,7 +366,8 @@ impl Context {
             kind: 0,
         };
         let raw = (&raw mut event).cast::<ibv_async_event>();
-        // SAFETY: the context lives, and the event has room (see `RawAsyncEvent`).
+        // SAFETY: rule 1 for the context; the event is a variable of ours with the room that the
+        // library needs (see `RawAsyncEvent`).
         if unsafe { ibv_get_async_event(self.as_ptr(), raw) } != 0 {
             return unless_empty(io::Error::last_os_error()).map(|()| None);
         }
@@ -378,21 +384,21 @@ impl Context {
             queue_pair: queue_pair.filter(|_| kind == AsyncKind::QueuePairError),
             port,
         };
-        // SAFETY: as it was gotten, once.
+        // SAFETY: the library filled the event just now, and it is acknowledged here only.
         unsafe { ibv_ack_async_event(raw) };
         Ok(Some(described))
     }
 }
 
-impl Drop for Context {
+impl Drop for DeviceContext {
     fn drop(&mut self) {
-        // SAFETY: opened once; everything made on it holds an `Arc` of it, and is gone.
+        // SAFETY: rules 1 and 2: given back here only, when nothing made on it is left.
         let closed = verbs(unsafe { ibv_close_device(self.as_ptr()) });
         super::destroyed("device context", closed);
     }
 }
 
-impl std::fmt::Debug for Context {
+impl std::fmt::Debug for DeviceContext {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut debug = formatter.debug_struct("Context");
         debug.field("name", &self.name).finish_non_exhaustive()
@@ -470,7 +476,7 @@ fn name_of(number: c_int) -> &'static str {
     // SAFETY: the function takes the number as the C enumeration that it is, without Rust's rules
     // on it; and this one is among those that rdma-sys knows as well.
     let kind = unsafe { std::mem::transmute::<c_int, rdma_sys::ibv_event_type>(number) };
-    // SAFETY: takes any number.
+    // SAFETY: the function takes any number, and answers with a constant text.
     constant(unsafe { ibv_event_type_str(kind) })
 }
 

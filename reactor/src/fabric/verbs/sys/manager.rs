@@ -15,7 +15,7 @@ use super::context::device_names;
 
 /// A context of the library's.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct ManagedContext {
     commands: c_int,
     events: c_int,
     /// The number of the device's node.
@@ -23,24 +23,25 @@ struct Held {
 }
 
 /// All of them, at the last look.
-static HELD: Mutex<Vec<Held>> = Mutex::new(Vec::new());
+static HELD: Mutex<Vec<ManagedContext>> = Mutex::new(Vec::new());
 
 /// Lets librdmacm look for devices: it opens those that are there, and closes those that are not.
 /// To be called when devices came, before identifiers are on them, and after they went.
 pub fn let_manager_look() {
     let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: takes nothing.
+    // SAFETY: the function accepts a null pointer where the number of devices is not asked for.
     let list = unsafe { rdma_get_devices(std::ptr::null_mut()) };
     if list.is_null() {
         // No device, or no connection manager, or one of the devices does not open.
         if device_names().is_ok_and(|names| names.is_empty()) {
-            held.drain(..).for_each(Held::let_go);
+            held.drain(..).for_each(ManagedContext::let_go);
         }
         return;
     }
     held.clear();
     for index in 0.. {
-        // SAFETY: the list ends with null, and its contexts live as long as it does.
+        // SAFETY: the library ends the list with null, and keeps its contexts until the list is
+        // freed below.
         let (commands, events) = unsafe {
             let context = *list.add(index);
             if context.is_null() {
@@ -48,24 +49,24 @@ pub fn let_manager_look() {
             }
             ((*context).cmd_fd, (*context).async_fd)
         };
-        held.extend(node(commands).map(|node| Held {
+        held.extend(node(commands).map(|node| ManagedContext {
             commands,
             events,
             node,
         }));
     }
-    // SAFETY: made by the library, once.
+    // SAFETY: made by `rdma_get_devices` above, given back here only, and not used afterwards.
     unsafe { rdma_free_devices(list) };
 }
 
-impl Held {
+impl ManagedContext {
     /// Closes the device and keeps the descriptors' numbers taken.
     fn let_go(self) {
         // Closed by the library meanwhile, and perhaps another's by now.
         if node(self.commands) != Some(self.node) {
             return;
         }
-        // SAFETY: a constant text.
+        // SAFETY: the path is a constant text that ends with zero.
         let null = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
         if null < 0 {
             return;
@@ -75,16 +76,16 @@ impl Held {
             // device that is gone answers nothing but errors, as its replacement does.
             unsafe { libc::dup3(null, descriptor, libc::O_CLOEXEC) };
         }
-        // SAFETY: opened above.
+        // SAFETY: opened above, and known to nobody else.
         unsafe { libc::close(null) };
     }
 }
 
 /// The number of the node that a descriptor is open on; none if it is not open.
 fn node(descriptor: c_int) -> Option<u64> {
-    // SAFETY: numbers, for which zeros are good.
+    // SAFETY: the structure has numbers only, for which zeros are valid.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the result has room; any number may be asked about.
+    // SAFETY: the result is a variable of ours; any number may be asked about.
     let found = unsafe { libc::fstat(descriptor, &raw mut status) };
     (found == 0).then_some(status.st_rdev)
 }
@@ -101,7 +102,7 @@ mod tests {
         let [commands, events] = [(); 2].map(|()| zero.try_clone().unwrap());
         let numbers = [&commands, &events].map(AsRawFd::as_raw_fd);
         let own = node(zero.as_raw_fd()).unwrap();
-        let held = |node| Held {
+        let held = |node| ManagedContext {
             commands: numbers[0],
             events: numbers[1],
             node,

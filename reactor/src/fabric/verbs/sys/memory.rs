@@ -10,18 +10,18 @@ use rdma_sys::{
     ibv_mr, ibv_mw, ibv_mw_type, ibv_pd, ibv_reg_mr_iova2, ibv_sge,
 };
 
-use super::context::Context;
+use super::context::DeviceContext;
 use super::{destroyed, made, verbs};
 
 /// What queue pairs and memory of one device must have in common.
 pub struct ProtectionDomain {
     pointer: NonNull<ibv_pd>,
-    _context: Arc<Context>,
+    _context: Arc<DeviceContext>,
 }
 
-// SAFETY: the library locks for itself (module documentation).
+// SAFETY: rule 3: the library locks for itself.
 unsafe impl Send for ProtectionDomain {}
-// SAFETY: as above.
+// SAFETY: rule 3, as above.
 unsafe impl Sync for ProtectionDomain {}
 
 impl ProtectionDomain {
@@ -29,8 +29,8 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// The device has no more.
-    pub fn new(context: &Arc<Context>) -> io::Result<Arc<Self>> {
-        // SAFETY: the context lives.
+    pub fn new(context: &Arc<DeviceContext>) -> io::Result<Arc<Self>> {
+        // SAFETY: rule 1 for the context, which is borrowed.
         let pointer = made(unsafe { ibv_alloc_pd(context.as_ptr()) })?;
         Ok(Arc::new(Self {
             pointer,
@@ -45,7 +45,7 @@ impl ProtectionDomain {
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
-        // SAFETY: everything made in it holds an `Arc` of it, and is gone.
+        // SAFETY: rules 1 and 2: given back here only, when nothing made in it is left.
         let done = verbs(unsafe { ibv_dealloc_pd(self.as_ptr()) });
         destroyed("protection domain", done);
     }
@@ -91,9 +91,9 @@ pub struct Region {
     _domain: Arc<ProtectionDomain>,
 }
 
-// SAFETY: the library locks for itself (module documentation); the keys never change.
+// SAFETY: rule 3: the library locks for itself; the keys, which we read, never change.
 unsafe impl Send for Region {}
-// SAFETY: as above.
+// SAFETY: rule 3, as above.
 unsafe impl Sync for Region {}
 
 impl Region {
@@ -136,9 +136,9 @@ impl Region {
         if length == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: the domain lives, and the range is mapped by the arena or slice that is borrowed
-        // for the call; afterwards its pages are pinned. The plain `ibv_reg_mr` of the library
-        // would not know the flag of relaxed ordering.
+        // SAFETY: rule 1 for the domain. The range is mapped during the call by the arena or slice
+        // that the two callers above borrow; afterwards its pages are pinned, whoever unmaps them.
+        // The plain `ibv_reg_mr` of the library would not know the flag of relaxed ordering.
         let pointer = made(unsafe {
             ibv_reg_mr_iova2(
                 domain.as_ptr(),
@@ -161,13 +161,14 @@ impl Region {
 
     /// The key by which this side's work requests name it.
     pub fn local_key(&self) -> u32 {
-        // SAFETY: it lives, and the field never changes.
+        // SAFETY: rule 1; the library sets the field before it gives the region out, and never
+        // again.
         unsafe { (*self.as_ptr()).lkey }
     }
 
     /// The key by which peers name it, if they may.
     pub fn remote_key(&self) -> u32 {
-        // SAFETY: as above.
+        // SAFETY: as for the local key.
         unsafe { (*self.as_ptr()).rkey }
     }
 
@@ -179,7 +180,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: registered once.
+        // SAFETY: rule 1: given back here only. What still names its keys is refused by the device.
         let done = verbs(unsafe { ibv_dereg_mr(self.as_ptr()) });
         destroyed("memory region", done);
     }
@@ -197,7 +198,7 @@ pub struct Window {
     _domain: Arc<ProtectionDomain>,
 }
 
-// SAFETY: the library locks for itself (module documentation); one owner changes the key.
+// SAFETY: rule 3: the library locks for itself; the key is changed through `&mut self` alone.
 unsafe impl Send for Window {}
 
 impl Window {
@@ -206,7 +207,7 @@ impl Window {
     /// # Errors
     /// The device has no more, or none at all.
     pub fn new(domain: &Arc<ProtectionDomain>) -> io::Result<Self> {
-        // SAFETY: the domain lives.
+        // SAFETY: rule 1 for the domain, which is borrowed.
         let window = unsafe { ibv_alloc_mw(domain.as_ptr(), ibv_mw_type::IBV_MW_TYPE_2) };
         let pointer = made(window.unwrap_or(std::ptr::null_mut()))?;
         Ok(Self {
@@ -221,22 +222,22 @@ impl Window {
 
     /// The key that it was last bound with, or made with.
     pub fn key(&self) -> u32 {
-        // SAFETY: it lives.
+        // SAFETY: rule 1; the field is changed by `set_key` alone, which borrows exclusively.
         unsafe { (*self.as_ptr()).rkey }
     }
 
     /// Tells the library the key of a binding, once the request for it is posted: the next one
     /// has to name this key as the window's present one.
     pub fn set_key(&mut self, key: u32) {
-        // SAFETY: it lives, the library reads the field only while a binding is posted, and there
-        // is one owner to do either.
+        // SAFETY: rule 1. The library reads the field only while a binding is posted, and the
+        // window is borrowed exclusively, so its one owner does not post one meanwhile.
         unsafe { (*self.as_ptr()).rkey = key };
     }
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // SAFETY: made once; a binding ends with it.
+        // SAFETY: rule 1: given back here only; a binding ends with it.
         let done = verbs(unsafe { ibv_dealloc_mw(self.as_ptr()) });
         destroyed("memory window", done);
     }

@@ -1,17 +1,22 @@
 //! The foreign libraries, libibverbs and librdmacm, as handles that own what they name.
 //!
-//! This is the only place with `unsafe` of the provider, and the only one that names rdma-sys. Its
-//! rules, on which every `SAFETY` below rests:
+//! This is the only place that names rdma-sys. Its functions are safe to call but for those that
+//! hand memory to a device, whose callers state how they keep their contract. The rules on which
+//! every `SAFETY` below rests:
 //!
-//! * A handle's pointer comes from the library's own constructor, is never null, and is given back
-//!   once, in `Drop`. Parents are held by [`std::sync::Arc`], so that they are destroyed last.
-//! * Both libraries lock for themselves, so handles may be used from any thread.
-//! * Memory that a device reads or writes is registered and therefore pinned: the device cannot
-//!   touch anything else. Who posts a request keeps its slices, buffers, regions and windows until
-//!   the request completes or its queue pair is destroyed; that is the provider's ring's business.
-//! * Device and connection manager are kept apart: queue pairs are made on contexts of our own, and
-//!   the connection manager only learns their numbers. A device can so be taken apart in our order
-//!   when it is unplugged, whatever the connection manager still holds.
+//! 1. *Handles own their objects.* A handle's private pointer comes from the library's own
+//!    constructor, is never null, and is given back once, in `Drop`. So the object exists, and its
+//!    fields may be read, while the handle is borrowed.
+//! 2. *Children hold their parents*, by [`std::sync::Arc`]. So an object exists while anything made
+//!    on it does, and is destroyed when nothing of it is in use.
+//! 3. *Both libraries lock for themselves*, so handles may be used and dropped on any thread.
+//! 4. *Memory stays with who posts it.* What a device reads or writes is registered and therefore
+//!    pinned: the device cannot touch anything else. Posting is `unsafe`: its callers, the queues of
+//!    the provider, keep the memory of each request until it completes or its queue pair is
+//!    destroyed.
+//! 5. *Device and connection manager are kept apart.* Queue pairs are made on contexts of our own,
+//!    and the connection manager only learns their numbers. A device can so be taken apart in our
+//!    order when it is unplugged, whatever the connection manager still holds.
 //!
 //! rdma-sys 0.3 cannot find extended verbs on 64-bit machines, and leaves what it then should have
 //! filled uninitialised. So only base verbs are called, results are zeroed first, and its inline
@@ -30,13 +35,13 @@ mod work;
 
 #[cfg(test)]
 pub use completion::CompletionKind;
-pub use completion::{Completion, CompletionChannel, CompletionQueue, Completions, Status};
+pub use completion::{Completion, CompletionBatch, CompletionChannel, CompletionQueue, Status};
 pub use connection::{
     ConnectionEvent, ConnectionEventKind, ConnectionId, ConnectionParameters, EventChannel,
-    QueuePairAttributes, State,
+    QueuePairAttributes, QueuePairState,
 };
 pub use context::{
-    AsyncEvent, AsyncKind, Attributes, Context, device_names, open_device, open_devices,
+    AsyncEvent, AsyncKind, Attributes, DeviceContext, device_names, open_device, open_devices,
 };
 pub use manager::let_manager_look;
 pub use memory::{ProtectionDomain, Range, Region, RegionAccess, Window, next_window_key};
@@ -79,7 +84,8 @@ fn destroyed(what: &'static str, outcome: io::Result<()>) {
 
 /// Lets reads of a descriptor return at once where there is nothing to read.
 fn unblock(descriptor: c_int) -> io::Result<()> {
-    // SAFETY: the caller holds what owns the descriptor.
+    // SAFETY: the callers pass the descriptor of a handle that they have just made and still own
+    // (rule 1), so it is open during this call.
     let descriptor = unsafe { std::os::fd::BorrowedFd::borrow_raw(descriptor) };
     let flags = rustix::fs::fcntl_getfl(descriptor)? | rustix::fs::OFlags::NONBLOCK;
     Ok(rustix::fs::fcntl_setfl(descriptor, flags)?)

@@ -32,9 +32,9 @@ pub struct SharedReceiveQueue {
     _domain: Arc<ProtectionDomain>,
 }
 
-// SAFETY: the library locks for itself (module documentation).
+// SAFETY: rule 3: the library locks for itself.
 unsafe impl Send for SharedReceiveQueue {}
-// SAFETY: as above.
+// SAFETY: rule 3, as above.
 unsafe impl Sync for SharedReceiveQueue {}
 
 impl SharedReceiveQueue {
@@ -51,7 +51,8 @@ impl SharedReceiveQueue {
                 srq_limit: 0,
             },
         };
-        // SAFETY: the domain lives, and the attributes are only read and adjusted.
+        // SAFETY: rule 1 for the domain, which is borrowed; the attributes are ours and outlast the
+        // call, which only reads and adjusts them.
         let pointer = made(unsafe { ibv_create_srq(domain.as_ptr(), &raw mut setup) })?;
         Ok(Arc::new(Self {
             pointer,
@@ -63,10 +64,14 @@ impl SharedReceiveQueue {
     ///
     /// # Errors
     /// How many were posted, and why not the next; the list stays as it is.
-    pub fn post(&self, list: &mut ReceiveList) -> Result<(), PostFailed> {
+    ///
+    /// # Safety
+    /// As for [`QueuePair::post_receive`], until this queue and all queue pairs that draw from it
+    /// are destroyed.
+    pub unsafe fn post(&self, list: &mut ReceiveList) -> Result<(), PostFailed> {
         let mut refused = std::ptr::null_mut();
-        // SAFETY: it lives; the requests are linked within the list, which is borrowed for the
-        // call; the poster keeps the memory (module documentation).
+        // SAFETY: rule 1 for the queue. The requests and ranges are linked within the list, which
+        // is borrowed for the call; the caller keeps their memory (rule 4).
         let status =
             unsafe { ibv_post_srq_recv(self.pointer.as_ptr(), list.link(), &raw mut refused) };
         verbs(status).map_err(|error| PostFailed {
@@ -80,7 +85,7 @@ impl SharedReceiveQueue {
 
 impl Drop for SharedReceiveQueue {
     fn drop(&mut self) {
-        // SAFETY: made once; queue pairs hold an `Arc` of it, and are gone.
+        // SAFETY: rules 1 and 2: given back here only, when no queue pair holds it any more.
         let done = verbs(unsafe { ibv_destroy_srq(self.pointer.as_ptr()) });
         destroyed("shared receive queue", done);
     }
@@ -119,7 +124,7 @@ pub struct QueuePair {
     _domain: Arc<ProtectionDomain>,
 }
 
-// SAFETY: the library locks for itself (module documentation); our fields never change.
+// SAFETY: rule 3: the library locks for itself; our own fields never change.
 unsafe impl Send for QueuePair {}
 
 impl QueuePair {
@@ -165,10 +170,11 @@ impl QueuePair {
             qp_type: ibv_qp_type::IBV_QPT_RC,
             sq_sig_all: 0,
         };
-        // SAFETY: domain and queues live; the attributes are only read and adjusted.
+        // SAFETY: rule 1 for the domain and the queues, which the setup borrows; the attributes are
+        // ours and outlast the call, which only reads and adjusts them.
         let pointer = made(unsafe { ibv_create_qp(domain.as_ptr(), &raw mut raw) })?;
         Ok(Self {
-            // SAFETY: just made.
+            // SAFETY: made by the library just now and given back by nobody yet.
             number: unsafe { pointer.as_ref() }.qp_num,
             pointer,
             inline_max: raw.cap.max_inline_data,
@@ -198,7 +204,8 @@ impl QueuePair {
             return Ok(());
         }
         let raw = (&raw const attributes.raw).cast_mut();
-        // SAFETY: it lives, and the attributes are only read.
+        // SAFETY: rule 1 for the queue pair; the library only reads the attributes, which are
+        // borrowed for the call.
         verbs(unsafe { ibv_modify_qp(self.pointer.as_ptr(), raw, attributes.mask) })
     }
 
@@ -207,11 +214,11 @@ impl QueuePair {
     /// # Errors
     /// The device refuses, or is gone.
     pub fn fail(&self) -> io::Result<()> {
-        // SAFETY: numbers, for which zeros are good.
+        // SAFETY: the structure has numbers and plain enumerations only, for which zeros are valid.
         let mut raw: ibv_qp_attr = unsafe { std::mem::zeroed() };
         raw.qp_state = ibv_qp_state::IBV_QPS_ERR;
         let mask = ibv_qp_attr_mask::IBV_QP_STATE.0.cast_signed();
-        // SAFETY: as above.
+        // SAFETY: rule 1 for the queue pair; the attributes are ours and outlast the call.
         verbs(unsafe { ibv_modify_qp(self.pointer.as_ptr(), &raw mut raw, mask) })
     }
 
@@ -219,10 +226,17 @@ impl QueuePair {
     ///
     /// # Errors
     /// How many were posted, and why not the next; the list stays as it is.
-    pub fn post_send(&self, list: &mut SendList) -> Result<(), PostFailed> {
+    ///
+    /// # Safety
+    /// * The windows and regions of bindings in the list exist until this call returns: the library
+    ///   follows the pointers to them, which are no borrows any more.
+    /// * The memory of each posted request stays with the caller until the request completes or this
+    ///   queue pair is destroyed: nothing else is put there. Until then there is no reference to the
+    ///   bytes that a Read fills, and no exclusive one to those of a Send or Write.
+    pub unsafe fn post_send(&self, list: &mut SendList) -> Result<(), PostFailed> {
         let mut refused = std::ptr::null_mut();
-        // SAFETY: it lives; the requests are linked within the list, which is borrowed for the
-        // call; the poster keeps the memory (module documentation).
+        // SAFETY: rule 1 for the queue pair. The requests and ranges are linked within the list,
+        // which is borrowed for the call; the caller keeps what they name (rule 4).
         let status = unsafe { ibv_post_send(self.pointer.as_ptr(), list.link(), &raw mut refused) };
         verbs(status).map_err(|error| PostFailed {
             posted: list.position(refused),
@@ -236,9 +250,14 @@ impl QueuePair {
     ///
     /// # Errors
     /// How many were posted, and why not the next; the list stays as it is.
-    pub fn post_receive(&self, list: &mut ReceiveList) -> Result<(), PostFailed> {
+    ///
+    /// # Safety
+    /// The buffer of each posted request stays with the caller until the request completes or this
+    /// queue pair is destroyed: nothing else is put there. Until then there is no reference to its
+    /// bytes.
+    pub unsafe fn post_receive(&self, list: &mut ReceiveList) -> Result<(), PostFailed> {
         let mut refused = std::ptr::null_mut();
-        // SAFETY: as above.
+        // SAFETY: as in `post_send`; receives name nothing but memory.
         let status = unsafe { ibv_post_recv(self.pointer.as_ptr(), list.link(), &raw mut refused) };
         verbs(status).map_err(|error| PostFailed {
             posted: list.position(refused),
@@ -251,7 +270,7 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: made once. Afterwards the device touches no memory for it any more.
+        // SAFETY: rule 1: given back here only. Afterwards the device touches no memory for it.
         let done = verbs(unsafe { ibv_destroy_qp(self.pointer.as_ptr()) });
         destroyed("queue pair", done);
     }

@@ -46,7 +46,7 @@ pub enum SendKind<'a> {
         /// The place under the key.
         address: u64,
     },
-    /// Opens a window for the peer. Window and region must live until the request completes.
+    /// Opens a window for the peer.
     Bind {
         /// The window.
         window: &'a Window,
@@ -73,8 +73,9 @@ pub struct SendList {
     ranges: Vec<ibv_sge>,
 }
 
-// SAFETY: pointers in it are set and used during the posting call alone, but for windows and
-// regions, which may be used from any thread.
+// SAFETY: pointers to requests and ranges are set and used in the posting call alone. Those to
+// windows and regions may be used on any thread (rule 3), as long as the contract of
+// `QueuePair::post_send` is kept.
 unsafe impl Send for SendList {}
 
 impl SendList {
@@ -88,7 +89,8 @@ impl SendList {
 
     /// Adds a request.
     pub fn push(&mut self, request: SendRequest<'_>, ranges: impl IntoIterator<Item = Range>) {
-        // SAFETY: numbers, null pointers and unions of both, for which zeros are good.
+        // SAFETY: the structure has numbers, pointers and unions of both, for which zeros are
+        // valid.
         let mut raw: ibv_send_wr = unsafe { std::mem::zeroed() };
         raw.wr_id = request.id;
         for (wanted, flag) in [
@@ -197,7 +199,7 @@ pub struct ReceiveList {
     ranges: Vec<ibv_sge>,
 }
 
-// SAFETY: pointers in it are set and used during the posting call alone.
+// SAFETY: the pointers in it are set by `link` and used in the posting call alone.
 unsafe impl Send for ReceiveList {}
 
 impl ReceiveList {
@@ -285,10 +287,10 @@ mod tests {
             let mut seen = Vec::new();
             while !next.is_null() {
                 assert_eq!(list.position(next), seen.len());
-                // SAFETY: linked just now, and the list lives.
+                // SAFETY: `link` made it a pointer into the list, which is not changed in between.
                 let found = unsafe { &*next };
                 let lengths = (0..found.num_sge as usize)
-                    // SAFETY: so many ranges follow.
+                    // SAFETY: `link` gives each request as many ranges of the list as it counts.
                     .map(|index| unsafe { (*found.sg_list.add(index)).length });
                 seen.push((found.wr_id, found.send_flags, lengths.collect::<Vec<_>>()));
                 next = found.next;
@@ -307,9 +309,9 @@ mod tests {
     fn the_key_to_invalidate_is_where_each_library_looks() {
         let mut list = SendList::with_capacity(1, 1);
         list.push(request(1, SendKind::SendInvalidate(9)), [range(1)]);
-        // SAFETY: linked just now, and the list lives.
+        // SAFETY: `link` made it a pointer into the list, which is not changed in between.
         let raw = unsafe { &*list.link() };
-        // SAFETY: both were written, and any bits are a number.
+        // SAFETY: `push` wrote both variants, and any bits are a number.
         let keys = unsafe {
             (
                 raw.imm_data_invalidated_rkey_union.invalidated_rkey,
@@ -325,12 +327,12 @@ mod tests {
         list.push(1, range(1));
         list.push(2, range(2));
         let first = list.link();
-        // SAFETY: linked just now, and the list lives.
+        // SAFETY: `link` made both pointers into the list, which is not changed in between.
         let (one, two) = unsafe { (&*first, &*(*first).next) };
         assert_eq!((one.wr_id, two.wr_id), (1, 2));
         assert_eq!(list.position(two), 1);
         assert!(two.next.is_null());
-        // SAFETY: as above.
+        // SAFETY: `link` gave it one range of the list.
         assert_eq!(unsafe { (*two.sg_list).length }, 2);
     }
 }

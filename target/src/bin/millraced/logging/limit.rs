@@ -19,11 +19,11 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// can cause, and records of changes have no bound. Clones share it.
 #[derive(Clone, Default)]
 pub struct LineLimit {
-    shared: Arc<Shared>,
+    shared: Arc<LimitState>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct LimitState {
     kinds: Mutex<HashMap<Identifier, LineKind>>,
     left_out: AtomicU64,
 }

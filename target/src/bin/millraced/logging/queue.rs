@@ -151,13 +151,13 @@ mod tests {
     use super::*;
 
     /// Says that a line has come, and waits for a word to take it.
-    struct Held {
+    struct BlockedWriter {
         came: Sender<()>,
         go_on: Receiver<()>,
         lines: Arc<Mutex<Vec<u8>>>,
     }
 
-    impl Write for Held {
+    impl Write for BlockedWriter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.came.send(()).unwrap();
             // Ends with a word or when the other side is gone.
@@ -176,7 +176,7 @@ mod tests {
         let (came, has_come) = bounded(16);
         let (word, go_on) = bounded::<()>(0);
         let lines = Arc::new(Mutex::new(Vec::new()));
-        let sink = Held {
+        let sink = BlockedWriter {
             came,
             go_on,
             lines: Arc::clone(&lines),

@@ -4,6 +4,8 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
+use super::super::journal::{in_memory, place};
+use super::super::layout::Header;
 use super::*;
 
 const CREATE: (u32, u32, u32) = (100_003, 3, 8);
@@ -16,7 +18,7 @@ fn limits() -> ReplayLimits {
     }
 }
 
-fn open(directory: &Path) -> Opened {
+fn open(directory: &Path) -> OpenedCache {
     let opened = ReplayCache::open(limits(), directory, 2);
     assert_eq!(opened.writers.len(), 2, "this file system is fit for it");
     opened
@@ -33,13 +35,18 @@ fn key(cache: &ReplayCache, xid: u32) -> CallKey {
     super::key(cache, address(1), xid, PROGRAM, b"arguments")
 }
 
-fn begin(opened: &mut Opened, reactor: usize, xid: u32, targets: [u64; 2]) -> (CallKey, Place) {
+fn begin(
+    opened: &mut OpenedCache,
+    reactor: usize,
+    xid: u32,
+    targets: [u64; 2],
+) -> (CallKey, JournalPlace) {
     let key = key(&opened.cache, xid);
     let place = opened.writers[reactor].begin(&key, Moment::now(), targets, false);
     (key, place.expect("a free slot"))
 }
 
-fn done(opened: &mut Opened, reactor: usize, xid: u32, targets: [u64; 2], reply: &[u8]) {
+fn done(opened: &mut OpenedCache, reactor: usize, xid: u32, targets: [u64; 2], reply: &[u8]) {
     let (_, place) = begin(opened, reactor, xid, targets);
     opened.writers[reactor].done(&place, Moment::now(), reply);
 }
@@ -55,7 +62,7 @@ fn replayed(cache: &ReplayCache, key: CallKey) -> Option<Vec<u8>> {
     }
 }
 
-fn again(cache: &ReplayCache, key: CallKey) -> Again {
+fn again(cache: &ReplayCache, key: CallKey) -> InterruptedCall {
     let ticket = execute(cache, key, Instant::now());
     ticket.again().expect("a call that was begun")
 }
@@ -209,7 +216,7 @@ fn more_running_calls_than_slots_are_served_and_counted() {
     let mut opened = open(folder.path());
     let writer = &mut opened.writers[0];
     let key = super::key(&opened.cache, address(1), 1, CREATE, b"");
-    let places: Vec<Place> = (0..1024)
+    let places: Vec<JournalPlace> = (0..1024)
         .map_while(|_| writer.begin(&key, Moment::now(), [0; 2], false))
         .collect();
     assert_eq!(places.len(), 1024);
@@ -289,6 +296,45 @@ fn files_that_are_not_whole_begin_anew() {
         let third = open(killed(next.path()).path());
         assert_eq!(third.cache.usage().0, 1);
     }
+}
+
+#[test]
+fn a_runtime_directory_in_memory_is_preferred_and_the_file_beside_it_removed() {
+    let state = tempfile::tempdir().unwrap();
+    let Ok(runtime) = tempfile::tempdir_in("/dev/shm") else {
+        return millrace_testing::skip!("there is no /dev/shm");
+    };
+    let (state, memory) = (state.path(), runtime.path());
+    assert!(in_memory(memory) && !in_memory(Path::new("/proc")));
+    fs::write(state.join(JOURNAL_FILE), b"").unwrap();
+    let at = |runtime: &str| place(state, Some(runtime.as_ref()));
+    assert_eq!(place(state, None), state);
+    for unfit in ["/proc", "dev/shm", "/dev/shm/none", ""] {
+        assert_eq!(at(unfit), state, "{unfit:?}");
+    }
+    assert!(state.join(JOURNAL_FILE).exists());
+    assert_eq!(at(&format!("{}:/proc", memory.display())), memory);
+    assert!(!state.join(JOURNAL_FILE).exists());
+    // The state directory may be the same one.
+    let file = memory.join(JOURNAL_FILE);
+    fs::write(&file, b"").unwrap();
+    assert_eq!(place(memory, Some(memory.as_os_str())), memory);
+    assert!(file.exists());
+}
+
+#[test]
+fn a_file_tells_the_boot_of_the_host_and_has_a_key_of_its_own() {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let header = || {
+        let folder = tempfile::tempdir().unwrap();
+        let _opened = open(folder.path());
+        let bytes = fs::read(folder.path().join(JOURNAL_FILE)).unwrap();
+        Header::decode(&bytes, bytes.len() as u64).unwrap()
+    };
+    let (one, other) = (header(), header());
+    let digits: String = one.boot.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(digits, id.trim().replace('-', ""));
+    assert_ne!(one.key, other.key);
 }
 
 #[test]

@@ -4,7 +4,9 @@ use proptest::prelude::*;
 
 use std::time::Duration;
 
-use super::super::layout::{Begin, Fault, Header, PAGE, REPLY_MAX, SLOT, Sealer, Shape, Slot};
+use super::super::layout::{
+    Begin, Fault, Header, JournalSlot, PAGE, REPLY_MAX, SLOT, Sealer, Shape,
+};
 use super::super::{CallKey, Left};
 
 prop_compose! {
@@ -44,15 +46,15 @@ proptest! {
     fn what_is_written_is_read(begin in begins(), reply in replies(), place: u64, key: [u8; 16]) {
         let sealer = Sealer::new(&key);
         let mut slot = [0; SLOT];
-        prop_assert_eq!(sealer.read(&slot, place).0, Slot::Empty);
+        prop_assert_eq!(sealer.read(&slot, place).0, JournalSlot::Empty);
         sealer.begin(&mut slot, place, 7, &begin);
-        prop_assert_eq!(sealer.read(&slot, place), (Slot::Begun(begin), 7));
+        prop_assert_eq!(sealer.read(&slot, place), (JournalSlot::Begun(begin), 7));
         prop_assert!(sealer.done(&mut slot, place, 7, 99, &reply));
-        let done = Slot::Done { begin, ended: 99, reply: reply.into() };
+        let done = JournalSlot::Done { begin, ended: 99, reply: reply.into() };
         prop_assert_eq!(sealer.read(&slot, place), (done, 7));
-        prop_assert_eq!(sealer.read(&slot, place ^ 1).0, Slot::Empty, "at home in its place only");
+        prop_assert_eq!(sealer.read(&slot, place ^ 1).0, JournalSlot::Empty, "at home in its place only");
         sealer.void(&mut slot, place, 7);
-        prop_assert_eq!(sealer.read(&slot, place).0, Slot::Empty);
+        prop_assert_eq!(sealer.read(&slot, place).0, JournalSlot::Empty);
     }
 
     /// A slot that another call had before: whatever part of a write is there, in order or in
@@ -75,14 +77,14 @@ proptest! {
         sealer.begin(&mut begun, 5, 2, &new);
         let mut done = begun;
         sealer.done(&mut done, 5, 2, 60, &replies.1);
-        let was = Slot::Done { begin: old, ended: 50, reply: replies.0.into() };
-        let is = Slot::Done { begin: new, ended: 60, reply: replies.1.into() };
+        let was = JournalSlot::Done { begin: old, ended: 50, reply: replies.0.into() };
+        let is = JournalSlot::Done { begin: new, ended: 60, reply: replies.1.into() };
         for end in 0..=SLOT {
             for (from, to, allowed) in [
                 // Not executed yet: the one before, or nothing.
-                (&before, &begun, [&was, &Slot::Empty, &Slot::Begun(new)]),
+                (&before, &begun, [&was, &JournalSlot::Empty, &JournalSlot::Begun(new)]),
                 // Executed: begun at least.
-                (&begun, &done, [&Slot::Begun(new), &Slot::Begun(new), &is]),
+                (&begun, &done, [&JournalSlot::Begun(new), &JournalSlot::Begun(new), &is]),
             ] {
                 let mut torn = *from;
                 torn[..end].copy_from_slice(&to[..end]);
@@ -102,7 +104,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_no_slot(bytes in prop::collection::vec(any::<u8>(), SLOT), place: u64) {
-        prop_assert_eq!(Sealer::new(&[9; 16]).read(&bytes, place).0, Slot::Empty);
+        prop_assert_eq!(Sealer::new(&[9; 16]).read(&bytes, place).0, JournalSlot::Empty);
     }
 }
 

@@ -80,8 +80,8 @@ impl Admission {
     ///
     /// # Errors
     /// [`StoreError::Delay`]: the volume is stuck, or too many wait.
-    pub fn enter(self: &Rc<Self>, client: ClientKey, bytes: usize) -> Enter {
-        Enter {
+    pub fn enter(self: &Rc<Self>, client: ClientKey, bytes: usize) -> AdmissionWait {
+        AdmissionWait {
             admission: Rc::clone(self),
             client,
             bytes,
@@ -148,14 +148,14 @@ impl Admission {
 
 /// Waits for admission. Dropping it gives up the place.
 #[must_use = "nobody enters unless awaited"]
-pub(super) struct Enter {
+pub(super) struct AdmissionWait {
     admission: Rc<Admission>,
     client: ClientKey,
     bytes: usize,
     waiting: Option<(usize, Sleep)>,
 }
 
-impl Future for Enter {
+impl Future for AdmissionWait {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
@@ -189,7 +189,7 @@ impl Future for Enter {
     }
 }
 
-impl Enter {
+impl AdmissionWait {
     /// Enters at once, or joins those who wait.
     fn begin(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         let admission = &*self.admission;
@@ -231,7 +231,7 @@ impl Enter {
     }
 }
 
-impl Drop for Enter {
+impl Drop for AdmissionWait {
     fn drop(&mut self) {
         self.give_up();
     }
@@ -250,7 +250,7 @@ mod tests {
         (Rc::new(admission), clock, start)
     }
 
-    fn poll(enter: &mut Enter) -> Poll<Result<()>> {
+    fn poll(enter: &mut AdmissionWait) -> Poll<Result<()>> {
         Pin::new(enter).poll(&mut Context::from_waker(Waker::noop()))
     }
 

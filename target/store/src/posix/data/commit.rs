@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::in_flight::Work;
+use super::in_flight::KernelWork;
 use super::sync_group::Turn;
 use crate::posix::errors::io_error;
 use crate::posix::objects::{Object, Use};
@@ -74,7 +74,7 @@ impl ClientView<'_> {
             object.local.group.begin();
             object.shared.data.syncing.fetch_add(1, SeqCst);
             let bytes = object.shared.data.dirty.swap(0, SeqCst);
-            let hold = ticket.hold(Work::Sync { bytes });
+            let hold = ticket.hold(KernelWork::Sync { bytes });
             let ended = self
                 .client_engine()
                 .sync(&file.file, true, Some(hold))

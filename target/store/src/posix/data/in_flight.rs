@@ -26,22 +26,22 @@ pub(super) struct InFlight {
 
 #[derive(Default)]
 struct Entries {
-    places: Vec<Entry>,
+    places: Vec<RequestEntry>,
     free: Vec<u32>,
 }
 
 /// One request: the ticket of whoever asked, and a hold for what the kernel is at.
-struct Entry {
+struct RequestEntry {
     holders: u32,
     bytes: usize,
     object: Option<Rc<Object>>,
     way: Option<Way>,
-    work: Work,
+    work: KernelWork,
 }
 
 /// What the kernel is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum KernelWork {
     Read,
     /// `durable`: it syncs what it wrote.
     Write {
@@ -79,12 +79,12 @@ impl InFlight {
         bytes: usize,
     ) -> Result<Ticket> {
         self.admission.enter(client, bytes).await?;
-        let entry = Entry {
+        let entry = RequestEntry {
             holders: 1,
             bytes,
             object: Some(Rc::clone(object)),
             way: None,
-            work: Work::Read,
+            work: KernelWork::Read,
         };
         let entries = &mut *self.entries.borrow_mut();
         let number = if let Some(number) = entries.free.pop() {
@@ -100,7 +100,7 @@ impl InFlight {
         })
     }
 
-    fn with<T>(&self, number: u32, action: impl FnOnce(&mut Entry) -> T) -> T {
+    fn with<T>(&self, number: u32, action: impl FnOnce(&mut RequestEntry) -> T) -> T {
         action(&mut self.entries.borrow_mut().places[number as usize])
     }
 
@@ -153,21 +153,21 @@ impl Watch for InFlight {
         });
         if let Some(object) = &object {
             match (work, outcome) {
-                (Work::Write { durable: false }, Some(&Ok(bytes))) => {
+                (KernelWork::Write { durable: false }, Some(&Ok(bytes))) => {
                     self.wrote(object, bytes as u64);
                 }
-                (Work::Probe { errno }, Some(&Ok(bytes))) => {
+                (KernelWork::Probe { errno }, Some(&Ok(bytes))) => {
                     self.volume
                         .data()
                         .lost(&io::Error::from_raw_os_error(errno));
                     self.wrote(object, bytes as u64);
                 }
-                (Work::Write { durable: true }, Some(Err(error)))
+                (KernelWork::Write { durable: true }, Some(Err(error)))
                     if !is_refused(error) && (alone || may_be_no_space(error).is_none()) =>
                 {
                     self.volume.data().lost(error);
                 }
-                (Work::Sync { bytes }, outcome) => self.synced(object, bytes, outcome),
+                (KernelWork::Sync { bytes }, outcome) => self.synced(object, bytes, outcome),
                 _ => {}
             }
         }
@@ -219,7 +219,7 @@ impl Ticket {
     }
 
     /// For the operation that the kernel is asked for next; it is at one at a time.
-    pub fn hold(&self, work: Work) -> Hold {
+    pub fn hold(&self, work: KernelWork) -> Hold {
         self.in_flight.with(self.number, |entry| {
             debug_assert_eq!(entry.holders, 1, "one operation at a time");
             entry.holders += 1;

@@ -42,11 +42,11 @@ const ONE: u64 = 4;
 #[derive(Default)]
 pub(super) struct IoModeLock {
     word: AtomicU64,
-    line: Mutex<Line>,
+    line: Mutex<IoModeQueue>,
 }
 
 #[derive(Default)]
-struct Line {
+struct IoModeQueue {
     /// `None`, a fence: nobody passes before all who were in have gone.
     order: WaitQueue<(), Option<Way>>,
     fences: VecDeque<Waiter>,
@@ -74,8 +74,8 @@ impl IoModeLock {
     }
 
     /// Enters in turn. Whoever has entered calls [`IoModeLock::leave`].
-    pub fn enter<G: Deref<Target = Self>>(lock: G, way: Way) -> Enter<G> {
-        Enter {
+    pub fn enter<G: Deref<Target = Self>>(lock: G, way: Way) -> IoModeWait<G> {
+        IoModeWait {
             lock,
             way,
             waiter: None,
@@ -102,7 +102,7 @@ impl IoModeLock {
     }
 
     /// Lets in whoever may. The line's flag is set or its order is empty.
-    fn advance(&self, mut line: MutexGuard<'_, Line>) {
+    fn advance(&self, mut line: MutexGuard<'_, IoModeQueue>) {
         let line = &mut *line;
         loop {
             let word = self.word.load(SeqCst);
@@ -148,20 +148,20 @@ impl IoModeLock {
         waiter
     }
 
-    fn lock(&self) -> MutexGuard<'_, Line> {
+    fn lock(&self) -> MutexGuard<'_, IoModeQueue> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Waits for the lock. Dropping it gives up the place, or leaves if it was let in unseen.
 #[must_use = "nobody enters unless awaited"]
-pub(super) struct Enter<G: Deref<Target = IoModeLock>> {
+pub(super) struct IoModeWait<G: Deref<Target = IoModeLock>> {
     lock: G,
     way: Way,
     waiter: Option<Waiter>,
 }
 
-impl<G: Deref<Target = IoModeLock> + Unpin> Future for Enter<G> {
+impl<G: Deref<Target = IoModeLock> + Unpin> Future for IoModeWait<G> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -187,7 +187,7 @@ impl<G: Deref<Target = IoModeLock> + Unpin> Future for Enter<G> {
     }
 }
 
-impl<G: Deref<Target = IoModeLock>> Drop for Enter<G> {
+impl<G: Deref<Target = IoModeLock>> Drop for IoModeWait<G> {
     fn drop(&mut self) {
         let Some(waiter) = &self.waiter else {
             return;
@@ -239,7 +239,7 @@ mod tests {
         way: Way,
         /// Number of the fences before.
         fences: u64,
-        enter: Option<Enter<&'a IoModeLock>>,
+        enter: Option<IoModeWait<&'a IoModeLock>>,
     }
 
     fn poll(visitor: &mut Visitor<'_>) -> bool {

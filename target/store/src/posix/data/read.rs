@@ -5,7 +5,7 @@ use std::rc::Rc;
 use millrace_mempool::{Class, Slice};
 
 use super::TRANSFER_MAX;
-use super::in_flight::{Ticket, Work};
+use super::in_flight::{KernelWork, Ticket};
 use super::route::{self, OFFSET_MAX, Span};
 use crate::posix::errors::io_error;
 use crate::posix::identity::Identity;
@@ -150,7 +150,7 @@ impl ClientView<'_> {
     /// As much as memory holds from the span's start on; nothing where that cannot be told.
     async fn read_cached(&self, reading: &Reading<'_>, span: Span) -> Result<u64> {
         let file = reading.object.data(self.client, Use::Read, false).await?;
-        let hold = reading.ticket.hold(Work::Read);
+        let hold = reading.ticket.hold(KernelWork::Read);
         let (slice, identity) = (reading.slice, reading.identity);
         let read = self
             .client_engine()
@@ -169,7 +169,7 @@ impl ClientView<'_> {
         from: u64,
     ) -> Result<Option<u64>> {
         let slice = reading.slice.slice(from as usize..reading.slice.len());
-        let hold = reading.ticket.hold(Work::Read);
+        let hold = reading.ticket.hold(KernelWork::Read);
         let (place, identity) = (span.start + from, reading.identity);
         let read = self
             .client_engine()
@@ -186,7 +186,7 @@ impl ClientView<'_> {
     async fn read_rest(&self, reading: &Reading<'_>, span: Span, from: u64) -> Result<u64> {
         let file = reading.object.data(self.client, Use::Read, false).await?;
         let slice = reading.slice.slice(from as usize..reading.slice.len());
-        let hold = reading.ticket.hold(Work::Read);
+        let hold = reading.ticket.hold(KernelWork::Read);
         let (place, identity) = (span.start + from, reading.identity);
         let read = self
             .client_engine()

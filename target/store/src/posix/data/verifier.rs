@@ -189,6 +189,26 @@ mod tests {
     }
 
     #[test]
+    fn only_a_file_that_is_not_there_is_as_good_as_none() {
+        let folder = folder("none");
+        let file = folder.join("file");
+        assert_eq!(take(&file).unwrap(), None);
+        fs::write(&file, "").unwrap();
+        let below = take(&file.join("state")).unwrap_err();
+        assert_eq!(below.kind(), io::ErrorKind::NotADirectory);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn the_folder_of_the_name_is_synced() {
+        sync_folder(Path::new("in the working directory")).unwrap();
+        let nowhere = folder("synced").join("nowhere/state");
+        let error = sync_folder(&nowhere).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        fs::remove_dir_all(folder("synced")).unwrap();
+    }
+
+    #[test]
     fn starts_and_changes_never_repeat() {
         let mut seen = std::collections::HashSet::new();
         for _ in 0..1000 {

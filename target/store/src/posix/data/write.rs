@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use millrace_mempool::{Class, Slice};
 
 use super::TRANSFER_MAX;
-use super::in_flight::{Ticket, Work, may_be_no_space};
+use super::in_flight::{KernelWork, Ticket, may_be_no_space};
 use super::io_mode_lock::Way;
 use super::route::{self, OFFSET_MAX, Span};
 use crate::posix::engine::Durability;
@@ -195,7 +195,7 @@ impl ClientView<'_> {
             Stability::FileSync => Durability::File,
         };
         let durable = durability != Durability::None;
-        let hold = writing.ticket.hold(Work::Write { durable });
+        let hold = writing.ticket.hold(KernelWork::Write { durable });
         let (start, slice, identity) = (writing.span.start, writing.slice, writing.identity);
         let written = self
             .client_engine()
@@ -207,7 +207,7 @@ impl ClientView<'_> {
         {
             // Either there was no room for these bytes, which harms nobody else, or syncing what
             // was written before failed, which is told only once. A write without a sync tells.
-            let hold = Some(writing.ticket.hold(Work::Probe { errno }));
+            let hold = Some(writing.ticket.hold(KernelWork::Probe { errno }));
             let _ = self
                 .client_engine()
                 .write(&file.file, start, slice, Durability::None, identity, hold)

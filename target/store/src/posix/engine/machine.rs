@@ -15,7 +15,7 @@ use crate::ClientKey;
 use crate::posix::identity::Identity;
 use crate::posix::sys::identity::{assume, lost, privileged};
 use crate::posix::sys::ring::Ring;
-use crate::posix::sys::work::{Entry, Held};
+use crate::posix::sys::work::{HeldResources, WorkEntry};
 
 /// Most identities that a ring knows at once, unless there are more operations.
 const PERSONALITIES: usize = 1024;
@@ -115,8 +115,8 @@ impl Machine {
     pub fn start(
         &mut self,
         place: usize,
-        held: Held,
-        entry: &Entry,
+        held: HeldResources,
+        entry: &WorkEntry,
         who: &Who,
         client: ClientKey,
     ) -> usize {
@@ -150,7 +150,7 @@ impl Machine {
     }
 
     /// Takes what has completed: place, bytes or error as a negative number, and what it held.
-    pub fn take(&mut self) -> Option<(usize, i32, Held)> {
+    pub fn take(&mut self) -> Option<(usize, i32, HeldResources)> {
         match self {
             Self::Ring { ring, .. } => ring.take(),
             Self::Threads(threads) => threads.take(),

@@ -38,7 +38,7 @@ use self::operations::{Operations, Request};
 use super::hold::Hold;
 use super::identity::Identity;
 pub use super::sys::work::Durability;
-use super::sys::work::{Held, Work};
+use super::sys::work::{HeldResources, Work};
 use crate::ClientKey;
 
 /// Most operations that a ring takes.
@@ -337,7 +337,7 @@ impl Operation<'_> {
     fn begin(&mut self, operations: &mut Operations, place: u32) -> io::Result<()> {
         // If it fails, there is no place to give back.
         self.stage = Stage::Ended;
-        let held = Held {
+        let held = HeldResources {
             file: Arc::clone(self.file),
             slice: self.slice.cloned(),
         };

@@ -12,7 +12,7 @@ use crate::ClientKey;
 use crate::posix::client_waiters::ClientWaiters;
 use crate::posix::hold::Hold;
 use crate::posix::identity::Identity;
-use crate::posix::sys::work::{Entry, Held, Work};
+use crate::posix::sys::work::{HeldResources, Work, WorkEntry};
 
 /// How often an operation is begun again that the kernel had no means for.
 const ATTEMPTS: u8 = 100;
@@ -25,7 +25,7 @@ const BLOCK: usize = 512;
 
 /// All operations of an engine. Each has a place as long as the kernel or a future needs it.
 pub struct Operations {
-    places: Vec<Place>,
+    places: Vec<OperationSlot>,
     free: Vec<u32>,
     /// Those who wait for a place.
     pub waiters: ClientWaiters<(), u32>,
@@ -54,7 +54,7 @@ pub struct Ending {
     hold: Option<Hold>,
     /// None if it never came to the kernel.
     outcome: Option<io::Result<usize>>,
-    _held: Held,
+    _held: HeldResources,
 }
 
 impl Ending {
@@ -67,13 +67,13 @@ impl Ending {
 }
 
 #[derive(Default)]
-struct Place {
-    state: State,
+struct OperationSlot {
+    state: OperationState,
     generation: u32,
 }
 
 #[derive(Default)]
-enum State {
+enum OperationState {
     #[default]
     Free,
     Running(Running),
@@ -108,7 +108,7 @@ enum Verdict {
 impl Operations {
     pub fn new(machine: Machine, places: u32) -> Self {
         Self {
-            places: (0..places).map(|_| Place::default()).collect(),
+            places: (0..places).map(|_| OperationSlot::default()).collect(),
             free: (0..places).rev().collect(),
             waiters: ClientWaiters::default(),
             machine,
@@ -138,7 +138,7 @@ impl Operations {
     pub fn begin(
         &mut self,
         place: u32,
-        held: Held,
+        held: HeldResources,
         request: Request<'_>,
         hold: Option<Hold>,
     ) -> io::Result<u32> {
@@ -172,7 +172,7 @@ impl Operations {
         };
         running.start(&mut self.machine, place, held);
         let place = &mut self.places[place as usize];
-        place.state = State::Running(running);
+        place.state = OperationState::Running(running);
         self.running += 1;
         Ok(place.generation)
     }
@@ -186,7 +186,7 @@ impl Operations {
     ) -> Option<io::Result<usize>> {
         let mine = &mut self.places[place as usize];
         assert_eq!(mine.generation, generation, "an operation's own place");
-        if let State::Running(running) = &mut mine.state {
+        if let OperationState::Running(running) = &mut mine.state {
             match &mut running.waker {
                 Some(known) => known.clone_from(waker),
                 none => *none = Some(waker.clone()),
@@ -194,7 +194,7 @@ impl Operations {
             return None;
         }
         mine.generation = mine.generation.wrapping_add(1);
-        let State::Ended(outcome) = std::mem::take(&mut mine.state) else {
+        let OperationState::Ended(outcome) = std::mem::take(&mut mine.state) else {
             unreachable!("a place that is waited for is not free");
         };
         self.vacate(place);
@@ -208,12 +208,12 @@ impl Operations {
             return;
         }
         mine.generation = mine.generation.wrapping_add(1);
-        if let State::Running(running) = &mut mine.state {
+        if let OperationState::Running(running) = &mut mine.state {
             running.detached = true;
             // It is woken in vain, which lets go of it.
             self.wakers.extend(running.waker.take());
         } else {
-            mine.state = State::Free;
+            mine.state = OperationState::Free;
             self.vacate(place);
         }
     }
@@ -224,7 +224,7 @@ impl Operations {
             return;
         }
         for place in &mut self.places {
-            if let State::Running(running) = &mut place.state {
+            if let OperationState::Running(running) = &mut place.state {
                 running.detached = true;
                 self.wakers.extend(running.waker.take());
             }
@@ -255,7 +255,7 @@ impl Operations {
         while let Some((index, outcome, held)) = self.machine.take() {
             count += 1;
             let place = u32::try_from(index).expect("bounded");
-            let State::Running(running) = &mut self.places[index].state else {
+            let OperationState::Running(running) = &mut self.places[index].state else {
                 unreachable!("completions are for what is under way");
             };
             match running.judge(outcome, &held) {
@@ -274,10 +274,10 @@ impl Operations {
                         _held: held,
                     });
                     if detached {
-                        self.places[index].state = State::Free;
+                        self.places[index].state = OperationState::Free;
                         self.vacate(place);
                     } else {
-                        self.places[index].state = State::Ended(outcome);
+                        self.places[index].state = OperationState::Ended(outcome);
                     }
                 }
             }
@@ -289,7 +289,7 @@ impl Operations {
 impl Drop for Operations {
     fn drop(&mut self) {
         for place in &mut self.places {
-            if let State::Running(running) = &mut place.state {
+            if let OperationState::Running(running) = &mut place.state {
                 // The kernel is not done with it, and never will be as far as we can tell.
                 std::mem::forget(running.hold.take());
             }
@@ -308,8 +308,8 @@ fn copy(outcome: &io::Result<usize>) -> io::Result<usize> {
 }
 
 impl Running {
-    fn start(&mut self, machine: &mut Machine, place: u32, held: Held) {
-        let entry = Entry {
+    fn start(&mut self, machine: &mut Machine, place: u32, held: HeldResources) {
+        let entry = WorkEntry {
             work: self.work,
             offset: self.offset + self.done as u64,
             from: self.done,
@@ -319,14 +319,14 @@ impl Running {
     }
 
     /// What an answer of the kernel's means: so many bytes, or an error as a negative number.
-    fn judge(&mut self, outcome: i32, held: &Held) -> Verdict {
+    fn judge(&mut self, outcome: i32, held: &HeldResources) -> Verdict {
         match usize::try_from(outcome) {
             Ok(bytes) => self.judge_bytes(bytes, held),
             Err(_) => self.judge_error(outcome.wrapping_neg(), held),
         }
     }
 
-    fn judge_bytes(&self, bytes: usize, held: &Held) -> Verdict {
+    fn judge_bytes(&self, bytes: usize, held: &HeldResources) -> Verdict {
         let through = self.done + bytes;
         let over = match self.work {
             Work::Sync { .. } => true,
@@ -345,7 +345,7 @@ impl Running {
         }
     }
 
-    fn judge_error(&mut self, error: i32, held: &Held) -> Verdict {
+    fn judge_error(&mut self, error: i32, held: &HeldResources) -> Verdict {
         let cached = self.work == Work::Read { cached: true };
         let reading = matches!(self.work, Work::Read { .. });
         let writing = matches!(self.work, Work::Write(_));
@@ -369,6 +369,6 @@ impl Running {
 }
 
 /// Whether a file passes the page cache by.
-fn is_direct(held: &Held) -> bool {
+fn is_direct(held: &HeldResources) -> bool {
     rustix::fs::fcntl_getfl(&held.file).is_ok_and(|flags| flags.contains(OFlags::DIRECT))
 }

@@ -8,7 +8,7 @@ use crate::posix::identity::Identity;
 /// A bounded table of identities. The one that was not used for longest makes room for another,
 /// but never one that an operation still uses.
 pub struct Personalities {
-    entries: Vec<Entry>,
+    entries: Vec<PersonalityEntry>,
     by_identity: HashMap<Identity, u32>,
     most: usize,
     clock: u64,
@@ -16,7 +16,7 @@ pub struct Personalities {
     last: usize,
 }
 
-struct Entry {
+struct PersonalityEntry {
     identity: Identity,
     number: u16,
     users: u32,
@@ -57,7 +57,7 @@ impl Personalities {
         registrar: &mut impl Registrar,
     ) -> io::Result<(u32, u16)> {
         self.clock += 1;
-        let same = |entry: &Entry| entry.identity == *identity;
+        let same = |entry: &PersonalityEntry| entry.identity == *identity;
         if !self.entries.get(self.last).is_some_and(same) {
             self.last = match self.by_identity.get(identity) {
                 Some(&index) => index as usize,
@@ -84,7 +84,7 @@ impl Personalities {
     fn insert(&mut self, identity: &Identity, registrar: &mut impl Registrar) -> io::Result<usize> {
         let full = self.entries.len() == self.most;
         let number = registrar.register(identity)?;
-        let entry = Entry {
+        let entry = PersonalityEntry {
             identity: identity.clone(),
             number,
             users: 0,

@@ -11,15 +11,15 @@ use crate::ClientKey;
 use crate::posix::helpers::{HelperLimits, Helpers};
 use crate::posix::identity::Identity;
 use crate::posix::sys::identity::assume;
-use crate::posix::sys::transfer::{Done, Table, Task};
-use crate::posix::sys::work::{Entry, Held};
+use crate::posix::sys::transfer::{Done, Task, TransferTable};
+use crate::posix::sys::work::{HeldResources, WorkEntry};
 
 /// Most threads of an engine; they come as they are needed.
 const THREADS: usize = 64;
 
 pub struct Threads {
     helpers: Helpers,
-    table: Table,
+    table: TransferTable,
     finished: Arc<Finished>,
     /// Taken from `finished` in one go.
     taken: VecDeque<Done>,
@@ -41,7 +41,7 @@ impl Threads {
         };
         Self {
             helpers: Helpers::new("file-data", limits),
-            table: Table::new(places),
+            table: TransferTable::new(places),
             finished: Arc::new(Finished {
                 done: Mutex::new(VecDeque::with_capacity(most)),
                 arrived: Condvar::new(),
@@ -54,8 +54,8 @@ impl Threads {
     pub fn start(
         &mut self,
         place: usize,
-        held: Held,
-        entry: &Entry,
+        held: HeldResources,
+        entry: &WorkEntry,
         person: Option<Identity>,
         client: ClientKey,
     ) -> usize {
@@ -78,7 +78,7 @@ impl Threads {
         self.taken.len()
     }
 
-    pub fn take(&mut self) -> Option<(usize, i32, Held)> {
+    pub fn take(&mut self) -> Option<(usize, i32, HeldResources)> {
         self.taken.pop_front().map(|done| self.table.end(&done))
     }
 

@@ -46,12 +46,12 @@ fn until(helpers: &Helpers, so: impl Fn(HelperLoad) -> bool) -> HelperLoad {
 }
 
 /// A job that has begun, and ends when it is told to.
-struct Held {
+struct BlockedJob {
     job: Job<ThreadId>,
     go: Sender<()>,
 }
 
-impl Held {
+impl BlockedJob {
     fn begin(helpers: &Helpers) -> Self {
         let (begun, has_begun) = channel();
         let held = Self::enter(helpers, begun);
@@ -78,7 +78,7 @@ impl Held {
 #[test]
 fn one_thread_runs_jobs_in_the_order_of_their_entry() {
     let helpers = helpers(1, 1000);
-    let first = Held::begin(&helpers);
+    let first = BlockedJob::begin(&helpers);
     let (sender, receiver) = channel();
     let jobs: Vec<_> = (0..500)
         .map(|number| {
@@ -93,7 +93,7 @@ fn one_thread_runs_jobs_in_the_order_of_their_entry() {
     }
     assert!(receiver.try_iter().eq(0..500));
     assert_eq!(
-        Held::begin(&helpers).end(),
+        BlockedJob::begin(&helpers).end(),
         thread,
         "no other thread was made"
     );
@@ -102,7 +102,7 @@ fn one_thread_runs_jobs_in_the_order_of_their_entry() {
 #[test]
 fn clients_have_turns_however_much_one_of_them_asks_for() {
     let helpers = helpers(1, 1000);
-    let first = Held::begin(&helpers);
+    let first = BlockedJob::begin(&helpers);
     let (sender, receiver) = channel();
     let enter = |client: u128, number: u32| {
         let sender = sender.clone();
@@ -130,7 +130,7 @@ fn clients_have_turns_however_much_one_of_them_asks_for() {
 #[test]
 fn in_a_full_queue_whoever_has_the_most_gives_way() {
     let helpers = helpers(1, 4);
-    let first = Held::begin(&helpers);
+    let first = BlockedJob::begin(&helpers);
     let [many, few] = [1, 2].map(ClientKey::new);
     let mut waiting: Vec<_> = (0..4)
         .map(|number| helpers.run(many, move || number))
@@ -156,33 +156,33 @@ fn threads_come_as_they_are_needed_and_never_more_than_the_bound() {
     assert_eq!(helpers.load(), HelperLoad::default());
     let held: Vec<_> = (1..=3)
         .map(|threads| {
-            let held = Held::begin(&helpers);
+            let held = BlockedJob::begin(&helpers);
             assert_eq!(helpers.load().threads, threads);
             held
         })
         .collect();
     let (begun, has_begun) = channel();
     let more: Vec<_> = (0..10)
-        .map(|_| Held::enter(&helpers, begun.clone()))
+        .map(|_| BlockedJob::enter(&helpers, begun.clone()))
         .collect();
     let load = helpers.load();
     assert_eq!((load.threads, load.running, load.queued), (3, 3, 10));
     assert!(has_begun.try_recv().is_err(), "they wait");
-    let mut threads: Vec<_> = held.into_iter().map(Held::end).collect();
-    threads.extend(more.into_iter().map(Held::end));
+    let mut threads: Vec<_> = held.into_iter().map(BlockedJob::end).collect();
+    threads.extend(more.into_iter().map(BlockedJob::end));
     threads.sort_unstable_by_key(|thread| format!("{thread:?}"));
     threads.dedup();
     assert_eq!(threads.len(), 3);
     // Idle threads are taken before new ones are made.
     until(&helpers, |load| load.running == 0);
-    Held::begin(&helpers).end();
+    BlockedJob::begin(&helpers).end();
     assert_eq!(helpers.load().threads, 3);
 }
 
 #[test]
 fn one_job_more_than_the_queue_takes_is_delayed_and_never_runs() {
     let helpers = helpers(1, 2);
-    let first = Held::begin(&helpers);
+    let first = BlockedJob::begin(&helpers);
     let waiting = [helpers.run(ANY, || 1), helpers.run(ANY, || 2)];
     let refused = helpers.run(ANY, || -> i32 { panic!("it must not run") });
     assert_eq!(wait(refused), Err(StoreError::Delay));
@@ -202,13 +202,13 @@ fn no_bound_is_below_one() {
 #[test]
 fn a_job_that_panics_is_answered_and_its_thread_goes_on() {
     let helpers = helpers(1, 10);
-    let thread = Held::begin(&helpers).end();
+    let thread = BlockedJob::begin(&helpers).end();
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let panicked = wait(helpers.run(ANY, || -> () { panic!("a fault of a job") }));
     std::panic::set_hook(hook);
     assert_eq!(panicked, Err(StoreError::Io));
-    assert_eq!(Held::begin(&helpers).end(), thread);
+    assert_eq!(BlockedJob::begin(&helpers).end(), thread);
     let load = until(&helpers, |load| load.running == 0);
     assert_eq!(
         (load.threads, load.queued, load.stuck),
@@ -219,7 +219,7 @@ fn a_job_that_panics_is_answered_and_its_thread_goes_on() {
 #[test]
 fn a_job_runs_to_its_end_without_its_future() {
     let helpers = helpers(1, 10);
-    let first = Held::begin(&helpers);
+    let first = BlockedJob::begin(&helpers);
     let (sender, receiver) = channel();
     // One dropped at once, one after it was polled.
     let at_once = sender.clone();
@@ -237,8 +237,8 @@ fn a_job_runs_to_its_end_without_its_future() {
 #[test]
 fn threads_end_with_the_last_clone_and_an_empty_queue() {
     let helpers = helpers(2, 10);
-    let first = Held::begin(&helpers);
-    let second = Held::begin(&helpers);
+    let first = BlockedJob::begin(&helpers);
+    let second = BlockedJob::begin(&helpers);
     let queued = helpers.run(ANY, || "served still");
     let clone = helpers.clone();
     let shared = Arc::downgrade(&helpers.shared);
@@ -260,7 +260,7 @@ fn threads_end_with_the_last_clone_and_an_empty_queue() {
 #[test]
 fn work_that_nobody_gets_to_is_answered() {
     let helpers = helpers(1, 10);
-    let first = Held::begin(&helpers);
+    let first = BlockedJob::begin(&helpers);
     let queued = helpers.run(ANY, || ());
     let unserved = std::mem::take(&mut helpers.shared.lock().queue);
     drop(unserved);
@@ -271,14 +271,14 @@ fn work_that_nobody_gets_to_is_answered() {
 #[test]
 fn load_tells_what_is_run_waits_and_is_stuck() {
     let helpers = helpers(2, 10);
-    let first = Held::begin(&helpers);
+    let first = BlockedJob::begin(&helpers);
     let before = Instant::now();
     let load = helpers.load();
     assert_eq!((load.threads, load.running, load.queued), (1, 1, 0));
     let later = helpers.load().stuck;
     assert!(later >= load.stuck, "it grows while nothing ends");
     // What is under way counts from the last job that ended.
-    let second = Held::begin(&helpers);
+    let second = BlockedJob::begin(&helpers);
     second.end();
     until(&helpers, |load| load.running == 1);
     let ended = helpers.shared.lock().progressed.expect("one ended");
@@ -291,7 +291,7 @@ fn load_tells_what_is_run_waits_and_is_stuck() {
 #[test]
 fn fewer_threads_stay_when_the_bound_falls() {
     let helpers = helpers(3, 10);
-    let held: Vec<_> = (0..3).map(|_| Held::begin(&helpers)).collect();
+    let held: Vec<_> = (0..3).map(|_| BlockedJob::begin(&helpers)).collect();
     helpers.set_limits(HelperLimits {
         threads: 1,
         queue: 10,

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::posix::descriptor::proc_path;
 use crate::posix::errors::store_error;
 use crate::posix::identity::Identity;
-use crate::posix::namespace::{JobContext, Place};
+use crate::posix::namespace::{JobContext, OpenObject};
 use crate::posix::volume::Volume;
 use crate::{Attributes, ClientKey, DirectoryEntry, Handle, Result, StoreError};
 
@@ -29,7 +29,7 @@ const BUFFER: usize = 32 << 10;
 
 /// Some entries of a directory.
 pub(super) struct Batch {
-    entries: Vec<Entry>,
+    entries: Vec<ListingEntry>,
     names: Vec<u8>,
     /// Where to go on, if the directory does not end here.
     next: Option<u64>,
@@ -37,7 +37,7 @@ pub(super) struct Batch {
     pub directory: Attributes,
 }
 
-struct Entry {
+struct ListingEntry {
     cookie: u64,
     inode: u64,
     name: Range<usize>,
@@ -70,7 +70,7 @@ pub(super) fn read(
     client: ClientKey,
     volume: Volume,
     identity: Identity,
-    place: &Place,
+    place: &OpenObject,
     cookie: u64,
     attributes: bool,
 ) -> Result<Batch> {
@@ -119,7 +119,7 @@ pub(super) fn read(
         }
         let start = names.len();
         names.extend_from_slice(name.to_bytes());
-        entries.push(Entry {
+        entries.push(ListingEntry {
             cookie,
             inode,
             name: start..names.len(),
@@ -148,7 +148,7 @@ pub(super) fn read(
 /// The object of an entry, `None` if it is gone meanwhile or cannot be looked at.
 fn describe(
     context: &JobContext,
-    place: &Place,
+    place: &OpenObject,
     name: &CStr,
 ) -> Result<Option<(Handle, Attributes)>> {
     match context.find(place, name) {

@@ -14,7 +14,7 @@
 
 mod batch;
 
-use super::namespace::Place;
+use super::namespace::OpenObject;
 use super::view::ClientView;
 use crate::{
     Caller, CookieVerifier, DirectoryEntry, DirectoryOutcome, Handle, Kind, Result, StoreError,
@@ -40,7 +40,7 @@ impl ClientView<'_> {
             return Err(StoreError::BadCookie);
         }
         let identity = self.identity(caller).await?;
-        let place = Place::of(&object);
+        let place = OpenObject::of(&object);
         let mut from = cookie;
         loop {
             let (volume, identity, place) = (self.volume.clone(), identity.clone(), place.clone());

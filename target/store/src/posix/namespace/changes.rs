@@ -41,7 +41,7 @@ struct Locked<'a> {
 }
 
 /// Locks that are held.
-pub(in crate::posix) struct Held<'a> {
+pub(in crate::posix) struct HeldLocks<'a> {
     _first: Locked<'a>,
     _second: Option<Locked<'a>>,
 }
@@ -64,8 +64,8 @@ impl Changes {
     ///
     /// # Errors
     /// [`StoreError::Delay`]: another change of it takes too long.
-    pub fn lock(&self, object: &Handle) -> Result<Held<'_>> {
-        Ok(Held {
+    pub fn lock(&self, object: &Handle) -> Result<HeldLocks<'_>> {
+        Ok(HeldLocks {
             _first: self.take(object)?,
             _second: None,
         })
@@ -75,11 +75,11 @@ impl Changes {
     ///
     /// # Errors
     /// As [`Changes::lock`].
-    pub fn lock_both(&self, one: &Handle, other: &Handle) -> Result<Held<'_>> {
+    pub fn lock_both(&self, one: &Handle, other: &Handle) -> Result<HeldLocks<'_>> {
         // Always upwards: two that want the same two never wait for each other.
         let mut both = [one, other];
         both.sort_by_key(|object| object.as_bytes());
-        Ok(Held {
+        Ok(HeldLocks {
             _first: self.take(both[0])?,
             _second: if one == other {
                 None

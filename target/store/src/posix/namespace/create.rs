@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, makedev, openat, statat};
 use rustix::io::Errno;
 
-use super::job_context::{Changed, JobContext, Place};
+use super::job_context::{Changed, JobContext, OpenObject};
 use crate::posix::errors::store_error;
 use crate::posix::open_files::{Opened, attributes_of};
 use crate::posix::setattr::{self, resize, steps};
@@ -41,7 +41,7 @@ const ATTEMPTS: u32 = 8;
 /// Makes a regular file, or takes the one that is there.
 pub(super) fn file(
     context: &JobContext,
-    place: &Place,
+    place: &OpenObject,
     parent: &Attributes,
     name: Result<CString>,
     how: &CreateHow,
@@ -85,7 +85,7 @@ pub(super) fn file(
 /// Makes a directory.
 pub(super) fn directory(
     context: &JobContext,
-    place: &Place,
+    place: &OpenObject,
     parent: &Attributes,
     name: Result<CString>,
     set: &SetAttributes,
@@ -106,7 +106,7 @@ pub(super) fn directory(
 /// Makes a symbolic link. It has no permissions of its own.
 pub(super) fn symlink(
     context: &JobContext,
-    place: &Place,
+    place: &OpenObject,
     parent: &Attributes,
     name: Result<CString>,
     text: Result<CString>,
@@ -121,7 +121,7 @@ pub(super) fn symlink(
 /// Makes a device node, FIFO or socket.
 pub(super) fn node(
     context: &JobContext,
-    place: &Place,
+    place: &OpenObject,
     parent: &Attributes,
     name: Result<CString>,
     kind: SpecialKind,
@@ -158,7 +158,7 @@ pub(super) fn node(
 #[allow(clippy::too_many_arguments)] // One place for three kinds.
 fn made(
     context: &JobContext,
-    place: &Place,
+    place: &OpenObject,
     parent: &Attributes,
     name: &CStr,
     kind: Kind,
@@ -247,7 +247,7 @@ fn file_type(kind: SpecialKind) -> FileType {
 }
 
 /// What a name that is there already means to who wants to make a file of that name.
-fn existing(context: &JobContext, place: &Place, name: &CStr, how: &CreateHow) -> Made {
+fn existing(context: &JobContext, place: &OpenObject, name: &CStr, how: &CreateHow) -> Made {
     // Whether the caller may look names up here.
     context
         .act(|| statat(&place.path, name, AtFlags::SYMLINK_NOFOLLOW))
@@ -283,7 +283,7 @@ fn existing(context: &JobContext, place: &Place, name: &CStr, how: &CreateHow) -
 /// What clients are told of a new object. `object` is open for its data, else it is found by name.
 fn described(
     context: &JobContext,
-    place: &Place,
+    place: &OpenObject,
     name: &CStr,
     object: Option<OwnedFd>,
     kind: Kind,

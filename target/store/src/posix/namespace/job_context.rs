@@ -24,13 +24,13 @@ pub(in crate::posix) struct JobContext {
 
 /// An object that a job changes, kept open for it.
 #[derive(Clone)]
-pub(in crate::posix) struct Place {
+pub(in crate::posix) struct OpenObject {
     pub handle: Handle,
     pub kind: Kind,
     pub path: Arc<OwnedFd>,
 }
 
-impl Place {
+impl OpenObject {
     pub fn of(object: &Object) -> Self {
         Self {
             handle: object.handle,
@@ -85,7 +85,7 @@ impl JobContext {
     /// Runs a change of one object under its lock, and makes it durable where the volume is strict.
     pub fn change<T>(
         &self,
-        place: &Place,
+        place: &OpenObject,
         work: impl FnOnce(&Attributes) -> Result<Changed<T>>,
     ) -> Modified<T> {
         let locked = self.volume.changes().lock(&place.handle);
@@ -105,7 +105,7 @@ impl JobContext {
     }
 
     /// Attributes of an object that is not gone.
-    pub fn live(&self, place: &Place) -> Result<Attributes> {
+    pub fn live(&self, place: &OpenObject) -> Result<Attributes> {
         let found = attributes_of(self.volume.folder(), place.path.as_fd())?;
         if found.links == 0 {
             Err(StoreError::Stale)
@@ -118,7 +118,7 @@ impl JobContext {
     ///
     /// # Errors
     /// [`StoreError::Stale`].
-    pub fn require_inside(&self, place: &Place) -> Result<()> {
+    pub fn require_inside(&self, place: &OpenObject) -> Result<()> {
         containment::require(self.volume.folder(), place.path.as_fd())
     }
 
@@ -127,7 +127,7 @@ impl JobContext {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn find(&self, place: &Place, name: &CStr) -> Result<Opened> {
+    pub fn find(&self, place: &OpenObject, name: &CStr) -> Result<Opened> {
         let (directory, name) = (place.path.as_fd(), name.to_bytes());
         if name == b".." {
             open_name(self.volume.folder(), directory, name)
@@ -138,7 +138,7 @@ impl JobContext {
 
     /// What was before, and what is now. Data of files changes without their lock, so that of them
     /// there is no before.
-    pub fn consistency(&self, before: &Attributes, place: &Place) -> Consistency {
+    pub fn consistency(&self, before: &Attributes, place: &OpenObject) -> Consistency {
         Consistency {
             before: (place.kind != Kind::File).then_some(*before),
             after: self.live(place).ok(),
@@ -149,7 +149,7 @@ impl JobContext {
     ///
     /// # Errors
     /// What the kernel says. The change stays, and nobody knows for how long.
-    pub fn settle<T>(&self, changed: Changed<T>, places: &[&Place]) -> Result<T> {
+    pub fn settle<T>(&self, changed: Changed<T>, places: &[&OpenObject]) -> Result<T> {
         if self.volume.config().sync == Sync::Strict {
             if let Some(object) = &changed.object {
                 self.sync(object, changed.kind)?;

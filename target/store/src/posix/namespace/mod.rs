@@ -21,7 +21,7 @@ use crate::{
     SetAttributes, SpecialKind, StoreError,
 };
 
-pub(super) use self::job_context::{Changed, JobContext, Place};
+pub(super) use self::job_context::{Changed, JobContext, OpenObject};
 
 impl ClientView<'_> {
     pub(super) async fn create(
@@ -132,7 +132,7 @@ impl ClientView<'_> {
             let other = if from.0 == to.0 {
                 one.clone()
             } else {
-                Place::of(&*self.objects.get(self.client, to.0).await?)
+                OpenObject::of(&*self.objects.get(self.client, to.0).await?)
             };
             self.volume
                 .helpers()
@@ -159,7 +159,7 @@ impl ClientView<'_> {
     ) -> Linked {
         let name = check::new(name);
         let begin = async {
-            let object = Place::of(&*self.objects.get(self.client, object).await?);
+            let object = OpenObject::of(&*self.objects.get(self.client, object).await?);
             let (context, directory) = self.job_context(caller, directory).await?;
             self.volume
                 .helpers()
@@ -197,7 +197,7 @@ impl ClientView<'_> {
         &self,
         caller: &Caller,
         directory: Handle,
-        work: impl FnOnce(&JobContext, &Place, &Attributes) -> Result<Changed<T>> + Send + 'static,
+        work: impl FnOnce(&JobContext, &OpenObject, &Attributes) -> Result<Changed<T>> + Send + 'static,
     ) -> Modified<T> {
         let begin = async {
             let (context, place) = self.job_context(caller, directory).await?;
@@ -218,9 +218,9 @@ impl ClientView<'_> {
         &self,
         caller: &Caller,
         object: Handle,
-    ) -> Result<(JobContext, Place)> {
+    ) -> Result<(JobContext, OpenObject)> {
         let identity = self.identity(caller).await?;
-        let place = Place::of(&*self.objects.get(self.client, object).await?);
+        let place = OpenObject::of(&*self.objects.get(self.client, object).await?);
         let volume = self.volume.clone();
         Ok((JobContext { volume, identity }, place))
     }

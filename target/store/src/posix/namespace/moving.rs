@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 
-use super::job_context::{Changed, JobContext, Place};
+use super::job_context::{Changed, JobContext, OpenObject};
 use super::remove::{last_name, removal_error};
 use crate::posix::open_files::moved;
 use crate::posix::sys::calls;
@@ -16,7 +16,7 @@ use crate::{Consistency, Handle, Kind, Linked, Renamed, Result, StoreError};
 /// Tells the object that was replaced if that was its last name.
 pub(super) fn rename(
     context: &JobContext,
-    [from, to]: [&Place; 2],
+    [from, to]: [&OpenObject; 2],
     [from_name, to_name]: [Result<CString>; 2],
 ) -> (Renamed, Option<Handle>) {
     if [from, to].iter().any(|it| it.kind != Kind::Directory) {
@@ -81,8 +81,8 @@ pub(super) fn not_renamed(error: StoreError) -> Renamed {
 /// Gives an object another name.
 pub(super) fn link(
     context: &JobContext,
-    object: &Place,
-    directory: &Place,
+    object: &OpenObject,
+    directory: &OpenObject,
     name: Result<CString>,
 ) -> Linked {
     let done = if directory.kind == Kind::Directory {
@@ -102,8 +102,8 @@ pub(super) fn link(
 
 fn add_link(
     context: &JobContext,
-    object: &Place,
-    directory: &Place,
+    object: &OpenObject,
+    directory: &OpenObject,
     name: Result<CString>,
 ) -> Result<Changed<()>> {
     let name = name?;

@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use super::job_context::{Changed, JobContext, Place};
+use super::job_context::{Changed, JobContext, OpenObject};
 use crate::posix::errors::store_error;
 use crate::posix::sys::calls;
 use crate::{Handle, Kind, Result, StoreError};
@@ -13,7 +13,7 @@ use crate::{Handle, Kind, Result, StoreError};
 /// Takes a name from what is not a directory. Tells the object if that was its last name.
 pub(super) fn name(
     context: &JobContext,
-    place: &Place,
+    place: &OpenObject,
     name: Result<CString>,
 ) -> Result<Changed<Option<Handle>>> {
     unlink(context, place, name, AtFlags::empty())
@@ -22,7 +22,7 @@ pub(super) fn name(
 /// Takes an empty directory away. Tells which.
 pub(super) fn directory(
     context: &JobContext,
-    place: &Place,
+    place: &OpenObject,
     name: Result<CString>,
 ) -> Result<Changed<Option<Handle>>> {
     unlink(context, place, name, AtFlags::REMOVEDIR)
@@ -30,7 +30,7 @@ pub(super) fn directory(
 
 fn unlink(
     context: &JobContext,
-    place: &Place,
+    place: &OpenObject,
     name: Result<CString>,
     flags: AtFlags,
 ) -> Result<Changed<Option<Handle>>> {
@@ -47,7 +47,7 @@ fn unlink(
 
 /// The object that is gone if this name of it goes. Whoever has it open lets it go then, so that
 /// its space is free at once.
-pub(super) fn last_name(context: &JobContext, place: &Place, name: &CStr) -> Option<Handle> {
+pub(super) fn last_name(context: &JobContext, place: &OpenObject, name: &CStr) -> Option<Handle> {
     let found = context.find(place, name).ok()?;
     let last = found.attributes.kind == Kind::Directory || found.attributes.links == 1;
     last.then_some(found.handle)

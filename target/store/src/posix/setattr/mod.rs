@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::descriptor::proc_path;
 use super::errors::store_error;
-use super::namespace::{Changed, JobContext, Place};
+use super::namespace::{Changed, JobContext, OpenObject};
 use super::sys::{self, calls};
 use super::view::ClientView;
 use crate::{
@@ -62,7 +62,7 @@ impl ClientView<'_> {
 /// Makes all changes, or none where one of them is refused.
 fn apply(
     context: &JobContext,
-    place: &Place,
+    place: &OpenObject,
     before: &Attributes,
     set: &SetAttributes,
 ) -> Result<Changed<()>> {

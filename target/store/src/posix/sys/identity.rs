@@ -38,14 +38,14 @@ const FOLLOWING: CapabilitySet = SUPERUSERS.difference(CapabilitySet::SYS_RESOUR
 
 thread_local! {
     static HOME: OnceCell<Rights> = const { OnceCell::new() };
-    static PLACE: Cell<Place> = const { Cell::new(Place::Home) };
+    static PLACE: Cell<ThreadIdentity> = const { Cell::new(ThreadIdentity::Home) };
     /// The other groups that this thread has now.
     static GROUPS: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Whose rights a thread has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ThreadIdentity {
     /// Its own.
     Home,
     /// A caller's.
@@ -91,9 +91,9 @@ pub fn assume<T>(identity: &Identity, job: impl FnOnce() -> T) -> io::Result<T> 
                 home.get_or_init(|| own)
             }
         };
-        let place = PLACE.replace(Place::Away);
+        let place = PLACE.replace(ThreadIdentity::Away);
         assert!(
-            place == Place::Home,
+            place == ThreadIdentity::Home,
             "rights of another are taken on from {place:?}"
         );
         let outcome = home.become_caller(identity).map(|()| {
@@ -101,11 +101,11 @@ pub fn assume<T>(identity: &Identity, job: impl FnOnce() -> T) -> io::Result<T> 
             catch_unwind(AssertUnwindSafe(job))
         });
         if let Err(error) = home.put_back(identity) {
-            PLACE.set(Place::Lost);
+            PLACE.set(ThreadIdentity::Lost);
             tracing::error!(%error, "a thread cannot put its own rights back; it ends");
             panic!("a thread cannot put its own rights back: {error}");
         }
-        PLACE.set(Place::Home);
+        PLACE.set(ThreadIdentity::Home);
         match outcome {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(panic)) => resume_unwind(panic),
@@ -117,7 +117,7 @@ pub fn assume<T>(identity: &Identity, job: impl FnOnce() -> T) -> io::Result<T> 
 /// Whether this thread has somebody's rights and no way back: it must do nothing more.
 #[must_use]
 pub fn lost() -> bool {
-    PLACE.get() == Place::Lost
+    PLACE.get() == ThreadIdentity::Lost
 }
 
 /// Whether this process can act on behalf of others, as it was when this was asked first: when it

@@ -14,7 +14,7 @@ use io_uring::{IoUring, Probe, opcode, squeue};
 use millrace_mempool::{Arena, RegionId, Slice};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::work::{Entry, Held, Work};
+use super::work::{HeldResources, Work, WorkEntry};
 
 /// Places for registered memory. Each takes a piece of an arena.
 const BUFFERS: u32 = 4096;
@@ -26,7 +26,7 @@ const PIECE: usize = 1 << 30;
 pub struct Ring {
     io: IoUring,
     /// By place. Invariant: what the kernel may use is here.
-    held: Box<[Option<Held>]>,
+    held: Box<[Option<HeldResources>]>,
     /// What has completed and was not taken yet, with the next to be taken.
     completed: Vec<(usize, i32)>,
     taken: usize,
@@ -208,7 +208,13 @@ impl Ring {
     ///
     /// # Panics
     /// If the place is taken or does not exist, or if the entry reaches beyond its slice.
-    pub fn push(&mut self, place: usize, held: Held, entry: &Entry, personality: u16) -> usize {
+    pub fn push(
+        &mut self,
+        place: usize,
+        held: HeldResources,
+        entry: &WorkEntry,
+        personality: u16,
+    ) -> usize {
         assert!(self.held[place].is_none(), "one operation for each place");
         let (operation, length) = self.operation(&held, entry);
         let operation = operation.user_data(place as u64).personality(personality);
@@ -222,7 +228,7 @@ impl Ring {
         length
     }
 
-    fn operation(&self, held: &Held, entry: &Entry) -> (squeue::Entry, usize) {
+    fn operation(&self, held: &HeldResources, entry: &WorkEntry) -> (squeue::Entry, usize) {
         let file = Fd(held.file.as_raw_fd());
         let flags = entry.work.flags();
         if let Work::Sync { attributes } = entry.work {
@@ -260,7 +266,7 @@ impl Ring {
     }
 
     /// The piece of registered memory that an entry begins in, and how much of the entry it holds.
-    fn buffer(&self, slice: &Slice, entry: &Entry) -> (Option<u16>, usize) {
+    fn buffer(&self, slice: &Slice, entry: &WorkEntry) -> (Option<u16>, usize) {
         let region = slice.region();
         let Some(known) = self.arenas.iter().find(|known| known.region == region) else {
             return (None, entry.length.min(self.piece));
@@ -308,7 +314,7 @@ impl Ring {
 
     /// Takes an operation that has completed: its place, what the kernel said of it, and what it
     /// held.
-    pub fn take(&mut self) -> Option<(usize, i32, Held)> {
+    pub fn take(&mut self) -> Option<(usize, i32, HeldResources)> {
         let &(place, outcome) = self.completed.get(self.taken)?;
         self.taken += 1;
         let held = self.held[place].take().expect("one completion for each");

@@ -1,19 +1,19 @@
 //! Transfers by system calls on other threads.
 //!
 //! Slices do not leave their reactor's thread, so a [`Task`] takes addresses along. What they
-//! belong to stays in a [`Table`] until the task has been run and comes back as [`Done`].
+//! belong to stays in a [`TransferTable`] until the task has been run and comes back as [`Done`].
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use super::calls;
-use super::work::{Entry, Held, Work};
+use super::work::{HeldResources, Work, WorkEntry};
 
 /// What the tasks of one reactor use, by place.
-pub struct Table {
+pub struct TransferTable {
     /// Invariant: what a [`Task`] has the address of is here.
-    held: Box<[Option<Held>]>,
+    held: Box<[Option<HeldResources>]>,
     running: usize,
 }
 
@@ -21,7 +21,7 @@ pub struct Table {
 pub struct Task {
     place: usize,
     file: Arc<OwnedFd>,
-    entry: Entry,
+    entry: WorkEntry,
     memory: Memory,
 }
 
@@ -38,7 +38,7 @@ pub struct Done {
     outcome: i32,
 }
 
-impl Table {
+impl TransferTable {
     pub fn new(places: u32) -> Self {
         Self {
             held: (0..places).map(|_| None).collect(),
@@ -50,7 +50,7 @@ impl Table {
     ///
     /// # Panics
     /// If the place is taken or does not exist, or if the entry reaches beyond its slice.
-    pub fn start(&mut self, place: usize, held: Held, entry: &Entry) -> Task {
+    pub fn start(&mut self, place: usize, held: HeldResources, entry: &WorkEntry) -> Task {
         assert!(self.held[place].is_none(), "one operation for each place");
         let memory = held.slice.as_ref().map_or(std::ptr::null_mut(), |slice| {
             assert!(entry.from + entry.length <= slice.len(), "within the slice");
@@ -71,7 +71,7 @@ impl Table {
     ///
     /// # Panics
     /// If the task was another table's.
-    pub fn end(&mut self, done: &Done) -> (usize, i32, Held) {
+    pub fn end(&mut self, done: &Done) -> (usize, i32, HeldResources) {
         let held = self.held[done.place].take().expect("its own task");
         self.running -= 1;
         (done.place, done.outcome, held)
@@ -83,7 +83,7 @@ impl Table {
     }
 }
 
-impl Drop for Table {
+impl Drop for TransferTable {
     fn drop(&mut self) {
         for held in &mut self.held {
             // A thread may use it as long as it likes, and so it stays.

@@ -17,7 +17,7 @@ pub enum Durability {
 }
 
 /// What an operation must not lose before the kernel is done with it.
-pub struct Held {
+pub struct HeldResources {
     pub file: Arc<OwnedFd>,
     /// The memory; none for a sync.
     pub slice: Option<Slice>,
@@ -25,7 +25,7 @@ pub struct Held {
 
 /// What to do with what is held.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub struct WorkEntry {
     pub work: Work,
     /// Where in the file.
     pub offset: u64,

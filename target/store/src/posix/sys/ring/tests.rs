@@ -12,7 +12,7 @@ use io_uring::squeue;
 use super::{BUFFERS, Ring};
 use crate::posix::engine::Durability;
 use crate::posix::sys::record::{PendingCall, begin, call_of};
-use crate::posix::sys::work::{Entry, Held, Work};
+use crate::posix::sys::work::{HeldResources, Work, WorkEntry};
 
 /// The changes and syncs that a ring is at, for whoever records them.
 #[derive(Default)]
@@ -68,11 +68,11 @@ fn slice(arena: &SharedArena, range: std::ops::Range<usize>) -> Slice {
 fn transfer(ring: &mut Ring, file: &Arc<OwnedFd>, slice: &Slice, work: Work) {
     let mut done = 0;
     while done < slice.len() {
-        let held = Held {
+        let held = HeldResources {
             file: Arc::clone(file),
             slice: Some(slice.clone()),
         };
-        let entry = Entry {
+        let entry = WorkEntry {
             work,
             offset: done as u64,
             from: done,
@@ -112,7 +112,7 @@ fn slices_may_lie_in_several_pieces() {
         (100..(3 << 20) + 5, 4),
     ] {
         let from = slice(arenas[1], range.clone());
-        let entry = Entry {
+        let entry = WorkEntry {
             work: Work::Read { cached: false },
             offset: 0,
             from: 0,
@@ -162,11 +162,11 @@ fn what_the_kernel_may_still_write_is_never_used_again() {
     let registry = Registry::new(HugepagePolicy::Off);
     let pool = Pool::new(&registry, PoolConfig { bytes: 2 << 20 }).unwrap();
     let (out, inward) = rustix::pipe::pipe().unwrap();
-    let held = Held {
+    let held = HeldResources {
         file: Arc::new(out),
         slice: Some(pool.try_acquire(Class::Control).unwrap().into_slice(0..4)),
     };
-    let entry = Entry {
+    let entry = WorkEntry {
         work: Work::Read { cached: false },
         offset: 0,
         from: 0,
@@ -188,11 +188,11 @@ fn entries_beyond_their_slice_do_not_reach_the_kernel() {
     };
     let registry = Registry::new(HugepagePolicy::Off);
     let arena = registry.arena(2 << 20).unwrap().share();
-    let held = Held {
+    let held = HeldResources {
         file: file(),
         slice: Some(slice(&arena, 0..100)),
     };
-    let entry = Entry {
+    let entry = WorkEntry {
         work: Work::Read { cached: false },
         offset: 0,
         from: 50,

@@ -1,0 +1,178 @@
+//! One client on one reactor.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use millrace_mempool::MemoryShare;
+
+use super::gate::Gate;
+use super::policy::{Claim, FIRST_RECEIVES, WEIGHT};
+use super::{Cause, ClientRecord};
+use crate::call::TransportKind;
+
+/// A client on one reactor.
+pub struct ClientShare {
+    pub(super) client: Arc<ClientRecord>,
+    pub(super) connections: Cell<u32>,
+    /// Receives that its connections hold.
+    pub(super) held: Cell<u32>,
+    /// Receives that its connections wish for.
+    pub(super) demand: Cell<u32>,
+    /// The same when shares were counted last.
+    pub(super) counted: Cell<u32>,
+    /// Its calls that are not answered yet.
+    pub(super) in_service: Cell<u32>,
+    /// Its calls that have a task, by transport.
+    serving: [Cell<u32>; TransportKind::COUNT],
+    pub(super) active: Cell<bool>,
+    /// When it was last heard of.
+    pub(super) used: Cell<Instant>,
+    /// Receives that it may hold.
+    pub(super) share: Cell<u32>,
+    /// Receives that each of its connections may hold.
+    pub(super) connection_share: Cell<u32>,
+    /// Before its own limit.
+    pub(super) gate: Gate,
+    /// Its calls that wait at a gate.
+    pub(super) waiting: Cell<u32>,
+    /// Its calls that should wait at the latest gate to use the rate there.
+    pub(super) window: Cell<u32>,
+    pub(super) window_cause: Cell<Cause>,
+    /// Its TCP connections.
+    pub(super) tcp: Cell<u32>,
+    /// Bytes of its TCP records that wait or are being served.
+    record_bytes: Cell<usize>,
+    /// Buffers that its calls hold, from when they are taken until the fabric has let go of them.
+    pub(super) memory: Rc<MemoryShare>,
+}
+
+impl ClientShare {
+    pub(super) fn new(client: Arc<ClientRecord>, reactor: usize, now: Instant) -> Self {
+        let gate = Gate::new(Arc::clone(client.limit()));
+        let memory = MemoryShare::counted(&client.slot(reactor).memory);
+        Self {
+            client,
+            connections: Cell::new(0),
+            held: Cell::new(0),
+            demand: Cell::new(0),
+            counted: Cell::new(0),
+            in_service: Cell::new(0),
+            serving: Default::default(),
+            active: Cell::new(false),
+            used: Cell::new(now),
+            share: Cell::new(FIRST_RECEIVES),
+            connection_share: Cell::new(FIRST_RECEIVES),
+            gate,
+            waiting: Cell::new(0),
+            window: Cell::new(1),
+            window_cause: Cell::new(Cause::ClientLimit),
+            tcp: Cell::new(0),
+            record_bytes: Cell::new(0),
+            memory: Rc::new(memory),
+        }
+    }
+
+    /// The client.
+    #[must_use]
+    pub fn client(&self) -> &Arc<ClientRecord> {
+        &self.client
+    }
+
+    /// Receives that its connections hold on this reactor.
+    #[must_use]
+    pub fn held(&self) -> u32 {
+        self.held.get()
+    }
+
+    /// Receives that it may hold on this reactor, as counted last.
+    #[must_use]
+    pub fn share(&self) -> u32 {
+        self.share.get()
+    }
+
+    /// Calls that wait for their time at a limit.
+    #[must_use]
+    pub fn waiting(&self) -> u32 {
+        self.waiting.get()
+    }
+
+    /// What its calls hold of the reactor's memory.
+    #[must_use]
+    pub fn memory(&self) -> &Rc<MemoryShare> {
+        &self.memory
+    }
+
+    /// Whether it has connections of any kind.
+    pub(super) fn is_here(&self) -> bool {
+        self.connections.get() > 0 || self.tcp.get() > 0
+    }
+
+    /// Calls that each of its connections needs to use the rate of the limit that holds it up, if
+    /// one does: those that do not wait, and enough that do.
+    #[must_use]
+    pub fn window(&self) -> Option<(u32, Cause)> {
+        let waiting = self.waiting.get();
+        if waiting == 0 {
+            return None;
+        }
+        let moving = self.in_service.get().saturating_sub(waiting);
+        let calls = moving.saturating_add(self.window.get());
+        let each = calls.div_ceil(self.connections.get().max(1));
+        Some((each, self.window_cause.get()))
+    }
+
+    /// Notes receives taken or given back.
+    pub(crate) fn note_held(&self, before: u32, after: u32) {
+        self.held.set(self.held.get() + after - before);
+    }
+
+    /// Notes a change of what one of its connections wishes for. Returns whether that is more in
+    /// all than when shares were counted last: a wish that goes up and down changes nothing.
+    pub(super) fn note_demand(&self, before: u32, after: u32) -> bool {
+        let demand = self.demand.get() + after - before;
+        self.demand.set(demand);
+        demand > self.counted.get()
+    }
+
+    /// Its calls by a transport that have a task.
+    pub(super) fn serving(&self, transport: TransportKind) -> u32 {
+        self.serving[transport as usize].get()
+    }
+
+    /// Notes that a call has got a task.
+    pub(crate) fn begin(&self, transport: TransportKind) {
+        let serving = &self.serving[transport as usize];
+        serving.set(serving.get() + 1);
+    }
+
+    /// Notes that a call has left its task.
+    pub(crate) fn end(&self, transport: TransportKind) {
+        let serving = &self.serving[transport as usize];
+        serving.set(serving.get() - 1);
+    }
+
+    /// Bytes of its TCP records that wait or are being served.
+    pub(crate) fn record_bytes(&self) -> usize {
+        self.record_bytes.get()
+    }
+
+    /// Notes that a TCP record of so many bytes is held.
+    pub(crate) fn hold_record(&self, bytes: usize) {
+        self.record_bytes.set(self.record_bytes.get() + bytes);
+    }
+
+    /// Notes that a TCP record of so many bytes is held no longer.
+    pub(crate) fn release_record(&self, bytes: usize) {
+        self.record_bytes.set(self.record_bytes.get() - bytes);
+    }
+
+    pub(super) fn claim(&self) -> Claim {
+        Claim {
+            held: self.held.get(),
+            demand: self.demand.get(),
+            weight: WEIGHT / self.client.reactors().clamp(1, WEIGHT),
+        }
+    }
+}

@@ -1,0 +1,474 @@
+//! The clients of one reactor, and what of its memory is whose.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use millrace_mempool::{Class, Pool, PoolGauges};
+use millrace_reactor::Clock;
+
+use super::gate::Gate;
+use super::policy::{self, Claim, FIRST_RECEIVES, Pressure};
+use super::{Cause, ClientShare, ClientTable, FlowCounters, InFlightPeak, TaskLimits, Usage};
+use crate::call::{Broken, TransportKind};
+use crate::exports::ExportId;
+
+/// Receives may take half of the buffers of their class; replies and newcomers have the other.
+pub(crate) const RECEIVES_PART: u64 = 2;
+
+/// A client without calls for this long is no longer active: its share goes to the others.
+const ACTIVE_FOR: Duration = Duration::from_secs(1);
+
+/// Time between two looks at who is active.
+const RECOUNT_AFTER: Duration = Duration::from_millis(100);
+
+/// A client without connections is remembered for this long, so that coming back is no way around
+/// its limit.
+const REMEMBERED_FOR: Duration = Duration::from_secs(60);
+
+/// Flow control of one reactor. Clones share it.
+#[derive(Clone)]
+pub struct Flow {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    clients: ClientTable,
+    reactor: usize,
+    clock: Clock,
+    pool: Pool,
+    gauges: Arc<PoolGauges>,
+    receive_class: Class,
+    counters: Arc<FlowCounters>,
+    used_peak: InFlightPeak,
+    tenants: RefCell<HashMap<IpAddr, Rc<ClientShare>>>,
+    exports: RefCell<HashMap<ExportId, Rc<Gate>>>,
+    claims: RefCell<Vec<Claim>>,
+    /// Clients that are active.
+    active: Cell<u32>,
+    /// Buffers of each class that the calls of one client may hold.
+    holds: [Cell<u32>; 3],
+    /// Active clients with connections, by transport.
+    sharers: [Cell<u32>; TransportKind::COUNT],
+    /// Buffers of the receive class that there are and that could be.
+    total: Cell<u64>,
+    /// Somebody came, left or became active since the last count.
+    stale: Cell<bool>,
+    epoch: Cell<u64>,
+    /// When to count again at the latest.
+    recount_at: Cell<Instant>,
+}
+
+impl Flow {
+    /// Flow control of the reactor with this index, whose receives come from `receive_class` of
+    /// `pool`.
+    #[must_use]
+    pub fn new(
+        clients: &ClientTable,
+        reactor: usize,
+        pool: &Pool,
+        receive_class: Class,
+        clock: &Clock,
+    ) -> Self {
+        Self {
+            inner: Rc::new(Inner {
+                clients: clients.clone(),
+                reactor,
+                clock: clock.clone(),
+                pool: pool.clone(),
+                gauges: pool.gauges(),
+                receive_class,
+                counters: Arc::default(),
+                used_peak: InFlightPeak::new(clock.now()),
+                tenants: RefCell::default(),
+                exports: RefCell::default(),
+                claims: RefCell::default(),
+                active: Cell::new(0),
+                holds: [1; 3].map(Cell::new),
+                sharers: Default::default(),
+                total: Cell::new(pool.attainable(receive_class)),
+                stale: Cell::new(true),
+                epoch: Cell::new(0),
+                recount_at: Cell::new(clock.now()),
+            }),
+        }
+    }
+
+    /// Flow control of a process of one reactor.
+    #[must_use]
+    pub fn of_one_reactor(pool: &Pool, receive_class: Class, clock: &Clock) -> Self {
+        Self::new(&ClientTable::new(1), 0, pool, receive_class, clock)
+    }
+
+    /// The clients of the process.
+    #[must_use]
+    pub fn clients(&self) -> &ClientTable {
+        &self.inner.clients
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn counters(&self) -> &Arc<FlowCounters> {
+        &self.inner.counters
+    }
+
+    /// The client at an address.
+    #[must_use]
+    pub fn tenant(&self, address: IpAddr) -> Rc<ClientShare> {
+        let inner = &*self.inner;
+        let mut tenants = inner.tenants.borrow_mut();
+        let tenant = tenants.entry(address).or_insert_with(|| {
+            let client = inner.clients.client(address);
+            let tenant = ClientShare::new(client, inner.reactor, inner.clock.now());
+            inner.bound_memory(&tenant);
+            Rc::new(tenant)
+        });
+        Rc::clone(tenant)
+    }
+
+    /// Takes a connection of a client in, unless its share has no room for the first receives of so
+    /// many. What its other connections hold beyond that does not matter: one of them may be dead
+    /// without anybody having noticed, and its client comes back by the new one.
+    #[must_use]
+    pub fn join(&self, address: IpAddr) -> Option<Rc<ClientShare>> {
+        let tenant = self.tenant(address);
+        tenant.used.set(self.inner.clock.now());
+        tenant.active.set(true);
+        self.count();
+        let connections = tenant.connections.get();
+        let first = (connections + 1).saturating_mul(FIRST_RECEIVES);
+        if connections > 0 && first > tenant.share.get() {
+            self.inner.counters.turned_away.add(1);
+            return None;
+        }
+        self.set_connections(&tenant, connections + 1);
+        Some(tenant)
+    }
+
+    /// Calls in service that wait for a limit or for their client's share of buffers, by client;
+    /// only clients with any.
+    #[must_use]
+    pub fn waiting(&self) -> Vec<(IpAddr, u32)> {
+        let tenants = self.inner.tenants.borrow();
+        let waiting = tenants.iter().map(|(&address, tenant)| {
+            let holds = u32::try_from(tenant.memory.waiting()).unwrap_or(u32::MAX);
+            (address, tenant.waiting().saturating_add(holds))
+        });
+        waiting.filter(|&(_, waiting)| waiting > 0).collect()
+    }
+
+    /// What a connection of a client uses from here on.
+    #[must_use]
+    pub fn usage(&self, tenant: &ClientShare) -> Usage {
+        Usage::new(&tenant.client, self.inner.reactor)
+    }
+
+    /// Counts time that a call of a client had to wait for a limit or for the client's share.
+    pub fn throttled(&self, tenant: &ClientShare, cause: Cause, time: Duration) {
+        self.inner.counters.add_throttled(cause, time);
+        tenant.client.slot(self.inner.reactor).add_throttled(time);
+    }
+
+    /// Lets a connection of a client go, and its calls that wait at a gate.
+    pub fn leave(&self, tenant: &ClientShare) {
+        self.set_connections(tenant, tenant.connections.get() - 1);
+        tenant.gate.changed();
+        for gate in self.inner.exports.borrow().values() {
+            gate.changed();
+        }
+    }
+
+    fn set_connections(&self, tenant: &ClientShare, count: u32) {
+        let inner = &*self.inner;
+        tenant.connections.set(count);
+        tenant
+            .client
+            .set_connections(&inner.clients, inner.reactor, count);
+        inner.stale.set(true);
+    }
+
+    /// Notes a change of the receives that one of a client's connections wishes for. Shares are
+    /// counted again before the next one is asked for, so nobody takes what it did not wish for
+    /// when they were counted.
+    pub fn note_demand(&self, tenant: &ClientShare, before: u32, after: u32) {
+        if tenant.note_demand(before, after) {
+            self.inner.stale.set(true);
+        }
+    }
+
+    /// Notes a call of a client.
+    pub fn called(&self, tenant: &ClientShare) {
+        let now = self.inner.clock.now();
+        tenant.used.set(now);
+        tenant.in_service.set(tenant.in_service.get() + 1);
+        self.inner.used_peak.note(now, self.in_service());
+        self.inner.counters.used.add(1);
+        if !tenant.active.replace(true) {
+            self.inner.stale.set(true);
+        }
+    }
+
+    /// Notes that a call of a client is over.
+    pub fn ended(&self, tenant: &ClientShare) {
+        tenant.in_service.set(tenant.in_service.get() - 1);
+        self.inner.counters.used.sub(1);
+    }
+
+    fn in_service(&self) -> u32 {
+        u32::try_from(self.inner.counters.used.get()).unwrap_or(u32::MAX)
+    }
+
+    /// Publishes the most calls in service at once, at the end of a turn.
+    pub fn publish_peak(&self) {
+        let inner = &*self.inner;
+        let peak = inner.used_peak.most(inner.clock.now(), self.in_service());
+        inner.counters.used_peak.set(u64::from(peak));
+    }
+
+    /// When [`publish_peak`](Self::publish_peak) has less to publish if no call comes.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let counters = &self.inner.counters;
+        let falls = counters.used_peak.get() > counters.used.get();
+        falls.then(|| self.inner.used_peak.falls(self.inner.clock.now()))
+    }
+
+    /// Receives that a connection of this client may hold now.
+    #[must_use]
+    pub fn share(&self, tenant: &ClientShare) -> u32 {
+        self.recount();
+        tenant.connection_share.get()
+    }
+
+    /// How short memory is.
+    #[must_use]
+    pub fn pressure(&self) -> Pressure {
+        let class = self.inner.gauges.class(self.inner.receive_class);
+        let total = self.inner.total.get();
+        Pressure {
+            free: total.saturating_sub(class.in_use()),
+            total,
+            waiters: class.waiters(),
+        }
+    }
+
+    /// Whether any call may have to wait at a gate.
+    #[must_use]
+    pub fn has_limits(&self) -> bool {
+        self.inner.clients.is_limited()
+    }
+
+    /// Whether any export has a limit.
+    #[must_use]
+    pub fn has_limited_exports(&self) -> bool {
+        self.inner.clients.has_limited_exports()
+    }
+
+    /// Waits until the limits of a client and of an export let a call begin that moves `bytes`.
+    ///
+    /// # Errors
+    /// The call `is_over` before its time has come.
+    pub async fn pass(
+        &self,
+        tenant: &ClientShare,
+        export: Option<ExportId>,
+        bytes: u64,
+        is_over: impl Fn() -> bool,
+    ) -> Result<(), Broken> {
+        tenant.used.set(self.inner.clock.now());
+        // Where clients come by TCP only, nobody else looks for those that have gone.
+        self.recount();
+        if !tenant.gate.is_open() {
+            let cause = Cause::ClientLimit;
+            self.through(tenant, &tenant.gate, bytes, cause, &is_over)
+                .await?;
+        }
+        if let Some(export) = export {
+            let gate = self.export(export);
+            if !gate.is_open() {
+                let cause = Cause::ExportLimit;
+                self.through(tenant, &gate, bytes, cause, &is_over).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn through(
+        &self,
+        tenant: &ClientShare,
+        gate: &Gate,
+        bytes: u64,
+        cause: Cause,
+        is_over: impl Fn() -> bool,
+    ) -> Result<(), Broken> {
+        let inner = &*self.inner;
+        let sharers = match cause {
+            // Each of its connections is told of the same calls that wait.
+            Cause::ExportLimit => inner.active.get().max(1),
+            _ => tenant.client.reactors().max(1),
+        };
+        tenant.window.set((gate.window(bytes) / sharers).max(1));
+        tenant.window_cause.set(cause);
+        let since = inner.clock.now();
+        let (clock, origin) = (&inner.clock, inner.clients.origin());
+        let passed = gate
+            .pass(clock, origin, bytes, &tenant.waiting, is_over)
+            .await;
+        let waited = inner.clock.now().saturating_duration_since(since);
+        self.throttled(tenant, cause, waited);
+        passed
+    }
+
+    fn export(&self, export: ExportId) -> Rc<Gate> {
+        let mut exports = self.inner.exports.borrow_mut();
+        let gate = exports
+            .entry(export)
+            .or_insert_with(|| Rc::new(Gate::new(self.inner.clients.export(export))));
+        Rc::clone(gate)
+    }
+
+    /// Lets calls that wait see that limits have changed ([`ClientTable::set_limits`]).
+    pub fn limits_changed(&self) {
+        for tenant in self.inner.tenants.borrow().values() {
+            tenant.gate.changed();
+        }
+        let mut exports = self.inner.exports.borrow_mut();
+        for gate in exports.values() {
+            gate.changed();
+        }
+        exports.retain(|_, gate| !gate.is_open());
+    }
+
+    /// Takes a TCP connection of a client in.
+    pub(crate) fn join_tcp(&self, address: IpAddr) -> Rc<ClientShare> {
+        let tenant = self.tenant(address);
+        tenant.tcp.set(tenant.tcp.get() + 1);
+        tenant.client.slot(self.inner.reactor).tcp.add(1);
+        self.called_by_tcp(&tenant);
+        self.inner.stale.set(true);
+        tenant
+    }
+
+    /// Lets a TCP connection of a client go.
+    pub(crate) fn leave_tcp(&self, tenant: &ClientShare) {
+        tenant.tcp.set(tenant.tcp.get() - 1);
+        tenant.client.slot(self.inner.reactor).tcp.sub(1);
+        self.inner.stale.set(true);
+    }
+
+    /// Notes a call of a client by TCP.
+    pub(crate) fn called_by_tcp(&self, tenant: &ClientShare) {
+        tenant.used.set(self.inner.clock.now());
+        if !tenant.active.replace(true) {
+            self.inner.stale.set(true);
+        }
+    }
+
+    /// The time of the turn, for those who wait for memory.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.inner.clock
+    }
+
+    pub(super) fn pool(&self) -> &Pool {
+        &self.inner.pool
+    }
+
+    /// Whether one more call of this client may be served beside `served` calls of all clients.
+    #[must_use]
+    pub fn may_serve(&self, tenant: &ClientShare, limits: &TaskLimits, served: usize) -> bool {
+        let sharers = self.inner.sharers[limits.transport as usize].get();
+        limits.allow(sharers, tenant.serving(limits.transport), served)
+    }
+
+    /// A client's part of what calls by TCP have in all. As much is left for one who comes next.
+    pub(crate) fn tcp_part(&self, all: usize) -> usize {
+        let sharers = self.inner.sharers[TransportKind::Tcp as usize].get();
+        (all / (sharers as usize + 1)).max(1)
+    }
+
+    /// Counts again who is active, if that may have changed.
+    pub(super) fn recount(&self) {
+        let inner = &*self.inner;
+        let changed = inner.stale.get() || inner.epoch.get() != inner.clients.epoch();
+        if changed || inner.clock.now() >= inner.recount_at.get() {
+            self.count();
+        }
+    }
+
+    fn count(&self) {
+        let inner = &*self.inner;
+        let now = inner.clock.now();
+        inner.stale.set(false);
+        inner.epoch.set(inner.clients.epoch());
+        inner.recount_at.set(now + RECOUNT_AFTER);
+        let total = inner.pool.attainable(inner.receive_class);
+        inner.total.set(total);
+        let budget = u32::try_from(total / RECEIVES_PART).unwrap_or(u32::MAX);
+
+        let mut tenants = inner.tenants.borrow_mut();
+        let mut claims = inner.claims.borrow_mut();
+        claims.clear();
+        let mut idle = 0;
+        let mut present = 0;
+        let mut sharers = 0;
+        let mut by_tcp = 0;
+        tenants.retain(|_, tenant| {
+            let unused = now.saturating_duration_since(tenant.used.get());
+            let here = tenant.connections.get() > 0;
+            present += u64::from(here);
+            if unused > ACTIVE_FOR && tenant.in_service.get() == 0 {
+                tenant.active.set(false);
+            }
+            sharers += u64::from(tenant.active.get() && tenant.is_here());
+            by_tcp += u32::from(tenant.active.get() && tenant.tcp.get() > 0);
+            if tenant.active.get() && here {
+                claims.push(tenant.claim());
+                tenant.counted.set(tenant.demand.get());
+            } else {
+                idle += tenant.held.get();
+            }
+            let holds = tenant.held.get() > 0 || tenant.memory.held_bytes() > 0;
+            tenant.is_here() || holds || tenant.waiting.get() > 0 || unused < REMEMBERED_FOR
+        });
+        inner.counters.clients.set(present);
+        let active = u32::try_from(claims.len()).unwrap_or(u32::MAX);
+        inner.active.set(active);
+        inner.sharers[TransportKind::Rdma as usize].set(active);
+        inner.sharers[TransportKind::Tcp as usize].set(by_tcp);
+        // As with receives, one share is left for who comes next.
+        let part = |all: u64, sharers: u64| {
+            let part = u32::try_from(all / (sharers + 1)).unwrap_or(u32::MAX);
+            part.max(1)
+        };
+        for (class, holds) in Class::ALL.into_iter().zip(&inner.holds) {
+            let all = inner.pool.attainable(class);
+            // Receives have a part of their class, and shares of their own.
+            let receives = if class == inner.receive_class {
+                all / RECEIVES_PART
+            } else {
+                0
+            };
+            holds.set(part(all - receives, sharers));
+        }
+        let level = policy::level(budget.saturating_sub(idle), &claims);
+        for tenant in tenants.values() {
+            inner.bound_memory(tenant);
+            let share = tenant.claim().at(level).max(FIRST_RECEIVES);
+            tenant.share.set(share);
+            let each = share / tenant.connections.get().max(1);
+            tenant.connection_share.set(each.max(FIRST_RECEIVES));
+        }
+    }
+}
+
+impl Inner {
+    /// Lets a client hold as much memory as every client may.
+    fn bound_memory(&self, tenant: &ClientShare) {
+        for (class, most) in Class::ALL.into_iter().zip(&self.holds) {
+            tenant.memory.set_most(class, most.get());
+        }
+    }
+}

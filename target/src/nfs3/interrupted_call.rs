@@ -1,0 +1,221 @@
+//! Calls that an earlier process may have executed already, or not.
+//!
+//! The process was killed between the mark that the call begins and its answer. The client repeats
+//! the call, and all that can be known is what is found now. These are the rules; "since" means a
+//! time stamp of the object not before the call was first begun, and "alone" that no other call of
+//! this server has used the same names meanwhile ([`InterruptedCall::alone`]).
+//!
+//! | procedure | what is found | what is done |
+//! | --- | --- | --- |
+//! | SETATTR, CREATE unchecked, CREATE exclusive | whatever | executed again: the effect is the same |
+//! | SETATTR with a guard | changed since, and all that the call sets is as it sets it | success |
+//! | REMOVE, RMDIR | no such name, the directory changed since, alone | success |
+//! | | the object there was changed since, not alone | refused (NFS3ERR_IO): it may be a new one |
+//! | RENAME | no old name, an object changed since at the new one, alone | success |
+//! | | the object at the old name was changed since, not alone | refused (NFS3ERR_IO) |
+//! | LINK | the name is a link to this very object, changed since | success |
+//! | CREATE guarded, MKDIR, SYMLINK, MKNOD | an object as this call makes it, with its owner and still empty, changed since but not since the restart, alone | success, with this object |
+//! | all | anything else | executed again, and answered as that comes out |
+//!
+//! What that guarantees. Nothing that another client made or changed through this server since
+//! is removed or renamed for a call that had been executed. A success is answered only where what
+//! the call asks for is so. Of two clients that compete for a name (a lock) never both are told that
+//! they made it. What it does not: where a rule for success does not apply (the names were contested,
+//! or the new object was used before the repetition came), a call that was executed can be answered
+//! NFS3ERR_EXIST or NFS3ERR_NOENT, as by a server without a cache; a name that is removed or made on
+//! the host itself, not through this server, within the gap can be taken for this call's doing; and
+//! CREATE unchecked or SETATTR of a size may take effect a second time after another client's change,
+//! which had no order with the call, as that was not answered yet.
+//!
+//! All of this is rare and its futures are boxed where they are awaited, so that they make no task
+//! larger.
+//!
+//! Time stamps and [`InterruptedCall`] are taken by the clock of one host. Where the clock is set back, or a
+//! file system takes its stamps elsewhere, the rules for success may not apply, and the rule that
+//! refuses may not either.
+
+use millrace_store::{
+    Attributes, CreateHow, Handle, Kind, SetAttributes, SetTime, Store, StoreError, Time,
+};
+
+use super::context::Object;
+use crate::replay::InterruptedCall;
+use crate::store_times::StoreClass;
+
+/// How far behind the clock time stamps of files may be, in nanoseconds: a tick of the kernel.
+const TICK: u64 = 10_000_000;
+
+/// What an object has to look like to be what a call made.
+pub(super) struct Made<'a> {
+    pub kind: Kind,
+    pub set: &'a SetAttributes,
+    /// The text of a symbolic link.
+    pub text: Option<&'a [u8]>,
+}
+
+/// What to do with a call that may have been executed.
+pub(super) enum Verdict {
+    /// It was not executed, or may be executed again.
+    Execute,
+    /// It was.
+    Executed,
+    /// That cannot be told, and executing it might destroy what is another's.
+    Unknown,
+}
+
+impl InterruptedCall {
+    /// Whether a time stamp is not from before the call was begun.
+    pub(super) fn since(&self, time: Time) -> bool {
+        // Some file systems keep whole seconds, or two.
+        let coarse = if time.nanoseconds == 0 {
+            2_000_000_000
+        } else {
+            TICK
+        };
+        nanoseconds(time).saturating_add(coarse) >= self.began.wall
+    }
+
+    /// Whether a time stamp may be of the process before.
+    fn until_restart(&self, time: Time) -> bool {
+        nanoseconds(time) <= self.restarted.wall.saturating_add(TICK)
+    }
+}
+
+fn nanoseconds(time: Time) -> u64 {
+    let whole = time.seconds.saturating_mul(1_000_000_000);
+    whole.saturating_add(u64::from(time.nanoseconds))
+}
+
+/// REMOVE and RMDIR.
+pub(super) async fn removed<S: Store>(
+    again: &InterruptedCall,
+    directory: &Object<'_, S>,
+    name: &[u8],
+) -> Verdict {
+    match find(directory, name).await {
+        Err(StoreError::NotFound) if again.alone && changed(again, directory).await => {
+            Verdict::Executed
+        }
+        Ok((_, found)) if !again.alone && again.since(found.changed) => Verdict::Unknown,
+        _ => Verdict::Execute,
+    }
+}
+
+/// RENAME.
+pub(super) async fn renamed<S: Store>(
+    again: &InterruptedCall,
+    from: (&Object<'_, S>, &[u8]),
+    to: (&Object<'_, S>, &[u8]),
+) -> Verdict {
+    match find(from.0, from.1).await {
+        Err(StoreError::NotFound) if again.alone => match find(to.0, to.1).await {
+            Ok((_, found)) if again.since(found.changed) => Verdict::Executed,
+            _ => Verdict::Execute,
+        },
+        Ok((_, found)) if !again.alone && again.since(found.changed) => Verdict::Unknown,
+        _ => Verdict::Execute,
+    }
+}
+
+/// Whether a LINK that was answered "exists" had been executed before.
+pub(super) async fn linked<S: Store>(
+    again: &InterruptedCall,
+    object: &Object<'_, S>,
+    directory: &Object<'_, S>,
+    name: &[u8],
+) -> bool {
+    matches!(
+        find(directory, name).await,
+        Ok((handle, found)) if handle == object.handle && again.since(found.changed)
+    )
+}
+
+/// What a call made before that was now answered "exists".
+pub(super) async fn made<S: Store>(
+    again: &InterruptedCall,
+    directory: &Object<'_, S>,
+    name: &[u8],
+    made: &Made<'_>,
+) -> Option<(Handle, Attributes)> {
+    if !again.alone {
+        return None;
+    }
+    let (handle, found) = find(directory, name).await.ok()?;
+    let set = made.set;
+    let owner = set.uid.unwrap_or(directory.caller.uid);
+    let is_file = found.kind == Kind::File;
+    let fits = found.kind == made.kind
+        && found.uid == owner
+        && set
+            .mode
+            .is_none_or(|mode| mode & 0o777 == found.mode & 0o777 || made.text.is_some())
+        && (!is_file || found.size == set.size.unwrap_or(0))
+        && (found.kind == Kind::Directory || found.links == 1)
+        && again.since(found.changed)
+        && again.until_restart(found.changed);
+    if !fits {
+        return None;
+    }
+    if let Some(text) = made.text {
+        let mut there = Vec::new();
+        let store = directory.store(StoreClass::Metadata);
+        let read = store.read_link(&directory.caller, handle, &mut there).await;
+        if read.is_err() || there != text {
+            return None;
+        }
+    }
+    Some((handle, found))
+}
+
+/// What a guarded CREATE makes.
+pub(super) fn guarded(how: &CreateHow) -> Option<Made<'_>> {
+    match how {
+        CreateHow::Guarded(set) => Some(Made {
+            kind: Kind::File,
+            set,
+            text: None,
+        }),
+        CreateHow::Unchecked(_) | CreateHow::Exclusive(_) => None,
+    }
+}
+
+/// Whether a SETATTR whose guard did not hold had been executed before.
+pub(super) async fn set<S: Store>(
+    again: &InterruptedCall,
+    object: &Object<'_, S>,
+    set: &SetAttributes,
+) -> bool {
+    let store = object.store(StoreClass::Metadata);
+    let Ok(found) = store.attributes(object.handle).await else {
+        return false;
+    };
+    let time = |set: SetTime, found| match set {
+        SetTime::Keep => true,
+        SetTime::Now => again.since(found),
+        SetTime::To(time) => time == found,
+    };
+    again.since(found.changed)
+        && set.mode.is_none_or(|mode| mode & 0o7777 == found.mode)
+        && set.uid.is_none_or(|uid| uid == found.uid)
+        && set.gid.is_none_or(|gid| gid == found.gid)
+        && set.size.is_none_or(|size| size == found.size)
+        && time(set.accessed, found.accessed)
+        && time(set.modified, found.modified)
+}
+
+async fn find<S: Store>(
+    directory: &Object<'_, S>,
+    name: &[u8],
+) -> Result<(Handle, Attributes), StoreError> {
+    let store = directory.store(StoreClass::Metadata);
+    store
+        .lookup(&directory.caller, directory.handle, name)
+        .await
+}
+
+/// Whether entries of a directory were changed since.
+async fn changed<S: Store>(again: &InterruptedCall, directory: &Object<'_, S>) -> bool {
+    let store = directory.store(StoreClass::Metadata);
+    let found = store.attributes(directory.handle).await;
+    found.is_ok_and(|found| again.since(found.modified))
+}

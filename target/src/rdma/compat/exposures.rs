@@ -1,0 +1,493 @@
+//! Memory that clients may fetch until they send RDMA_DONE (RFC 5666 section 3.8).
+//!
+//! A reply with read chunks leaves its data in memory of ours, which the client reads and then
+//! says so. Until then the memory is reachable, under keys that hold for that one connection, and
+//! only for reading. It comes back with RDMA_DONE, when the window for that has passed
+//! (RFC 5666 section 11), or when the connection ends.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use arrayvec::ArrayVec;
+use millrace_mempool::Slice;
+use millrace_primitives::TurnQueue;
+use millrace_reactor::fabric::{ExposeError, Exposure, Key, Revoked};
+use millrace_reactor::timer::{TimerId, TimerWheel};
+use millrace_wire::rpcrdma::FirstWords;
+use millrace_wire::rpcrdma::version1::{Kind, VERSION};
+
+use super::budget::ExposureBudget;
+use crate::call::Broken;
+use crate::rdma::counters::count;
+use crate::rdma::{RdmaConnection, ResponderShared};
+
+/// Most segments, each with a key of its own, that one reply is exposed in.
+pub const SEGMENTS_MAX: usize = 8;
+
+/// Most keys of a connection on which `replies` may be exposed.
+#[must_use]
+pub const fn keys_most(replies: u32) -> u32 {
+    replies.saturating_mul(SEGMENTS_MAX as u32)
+}
+
+/// Most receives that such a connection keeps for RDMA_DONE: for the replies that are exposed, and
+/// as many whose window has passed.
+#[must_use]
+pub const fn dones_most(replies: u32) -> u32 {
+    replies.saturating_mul(2)
+}
+
+/// What a reply was exposed as, in order.
+pub type Segments = ArrayVec<Exposure, SEGMENTS_MAX>;
+
+/// A reply that is exposed.
+#[derive(Debug)]
+struct ExposedReply {
+    xid: u32,
+    /// Tells it from others of the connection.
+    number: u64,
+    /// Whether the client has been told, so that RDMA_DONE may come.
+    sent: bool,
+    /// Whether a window passed before that.
+    delayed: bool,
+    keys: ArrayVec<ExposedKey, SEGMENTS_MAX>,
+    window: TimerId,
+}
+
+/// A key, and the bytes that are held for it.
+#[derive(Clone, Copy, Debug)]
+struct ExposedKey {
+    key: Key,
+    bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct ExposureTable {
+    /// Oldest first.
+    entries: Vec<ExposedReply>,
+    /// Keys whose revocation takes effect later.
+    dying: Vec<ExposedKey>,
+    next: u64,
+    ended: bool,
+}
+
+/// The exposures of one connection.
+#[derive(Default)]
+pub struct Exposures {
+    on: bool,
+    table: RefCell<ExposureTable>,
+    pending: Cell<u32>,
+    /// Replies whose window passed: the client may send RDMA_DONE for them yet.
+    late: Cell<u32>,
+    /// Replies that wait for an exposure.
+    pub(in crate::rdma) waiting: TurnQueue,
+    /// How many those are.
+    pub(in crate::rdma) waiters: Cell<usize>,
+    /// Replies that wait for their credits.
+    withheld: TurnQueue,
+}
+
+impl Exposures {
+    /// None yet. Only where `on` may there be any (classic mode).
+    pub(in crate::rdma) fn new(on: bool) -> Self {
+        Self {
+            on,
+            ..Self::default()
+        }
+    }
+
+    /// Whether replies of this connection may have read chunks.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.on
+    }
+
+    /// Replies that are exposed, those that are about to leave included.
+    #[must_use]
+    pub fn open_replies(&self) -> u32 {
+        // Bounded by the configuration's bound on entries.
+        self.table.borrow().entries.len() as u32
+    }
+
+    /// Replies that were sent with read chunks and await RDMA_DONE. One that is being prepared is
+    /// not among them until it is sent.
+    #[must_use]
+    pub fn pending(&self) -> u32 {
+        self.pending.get()
+    }
+
+    /// Receives to be kept posted beyond the grant: one for every RDMA_DONE that may come,
+    /// replies that are about to leave and those whose window has passed included (RFC 5666
+    /// section 3.8; conformance table, D-28). Zero outside of classic mode.
+    #[must_use]
+    pub fn receives(&self) -> u32 {
+        if !self.on {
+            return 0;
+        }
+        self.open_replies() + self.late.get()
+    }
+
+    /// Waits in line, first come first served, until `enough` holds. It is looked at when nobody
+    /// is before in line, and again whenever an exposure of this connection has ended, be it by
+    /// RDMA_DONE or by its window.
+    ///
+    /// # Errors
+    /// The connection ended.
+    pub async fn until(&self, enough: impl FnMut() -> bool) -> Result<(), Broken> {
+        self.queue(&self.withheld, enough).await
+    }
+
+    /// Waits in `line` until `enough` holds, as [`Exposures::until`] says.
+    pub(in crate::rdma) async fn queue(
+        &self,
+        line: &TurnQueue,
+        mut enough: impl FnMut() -> bool,
+    ) -> Result<(), Broken> {
+        let turn = line.join();
+        let looked = turn.until(|_| {
+            if self.table.borrow().ended {
+                Poll::Ready(Err(Broken))
+            } else if enough() {
+                Poll::Ready(Ok(()))
+            } else {
+                Poll::Pending
+            }
+        });
+        looked.await
+    }
+
+    /// Exposes `pieces` as the reply to a call, in order; `extra` are bytes that are held with
+    /// them though they are not exposed. Gives the segments and the exposure's number.
+    ///
+    /// # Errors
+    /// A bound is reached, or the connection has ended; nothing is exposed then.
+    pub(in crate::rdma) fn open<S>(
+        &self,
+        shared: &ResponderShared<S>,
+        connection: &Rc<RdmaConnection>,
+        xid: u32,
+        pieces: &[Slice],
+        extra: u64,
+    ) -> Result<(Segments, u64), ExposeError> {
+        let limits = shared.settings.get().exposures;
+        let group = connection.exposure_slices();
+        let table = &mut *self.table.borrow_mut();
+        if table.ended {
+            return Err(ExposeError::Closed);
+        }
+        if !self.on
+            || table.entries.len() >= limits.connection as usize
+            || pieces.len() > SEGMENTS_MAX * group
+        {
+            return Err(ExposeError::Full);
+        }
+        let length = |pieces: &[Slice]| pieces.iter().map(Slice::len).sum::<usize>() as u64;
+        let bytes = length(pieces) + extra;
+        let client = connection.peer().address;
+        let exposed = &shared.exposed;
+        if !exposed.budget.take(client, bytes, &limits) {
+            return Err(ExposeError::Full);
+        }
+        let (mut segments, mut keys) =
+            (Segments::new(), ArrayVec::<ExposedKey, SEGMENTS_MAX>::new());
+        for part in pieces.chunks(group) {
+            match connection.expose(part.iter().cloned().collect()) {
+                Ok(exposure) => {
+                    let extra = if keys.is_empty() { extra } else { 0 };
+                    keys.push(ExposedKey {
+                        key: exposure.key,
+                        bytes: length(part) + extra,
+                    });
+                    segments.push(exposure);
+                }
+                Err(refused) => {
+                    let opened: u64 = keys.iter().map(|held| held.bytes).sum();
+                    exposed.budget.give_bytes(bytes - opened);
+                    exposed.budget.give_reply(client);
+                    count(shared, connection, |counters| {
+                        counters.exposed_bytes.add(opened);
+                    });
+                    revoke(shared, connection, table, &keys);
+                    return Err(refused);
+                }
+            }
+        }
+        let number = table.next;
+        table.next += 1;
+        let window = exposed.arm(connection, number, shared.clock.now(), limits.window);
+        table.entries.push(ExposedReply {
+            xid,
+            number,
+            sent: false,
+            delayed: false,
+            keys,
+            window,
+        });
+        count(shared, connection, |counters| {
+            counters.exposures.add(1);
+            counters.exposed_bytes.add(bytes);
+        });
+        Ok((segments, number))
+    }
+
+    /// Notes that a reply is sent: its window begins.
+    pub(in crate::rdma) fn sent<S>(
+        &self,
+        shared: &ResponderShared<S>,
+        connection: &Rc<RdmaConnection>,
+        number: u64,
+    ) {
+        let table = &mut *self.table.borrow_mut();
+        let found = table.entries.iter_mut().find(|e| e.number == number);
+        if let Some(entry) = found
+            && !entry.sent
+        {
+            entry.sent = true;
+            self.pending.set(self.pending.get() + 1);
+            let length = shared.settings.get().exposures.window;
+            shared.exposed.timers.borrow_mut().cancel(entry.window);
+            entry.window = shared
+                .exposed
+                .arm(connection, number, shared.clock.now(), length);
+        }
+    }
+
+    /// Takes in RDMA_DONE: the memory of that reply is not reachable from here on. Returns whether
+    /// one was awaited for this XID; a second one, or any other, changes nothing.
+    pub(in crate::rdma) fn done<S>(
+        &self,
+        shared: &ResponderShared<S>,
+        connection: &Rc<RdmaConnection>,
+        xid: u32,
+    ) -> bool {
+        // A client that begins its XIDs anew sends RDMA_DONE in the order of its replies.
+        let known = |entry: &ExposedReply| entry.xid == xid && entry.sent;
+        let number = {
+            let table = self.table.borrow();
+            table.entries.iter().find(|e| known(e)).map(|e| e.number)
+        };
+        let awaited = number.is_some_and(|number| self.end(shared, connection, number));
+        count(shared, connection, |counters| {
+            counters.dones.add(1);
+            counters.dones_stray.add(u64::from(!awaited));
+        });
+        if !awaited {
+            self.late.set(self.late.get().saturating_sub(1));
+        }
+        awaited
+    }
+
+    /// Ends an exposure whose window has passed.
+    fn expire<S>(&self, shared: &ResponderShared<S>, connection: &Rc<RdmaConnection>, number: u64) {
+        if self.prolong(shared, connection, number) {
+            return;
+        }
+        let told = {
+            let table = self.table.borrow();
+            table.entries.iter().any(|e| e.number == number && e.sent)
+        };
+        if !self.end(shared, connection, number) {
+            return;
+        }
+        count(shared, connection, |counters| {
+            counters.exposures_expired.add(1);
+        });
+        let limits = shared.settings.get().exposures;
+        self.late
+            .set((self.late.get() + 1).min(limits.connection.max(1)));
+        // A reply that could not leave in two windows never will: the client takes nothing.
+        if limits.close || !told {
+            connection.close(true);
+        }
+    }
+
+    /// Gives a reply that has not left yet one more window: it may have been held back, or have
+    /// waited for room in the send queue, and the client cannot have fetched it.
+    fn prolong<S>(
+        &self,
+        shared: &ResponderShared<S>,
+        connection: &Rc<RdmaConnection>,
+        number: u64,
+    ) -> bool {
+        let table = &mut *self.table.borrow_mut();
+        let unsent = |e: &&mut ExposedReply| e.number == number && !e.sent && !e.delayed;
+        let Some(entry) = table.entries.iter_mut().find(unsent) else {
+            return false;
+        };
+        entry.delayed = true;
+        let length = shared.settings.get().exposures.window;
+        entry.window = shared
+            .exposed
+            .arm(connection, number, shared.clock.now(), length);
+        true
+    }
+
+    /// Ends an exposure and lets those go on that waited for it.
+    fn end<S>(
+        &self,
+        shared: &ResponderShared<S>,
+        connection: &Rc<RdmaConnection>,
+        number: u64,
+    ) -> bool {
+        {
+            let table = &mut *self.table.borrow_mut();
+            let Some(at) = table.entries.iter().position(|e| e.number == number) else {
+                return false;
+            };
+            let entry = table.entries.remove(at);
+            shared.exposed.timers.borrow_mut().cancel(entry.window);
+            self.pending.set(self.pending.get() - u32::from(entry.sent));
+            shared.exposed.budget.give_reply(connection.peer().address);
+            revoke(shared, connection, table, &entry.keys);
+            count(shared, connection, |counters| {
+                counters.exposures_ended.add(1);
+            });
+        }
+        self.waiting.wake();
+        self.withheld.wake();
+        true
+    }
+
+    /// Notes that a revocation has taken effect.
+    pub(in crate::rdma) fn revoked<S>(
+        &self,
+        shared: &ResponderShared<S>,
+        connection: &Rc<RdmaConnection>,
+        key: Key,
+    ) {
+        let table = &mut *self.table.borrow_mut();
+        if let Some(at) = table.dying.iter().position(|held| held.key == key) {
+            let held = table.dying.swap_remove(at);
+            release(shared, connection, held);
+        }
+    }
+
+    /// Lets everything go, for the connection has ended and its keys with it.
+    pub(in crate::rdma) fn disconnected<S>(
+        &self,
+        shared: &ResponderShared<S>,
+        connection: &RdmaConnection,
+    ) {
+        let table = &mut *self.table.borrow_mut();
+        table.ended = true;
+        for entry in table.entries.drain(..) {
+            shared.exposed.timers.borrow_mut().cancel(entry.window);
+            shared.exposed.budget.give_reply(connection.peer().address);
+            count(shared, connection, |counters| {
+                counters.exposures_ended.add(1);
+            });
+            table.dying.extend(entry.keys);
+        }
+        for held in table.dying.drain(..) {
+            release(shared, connection, held);
+        }
+        self.pending.set(0);
+        self.waiting.end();
+        self.withheld.end();
+    }
+}
+
+/// Makes keys dead. What the peer is reading at this moment may keep memory a little longer.
+fn revoke<S>(
+    shared: &ResponderShared<S>,
+    connection: &RdmaConnection,
+    table: &mut ExposureTable,
+    keys: &[ExposedKey],
+) {
+    for &held in keys {
+        match connection.revoke(held.key) {
+            Revoked::Later => table.dying.push(held),
+            Revoked::Now(_) | Revoked::Unknown => release(shared, connection, held),
+        }
+    }
+}
+
+/// Accounts for memory that nobody can reach any more.
+fn release<S>(shared: &ResponderShared<S>, connection: &RdmaConnection, held: ExposedKey) {
+    shared.exposed.budget.give_bytes(held.bytes);
+    count(shared, connection, |counters| {
+        counters.revoked_bytes.add(held.bytes);
+    });
+}
+
+/// The XID of an RDMA_DONE (RFC 5666 section 4.1), if that is what the message is.
+pub fn done_of(message: &[u8]) -> Option<u32> {
+    let words = FirstWords::read(message)?;
+    (words.version == VERSION && words.kind == Kind::Done.number()).then_some(words.xid)
+}
+
+/// What the exposures of all connections of one reactor share.
+pub struct ReactorExposures {
+    budget: Arc<ExposureBudget>,
+    timers: RefCell<TimerWheel<DueWindow>>,
+    expired: RefCell<Vec<DueWindow>>,
+    /// Replies that wait for an exposure, on all connections.
+    pub(in crate::rdma) waiting: Cell<usize>,
+}
+
+/// Whose window passes: the connection and the exposure's number.
+type DueWindow = (Weak<RdmaConnection>, u64);
+
+impl ReactorExposures {
+    /// None yet; within `budget`, which all reactors share.
+    pub(in crate::rdma) fn new(budget: Arc<ExposureBudget>, now: Instant) -> Self {
+        Self {
+            budget,
+            timers: RefCell::new(TimerWheel::new(now)),
+            expired: RefCell::default(),
+            waiting: Cell::new(0),
+        }
+    }
+
+    /// What is exposed in the whole service.
+    #[must_use]
+    pub fn budget(&self) -> &Arc<ExposureBudget> {
+        &self.budget
+    }
+
+    /// Begins a window of this length now.
+    fn arm(
+        &self,
+        connection: &Rc<RdmaConnection>,
+        number: u64,
+        now: Instant,
+        length: Duration,
+    ) -> TimerId {
+        let due = (Rc::downgrade(connection), number);
+        let mut timers = self.timers.borrow_mut();
+        timers.catch_up(now);
+        timers.insert(now + length, due)
+    }
+
+    /// Whether nothing is exposed, on any connection.
+    pub(in crate::rdma) fn is_idle(&self) -> bool {
+        self.timers.borrow().is_empty()
+    }
+
+    /// When the next window passes.
+    pub(in crate::rdma) fn next_deadline(&self) -> Option<Instant> {
+        self.timers.borrow().next_deadline()
+    }
+}
+
+/// Ends the exposures whose window has passed. Returns how many.
+pub fn expire<S>(shared: &ResponderShared<S>, now: Instant) -> usize {
+    let exposed = &shared.exposed;
+    if exposed.timers.borrow().is_empty() {
+        return 0;
+    }
+    let mut expired = exposed.expired.take();
+    exposed.timers.borrow_mut().expired(now, &mut expired);
+    let ended = expired.len();
+    for (connection, number) in expired.drain(..) {
+        if let Some(connection) = connection.upgrade() {
+            let exposures = &connection.compat.exposures;
+            exposures.expire(shared, &connection, number);
+        }
+    }
+    exposed.expired.replace(expired);
+    ended
+}

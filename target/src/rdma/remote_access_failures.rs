@@ -1,0 +1,73 @@
+//! Calls whose chunks broke a connection (RFC 8166 section 4.5.3).
+//!
+//! Clients send a call again on their next connection. A call whose memory cannot be reached would
+//! break that one too, and so on; such a call is answered with an error instead.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+/// Calls remembered; the oldest is forgotten first.
+const REMEMBERED: usize = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FailureEntry {
+    client: IpAddr,
+    xid: u32,
+}
+
+/// The calls that broke a connection lately.
+#[derive(Debug)]
+pub struct PoisonedCalls {
+    entries: RefCell<VecDeque<FailureEntry>>,
+}
+
+impl PoisonedCalls {
+    /// None yet.
+    pub fn new() -> Self {
+        Self {
+            entries: RefCell::new(VecDeque::with_capacity(REMEMBERED)),
+        }
+    }
+
+    /// Remembers a call.
+    pub fn remember(&self, client: IpAddr, xid: u32) {
+        let mut entries = self.entries.borrow_mut();
+        if entries.len() == REMEMBERED {
+            entries.pop_front();
+        }
+        entries.push_back(FailureEntry { client, xid });
+    }
+
+    /// Whether a call is known, and forgets it: it is answered once, and the XID may be used for
+    /// another call then.
+    pub fn take(&self, client: IpAddr, xid: u32) -> bool {
+        let mut entries = self.entries.borrow_mut();
+        if entries.is_empty() {
+            return false;
+        }
+        let found = entries
+            .iter()
+            .position(|entry| *entry == FailureEntry { client, xid });
+        found.map(|at| entries.remove(at)).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_known_once_and_memory_is_bounded() {
+        let calls = PoisonedCalls::new();
+        let client = IpAddr::from([10, 0, 0, 1]);
+        for xid in 0..1000 {
+            calls.remember(client, xid);
+        }
+        assert!(!calls.take(client, 3));
+        assert!(calls.take(client, 999));
+        assert!(!calls.take(client, 999));
+        assert!(!calls.take(IpAddr::from([10, 0, 0, 2]), 998));
+        assert!(calls.entries.borrow().len() < REMEMBERED);
+    }
+}

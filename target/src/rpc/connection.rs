@@ -1,0 +1,152 @@
+//! What a call knows of the connection that it came by.
+
+use std::cell::{Cell, OnceCell};
+use std::fmt;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Instant;
+
+use millrace_mempool::MemoryAccount;
+
+use super::call::{Peer, TransportKind};
+use super::reverse::{ReverseCall, ReverseError, ReversePath, ReverseReply};
+use crate::flow::{ClientShare, Flow, Usage};
+
+/// A connection, as calls and programs know it: who called, by which transport, what the calls are
+/// charged to, and the way to call the client back. Clones are the same connection, which lives
+/// on one reactor.
+#[derive(Clone)]
+pub struct ConnectionRef {
+    record: Rc<ConnectionRecord>,
+}
+
+struct ConnectionRecord {
+    id: u64,
+    peer: Peer,
+    since: Instant,
+    share: Rc<ClientShare>,
+    memory: Rc<MemoryAccount>,
+    usage: Usage,
+    ended: Cell<bool>,
+    reverse: OnceCell<Box<dyn ReversePath>>,
+}
+
+impl ConnectionRef {
+    /// A connection of a client whose part of the reactor is `share`, made at `since`.
+    #[must_use]
+    pub fn new(flow: &Flow, share: Rc<ClientShare>, peer: Peer, since: Instant) -> Self {
+        Self {
+            record: Rc::new(ConnectionRecord {
+                id: flow.clients().new_connection(),
+                peer,
+                since,
+                memory: MemoryAccount::new(share.memory()),
+                usage: flow.usage(&share),
+                share,
+                ended: Cell::new(false),
+                reverse: OnceCell::new(),
+            }),
+        }
+    }
+
+    /// Its identifier, unique in the process and never used again. Sessions are bound to it.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.record.id
+    }
+
+    /// The client's end.
+    #[must_use]
+    pub fn peer(&self) -> Peer {
+        self.record.peer
+    }
+
+    /// The client's address.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.record.peer.address
+    }
+
+    /// What carries it.
+    #[must_use]
+    pub fn transport(&self) -> TransportKind {
+        self.record.peer.transport
+    }
+
+    /// When it was accepted.
+    #[must_use]
+    pub fn since(&self) -> Instant {
+        self.record.since
+    }
+
+    /// Its client's part of the reactor.
+    #[must_use]
+    pub fn share(&self) -> &Rc<ClientShare> {
+        &self.record.share
+    }
+
+    /// What its calls hold of its client's memory.
+    #[must_use]
+    pub fn memory(&self) -> &Rc<MemoryAccount> {
+        &self.record.memory
+    }
+
+    /// What it has used.
+    #[must_use]
+    pub fn usage(&self) -> &Usage {
+        &self.record.usage
+    }
+
+    /// Whether it has ended: nobody would get an answer.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.record.ended.get()
+    }
+
+    /// Notes that it has ended, and ends the waits for its client's memory.
+    pub(crate) fn end(&self) {
+        self.record.ended.set(true);
+        self.record.memory.end();
+    }
+
+    /// Sets the way to call the client back. The first one set counts.
+    pub(crate) fn set_reverse(&self, path: impl ReversePath + 'static) {
+        let _ = self.record.reverse.set(Box::new(path));
+    }
+
+    /// Lets the client be called by this connection, as it has told the upper layer that it takes
+    /// calls (RFC 8167 section 6): NFS version 4.1 knows by CREATE_SESSION or BIND_CONN_TO_SESSION.
+    pub fn allow_reverse(&self) {
+        if let Some(path) = self.record.reverse.get() {
+            path.allow();
+        }
+    }
+
+    /// Calls the client and returns its RPC reply message. When the future is dropped the call may
+    /// have been sent all the same. It allocates.
+    ///
+    /// # Errors
+    /// [`ReverseError`].
+    pub fn call_client<'a>(&'a self, call: ReverseCall<'a>) -> ReverseReply<'a> {
+        match self.record.reverse.get() {
+            Some(path) => path.call(call),
+            None => Box::pin(std::future::ready(Err(ReverseError::NotReady))),
+        }
+    }
+}
+
+impl PartialEq for ConnectionRef {
+    fn eq(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.record, &other.record)
+    }
+}
+
+impl Eq for ConnectionRef {}
+
+impl fmt::Debug for ConnectionRef {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut record = formatter.debug_struct("ConnectionRef");
+        record.field("id", &self.id()).field("peer", &self.peer());
+        record.finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,87 @@
+//! Calls from here to a client, by a connection that the client made (RFC 8167): the face that both
+//! transports have.
+
+use std::future::{Future, poll_fn};
+use std::hash::{BuildHasher, RandomState};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Instant;
+
+use millrace_reactor::Clock;
+
+/// A call to a client.
+#[derive(Clone, Copy, Debug)]
+pub struct ReverseCall<'a> {
+    /// An RPC call message. What stands for its XID does not matter.
+    pub message: &'a [u8],
+    /// The XID to use again, of a call that was not answered, if this is its repetition.
+    pub repeats: Option<u32>,
+    /// When to give up.
+    pub deadline: Instant,
+}
+
+/// Why there is no reply from a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReverseError {
+    /// The upper layer has not said that the client takes calls, or the transport has no way to it.
+    #[error("the client is not known to take calls")]
+    NotReady,
+    /// The message is no RPC call.
+    #[error("the message is no call")]
+    NotACall,
+    /// The message is longer than this many bytes, and calls to clients are not chunked.
+    #[error("the message is longer than {most} bytes")]
+    TooLong {
+        /// Bytes that it may have.
+        most: usize,
+    },
+    /// There was no reply, or no credit, in time.
+    #[error("no reply to call {xid:#010x} in time")]
+    TimedOut {
+        /// The XID of the call.
+        xid: u32,
+    },
+    /// The connection ended first. The call can be repeated on the client's next one.
+    #[error("the connection ended before the reply to call {xid:#010x}")]
+    ConnectionLost {
+        /// The XID of the call.
+        xid: u32,
+    },
+    /// The client answered with an error of the transport.
+    #[error("the client refused the call with error {code}")]
+    Refused {
+        /// The error code (RFC 8166 section 4.5, version two draft section 5.2.4).
+        code: u32,
+    },
+}
+
+/// What a call to a client comes to: its RPC reply message.
+pub type ReverseReply<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, ReverseError>> + 'a>>;
+
+/// A transport's way to call the client of one connection.
+pub trait ReversePath {
+    /// The client takes calls from now on.
+    fn allow(&self);
+
+    /// Calls the client.
+    fn call<'a>(&'a self, call: ReverseCall<'a>) -> ReverseReply<'a>;
+}
+
+/// Where XIDs begin: another place each time, as clients may remember those of an earlier one.
+pub(crate) fn first_xid() -> u32 {
+    RandomState::new().hash_one(()) as u32
+}
+
+/// What a future comes to by a deadline.
+pub(crate) async fn until<F: Future>(
+    clock: &Clock,
+    deadline: Instant,
+    future: F,
+) -> Option<F::Output> {
+    let (mut future, mut late) = (pin!(future), pin!(clock.sleep_until(deadline)));
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => late.as_mut().poll(context).map(|()| None),
+    })
+    .await
+}

@@ -1,0 +1,228 @@
+//! Which calls of a transport are served when, on one reactor: clients in turn, and a bounded
+//! number of calls side by side.
+
+use std::future::Future;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Instant;
+
+use millrace_reactor::Alarm;
+use millrace_reactor::task::{TaskEnd, TaskSet};
+
+use super::backlog::Backlog;
+use super::connection::ConnectionRef;
+use super::slot::{IdleSlots, RequestSlot};
+use crate::flow::{Cause, ClientShare, Flow, TaskLimits};
+
+/// Calls that waited and are begun in one turn. More would keep those waiting that arrive
+/// meanwhile, of other clients too.
+const STARTS: usize = 256;
+
+/// A call that can wait.
+pub trait ScheduledCall {
+    /// The connection that it came by.
+    fn connection(&self) -> &ConnectionRef;
+
+    /// When it arrived.
+    fn arrived(&self) -> Instant;
+}
+
+/// The calls of one transport that wait or are being served. `F` is the future of a task, which
+/// serves the calls of its slot for ever.
+pub struct CallScheduler<C, F> {
+    flow: Flow,
+    limits: TaskLimits,
+    work: Box<dyn Fn(Rc<RequestSlot<C>>) -> F>,
+    tasks: TaskSet<F>,
+    /// The slot of each task, by its index.
+    slots: Vec<Option<Rc<RequestSlot<C>>>>,
+    idle: IdleSlots,
+    backlog: Backlog<C>,
+    ended: Vec<TaskEnd<()>>,
+    /// Connections whose calls made their tasks panic.
+    failed: Vec<ConnectionRef>,
+    /// Calls served and waiting, as counted last.
+    counted: (u64, u64),
+}
+
+impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
+    /// Without calls. `work` makes the future of a task; `alarm` is rung when a task can go on,
+    /// which a reactor that sleeps needs.
+    pub fn new(
+        flow: &Flow,
+        limits: TaskLimits,
+        work: impl Fn(Rc<RequestSlot<C>>) -> F + 'static,
+        alarm: Option<&Alarm>,
+    ) -> Self {
+        let capacity = limits.capacity;
+        Self {
+            flow: flow.clone(),
+            limits,
+            work: Box::new(work),
+            tasks: TaskSet::new(capacity, alarm),
+            slots: Vec::with_capacity(capacity),
+            idle: IdleSlots::default(),
+            backlog: Backlog::default(),
+            ended: Vec::with_capacity(capacity),
+            failed: Vec::new(),
+            counted: (0, 0),
+        }
+    }
+
+    /// Gives a call to a task, or lets it wait behind the others of its client: for a task, or
+    /// until fewer of the client's calls have one.
+    pub fn start(&mut self, call: C) {
+        let share = call.connection().share();
+        let may = self.flow.may_serve(share, &self.limits, self.calls())
+            && (self.backlog.is_empty() || !self.backlog.holds(share));
+        if !may {
+            self.backlog.push(call);
+        } else if let Some(call) = self.give(call) {
+            self.backlog.push(call);
+        }
+    }
+
+    /// Gives a call to an idle task or a new one, and lets the task begin at once: a call that
+    /// need not wait for anything is over before the next one is looked at, while all that it
+    /// touches is in the core's cache. The call comes back if there is no task for it.
+    fn give(&mut self, call: C) -> Option<C> {
+        let idle = self.idle.borrow_mut().pop();
+        let idle = idle.and_then(|index| self.slots[index as usize].clone());
+        let slot = match idle {
+            Some(slot) => slot,
+            None if self.tasks.len() == self.tasks.capacity() => return Some(call),
+            None => self.spawn(),
+        };
+        slot.put(call);
+        if let Some(task) = slot.task() {
+            self.tasks.run_one(task, &mut self.ended);
+            if !self.ended.is_empty() {
+                self.reap();
+            }
+        }
+        None
+    }
+
+    /// A new task, whose slot is empty.
+    fn spawn(&mut self) -> Rc<RequestSlot<C>> {
+        let slot = Rc::new(RequestSlot::new(&self.idle));
+        if let Ok(task) = self.tasks.spawn((self.work)(Rc::clone(&slot))) {
+            slot.set_task(task);
+            let index = task.index as usize;
+            if index == self.slots.len() {
+                self.slots.push(None);
+            }
+            self.slots[index] = Some(Rc::clone(&slot));
+        }
+        slot
+    }
+
+    /// Notes the connections whose calls made their tasks panic; no task ends otherwise.
+    #[cold]
+    fn reap(&mut self) {
+        for ended in self.ended.drain(..) {
+            let slot = self.slots[ended.task.index as usize].take();
+            if let Some(connection) = slot.and_then(|slot| slot.end_call()) {
+                self.flow.counters().panics.increment();
+                tracing::error!(
+                    client = %connection.address(),
+                    "a request panicked; its connection is closed"
+                );
+                self.failed.push(connection);
+            }
+        }
+    }
+
+    /// Connections whose calls made their tasks panic since the last time. They are to be closed.
+    pub fn failed(&mut self) -> std::vec::Drain<'_, ConnectionRef> {
+        self.failed.drain(..)
+    }
+
+    /// Goes on with the calls that can go on, and begins some that waited. Returns the amount of
+    /// work done.
+    pub fn run(&mut self) -> usize {
+        let mut work = self.tasks.run(&mut self.ended);
+        if !self.ended.is_empty() {
+            self.reap();
+        }
+        if !self.backlog.is_empty() {
+            work += self.take_from_backlog();
+        }
+        self.count();
+        work
+    }
+
+    fn count(&mut self) {
+        let counted = (self.calls() as u64, self.backlog.len() as u64);
+        if counted != self.counted {
+            let counters = self.flow.counters();
+            counters.tasks.add(counted.0);
+            counters.tasks.sub(self.counted.0);
+            counters.backlog.add(counted.1);
+            counters.backlog.sub(self.counted.1);
+            self.counted = counted;
+        }
+    }
+
+    /// Begins calls that waited. Returns how many.
+    fn take_from_backlog(&mut self) -> usize {
+        let now = self.flow.clock().now();
+        let mut begun = 0;
+        while begun < STARTS {
+            let Self { flow, limits, .. } = self;
+            let served = self.tasks.len() - self.idle.borrow().len();
+            let may = |share: &ClientShare| flow.may_serve(share, limits, served);
+            let Some(call) = self.backlog.pop(may) else {
+                break;
+            };
+            let waited = now.saturating_duration_since(call.arrived());
+            let share = Rc::clone(call.connection().share());
+            if let Some(call) = self.give(call) {
+                self.backlog.put_back(call);
+                break;
+            }
+            self.flow.throttled(&share, Cause::Share, waited);
+            begun += 1;
+        }
+        begun
+    }
+
+    /// A connection has ended: has the tasks run that serve its calls, as what they wait for may
+    /// never come, and takes out those that wait.
+    pub fn disconnected(&mut self, connection: &ConnectionRef, left: impl FnMut(C)) {
+        for slot in self.slots.iter().flatten() {
+            if slot.serves(connection)
+                && let Some(task) = slot.task()
+            {
+                self.tasks.wake(task);
+            }
+        }
+        self.backlog.leave(connection, left);
+    }
+
+    /// Takes out all calls that wait.
+    pub fn take_waiting(&mut self) -> impl Iterator<Item = C> + use<C, F> {
+        self.backlog.take()
+    }
+
+    /// How many calls of each client wait.
+    pub fn waiting(&self) -> impl Iterator<Item = (IpAddr, u32)> {
+        let waiting = self.backlog.waiting();
+        waiting.map(|(share, calls): (&Rc<ClientShare>, usize)| {
+            let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+            (share.client().address(), calls)
+        })
+    }
+
+    /// Calls that are being served.
+    #[must_use]
+    pub fn calls(&self) -> usize {
+        self.tasks.len() - self.idle.borrow().len()
+    }
+
+    /// Whether no call is being served or waits.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.calls() == 0 && self.backlog.is_empty()
+    }
+}

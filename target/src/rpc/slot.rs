@@ -1,0 +1,86 @@
+//! Where a task takes its calls from.
+//!
+//! The future that serves a call is some kilobytes long. Making and moving one for each call would
+//! cost a good part of a small call, so tasks stay: each serves the calls that are put into its
+//! slot, one after the other.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use millrace_reactor::task::TaskId;
+
+use super::connection::ConnectionRef;
+use super::scheduler::ScheduledCall;
+
+/// The slots of tasks that have no call, by index.
+pub(super) type IdleSlots = Rc<RefCell<Vec<u32>>>;
+
+/// The slot of one task.
+pub struct RequestSlot<C> {
+    call: RefCell<Option<C>>,
+    /// The connection whose call is being served.
+    serving: RefCell<Option<ConnectionRef>>,
+    /// Its task, once that is in the set.
+    task: Cell<Option<TaskId>>,
+    idle: IdleSlots,
+}
+
+impl<C: ScheduledCall> RequestSlot<C> {
+    pub(super) fn new(idle: &IdleSlots) -> Self {
+        Self {
+            call: RefCell::new(None),
+            serving: RefCell::new(None),
+            task: Cell::new(None),
+            idle: Rc::clone(idle),
+        }
+    }
+
+    pub(super) fn set_task(&self, task: TaskId) {
+        self.task.set(Some(task));
+    }
+
+    pub(super) fn task(&self) -> Option<TaskId> {
+        self.task.get()
+    }
+
+    /// Puts a call into the slot of a task that has none. The caller runs the task next.
+    pub(super) fn put(&self, call: C) {
+        let connection = call.connection();
+        connection.share().begin(connection.transport());
+        self.serving.replace(Some(connection.clone()));
+        self.call.replace(Some(call));
+    }
+
+    /// Ends the service of a call. Returns its connection.
+    pub(super) fn end_call(&self) -> Option<ConnectionRef> {
+        let connection = self.serving.take()?;
+        connection.share().end(connection.transport());
+        Some(connection)
+    }
+
+    /// Whether a call of this connection is being served.
+    pub(super) fn serves(&self, connection: &ConnectionRef) -> bool {
+        self.serving.borrow().as_ref() == Some(connection)
+    }
+
+    /// The next call. While there is none, the slot is listed as idle.
+    pub async fn next(&self) -> C {
+        let mut listed = false;
+        poll_fn(move |_| {
+            if let Some(call) = self.call.take() {
+                return Poll::Ready(call);
+            }
+            if !listed {
+                listed = true;
+                self.end_call();
+                if let Some(task) = self.task.get() {
+                    self.idle.borrow_mut().push(task.index);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}

@@ -1,0 +1,72 @@
+//! The memory of records that wait or are being served.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use super::RECORD_MAX;
+use crate::flow::Flow;
+use crate::rpc::ConnectionRef;
+
+/// Buffers kept for the next records.
+const SPARES_MAX: usize = 32;
+
+/// What records may hold on one reactor: clients have equal parts, but each may have one record.
+pub(super) struct RecordBudget {
+    flow: Flow,
+    /// Most bytes, but for one record of each client.
+    most: usize,
+    held: Cell<usize>,
+    spares: RefCell<Vec<Vec<u8>>>,
+}
+
+impl RecordBudget {
+    pub fn new(flow: &Flow, most: usize) -> Rc<Self> {
+        Rc::new(Self {
+            flow: flow.clone(),
+            most,
+            held: Cell::new(0),
+            spares: RefCell::default(),
+        })
+    }
+
+    /// Whether a client may hold one more record.
+    pub fn has_room(&self, connection: &ConnectionRef) -> bool {
+        let held = connection.share().record_bytes();
+        held == 0 || (self.held.get() < self.most && held < self.flow.tcp_part(self.most))
+    }
+
+    /// Holds a record until the returned value is dropped. Leaves memory for the next one in its
+    /// place.
+    pub fn hold(self: &Rc<Self>, record: &mut Vec<u8>, connection: &ConnectionRef) -> HeldRecord {
+        let spare = self.spares.borrow_mut().pop().unwrap_or_default();
+        let bytes = std::mem::replace(record, spare);
+        self.held.set(self.held.get() + bytes.len());
+        connection.share().hold_record(bytes.len());
+        HeldRecord {
+            bytes,
+            connection: connection.clone(),
+            budget: Rc::clone(self),
+        }
+    }
+}
+
+/// A record and the connection that it came by.
+pub(super) struct HeldRecord {
+    pub bytes: Vec<u8>,
+    pub connection: ConnectionRef,
+    budget: Rc<RecordBudget>,
+}
+
+impl Drop for HeldRecord {
+    fn drop(&mut self) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        let (budget, length) = (&*self.budget, bytes.len());
+        budget.held.set(budget.held.get() - length);
+        self.connection.share().release_record(length);
+        let mut spares = budget.spares.borrow_mut();
+        if spares.len() < SPARES_MAX && bytes.capacity() <= 2 * RECORD_MAX {
+            bytes.clear();
+            spares.push(bytes);
+        }
+    }
+}
