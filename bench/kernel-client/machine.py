@@ -6,6 +6,7 @@ import os
 import selectors
 import socket
 import subprocess
+import sys
 import tarfile
 import tempfile
 import time
@@ -223,6 +224,24 @@ class Guest:
             detail = message.get("detail", message) if message else "the guest ended"
             raise GuestError(f"expected `{event}`: {detail}\n{self.tail()}")
         return message
+
+    def boot(self):
+        """Starts the machine and waits until its program is ready.
+
+        The emulator patches the guest's code while another processor runs it, so that a kernel
+        panics now and then while it boots: it is started once more then."""
+        self.start()
+        try:
+            return self.expect("done", BOOT_LIMIT)
+        except GuestError:
+            if "Kernel panic" not in self.tail():
+                raise
+        print("note: the guest's kernel panicked while it booted: it is started once more",
+              file=sys.stderr, flush=True)
+        self.stop()
+        self._received = b""
+        self.start()
+        return self.expect("done", BOOT_LIMIT)
 
     def do(self, order):
         """Has the program in the guest do something and waits for the end of it."""

@@ -200,8 +200,7 @@ class Knfsd:
         environment = dict(os.environ, PATH=os.environ["PATH"] + ":/usr/sbin:/sbin")
         subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", str(self._disk)], check=True,
                        env=environment)
-        self.guest.start()
-        self.guest.expect("done", machine.BOOT_LIMIT)
+        self.guest.boot()
 
     def obey(self, order):
         """Stops and starts the server's threads and listeners in the guest."""
