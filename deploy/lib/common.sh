@@ -75,12 +75,11 @@ require_rust() {
         die "the toolchain named in rust-toolchain.toml cannot be used"
 }
 
-# build_programs PROFILE: builds millraced, millracectl and millrace-bench (PROFILE: release or
+# build_programs PROFILE: builds millraced, millracectl and millrace-bench (PROFILE: release, quick or
 # debug). PROGRAM_FEATURES names their cargo features. Scripts that run after each other with the
 # same features share one build.
 build_programs() {
-    local options=(--locked --bin millraced --bin millracectl --bin millrace-bench)
-    [ "$1" = debug ] || options+=(--release)
+    local options=(--locked --profile "${1/#debug/dev}" --bin millraced --bin millracectl --bin millrace-bench)
     [ -z "${PROGRAM_FEATURES:-}" ] || options+=(--features "$PROGRAM_FEATURES")
     (cd "$project" && cargo build "${options[@]}")
 }
@@ -109,6 +108,12 @@ require_miri() {
             --component miri --component rust-src --no-self-update || return 1
     fi
     cargo +nightly miri setup >/dev/null 2>&1
+}
+
+# with_ports RDMA RPC ADMIN FILE: prints a configuration with these ports instead of the usual ones,
+# so that a script can run beside a server.
+with_ports() {
+    sed -e "s/:20049/:$1/; s/:2049/:$2/; s/:9620/:$3/" "$4"
 }
 
 # reserve_hugepages MEBIBYTES: best effort, never fatal.
