@@ -155,6 +155,11 @@ where
                 .get(index)
                 .map_or(0, |peer| peer.counters().busy_ns())
         });
+        // What stays here is taken over at once: it would wait in the mailbox while its listener
+        // may go.
+        if chosen == self.seat.index {
+            return self.adopt(arrival, now);
+        }
         let mut left = ReactorMessage::Adopt(arrival);
         if let Some(peer) = self.peers.get(chosen) {
             match peer.send(left) {

@@ -5,15 +5,16 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender};
 use millrace_admin::config::{self, Access, Config, Cores};
 use millrace_admin::control::Control;
-use millrace_reactor::allowed_cores;
+use millrace_reactor::{ReactorHandle, allowed_cores};
 use millrace_wire::mount;
 use millrace_wire::rpc::{CallHeader, Credential, OpaqueAuth, RecordMark};
 use millrace_wire::xdr::{Encode, Encoder};
 
 use super::ticket::{Change, ChangeDecision, ChangeTicket, Commit, ReactorAnswer};
+use crate::rdma::FabricId;
 use crate::rpcbind::{Offers, Registration, Rendezvous};
 use crate::service::{ReactorMessage, Service, plan};
 
@@ -34,12 +35,62 @@ fn start() -> Service {
 
 /// Stops the last reactor until the value goes.
 fn hold(service: &Service) -> Sender<()> {
-    let (release, held) = crossbeam_channel::bounded(0);
     let reactor = service.reactors.last().expect("there is one");
-    assert!(reactor.send(ReactorMessage::Hold(held)).is_ok());
+    let release = hold_next(reactor);
     // Taken when it stands still.
     release.send(()).expect("the reactor turns");
     release
+}
+
+/// Stops a reactor, once it takes this message, until the value goes.
+fn hold_next(reactor: &ReactorHandle<ReactorMessage>) -> Sender<()> {
+    let (release, held) = crossbeam_channel::bounded(0);
+    assert!(reactor.send(ReactorMessage::Hold(held)).is_ok());
+    release
+}
+
+/// Asks all reactors to prepare a change.
+fn ask(service: &Service, change: &Arc<Change>) -> Receiver<(usize, ReactorAnswer)> {
+    let (sender, answers) = crossbeam_channel::bounded(2 * service.reactors.len());
+    for (number, reactor) in service.reactors.iter().enumerate() {
+        let ticket = ChangeTicket {
+            change: Arc::clone(change),
+            reactor: number,
+            answers: sender.clone(),
+        };
+        assert!(reactor.send(ReactorMessage::Change(ticket)).is_ok());
+    }
+    for _ in &service.reactors {
+        let (_, answer) = answers.recv().expect("an answer");
+        assert!(matches!(answer, ReactorAnswer::Prepared(Ok(_))));
+    }
+    answers
+}
+
+/// A change of nothing, which is not decided yet.
+fn no_change() -> Change {
+    Change {
+        listeners: Vec::new(),
+        rpc: None,
+        exports: None,
+        devices: None,
+        decision: OnceLock::new(),
+    }
+}
+
+/// Decides that a change is made, which takes these listeners out.
+fn commit(service: &Service, change: &Change, removed: Vec<FabricId>) {
+    let in_force = service.control().in_force();
+    let config = &in_force.config;
+    let decided = change.decision.set(ChangeDecision::Commit(Box::new(Commit {
+        settings: plan::settings(config),
+        poll: plan::poll_mode(&config.reactors),
+        arenas: Vec::new(),
+        offers: None,
+        removed,
+        limits: Vec::new(),
+    })));
+    assert!(decided.is_ok());
 }
 
 /// The configuration with a change of every kind.
@@ -171,40 +222,14 @@ fn a_reactor_whose_mailbox_is_full_ends_a_change_for_all() {
 #[test]
 fn a_reactor_that_is_stuck_between_the_steps_follows_once_it_turns() {
     let service = start();
-    let control = service.control();
-    let (sender, answers) = crossbeam_channel::bounded(2 * service.reactors.len());
     let change = Arc::new(Change {
-        listeners: Vec::new(),
-        rpc: None,
         exports: Some(Vec::new()),
-        devices: None,
-        decision: OnceLock::new(),
+        ..no_change()
     });
-    for (number, reactor) in service.reactors.iter().enumerate() {
-        let ticket = ChangeTicket {
-            change: Arc::clone(&change),
-            reactor: number,
-            answers: sender.clone(),
-        };
-        assert!(reactor.send(ReactorMessage::Change(ticket)).is_ok());
-    }
-    for _ in &service.reactors {
-        let (_, answer) = answers.recv().expect("an answer");
-        assert!(matches!(answer, ReactorAnswer::Prepared(Ok(_))));
-    }
+    let answers = ask(&service, &change);
     assert_eq!(seen(&service), [(0, 2); 4], "nothing is decided");
     let release = hold(&service);
-    let in_force = control.in_force();
-    let config = &in_force.config;
-    let decided = change.decision.set(ChangeDecision::Commit(Box::new(Commit {
-        settings: plan::settings(config),
-        poll: plan::poll_mode(&config.reactors),
-        arenas: Vec::new(),
-        offers: None,
-        removed: Vec::new(),
-        limits: Vec::new(),
-    })));
-    assert!(decided.is_ok());
+    commit(&service, &change, Vec::new());
     drop(release);
     for reactor in &service.reactors {
         reactor.alarm().ring();
@@ -214,6 +239,49 @@ fn a_reactor_that_is_stuck_between_the_steps_follows_once_it_turns() {
         assert!(matches!(answer, ReactorAnswer::Applied));
     }
     assert_eq!(seen(&service), [(2, 2); 4]);
+    service.drain(Duration::ZERO);
+}
+
+#[test]
+fn a_connection_that_arrives_while_its_listener_goes_is_served() {
+    let service = start();
+    let change = Arc::new(no_change());
+    let answers = ask(&service, &change);
+    let listener = service.control().in_force().listeners[0].clone();
+    // The first reactor accepts, and looks at its mailbox several times before it is through.
+    let reactor = &service.reactors[0];
+    let (sender, _reports) = crossbeam_channel::unbounded();
+    let batch = || {
+        for _ in 0..64 {
+            let report = ReactorMessage::Status(sender.clone());
+            assert!(reactor.send(report).is_ok());
+        }
+    };
+    let first = hold_next(reactor);
+    first.send(()).expect("the reactor turns");
+    batch();
+    let second = hold_next(reactor);
+    batch();
+    let mut client = TcpStream::connect(listener.address).expect("connects");
+    drop(first);
+    second.send(()).expect("the reactor turns");
+    // The connection is accepted by now.
+    commit(&service, &change, vec![listener.id]);
+    drop(second);
+    for reactor in &service.reactors {
+        reactor.alarm().ring();
+    }
+    for _ in &service.reactors {
+        let (_, answer) = answers.recv().expect("an answer");
+        assert!(matches!(answer, ReactorAnswer::Applied));
+    }
+    // A request of revision 1 with CRC, and without private data (RFC 5044 section 7.1.1).
+    client
+        .write_all(b"MPA ID Req Frame\x40\x01\x00\x00")
+        .expect("sent");
+    let mut reply = [0; 16];
+    client.read_exact(&mut reply).expect("an answer");
+    assert_eq!(&reply, b"MPA ID Rep Frame");
     service.drain(Duration::ZERO);
 }
 
