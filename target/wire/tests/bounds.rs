@@ -97,6 +97,7 @@ proptest! {
     fn records_in_pieces_of_any_size(
         records in prop::collection::vec(prop::collection::vec(0usize..40, 1..4), 0..6),
         pieces in prop::collection::vec(1usize..30, 1..20),
+        direct: bool,
     ) {
         let mut stream = Vec::new();
         let mut expected = Vec::new();
@@ -116,6 +117,12 @@ proptest! {
         for length in pieces.into_iter().cycle() {
             let (mut piece, later) = rest.split_at(length.min(rest.len()));
             rest = later;
+            if direct {
+                let (seen, later) = piece.split_at(scanner.left().min(piece.len()));
+                current.extend(seen);
+                scanner.skip(seen.len());
+                piece = later;
+            }
             while let Some(fragment) = scanner.next(&mut piece).unwrap() {
                 match fragment {
                     Fragment::Bytes(bytes) => current.extend(bytes),

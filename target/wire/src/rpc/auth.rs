@@ -92,8 +92,7 @@ impl<'a> Decode<'a> for AuthSys<'a> {
     fn decode(input: &mut Decoder<'a>) -> Result<Self> {
         let stamp = input.u32()?;
         let machine = input.string(MAX_MACHINE)?;
-        let uid = input.u32()?;
-        let gid = input.u32()?;
+        let [uid, gid] = input.words()?;
         let mut gids = Groups::new();
         for _ in 0..input.length(gids.capacity())? {
             gids.push(input.u32()?);

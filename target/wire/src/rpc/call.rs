@@ -72,10 +72,9 @@ impl<'a> CallHeader<'a> {
     /// # Errors
     /// As [`CallError`] tells.
     pub fn decode(input: &mut Decoder<'a>) -> core::result::Result<Self, CallError> {
-        let xid = input.u32().map_err(|_| CallError::NotACall)?;
-        match MessageType::decode(input) {
-            Ok(MessageType::Call) => {}
-            _ => return Err(CallError::NotACall),
+        let [xid, kind] = input.words().map_err(|_| CallError::NotACall)?;
+        if kind != MessageType::Call.number() {
+            return Err(CallError::NotACall);
         }
         let malformed = |error| CallError::Malformed { xid, error };
         let version = input.u32().map_err(malformed)?;
@@ -83,11 +82,12 @@ impl<'a> CallHeader<'a> {
             return Err(CallError::Version { xid, version });
         }
         let mut rest = || -> Result<Self> {
+            let [program, version, procedure] = input.words()?;
             Ok(Self {
                 xid,
-                program: input.u32()?,
-                version: input.u32()?,
-                procedure: input.u32()?,
+                program,
+                version,
+                procedure,
                 credential: Credential::decode(input)?,
                 verifier: OpaqueAuth::decode(input)?,
             })

@@ -104,6 +104,21 @@ impl RecordScanner {
         self.record
     }
 
+    /// Bytes of the fragment that has begun which have not been seen.
+    #[must_use]
+    pub const fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Notes that so many of the bytes that are left of the fragment were read elsewhere.
+    ///
+    /// # Panics
+    /// If that is more than are left.
+    pub const fn skip(&mut self, count: usize) {
+        assert!(count <= self.left, "the fragment is over");
+        self.left -= count;
+    }
+
     /// Takes what comes next from the front of `bytes`; `None` if more must be received first.
     /// An error repeats for ever.
     ///

@@ -270,14 +270,7 @@ pub(super) fn encode_words(
     credits: u32,
     kind: u32,
 ) -> Result<()> {
-    let version = version.number();
-    let words = FirstWords {
-        xid,
-        version,
-        credits,
-        kind,
-    };
-    words.encode(out)
+    out.words([xid, version.number(), credits, kind])
 }
 
 /// Appends the header of a message without chunks, whose RPC message follows. Its length is

@@ -106,6 +106,11 @@ impl<'a> Lists<'a> {
 
     /// Checks the lists at the front of what is left of `input`.
     pub(super) fn parse(input: &mut Decoder<'a>, rules: &Rules) -> Result<Self, Reason> {
+        // Most calls have none.
+        if input.rest().starts_with(&[0; Self::EMPTY_LENGTH]) {
+            let _ = input.take(Self::EMPTY_LENGTH);
+            return Ok(Self::default());
+        }
         let reads = parse_reads(input, rules)?;
         let writes = parse_writes(input, rules)?;
         let reply = if present(input)? {

@@ -94,6 +94,7 @@ impl<'a> Decoder<'a> {
 
     /// The bytes not yet consumed.
     #[must_use]
+    #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.bytes.get(self.position()..).unwrap_or_default()
     }
@@ -158,6 +159,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`Error::Truncated`].
+    #[inline]
     pub fn u32(&mut self) -> Result<u32> {
         self.array().map(u32::from_be_bytes)
     }
@@ -166,6 +168,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`Error::Truncated`].
+    #[inline]
     pub fn i32(&mut self) -> Result<i32> {
         self.array().map(i32::from_be_bytes)
     }
@@ -174,6 +177,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`Error::Truncated`].
+    #[inline]
     pub fn u64(&mut self) -> Result<u64> {
         self.array().map(u64::from_be_bytes)
     }
@@ -182,14 +186,31 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`Error::Truncated`].
+    #[inline]
     pub fn i64(&mut self) -> Result<i64> {
         self.array().map(i64::from_be_bytes)
+    }
+
+    /// Several unsigned integers, for which there is one check of the length.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`]: not all of them are there, and none is consumed.
+    #[inline]
+    pub fn words<const N: usize>(&mut self) -> Result<[u32; N]> {
+        let bytes = self.take(4 * N)?;
+        let (words, _) = bytes.as_chunks();
+        let mut values = [0; N];
+        for (value, word) in values.iter_mut().zip(words) {
+            *value = u32::from_be_bytes(*word);
+        }
+        Ok(values)
     }
 
     /// A boolean: 0 or 1 and nothing else (RFC 4506 section 4.4).
     ///
     /// # Errors
     /// [`Error::Truncated`], [`Error::Value`].
+    #[inline]
     pub fn bool(&mut self) -> Result<bool> {
         match self.u32()? {
             0 => Ok(false),
@@ -212,6 +233,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`Error::Truncated`], [`Error::TooLong`].
+    #[inline]
     pub fn opaque(&mut self, bound: usize) -> Result<&'a [u8]> {
         let length = self.length(bound)?;
         self.opaque_data(length)
@@ -221,6 +243,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// As [`opaque`](Self::opaque).
+    #[inline]
     pub fn string(&mut self, bound: usize) -> Result<&'a [u8]> {
         self.opaque(bound)
     }
@@ -229,6 +252,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`Error::Truncated`], [`Error::TooLong`].
+    #[inline]
     pub fn length(&mut self, bound: usize) -> Result<usize> {
         let length = self.u32()? as usize;
         if length > bound {
@@ -238,6 +262,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
+    #[inline]
     fn opaque_data(&mut self, length: usize) -> Result<&'a [u8]> {
         let align = self.padding.before(length, self.position());
         if align > 0 {
@@ -258,6 +283,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`Error::Truncated`].
+    #[inline]
     pub fn skip_pad(&mut self, length: usize) -> Result<()> {
         let wanted = pad(length);
         let left = self.front.len();

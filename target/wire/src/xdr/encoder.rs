@@ -90,6 +90,7 @@ impl<'b> Encoder<'b> {
     ///
     /// # Errors
     /// [`Error::Full`].
+    #[inline]
     pub fn raw(&mut self, bytes: &[u8]) -> Result<()> {
         self.room(bytes.len())?.copy_from_slice(bytes);
         Ok(())
@@ -117,6 +118,19 @@ impl<'b> Encoder<'b> {
     #[inline]
     pub fn u32(&mut self, value: u32) -> Result<()> {
         self.fixed(&value)
+    }
+
+    /// Several unsigned integers, for which there is one check of the room.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    #[inline]
+    pub fn words<const N: usize>(&mut self, values: [u32; N]) -> Result<()> {
+        let (words, _) = self.room(4 * N)?.as_chunks_mut();
+        for (word, value) in words.iter_mut().zip(values) {
+            *word = value.to_be_bytes();
+        }
+        Ok(())
     }
 
     /// A signed integer.
