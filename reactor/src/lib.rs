@@ -16,6 +16,7 @@ pub mod completion;
 mod core;
 mod counters;
 pub mod fabric;
+pub mod gather;
 mod sleep;
 mod spawn;
 pub mod task;

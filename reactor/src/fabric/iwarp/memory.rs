@@ -1,4 +1,4 @@
-//! Registered memory as the stream sees it, and the gathered and scattered system calls over it.
+//! Registered memory as the stream sees it, and the scattered system call into it.
 
 use std::io;
 use std::marker::PhantomData;
@@ -9,9 +9,8 @@ use millrace_iwarp::{Direct, DirectTarget, Memory};
 use millrace_mempool::{Buffer, Slice};
 
 use crate::fabric::Slices;
+use crate::gather::GatheredWrite;
 
-/// Entries of one gathered write: the kernel takes no more.
-const GATHER_MAX: usize = 1024;
 /// Entries of one scattered read: the pieces of one payload and the common buffer.
 const SCATTER_MAX: usize = crate::fabric::SLICES_MAX + 1;
 
@@ -77,63 +76,15 @@ impl Memory for Registered {
     }
 }
 
-/// One gathered write in the making.
-pub(super) struct Gather<'a> {
-    vectors: ArrayVec<libc::iovec, GATHER_MAX>,
-    bytes: usize,
-    sources: PhantomData<&'a [u8]>,
-}
-
-impl<'a> Gather<'a> {
-    pub(super) fn new() -> Self {
-        Self {
-            vectors: ArrayVec::new(),
-            bytes: 0,
-            sources: PhantomData,
-        }
-    }
-
-    /// Bytes gathered.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Adds plain bytes; `false` if there is no room.
-    pub(super) fn add_bytes(&mut self, bytes: &'a [u8]) -> bool {
-        self.add(bytes.as_ptr().cast_mut(), bytes.len())
-    }
-
-    /// Adds a range of registered memory; `false` if there is no room for all of it.
-    pub(super) fn add_memory(&mut self, local: &'a Slices, offset: usize, length: usize) -> bool {
-        pieces(local, offset, length)
-            .all(|(slice, begin, count)| self.add(slice.as_ptr().wrapping_add(begin), count))
-    }
-
-    fn add(&mut self, base: *mut u8, length: usize) -> bool {
-        let vector = libc::iovec {
-            iov_base: base.cast(),
-            iov_len: length,
-        };
-        let fits = self.vectors.try_push(vector).is_ok();
-        if fits {
-            self.bytes += length;
-        }
-        fits
-    }
-
-    /// Hands everything to the kernel, which copies it; says how many bytes it took.
-    pub(super) fn send(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
-        // SAFETY: a message header of zeros is a valid one without address and control data.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        message.msg_iov = self.vectors.as_mut_ptr();
-        message.msg_iovlen = self.vectors.len() as _;
-        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-        // SAFETY: every entry is a range of `'a`: plain bytes borrowed for it, or a range within a
-        // slice borrowed for it, which keeps its mapping alive. The kernel only reads them, and is
-        // done when the call returns; that registered memory may change meanwhile harms nothing.
-        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
-        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
-    }
+/// Adds a range of registered memory to a gathered write; `false` if there is no room for all of it.
+pub(super) fn gather<'a>(
+    write: &mut GatheredWrite<'a>,
+    local: &'a Slices,
+    offset: usize,
+    length: usize,
+) -> bool {
+    pieces(local, offset, length)
+        .all(|(slice, begin, count)| write.add_slice(slice, begin..begin + count))
 }
 
 /// One scattered read in the making.

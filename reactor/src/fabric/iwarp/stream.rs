@@ -9,9 +9,10 @@ use std::time::Instant;
 use millrace_iwarp::Chunk;
 
 use super::connection::{IwarpConnection, IwarpPhase};
-use super::memory::{Gather, Scatter};
+use super::memory::{Scatter, gather};
 use super::shared::IwarpShared;
 use crate::fabric::Ended;
+use crate::gather::GatheredWrite;
 
 /// Payloads of at least this length are received straight into their memory, as far as they have
 /// not come along with their heads. Below, one call that brings many frames and a copy out of the
@@ -145,15 +146,15 @@ impl IwarpConnection {
     }
 
     fn send_once(&mut self, shared: &IwarpShared) -> io::Result<usize> {
-        let mut gather = Gather::new();
+        let mut write = GatheredWrite::new();
         self.endpoint.gather(|chunk| {
             let fits = match chunk {
-                Chunk::Bytes(bytes) => gather.add_bytes(bytes),
+                Chunk::Bytes(bytes) => write.add_bytes(bytes),
                 Chunk::Memory {
                     local,
                     offset,
                     length,
-                } => gather.add_memory(local, offset, length),
+                } => gather(&mut write, local, offset, length),
             };
             if fits {
                 ControlFlow::Continue(())
@@ -161,9 +162,9 @@ impl IwarpConnection {
                 ControlFlow::Break(())
             }
         });
-        let offered = gather.bytes();
+        let offered = write.bytes();
         shared.counters.send_calls.add(1);
-        let count = gather.send(self.socket.as_fd())?;
+        let count = write.send(self.socket.as_fd())?;
         shared.counters.bytes_out.add(count as u64);
         if count < offered {
             self.writable = false;

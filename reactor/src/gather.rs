@@ -1,0 +1,89 @@
+//! Gathered writes of plain bytes and registered memory to a socket.
+
+use std::io;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use arrayvec::ArrayVec;
+use millrace_mempool::Slice;
+
+/// Entries of one gathered write: the kernel takes no more (`UIO_MAXIOV`).
+const GATHER_MAX: usize = 1024;
+
+/// One gathered write in the making.
+#[derive(Debug)]
+pub struct GatheredWrite<'a> {
+    vectors: ArrayVec<libc::iovec, GATHER_MAX>,
+    bytes: usize,
+    sources: PhantomData<&'a [u8]>,
+}
+
+impl<'a> GatheredWrite<'a> {
+    /// Nothing gathered yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            vectors: ArrayVec::new(),
+            bytes: 0,
+            sources: PhantomData,
+        }
+    }
+
+    /// Bytes gathered.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Adds plain bytes; `false` if there is no room.
+    pub fn add_bytes(&mut self, bytes: &'a [u8]) -> bool {
+        self.add(bytes.as_ptr().cast_mut(), bytes.len())
+    }
+
+    /// Adds a range of a slice; `false` if there is no room.
+    ///
+    /// # Panics
+    /// If the range is not within the slice.
+    pub fn add_slice(&mut self, slice: &'a Slice, range: Range<usize>) -> bool {
+        assert!(range.start <= range.end && range.end <= slice.len());
+        self.add(slice.as_ptr().wrapping_add(range.start), range.len())
+    }
+
+    fn add(&mut self, base: *mut u8, length: usize) -> bool {
+        let vector = libc::iovec {
+            iov_base: base.cast(),
+            iov_len: length,
+        };
+        let fits = self.vectors.try_push(vector).is_ok();
+        if fits {
+            self.bytes += length;
+        }
+        fits
+    }
+
+    /// Hands everything to the kernel, which copies it, without waiting. Returns how many bytes it
+    /// took.
+    ///
+    /// # Errors
+    /// Of `sendmsg`; [`io::ErrorKind::WouldBlock`] where the socket takes nothing now.
+    pub fn send(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        // SAFETY: a message header of zeros is a valid one without address and control data.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = self.vectors.as_mut_ptr();
+        message.msg_iovlen = self.vectors.len() as _;
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        // SAFETY: every entry is a range of `'a`: plain bytes borrowed for it, or a range within a
+        // slice borrowed for it (`add_slice` checks), which keeps its mapping alive. The kernel only
+        // reads them, and is done when the call returns; that registered memory may change
+        // meanwhile harms nothing.
+        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+impl Default for GatheredWrite<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
