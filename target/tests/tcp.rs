@@ -227,6 +227,31 @@ fn null_call(xid: u32, fragments: &[usize]) -> Vec<u8> {
     record
 }
 
+/// A WRITE of user 0 at the beginning of a file, as one record in fragments of these lengths and a last one.
+fn write_call(file: &n::nfs_fh3, data: &[u8], fragments: &[usize]) -> Vec<u8> {
+    let user = [1, 20, 0, 0, 0, 0, 0, 0, 0];
+    let call = [6, 0, 2, 100_003, 3, 7];
+    let words = [&call[..], &user, &[file.data.len() as u32]].concat();
+    let mut message: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    message.extend_from_slice(file.data.as_ref());
+    let length = data.len() as u32;
+    for word in [0, 0, length, 0, length] {
+        message.extend_from_slice(&word.to_be_bytes());
+    }
+    message.extend_from_slice(data);
+    let mut record = Vec::new();
+    let mut rest = &message[..];
+    for &length in fragments {
+        let (fragment, later) = rest.split_at(length);
+        record.extend_from_slice(&(length as u32).to_be_bytes());
+        record.extend_from_slice(fragment);
+        rest = later;
+    }
+    record.extend_from_slice(&(rest.len() as u32 | 1 << 31).to_be_bytes());
+    record.extend_from_slice(rest);
+    record
+}
+
 fn read_reply(stream: &mut TcpStream) -> Vec<u8> {
     let mut mark = [0; 4];
     stream.read_exact(&mut mark).unwrap();
@@ -255,6 +280,34 @@ fn records_may_come_in_fragments_and_crumbs() {
         stream.write_all(&[byte]).unwrap();
     }
     assert_eq!(read_reply(&mut stream)[..4], [0, 0, 0, 8]);
+}
+
+#[test]
+fn long_records_are_read_to_their_end_and_no_further() {
+    let server = Server::start(TcpConfig::default());
+    block_on(async {
+        let mut client = mount(&server, "/export").await.unwrap();
+        let root = client.root_nfs_fh3();
+        let file = create(&mut client, &root, "long").await;
+        let mut stream = server.connect();
+        for (round, fragments) in [&[][..], &[40_000, 600_000], &[100, 20_000, 30]]
+            .into_iter()
+            .enumerate()
+        {
+            let data: Vec<u8> = (0..1 << 20)
+                .map(|at| (at * 7 + at / 251 + round) as u8)
+                .collect();
+            let mut bytes = write_call(&file, &data, fragments);
+            bytes.extend(null_call(8, &[40]));
+            for part in bytes.chunks(50_001) {
+                stream.write_all(part).unwrap();
+            }
+            let mut replies = [read_reply(&mut stream), read_reply(&mut stream)];
+            replies.sort();
+            assert_eq!(replies.each_ref().map(|reply| reply[3]), [6, 8]);
+            assert_eq!(read(&mut client, &file, 0, 1 << 20).await, data);
+        }
+    });
 }
 
 #[test]

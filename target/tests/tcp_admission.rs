@@ -56,8 +56,10 @@ impl World {
         let pool = Pool::new(&registry, PoolConfig { bytes: 16 << 20 }).unwrap();
         let store = support::memory_store(&registry);
         let service = support::service([(rules(&["127.0.0.0/28"]), store.clone())]);
-        let config = TcpConfig::default();
-        assert_eq!(config.connections, FULL);
+        let config = TcpConfig {
+            connections: FULL,
+            ..TcpConfig::default()
+        };
         let flow = support::flow(&pool);
         let mut server = TcpServer::new(config, &pool, service.clone(), &flow, None).unwrap();
         let address = server.listen(address.parse().unwrap()).unwrap();

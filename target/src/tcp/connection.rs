@@ -1,22 +1,32 @@
 //! One TCP connection: records in, replies out, and the reasons to end it.
 
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use millrace_reactor::gather::GatheredWrite;
 use millrace_wire::rpc::{Fragment, RecordError, RecordScanner};
 
-use super::gather::Gather;
+use super::reply_record::ReplyRecord;
 use super::reverse::ReverseCalls;
 use super::{RECORD_MAX, TcpConfig};
 use crate::flow::InFlightPeak;
 use crate::rpc::ConnectionRef;
 use crate::transfer::TransferWindow;
 
-/// Bytes of replies copied ahead of the socket.
-const STAGED_MAX: usize = 256 << 10;
+/// Bytes offered to the socket at a time.
+const WRITE_MAX: usize = 4 << 20;
+
+/// What is left of a record of at least so many bytes is read straight into its place. Below, one
+/// call that brings many records and a copy out of the cache is the cheaper way.
+const DIRECT_MIN: usize = 16 << 10;
+
+/// Most bytes read into a record at a time: its memory grows with what arrives, not with what the
+/// peer announces.
+const DIRECT_MAX: usize = 128 << 10;
 
 /// Bytes read from one connection before the others get their turn.
 const READ_BUDGET: usize = 1 << 20;
@@ -67,8 +77,6 @@ pub(super) struct TcpConnection {
     outgoing: VecDeque<Outgoing>,
     /// Calls from here to the client.
     pub reverse: Rc<ReverseCalls>,
-    staged: Vec<u8>,
-    sent: usize,
     /// The peer will send no more.
     finished: bool,
     heard: Instant,
@@ -81,9 +89,30 @@ pub(super) struct TcpConnection {
 
 /// A record to be sent.
 enum Outgoing {
-    Reply(Gather),
-    /// A call from here, with its record mark.
-    Call(Vec<u8>),
+    Reply(ReplyRecord),
+    /// A call from here, with its record mark, and how much of it was sent.
+    Call(Vec<u8>, usize),
+}
+
+impl Outgoing {
+    fn gather<'a>(&'a self, write: &mut GatheredWrite<'a>) -> bool {
+        match self {
+            Self::Reply(reply) => reply.gather(write),
+            Self::Call(record, sent) => write.add_bytes(&record[*sent..]),
+        }
+    }
+
+    /// As [`ReplyRecord::sent`].
+    fn sent(&mut self, count: usize) -> Option<usize> {
+        match self {
+            Self::Reply(reply) => reply.sent(count),
+            Self::Call(record, sent) => {
+                let left = record.len() - *sent;
+                *sent += count.min(left);
+                count.checked_sub(left)
+            }
+        }
+    }
 }
 
 /// What the next step of reading needs.
@@ -118,8 +147,6 @@ impl TcpConnection {
             leftover: Vec::new(),
             outgoing: VecDeque::new(),
             reverse: Rc::default(),
-            staged: Vec::new(),
-            sent: 0,
             finished: false,
             heard: now,
             partial_since: None,
@@ -144,12 +171,29 @@ impl TcpConnection {
             if budget == 0 {
                 return Ok(Reading::More);
             }
-            match self.socket.read(scratch) {
+            let direct = self.scanner.left();
+            let (offered, read) = if direct >= DIRECT_MIN {
+                let offered = direct.min(budget).min(DIRECT_MAX);
+                (offered, self.read_direct(offered))
+            } else {
+                (scratch.len(), self.socket.read(scratch))
+            };
+            match read {
                 Ok(0) => self.finished = true,
                 Ok(length) => {
                     self.heard = now;
                     budget = budget.saturating_sub(length);
-                    held = self.scan(&scratch[..length], now, take)?;
+                    let bytes = if direct >= DIRECT_MIN {
+                        self.scanner.skip(length);
+                        &[]
+                    } else {
+                        &scratch[..length]
+                    };
+                    held = self.scan(bytes, now, take)?;
+                    // The socket says so when there is more.
+                    if length < offered {
+                        break;
+                    }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -162,6 +206,16 @@ impl TcpConnection {
             self.partial_since.or(Some(now))
         };
         Ok(if held { Reading::Held } else { Reading::Empty })
+    }
+
+    /// Reads up to `most` bytes of the record that has begun to its end.
+    fn read_direct(&mut self, most: usize) -> std::io::Result<usize> {
+        let begin = self.record.len();
+        self.record.resize(begin + most, 0);
+        let read = self.socket.read(&mut self.record[begin..]);
+        let length = *read.as_ref().unwrap_or(&0);
+        self.record.truncate(begin + length);
+        read
     }
 
     /// Whether `take` refused to go on; the rest is then left over.
@@ -196,56 +250,54 @@ impl TcpConnection {
     }
 
     /// Queues a reply.
-    pub fn queue(&mut self, reply: Gather) {
-        self.queued_bytes += reply.length() as u64;
+    pub fn queue(&mut self, reply: ReplyRecord) {
+        self.queued_bytes += reply.left() as u64;
         self.outgoing.push_back(Outgoing::Reply(reply));
     }
 
     /// Queues the record of a call to the client.
     pub fn queue_call(&mut self, record: Vec<u8>) {
         self.queued_bytes += record.len() as u64;
-        self.outgoing.push_back(Outgoing::Call(record));
+        self.outgoing.push_back(Outgoing::Call(record, 0));
     }
 
-    /// Sends what the socket takes. `done` gets each reply that has entered the stream whole.
-    pub fn send(&mut self, done: &mut dyn FnMut(Gather)) -> Result<usize, Ended> {
+    /// Sends what the socket takes. `done` gets each reply that the socket has taken whole.
+    pub fn send(&mut self, done: &mut dyn FnMut(ReplyRecord)) -> Result<usize, Ended> {
         let mut total = 0;
-        loop {
-            while self.staged.len() < STAGED_MAX
-                && let Some(next) = self.outgoing.front_mut()
-            {
-                let room = STAGED_MAX - self.staged.len();
-                let is_whole = match next {
-                    Outgoing::Reply(reply) => reply.fill(&mut self.staged, room),
-                    Outgoing::Call(record) => {
-                        self.staged.append(record);
-                        true
-                    }
-                };
-                if is_whole && let Some(Outgoing::Reply(reply)) = self.outgoing.pop_front() {
-                    self.in_flight -= 1;
-                    done(reply);
+        while !self.outgoing.is_empty() {
+            let mut write = GatheredWrite::new();
+            for record in &self.outgoing {
+                if !record.gather(&mut write) || write.bytes() >= WRITE_MAX {
+                    break;
                 }
             }
-            if self.staged.is_empty() {
-                return Ok(total);
-            }
-            match self.socket.write(&self.staged[self.sent..]) {
+            let offered = write.bytes();
+            let count = match write.send(self.socket.as_fd()) {
                 Ok(0) => return Err(Ended::Closed),
-                Ok(length) => {
-                    self.sent_bytes += length as u64;
-                    self.sent += length;
-                    total += length;
-                    if self.sent == self.staged.len() {
-                        self.staged.clear();
-                        self.sent = 0;
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    return Ok(total);
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(count) => count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
+            };
+            self.sent_bytes += count as u64;
+            total += count;
+            self.sent(count, done);
+            if count < offered {
+                break;
+            }
+        }
+        Ok(total)
+    }
+
+    /// The socket took so many bytes.
+    fn sent(&mut self, mut count: usize, done: &mut dyn FnMut(ReplyRecord)) {
+        while let Some(front) = self.outgoing.front_mut()
+            && let Some(beyond) = front.sent(count)
+        {
+            count = beyond;
+            if let Some(Outgoing::Reply(reply)) = self.outgoing.pop_front() {
+                self.in_flight -= 1;
+                done(reply);
             }
         }
     }
@@ -257,7 +309,7 @@ impl TcpConnection {
 
     /// Whether bytes wait for the socket.
     pub fn is_sending(&self) -> bool {
-        !self.staged.is_empty()
+        !self.outgoing.is_empty()
     }
 
     /// When bytes came last.

@@ -2,16 +2,16 @@
 //! RDMA.
 //!
 //! One [`TcpServer`] lives on each reactor. It polls its sockets through one epoll descriptor and
-//! never blocks. Calls of a connection are served side by side and answered as they finish. Data
-//! is copied here, unlike on the RDMA side: into the record on arrival, out of the store's memory
-//! on the way to the socket.
+//! never blocks. Calls of a connection are served side by side and answered as they finish, those of
+//! a turn by one gathered write. Data of a WRITE is copied out of its record; data of a READ goes
+//! from the store's memory to the socket.
 //!
 //! A peer can hold a bounded number of calls and bytes, and has to finish records and take replies
 //! in time; whatever else it sends ends its own connection only.
 
 mod connection;
-mod gather;
 mod records;
+mod reply_record;
 mod reverse;
 mod server;
 mod worker;
@@ -75,10 +75,10 @@ impl TcpConfig {
 impl Default for TcpConfig {
     fn default() -> Self {
         Self {
-            connections: 128,
-            calls_per_connection: 32,
-            calls: 64,
-            bytes: 32 << 20,
+            connections: 4096,
+            calls_per_connection: 128,
+            calls: 256,
+            bytes: 64 << 20,
             unadmitted: 8,
             unadmitted_per_address: 2,
             unadmitted_deadline: Duration::from_secs(10),

@@ -17,8 +17,8 @@ use rustix::net::sockopt;
 
 use super::TcpConfig;
 use super::connection::{Ended, Reading, TcpConnection};
-use super::gather::Gather;
 use super::records::RecordBudget;
+use super::reply_record::ReplyRecord;
 use super::reverse::{Outbox, TcpReversePath};
 use super::worker::{ServedCall, TcpCall, TcpShared, work};
 use crate::call::{Answer, Peer, Serve, TransportKind};
@@ -33,9 +33,12 @@ mod ending;
 mod eviction;
 mod report;
 
-/// Least time between two looks at the sockets while nothing happens: a system call per turn of a
-/// busy reactor would cost its RDMA connections more than TCP clients can notice.
+/// Least time between two looks at the sockets while nothing happens there: a system call per turn
+/// of a busy reactor would cost its RDMA connections more than TCP clients can notice.
 const POLL_PAUSE: Duration = Duration::from_micros(20);
+
+/// Clients that called this recently are likely to call again: every turn looks at the sockets.
+const ACTIVE: Duration = Duration::from_micros(200);
 
 /// Time between two looks at deadlines.
 const CHECK_PAUSE: Duration = Duration::from_millis(500);
@@ -49,6 +52,15 @@ const KEEP_ALIVE_PROBES: u32 = 6;
 const EVENTS: usize = 64;
 
 const LISTENER: u64 = u64::MAX;
+
+/// Which ways a connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    /// What waits is sent. The socket says when there is something to be read.
+    Out,
+    /// And what has come is read.
+    Both,
+}
 
 /// Names a connection; never reused for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +89,8 @@ struct TcpSlot {
     interest: epoll::EventFlags,
     /// Calls have to be answered before more is read.
     held: bool,
+    /// Replies were queued in this turn.
+    is_answered: bool,
 }
 
 /// What the TCP transport of one reactor has done. Written by the reactor only.
@@ -144,11 +158,14 @@ pub struct TcpServer<S: Serve> {
     scratch: Vec<u8>,
     /// Connections to be read or written although no event says so.
     again: Vec<ConnectionId>,
+    /// Connections with replies of this turn, which are sent together.
+    answered_now: Vec<ConnectionId>,
     /// Connections whose calls have to be answered before more is read.
     held: Vec<ConnectionId>,
     polled: Option<Instant>,
     checked: Option<Instant>,
-    busy: bool,
+    /// When there was something to do last.
+    worked: Option<Instant>,
     counters: Arc<TcpCounters>,
     slow_client: LogLimit,
     /// Calls that were answered in this turn, to be timed at its end.
@@ -190,10 +207,11 @@ impl<S: Serve> TcpServer<S> {
             events: Vec::with_capacity(EVENTS),
             scratch: vec![0; 64 << 10],
             again: Vec::new(),
+            answered_now: Vec::new(),
             held: Vec::new(),
             polled: None,
             checked: None,
-            busy: false,
+            worked: None,
             counters: Arc::default(),
             slow_client: LogLimit::default(),
             answered: LatencyBatch::default(),
@@ -326,7 +344,7 @@ impl<S: Serve> TcpServer<S> {
         let due = |last: Option<Instant>, pause| {
             last.is_none_or(|last| now.saturating_duration_since(last) >= pause)
         };
-        if self.busy || due(self.polled, POLL_PAUSE) {
+        if !due(self.worked, ACTIVE) || due(self.polled, POLL_PAUSE) {
             self.polled = Some(now);
             work += self.poll_sockets(now);
         }
@@ -336,7 +354,9 @@ impl<S: Serve> TcpServer<S> {
             self.look_who_is_admitted();
             self.check_all(now);
         }
-        self.busy = work > 0;
+        if work > 0 {
+            self.worked = Some(now);
+        }
         work
     }
 
@@ -435,9 +455,17 @@ impl<S: Serve> TcpServer<S> {
         self.shared.take_served(&mut served);
         work += served.len();
         for call in served.drain(..) {
-            self.finish(call, now);
+            self.finish(call);
         }
         self.served = served;
+        let mut answered = std::mem::take(&mut self.answered_now);
+        for id in answered.drain(..) {
+            if let Some(slot) = self.slots.get_mut(id.index as usize) {
+                slot.is_answered = false;
+            }
+            self.go_on(id, now, Direction::Out);
+        }
+        self.answered_now = answered;
         if work > 0 {
             for id in std::mem::take(&mut self.held) {
                 if let Some(slot) = self.slots.get_mut(id.index as usize) {
@@ -475,9 +503,15 @@ impl<S: Serve> TcpServer<S> {
         })
     }
 
-    fn finish(&mut self, call: ServedCall, now: Instant) {
+    /// Queues the reply to a call that was served.
+    fn finish(&mut self, call: ServedCall) {
         let id = call.id;
-        let Some(connection) = Self::connection(&mut self.slots, id) else {
+        let slot = self.slots.get_mut(id.index as usize);
+        let slot = slot.filter(|slot| slot.generation == id.generation);
+        let Some((connection, is_answered)) = slot.and_then(|slot| {
+            let connection = slot.connection.as_mut()?;
+            Some((connection, &mut slot.is_answered))
+        }) else {
             if let Some(parts) = call.parts {
                 self.shared.keep_slices(parts.slices);
             }
@@ -487,7 +521,7 @@ impl<S: Serve> TcpServer<S> {
         connection.identity.usage().moved(moved.read, moved.written);
         connection.has_called |= call.is_valid;
         match call.answer {
-            Answer::Send => match call.parts.and_then(Gather::new) {
+            Answer::Send => match call.parts.and_then(ReplyRecord::new) {
                 Some(reply) => {
                     let observe = |one: &ConnectionRef, took| one.usage().answered(took);
                     let identity = connection.identity.clone();
@@ -499,19 +533,30 @@ impl<S: Serve> TcpServer<S> {
             Answer::Silent => connection.in_flight -= 1,
             Answer::TooLarge(_) | Answer::Broken => return self.end(id, &Ended::Unanswerable),
         }
-        self.advance(id, now);
+        if !std::mem::replace(is_answered, true) {
+            self.answered_now.push(id);
+        }
     }
 
-    /// Reads and writes one connection as far as it goes.
+    /// Writes and reads one connection as far as it goes.
     fn advance(&mut self, id: ConnectionId, now: Instant) -> usize {
+        self.go_on(id, now, Direction::Both)
+    }
+
+    fn go_on(&mut self, id: ConnectionId, now: Instant, direction: Direction) -> usize {
         let before = self.counters.records.get() + self.counters.replies.get();
-        if let Err(reason) = self.try_advance(id, now) {
+        if let Err(reason) = self.try_advance(id, now, direction) {
             self.end(id, &reason);
         }
         (self.counters.records.get() + self.counters.replies.get() - before) as usize
     }
 
-    fn try_advance(&mut self, id: ConnectionId, now: Instant) -> Result<(), Ended> {
+    fn try_advance(
+        &mut self,
+        id: ConnectionId,
+        now: Instant,
+        direction: Direction,
+    ) -> Result<(), Ended> {
         let Self {
             config,
             calls,
@@ -538,12 +583,14 @@ impl<S: Serve> TcpServer<S> {
         let identity = connection.identity.clone();
         let allowed =
             |in_flight| in_flight < config.calls_per_connection && records.has_room(&identity);
-        // Sending makes room as well as serving does.
+        let mut reads = direction == Direction::Both;
+        // Sending makes room as well as serving does. No event tells of what is left over.
         if slot.held && allowed(connection.in_flight) {
             slot.held = false;
             self.held.retain(|held| *held != id);
+            reads = true;
         }
-        if connection.is_open() && !slot.held {
+        if reads && connection.is_open() && !slot.held {
             shared.flow.called_by_tcp(identity.share());
             let mut reading = Reading::Held;
             if allowed(connection.in_flight) {

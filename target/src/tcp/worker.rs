@@ -9,8 +9,8 @@ use millrace_mempool::{Class, Pool, Slice};
 use millrace_wire::xdr::Padding;
 
 use super::MESSAGE_MAX;
-use super::gather::HEADROOM;
 use super::records::HeldRecord;
+use super::reply_record::HEADROOM;
 use super::server::ConnectionId;
 use crate::call::{Account, Answer, Call, Limits, NO_CHUNKS, NoBulk, Reply, ReplyParts, Serve};
 use crate::flow::Flow;
