@@ -12,13 +12,21 @@ use arrayvec::ArrayVec;
 /// The end of a turn: the clock is read by who asks first.
 pub type TurnEnd = LazyCell<Instant>;
 
-/// Calls noted at most; one more has all of them timed at once.
-const NOTED_MAX: usize = 64;
+/// Kinds of calls noted at most; one more has all of them timed at once.
+const NOTED_MAX: usize = 16;
 
 /// Calls that were answered in this turn and are not timed yet. `T` says whose they are.
 #[derive(Debug)]
 pub(crate) struct LatencyBatch<T> {
-    calls: RefCell<ArrayVec<(T, Instant), NOTED_MAX>>,
+    calls: RefCell<ArrayVec<AnsweredCalls<T>, NOTED_MAX>>,
+}
+
+/// Calls that were answered one after the other and arrived in one turn.
+#[derive(Debug)]
+struct AnsweredCalls<T> {
+    whose: T,
+    arrived: Instant,
+    count: u64,
 }
 
 impl<T> Default for LatencyBatch<T> {
@@ -29,18 +37,31 @@ impl<T> Default for LatencyBatch<T> {
     }
 }
 
-impl<T> LatencyBatch<T> {
+impl<T: Clone + PartialEq> LatencyBatch<T> {
     /// Notes an answered call. If there are too many, `observe` gets them all.
-    pub fn note(&self, whose: T, arrived: Instant, observe: impl Fn(&T, Duration)) {
+    #[inline]
+    pub fn note(&self, whose: &T, arrived: Instant, observe: impl Fn(&T, Duration, u64)) {
         let mut calls = self.calls.borrow_mut();
+        if let Some(last) = calls.last_mut()
+            && last.whose == *whose
+            && last.arrived == arrived
+        {
+            last.count += 1;
+            return;
+        }
         if calls.is_full() {
             time(&mut calls, Instant::now(), observe);
         }
-        calls.push((whose, arrived));
+        calls.push(AnsweredCalls {
+            whose: whose.clone(),
+            arrived,
+            count: 1,
+        });
     }
 
-    /// Gives each call that was noted to `observe`, with the time it took.
-    pub fn settle(&self, end: &TurnEnd, observe: impl Fn(&T, Duration)) {
+    /// Gives the calls that were noted to `observe`, with the time that each took and how many there
+    /// are.
+    pub fn settle(&self, end: &TurnEnd, observe: impl Fn(&T, Duration, u64)) {
         let mut calls = self.calls.borrow_mut();
         if !calls.is_empty() {
             time(&mut calls, **end, observe);
@@ -49,18 +70,13 @@ impl<T> LatencyBatch<T> {
 }
 
 fn time<T>(
-    calls: &mut ArrayVec<(T, Instant), NOTED_MAX>,
+    calls: &mut ArrayVec<AnsweredCalls<T>, NOTED_MAX>,
     end: Instant,
-    observe: impl Fn(&T, Duration),
+    observe: impl Fn(&T, Duration, u64),
 ) {
-    // Calls that arrived in the same turn took equally long.
-    let (mut latest, mut took) = (end, Duration::ZERO);
-    for (whose, arrived) in calls.drain(..) {
-        if arrived != latest {
-            latest = arrived;
-            took = end.saturating_duration_since(arrived);
-        }
-        observe(&whose, took);
+    for calls in calls.drain(..) {
+        let took = end.saturating_duration_since(calls.arrived);
+        observe(&calls.whose, took, calls.count);
     }
 }
 
@@ -73,25 +89,42 @@ mod tests {
     #[test]
     fn every_call_is_timed_once_by_the_end_of_its_turn() {
         let (noted, timed) = (LatencyBatch::default(), Cell::new([0; 2]));
-        let observe = |&whose: &usize, _| {
+        let observe = |&whose: &usize, _, count| {
             let mut counts = timed.get();
-            counts[whose] += 1;
+            counts[whose] += count;
             timed.set(counts);
         };
         let arrived = Instant::now();
         for _ in 0..NOTED_MAX + 3 {
-            noted.note(0, arrived, observe);
+            noted.note(&0, arrived, observe);
+            noted.note(&0, arrived, observe);
+            noted.note(&1, arrived, observe);
         }
-        noted.note(1, arrived, observe);
+        let calls = NOTED_MAX as u64 + 3;
+        assert_ne!(timed.get(), [0; 2], "too many to be kept");
         let end = TurnEnd::new(Instant::now);
         noted.settle(&end, observe);
         noted.settle(&end, observe);
-        assert_eq!(timed.get(), [NOTED_MAX + 3, 1]);
+        assert_eq!(timed.get(), [2 * calls, calls]);
+    }
+
+    #[test]
+    fn calls_of_one_kind_that_arrived_apart_are_timed_apart() {
+        let (noted, timed) = (LatencyBatch::default(), Cell::new(Duration::ZERO));
+        let observe = |(): &(), took: Duration, count| {
+            assert_eq!(count, 1);
+            timed.set(timed.get() + took);
+        };
+        let end = TurnEnd::new(Instant::now);
+        noted.note(&(), *end - Duration::from_millis(2), observe);
+        noted.note(&(), *end - Duration::from_millis(3), observe);
+        noted.settle(&end, observe);
+        assert_eq!(timed.get(), Duration::from_millis(5));
     }
 
     #[test]
     fn a_turn_without_calls_reads_no_clock() {
         let end = TurnEnd::new(|| panic!("the clock was read"));
-        LatencyBatch::<()>::default().settle(&end, |(), _| ());
+        LatencyBatch::<()>::default().settle(&end, |(), _, _| ());
     }
 }

@@ -37,12 +37,17 @@ impl Default for Histogram {
 impl Histogram {
     /// Counts one duration, in nanoseconds; for the one writer.
     pub fn observe(&self, nanoseconds: u64) {
+        self.observe_equal(nanoseconds, 1);
+    }
+
+    /// Counts several durations that are equal.
+    pub fn observe_equal(&self, nanoseconds: u64, count: u64) {
         let bucket = &self.buckets[bucket_of(nanoseconds)];
         bucket.store(
-            bucket.load(Ordering::Relaxed).wrapping_add(1),
+            bucket.load(Ordering::Relaxed).wrapping_add(count),
             Ordering::Relaxed,
         );
-        self.sum.add(nanoseconds);
+        self.sum.add(nanoseconds.saturating_mul(count));
     }
 
     /// The counts so far.

@@ -155,11 +155,11 @@ impl Usage {
         self.client.slot(self.reactor)
     }
 
-    /// Counts a call that was answered, and how long it took.
-    pub fn answered(&self, took: Duration) {
+    /// Counts calls that were answered, and how long each took.
+    pub fn answered(&self, took: Duration, calls: u64) {
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.latency.observe(nanoseconds);
-        self.slot().requests.add(1);
+        self.latency.observe_equal(nanoseconds, calls);
+        self.slot().requests.add(calls);
     }
 
     /// Counts file data that a call has moved, in bytes.
@@ -220,13 +220,13 @@ mod tests {
         let clients = ClientTable::new(2);
         let of = |address, reactor| open(&clients, address, reactor);
         let (one, two, other) = (of(FIRST, 0), of(FIRST, 1), of(SECOND, 1));
-        one.answered(Duration::from_micros(3));
+        one.answered(Duration::from_micros(3), 1);
         one.moved(100, 0);
-        two.answered(Duration::from_micros(5));
+        two.answered(Duration::from_micros(5), 1);
         two.moved(0, 7);
         two.granted(0, 32);
         two.granted(32, 16);
-        other.answered(Duration::from_micros(1));
+        other.answered(Duration::from_micros(1), 1);
         close(one);
         let usage = clients.usage();
         let expected = Totals {
@@ -264,17 +264,17 @@ mod tests {
         // Enough for the table to be swept while nobody reads it.
         for round in 0..200_u32 {
             let usage = open(&clients, IpAddr::V4((round + 1).into()), 0);
-            usage.answered(Duration::ZERO);
+            usage.answered(Duration::ZERO, 1);
             close(usage);
         }
         let kept = open(&clients, FIRST, 0);
-        kept.answered(Duration::ZERO);
+        kept.answered(Duration::ZERO, 1);
         assert_eq!(sum(), (200, 1));
         close(kept);
         assert_eq!(sum(), (201, 0));
         // Whoever comes back begins anew, and the sums go on.
         let back = open(&clients, FIRST, 0);
-        back.answered(Duration::ZERO);
+        back.answered(Duration::ZERO, 1);
         assert_eq!(sum(), (201, 1));
     }
 

@@ -122,15 +122,14 @@ impl<S> ResponderShared<S> {
 
     /// Notes a call of a connection that was answered.
     pub(super) fn answered(&self, connection: &RdmaConnection, arrived: Instant) {
-        let observe = |connection: &ConnectionRef, took| connection.usage().answered(took);
-        let connection = connection.identity().clone();
-        self.answered.note(connection, arrived, observe);
+        let observe = |one: &ConnectionRef, took, calls| one.usage().answered(took, calls);
+        self.answered.note(connection.identity(), arrived, observe);
     }
 
     /// The reactor has come to the end of a turn: counts the calls that were answered in it.
     pub fn turned(&self, end: &TurnEnd) {
-        self.answered
-            .settle(end, |connection, took| connection.usage().answered(took));
+        let observe = |one: &ConnectionRef, took, calls| one.usage().answered(took, calls);
+        self.answered.settle(end, observe);
     }
 
     /// An empty list of slices, used before where possible, so that it does not grow again.

@@ -183,8 +183,8 @@ impl ProgramsCounters {
         }
     }
 
-    /// Counts how long a call took.
-    pub(super) fn observe(&self, kind: CallKind, took: Duration) {
+    /// Counts how long calls took each.
+    pub(super) fn observe(&self, kind: CallKind, took: Duration, calls: u64) {
         let Some(counters) = self.procedure(kind.program, kind.procedure) else {
             return;
         };
@@ -192,7 +192,7 @@ impl ProgramsCounters {
             Some((sized, size)) => &sized[size as usize],
             None => &counters.latency,
         };
-        latency.observe(nanoseconds(took));
+        latency.observe_equal(nanoseconds(took), calls);
     }
 
     /// File data moved, if a procedure moves any.

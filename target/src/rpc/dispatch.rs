@@ -231,8 +231,8 @@ impl<P: Programs> Dispatcher<P> {
         // One of the two is zero.
         let size = done.success.then(|| Size::of(moved.read | moved.written));
         let kind = CallKind::new(call.index, call.called.2, size);
-        let observe = |kind: &CallKind, took| counters.observe(*kind, took);
-        self.inner.answered.note(kind, arrived, observe);
+        let observe = |kind: &CallKind, took, calls| counters.observe(*kind, took, calls);
+        self.inner.answered.note(&kind, arrived, observe);
     }
 
     #[cold]
@@ -294,7 +294,7 @@ impl<P: Programs> Serve for Dispatcher<P> {
 
     fn turned(&self, end: &TurnEnd) {
         let counters = &*self.inner.counters;
-        let observe = |kind: &CallKind, took| counters.observe(*kind, took);
+        let observe = |kind: &CallKind, took, calls| counters.observe(*kind, took, calls);
         self.inner.answered.settle(end, observe);
     }
 }

@@ -523,8 +523,9 @@ impl<S: Serve> TcpServer<S> {
         match call.answer {
             Answer::Send => match call.parts.and_then(ReplyRecord::new) {
                 Some(reply) => {
-                    let observe = |one: &ConnectionRef, took| one.usage().answered(took);
-                    let identity = connection.identity.clone();
+                    let observe =
+                        |one: &ConnectionRef, took, calls| one.usage().answered(took, calls);
+                    let identity = &connection.identity;
                     self.answered.note(identity, call.arrived, observe);
                     connection.queue(reply);
                 }

@@ -81,8 +81,9 @@ impl<S: Serve> Transport for TcpServer<S> {
     }
 
     fn turned(&mut self, end: &TurnEnd) {
-        self.answered
-            .settle(end, |connection, took| connection.usage().answered(took));
+        self.answered.settle(end, |connection, took, calls| {
+            connection.usage().answered(took, calls);
+        });
     }
 
     fn descriptors(&self, list: &mut Vec<RawFd>) {
