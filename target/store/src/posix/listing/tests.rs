@@ -95,18 +95,20 @@ fn a_long_listing_holds_up_another_client_for_a_slice() {
     let [one, other] = [1, 2].map(ClientKey::new);
     let go = listing.hold();
     let (long, found) = listing.list(one);
-    // Another client's job comes behind it. The reactor asks for no second slice meanwhile.
+    // Another client's job comes behind it.
     let (done, is_done) = channel();
-    let job = listing
-        .volume
-        .helpers()
-        .run(other, move || done.send(()).unwrap());
+    let (leave, may_leave) = channel::<()>();
+    let job = listing.volume.helpers().run(other, move || {
+        done.send(()).unwrap();
+        let _ = may_leave.recv();
+    });
     assert_eq!(listing.volume.helpers().load().queued, 2);
     go.send(()).unwrap();
     is_done.recv().unwrap();
-    drop(job);
+    // The second slice does not come before that job has ended.
     listing.machine.until(|| found.get() > 0);
     assert_eq!(found.get(), SLICE, "it gave way after a slice");
+    drop((leave, job));
     assert_eq!(
         listing.machine.wait(&long),
         Ok(ENTRIES + 2),
@@ -123,7 +125,8 @@ fn a_long_listing_gives_way_to_nobody_of_the_same_client() {
     let job = listing.volume.helpers().run(one, || ());
     go.send(()).unwrap();
     listing.machine.until(|| found.get() > 0);
-    assert_eq!(found.get(), DESCRIBED);
+    // The next part may be there as soon.
+    assert!(found.get() >= DESCRIBED);
     assert_eq!(listing.machine.wait(&long), Ok(ENTRIES + 2));
     drop(job);
 }
