@@ -1,11 +1,13 @@
 """Instructions of hot calls: a server under callgrind, what a call costs there, and the record."""
 
+import json
 import re
 import shutil
 import signal
 import socket
 import subprocess
 import time
+import tomllib
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
@@ -180,9 +182,28 @@ def compare(record, measured):
     return wrong, said
 
 
-def write_record(text, measured):
-    """The text of the record with these figures in it."""
-    for name, figure in measured.items():
-        line, found = re.subn(rf"(?m)^{re.escape(name)} = .*$", f"{name} = {figure}", text)
-        text = line if found else f"{text}{name} = {figure}\n"
-    return text
+# What the C library, and the copies of memory, choose their code by.
+FLAGS = {"avx2", "avx512f", "avx512vl", "avx512bw", "erms", "fsrm", "sse4_2"}
+
+
+def processor(description):
+    """The model of the processor and its flags that matter, from /proc/cpuinfo."""
+    def value(name):
+        found = re.search(rf"(?m)^{name}\s*: (.*)$", description)
+        return found[1] if found else ""
+    flags = sorted(FLAGS & set(value("flags").split()))
+    return f"{value('model name')} ({', '.join(flags)})"
+
+
+def write_record(text, model, build, measured):
+    """The text of the record with these figures of a build in it. Those of another processor go."""
+    comment = re.match(r"(#.*\n)*", text)[0]
+    known = tomllib.loads(text)
+    builds = {name: figures for name, figures in known.items() if isinstance(figures, dict)}
+    if known.get("processor") != model:
+        builds = {}
+    builds.setdefault(build, {}).update(measured)
+    lines = [f"{comment}\nprocessor = {json.dumps(model)}"]
+    for name, figures in sorted(builds.items()):
+        lines.append("\n".join([f"\n[{name}]", *(f"{one} = {cost}" for one, cost in figures.items())]))
+    return "\n".join(lines) + "\n"

@@ -75,13 +75,28 @@ class Comparison(unittest.TestCase):
     def test_a_figure_without_a_record_is_wrong(self):
         self.assertEqual(len(instructions.compare({}, {"read": 1})[0]), 1)
 
-    def test_the_record_is_changed_where_it_stands(self):
-        text = "# kept\n[instructions]\nread = 7\n"
-        text = instructions.write_record(text, {"read": 8, "write-4KiB": 9})
-        self.assertTrue(text.startswith("# kept\n"))
-        self.assertEqual(tomllib.loads(text)["instructions"], {"read": 8, "write-4KiB": 9})
+    def test_builds_have_figures_of_their_own(self):
+        text = '# kept\n# too\n\nprocessor = "A"\n\n[lto]\nread = 7\n'
+        text = instructions.write_record(text, "A", "no-lto", {"read": 8, "write-4KiB": 9})
+        text = instructions.write_record(text, "A", "lto", {"write-4KiB": 1})
+        self.assertTrue(text.startswith("# kept\n# too\n\n"))
+        self.assertEqual(tomllib.loads(text), {
+            "processor": "A", "lto": {"read": 7, "write-4KiB": 1},
+            "no-lto": {"read": 8, "write-4KiB": 9}})
+
+    def test_figures_of_another_processor_go(self):
+        text = instructions.write_record('processor = "A"\n[lto]\nread = 7\n', "B", "lto", {"write": 1})
+        self.assertEqual(tomllib.loads(text), {"processor": "B", "lto": {"write": 1}})
+
+    def test_a_processor_is_known_by_model_and_flags(self):
+        text = "processor\t: 0\nmodel name\t: X 1\nflags\t\t: fpu erms avx2 ht\n"
+        self.assertEqual(instructions.processor(text), "X 1 (avx2, erms)")
+        self.assertEqual(instructions.processor(""), " ()")
 
     def test_every_operation_is_recorded(self):
         path = instructions.PROJECT / "deploy/instructions.toml"
-        record = tomllib.loads(path.read_text("utf-8"))["instructions"]
-        self.assertEqual(record.keys(), instructions.OPERATIONS.keys())
+        record = tomllib.loads(path.read_text("utf-8"))
+        builds = [figures for figures in record.values() if isinstance(figures, dict)]
+        self.assertTrue(builds)
+        for figures in builds:
+            self.assertEqual(figures.keys(), instructions.OPERATIONS.keys())
