@@ -132,13 +132,13 @@ pub trait Control: Send + Sync + 'static {
 
 /// A capture that is under way; dropping it ends it.
 pub trait CaptureStream: Send {
-    /// The next bytes of the capture file, its header first; waits for at most `patience`.
+    /// The next bytes of the capture file, its header first; waits for at most `timeout`.
     /// An empty vector says that there are none yet, `None` that the capture has ended.
     ///
     /// # Errors
     ///
     /// The reactor that captures has gone.
-    fn next(&mut self, patience: Duration) -> io::Result<Option<Vec<u8>>>;
+    fn next(&mut self, timeout: Duration) -> io::Result<Option<Vec<u8>>>;
 }
 
 /// The service could not answer.

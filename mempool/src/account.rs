@@ -1,8 +1,8 @@
 //! Whom pool memory is charged to.
 //!
-//! A [`MemoryShare`] is one client's part of a pool: how many buffers of each class it holds and may
-//! hold, and its requests that wait for some of its own to come back. A [`MemoryAccount`] is what
-//! one connection of that client holds of it.
+//! A [`MemoryShare`] is one client's part of a pool: how many buffers of each class it holds and
+//! may hold, and its requests that wait for some of its own to come back. A [`MemoryAccount`] is
+//! what one connection of that client holds of it.
 //!
 //! Memory for a call is taken in many places, stores included. So the account is not handed from
 //! one to the other: whoever polls a call says on whose behalf ([`Pool::charging`]), and what

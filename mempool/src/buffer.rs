@@ -1,8 +1,8 @@
 //! Exclusive buffers, and the count of who holds a piece of pool memory.
 //!
-//! A [`BufferSlot`] is a fixed piece of an arena. While it is free, the pool holds its one `Rc`; while
-//! it is lent, [`Lease`]s do, and the last to go gives it back. A [`Buffer`] holds the only lease
-//! of its slot, so its view of the bytes is exclusive by construction.
+//! A [`BufferSlot`] is a fixed piece of an arena. While it is free, the pool holds its one `Rc`;
+//! while it is lent, [`Lease`]s do, and the last to go gives it back. A [`Buffer`] holds the only
+//! lease of its slot, so its view of the bytes is exclusive by construction.
 
 use std::cell::Cell;
 use std::fmt;

@@ -29,8 +29,8 @@ pub struct PeerAddress(pub SocketAddr);
 pub struct PeerIdentity(pub Option<String>);
 
 /// Proof that the one who asks may change things, and who it is. As an argument of a handler it
-/// answers for the handler when the token is missing (401), wrong (401, and 429 after several wrong ones),
-/// not to be had (503), or when there are no tokens (403).
+/// answers for the handler when the token is missing (401), wrong (401, and 429 after several wrong
+/// ones), not to be had (503), or when there are no tokens (403).
 #[derive(Clone, Debug)]
 pub struct Authorized(pub Author);
 

@@ -15,8 +15,8 @@ use crate::config::Config;
 use crate::status::FieldProblem;
 
 /// Who wants a part changed, with which options, and of which configuration. As an argument of a
-/// handler it answers for the handler as [`Authorized`], [`ChangeOptions`] and the header `If-Match` do;
-/// the header may be left out.
+/// handler it answers for the handler as [`Authorized`], [`ChangeOptions`] and the header
+/// `If-Match` do; the header may be left out.
 pub struct Editing {
     who: Authorized,
     options: ChangeOptions,

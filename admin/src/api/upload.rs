@@ -14,7 +14,8 @@ use super::problem::problem;
 ///
 /// # Errors
 ///
-/// The answer, ready to send, that says that it is announced or comes too long, came too slowly or not to its end.
+/// The answer, ready to send, that says that it is announced or comes too long, came too slowly or
+/// not to its end.
 pub async fn received(request: Request, limits: &ApiLimits) -> Result<Request, Response> {
     let (parts, body) = request.into_parts();
     if body.is_end_stream() {

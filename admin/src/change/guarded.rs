@@ -50,7 +50,8 @@ pub fn check(before: &Config, next: &Config) -> Vec<ConfigProblem> {
 }
 
 /// Whether a folder may be exported by whoever has the token, wherever links lead to. A look only:
-/// what is there may be another folder by the time it is opened, and [`check_opened`] is asked then.
+/// what is there may be another folder by the time it is opened, and [`check_opened`] is asked
+/// then.
 fn may_export(posix: &Posix, before: &Config, next: &Config) -> Result<(), String> {
     let real = resolved(&posix.root)?;
     let roots = &before.admin.exportable_roots;
