@@ -1,4 +1,4 @@
-//! Changes of the configuration: one way in for all of them, whoever asks.
+//! Changes of the configuration, all by one function.
 //!
 //! A request of the API, a reload of the file and a rollback all go through
 //! [`ConfigStore::change`]. It checks the whole configuration, compares it with the one in force,
