@@ -1,4 +1,4 @@
-//! What the management plane asks of the service.
+//! The interface of the service for the management plane.
 
 use std::io;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::status::{
 
 /// The service as the management plane sees it; the service implements it.
 ///
-/// Every call comes on a thread that may block, never on a reactor. A call may send messages to
-/// reactors and wait for their snapshots; one that takes longer than the API's time for an answer
-/// is given up by the API (the call itself goes on to its end).
+/// The API calls it on threads that may block, never on a reactor. A call may send messages to
+/// reactors and wait for their snapshots. The API stops waiting after its time for a response; the
+/// call itself runs to its end.
 pub trait Control: Send + Sync + 'static {
-    /// Whether clients should come.
+    /// Whether the service accepts clients.
     fn readiness(&self) -> Readiness;
 
-    /// Whether all reactors turn. Must not wait for a reactor.
+    /// Whether all reactors make progress. Must not wait for a reactor.
     fn health(&self) -> Health;
 
     /// The configuration in force: where a key needs a restart, the value that the service runs
@@ -132,13 +132,13 @@ pub trait Control: Send + Sync + 'static {
 
 /// A capture that is under way; dropping it ends it.
 pub trait CaptureStream: Send {
-    /// The next bytes of the capture file, its header first; waits for at most `patience`.
+    /// The next bytes of the capture file, its header first; waits for at most `timeout`.
     /// An empty vector says that there are none yet, `None` that the capture has ended.
     ///
     /// # Errors
     ///
     /// The reactor that captures has gone.
-    fn next(&mut self, patience: Duration) -> io::Result<Option<Vec<u8>>>;
+    fn next(&mut self, timeout: Duration) -> io::Result<Option<Vec<u8>>>;
 }
 
 /// The service could not answer.

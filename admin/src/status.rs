@@ -140,8 +140,8 @@ pub struct ClientStatus {
     pub credits_granted: u64,
     /// Credits it wishes for.
     pub credits_requested: u64,
-    /// Credits in use: requests not answered yet. The most at once in the latest one to two seconds,
-    /// summed over its connections.
+    /// Credits in use: requests not answered yet. The most at once in the latest one to two
+    /// seconds, summed over its connections.
     pub credits_used: u64,
     /// Requests that wait for a limit or for its share.
     pub waiting: u64,
@@ -213,8 +213,8 @@ pub struct ReactorStatus {
     pub connections: u64,
     /// Tasks that have not ended.
     pub tasks: u64,
-    /// Requests not answered yet: the most at once in the latest one to two seconds, summed over its
-    /// connections.
+    /// Requests not answered yet: the most at once in the latest one to two seconds, summed over
+    /// its connections.
     #[serde(default)]
     pub requests_in_flight: u64,
     /// Turns of the loop.
@@ -345,8 +345,8 @@ pub struct FolderStatus {
 /// A place where connections are accepted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ListenerStatus {
-    /// Its place in `fabric` of the configuration; `null` for ONC RPC over TCP, and for one that has
-    /// been taken out and whose last connections have not ended yet.
+    /// Its place in `fabric` of the configuration; `null` for ONC RPC over TCP, and for one that
+    /// has been taken out and whose last connections have not ended yet.
     pub index: Option<usize>,
     /// `iwarp`, `verbs`, or `tcp` for ONC RPC over TCP.
     pub provider: String,

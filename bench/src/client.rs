@@ -37,7 +37,7 @@ pub struct Client {
     pub place: ServerAddress,
     /// How to behave towards it.
     #[command(flatten)]
-    pub manner: ClientOptions,
+    pub options: ClientOptions,
 }
 
 /// Where the server is, and from where it is reached.
@@ -109,8 +109,8 @@ pub struct ClientOptions {
     pub inline: usize,
 
     /// In version one, ask the server for its limits before the first call (CCP, RFC 5666 section
-    /// 6), by this program number (100417 if none is given). They replace what --inline told. A server
-    /// without it is spoken to as if it had not been asked.
+    /// 6), by this program number (100417 if none is given). They replace what --inline told. A
+    /// server without it is spoken to as if it had not been asked.
     #[arg(
         long,
         value_name = "PROGRAM",
@@ -196,40 +196,40 @@ impl Client {
     /// Who calls.
     #[must_use]
     pub fn identity(&self) -> Identity {
-        Identity::system("millrace-bench", self.manner.uid, self.manner.gid, &[])
+        Identity::system("millrace-bench", self.options.uid, self.options.gid, &[])
     }
 
     /// Settings for connections with so many calls at once.
     #[must_use]
     pub fn settings(&self, depth: usize) -> Settings {
-        let private_data = (self.manner.inline > 0).then_some(PrivateData {
-            remote_invalidation: self.manner.remote_invalidation,
-            send_size: self.manner.inline,
-            receive_size: self.manner.inline,
+        let private_data = (self.options.inline > 0).then_some(PrivateData {
+            remote_invalidation: self.options.remote_invalidation,
+            send_size: self.options.inline,
+            receive_size: self.options.inline,
         });
-        let versions = if self.manner.version_two {
+        let versions = if self.options.version_two {
             Versions::TWO
         } else {
-            self.manner.versions
+            self.options.versions
         };
         Settings {
             versions,
-            version_memory: self.manner.version_memory.clone(),
-            remote_invalidation: self.manner.remote_invalidation,
+            version_memory: self.options.version_memory.clone(),
+            remote_invalidation: self.options.remote_invalidation,
             private_data,
             credits: u32::try_from(depth).unwrap_or(u32::MAX).max(1),
             calls: depth.max(1),
             identity: self.identity(),
-            timeout: self.manner.timeout,
-            settle: self.manner.settle(),
-            ccp: self.manner.ccp_program().map(|program| Ccp {
+            timeout: self.options.timeout,
+            settle: self.options.settle(),
+            ccp: self.options.ccp_program().map(|program| Ccp {
                 program,
-                call_size: self.manner.inline.max(MIN_INLINE),
-                reply_size: self.manner.inline.max(MIN_INLINE),
+                call_size: self.options.inline.max(MIN_INLINE),
+                reply_size: self.options.inline.max(MIN_INLINE),
             }),
-            alignment: self.manner.padding,
-            expect_read_chunks: self.manner.classic,
-            offer_results: !self.manner.classic,
+            alignment: self.options.padding,
+            expect_read_chunks: self.options.classic,
+            offer_results: !self.options.classic,
             ..Settings::default()
         }
     }
@@ -249,7 +249,7 @@ impl Client {
             version: nfs3::VERSION,
             netid: netid.unwrap_or_else(|| rdma_netid(target.ip())),
         };
-        ask_rpcbind(rpcbind, service, self.manner.timeout)
+        ask_rpcbind(rpcbind, service, self.options.timeout)
     }
 
     /// Address of MOUNT.
@@ -266,7 +266,7 @@ impl Client {
                     version: mount::VERSION,
                     netid: netid.name(),
                 };
-                ask_rpcbind(rpcbind, service, self.manner.timeout)
+                ask_rpcbind(rpcbind, service, self.options.timeout)
             }
             _ => resolve(&self.place.mount, nfs3::PORT),
         }
@@ -295,7 +295,7 @@ impl Client {
             address,
             &self.place.export,
             &self.identity(),
-            self.manner.timeout,
+            self.options.timeout,
         )
         .with_context(|| format!("cannot mount {} by MOUNT at {address}", self.place.export))
     }
@@ -323,7 +323,7 @@ impl Client {
     pub fn provider(&self) -> Result<Box<dyn Provider>> {
         let ClientOptions {
             fabric, timeout, ..
-        } = &self.manner;
+        } = &self.options;
         fabric.provider(self.place.source, *timeout)
     }
 }
@@ -410,7 +410,7 @@ mod tests {
             ("256KiB", 262_144),
         ] {
             let client = client(&["--inline", text]).expect(text);
-            assert_eq!(client.manner.inline, bytes);
+            assert_eq!(client.options.inline, bytes);
         }
         for wrong in ["1", "1023", "262145", "1GiB", "-1", "little"] {
             assert!(client(&["--inline", wrong]).is_err(), "{wrong}");

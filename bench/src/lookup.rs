@@ -70,14 +70,14 @@ impl<'a> Decode<'a> for UniversalAddress<'a> {
 }
 
 /// Asks the port mapper at `address` for a service by GETADDR, in version 4 and then 3
-/// (RFC 1833 section 2.2). Each step may take as long as `patience`.
+/// (RFC 1833 section 2.2). Each step may take as long as `timeout`.
 ///
 /// # Errors
 /// If it cannot be reached, or knows no such service, or answers what is no address.
 pub fn ask_rpcbind(
     address: SocketAddr,
     service: Service<'_>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<SocketAddr> {
     let Service {
         program,
@@ -101,7 +101,7 @@ pub fn ask_rpcbind(
             address: b"",
             owner: b"",
         };
-        let reply = call_over_tcp(address, &header, &asked, patience)
+        let reply = call_over_tcp(address, &header, &asked, timeout)
             .with_context(|| format!("no answer from the port mapper at {address}"))?;
         let reply = Reply {
             message: &reply,

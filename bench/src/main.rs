@@ -20,7 +20,8 @@ use millrace_bench::roundtrip::Roundtrip;
 ///
 /// The client speaks RPC-over-RDMA version one, and version two where it is told to (--versions),
 /// over software iWARP, so it needs no RDMA hardware and no kernel module, and works against any
-/// NFS/RDMA server on iWARP. With --fabric verbs it speaks through the RDMA devices of this machine.
+/// NFS/RDMA server on iWARP. With --fabric verbs it speaks through the RDMA devices of this
+/// machine.
 #[derive(Parser)]
 #[command(
     version,

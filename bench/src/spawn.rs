@@ -115,7 +115,7 @@ impl Spawned {
         place.source = client.place.source;
         Client {
             place,
-            manner: client.manner.clone(),
+            options: client.options.clone(),
         }
     }
 

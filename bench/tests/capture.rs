@@ -8,7 +8,7 @@ use millrace_admin::control::{CaptureStream, Control, ControlError};
 use millrace_admin::status::CaptureBounds;
 use millrace_wire::rpc::{self, MessageType};
 use millrace_wire::rpcrdma::{Body, Header, Rules};
-use serving::{PATIENCE, client, connections, exchange, session, start};
+use serving::{TEST_TIMEOUT, client, connections, exchange, session, start};
 
 /// What stands in the file before the first packet.
 const FILE_HEADER: usize = 24;
@@ -24,7 +24,7 @@ fn rest(stream: &mut dyn CaptureStream) -> Vec<u8> {
     let mut file = Vec::new();
     while let Some(piece) = stream.next(Duration::from_millis(10)).expect("goes on") {
         file.extend(piece);
-        assert!(start.elapsed() < PATIENCE, "the capture does not end");
+        assert!(start.elapsed() < TEST_TIMEOUT, "the capture does not end");
     }
     file
 }

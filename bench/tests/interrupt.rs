@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long the end of a killed process may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A server that says who it is and never listens. What it waits for is in the same process.
 const SERVER: &str = "#!/bin/sh\nmkfifo \"$0.fifo\"\necho $$ $2 >&2\nread -r _ < \"$0.fifo\"\n";
@@ -53,7 +53,7 @@ fn an_interrupted_command_leaves_no_server_and_no_files() {
                 if let Some(log) = logs.find(|log| log.exists()) {
                     line = fs::read_to_string(log).expect("readable");
                 }
-                assert!(start.elapsed() < PATIENCE, "no server");
+                assert!(start.elapsed() < TEST_TIMEOUT, "no server");
                 std::thread::yield_now();
             }
         } else {
@@ -69,7 +69,7 @@ fn an_interrupted_command_leaves_no_server_and_no_files() {
         let start = Instant::now();
         while runs(pid) {
             assert!(
-                start.elapsed() < PATIENCE,
+                start.elapsed() < TEST_TIMEOUT,
                 "the server of {command} is left"
             );
             std::thread::yield_now();

@@ -39,13 +39,13 @@ fn start() -> (Service, Metrics) {
 }
 
 /// What clap would have made of no options.
-fn manner() -> ClientOptions {
+fn options() -> ClientOptions {
     #[derive(clap::Parser)]
     struct Options {
         #[command(flatten)]
-        manner: ClientOptions,
+        options: ClientOptions,
     }
-    <Options as clap::Parser>::parse_from(["test", "--settle", "0ms"]).manner
+    <Options as clap::Parser>::parse_from(["test", "--settle", "0ms"]).options
 }
 
 fn client(service: &Service) -> Client {
@@ -53,7 +53,7 @@ fn client(service: &Service) -> Client {
     let rpc = addresses.rpc.expect("a listener");
     Client {
         place: ServerAddress::of(addresses.fabric[0], rpc, "/scratch"),
-        manner: manner(),
+        options: options(),
     }
 }
 

@@ -22,7 +22,7 @@ use millrace_wire::rpc::{AuthSys, CallHeader, Credential, Groups, OpaqueAuth};
 use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder};
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Tells a child what to serve.
 const CONFIGURATION: &str = "MILLRACE_TEST_SERVICE";
@@ -139,7 +139,7 @@ impl Drop for Server {
 fn until(what: &str, mut so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !so() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
+        assert!(begun.elapsed() < TEST_TIMEOUT, "{what}");
         std::thread::yield_now();
     }
 }
@@ -254,7 +254,7 @@ fn record(xid: u32, procedure: Procedure, arguments: &Ready) -> Vec<u8> {
 
 fn connect(server: &Server) -> TcpStream {
     let stream = TcpStream::connect(server.rpc).expect("connects");
-    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    stream.set_read_timeout(Some(TEST_TIMEOUT)).expect("set");
     stream
 }
 

@@ -13,7 +13,7 @@ use millrace_bench::requester::{Session, Settings};
 use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_reactor::fabric::iwarp::{Iwarp, IwarpConfig};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What was seen with all clients there.
 struct Seen {
@@ -57,7 +57,7 @@ fn run(mut config: Config, load: Load, pool_bytes: u64) -> Seen {
         let settings = Settings {
             credits: load.depth,
             calls: load.depth as usize,
-            timeout: PATIENCE,
+            timeout: TEST_TIMEOUT,
             ..Settings::default()
         };
         let provider = Box::new(provider.expect("descriptors"));

@@ -12,12 +12,12 @@ use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_reactor::fabric::iwarp::{Iwarp, IwarpConfig};
 use millrace_wire::rpcrdma::Versions;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The one connection, once it has had a call answered.
 fn answered(service: &Service) -> ConnectionStatus {
     let start = Instant::now();
-    while start.elapsed() < PATIENCE {
+    while start.elapsed() < TEST_TIMEOUT {
         let list = service.control().connections().expect("reactors answer");
         if let Some(one) = list.into_iter().find(|one| one.requests > 0) {
             return one;
@@ -48,7 +48,7 @@ fn status_of_a_client(serves: &str, offers: Versions, clients: &str) -> Connecti
         versions: offers,
         credits: 24,
         calls: 24,
-        timeout: PATIENCE,
+        timeout: TEST_TIMEOUT,
         ..Settings::default()
     };
     let address = service.addresses().fabric[0];

@@ -110,18 +110,27 @@ require_miri() {
     cargo +nightly miri setup >/dev/null 2>&1
 }
 
+# free_ports COUNT: TCP ports of loopback that no program listens on, chosen by the kernel.
+free_ports() {
+    python3 -c '
+import socket, sys
+sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(int(sys.argv[1]))]
+print(*(one.getsockname()[1] for one in sockets))' "$1"
+}
+
 # with_ports RDMA RPC ADMIN FILE: prints a configuration with these ports instead of the usual ones,
 # so that a script can run beside a server.
 with_ports() {
     sed -e "s/:20049/:$1/; s/:2049/:$2/; s/:9620/:$3/" "$4"
 }
 
-# reserve_hugepages MEBIBYTES: best effort, never fatal.
+# reserve_hugepages MEBIBYTES: free ones, beside those that other programs use. Best effort, never
+# fatal.
 reserve_hugepages() {
-    local want=$(($1 / 2)) free
-    free=$(awk '/^HugePages_Free:/ {print $2}' /proc/meminfo)
+    local want=$(($1 / 2)) total free
+    read -r total free < <(awk '/^HugePages_(Total|Free):/ { printf "%s ", $2 }' /proc/meminfo) || true
     [ "${free:-0}" -ge "$want" ] && return 0
-    if as_root sysctl -q -w "vm.nr_hugepages=$want" 2>/dev/null; then
+    if as_root sysctl -q -w "vm.nr_hugepages=$((${total:-0} - ${free:-0} + want))" 2>/dev/null; then
         free=$(awk '/^HugePages_Free:/ {print $2}' /proc/meminfo)
     fi
     if [ "${free:-0}" -ge "$want" ]; then

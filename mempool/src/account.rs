@@ -1,13 +1,13 @@
-//! Whom pool memory is charged to.
+//! Charges for pool memory.
 //!
-//! A [`MemoryShare`] is one client's part of a pool: how many buffers of each class it holds and may
-//! hold, and its requests that wait for some of its own to come back. A [`MemoryAccount`] is what
-//! one connection of that client holds of it.
+//! A [`MemoryShare`] is one client's part of a pool: how many buffers of each class the client
+//! holds and may hold, and its requests that wait until it holds fewer. A [`MemoryAccount`] is the
+//! part that one connection of this client holds.
 //!
-//! Memory for a call is taken in many places, stores included. So the account is not handed from
-//! one to the other: whoever polls a call says on whose behalf ([`Pool::charging`]), and what
-//! [`Pool::try_obtain`] and [`Pool::obtain`] give meanwhile is charged to that account, until the
-//! last slice of the buffer is gone. That is when the fabric has let go of it.
+//! Many places take memory for a call, stores included, so the account is no argument. The caller
+//! that polls a call names the account by a guard ([`Pool::charging`]). While the guard lives,
+//! [`Pool::try_obtain`] and [`Pool::obtain`] charge each buffer to this account, until the last
+//! slice of the buffer is dropped, which the fabric does when its operation has completed.
 //!
 //! [`Pool::charging`]: crate::Pool::charging
 //! [`Pool::try_obtain`]: crate::Pool::try_obtain
@@ -36,13 +36,13 @@ struct ClassShare {
 }
 
 impl MemoryShare {
-    /// Without bounds.
+    /// A share without bounds.
     #[must_use]
     pub fn new() -> Self {
         Self::counted(&Arc::default())
     }
 
-    /// Without bounds. `gauge` counts what is charged to it, beside that of other shares.
+    /// A share without bounds. `gauge` counts the bytes charged to it and to other shares.
     #[must_use]
     pub fn counted(gauge: &Arc<CoreBlock<Gauge>>) -> Self {
         let class = |_| ClassShare {
@@ -56,13 +56,13 @@ impl MemoryShare {
         }
     }
 
-    /// Buffers of a class that are charged to it.
+    /// Buffers of a class that are charged to this share.
     #[must_use]
     pub fn held(&self, class: Class) -> u32 {
         self.of(class).held.get()
     }
 
-    /// Bytes of the buffers that are charged to it.
+    /// Bytes of the buffers that are charged to this share.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
         let bytes = |&class: &Class| u64::from(self.held(class)) * class.size() as u64;
@@ -76,8 +76,8 @@ impl MemoryShare {
         self.classes.iter().map(waiting).sum()
     }
 
-    /// Sets how many buffers of a class it may hold, at least one. What it holds beyond stays until
-    /// it comes back.
+    /// Sets how many buffers of a class the client may hold, at least one. Buffers beyond the new
+    /// bound stay charged until they are released.
     pub fn set_most(&self, class: Class, most: u32) {
         let of = self.of(class);
         if of.most.replace(most.max(1)) < most {
@@ -85,7 +85,7 @@ impl MemoryShare {
         }
     }
 
-    /// Whether it may hold one more buffer of a class.
+    /// Whether the client may hold one more buffer of a class.
     #[must_use]
     pub fn has_room(&self, class: Class) -> bool {
         self.of(class).has_room()
@@ -122,7 +122,7 @@ impl ClassShare {
     /// Wakes the head of the queue if it can go on.
     fn wake(&self) {
         if self.has_room() {
-            // Nothing is borrowed while foreign code runs.
+            // A waker is foreign code: nothing is borrowed while it runs.
             let waker = self.waiting.borrow().first_waker();
             if let Some(waker) = waker {
                 waker.wake();
@@ -131,7 +131,7 @@ impl ClassShare {
     }
 }
 
-/// What one connection holds of its client's share.
+/// The buffers that one connection holds of its client's share.
 #[derive(Debug)]
 pub struct MemoryAccount {
     share: Rc<MemoryShare>,
@@ -140,7 +140,7 @@ pub struct MemoryAccount {
 }
 
 impl MemoryAccount {
-    /// Without any buffer, of a client's share.
+    /// An account of a client's share, without buffers.
     #[must_use]
     pub fn new(share: &Rc<MemoryShare>) -> Rc<Self> {
         Rc::new(Self {
@@ -156,14 +156,14 @@ impl MemoryAccount {
         &self.share
     }
 
-    /// Buffers that are charged to it.
+    /// Buffers that are charged to this account.
     #[must_use]
     pub fn held(&self) -> u32 {
         self.held.get()
     }
 
-    /// The connection has ended: those who wait for memory on its behalf get none, once they are
-    /// polled.
+    /// Ends the account with its connection: requests that wait for memory end with
+    /// [`NoMemory::Ended`](crate::NoMemory::Ended) when they are polled next.
     pub fn end(&self) {
         self.has_ended.set(true);
     }
@@ -174,7 +174,7 @@ impl MemoryAccount {
         self.has_ended.get()
     }
 
-    /// Charges one buffer, if the share has room for it and nobody waits for that.
+    /// Charges one buffer, if the share has room and no request waits for it.
     pub(crate) fn try_charge(&self, class: Class) -> bool {
         let of = self.share.of(class);
         let may = of.has_room() && of.waiting.borrow().is_empty();
@@ -184,8 +184,7 @@ impl MemoryAccount {
         may
     }
 
-    /// Charges a buffer that was not taken on behalf of this account, whatever the share has room
-    /// for.
+    /// Charges a buffer that was taken without an account, even beyond the bound of the share.
     pub fn charge(self: &Rc<Self>, buffer: &Buffer) {
         debug_assert!(!buffer.is_charged(), "a buffer is charged to one account");
         self.count(buffer.class());
@@ -214,14 +213,15 @@ impl MemoryAccount {
             self.count(class);
             self.leave(class, waiter);
         } else {
-            // What a waker drops may come here, so none is dropped while the queue is borrowed.
+            // Dropping a waker may call this function, so none is dropped while the queue is
+            // borrowed.
             let mut waker = waker.clone();
             of.waiting.borrow_mut().poll(waiter, &mut waker);
         }
         may
     }
 
-    /// Leaves the queue of the share, wherever in it.
+    /// Leaves the queue of the share, from any position.
     pub(crate) fn leave(&self, class: Class, waiter: &Waiter) {
         let of = self.share.of(class);
         let left = of.waiting.borrow_mut().leave(waiter);
@@ -229,7 +229,7 @@ impl MemoryAccount {
         of.wake();
     }
 
-    /// A charged buffer has come back.
+    /// Ends the charge of a buffer that is back in the pool.
     pub(crate) fn release(&self, class: Class) {
         let of = self.share.of(class);
         of.held.set(of.held.get() - 1);

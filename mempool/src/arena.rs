@@ -8,17 +8,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::memory::Mapping;
 
-/// Names one arena of a registry; never reused.
+/// Number of one arena of a registry. Numbers are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RegionId(pub u32);
 
-/// One mapping of memory. It may be used from every thread, and lives until the last buffer,
-/// slice and pool cut from it is gone; then it is unregistered and unmapped. It tells where the
-/// memory is and gives no access to it.
+/// One mapping of memory, for use by every thread. When the last buffer, slice and pool of it is
+/// dropped, it is unregistered and unmapped. It has the address of the memory and gives no access.
 pub struct Arena {
     id: RegionId,
     mapping: Mapping,
-    /// Those who registered this arena, in that order.
+    /// The fabrics that registered this arena, in that order.
     registrars: Mutex<Vec<Arc<dyn Registrar>>>,
 }
 
@@ -78,9 +77,9 @@ impl Drop for Arena {
     }
 }
 
-/// An arena that nothing has been cut from yet. It becomes memory of one pool
-/// ([`crate::Pool::add`]), or memory that slices are made of ([`UnusedArena::share`]), never both:
-/// a pool's buffers are exclusive because no slice of their arena can be made elsewhere.
+/// An arena without buffers or slices. It becomes memory of one pool ([`crate::Pool::add`]) or
+/// shared memory ([`UnusedArena::share`]), never both: a pool's buffers are exclusive because no
+/// other code can make slices of their arena.
 ///
 /// ```
 /// # use millrace_mempool::{HugepagePolicy, Registry, Slice};
@@ -124,7 +123,7 @@ impl UnusedArena {
         &self.0
     }
 
-    /// Lets slices of any part be made, from every thread.
+    /// Makes it an arena of which every thread may make slices.
     pub fn share(self) -> SharedArena {
         SharedArena(self.0)
     }
@@ -142,8 +141,7 @@ impl Deref for UnusedArena {
     }
 }
 
-/// An arena that everybody who has this may make slices of ([`crate::Slice::shared`]). Clones share
-/// it.
+/// An arena of which each holder may make slices ([`crate::Slice::shared`]). Clones share it.
 #[derive(Clone, Debug)]
 pub struct SharedArena(Arc<Arena>);
 
@@ -173,14 +171,14 @@ impl fmt::Debug for Arena {
     }
 }
 
-/// A fabric's door to the memory: told once of every arena, before any of it is used.
+/// Registers memory with a fabric. It is called once for every arena, before the arena is used.
 ///
-/// Calls come on the thread that makes or drops the arena, and must not call the registry.
+/// It is called on the thread that makes or drops the arena, and must not call the registry.
 pub trait Registrar: Send + Sync {
     /// Registers the whole arena. After an error the arena is not used with this fabric.
     fn register(&self, arena: &Arena) -> Result<(), RegisterError>;
 
-    /// Ends the registration; the memory is unmapped next. Called once per successful
+    /// Ends the registration before the memory is unmapped. Called once for each successful
     /// [`Registrar::register`].
     fn unregister(&self, arena: &Arena);
 }
@@ -200,7 +198,7 @@ impl RegisterError {
 /// Why an arena could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ArenaError {
-    /// [`crate::HugepagePolicy::Required`], and the system has not enough.
+    /// The policy is [`crate::HugepagePolicy::Required`], and too few hugepages are free.
     #[error(
         "not enough hugepages of {} KiB: {wanted} wanted, {free} free ({source}); \
          run `{command}`, or set mempool.hugepages to auto", page_size >> 10
@@ -212,7 +210,7 @@ pub enum ArenaError {
         wanted: usize,
         /// Pages that were free.
         free: usize,
-        /// What to run.
+        /// The command that reserves enough pages.
         command: String,
         /// What the system said.
         source: std::io::Error,
@@ -231,7 +229,7 @@ pub enum ArenaError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The interrupt of [`crate::Registry::interruptible`] was set before all memory was there.
+    /// The interrupt of [`crate::Registry::interruptible`] was set before all memory was mapped.
     #[error("taking memory was interrupted")]
     Interrupted,
     /// A fabric refused the memory.

@@ -1,13 +1,12 @@
-//! Free buffers, and how memory goes from one class to another.
+//! Free buffers by class, and how memory moves between classes.
 //!
-//! A buffer of each class but the smallest can be split into parts of the next smaller one. As long
-//! as it is, the [`Block`] of its parts owns it; when all of them are back it is whole again. So a
-//! class that was in demand leaves nothing behind: what is free is free for every class.
+//! A buffer of any class but the smallest can be split into buffers of the next smaller class. The
+//! [`Block`] of these parts owns the split buffer. When all parts are free, the buffer is whole
+//! again, so memory that one class no longer needs is free for every class.
 //!
-//! Each class has a reserve, which is made at the start, so that bulk data can never starve control
-//! traffic, nor the other way round. What is not in a reserve goes to whichever class needs it.
-//! Buffers are taken from the reserve first, then from what is split already, so that others stay
-//! whole.
+//! Each class has a reserve, made at the start, so that bulk data cannot starve control traffic or
+//! the reverse. All other memory goes to the class that asks first. Buffers come from the reserve
+//! first and then from buffers that are split already, so that as many as possible stay whole.
 
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -28,10 +27,9 @@ struct Block {
     class: Class,
     /// For this class only.
     is_kept: bool,
-    /// The buffer that these are the parts of, while it is split. None where they stay what they
-    /// are.
+    /// The buffer that is split into these parts; none where they are never joined again.
     whole: Option<Rc<BufferSlot>>,
-    /// Those that are not lent.
+    /// Its buffers that are free.
     free: Vec<Rc<BufferSlot>>,
     total: usize,
     previous: u32,
@@ -54,9 +52,9 @@ impl BlockList {
 
 pub(crate) struct Blocks {
     blocks: Vec<Block>,
-    /// Of each class: shared with others, and kept.
+    /// Of each class: blocks of shared memory, and of the reserve.
     lists: [[BlockList; 2]; 3],
-    /// Buffers of the largest class that may be split yet.
+    /// Buffers of the largest class that are whole and may be split.
     splits: usize,
 }
 
@@ -97,7 +95,7 @@ impl Blocks {
                 break;
             };
             gauges.class(Class::Large).take_capacity(1);
-            // The whole is never needed again.
+            // The reserve is never joined to the whole buffer again.
             let mut parts = whole.parts().into_iter();
             let split: Vec<_> = parts.by_ref().take(control).collect();
             control -= split.len();
@@ -148,7 +146,7 @@ impl Blocks {
         }
     }
 
-    /// A buffer that may be split, or was.
+    /// A buffer of shared memory, split from a larger one if needed.
     fn pop_shared(&mut self, class: Class, gauges: &PoolGauges) -> Option<Rc<BufferSlot>> {
         if self.list(class, false).free == 0 {
             let larger = class.larger()?;
@@ -172,7 +170,7 @@ impl Blocks {
                 whole.split.set(index);
                 index
             }
-            // It has been split before, and its parts are all there.
+            // It was split before: its parts exist.
             index => {
                 gauges.class(class).add_capacity(PARTS as u64);
                 for part in &self.blocks[index as usize].free {
@@ -197,7 +195,8 @@ impl Blocks {
         Some(slot)
     }
 
-    /// Takes a buffer back, and makes what it was a part of whole if nothing else of it is lent.
+    /// Takes a buffer back. If all other parts of its split buffer are free, that one is whole
+    /// again.
     pub fn give_back(&mut self, slot: Rc<BufferSlot>, gauges: &PoolGauges) {
         let index = slot.home.get();
         let block = &mut self.blocks[index as usize];
@@ -215,7 +214,7 @@ impl Blocks {
         let Some(whole) = block.whole.take() else {
             return;
         };
-        // All parts are here, so nobody has one of them.
+        // All parts are free, so none is lent.
         let is_poisoned = block.free.iter().all(|part| part.is_poisoned.get());
         whole.is_poisoned.set(is_poisoned);
         self.unlink(index);
@@ -225,7 +224,7 @@ impl Blocks {
         self.give_back(whole, gauges);
     }
 
-    /// Buffers of a class that could be made of what other classes have not taken.
+    /// Buffers of a class that could be made of memory that is free for every class.
     pub fn room(&self, class: Class) -> usize {
         let Some(larger) = class.larger() else {
             return 0;
@@ -241,7 +240,7 @@ impl Blocks {
         self.lists[class.index()][usize::from(is_kept)]
     }
 
-    /// Lists a block, whose buffers are free now.
+    /// Lists a block that has free buffers.
     fn link(&mut self, index: u32) {
         let block = &mut self.blocks[index as usize];
         let list = list_of(&mut self.lists, block.class, block.is_kept);
@@ -254,7 +253,7 @@ impl Blocks {
         }
     }
 
-    /// Takes a block off its list, with the buffers that it has.
+    /// Takes a block and its free buffers off its list.
     fn unlink(&mut self, index: u32) {
         let block = &self.blocks[index as usize];
         let (previous, next) = (block.previous, block.next);

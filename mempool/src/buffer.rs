@@ -1,8 +1,8 @@
-//! Exclusive buffers, and the count of who holds a piece of pool memory.
+//! Exclusive buffers, and the reference counts of pool memory.
 //!
-//! A [`BufferSlot`] is a fixed piece of an arena. While it is free, the pool holds its one `Rc`; while
-//! it is lent, [`Lease`]s do, and the last to go gives it back. A [`Buffer`] holds the only lease
-//! of its slot, so its view of the bytes is exclusive by construction.
+//! A [`BufferSlot`] is a fixed piece of an arena. While it is free, the pool holds its only `Rc`.
+//! While it is lent, [`Lease`]s hold it, and dropping the last one returns it. A [`Buffer`] holds
+//! the only lease of its slot, so its view of the bytes is exclusive by construction.
 
 use std::cell::Cell;
 use std::fmt;
@@ -25,16 +25,16 @@ const POISON: u8 = 0xdb;
 pub(crate) struct BufferSlot {
     pub window: Window<Arc<Arena>>,
     pub class: Class,
-    /// Gone when the pool was dropped first; the slot then just ends, and with the last slot its
-    /// arena.
+    /// Empty once the pool was dropped: the slot is then dropped instead of returned, and its arena
+    /// with the last slot.
     pub pool: Weak<Inner>,
-    /// Whom it is charged to while it is lent.
+    /// The account that it is charged to while it is lent.
     pub account: Cell<Option<Rc<MemoryAccount>>>,
-    /// The block that it belongs to.
+    /// The index of its block.
     pub home: Cell<u32>,
-    /// The block of its parts, if it was ever split.
+    /// The index of the block of its parts, if it was ever split.
     pub split: Cell<u32>,
-    /// Whether it was poisoned when it became free.
+    /// Whether it was filled with [`POISON`] when it became free.
     pub is_poisoned: Cell<bool>,
 }
 
@@ -78,7 +78,7 @@ impl BufferSlot {
         }
     }
 
-    /// Panics in debug builds if someone wrote to free memory.
+    /// Panics in debug builds if free memory was written to.
     pub fn check_poison(this: &mut Rc<Self>) {
         if cfg!(debug_assertions) && this.is_poisoned.get() {
             let pages = Self::free_bytes(this).chunks(4096);
@@ -146,12 +146,12 @@ impl Drop for Lease {
     }
 }
 
-/// A pool buffer that nobody else can see: plain bytes, of the size of its [`Class`].
+/// A pool buffer with exclusive access: plain bytes, of the size of its [`Class`].
 ///
 /// The content is what the last user left (zeros at first); in debug builds, a poison pattern.
-/// Dropping it returns it to its pool.
+/// Dropping the buffer returns it to its pool.
 ///
-/// Its first bytes may be set aside ([`Buffer::indent`]): everything else then sees a shorter
+/// Its first bytes may be skipped ([`Buffer::indent`]): all other functions then see a shorter
 /// buffer that begins behind them.
 pub struct Buffer {
     lease: Lease,
@@ -165,14 +165,14 @@ impl Buffer {
         Self { lease, indent: 0 }
     }
 
-    /// Bytes of the buffer, without those that are set aside.
+    /// Bytes of the buffer, without those that are skipped.
     pub fn capacity(&self) -> usize {
         self.lease.window().len() - self.indent
     }
 
-    /// Sets the first `bytes` bytes aside, whatever was set aside before, so that what is put at
-    /// the front of the buffer lies so far behind a boundary of its class's size. Zero takes them
-    /// back. More than the buffer has is all of it.
+    /// Skips the first `bytes` bytes, instead of those skipped before, so that the front of the
+    /// buffer lies `bytes` behind a boundary of its class's size. Zero skips none; a number beyond
+    /// the size skips all.
     pub fn indent(&mut self, bytes: usize) {
         self.indent = bytes.min(self.lease.window().len());
     }
@@ -187,12 +187,12 @@ impl Buffer {
         self.lease.window().region()
     }
 
-    /// Notes whom it is charged to, until it is back in its pool.
+    /// Records the account that it is charged to until it is back in its pool.
     pub(crate) fn charge(&self, account: &Rc<MemoryAccount>) {
         self.lease.slot().account.set(Some(Rc::clone(account)));
     }
 
-    /// Whether it is charged to somebody.
+    /// Whether it is charged to an account.
     pub(crate) fn is_charged(&self) -> bool {
         let account = &self.lease.slot().account;
         let known = account.take();

@@ -1,6 +1,6 @@
 //! The size classes of pool buffers.
 
-/// A size class. Requests of one class wait only for others of that class.
+/// A size class. A request waits in the queue of its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
     /// 4 KiB: receives, replies and other control traffic. Its reserve is never used for data.

@@ -1,13 +1,12 @@
 //! Copies to and from memory that other threads may write meanwhile.
 //!
-//! A slice's bytes may be shared with other cores, so plain copies would be data races, which Rust
-//! leaves undefined. All accesses here are relaxed atomic ones, of whole aligned words throughout:
-//! racing accesses of different sizes would be undefined as well. What a racing copy finds is any
-//! mixture of old and new words, and no more than that.
+//! A slice's bytes may be shared with other cores, so plain copies would be data races, which are
+//! undefined behaviour. All accesses here are relaxed, atomic, and of whole aligned words, because
+//! racing accesses of different sizes would be undefined too. A copy that races with a write finds
+//! some mixture of old and new words.
 //!
-//! The compiler makes no wide accesses of atomic words, so long copies go through `blocks` where
-//! there is one: instructions that it does not look into and may assume nothing about. Miri checks
-//! the words.
+//! The compiler does not merge atomic accesses of words into wider ones. Long copies therefore use
+//! inline assembly (`blocks`) on processors that have it. Miri checks the copies by words.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod blocks;
@@ -115,7 +114,7 @@ pub(crate) unsafe fn store(mut to: *mut u8, mut from: &[u8]) {
                     bytes[within..within + part].copy_from_slice(&from[..part]);
                     Some(u64::from_ne_bytes(bytes))
                 };
-                // The closure never gives up.
+                // The closure always returns a value.
                 let _ = word.fetch_update(Relaxed, Relaxed, merged);
                 part
             }
@@ -150,7 +149,7 @@ pub(crate) unsafe fn copy(mut from: *mut u8, mut to: *mut u8, mut len: usize) {
         }
     };
     let pieces = (0..len).step_by(BOUNCE);
-    // What is still to be read is not written over.
+    // Copied backwards, so that no byte is overwritten before it is read.
     if from.addr() < to.addr() {
         pieces.rev().for_each(&mut piece);
     } else {

@@ -1,4 +1,4 @@
-//! What other threads may read of a pool: single-writer counters per size class.
+//! Gauges of a pool for other threads: single-writer counters by size class.
 
 use millrace_primitives::{Counter, Gauge};
 
@@ -16,8 +16,8 @@ pub struct ClassGauges {
 }
 
 impl ClassGauges {
-    /// Buffers that exist, lent or free. Grows when the class takes memory that no other needs, and
-    /// shrinks when that is free again.
+    /// Buffers that exist, lent or free. Grows when the class takes memory that is free for every
+    /// class, and shrinks when it returns that.
     pub fn capacity(&self) -> u64 {
         self.capacity.get()
     }
@@ -32,12 +32,12 @@ impl ClassGauges {
         self.high_water.get()
     }
 
-    /// Requests that wait now.
+    /// Requests that are waiting.
     pub fn waiters(&self) -> u64 {
         self.waiters.get()
     }
 
-    /// Requests that ever had to wait.
+    /// Requests that have had to wait, since the start.
     pub fn waits_total(&self) -> u64 {
         self.waits_total.get()
     }

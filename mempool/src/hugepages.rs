@@ -1,11 +1,11 @@
-//! Hugepage policy, page sizes and what the system says about its hugepages.
+//! Hugepage policy, page sizes, and the system's counters of hugepages.
 
 use std::fs;
 
-/// What to do about hugepages.
+/// Whether to use hugepages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum HugepagePolicy {
-    /// Use them where they are to be had; otherwise fall back to small pages with one warning.
+    /// Use them where enough are free; otherwise fall back to small pages with one warning.
     #[default]
     Auto,
     /// Fail without them.
@@ -59,7 +59,7 @@ fn default_size_in(meminfo: &str) -> Option<usize> {
 pub(crate) struct Pages {
     /// All that the system has.
     pub total: usize,
-    /// Those that nobody has mapped or reserved.
+    /// Those that are neither mapped nor reserved.
     pub free: usize,
 }
 

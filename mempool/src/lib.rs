@@ -4,17 +4,17 @@
 //!   provider through the [`Registry`]. It can be used from every thread.
 //! * A [`Pool`] belongs to one reactor (it is not `Send`), cuts arenas into size classes and lends
 //!   out [`Buffer`]s. Requests that find a class empty wait first in, first out; they do not fail.
-//!   What serves a call is charged to a [`MemoryAccount`] until the last slice of it is gone.
-//! * A [`Slice`] is what fabric and storage operations take: a registered address range together
-//!   with what keeps it alive. Dropping the last slice of a buffer returns it to its pool, so
-//!   memory that an operation may still touch cannot be reused.
+//!   Buffers taken for a call are charged to a [`MemoryAccount`] until their last slice is dropped.
+//! * A [`Slice`] is an argument of fabric and storage operations: a registered address range that
+//!   keeps its memory alive. Dropping the last slice of a buffer returns the buffer to its pool, so
+//!   memory that an operation may still access is not reused.
 //!
-//! No safe code reaches the bytes of a buffer in another way than through it: an arena is a pool's
-//! or is shared, never both, and arenas that are handed out ([`Pool::arenas`]) give no access to
-//! their bytes. What slices may share with other cores is copied by atomic accesses.
+//! Safe code reaches the bytes of a [`Buffer`] only through that buffer. An arena belongs to one
+//! pool or is shared, never both, and [`Pool::arenas`] gives no access to bytes. Bytes that slices
+//! share with other cores are copied by atomic accesses.
 //!
-//! `unsafe` stands in these modules only: `memory` (mapping), `window` and `copies` (copies to and
-//! from shared memory), `buffer` (the exclusive view), and `slice` (what lenders promise).
+//! Only these modules have `unsafe` code: `memory` (mapping), `window` and `copies` (copies to and
+//! from shared memory), `buffer` (the exclusive view), and `slice` (the contract of lenders).
 
 mod account;
 mod acquire;

@@ -1,4 +1,4 @@
-//! Mapping and unmapping memory: the only module that knows addresses as such.
+//! Mapping and unmapping memory.
 
 use std::alloc::Layout;
 use std::io;
@@ -21,16 +21,16 @@ pub(crate) struct Mapping {
 }
 
 enum Kind {
-    /// Mapped by hugepage-rs, which wants the layout back.
+    /// Mapped by hugepage-rs, which needs the layout to unmap it.
     Default(Layout),
-    /// Mapped by memmap2, unmapped by its drop.
+    /// Mapped by memmap2, which unmaps it when dropped.
     Mapped { _map: MmapRaw },
 }
 
 // SAFETY: the mapping is plain memory that this value owns; no thread owns it in particular. The
-// accesses to its bytes are the business of `window` and `buffer`.
+// soundness of accesses to its bytes is argued in `window` and `buffer`.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; shared references give out nothing but the address and length.
+// SAFETY: as above; a shared reference gives the address and the length only.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -79,7 +79,7 @@ impl Mapping {
     pub fn small_pages(len: usize, transparent: bool, population: &Population) -> io::Result<Self> {
         let map = MmapOptions::new().len(len).map_anon()?;
         if transparent {
-            // Advice only: where the kernel does not know it, small pages serve as well.
+            // This is advice only: a kernel without it uses small pages.
             let _ = map.advise(Advice::HugePage);
         }
         Self::from_map(map.into(), SMALL_PAGE, population)
@@ -110,10 +110,10 @@ impl Mapping {
         self.page_size
     }
 
-    /// Keeps forked children from sharing the pages (a copy on write would move them away from
-    /// under the adapter), and faults all pages in, so that no request pays for it.
+    /// Excludes the pages from forked children, since a copy on write would give this process pages
+    /// that the adapter does not know, and faults all pages in, so that no request waits for that.
     fn settle(&self, population: &Population) -> io::Result<()> {
-        // Miri knows mmap, but no advice.
+        // Miri has mmap, but no madvise.
         if cfg!(miri) {
             return Ok(());
         }

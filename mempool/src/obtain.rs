@@ -11,7 +11,7 @@ use crate::account::MemoryAccount;
 use crate::pool::Inner;
 use crate::{Acquire, Buffer, Class, Pool};
 
-/// There is no memory for a call, and it is no use to wait on.
+/// Why a call gets no memory and should not wait any longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoMemory {
     /// The connection has ended.
@@ -22,26 +22,26 @@ pub enum NoMemory {
     Late,
 }
 
-/// What a call waits for.
+/// What a call waits for, for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryWait {
-    /// For its client to hold less.
+    /// Its client holds as much as it may.
     Share,
-    /// For anybody to hold less.
+    /// All memory of the class is lent.
     Pool,
 }
 
-/// Who is served at the moment, on one core.
+/// The account that a reactor takes memory for at the moment.
 #[derive(Default)]
 pub(crate) struct Served {
     pub account: Option<Rc<MemoryAccount>>,
-    /// Requests that wait are to end.
+    /// Requests that would wait end with [`NoMemory::Late`].
     pub is_late: bool,
-    /// What a request found that it has to wait for.
+    /// What the latest request waits for.
     pub waits: Option<MemoryWait>,
 }
 
-/// While it lives, memory is taken on behalf of one account: the time of one poll of a call.
+/// A guard: while it lives, memory is charged to one account. It lasts for one poll of a call.
 pub struct Charging<'a> {
     pool: &'a Pool,
     before: Served,
@@ -58,7 +58,7 @@ impl<'a> Charging<'a> {
         Self { pool, before }
     }
 
-    /// What the call waits for, if it came to a request for memory that has to wait.
+    /// What the call waits for, if a request for memory of it has to wait.
     #[must_use]
     pub fn waits(&self) -> Option<MemoryWait> {
         self.pool.inner().served.borrow().waits
@@ -72,14 +72,14 @@ impl Drop for Charging<'_> {
     }
 }
 
-/// A charge that no buffer has yet, given back when dropped.
+/// A charge before its buffer is there. Dropping it ends the charge.
 struct Charge {
     account: Rc<MemoryAccount>,
     class: Class,
 }
 
 impl Charge {
-    /// Puts it on a buffer.
+    /// Moves the charge to a buffer.
     fn settle(self, buffer: Buffer) -> Buffer {
         buffer.charge(&self.account);
         std::mem::forget(self);
@@ -94,7 +94,7 @@ impl Drop for Charge {
 }
 
 enum Stage {
-    /// Nothing was asked for yet.
+    /// Not polled yet.
     New,
     /// In the queue of the account's share.
     Share(Rc<MemoryAccount>, Waiter),
@@ -103,8 +103,8 @@ enum Stage {
     Done,
 }
 
-/// Waits for a buffer on behalf of whoever is served; see [`Pool::obtain`]. Dropping it at any time
-/// loses nothing.
+/// Waits for a buffer for the current account; see [`Pool::obtain`]. Dropping it at any time loses
+/// no buffer.
 #[must_use = "futures do nothing unless polled"]
 pub struct Obtain {
     pool: Rc<Inner>,
@@ -146,7 +146,7 @@ impl Obtain {
         }
     }
 
-    /// Whether whoever is served should wait no longer.
+    /// Why the current account's requests should not wait any longer, if so.
     fn refusal(&self) -> Option<NoMemory> {
         let served = self.pool.served.borrow();
         let account = served.account.as_ref();
@@ -201,16 +201,16 @@ impl Drop for Obtain {
 }
 
 impl Pool {
-    /// From here until the guard is dropped, memory is taken on behalf of an account: by
-    /// [`Pool::try_obtain`] and [`Pool::obtain`]. With `is_late`, requests that would have to wait
-    /// end with [`NoMemory::Late`].
+    /// Makes an account the current one until the guard is dropped: [`Pool::try_obtain`] and
+    /// [`Pool::obtain`] charge it. With `is_late`, requests that would have to wait end with
+    /// [`NoMemory::Late`].
     #[must_use = "nothing is charged once it is dropped"]
     pub fn charging(&self, account: &Rc<MemoryAccount>, is_late: bool) -> Charging<'_> {
         Charging::new(self, account, is_late)
     }
 
-    /// A buffer at once on behalf of whoever is served, or `None` when its share or the class is
-    /// used up, or others wait for it.
+    /// A buffer at once, charged to the current account; `None` when its share or the class is used
+    /// up, or when other requests wait.
     pub fn try_obtain(&self, class: Class) -> Option<Buffer> {
         let account = self.inner().served.borrow().account.clone();
         let Some(account) = account else {
@@ -223,8 +223,8 @@ impl Pool {
         self.try_acquire(class).map(|buffer| charge.settle(buffer))
     }
 
-    /// Waits for a buffer on behalf of whoever is served: in the queue of its share, holding
-    /// nothing, and then in that of the class. Where nobody is, this is [`Pool::acquire`].
+    /// Waits for a buffer, charged to the current account: first in the queue of its share, holding
+    /// no buffer, and then in that of the class. Without an account this is [`Pool::acquire`].
     ///
     /// # Errors
     /// The future ends with [`NoMemory`] when the connection has ended or the time is over.
@@ -235,8 +235,8 @@ impl Pool {
     /// Waits for a buffer of at least `bytes` bytes, at most the largest class's, for a call that
     /// holds others already.
     ///
-    /// Calls that hold a buffer and wait for one of the same class could wait for each other. So
-    /// the fitting class is only tried; what is waited for is always the largest.
+    /// Calls that hold a buffer and wait for one of the same class could deadlock. So the smallest
+    /// class that fits is only tried, and the request waits for the largest class.
     ///
     /// # Errors
     /// As [`Pool::obtain`].

@@ -1,4 +1,4 @@
-//! How a pool's memory is divided: a reserve per class, the rest by need.
+//! Division of a pool's memory: a reserve for each class, and the rest by demand.
 
 use crate::{Class, PoolConfig};
 
@@ -10,18 +10,18 @@ const _: () = assert!(Class::Large.size() == PARTS * Class::Medium.size());
 /// The reserves of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reserves {
-    /// Buffers of the middle class that are split for good.
+    /// Buffers of the middle class that stay split.
     pub control: usize,
     /// Buffers of the middle class.
     pub medium: usize,
-    /// Buffers of the largest class that are split for good, for both.
+    /// Buffers of the largest class that stay split, for the two above.
     pub split: usize,
     /// Buffers of the largest class that are never split.
     pub large: usize,
 }
 
 impl Reserves {
-    /// Of a pool of so many bytes.
+    /// The reserves of a pool of so many bytes.
     pub fn of(bytes: usize) -> Self {
         let buffers = |class: Class| {
             let (share, least) = match class {
@@ -42,7 +42,7 @@ impl Reserves {
     }
 }
 
-/// Pools come in steps of this many bytes.
+/// The size of a pool is a multiple of this, in bytes.
 const STEP: usize = 2 << 20;
 
 impl PoolConfig {
@@ -79,7 +79,7 @@ impl PoolConfig {
         };
         let [control, medium, large] = need;
         let reserves = Reserves::of(bytes);
-        // Of the middle class, beyond the reserves and what was split with them.
+        // Buffers of the middle class beyond the reserves and the parts that were split for them.
         let beside = reserves.split * PARTS - reserves.control - reserves.medium;
         let control = control.div_ceil(PARTS).saturating_sub(reserves.control);
         let medium = medium.saturating_sub(reserves.medium);

@@ -1,4 +1,4 @@
-//! The pool of one reactor: free buffers by size class, and those who wait for them.
+//! The pool of one reactor: free buffers by size class, and the requests that wait for them.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -24,7 +24,7 @@ pub struct PoolConfig {
     pub bytes: usize,
 }
 
-/// The buffers of one reactor. Clones share them; none leaves its thread.
+/// The buffers of one reactor. Clones share them, and all stay on its thread.
 #[derive(Clone)]
 pub struct Pool {
     inner: Rc<Inner>,
@@ -61,8 +61,7 @@ impl Pool {
         self.inner.take(class).map(Buffer::new)
     }
 
-    /// Waits for a buffer. Those who wait for one class are served in the order of their first
-    /// polls.
+    /// Waits for a buffer. Requests of one class are served in the order of their first polls.
     pub fn acquire(&self, class: Class) -> Acquire {
         Acquire::new(Rc::clone(&self.inner), class)
     }
@@ -71,19 +70,19 @@ impl Pool {
         &self.inner
     }
 
-    /// What other threads may read.
+    /// Its gauges, which any thread may read.
     pub fn gauges(&self) -> Arc<PoolGauges> {
         Arc::clone(&self.inner.gauges)
     }
 
-    /// Buffers of a class that exist, lent or free, and those that could still be cut if no other
-    /// class took the memory first.
+    /// Buffers of a class that exist, lent or free, and those that the memory that is free for
+    /// every class would make.
     pub fn attainable(&self, class: Class) -> u64 {
         let state = self.inner.state.borrow();
         self.inner.gauges.class(class).capacity() + state.blocks.room(class) as u64
     }
 
-    /// Where its memory lies now.
+    /// Its arenas.
     pub fn arenas(&self) -> Vec<Arc<Arena>> {
         self.inner.state.borrow().arenas.clone()
     }
@@ -95,8 +94,8 @@ impl Pool {
         first.map_or(0, |arena| arena.page_size())
     }
 
-    /// Adds memory, free for the classes that need it. Mapping it stalls the calling thread;
-    /// [`Pool::add`] takes memory that was mapped by another.
+    /// Adds memory that is free for every class. Mapping it stalls the calling thread;
+    /// [`Pool::add`] takes memory that another thread has mapped.
     ///
     /// # Errors
     /// See [`Registry::arena`]; the pool is as before then.
@@ -105,7 +104,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Adds memory that was mapped elsewhere ([`Registry::arena`]), so that this thread does not
+    /// Adds memory that another thread has mapped ([`Registry::arena`]), so that this one does not
     /// stall.
     pub fn add(&self, arena: UnusedArena) {
         let arena = arena.into_arena();
@@ -132,7 +131,7 @@ pub(crate) struct Inner {
     registry: Registry,
     this: Weak<Self>,
     gauges: Arc<PoolGauges>,
-    /// Who is served at the moment.
+    /// The account that memory is taken for at the moment.
     pub served: RefCell<Served>,
     state: RefCell<PoolState>,
 }
@@ -166,7 +165,7 @@ impl Inner {
     }
 
     pub fn poll_waiter(&self, class: Class, waiter: &Waiter, waker: &Waker) -> Option<Lease> {
-        // What a waker drops may use this pool, so none is dropped while the state is borrowed.
+        // Dropping a waker may call the pool, so none is dropped while the state is borrowed.
         let mut waker = waker.clone();
         self.state.borrow_mut().waiting[class.index()].poll(waiter, &mut waker)
     }
@@ -176,7 +175,7 @@ impl Inner {
         if matches!(left, Departure::Waiting(_)) {
             self.gauges.class(class).end_wait();
         }
-        // A buffer that was served and never taken goes on to the next in line.
+        // A buffer that this request was given and did not take goes to the next one.
         drop(left);
     }
 
@@ -191,11 +190,11 @@ impl Inner {
         let somebody_waits = state.waiting.iter().any(|queue| !queue.is_empty());
         drop(state);
         if somebody_waits {
-            // Those of its class come first, then those who can use it whole or split.
+            // Requests of its class come first, then those that can use it whole or split.
             self.serve_waiters(class);
             self.serve_all_waiters();
         }
-        // Whoever is woken finds the buffer free.
+        // The request that is woken finds the buffer free.
         if let Some(account) = account {
             account.release(class);
         }

@@ -1,14 +1,14 @@
-//! Faulting memory in, piece by piece, so that it can be interrupted.
+//! Faulting memory in by pieces, so that it can be interrupted.
 
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Bytes that are faulted in between two looks at the interrupt: a few hundredths of a second.
+/// Bytes that are faulted in between two checks of the interrupt, in a few hundredths of a second.
 const PIECE: usize = 64 << 20;
 
-/// What the population of all mappings of a registry has in common.
+/// The interrupt and the progress of faulting memory in, for all mappings of a registry.
 #[derive(Debug, Default)]
 pub(crate) struct Population {
     interrupt: Arc<AtomicBool>,
@@ -16,7 +16,7 @@ pub(crate) struct Population {
 }
 
 impl Population {
-    /// It is given up once `interrupt` is set.
+    /// Faulting in that ends once `interrupt` is set.
     pub fn interrupted_by(interrupt: Arc<AtomicBool>) -> Self {
         Self {
             interrupt,

@@ -1,4 +1,4 @@
-//! The registry: all arenas of the process, and the fabrics that must know them.
+//! The registry: all arenas of the process, and the fabrics that they are registered with.
 
 use std::fmt;
 use std::io;
@@ -10,7 +10,7 @@ use crate::hugepages::{self, HugepagePolicy, PageSize, Pages};
 use crate::memory::Mapping;
 use crate::populate::Population;
 
-/// Arenas are multiples of this, so that size classes divide them without rest.
+/// The size of an arena is a multiple of this, so that size classes divide it without remainder.
 const ARENA_UNIT: usize = 2 << 20;
 
 /// All arenas of the process. Clones share them.
@@ -39,12 +39,12 @@ struct RegistryState {
 pub struct Mapped {
     /// Bytes in hugepages.
     pub huge: usize,
-    /// Bytes in small pages: with [`HugepagePolicy::Auto`], what fell back.
+    /// Bytes in small pages. With [`HugepagePolicy::Auto`], those for which hugepages were missing.
     pub small: usize,
 }
 
 impl Registry {
-    /// Arenas by `policy`, in hugepages of the system's default size.
+    /// A registry whose arenas follow `policy`, in hugepages of the system's default size.
     pub fn new(policy: HugepagePolicy) -> Self {
         Self::with_page_size(policy, None)
     }
@@ -54,8 +54,8 @@ impl Registry {
         Self::with_population(policy, page_size, Population::default())
     }
 
-    /// As [`Registry::new`]; once `interrupt` is set, no more memory is faulted in: arenas that are
-    /// being made, and all later ones, fail with [`ArenaError::Interrupted`].
+    /// As [`Registry::new`]. Once `interrupt` is set, no more memory is faulted in: arenas in the
+    /// making, and all later ones, fail with [`ArenaError::Interrupted`].
     pub fn interruptible(policy: HugepagePolicy, interrupt: Arc<AtomicBool>) -> Self {
         Self::with_population(policy, None, Population::interrupted_by(interrupt))
     }
@@ -77,16 +77,17 @@ impl Registry {
         }
     }
 
-    /// Bytes that were faulted in so far, those of arenas that are being made included.
+    /// Bytes that were faulted in so far, also for arenas in the making.
     pub fn populated(&self) -> u64 {
         self.shared.population.populated()
     }
 
-    /// Registers all arenas with `registrar`, and every later one when it is made: each once.
+    /// Registers each arena with `registrar` once: those that exist now, and later ones when they
+    /// are made.
     ///
     /// # Errors
-    /// The first refusal; the registrar then gets no later arenas, and those that it took are
-    /// unregistered when they go.
+    /// The first refusal. The registrar then gets no later arenas, and those that it registered are
+    /// unregistered when they are dropped.
     pub fn attach(&self, registrar: Arc<dyn Registrar>) -> Result<(), RegisterError> {
         let mut state = self.lock();
         for arena in state.arenas.iter().filter_map(Weak::upgrade) {
@@ -97,10 +98,10 @@ impl Registry {
     }
 
     /// Maps, faults in and registers an arena of at least `bytes` bytes (rounded up to whole pages
-    /// and to 2 MiB). Takes about 0.1 s per GiB and more; not for a reactor's busy hours.
+    /// and to 2 MiB). Takes 0.1 s per GiB or more, so a serving reactor must not call it.
     ///
     /// # Errors
-    /// [`ArenaError`]; nothing stays mapped then.
+    /// [`ArenaError`]. Nothing stays mapped then.
     pub fn arena(&self, bytes: usize) -> Result<UnusedArena, ArenaError> {
         let mapping = self.map(bytes)?;
         let mut state = self.lock();
@@ -114,8 +115,8 @@ impl Registry {
         Ok(arena)
     }
 
-    /// The arenas there are now. Whoever registers them later than [`Registry::attach`] does
-    /// (with a device that was plugged in) holds them meanwhile.
+    /// The arenas that exist now. Code that registers them later than [`Registry::attach`] does
+    /// (with a device that was plugged in) holds these references meanwhile.
     pub fn arenas(&self) -> Vec<Arc<Arena>> {
         let state = self.lock();
         state.arenas.iter().filter_map(Weak::upgrade).collect()

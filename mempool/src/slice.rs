@@ -1,4 +1,4 @@
-//! Slices: registered address ranges together with what keeps them alive.
+//! Slices: registered address ranges that keep their memory alive.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,10 +11,10 @@ use crate::window::{Keeper, Window};
 
 /// A range of registered memory, for fabric and storage operations.
 ///
-/// Clones share the memory: the pool buffer returns to its pool, or the arena is let go, when the
-/// last one is dropped. Since an adapter, the kernel or another thread may
-/// be writing the bytes, there is no safe reference to them, only copies, whose result is to be
-/// trusted no more than any peer's bytes.
+/// Clones share the memory. Dropping the last one returns the buffer to its pool, or drops the
+/// reference to the arena. An adapter, the kernel or another thread may write the bytes at any
+/// time. So there is no safe reference to them, only copies, which are as untrusted as a peer's
+/// bytes.
 #[derive(Clone)]
 pub struct Slice {
     window: Window<Owner>,
@@ -37,9 +37,8 @@ impl Keeper for Owner {
     }
 }
 
-/// Lends parts of arenas and counts the holders of each part, so that lending takes no memory from
-/// the heap. Safety does not rest on the counts: a slice keeps its lender, and the lender keeps its
-/// arenas.
+/// Lends parts of arenas and counts the slices of each part, so that lending allocates nothing.
+/// Safety does not depend on the counts: a slice keeps its lender alive, and the lender its arenas.
 ///
 /// # Safety
 /// [`Lender::arena`] returns the same arena for a number as long as the lender exists: slices keep
@@ -48,14 +47,14 @@ pub unsafe trait Lender: Send + Sync {
     /// The arena that the part is in.
     fn arena(&self, number: u64) -> &SharedArena;
 
-    /// Counts one more holder of a part that is held.
+    /// Adds one to the count of a part that is lent.
     fn retain(&self, number: u64);
 
-    /// Counts one holder less; without holders the part may be used anew.
+    /// Takes one from the count; at zero the lender may use the part again.
     fn release(&self, number: u64);
 }
 
-/// One holder's count of a part.
+/// One count of a part, taken back when dropped.
 struct Loan {
     lender: Arc<dyn Lender>,
     number: u64,
@@ -83,7 +82,7 @@ impl Slice {
         Self { window }
     }
 
-    /// A slice of memory that is no pool's, such as a store's.
+    /// A slice of memory that belongs to no pool, such as a store's.
     ///
     /// # Panics
     /// If the range is not inside the arena.
@@ -93,8 +92,8 @@ impl Slice {
         }
     }
 
-    /// A slice of a part that a lender counts the holders of. It takes over one count, which the
-    /// caller has added, and releases it when it is dropped; clones count for themselves.
+    /// A slice of a part of a lender. It takes over one count that the caller has added, and
+    /// releases it when dropped. Each clone adds its own.
     ///
     /// # Panics
     /// If the range is not inside the part's arena.
@@ -120,7 +119,7 @@ impl Slice {
         self.window.region()
     }
 
-    /// The first byte. Whoever goes through this pointer keeps the slice meanwhile.
+    /// The first byte. The pointer is valid while a slice of the memory is held.
     pub fn as_ptr(&self) -> *mut u8 {
         self.window.start().as_ptr()
     }

@@ -1,9 +1,8 @@
 //! A range of an arena, and raw copies to and from it.
 //!
-//! The bytes of an arena are shared memory in the full sense: an adapter, the kernel, or another
-//! thread's store may write them at any time. Hence no references to them are made here, only
-//! atomic copies, and what is copied out means nothing before it is checked. A [`Window`]
-//! holds its arena, so the memory is mapped as long as the window lives.
+//! The bytes of an arena are shared memory: an adapter, the kernel or another thread may write them
+//! at any time. So this module makes no references to them, only atomic copies, and the caller has
+//! to check what it copied out. A [`Window`] holds its arena, so the memory stays mapped.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 use crate::arena::{Arena, RegionId};
 use crate::copies;
 
-/// What keeps a window's memory mapped: clones keep the same arena, always.
+/// Keeps a window's memory mapped. Clones keep the same arena.
 pub(crate) trait Keeper {
     fn arena(&self) -> &Arc<Arena>;
 }
@@ -70,7 +69,7 @@ impl<K: Keeper> Window<K> {
         }
     }
 
-    /// Leaves a part of this window only.
+    /// Shortens this window to a part of it.
     ///
     /// # Panics
     /// If the range is not inside this window.
@@ -138,11 +137,11 @@ impl<K: Keeper> Window<K> {
         unsafe { copies::fill(self.at(range.start), len, byte) };
     }
 
-    /// Where a byte lies, for the functions of [`copies`]. What those ask for holds by
-    /// construction: the bytes are inside the window (`check`), whose arena is mapped while the
-    /// keeper lives; arenas begin and end at a page, so whole words around the bytes are mapped;
-    /// and plain references to bytes of an arena are given out by `Buffer` alone, for whole pages
-    /// that no other window covers while the buffer exists.
+    /// The address of a byte, for the functions of [`copies`]. Their conditions hold by
+    /// construction. The bytes are inside the window (`check`), whose arena is mapped while the
+    /// keeper lives. Arenas begin and end at a page, so the whole words around the bytes are
+    /// mapped. Only `Buffer` gives plain references to bytes of an arena, for whole pages that no
+    /// other window covers while the buffer exists.
     fn at(&self, offset: usize) -> *mut u8 {
         self.start.as_ptr().wrapping_add(offset)
     }

@@ -1,6 +1,6 @@
-//! The warning of a pool that finds no hugepages. Alone in its program, since whether anybody listens
-//! to a log line is remembered for the whole process: tests beside it, without a listener, could
-//! have it forgotten.
+//! The warning of a pool that finds no hugepages. Alone in its program, since whether anybody
+//! listens to a log line is remembered for the whole process: tests beside it, without a listener,
+//! could have it forgotten.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -3,10 +3,12 @@
 //! A client and a server thread, each on its own core, exchange requests and replies over
 //! 127.0.0.1 with a number of them in flight:
 //!
-//! `cargo run --release -p millrace-reactor --example iwarp_pingpong -- [seconds] [auto|crc] [bytes]`
+//! `cargo run --release -p millrace-reactor --example iwarp_pingpong -- SECONDS auto|crc BYTES`,
+//! where each argument may be left out from the right.
 //!
 //! A reply is a Send of 128 bytes, and before it a Write of 0 bytes, 4 KiB or 1 MiB into the
-//! client's memory; `bytes` chooses one of them. Raw TCP carries the same bytes without any frames. Both poll and never sleep.
+//! client's memory; `BYTES` chooses one of them. Raw TCP carries the same bytes without any frames.
+//! Both poll and never sleep.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -2,10 +2,10 @@
 //!
 //! `cargo run --release -p millrace --example replay_cost [DISK [MEMORY]]`
 //!
-//! First, one record (a beginning and an end) by the map on a file system in memory, by the map on a
-//! disk, and by a thread that writes and is waited for before the call begins; each while the disk
-//! is idle, and while others write to it and sync. Then whole calls, CREATE and REMOVE
-//! in turn over a store in memory, without a journal and with it. Rounds alternate.
+//! First, one record (a beginning and an end) by the map on a file system in memory, by the map on
+//! a disk, and by a thread that writes and is waited for before the call begins; each while the
+//! disk is idle, and while others write to it and sync. Then whole calls, CREATE and REMOVE in turn
+//! over a store in memory, without a journal and with it. Rounds alternate.
 
 #[path = "../tests/support/mod.rs"]
 mod support;

@@ -1,7 +1,7 @@
 //! The Millrace service: NFS over RPC-over-RDMA.
 //!
-//! [`rpc`] has the seam, with transports on one side and programs on the other, and the table in which
-//! each program says what the transports have to know about it.
+//! [`rpc`] has the seam, with transports on one side and programs on the other, and the table in
+//! which each program says what the transports have to know about it.
 
 // But for one call in `rpc/replay/map.rs`.
 #![deny(unsafe_code)]

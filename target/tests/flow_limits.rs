@@ -428,8 +428,8 @@ fn the_first_entry_with_a_network_of_the_client_counts() {
     clients.set_limits(&limits, [], world.now);
     assert!(flow.has_limits());
     let cost = |address: [u8; 4]| {
-        let tenant = flow.tenant(IpAddr::from(address));
-        tenant.client().limit().cost(1)
+        let client = flow.client(IpAddr::from(address));
+        client.record().limit().cost(1)
     };
     assert_eq!(cost([10, 1, 2, 3]), 1_000_000_000 / 5);
     assert_eq!(cost([10, 2, 2, 3]), 1_000_000_000 / 7);
@@ -473,7 +473,7 @@ fn callers_over_tcp_have_the_same_limits() {
         if served.as_mut().poll(&mut context).is_ready() {
             return true;
         }
-        assert_eq!(flow.tenant(address.ip()).waiting(), 1);
+        assert_eq!(flow.client(address.ip()).waiting(), 1);
         clock.turn(time);
         let answer = served.as_mut().poll(&mut context);
         assert_eq!(answer, Poll::Ready(Answer::Send), "its time has come");
@@ -495,7 +495,7 @@ fn clients_that_came_by_tcp_only_are_forgotten_in_time() {
     let flow = Flow::new(&clients, 0, &bench.pool, Class::Control, &clock);
     let pass = |last: u8| {
         let address = IpAddr::from([10, 1, 0, last]);
-        let share = flow.tenant(address);
+        let share = flow.client(address);
         let passed = pin!(flow.pass(&share, None, 0, || false));
         assert!(
             passed

@@ -180,7 +180,7 @@ fn charged(world: &World<Lender>, source: Ipv4Addr) -> u64 {
     world
         .shared
         .flow
-        .tenant(source.into())
+        .client(source.into())
         .memory()
         .held_bytes()
 }
@@ -289,7 +289,7 @@ fn what_waits_for_memory_ends_with_its_connection() {
         .collect();
     assert!(accounts.iter().all(|account| account.held() > 0));
     // The first holds the whole share, for which calls of the others wait.
-    let share = std::rc::Rc::clone(world.shared.flow.tenant(HOG.into()).memory());
+    let share = std::rc::Rc::clone(world.shared.flow.client(HOG.into()).memory());
     for &hog in hogs.iter().rev() {
         let (calls, waiting) = (world.calls(), share.waiting());
         world.abort(hog);
@@ -478,9 +478,9 @@ fn by_tcp_a_client_that_takes_no_data_keeps_nobody_else_waiting_and_is_ended() {
         }
     }
     world.settle();
-    let tenant = world.flow.tenant(hog.into());
+    let client = world.flow.client(hog.into());
     let all = world.pool.attainable(Class::Large);
-    let held = u64::from(tenant.memory().held(Class::Large));
+    let held = u64::from(client.memory().held(Class::Large));
     assert!(held >= all / 4 && held <= all / 2 + 1, "{held} of {all}");
     for _ in 0..25 {
         world.check_served(&mut good);
@@ -494,7 +494,7 @@ fn by_tcp_a_client_that_takes_no_data_keeps_nobody_else_waiting_and_is_ended() {
     }
     // Each was ended, or has got answers without data that the kernel holds for it.
     assert!(stuck.stuck_sends.get() > 0);
-    assert_eq!(tenant.memory().held_bytes(), 0);
+    assert_eq!(client.memory().held_bytes(), 0);
     world.check_served(&mut good);
     drop(hogs);
     world.settle();
@@ -518,8 +518,8 @@ fn by_tcp_bytes_now_and_then_keep_no_connection_alive() {
         world.seconds(1);
     }
     assert_eq!(world.flow.counters().stuck_sends.get(), 1);
-    let tenant = world.flow.tenant(Ipv4Addr::new(127, 0, 0, 66).into());
-    assert_eq!(tenant.memory().held_bytes(), 0);
+    let client = world.flow.client(Ipv4Addr::new(127, 0, 0, 66).into());
+    assert_eq!(client.memory().held_bytes(), 0);
     // At more than the least rate, one lives.
     let mut steady = world.connect(Ipv4Addr::new(127, 0, 0, 66));
     for xid in 0..32 {

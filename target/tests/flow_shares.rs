@@ -276,14 +276,14 @@ fn a_hostile_client_keeps_nobody_else_from_being_served() {
     for &client in &bad {
         assert!(world.clients[client].ended.is_none());
     }
-    let tenant = flow.tenant(Ipv4Addr::new(10, 0, 0, 66).into());
+    let silent = flow.client(Ipv4Addr::new(10, 0, 0, 66).into());
     // Some at a time: those whose turn it was, and those whose calls waited for too long.
     for _ in 0..bad.len() {
         world.pass(Duration::from_secs(31));
     }
     assert!(flow.counters().stuck_reads.get() > 0);
     assert_eq!(world.connections().len(), good.len());
-    assert_eq!((tenant.held(), medium(&world).0), (0, 0));
+    assert_eq!((silent.held(), medium(&world).0), (0, 0));
     for &client in &good {
         assert!(world.is_open(client));
         assert_eq!(credits(&mut world, client, 16), 16);

@@ -20,8 +20,8 @@ use rustix::thread::{
 /// Tells the process that gives up its rights from the one that starts it: its folder.
 const FOLDER: &str = "MILLRACE_TEST_CONFINED";
 
-/// Runs a test in a process of its own, which gets a folder with a file `secret` in it. `None` where
-/// it has succeeded there.
+/// Runs a test in a process of its own, which gets a folder with a file `secret` in it. `None`
+/// where it has succeeded there.
 fn in_own_process(test: &str) -> Option<PathBuf> {
     if let Some(folder) = env::var_os(FOLDER) {
         return Some(folder.into());
@@ -121,7 +121,8 @@ fn threads_of_a_kind_are_refused_what_theirs_does_not_need() {
     };
     let (config, file) = configuration(&folder, "admin: { exportable_roots: [/srv] }");
     confine(&config, &file).unwrap();
-    // What each kind may do of: a ring, a listener, opening a file, a signal to itself as to others.
+    // What each kind may do of: a ring, a listener, opening a file, a signal to itself as to
+    // others.
     let may = |kind: Option<ThreadKind>, first: Option<ThreadKind>| {
         let tried = thread::spawn(move || {
             if let Some(first) = first {

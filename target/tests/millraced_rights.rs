@@ -25,8 +25,8 @@ impl Installation {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-        // By another process: a program cannot be run while a descriptor is open that writes it, and
-        // what other tests start at that moment would inherit ours.
+        // By another process: a program cannot be run while a descriptor is open that writes it,
+        // and what other tests start at that moment would inherit ours.
         let mut copy = Command::new("cp");
         copy.arg(env!("CARGO_BIN_EXE_millraced")).arg(path);
         assert!(copy.status().unwrap().success());

@@ -1,6 +1,6 @@
-//! Steady calls over RDMA take no memory from the heap, from the receive to the reply: through
-//! the responder and the software iWARP provider, over TCP on this host, on one thread; or through
-//! RDMA devices, where `MILLRACE_TEST_FABRIC=verbs:ADDRESS` names an address of one. There each call
+//! Steady calls over RDMA take no memory from the heap, from the receive to the reply: through the
+//! responder and the software iWARP provider, over TCP on this host, on one thread; or through RDMA
+//! devices, where `MILLRACE_TEST_FABRIC=verbs:ADDRESS` names an address of one. There each call
 //! makes do with one or two lists of work requests, and nothing is registered for it.
 
 mod support;

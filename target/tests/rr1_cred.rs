@@ -1,5 +1,6 @@
-//! The responder's credits, its buffers and its send queue (RFC 5666 section 3.3). At every Send the recording provider checks that receives cover the credits
-//! announced (RR1-CRED-03, -08 and -09).
+//! The responder's credits, its buffers and its send queue (RFC 5666 section 3.3). At every Send
+//! the recording provider checks that receives cover the credits announced (RR1-CRED-03, -08 and
+//! -09).
 
 mod support;
 

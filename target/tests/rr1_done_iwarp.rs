@@ -123,13 +123,13 @@ impl Client {
 }
 
 /// A responder in classic mode, and its clients.
-struct Scene<R> {
+struct DoneFixture<R> {
     turn: R,
     now: Instant,
     clients: Vec<Client>,
 }
 
-impl<R: FnMut(Instant)> Scene<R> {
+impl<R: FnMut(Instant)> DoneFixture<R> {
     /// Turns everybody until something holds.
     #[track_caller]
     fn until(&mut self, mut holds: impl FnMut(&mut Vec<Client>) -> bool) {
@@ -199,38 +199,38 @@ fn rr1_done_11_a_late_read_ends_in_a_terminate_for_that_connection_only() {
     let clients = (0..2)
         .map(|_| Client::connect(address, &pool, now))
         .collect();
-    let mut scene = Scene { turn, now, clients };
-    scene.until(|clients| clients.iter().all(|client| client.depths.is_some()));
+    let mut fixture = DoneFixture { turn, now, clients };
+    fixture.until(|clients| clients.iter().all(|client| client.depths.is_some()));
     // Reads that a client may open are agreed at the setup (RFC 6581 section 9).
-    let depths = scene.clients[0].depths.unwrap();
+    let depths = fixture.clients[0].depths.unwrap();
     assert_eq!(depths.ord, 4);
 
     // Fetched in time, and ended by RDMA_DONE.
-    let reply = scene.exposed(0, 1);
-    assert_eq!(scene.fetch(0, &reply), Ok(Script::reply(1, LONG)));
-    scene.clients[0].send(&done(1));
+    let reply = fixture.exposed(0, 1);
+    assert_eq!(fixture.fetch(0, &reply), Ok(Script::reply(1, LONG)));
+    fixture.clients[0].send(&done(1));
     let budget = Rc::clone(&shared);
-    scene.until(|_| budget.exposed.budget().now() == (0, 0, 0));
+    fixture.until(|_| budget.exposed.budget().now() == (0, 0, 0));
 
     // Not fetched within the window.
-    let late = scene.exposed(0, 2);
+    let late = fixture.exposed(0, 2);
     now += Duration::from_secs(6);
-    scene.now = now;
-    let other = scene.exposed(1, 2);
+    fixture.now = now;
+    let other = fixture.exposed(1, 2);
     now += Duration::from_secs(6);
-    scene.now = now;
-    scene.until(|_| budget.exposed.budget().now().0 == 1);
-    assert!(scene.clients[0].ended.is_none());
-    assert!(scene.fetch(0, &late).is_err());
-    scene.until(|clients| clients[0].ended.is_some());
+    fixture.now = now;
+    fixture.until(|_| budget.exposed.budget().now().0 == 1);
+    assert!(fixture.clients[0].ended.is_none());
+    assert!(fixture.fetch(0, &late).is_err());
+    fixture.until(|clients| clients[0].ended.is_some());
     // RDMAP, remote protection error, invalid steering tag (RFC 5040 section 4.8).
     let refused = Terminate {
         layer: 0,
         kind: 1,
         code: 0,
     };
-    let ended = scene.clients[0].ended.clone();
+    let ended = fixture.clients[0].ended.clone();
     assert_eq!(ended, Some(Ended::TerminateReceived(refused)));
-    assert_eq!(scene.fetch(1, &other), Ok(Script::reply(2, LONG)));
-    assert!(scene.clients[1].ended.is_none());
+    assert_eq!(fixture.fetch(1, &other), Ok(Script::reply(2, LONG)));
+    assert!(fixture.clients[1].ended.is_none());
 }

@@ -28,8 +28,8 @@ fn sends(world: &mut World<Script>) -> Vec<Option<Key>> {
     invalidated.collect()
 }
 
-/// A call with a read chunk, a write chunk of two memories and a Reply chunk, each with a key of its
-/// own, that nominates one.
+/// A call with a read chunk, a write chunk of two memories and a Reply chunk, each with a key of
+/// its own, that nominates one.
 fn call(xid: u32, key: u32, memories: &[Memory; 4]) -> Vec<u8> {
     let [source, first, second, reply] = memories;
     let rpc = rpc(xid, PROGRAM, &[1; 40]);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use millrace_reactor::allowed_cores;
 use rustix::process::{Pid, getpriority_process};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Ended with its owner.
 struct Server(Child);
@@ -56,7 +56,7 @@ fn settled(server: &Server, is_settled: impl Fn(&[Thread]) -> bool) {
         if is_settled(&threads) {
             return;
         }
-        assert!(start.elapsed() < PATIENCE, "still {threads:?}");
+        assert!(start.elapsed() < TEST_TIMEOUT, "still {threads:?}");
         std::thread::yield_now();
     }
 }

@@ -1,4 +1,4 @@
-//! Asking the service without keeping the API from other answers.
+//! Calls from handlers into the service, on threads that may block and within a time limit.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use super::problem::problem;
 use crate::change::ConfigStore;
 use crate::control::{Control, ControlError};
 
-/// Runs `question` on a thread that may block, and gives up after the answer time.
+/// Runs `question` on a thread that may block, for as long as an answer may take.
 ///
 /// # Errors
 ///
-/// The answer, ready to send, that says that there is none.
+/// The response to send if the service did not answer in time.
 pub async fn ask<T, F>(state: &AdminState, question: F) -> Result<T, Response>
 where
     T: Send + 'static,
@@ -26,11 +26,11 @@ where
     in_time(state, move || question(&*control)).await
 }
 
-/// As [`ask`], for questions that may have no answer.
+/// As [`ask`], for questions that may fail.
 ///
 /// # Errors
 ///
-/// The answer, ready to send, that says that there is none and why.
+/// The response to send, with the reason.
 pub async fn try_ask<T, F>(state: &AdminState, question: F) -> Result<T, Response>
 where
     T: Send + 'static,
@@ -46,7 +46,7 @@ where
 ///
 /// # Errors
 ///
-/// The answer, ready to send, that says that there is none.
+/// The response to send if there was no answer in time.
 pub async fn ask_config<T, F>(state: &AdminState, question: F) -> Result<T, Response>
 where
     T: Send + 'static,
@@ -56,11 +56,11 @@ where
     in_time(state, move || question(&config_store)).await
 }
 
-/// Runs `work` on a thread that may block, and gives up after the answer time.
+/// Runs `work` on a thread that may block, for as long as an answer may take.
 ///
 /// # Errors
 ///
-/// The answer, ready to send, that says that there is none.
+/// The response to send if it did not end in time.
 pub async fn in_time<T, F>(state: &AdminState, work: F) -> Result<T, Response>
 where
     T: Send + 'static,
@@ -73,11 +73,11 @@ where
     run_within(state, limit, work).await
 }
 
-/// As [`ask`], for the questions whether the service is well, which no other question may delay.
+/// As [`ask`], for questions about the service's health, which other questions do not delay.
 ///
 /// # Errors
 ///
-/// The answer, ready to send, that says that there is none.
+/// The response to send if there was no answer in time.
 pub async fn ask_health<T, F>(state: &AdminState, question: F) -> Result<T, Response>
 where
     T: Send + 'static,
@@ -91,20 +91,20 @@ where
 }
 
 tokio::task_local! {
-    /// Whether the request in service is one of an operator.
+    /// Whether the current request is an operator's.
     static OPERATOR: bool;
 }
 
-/// Answers a request, whose questions do not wait behind those of others if it is an operator's.
+/// Serves a request. An operator's questions do not wait behind those of other clients.
 pub async fn answering<T>(operator: bool, answer: impl Future<Output = T>) -> T {
     OPERATOR.scope(operator, answer).await
 }
 
-/// As [`in_time`], for the question whether a token is the right one.
+/// As [`in_time`], for the comparison of a token.
 ///
 /// # Errors
 ///
-/// The answer, ready to send, that says that there is none.
+/// The response to send if it did not end in time.
 pub async fn ask_token<T, F>(state: &AdminState, work: F) -> Result<T, Response>
 where
     T: Send + 'static,

@@ -1,8 +1,8 @@
-//! Who may change things: whoever says the token of `admin.token_file`, and root and the server's
-//! own user over the Unix socket.
+//! Authorization of changes: by the token of `admin.token_file`, or over the Unix socket for root
+//! and the server's own user.
 //!
-//! A handler that changes anything takes [`Authorized`] as one of its arguments; it does not run
-//! without.
+//! A handler that changes anything takes [`Authorized`] as an argument, so it runs for authorized
+//! requests only.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,9 +28,9 @@ pub struct PeerAddress(pub SocketAddr);
 #[derive(Clone, Debug, Default)]
 pub struct PeerIdentity(pub Option<String>);
 
-/// Proof that the one who asks may change things, and who it is. As an argument of a handler it
-/// answers for the handler when the token is missing (401), wrong (401, and 429 after several wrong ones),
-/// not to be had (503), or when there are no tokens (403).
+/// Proof that the client may make changes, with its identity. As an argument of a handler it
+/// refuses the request if the token is missing (401), wrong (401, and 429 after several wrong
+/// ones), cannot be read (503), or not configured (403).
 #[derive(Clone, Debug)]
 pub struct Authorized(pub Author);
 
@@ -76,12 +76,12 @@ impl FromRequestParts<AdminState> for Authorized {
 }
 
 impl Authorized {
-    /// Has the service do something, which is no change of the configuration, and leaves a record
-    /// of who asked for it. `outcome` is the word for what became of it.
+    /// Has the service perform an action that does not change the configuration, and writes an
+    /// audit record. `outcome` names the result in this record.
     ///
     /// # Errors
     ///
-    /// The answer to the client, where the service refuses or does not answer in time.
+    /// The response to send if the service refuses or does not answer in time.
     pub async fn act<T, F>(
         self,
         state: &AdminState,
@@ -107,7 +107,7 @@ impl Authorized {
     }
 }
 
-/// The word for an action that may have found nothing to act on.
+/// The result of an action whose object may be missing, for the audit record.
 pub fn found<T>(value: &Option<T>) -> &'static str {
     match value {
         Some(_) => "done",
@@ -115,8 +115,8 @@ pub fn found<T>(value: &Option<T>) -> &'static str {
     }
 }
 
-/// The token of the one header `Authorization`, whose scheme is a word in any case (RFC 9110
-/// section 11.4).
+/// The token of the header `Authorization`, which must be there once. The scheme is
+/// case-insensitive (RFC 9110 section 11.4).
 pub(super) fn bearer(headers: &HeaderMap) -> Option<Vec<u8>> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (value, None) = (values.next()?.as_bytes(), values.next()) else {

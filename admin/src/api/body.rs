@@ -1,4 +1,4 @@
-//! Bodies of requests: JSON of a known form.
+//! Request bodies in JSON.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -13,9 +13,9 @@ use serde_json::error::Category;
 use super::problem::{problem, problem_with};
 use crate::status::FieldProblem;
 
-/// The body of a request, read from JSON. As an argument of a handler it answers for the handler
-/// when the body is of another type (415), too long (413), not JSON (400), or not of the form of
-/// `T` (422, with the field).
+/// The body of a request, decoded from JSON. As an argument of a handler it refuses a request whose
+/// body has another type (415), is too long (413), is not JSON (400), or does not decode as `T`
+/// (422, with the field).
 pub struct Body<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
@@ -38,13 +38,13 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 ///
 /// # Errors
 ///
-/// The answer, ready to send, for one that is too long or broke off.
+/// The response to send if the body is too long or ends early.
 pub async fn whole<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Response> {
     let bytes = Bytes::from_request(request, state).await;
     bytes.map_err(|rejection| problem(rejection.status(), rejection.body_text()))
 }
 
-/// The type of a body without its parameters, in small letters; `None` if it is not told.
+/// The media type of a body without parameters, in lower case; `None` without the header.
 pub fn media_type(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(header::CONTENT_TYPE)?;
     let text = String::from_utf8_lossy(value.as_bytes());
@@ -84,13 +84,13 @@ fn field(error: &serde_path_to_error::Error<serde_json::Error>, message: &str) -
     invalid(vec![field])
 }
 
-/// The answer that says which fields of the body cannot be so.
+/// The response that names the invalid fields of the body.
 pub fn invalid(errors: Vec<FieldProblem>) -> Response {
     let detail = "the body says what cannot be";
     problem_with(StatusCode::UNPROCESSABLE_ENTITY, detail, errors, Vec::new())
 }
 
-/// Adds that the number of a field is out of its range, if it is.
+/// Adds an error if a field's number is out of range.
 pub fn within<T: PartialOrd + Display + Copy>(
     errors: &mut Vec<FieldProblem>,
     path: &str,

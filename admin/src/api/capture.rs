@@ -1,8 +1,8 @@
 //! `/api/v1/connections/{id}/capture`: the messages of a connection, as a file for packet
 //! analyzers.
 //!
-//! A capture may take an hour. It has a thread of its own, so that it takes none of those that
-//! answer other requests, and their number is bounded. It ends when the client goes away.
+//! A capture may take an hour. Each has a thread of its own, so that other requests keep theirs,
+//! and the number of captures is bounded. A capture ends when its client disconnects.
 
 use std::io;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ use super::problem::problem;
 use crate::control::CaptureStream;
 use crate::status::CaptureBounds;
 
-/// Pieces of a capture that wait for the client to take them.
+/// The most pieces of a capture that wait to be sent.
 const PIECES: usize = 8;
-/// Time between two checks of a capture without messages whether the client is still there.
+/// Time between two checks whether the client is still connected, while there are no messages.
 const CLIENT_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 const MESSAGES: u64 = 1_000_000;
@@ -112,7 +112,7 @@ fn check(bounds: &CaptureBounds) -> Result<(), Response> {
     }
 }
 
-/// Hands the pieces over until there are no more, or nobody wants them.
+/// Hands the pieces over until the capture ends or the client has disconnected.
 fn carry(
     mut stream: Box<dyn CaptureStream>,
     sender: &mpsc::Sender<io::Result<Bytes>>,

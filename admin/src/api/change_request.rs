@@ -1,4 +1,4 @@
-//! Changes of the configuration, from the request to the answer.
+//! Changes of the configuration by requests.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub struct ChangeOptions {
 }
 
 impl ChangeOptions {
-    /// The change that is asked for with them.
+    /// The order for a change with these options.
     pub fn request(
         self,
         edit: Edit,
@@ -62,18 +62,18 @@ impl FromRequestParts<AdminState> for ChangeOptions {
 ///
 /// # Errors
 ///
-/// The answer, ready to send; see [`make`].
+/// The response to send; see [`make`].
 pub async fn change(state: &AdminState, request: ChangeRequest) -> Result<Response, Response> {
     let (tag, report) = make(state, request).await?;
     Ok(([(header::ETAG, tag.to_string())], Json(report)).into_response())
 }
 
-/// Makes a change: its report, and the tag of the configuration after it. Once begun, it goes on to
-/// its end, also if the client goes away or the time for the answer is over.
+/// Makes a change. Returns its report and the tag of the new configuration. A change that has begun
+/// is finished even if the client disconnects or the time for the response is over.
 ///
 /// # Errors
 ///
-/// The answer, ready to send: the change did not come about, or is not finished in time.
+/// The response to send if the change was refused or is not finished in time.
 pub async fn make(
     state: &AdminState,
     request: ChangeRequest,
@@ -108,7 +108,7 @@ pub async fn make(
     }
 }
 
-/// The answer that says why.
+/// The response for a refused change.
 fn refused(error: ChangeError) -> Response {
     let detail = error.to_string();
     match error {

@@ -18,9 +18,9 @@ use crate::status::{FieldProblem, RateLimits};
 
 /// Sets the limits of a client.
 ///
-/// An entry for exactly this address comes first in `limits` of the configuration, before those of
-/// networks that the address is in, and instead of the one that it had. The client need not be
-/// there.
+/// Puts an entry for exactly this address first in `limits` of the configuration, in place of one
+/// that exists. It overrides entries of networks that contain the address. The client need not be
+/// connected.
 #[utoipa::path(
     put, path = "/api/v1/clients/{address}/limits", tag = "clients", operation_id = "put_limits",
     params(
@@ -61,8 +61,8 @@ pub async fn put(
 
 /// Removes the limits of a client.
 ///
-/// Takes the entry for exactly this address out of `limits` of the configuration. Entries of
-/// networks that the address is in stay, and hold for it from then on.
+/// Removes the entry for exactly this address from `limits` of the configuration. Entries of
+/// networks that contain the address then apply to it.
 #[utoipa::path(
     delete, path = "/api/v1/clients/{address}/limits", tag = "clients",
     operation_id = "delete_limits",
@@ -105,7 +105,7 @@ pub async fn delete(
     editing.make(&state, "limits", edit).await
 }
 
-/// The entry of the configuration that says the same.
+/// These limits as an entry of the configuration.
 fn entry(address: IpAddr, limits: RateLimits) -> Result<ClientLimits, Vec<FieldProblem>> {
     let RateLimits {
         iops,

@@ -1,4 +1,4 @@
-//! `/api/v1/clients` and what is below it: addresses, over all their connections.
+//! `/api/v1/clients` and the paths below it: clients by address, over all their connections.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,10 +1,10 @@
-//! How much the service is asked at once.
+//! Bounds on concurrent calls into the service.
 
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-/// How many questions may be put to the service at once.
+/// How many calls into the service may run at once, by kind.
 #[derive(Debug)]
 pub struct ConcurrencyLimits {
     pub questions: Arc<Semaphore>,
@@ -14,14 +14,14 @@ pub struct ConcurrencyLimits {
 }
 
 impl ConcurrencyLimits {
-    /// Questions about the service's health at once.
+    /// Questions about the service's health.
     pub const HEALTH: u32 = 2;
-    /// Questions of operators at once, beside those of everybody.
+    /// Questions of operators, in addition to the common ones.
     pub const OPERATOR: u32 = 2;
-    /// Tokens that are compared at once.
+    /// Comparisons of tokens.
     pub const TOKENS: u32 = 2;
 
-    /// With so many other questions at once.
+    /// Limits with so many common questions.
     pub fn new(questions: u32) -> Self {
         let limit = |most: u32| Arc::new(Semaphore::new(most.max(1) as usize));
         Self {

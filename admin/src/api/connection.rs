@@ -1,4 +1,4 @@
-//! One connection: its handshake, its requests, its end.
+//! One connection: handshake, requests, end.
 
 use std::convert::Infallible;
 use std::io::{self, Write};
@@ -44,14 +44,14 @@ pub struct Shared {
     pub answers: Answers,
     pub limits: ApiLimits,
     pub gate: Gate,
-    /// Without them, HTTP is spoken in plain.
+    /// If there are none, HTTP is served without TLS.
     pub certificates: Option<Arc<Certificates>>,
 }
 
-/// What is known of a client before it says anything.
+/// What is known of a client before its first request.
 struct Client {
     arrival: ArrivalAddress,
-    /// Whom its requests count for.
+    /// The address or network that its requests are counted for.
     address: IpAddr,
     peer: Option<PeerAddress>,
     identity: Option<PeerIdentity>,
@@ -233,8 +233,8 @@ fn too_often(wait: Duration) -> Response<Body> {
     answer
 }
 
-/// Answers without having looked at a request, and closes. The answer may get lost on its way, as
-/// the request is not read.
+/// Responds without reading a request, and closes. As the request is not read, the response may be
+/// lost.
 pub fn turn_away(stream: TcpStream, status: StatusCode, detail: &str) {
     let title = status.canonical_reason().unwrap_or_default();
     let body = serde_json::json!({

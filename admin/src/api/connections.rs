@@ -1,4 +1,4 @@
-//! `/api/v1/connections` and what is below it.
+//! `/api/v1/connections` and the paths below it.
 
 use axum::Json;
 use axum::extract::State;
@@ -66,7 +66,7 @@ pub async fn evict(
     Ok(Json(Evicted { connections: 1 }))
 }
 
-/// The answer for a connection that is not there.
+/// The response for a connection that does not exist.
 pub fn none(id: u64) -> Response {
     let detail = format!("there is no connection {id}; /api/v1/connections lists those of now");
     problem(StatusCode::NOT_FOUND, detail)

@@ -1,4 +1,4 @@
-//! What handlers answer from.
+//! The state that handlers share.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 /// The most captures at once.
 pub const CAPTURES: usize = 4;
 
-/// What the API answers from.
+/// The state of the API.
 #[derive(Clone)]
 pub struct AdminState {
     pub(super) control: Arc<dyn Control>,
@@ -23,7 +23,7 @@ pub struct AdminState {
     pub(super) config_store: Arc<ConfigStore>,
     pub(super) limits: ApiLimits,
     pub(super) tokens: Arc<TokenCheck>,
-    /// Held by the change that is being made.
+    /// Held while a change is made.
     pub(super) turn: Arc<Semaphore>,
     /// Places for captures.
     pub(super) captures: Arc<Semaphore>,
@@ -32,7 +32,7 @@ pub struct AdminState {
 }
 
 impl AdminState {
-    /// With the usual limits.
+    /// An API with the default limits.
     pub fn new(
         control: Arc<dyn Control>,
         metrics: Metrics,
@@ -51,7 +51,7 @@ impl AdminState {
         }
     }
 
-    /// With other limits.
+    /// The same API with other limits.
     #[must_use]
     pub fn with_limits(self, limits: ApiLimits) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl AdminState {
         }
     }
 
-    /// With HTTPS in place of HTTP.
+    /// The same API with HTTPS in place of HTTP.
     #[must_use]
     pub fn with_certificates(self, certificates: Arc<Certificates>) -> Self {
         Self {

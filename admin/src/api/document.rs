@@ -1,8 +1,8 @@
 //! `/api/v1/openapi.json`: the description of the API, made from the handlers themselves.
 //!
-//! Each handler carries its own description (`#[utoipa::path]`). What holds for all of them is
-//! added here: the answers that any request may get, and the token that changes need. An answer of
-//! failure needs nothing but its status there; its body is filled in.
+//! Each handler carries its own description (`#[utoipa::path]`). This module adds what is common to
+//! all: the responses that any request may get, the token that changes need, and the body of each
+//! response of failure.
 
 use axum::Extension;
 use axum::body::Bytes;
@@ -23,7 +23,7 @@ use crate::status::{FieldProblem, Problem, ReactorOutcome, Version};
 const PROBLEM: &str = "application/problem+json";
 const TOKEN: &str = "token";
 
-/// Status, name and meaning of the answers that are no success.
+/// Status, name and meaning of the responses of failure.
 const FAILURES: &[(&str, &str, &str)] = &[
     (
         "400",
@@ -87,9 +87,9 @@ const FAILURES: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Answers that any request may get.
+/// Responses that any request may get.
 const ALWAYS: &[&str] = &["400", "401", "403", "421", "429", "500", "503"];
-/// Those of requests with a body.
+/// Responses that any request with a body may get.
 const BODIES: &[&str] = &["400", "413", "415", "422"];
 
 /// The text of a description.
@@ -159,7 +159,7 @@ pub fn frame() -> OpenApi {
         .components(Some(components))
         .tags(Some([
             tag("api", "The API itself"),
-            tag("health", "For machines that watch"),
+            tag("health", "Health and metrics, for monitoring"),
             tag("status", "What is running"),
             tag("clients", "Clients and their connections"),
             tag("configuration", "The configuration and its changes"),
@@ -217,7 +217,7 @@ pub fn complete(mut api: OpenApi) -> OpenApi {
     api
 }
 
-/// A parameter that may be left out has no value that says so.
+/// An optional parameter is left out, and is never `null`.
 fn present(schema: &mut Option<RefOr<Schema>>) {
     match schema {
         Some(RefOr::T(Schema::Object(object))) => {
@@ -237,7 +237,7 @@ fn present(schema: &mut Option<RefOr<Schema>>) {
     }
 }
 
-/// Gives an answer of failure without a body the one that it has.
+/// Adds the common body to a response of failure.
 fn fill_in(status: &str, answer: &mut RefOr<Answer>) {
     let RefOr::T(own) = answer else { return };
     let Some((_, name, _)) = FAILURES.iter().find(|(known, ..)| *known == status) else {

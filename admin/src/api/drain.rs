@@ -1,4 +1,4 @@
-//! `/api/v1/drain`: no more clients, until it is taken back.
+//! `/api/v1/drain`: refuses new clients and ends connections, until the drain is ended.
 
 use axum::Json;
 use axum::extract::State;
@@ -13,7 +13,7 @@ use crate::status::{DrainOrder, DrainStatus};
 
 const SECONDS: f64 = 86_400.0;
 
-/// Tells how far a drain has come.
+/// Shows the progress of a drain.
 #[utoipa::path(
     get, path = "/api/v1/drain", tag = "control", operation_id = "get_drain",
     responses((status = 200, description = "The drain, or that there is none.", body = DrainStatus)),
@@ -23,10 +23,10 @@ pub async fn show(State(state): State<AdminState>) -> Result<Json<DrainStatus>, 
     Ok(Json(status))
 }
 
-/// Takes no more clients and ends the connections there are.
+/// Refuses new clients and ends the existing connections.
 ///
-/// Calls in service are finished; connections are closed as they fall idle, and all of them at the
-/// deadline. Asked again, it goes on with the new deadline. The server itself goes on to run.
+/// Calls in service are finished. A connection is closed when it is idle, and all are closed at the
+/// deadline. A second request sets a new deadline. The server process keeps running.
 #[utoipa::path(
     post, path = "/api/v1/drain", tag = "control", operation_id = "start_drain",
     request_body(content = DrainOrder, example = json!({"deadline_seconds": 30.0})),
@@ -57,7 +57,7 @@ pub async fn start(
     Ok(Json(begun.await?))
 }
 
-/// Takes clients again.
+/// Accepts clients again.
 #[utoipa::path(
     delete, path = "/api/v1/drain", tag = "control", operation_id = "cancel_drain",
     responses((status = 200, description = "Clients are served.", body = DrainStatus), (status = 409)),

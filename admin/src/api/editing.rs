@@ -1,4 +1,4 @@
-//! Changes of a part of the configuration: what their requests have in common.
+//! What requests that change a part of the configuration have in common.
 
 use std::borrow::Cow;
 
@@ -14,9 +14,9 @@ use crate::change::{Edit, Tag};
 use crate::config::Config;
 use crate::status::FieldProblem;
 
-/// Who wants a part changed, with which options, and of which configuration. As an argument of a
-/// handler it answers for the handler as [`Authorized`], [`ChangeOptions`] and the header `If-Match` do;
-/// the header may be left out.
+/// The client, options and expected configuration of a request that changes a part. As an argument
+/// of a handler it refuses requests as [`Authorized`], [`ChangeOptions`] and the header `If-Match`
+/// do. This header is optional.
 pub struct Editing {
     who: Authorized,
     options: ChangeOptions,
@@ -42,7 +42,7 @@ impl Editing {
     ///
     /// # Errors
     ///
-    /// The answer, ready to send, that says why it was not made.
+    /// The response to send if the change was not made.
     pub async fn make<F>(
         self,
         state: &AdminState,

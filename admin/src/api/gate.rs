@@ -1,4 +1,4 @@
-//! How often clients may ask.
+//! Rate limits for requests.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 use super::limits::{ApiLimits, Rate};
 use super::neighbour::neighbourhood;
 
-/// Addresses that are remembered; all others are as one.
+/// Addresses with a bucket of their own. All others share one.
 const ADDRESSES_MAX: usize = 1024;
 
-/// What a request counts as.
+/// The kind of a request, each with rates of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
-    /// A look at the service's health.
+    /// A request for the service's health.
     Health,
     /// Any other.
     Other,
 }
 
 impl RequestKind {
-    /// By the path.
+    /// The kind of requests for a path.
     pub fn of(path: &str) -> Self {
         match path {
             "/healthz" | "/readyz" => Self::Health,
@@ -30,7 +30,7 @@ impl RequestKind {
     }
 }
 
-/// Token buckets: one for each address, one for all, and others for looks at the health.
+/// Token buckets: one for each address, one for all, and others for requests for health.
 #[derive(Debug)]
 pub struct Gate {
     limits: ApiLimits,
@@ -44,11 +44,11 @@ struct GateState {
     total: Bucket,
 }
 
-/// When it is full again; `None` if it is full.
+/// The time when a bucket is full again; `None` if it is full.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket(Option<Instant>);
 
-/// Those of one kind by address.
+/// The buckets of one kind, by address.
 #[derive(Debug, Default)]
 struct Buckets {
     by_address: HashMap<IpAddr, Bucket>,
@@ -56,7 +56,7 @@ struct Buckets {
 }
 
 impl Gate {
-    /// With the rates of these limits.
+    /// Full buckets with the rates of these limits.
     pub fn new(limits: &ApiLimits) -> Self {
         Self {
             limits: limits.clone(),
@@ -103,7 +103,7 @@ fn interval(rate: Rate) -> Duration {
 }
 
 impl Bucket {
-    /// How long until there is something in it.
+    /// Time until the bucket has a token.
     fn wait(self, rate: Rate, now: Instant) -> Result<(), Duration> {
         let missing = self
             .0
@@ -165,7 +165,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// How many requests are let in at this moment.
+    /// How many requests are admitted at this moment.
     fn admitted(gate: &Gate, text: &str, kind: RequestKind, now: Instant) -> usize {
         let address = address(text);
         (0..100)

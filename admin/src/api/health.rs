@@ -1,4 +1,4 @@
-//! `/healthz`, `/readyz` and `/metrics`: for machines that watch.
+//! `/healthz`, `/readyz` and `/metrics`, for monitoring.
 
 use axum::Json;
 use axum::extract::State;
@@ -12,7 +12,7 @@ use crate::control::Control;
 use crate::metrics::CONTENT_TYPE;
 use crate::status::{Health, Problem, Readiness, ReadinessStatus};
 
-/// Tells whether all reactors turn.
+/// Tells whether all reactors make progress.
 #[utoipa::path(
     get, path = "/healthz", tag = "health", operation_id = "get_health",
     responses(
@@ -32,7 +32,7 @@ pub async fn healthz(State(state): State<AdminState>) -> Result<Response, Respon
     Ok((status, Json(health)).into_response())
 }
 
-/// Tells whether clients should come.
+/// Tells whether the service accepts clients.
 #[utoipa::path(
     get, path = "/readyz", tag = "health", operation_id = "get_readiness",
     responses(

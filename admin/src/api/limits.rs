@@ -5,14 +5,14 @@ use std::time::Duration;
 /// How often something may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Times per second, for as long as one likes; at least one.
+    /// Times per second without end; at least one.
     pub per_second: u32,
     /// Times at once, after a pause; at least one.
     pub burst: u32,
 }
 
 impl Rate {
-    /// So many a second, and twice that at once.
+    /// A rate per second, with bursts of twice that.
     pub const fn per_second(per_second: u32) -> Self {
         Self {
             per_second,
@@ -23,16 +23,17 @@ impl Rate {
 
 /// Bounds of the API.
 ///
-/// An address here is an IPv4 address, a /64 network of IPv6, or all of loopback, which is this
-/// host's own. From one address come a quarter of the connections at most, or half of them from
-/// loopback, and three quarters from all others together: no slow client, and no number of them
-/// elsewhere, keeps an operator on this host out. For the same reason requests over loopback do not
-/// count against [`ApiLimits::total_rate`]. Where a share is taken, the connection that has been
-/// idle longest makes room; where none is idle, eight more connections are there for requests with
-/// a valid token and for looks at the health. No rate holds for a valid token.
+/// An address here is an IPv4 address, a /64 network of IPv6, or all of loopback.
 ///
-/// A connection has one request in service; those that are sent ahead wait in the connection's
-/// bounded buffer, and then in the client.
+/// One address may have a quarter of the connections, loopback half of them, and all other
+/// addresses together three quarters. So remote clients cannot lock out an operator on this host.
+/// For the same reason requests over loopback do not count against [`ApiLimits::total_rate`]. Where
+/// a share is used up, the connection that has been idle longest is closed. If none is idle, eight
+/// more connections are accepted, for requests with a valid token and requests for health. Rates do
+/// not apply to requests with a valid token.
+///
+/// A connection has one request in service. Further requests wait in the connection's bounded
+/// buffer, and beyond that in the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiLimits {
     /// Connections at once, TLS handshakes included. The Unix socket has as many of its own.
@@ -49,9 +50,9 @@ pub struct ApiLimits {
     pub body_bytes: usize,
     /// How long a client may take to send it.
     pub body_time: Duration,
-    /// How long an answer may make no progress worth the name while the client does not read.
+    /// How long a response may go without progress because the client does not read it.
     pub write_time: Duration,
-    /// Bytes of an answer that are progress within that time.
+    /// Bytes of a response that count as progress within that time.
     pub write_bytes: usize,
     /// Requests from one address.
     pub address_rate: Rate,
@@ -59,11 +60,11 @@ pub struct ApiLimits {
     pub loopback_rate: Rate,
     /// Requests from all other hosts together.
     pub total_rate: Rate,
-    /// Requests for `/healthz` and `/readyz` from one address; they count as nothing else, so that
-    /// a flood of other requests, be it from the same address, does not look like ill health.
+    /// Requests for `/healthz` and `/readyz` from one address. They have rates of their own, so
+    /// that a flood of other requests from this address does not make the service seem unhealthy.
     pub health_rate: Rate,
-    /// Questions put to the service at once; more wait, within the time of an answer. One that is
-    /// given up counts until the service has done with it.
+    /// Calls into the service at once. More of them wait, within the time for a response. A call
+    /// that was given up counts until it ends.
     pub questions: u32,
     /// How long the service may take to answer.
     pub answer_time: Duration,
@@ -71,7 +72,7 @@ pub struct ApiLimits {
     pub change_time: Duration,
     /// How long a connection may live, however busy; a capture may take longer.
     pub connection_time: Duration,
-    /// How long answers under way may take when a connection must end.
+    /// How long responses in progress may take when a connection must end.
     pub drain_time: Duration,
 }
 

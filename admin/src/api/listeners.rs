@@ -18,7 +18,7 @@ use crate::config::{Config, Fabric, SocketText, TagsText};
 use crate::control::{Control, ControlError};
 use crate::status::{ListenerStatus, Listeners};
 
-/// Lists the places where connections are accepted.
+/// Lists the addresses where connections are accepted.
 #[utoipa::path(
     get, path = "/api/v1/listeners", tag = "control", operation_id = "list_listeners",
     responses((status = 200, description = "All listeners.", body = Listeners)),
@@ -46,7 +46,7 @@ pub async fn show(
 
 /// Adds a listener.
 ///
-/// The body comes last in `fabric` of the configuration.
+/// Appends the body to `fabric` of the configuration.
 #[utoipa::path(
     post, path = "/api/v1/listeners", tag = "control", operation_id = "add_listener",
     params(
@@ -84,8 +84,8 @@ pub async fn add(
 
 /// Removes a listener.
 ///
-/// Takes the entry out of `fabric` of the configuration. Connections that were accepted there go
-/// on.
+/// Removes the entry from `fabric` of the configuration. Connections that were accepted there
+/// stay open.
 #[utoipa::path(
     delete, path = "/api/v1/listeners/{address}", tag = "control", operation_id = "remove_listener",
     params(
@@ -137,7 +137,7 @@ pub async fn remove(
     editing.make(&state, "listeners", edit).await
 }
 
-/// The entry that the listener at this address works by.
+/// The entry of the configuration for the listener at this address.
 fn bound(control: &dyn Control, address: SocketAddr) -> Result<Option<Fabric>, ControlError> {
     let listeners = control.listeners()?;
     let own = listeners.iter().find(|one| is_at(one, address));

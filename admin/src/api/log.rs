@@ -1,4 +1,4 @@
-//! `/api/v1/log`: what goes into the log.
+//! `/api/v1/log`: the filter of the log.
 
 use axum::Json;
 use axum::extract::State;

@@ -8,12 +8,12 @@
 //! | `/readyz` | 200, or 503 while starting or draining |
 //! | `/api/v1/` | what `/api/v1/openapi.json` describes |
 //!
-//! A handler and its description stand together, and come into the router together. Whatever
-//! changes something takes [`Authorized`] as an argument. Whatever is no success has a body of type
-//! `application/problem+json` ([`crate::status::Problem`]); health answers keep their own.
-//! Until the service has started, only `/healthz` and `/readyz` are answered ([`serve_start`]).
+//! A handler and its description are one function, and are added to the router together. Each
+//! handler that changes something takes [`Authorized`] as an argument. Responses of failure have a
+//! body of type `application/problem+json` ([`crate::status::Problem`]), except those about health.
+//! Until the service has started, only `/healthz` and `/readyz` are served ([`serve_start`]).
 //! Connections, rates, headers, bodies and times are bounded by [`ApiLimits`]. With
-//! [`Certificates`], HTTPS is spoken in place of HTTP.
+//! [`Certificates`], HTTPS is served in place of HTTP.
 #![allow(
     clippy::result_large_err,
     reason = "a failure is an answer, made once for a request"

@@ -103,9 +103,9 @@ impl ConnectionPlaces {
     }
 
     /// Waits until all connections have ended. False if that takes longer.
-    pub async fn empty(&self, patience: Duration) -> bool {
+    pub async fn empty(&self, timeout: Duration) -> bool {
         let all = self.until(|| (self.lock().open == 0).then_some(()));
-        time::timeout(patience, all).await.is_ok()
+        time::timeout(timeout, all).await.is_ok()
     }
 
     /// As [`ConnectionPlaces::take`], as soon as there is one.

@@ -114,8 +114,8 @@ impl StartingAdmin {
     }
 }
 
-/// As [`serve_with_socket`], for a service that has yet to start: says that the process lives, and by
-/// `stage` what it does.
+/// As [`serve_with_socket`], for a service that has yet to start: says that the process lives, and
+/// by `stage` what it does.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! What is answered before the service has started: that the process lives, and what it does.
+//! Responses before the service has started: that the process is alive, and the stage of the start.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,10 +12,10 @@ use super::problem::problem;
 use super::routes;
 use crate::status::{Health, Readiness, ReadinessStatus};
 
-/// Says in a few words what a start does now.
+/// Names the current stage of the start.
 pub type Stage = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// The answers of the moment: those of a start, then those of the service.
+/// The routes at the moment: those of the start, then those of the service.
 #[derive(Clone)]
 pub struct Answers {
     starting: Router,
@@ -28,7 +28,7 @@ struct ServiceAnswers {
 }
 
 impl Answers {
-    /// Of a service that starts.
+    /// Routes of a service that is starting.
     pub fn of_start(stage: &Stage) -> Self {
         Self {
             starting: router(stage),
@@ -36,12 +36,12 @@ impl Answers {
         }
     }
 
-    /// Of a service that has started.
+    /// Routes of a service that has started.
     pub fn of_service(state: AdminState) -> Self {
         Self::with_router(routes::router(state.clone()), state)
     }
 
-    /// Of a service that has started, by other routes.
+    /// A service that has started, with other routes.
     pub fn with_router(router: Router, state: AdminState) -> Self {
         Self {
             starting: Router::new(),
@@ -49,14 +49,14 @@ impl Answers {
         }
     }
 
-    /// From now on the service answers.
+    /// Switches to the routes of the service.
     pub fn serve(&self, state: AdminState) {
         let router = routes::router(state.clone());
         // A service starts once.
         let _ = self.serving.set(ServiceAnswers { router, state });
     }
 
-    /// Who answers a request that comes now, and the state of the service once it has started.
+    /// The routes for a request that arrives now, and the state of the service once it has started.
     pub fn now(&self) -> (Router, Option<AdminState>) {
         match self.serving.get() {
             Some(service) => (service.router.clone(), Some(service.state.clone())),

@@ -1,4 +1,4 @@
-//! A slow-down for those who say wrong tokens.
+//! A delay for addresses that send wrong tokens.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use super::neighbour::neighbourhood;
 
-/// Wrong tokens that an address may say at once.
+/// Wrong tokens that an address may send at once.
 const BURST: u32 = 8;
-/// How long until it may say one more.
+/// Time until it may send one more.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Addresses that are remembered; the others share one place.
+/// Addresses with an entry of their own. All others share one.
 const ADDRESSES_MAX: usize = 1024;
 
-/// Who said wrong tokens of late. An address that said eight has to wait a second for each further
-/// one that counts; until then it is told to wait, and its wrong tokens leave no record. Right ones
-/// do not come here.
+/// Addresses that sent wrong tokens recently. An address that sent eight may send one more each
+/// second. Wrong tokens before that are refused with the time to wait, and are not recorded. Right
+/// tokens are not delayed.
 #[derive(Default)]
 pub struct Throttle {
     places: Mutex<Places>,
@@ -24,9 +24,9 @@ pub struct Throttle {
 
 #[derive(Default)]
 struct Places {
-    /// When the wrong tokens of an address are forgotten.
+    /// By address, the time when its wrong tokens are forgotten.
     by_address: HashMap<IpAddr, Instant>,
-    /// The same for all that found no place.
+    /// The same for all addresses without an entry.
     others: Option<Instant>,
 }
 
@@ -39,7 +39,7 @@ impl Throttle {
         (!wait.is_zero()).then_some(wait)
     }
 
-    /// It said a wrong one.
+    /// Counts a wrong token of this address.
     pub fn wrong(&self, address: IpAddr, now: Instant) {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         *places.place(address, now) += INTERVAL;

@@ -19,9 +19,9 @@ use crate::config::{ClientAuth, ConfigProblem, KeyPath, Tls};
 
 /// Bytes of a file with certificates or a key.
 const FILE_MAX: u64 = 1 << 20;
-/// How long files are taken for what they were.
+/// Time between two checks whether the files have changed.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Certificates that expire within this time are worth a note.
+/// Certificates that expire within this time are reported.
 const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// A file of [`Tls`] that cannot be used.
@@ -43,9 +43,9 @@ impl From<TlsError> for ConfigProblem {
     }
 }
 
-/// The server's side of TLS (1.2 or 1.3, HTTP/1.1 by ALPN), from files that are read again when
-/// they have changed: that is looked at when a client connects, at most once a second. Files that
-/// cannot be used leave the ones before in use.
+/// The server's side of TLS (1.2 or 1.3, HTTP/1.1 by ALPN). When a client connects, at most once a
+/// second, its files are read again if they have changed. If the new files cannot be used, those
+/// read before stay in use.
 #[derive(Debug)]
 pub struct Certificates {
     files: Tls,
@@ -61,7 +61,7 @@ struct TlsState {
     checked: Instant,
 }
 
-/// What tells a file from the one that takes its place; `None` if there is none.
+/// The identity of a file, by which a replacement is noticed; `None` if there is no file.
 type Stamp = Option<(i64, i64, u64, u64)>;
 
 impl Certificates {
@@ -85,14 +85,14 @@ impl Certificates {
         })
     }
 
-    /// What is odd about the files that are in use, each note with its key.
+    /// Warnings about the files in use, each with its key.
     pub fn notes(&self) -> Vec<String> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.notes.clone()
     }
 
-    /// Reads the files again, whether they have changed or not. Connections that exist go on as
-    /// they are.
+    /// Reads the files again, whether they have changed or not. Existing connections are not
+    /// affected.
     ///
     /// # Errors
     ///
@@ -102,7 +102,7 @@ impl Certificates {
         self.read_again(&mut state, stamps(&self.files))
     }
 
-    /// What a handshake at this moment goes by.
+    /// The configuration for a handshake at this moment.
     pub(super) fn current(&self, now: Instant) -> Arc<ServerConfig> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if now.saturating_duration_since(state.checked) >= CHECK_INTERVAL {
@@ -212,7 +212,7 @@ fn unusable(error: &rustls::Error) -> String {
     }
 }
 
-/// Who says whether clients' certificates hold, where they are asked for.
+/// The verifier of clients' certificates, where they are requested.
 fn clients(
     files: &Tls,
     provider: &Arc<CryptoProvider>,
@@ -276,7 +276,7 @@ fn key(
     loaded.map_err(|error| refused(format!("its key cannot be used: {error}")))
 }
 
-/// What a certificate's dates mean now.
+/// The validity of a certificate at this moment.
 fn age(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
@@ -311,7 +311,7 @@ fn content(file: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What is wrong with a PEM, in words.
+/// The fault of a PEM file, in words.
 fn plain(error: &PemError) -> String {
     match error {
         PemError::MissingSectionEnd { .. } => "a section has no end".to_owned(),

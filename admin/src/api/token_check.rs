@@ -1,4 +1,4 @@
-//! Whether a token is the one of `admin.token_file`.
+//! Comparison of tokens with that of `admin.token_file`.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -15,20 +15,20 @@ use crate::change::{Author, ConfigStore};
 use crate::control::Control;
 use crate::token::{self, TokenError, TokenFile};
 
-/// What the checks of tokens remember.
+/// The state of the checks of tokens.
 #[derive(Default)]
 pub struct TokenCheck {
     throttle: Throttle,
-    /// Whether the token's file was seen to be readable for everybody.
+    /// Whether the token's file was found to be readable by all users.
     exposed: AtomicBool,
 }
 
 impl TokenCheck {
-    /// Whether changes are allowed to a request with this token, from this address. Reads files.
+    /// Checks that a request with this token from this address may make changes. Reads files.
     ///
     /// # Errors
     ///
-    /// Why they are not.
+    /// The reason of the refusal.
     pub fn check(
         &self,
         control: &dyn Control,
@@ -60,7 +60,7 @@ impl TokenCheck {
         Ok(())
     }
 
-    /// Whether it is the token. Reads files.
+    /// Whether this is the token. Reads files.
     pub fn is_token(&self, control: &dyn Control, said: &[u8]) -> bool {
         let config = control.config();
         let file = config.admin.token_file.as_deref();
@@ -78,7 +78,7 @@ impl TokenCheck {
     }
 }
 
-/// Why there is no authority.
+/// Why a request is not authorized.
 pub enum Refusal {
     ReadOnly,
     Missing,
@@ -88,7 +88,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The answer that says so.
+    /// The response to send.
     pub fn answer(self) -> Response {
         let unauthorized = |detail| {
             let mut answer = problem(StatusCode::UNAUTHORIZED, detail);

@@ -1,4 +1,4 @@
-//! Bodies of requests, read whole before anybody looks at them.
+//! Bodies of requests, read completely before a handler runs.
 
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
@@ -14,7 +14,7 @@ use super::problem::problem;
 ///
 /// # Errors
 ///
-/// The answer, ready to send, that says that it is announced or comes too long, came too slowly or not to its end.
+/// The response to send if the body is too long, by its header or its bytes, too slow, or cut off.
 pub async fn received(request: Request, limits: &ApiLimits) -> Result<Request, Response> {
     let (parts, body) = request.into_parts();
     if body.is_end_stream() {

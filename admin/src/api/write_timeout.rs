@@ -1,4 +1,4 @@
-//! An end to answers that nobody reads.
+//! A time limit for responses that the client does not read.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A stream whose writes fail when the other side does not take them: when, of what is to be
-/// written, less than some bytes can be within some time.
+/// A stream whose writes fail with a timeout when the peer takes fewer than a number of bytes
+/// within a time.
 pub struct WriteTimeout<S> {
     stream: S,
     time: Duration,
@@ -20,12 +20,12 @@ pub struct WriteTimeout<S> {
 /// Writing could not go on at once.
 struct Stall {
     end: Pin<Box<Sleep>>,
-    /// Written since.
+    /// Bytes written since.
     written: usize,
 }
 
 impl<S> WriteTimeout<S> {
-    /// `bytes` are progress enough for each `time`.
+    /// A stream that must take `bytes` in each `time`.
     pub fn new(stream: S, time: Duration, bytes: usize) -> Self {
         Self {
             stream,
@@ -35,7 +35,7 @@ impl<S> WriteTimeout<S> {
         }
     }
 
-    /// Begins or goes on to wait.
+    /// Starts the timer, or checks it.
     fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         let time = self.time;
         let stall = self.stall.get_or_insert_with(|| Stall {
@@ -71,7 +71,7 @@ impl<S> WriteTimeout<S> {
         }
     }
 
-    /// As written, but with everything written nothing is waited for.
+    /// The result of a write; a write of everything stops the timer.
     fn done(
         &mut self,
         flushed: Poll<io::Result<()>>,
@@ -139,7 +139,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Takes a byte each second.
+    /// A peer that takes one byte each second.
     struct Trickle(Pin<Box<Sleep>>);
 
     impl AsyncWrite for Trickle {

@@ -1,8 +1,8 @@
-//! One line for every change that is tried: who, from where, what, and what became of it.
+//! The audit log: one record for each attempted change, with its origin, keys and result.
 //!
-//! The lines go to the log, with the target `audit` at level `info`, and as JSON into a file if
-//! there is one. They hold values of the configuration, never the content of a file that it
-//! names, so no token.
+//! Records go to the log, with the target `audit` at level `info`, and as JSON into a file if one
+//! is configured. They have values of the configuration, never the content of files that it names,
+//! so they contain no token.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -17,29 +17,29 @@ use super::{Author, ChangeError, Generation};
 use crate::config::KeyChange;
 use crate::status::FieldProblem;
 
-/// The most keys of a record; a record of more says how many are left out.
+/// The most keys of a record. Beyond that it has the number of keys left out.
 const KEYS_MAX: usize = 64;
-/// The most bytes of a value; longer ones are cut.
+/// The most bytes of a value. Longer values are cut.
 const VALUE_MAX: usize = 512;
 
-/// What a line tells.
+/// One record.
 pub struct Record<'a> {
-    /// Who.
+    /// The client.
     pub author: &'a Author,
-    /// What: `put`, `reload` and the like.
+    /// The action, such as `put` or `reload`.
     pub summary: &'a str,
-    /// What became of it.
+    /// The result.
     pub outcome: &'a str,
-    /// The generation in force from here on.
+    /// The generation in force afterwards.
     pub generation: Generation,
-    /// Key by key.
+    /// The changes by key.
     pub changes: &'a [KeyChange],
-    /// Why it failed.
+    /// The reason of a failure.
     pub error: Option<&'a ChangeError>,
 }
 
-/// Leaves the lines; `now` is in seconds since 1970. A file that cannot be written is told in the
-/// log, and changes nothing else.
+/// Writes the record; `now` is in seconds since 1970. If the file cannot be written, that is
+/// logged, and the change goes on.
 pub fn record(record: &Record<'_>, now: f64, file: Option<&Path>) {
     let keys: Vec<Key<'_>> = record
         .changes
@@ -154,7 +154,7 @@ fn in_words(errors: &[FieldProblem]) -> String {
     errors.iter().map(error).collect::<Vec<_>>().join("; ")
 }
 
-/// Opens the file each time, so that one that was moved away by log rotation is begun anew.
+/// Opens the file for each record, so that a new file is begun after log rotation.
 fn append(file: &Path, line: &AuditLine<'_>) -> io::Result<()> {
     let mut text = serde_json::to_vec(line)?;
     text.push(b'\n');

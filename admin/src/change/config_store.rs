@@ -1,4 +1,4 @@
-//! The configuration's generations.
+//! The configuration in force, and changes of it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,8 +22,8 @@ use crate::token;
 
 /// Keeps the configuration, its history and its file.
 ///
-/// Changes are made one at a time, in the order in which they come. What the store tells
-/// meanwhile is the configuration before; it does not wait for the change.
+/// Changes are made one at a time, in the order of their arrival. Meanwhile the store answers from
+/// the configuration before the change, without waiting.
 pub struct ConfigStore {
     control: Arc<dyn Control>,
     run: u64,
@@ -31,7 +31,7 @@ pub struct ConfigStore {
     disk: Box<dyn Disk>,
     /// Held while a change is made.
     changing: Mutex<()>,
-    /// Held for moments only.
+    /// Never held while a change is applied.
     state: Mutex<ConfigStoreState>,
     pub(super) counts: Counts,
 }
@@ -40,19 +40,18 @@ struct ConfigStoreState {
     generation: Generation,
     config: Arc<Config>,
     history: History,
-    /// What was in the file when it was read or written last. `None` if that was something else
-    /// than the configuration.
+    /// The content of the file when it was read or written last. `None` if the file did not have
+    /// this configuration.
     file_text: Option<String>,
 }
 
 impl ConfigStore {
-    /// Begins with the configuration that the service was started with, and the file that it was
-    /// read from.
+    /// A store with the configuration that the service started with, and its file.
     pub fn new(control: Arc<dyn Control>, config: Arc<Config>, file: Option<PathBuf>) -> Self {
         Self::with_disk(control, config, file, Box::new(HostDisk))
     }
 
-    /// With another disk under the file.
+    /// The same with another implementation of files.
     pub(super) fn with_disk(
         control: Arc<dyn Control>,
         config: Arc<Config>,
@@ -95,7 +94,7 @@ impl ConfigStore {
         }
     }
 
-    /// The configuration now. Does not wait for a change that is under way.
+    /// The configuration in force. Does not wait for a change in progress.
     pub fn current(&self) -> Current {
         let (generation, config) = self.latest();
         Current {
@@ -105,12 +104,12 @@ impl ConfigStore {
         }
     }
 
-    /// The configuration that was asked for last.
+    /// The configuration of the latest change. What runs may differ in keys that need a restart.
     pub(crate) fn config(&self) -> Arc<Config> {
         self.latest().1
     }
 
-    /// The name of a generation of this run.
+    /// The tag of a generation of this run.
     pub fn tag(&self, generation: Generation) -> Tag {
         Tag {
             run: self.run,
@@ -118,12 +117,11 @@ impl ConfigStore {
         }
     }
 
-    /// Makes a change, or tries it; see [`super`]. Every change leaves a line of the log's target
-    /// `audit`, and one in `admin.audit_file`.
+    /// Makes a change, or only checks it; see [`super`]. Each attempt writes an audit record.
     ///
     /// # Errors
     ///
-    /// See [`ChangeError`]; everything is as before then.
+    /// See [`ChangeError`]. The configuration is then unchanged.
     pub fn change(&self, request: ChangeRequest) -> Result<ChangeReport, ChangeError> {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let author = request.author.clone();
@@ -154,8 +152,7 @@ impl ConfigStore {
         result
     }
 
-    /// Leaves a line in the log's target `audit` and in `admin.audit_file`, for what is no change
-    /// of the configuration: whose deed, what, and what became of it.
+    /// Writes an audit record for an action that does not change the configuration.
     pub fn note(&self, author: &Author, summary: &str, outcome: &str) {
         let (generation, config) = self.latest();
         let record = Record {
@@ -179,7 +176,7 @@ impl ConfigStore {
         self.lock().history.find(generation)
     }
 
-    /// One change, while no other is made.
+    /// Makes one change. The caller holds the lock for changes.
     fn make(&self, request: ChangeRequest, summary: &str) -> Result<ChangeReport, ChangeError> {
         let (generation, config) = self.latest();
         if let Some(expected) = &request.expected
@@ -260,7 +257,7 @@ impl ConfigStore {
         Ok(report)
     }
 
-    /// What stands against `next`, with its place in `source` if it was read from there.
+    /// The errors of `next`, with their positions in `source` if it was read from there.
     fn validate(
         &self,
         before: &Config,
@@ -295,7 +292,7 @@ impl ConfigStore {
         ))
     }
 
-    /// The file and what is in it, which has to be what was read.
+    /// The file and its content, which has to be unchanged since it was read.
     fn file_as_read(&self) -> Result<(&Path, String), ChangeError> {
         let file = self.file.as_deref().ok_or(ChangeError::NoFile)?;
         let read = self
@@ -315,7 +312,7 @@ impl ConfigStore {
         staged.map_err(|error| persist_error(file, error))
     }
 
-    /// Puts `before` in force again, if it is not; the file is as it was.
+    /// Puts `before` in force again, if it is not. Does not touch the file.
     fn take_back(&self, before: Option<Arc<Config>>, error: io::Error) -> ChangeError {
         let mut error = error;
         if let Some(Err(failure)) = before.map(|before| self.control.apply(before)) {
@@ -354,7 +351,7 @@ fn persist_error(file: &Path, error: io::Error) -> ChangeError {
     }
 }
 
-/// What is lost with the exports that go.
+/// Warnings about data that is lost with removed exports.
 fn lost<'a>(running: &'a Config, next: &'a Config) -> impl Iterator<Item = String> + 'a {
     let stays = |path| next.exports.iter().any(|export| export.path == path);
     let is_memory = |export: &&config::Export| matches!(export.store, config::Store::Memory { .. });

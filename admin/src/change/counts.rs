@@ -1,4 +1,4 @@
-//! What the metrics say of changes.
+//! Counters of changes, for the metrics.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,20 +6,20 @@ use std::time::Duration;
 use super::{ChangeError, ConfigStore};
 use crate::metrics::{Families, MetricsSource, catalogue};
 
-/// What became of a change.
+/// The result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is in force, but for keys that need a restart.
+    /// Applied; keys that need a restart are pending.
     Applied,
-    /// It was as it should be.
+    /// Nothing differed.
     Unchanged,
-    /// It was a dry run.
+    /// Checked only (dry run).
     Tried,
-    /// Somebody else was faster.
+    /// Another change came first.
     Stale,
-    /// It cannot be.
+    /// The configuration is invalid.
     Invalid,
-    /// The service could not apply it.
+    /// The service failed to apply it.
     NotApplied,
     /// The file could not be written.
     NotWritten,
@@ -36,7 +36,7 @@ impl Outcome {
         Self::NotWritten,
     ];
 
-    /// That of a change that failed.
+    /// The result of a change that failed.
     pub fn of(error: &ChangeError) -> Self {
         match error {
             ChangeError::Stale(_) => Self::Stale,
@@ -50,7 +50,7 @@ impl Outcome {
         }
     }
 
-    /// The word for it in metrics and records.
+    /// The label in metrics and audit records.
     pub fn name(self) -> &'static str {
         match self {
             Self::Applied => "applied",
@@ -64,7 +64,7 @@ impl Outcome {
     }
 }
 
-/// Counted since the start.
+/// Counters since the start.
 pub struct Counts {
     changes: [AtomicU64; Outcome::ALL.len()],
     reloads_done: AtomicU64,
@@ -75,7 +75,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// The start counts as the first reload that went well, at this time in seconds since 1970.
+    /// Counters whose first successful reload is the start, at this time in seconds since 1970.
     pub fn new(start: f64) -> Self {
         Self {
             changes: Default::default(),
@@ -86,12 +86,12 @@ impl Counts {
         }
     }
 
-    /// One more change.
+    /// Counts a change.
     pub fn change(&self, outcome: Outcome) {
         self.changes[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One more reload.
+    /// Counts a reload.
     pub fn reload(&self, well: bool, now: f64) {
         if well {
             self.reloads_done.fetch_add(1, Ordering::Relaxed);

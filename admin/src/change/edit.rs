@@ -1,4 +1,4 @@
-//! From what is asked to the configuration that is wanted.
+//! Computes the wanted configuration from an order.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::{ChangeError, Edit, Generation};
 use crate::config::{self, Config, ConfigError, ConfigErrors, Source};
 use crate::status::FieldProblem;
 
-/// What the history and the log call it.
+/// The name of an order in the history and the log.
 pub fn summary(edit: &Edit) -> String {
     match edit {
         Edit::Replace(_) => "put".to_owned(),
@@ -18,8 +18,8 @@ pub fn summary(edit: &Edit) -> String {
     }
 }
 
-/// The configuration that is wanted, where `config` is the present one, `earlier` knows those
-/// before and `file` is where the service has its own from. With what was read, if that was a file.
+/// The wanted configuration, with the text of the file if it was read from there. `config` is the
+/// present one, `earlier` has the history, and `file` is the configuration file.
 pub fn edited(
     edit: Edit,
     config: &Config,
@@ -101,7 +101,7 @@ mod tests {
         );
     }
 
-    /// Keys and values that a configuration has, in places where it may not have them.
+    /// Known keys and values, also in positions where they are invalid.
     fn values() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),

@@ -1,12 +1,12 @@
-//! What only the configuration file may say, which root owns: whoever has the token changes the
-//! server within these bounds, and not the bounds.
+//! Keys that only the configuration file, which root owns, may change. They bound what the holder
+//! of the token can do through the API.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::config::{Config, ConfigProblem, KeyPath, Posix, Store};
 
-/// What a change through the API would have to leave to the file. Looks at the folders of the host.
+/// The differences that a change through the API may not make. Reads folders of the host.
 pub fn check(before: &Config, next: &Config) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
     let admin = KeyPath::root().key("admin");
@@ -49,8 +49,8 @@ pub fn check(before: &Config, next: &Config) -> Vec<ConfigProblem> {
     problems
 }
 
-/// Whether a folder may be exported by whoever has the token, wherever links lead to. A look only:
-/// what is there may be another folder by the time it is opened, and [`check_opened`] is asked then.
+/// Whether the holder of the token may export a folder, with symbolic links resolved. The folder
+/// may be replaced before it is opened, so [`check_opened`] checks again then.
 fn may_export(posix: &Posix, before: &Config, next: &Config) -> Result<(), String> {
     let real = resolved(&posix.root)?;
     let roots = &before.admin.exportable_roots;
@@ -61,9 +61,9 @@ fn may_export(posix: &Posix, before: &Config, next: &Config) -> Result<(), Strin
     may_show(&posix.root, &real, next)
 }
 
-/// Whether the folder that was opened under a name may be exported: one that is named in an
-/// exportable root has to be in one, and not to show the state directory, whoever wrote its name.
-/// Others are up to who writes the file.
+/// Checks the folder that was opened under a name. If the name is inside an exportable root, the
+/// folder has to be inside one too and must not contain the state directory. Other names can come
+/// from the configuration file only, and are not restricted.
 ///
 /// # Errors
 /// Why it may not.
@@ -74,13 +74,13 @@ pub fn check_opened(config: &Config, named: &Path, opened: &Path) -> Result<(), 
     may_show(named, opened, config)
 }
 
-/// Whether a name, as it is written, lies in one of these roots.
+/// Whether a name is inside one of these roots, by its text.
 fn is_named_within(named: &Path, roots: &[PathBuf]) -> bool {
     let mut roots = roots.iter();
     roots.any(|root| named.starts_with(root) || real(root).is_some_and(|r| named.starts_with(r)))
 }
 
-/// A root that is not there has nothing in it.
+/// A root that does not exist contains nothing.
 fn real(root: &Path) -> Option<PathBuf> {
     fs::canonicalize(root).ok()
 }

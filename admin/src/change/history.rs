@@ -1,4 +1,4 @@
-//! The generations that can be seen and gone back to.
+//! The history of generations, for display and rollback.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,7 +9,7 @@ use crate::config::Config;
 
 /// The most generations that are kept.
 const ENTRIES_MAX: usize = 64;
-/// The most bytes that they take as text, but for the latest, which is always kept.
+/// The most bytes of their text. The latest is kept in any case.
 const BYTES_MAX: usize = 16 << 20;
 
 /// The latest generations.
@@ -26,7 +26,7 @@ struct Kept {
 }
 
 impl History {
-    /// Adds the latest; forgets the oldest beyond the bounds.
+    /// Adds a generation, and drops the oldest ones beyond the bounds.
     pub fn push(&mut self, entry: HistoryEntry, config: Arc<Config>) {
         let bytes = text_bytes(&entry) + text_bytes(&*config);
         self.bytes += bytes;
@@ -41,7 +41,7 @@ impl History {
         }
     }
 
-    /// What happened, the latest first.
+    /// The changes, the latest first.
     pub fn latest_first(&self) -> Vec<HistoryEntry> {
         self.kept
             .iter()
@@ -58,7 +58,7 @@ impl History {
     }
 }
 
-/// How long the text is that a value makes.
+/// The length of a value as text.
 fn text_bytes(value: &impl serde::Serialize) -> usize {
     struct Length(usize);
     impl io::Write for Length {

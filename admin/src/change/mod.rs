@@ -1,10 +1,9 @@
-//! Changes of the configuration: one way in for all of them, whoever asks.
+//! Changes of the configuration, all by one function.
 //!
-//! A change, be it a request of the API, a reload of the file or a rollback, goes through
-//! [`ConfigStore::change`]: it is checked whole, compared with what is in force, applied by the service
-//! ([`crate::control::Control::apply`]) as far as that can be done without a restart, and entered
-//! into the history under the next generation. A change that fails anywhere leaves everything as
-//! it was.
+//! A request of the API, a reload of the file and a rollback all go through
+//! [`ConfigStore::change`]. It checks the whole configuration, compares it with the one in force,
+//! has the service apply what needs no restart ([`crate::control::Control::apply`]), and adds it
+//! to the history under the next generation. A change that fails anywhere has no effect.
 
 mod audit;
 mod config_store;

@@ -1,4 +1,4 @@
-//! What goes into a change and what comes out of it.
+//! Orders for changes, and their reports.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::config::{Config, KeyChange};
 use crate::control::ApplyError;
 use crate::status::{FieldProblem, ReactorOutcome};
 
-/// Numbers the configurations of one run of the service; the one it started with is 1.
+/// The number of a configuration in one run of the service. The first is 1.
 pub type Generation = u64;
 
 /// Names a generation of one run of the service, as in the HTTP header `ETag` (RFC 9110 section
@@ -25,7 +25,7 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// The tag of which this is the part between the quotes; `None` for tags of others.
+    /// The tag with this text between its quotes; `None` if it is not a tag of this server.
     pub fn of_opaque(text: &str) -> Option<Self> {
         let (run, generation) = text.split_once('-')?;
         let found = Self {
@@ -47,43 +47,43 @@ impl fmt::Display for Tag {
     }
 }
 
-/// Who asks for a change.
+/// The origin of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Author {
     /// `token`, the name in a client certificate, `signal` for SIGHUP, or `start`.
     pub name: String,
-    /// The address it came from; `null` for what came from within the host.
+    /// The client's address; `null` for a change from within the host.
     pub address: Option<String>,
 }
 
-/// Changes a configuration in place, or says which of its fields stands in the way.
+/// Changes a configuration in place, or returns the field that is in conflict.
 pub type EditFunction = Box<dyn FnOnce(&mut Config) -> Result<(), FieldProblem> + Send>;
 
-/// What is to become of the configuration.
+/// The kind of a change.
 pub enum Edit {
-    /// This instead.
+    /// Replace the configuration.
     Replace(Box<Config>),
-    /// The present one with an RFC 7396 merge patch on it.
+    /// Apply an RFC 7396 merge patch to the present configuration.
     Merge(serde_json::Value),
-    /// The present one with changes by a function, which may refuse.
+    /// Change the present configuration by a function, which may refuse.
     With {
-        /// What the history and the log call it, such as `limits` or `listeners`.
+        /// Its name in the history and the log, such as `limits` or `listeners`.
         summary: Cow<'static, str>,
         /// The function.
         edit: EditFunction,
     },
-    /// That of an earlier generation.
+    /// Go back to an earlier generation.
     Rollback(Generation),
-    /// That of the file.
+    /// Read the file.
     Reload,
 }
 
-/// A change that is asked for.
+/// An order for a change.
 pub struct ChangeRequest {
-    /// What.
+    /// The kind of change.
     pub edit: Edit,
-    /// The tags that the one who asks has seen, one of which must be the present one's; `None`
-    /// for those who need not say.
+    /// The tags of `If-Match`, one of which must be that of the present configuration; `None` for
+    /// any configuration.
     pub expected: Option<Vec<Tag>>,
     /// Who.
     pub author: Author,
@@ -93,34 +93,34 @@ pub struct ChangeRequest {
     pub persist: bool,
 }
 
-/// The configuration and its name.
+/// The configuration and its tag.
 #[derive(Clone, Debug)]
 pub struct Current {
-    /// The name.
+    /// The tag.
     pub tag: Tag,
-    /// What was asked for last; what runs may differ in keys that need a restart.
+    /// The configuration of the latest change. What runs may differ in keys that need a restart.
     pub config: Arc<Config>,
     /// Keys in which what runs differs from it.
     pub restart_required: Vec<KeyChange>,
 }
 
-/// What became, or would become, of a change.
+/// The result of a change, or of a dry run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ChangeReport {
-    /// The generation in force from here on; with a dry run, the one in force now.
+    /// The generation in force after the change; with a dry run, the one in force now.
     pub generation: Generation,
-    /// Whether this was only tried.
+    /// Whether this was a dry run.
     pub dry_run: bool,
     /// Whether the file was written.
     pub persisted: bool,
-    /// Keys that change, each with what it takes.
+    /// Keys that change, each with what it takes to apply them.
     pub changes: Vec<KeyChange>,
     /// Keys in which what runs differs from the configuration until the next restart, of this
     /// change and of earlier ones.
     pub restart_required: Vec<KeyChange>,
-    /// What the configuration means that one may not expect.
+    /// Warnings about effects of the configuration that may be unexpected.
     pub notes: Vec<String>,
-    /// How each reactor took it; empty with a dry run and where nothing changes.
+    /// The result of each reactor; empty with a dry run and where nothing changes.
     pub reactors: Vec<ReactorOutcome>,
 }
 
@@ -133,8 +133,8 @@ pub struct HistoryEntry {
     pub time_seconds: f64,
     /// Who.
     pub author: Author,
-    /// What it was: `start`, `put`, `patch`, `limits`, `listeners`, `log`, `rollback to 3`,
-    /// `reload` and the like.
+    /// The action: `start`, `put`, `patch`, `limits`, `listeners`, `log`, `rollback to 3`, `reload`
+    /// and the like.
     pub summary: String,
     /// Keys that changed against the generation before.
     pub changes: Vec<KeyChange>,
@@ -157,13 +157,13 @@ pub struct Pending {
     pub restart_required: Vec<KeyChange>,
 }
 
-/// A change that did not come about; everything is as it was.
+/// Why a change was not made. The configuration is then unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// Somebody else was faster: the present tag.
+    /// Another change came first; with the present tag.
     #[error("the configuration has changed meanwhile; the present one is {0}")]
     Stale(Tag),
-    /// What is wrong with it.
+    /// The configuration is invalid; with the errors.
     #[error("{} of its values cannot be", .0.len())]
     Invalid(Vec<FieldProblem>),
     /// There is no such generation in the history.
@@ -172,13 +172,13 @@ pub enum ChangeError {
     /// The service was not started from a file.
     #[error("there is no configuration file to reload from or to write to")]
     NoFile,
-    /// The file is not the one that was read.
+    /// The file was changed since it was read.
     #[error(
         "{0} was edited since the server read it, and would be overwritten; look at it, put it in \
          force (`millracectl config reload`) or take it back, and make the change again"
     )]
     FileChanged(String),
-    /// The server has no right to write the file; nothing was changed.
+    /// The server may not write the file.
     #[error(
         "{file}: {error}; the server has no right to keep changes there. As root on its host, \
          millracectl writes the file itself, over the server's socket; or edit the file, and reload"
@@ -189,7 +189,7 @@ pub enum ChangeError {
         /// Why.
         error: std::io::Error,
     },
-    /// The file cannot be written; the change was taken back.
+    /// The file cannot be written; the change was undone.
     #[error("{file}: {error}")]
     Persist {
         /// The file.

@@ -9,7 +9,8 @@ use ipnet::IpNet;
 use super::scalar::text_scalar;
 
 /// A network such as `10.0.0.0/8` or `::1/128`; a bare address is a network of one. An IPv4 network
-/// in IPv6 clothes (`::ffff:10.0.0.0/104`) is the IPv4 network it is, as its clients are known by that.
+/// in IPv6 clothes (`::ffff:10.0.0.0/104`) is the IPv4 network it is, as its clients are known by
+/// that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network(pub IpNet);
 

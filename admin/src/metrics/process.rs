@@ -8,7 +8,8 @@ use super::{Families, MetricsSource, catalogue};
 /// Ticks per second of /proc, fixed by the kernel's interface to user space (USER_HZ).
 const TICKS_PER_SECOND: u64 = 100;
 
-/// Processor time, memory, descriptors, threads, start and version. Samples the kernel does not give are left out.
+/// Processor time, memory, descriptors, threads, start and version. Samples the kernel does not
+/// give are left out.
 pub(super) struct Process;
 
 impl MetricsSource for Process {

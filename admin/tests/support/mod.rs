@@ -313,7 +313,7 @@ impl Control for Service {
 struct Once(Option<Vec<u8>>);
 
 impl CaptureStream for Once {
-    fn next(&mut self, _patience: std::time::Duration) -> std::io::Result<Option<Vec<u8>>> {
+    fn next(&mut self, _timeout: std::time::Duration) -> std::io::Result<Option<Vec<u8>>> {
         Ok(self.0.take())
     }
 }

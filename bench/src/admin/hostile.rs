@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 const SCRAPE: Duration = Duration::from_millis(100);
 
 /// Longest wait for the server.
-const PATIENCE: Duration = Duration::from_secs(2);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a client does, over and over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,20 +49,20 @@ pub struct Count {
 }
 
 /// Behaves like this until it is told to stop, and counts what it did.
-pub fn behave(manner: HostileBehaviour, server: SocketAddr, stop: &AtomicBool, count: &Count) {
+pub fn behave(behaviour: HostileBehaviour, server: SocketAddr, stop: &AtomicBool, count: &Count) {
     while !stop.load(Ordering::Relaxed) {
         // A server that turns it away is what is to be seen.
-        let served = once(manner, server, stop).unwrap_or(false);
+        let served = once(behaviour, server, stop).unwrap_or(false);
         count.asked.fetch_add(1, Ordering::Relaxed);
         count.served.fetch_add(u64::from(served), Ordering::Relaxed);
-        if manner == HostileBehaviour::Scrape {
+        if behaviour == HostileBehaviour::Scrape {
             std::thread::sleep(SCRAPE);
         }
     }
 }
 
-fn once(manner: HostileBehaviour, server: SocketAddr, stop: &AtomicBool) -> Result<bool> {
-    match manner {
+fn once(behaviour: HostileBehaviour, server: SocketAddr, stop: &AtomicBool) -> Result<bool> {
+    match behaviour {
         HostileBehaviour::Scrape => {
             ask(server, "GET /metrics HTTP/1.0\r\n\r\n").map(|answer| is_good(&answer))
         }
@@ -90,9 +90,9 @@ fn once(manner: HostileBehaviour, server: SocketAddr, stop: &AtomicBool) -> Resu
 }
 
 fn connect(server: SocketAddr) -> Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&server, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let stream = TcpStream::connect_timeout(&server, SERVER_TIMEOUT)?;
+    stream.set_read_timeout(Some(SERVER_TIMEOUT))?;
+    stream.set_write_timeout(Some(SERVER_TIMEOUT))?;
     Ok(stream)
 }
 
@@ -107,7 +107,7 @@ pub fn metrics(server: SocketAddr) -> Result<String> {
         if is_good(&answer) {
             return Ok(answer);
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > SERVER_TIMEOUT {
             let status = answer.lines().next().unwrap_or("nothing");
             bail!("/metrics answers {status}");
         }

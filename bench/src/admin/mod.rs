@@ -98,15 +98,15 @@ impl Admin {
         if self.rounds == 0 || self.depth == 0 {
             bail!("--rounds and --depth take 1 or more");
         }
-        let spawned = Spawned::managed(&self.spawn, self.server_core, &self.client.manner.fabric)?;
+        let spawned = Spawned::managed(&self.spawn, self.server_core, &self.client.options.fabric)?;
         let (server, _) = spawned.admin().context("it has a management plane")?;
         pin(self.client_core)?;
         let client = spawned.client(&self.client);
         let mut engine = Engine::new(&client, 1, self.depth, 8 << 20)?;
         let mut slices: [Vec<SliceFigures>; 3] = Default::default();
         for _ in 0..self.rounds {
-            for ((name, manners), seen) in KINDS.iter().zip(&mut slices) {
-                seen.push(self.slice(&mut engine, server, name, manners)?);
+            for ((name, behaviours), seen) in KINDS.iter().zip(&mut slices) {
+                seen.push(self.slice(&mut engine, server, name, behaviours)?);
             }
         }
         engine.finish()?;
@@ -129,16 +129,16 @@ impl Admin {
         engine: &mut Engine,
         server: SocketAddr,
         name: &'static str,
-        manners: &[HostileBehaviour],
+        behaviours: &[HostileBehaviour],
     ) -> Result<SliceFigures> {
         let (stop, count) = (AtomicBool::new(false), Count::default());
         let workload = Workload::new(Operation::Read, 4096, self.depth, self.time);
         let [busy_before, longest_before] = figures(server)?;
         let (stop_all, count_all) = (&stop, &count);
         let measured = std::thread::scope(|scope| {
-            for &manner in manners {
+            for &behaviour in behaviours {
                 // On this thread's core, as they inherit it.
-                scope.spawn(move || behave(manner, server, stop_all, count_all));
+                scope.spawn(move || behave(behaviour, server, stop_all, count_all));
             }
             let measured = engine.run(&workload, &ServerCpu::default(), &mut |_| {});
             stop.store(true, Ordering::Relaxed);

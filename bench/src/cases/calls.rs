@@ -104,7 +104,7 @@ fn pipelining(context: &mut Context) -> Result<Outcome> {
         connection.submit(&call, Instant::now())?;
     }
     let start = Instant::now();
-    while ended < 64 && start.elapsed() < context.client.manner.timeout {
+    while ended < 64 && start.elapsed() < context.client.options.timeout {
         session.turn(&mut |completion: Completion<'_>| {
             ended += 1;
             if let Ok(reply) = completion.result {
@@ -154,7 +154,7 @@ fn reconnect(context: &mut Context) -> Result<Outcome> {
     provider.abort(queue_pair);
     let (mut ended, mut failed) = (0, None);
     let start = Instant::now();
-    while ended < 8 && start.elapsed() < context.client.manner.timeout {
+    while ended < 8 && start.elapsed() < context.client.options.timeout {
         session.turn(&mut |completion: Completion<'_>| {
             ended += 1;
             failed = failed.or(completion.result.err());

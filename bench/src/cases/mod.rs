@@ -104,8 +104,8 @@ impl Cases {
     pub fn run(&self) -> Result<bool> {
         let spawned = match &self.spawn {
             Some(path) => {
-                let manner = &self.client.manner;
-                Some(Spawned::start(path, 0, &manner.fabric, manner.classic)?)
+                let options = &self.client.options;
+                Some(Spawned::start(path, 0, &options.fabric, options.classic)?)
             }
             None => None,
         };

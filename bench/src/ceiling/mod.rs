@@ -196,8 +196,8 @@ impl Ceiling {
             Some(path) => Some(Spawned::start(
                 path,
                 self.server_core,
-                &self.client.manner.fabric,
-                self.client.manner.classic,
+                &self.client.options.fabric,
+                self.client.options.classic,
             )?),
             None => None,
         };

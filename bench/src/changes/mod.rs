@@ -20,7 +20,7 @@ use patches::Patches;
 /// Bytes of the file that each connection works on.
 const FILE: usize = 8 << 20;
 
-/// Time between two tries when the server asks for patience.
+/// Time between two tries when the server asks to try later.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// How long one round of load takes, after which it is looked whether changes are over.
@@ -43,7 +43,7 @@ Examples:
 ")]
 pub struct Changes {
     #[command(flatten)]
-    manner: ClientOptions,
+    options: ClientOptions,
 
     /// The millraced to start.
     #[arg(long, value_name = "PROGRAM")]
@@ -131,7 +131,7 @@ impl Changes {
         if self.changes == 0 || self.depth == 0 || self.connections == 0 {
             bail!("--changes, --depth and --connections take 1 or more");
         }
-        let target = Spawned::managed(&self.spawn, self.server_core, &self.manner.fabric)?;
+        let target = Spawned::managed(&self.spawn, self.server_core, &self.options.fabric)?;
         let (address, token) = target.admin().context("it has a management plane")?;
         let token = ClientToken::read(token).map_err(|error| anyhow::anyhow!("{error}"))?;
         let admin = Admin::new(&address.to_string())?.with_token(token);
@@ -171,7 +171,7 @@ impl Changes {
                 target.addresses()[1],
                 "",
             ),
-            manner: self.manner.clone(),
+            options: self.options.clone(),
         });
         let mut engine = Engine::new(&client, self.connections, self.depth, FILE)?;
         let mut workload = Workload::new(Operation::Mixed, self.size, self.depth, ROUND);
@@ -202,7 +202,7 @@ impl Changes {
         let first = admin.get("/api/v1/config")?;
         let mut tag = first.tag.context("the configuration has no tag")?;
         let mut patches = Patches::new(
-            self.manner.fabric.name(),
+            self.options.fabric.name(),
             target.addresses()[0],
             target.export(),
         );
@@ -271,7 +271,7 @@ impl Changes {
     }
 }
 
-/// Sends an order until the server does not ask for patience any more.
+/// Sends an order until the server no longer asks to try later.
 fn patiently(admin: &Admin, order: &Order) -> Result<Answer> {
     loop {
         let answer = admin.send(order)?;

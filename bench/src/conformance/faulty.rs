@@ -78,12 +78,12 @@ fn probe(script: Script) -> Probe {
         nfs: address,
         export: "/none".to_owned(),
     };
-    let manner = ProbeOptions {
-        patience: Duration::from_secs(2),
+    let options = ProbeOptions {
+        timeout: Duration::from_secs(2),
         settle: Duration::ZERO,
     };
     let caller = Caller { uid: 0, gid: 0 };
-    Probe::new(place, manner, caller, pool(8 << 20).expect("memory"))
+    Probe::new(place, options, caller, pool(8 << 20).expect("memory"))
 }
 
 /// What the first case of a row finds.

@@ -158,8 +158,8 @@ impl Conformance {
             Some(path) => Some(Spawned::start(path, 0, &Fabric::default(), false)?),
             None => None,
         };
-        let manner = ProbeOptions {
-            patience: self.timeout,
+        let options = ProbeOptions {
+            timeout: self.timeout,
             settle: self.settle,
         };
         let caller = Caller {
@@ -167,7 +167,7 @@ impl Conformance {
             gid: self.gid,
         };
         let place = self.place(spawned.as_ref())?;
-        let mut probe = Probe::new(place, manner, caller, pool(64 << 20)?);
+        let mut probe = Probe::new(place, options, caller, pool(64 << 20)?);
         probe
             .peer()
             .map_err(|stop| match stop {

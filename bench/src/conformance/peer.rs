@@ -24,7 +24,7 @@ const FETCH: u64 = 1;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProbeOptions {
     /// How long an answer may take.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// How long to wait on a new connection before the first message.
     pub settle: Duration,
 }
@@ -116,7 +116,7 @@ pub(crate) struct Peer {
     pub depths: ReadDepths,
     established: bool,
     pub ended: Option<String>,
-    manner: ProbeOptions,
+    options: ProbeOptions,
 }
 
 impl Peer {
@@ -124,10 +124,10 @@ impl Peer {
         address: SocketAddr,
         pool: &Pool,
         stated: Stated,
-        manner: ProbeOptions,
+        options: ProbeOptions,
     ) -> Result<Self, Stop> {
-        let mut peer = Self::open(address, pool, stated, manner).map_err(trouble)?;
-        let deadline = Instant::now() + manner.patience;
+        let mut peer = Self::open(address, pool, stated, options).map_err(trouble)?;
+        let deadline = Instant::now() + options.timeout;
         while !peer.established {
             if let Some(ended) = &peer.ended {
                 return Err(fail(format!(
@@ -138,7 +138,7 @@ impl Peer {
                 return Err(fail("the connection did not come to stand in time"));
             }
         }
-        let settled = Instant::now() + manner.settle;
+        let settled = Instant::now() + options.settle;
         while Instant::now() < settled {
             peer.turn();
         }
@@ -149,11 +149,11 @@ impl Peer {
         address: SocketAddr,
         pool: &Pool,
         stated: Stated,
-        manner: ProbeOptions,
+        options: ProbeOptions,
     ) -> anyhow::Result<Self> {
         let mut provider: Box<dyn Provider> = Box::new(Iwarp::new(IwarpConfig {
-            connect_wait: manner.patience,
-            reply_wait: manner.patience,
+            connect_wait: options.timeout,
+            reply_wait: options.timeout,
             ..IwarpConfig::default()
         })?);
         // Large enough for version two, whatever is stated.
@@ -196,7 +196,7 @@ impl Peer {
             depths: ReadDepths::default(),
             established: false,
             ended: None,
-            manner,
+            options,
         })
     }
 
@@ -303,7 +303,7 @@ impl Peer {
         }
         let posted = self.provider.post(self.queue_pair, &mut chain);
         posted.map_err(|error| trouble(error.into()))?;
-        let deadline = Instant::now() + self.manner.patience;
+        let deadline = Instant::now() + self.options.timeout;
         loop {
             if let Some(fetched) = self.fetched.take() {
                 let mut bytes = vec![0; length];
@@ -318,7 +318,7 @@ impl Peer {
 
     /// The next message of the server.
     pub fn answer(&mut self) -> Result<Vec<u8>, Stop> {
-        let deadline = Instant::now() + self.manner.patience;
+        let deadline = Instant::now() + self.options.timeout;
         loop {
             if let Some(message) = self.received.pop_front() {
                 return Ok(message);
@@ -327,7 +327,7 @@ impl Peer {
                 return Err(fail(format!("no answer, the connection ended: {ended}")));
             }
             if !self.turn() && Instant::now() >= deadline {
-                let waited = self.manner.patience.as_secs_f32();
+                let waited = self.options.timeout.as_secs_f32();
                 return Err(fail(format!("no answer within {waited} s")));
             }
         }

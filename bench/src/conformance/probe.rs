@@ -56,7 +56,7 @@ pub(crate) fn pattern(length: usize) -> Vec<u8> {
 /// The probe.
 pub(crate) struct Probe {
     pub place: ProbeTarget,
-    pub manner: ProbeOptions,
+    pub options: ProbeOptions,
     pub caller: Caller,
     pool: Pool,
     xid: u32,
@@ -66,10 +66,10 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    pub fn new(place: ProbeTarget, manner: ProbeOptions, caller: Caller, pool: Pool) -> Self {
+    pub fn new(place: ProbeTarget, options: ProbeOptions, caller: Caller, pool: Pool) -> Self {
         Self {
             place,
-            manner,
+            options,
             caller,
             pool,
             xid: std::process::id() << 12,
@@ -91,7 +91,7 @@ impl Probe {
     }
 
     pub fn peer_with(&self, stated: Stated) -> Result<Peer, Stop> {
-        Peer::connect(self.place.rdma, &self.pool, stated, self.manner)
+        Peer::connect(self.place.rdma, &self.pool, stated, self.options)
     }
 
     /// An RPC call with a new XID.
@@ -218,8 +218,8 @@ impl Probe {
 
     fn make(&mut self) -> Result<Fixture, Stop> {
         let identity = Identity::system("probe", self.caller.uid, self.caller.gid, &[]);
-        let patience = self.manner.patience.max(Duration::from_secs(5));
-        let root = mount(self.place.mount, &self.place.export, &identity, patience)
+        let timeout = self.options.timeout.max(Duration::from_secs(5));
+        let root = mount(self.place.mount, &self.place.export, &identity, timeout)
             .map_err(|error| fail(format!("MOUNT of {}: {error}", self.place.export)))?;
         let mut peer = self.peer()?;
         let name = Self::name();

@@ -89,7 +89,7 @@ enum Got {
 pub(crate) struct Stream {
     socket: TcpStream,
     bytes: Vec<u8>,
-    patience: Duration,
+    timeout: Duration,
     settle: Duration,
     sends: u32,
     /// Whether CRCs are in use.
@@ -106,15 +106,15 @@ impl Drop for Stream {
 
 impl Stream {
     pub fn connect(probe: &Probe) -> Result<Self, Stop> {
-        let manner = probe.manner;
-        let socket = TcpStream::connect_timeout(&probe.place.rdma, manner.patience)
+        let options = probe.options;
+        let socket = TcpStream::connect_timeout(&probe.place.rdma, options.timeout)
             .and_then(|socket| socket.set_nodelay(true).map(|()| socket))
             .map_err(|error| fail(format!("TCP: {error}")))?;
         Ok(Self {
             socket,
             bytes: Vec::new(),
-            patience: manner.patience,
-            settle: manner.settle,
+            timeout: options.timeout,
+            settle: options.settle,
             sends: 0,
             crc: false,
         })
@@ -154,7 +154,7 @@ impl Stream {
         what: &str,
         take: impl Fn(&[u8]) -> Option<(usize, T)>,
     ) -> Result<T, Stop> {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.timeout;
         loop {
             if let Some((taken, found)) = take(&self.bytes) {
                 self.bytes.drain(..taken);
@@ -164,7 +164,7 @@ impl Stream {
             if left.is_zero() {
                 return Err(fail(format!(
                     "{what} did not come within {:?}",
-                    self.patience
+                    self.timeout
                 )));
             }
             if let Got::End = self.read(left) {
@@ -236,7 +236,7 @@ impl Stream {
 
     /// Passes if the server closes without a reply.
     pub fn refuses(&mut self) -> Done {
-        self.closes_within(self.patience)?;
+        self.closes_within(self.timeout)?;
         if self.bytes.is_empty() {
             return Ok(());
         }

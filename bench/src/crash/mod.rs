@@ -76,7 +76,7 @@ Examples:
 ")]
 pub struct Crash {
     #[command(flatten)]
-    manner: ClientOptions,
+    options: ClientOptions,
 
     /// The millraced to start, kill and start again.
     #[arg(long, value_name = "PROGRAM", required_unless_present = "target")]
@@ -229,11 +229,11 @@ impl Crash {
             remembers: self.spawn.is_some() && !self.may_forget,
             mutant,
         };
-        let mut manner = self.manner.clone();
+        let mut options = self.options.clone();
         // Nobody overlooks a message on the way to millraced.
-        manner.settle = manner.settle.or(Some(Duration::ZERO));
+        options.settle = options.settle.or(Some(Duration::ZERO));
         let (server, place, nfs) = self.server(folder, store)?;
-        let client = Client { place, manner };
+        let client = Client { place, options };
         let mut run = CrashRun::new(plan, server, client, nfs, seed)?;
         let cycles = if mutant.is_some() {
             MUTANT_CYCLES

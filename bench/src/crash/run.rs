@@ -25,7 +25,7 @@ use crate::requester::Session;
 const MEMORY: usize = 96 << 20;
 
 /// Time for calls that are sent again, and for connections to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The run's own folder in the export.
 const BASE: &[u8] = b"crash";
@@ -308,9 +308,9 @@ impl CrashRun {
             if own.has_ended()? {
                 break;
             }
-            let patience = own.patience();
-            if start.elapsed() > patience {
-                bail!("the server did not end within {patience:?} of SIGTERM");
+            let timeout = own.timeout();
+            if start.elapsed() > timeout {
+                bail!("the server did not end within {timeout:?} of SIGTERM");
             }
             for index in 0..self.lanes.len() {
                 if self.lanes[index].is_up() {
@@ -328,7 +328,7 @@ impl CrashRun {
             while self.lanes[index].is_up() {
                 self.turn(index)?;
                 ensure!(
-                    start.elapsed() < PATIENCE,
+                    start.elapsed() < SETTLE_TIMEOUT,
                     "a connection outlives the server"
                 );
             }
@@ -430,7 +430,7 @@ impl CrashRun {
             while self.lanes[index].in_flight() > 0 || !self.lanes[index].is_up() {
                 self.turn(index)?;
                 ensure!(
-                    start.elapsed() < PATIENCE,
+                    start.elapsed() < SETTLE_TIMEOUT,
                     "no answer to calls that were sent again"
                 );
             }

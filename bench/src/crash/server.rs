@@ -202,7 +202,7 @@ log: info
 
     /// How long it may take to end in order.
     #[must_use]
-    pub const fn patience(&self) -> Duration {
+    pub const fn timeout(&self) -> Duration {
         STOP_WAIT
     }
 

@@ -16,7 +16,7 @@ use crate::requester::Identity;
 const HEADERS: usize = 2048;
 
 /// Time to connect.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection, and the calls that are not answered yet. Calls are known by their XIDs.
 pub struct Tcp {
@@ -53,7 +53,7 @@ impl Tcp {
     /// # Errors
     /// If there is no connection.
     pub fn reconnect(&mut self) -> Result<()> {
-        let stream = TcpStream::connect_timeout(&self.address, PATIENCE)?;
+        let stream = TcpStream::connect_timeout(&self.address, CONNECT_TIMEOUT)?;
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         self.stream = Some(stream);

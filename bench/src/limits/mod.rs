@@ -35,8 +35,8 @@ fn set_limits(service: &Service, limits: Vec<ClientLimits>) -> Result<(), ApplyE
 /// Change a client's limit while it works, and see how soon the new one holds.
 ///
 /// A target with one reactor is started inside this process. Two clients, of the addresses
-/// 127.0.0.1 and 127.0.0.2 or those of --device-address, work on it as hard as they can; the second has limits. Its rate is
-/// taken every 10 ms.
+/// 127.0.0.1 and 127.0.0.2 or those of --device-address, work on it as hard as they can; the second
+/// has limits. Its rate is taken every 10 ms.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -47,7 +47,7 @@ Examples:
 ")]
 pub struct Limits {
     #[command(flatten)]
-    manner: ClientOptions,
+    options: ClientOptions,
 
     /// What the clients do.
     #[arg(long, value_enum, default_value = "read")]
@@ -146,8 +146,8 @@ impl Limits {
              admin: {{ listen: \"127.0.0.1:0\" }}\n\
              log: error\n",
             self.server_core,
-            self.manner.fabric.name(),
-            self.manner.fabric.host(0)?,
+            self.options.fabric.name(),
+            self.options.fabric.host(0)?,
         );
         let config = millrace_admin::config::parse(&text, "limits")?;
         Ok(Service::start(Arc::new(config))?)
@@ -159,10 +159,10 @@ impl Limits {
         let fabric = addresses.fabric.first().context("no listener")?;
         let rpc = addresses.rpc.context("no listener for MOUNT")?;
         let mut place = ServerAddress::of(*fabric, rpc, "/scratch");
-        place.source = Some(self.manner.fabric.host(host)?);
+        place.source = Some(self.options.fabric.host(host)?);
         let client = Client {
             place,
-            manner: self.manner.clone(),
+            options: self.options.clone(),
         };
         Engine::new(&client, 1, self.depth, FILE)
     }
@@ -214,7 +214,7 @@ impl Limits {
         std::thread::sleep(self.time / 2);
         let mut steps = Vec::new();
         for &Bandwidth(limit) in &self.steps {
-            let limited = self.manner.fabric.host(1)?;
+            let limited = self.options.fabric.host(1)?;
             let entry = ClientLimits {
                 clients: vec![Network::of_one(limited)],
                 iops: None,

@@ -26,7 +26,7 @@ const EVENTS: usize = 1024;
 /// Turns between two looks at the progress.
 const PROGRESS_TURNS: u32 = 1024;
 /// Idle turns before the processor is offered to others.
-const PATIENCE: u32 = 64;
+const IDLE_TURNS: u32 = 64;
 
 /// Files named so far.
 static FILES: AtomicU64 = AtomicU64::new(0);
@@ -171,7 +171,7 @@ impl Engine {
         }
         session.close();
         self.wait(|state| state != &RequesterState::Connecting)?;
-        std::thread::sleep(self.client.manner.settle());
+        std::thread::sleep(self.client.options.settle());
         self.settled = true;
         self.wait(|state| state == &RequesterState::Ready)
     }
@@ -184,7 +184,7 @@ impl Engine {
             .iter()
             .find(|lane| !wanted(lane.connection.state()))
         {
-            if start.elapsed() > self.client.manner.timeout {
+            if start.elapsed() > self.client.options.timeout {
                 bail!("no connection: {}", lane.connection.state());
             }
             let now = Instant::now();
@@ -314,7 +314,7 @@ impl Engine {
             now = Instant::now();
             let work = self.turn(now);
             idle = if work == 0 { idle + 1 } else { 0 };
-            if idle > PATIENCE {
+            if idle > IDLE_TURNS {
                 idle = 0;
                 self.check_alive(now)?;
                 std::thread::yield_now();

@@ -156,8 +156,8 @@ impl Connection {
     /// Begins to connect.
     ///
     /// # Errors
-    /// As [`ControlPath::connect`](millrace_reactor::fabric::ControlPath::connect); also if the pool has no
-    /// buffers for the receives.
+    /// As [`ControlPath::connect`](millrace_reactor::fabric::ControlPath::connect); also if the
+    /// pool has no buffers for the receives.
     pub fn connect(
         provider: &mut dyn Provider,
         pool: &Pool,

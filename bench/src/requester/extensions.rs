@@ -24,7 +24,8 @@ pub trait Extension {
         answer: &mut Encoder<'_>,
     ) -> Option<u32>;
 
-    /// The server refused a message that [`send_option`](crate::requester::Connection::send_option) sent.
+    /// The server refused a message that [`send_option`](crate::requester::Connection::send_option)
+    /// sent.
     fn refused(&mut self, xid: u32, error: CallError);
 }
 

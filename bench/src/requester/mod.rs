@@ -5,9 +5,10 @@
 //! allocates nothing per steady call. Its owner polls the provider and hands over the events.
 //!
 //! The way of a call: [`Connection::submit`] encodes the RPC message once and queues it.
-//! [`Connection::pump`] takes calls from the queue as credits allow ([`CreditWindow`](millrace_wire::rpcrdma::CreditWindow)), decides how each
-//! travels ([`plan()`]), exposes memory for the server, and posts one Send. The reply is matched by
-//! its XID, every key of the call is revoked, and only then the caller sees a [`Completion`].
+//! [`Connection::pump`] takes calls from the queue as credits allow
+//! ([`CreditWindow`](millrace_wire::rpcrdma::CreditWindow)), decides how each travels ([`plan()`]),
+//! exposes memory for the server, and posts one Send. The reply is matched by its XID, every key of
+//! the call is revoked, and only then the caller sees a [`Completion`].
 //!
 //! A reply with read chunks (RFC 5666 section 3.8) is fetched from the server's memory by RDMA
 //! Reads, and answered by RDMA_DONE.

@@ -152,8 +152,9 @@ pub struct Settings {
     /// Calls that the server may make at once on the same connection (RFC 8167); zero to serve
     /// none. There are so many receives more.
     pub reverse_credits: u32,
-    /// What is told to the server of our sizes (RFC 8797), or nothing: then the inline limit is
-    /// the version's own both ways: 1024 bytes, or 4096 in version two. The receive size is also the size of posted receives.
+    /// What is told to the server of our sizes (RFC 8797), or nothing: then the inline limit is the
+    /// version's own both ways: 1024 bytes, or 4096 in version two. The receive size is also the
+    /// size of posted receives.
     pub private_data: Option<PrivateData>,
     /// Credits asked for in every call, at least 1 (RFC 8166 section 3.3.1).
     pub credits: u32,

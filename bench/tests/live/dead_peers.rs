@@ -29,7 +29,7 @@ const READS: u32 = 32;
 const FLOW: &str = "flow: { transfer_window: 5s }";
 
 /// No deadline of the server's is as long; TCP would give such peers up after 30 s.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server with one reactor and a folder with a file.
 struct Served {
@@ -98,7 +98,10 @@ impl Served {
             assert_eq!(good.read(self.file, MIB).expect("served").len(), MIB);
             // One that waited for the end of others was not served beside them.
             served += u32::from(self.ended() == 0);
-            assert!(start.elapsed() < PATIENCE, "the memory does not come back");
+            assert!(
+                start.elapsed() < TEST_TIMEOUT,
+                "the memory does not come back"
+            );
         }
         assert!(served > 2, "{served} READs were served meanwhile");
         assert_eq!(self.ended(), connections);

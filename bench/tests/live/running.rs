@@ -15,7 +15,7 @@ use millrace_reactor::fabric::iwarp::{Iwarp, IwarpConfig};
 use millrace_wire::nfs3::{CreateHow, FileHandle, Procedure, SetAttributes, Stability, Status};
 
 /// How long anything may take.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// An export at this path, of a few MiB.
 pub fn export(path: &str) -> Export {
@@ -66,8 +66,8 @@ impl Running {
     }
 
     /// Stops it in order.
-    pub fn stop(mut self, patience: Duration) {
-        self.service.take().expect("runs").drain(patience);
+    pub fn stop(mut self, timeout: Duration) {
+        self.service.take().expect("runs").drain(timeout);
     }
 
     pub fn service(&self) -> &Service {
@@ -120,7 +120,7 @@ impl Running {
 
     pub fn mount(&self, path: &str) -> Result<FileHandle, Error> {
         let identity = Identity::system("test", 0, 0, &[]);
-        mount(self.rpc(), path, &identity, PATIENCE)
+        mount(self.rpc(), path, &identity, TEST_TIMEOUT)
     }
 
     /// A client at the listener of this place in the configuration.
@@ -132,7 +132,7 @@ impl Running {
     pub fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         let start = Instant::now();
         while !holds(self) {
-            assert!(start.elapsed() < PATIENCE, "in vain: {what}");
+            assert!(start.elapsed() < TEST_TIMEOUT, "in vain: {what}");
             std::thread::yield_now();
         }
     }
@@ -166,7 +166,7 @@ impl Client {
 
     pub fn with(address: SocketAddr, settings: Settings) -> Result<Self, Error> {
         let settings = Settings {
-            timeout: PATIENCE,
+            timeout: TEST_TIMEOUT,
             ..settings
         };
         let registry = Registry::new(HugepagePolicy::Off);

@@ -166,8 +166,8 @@ impl World {
         work + self.client.flush(self.now)
     }
 
-    /// Makes a call, takes what is needed out of its reply, and lets everything happen that comes of
-    /// it.
+    /// Makes a call, takes what is needed out of its reply, and lets everything happen that comes
+    /// of it.
     pub fn call<A: Encode, T>(
         &mut self,
         call: &Call<'_, A>,

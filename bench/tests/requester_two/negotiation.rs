@@ -183,15 +183,15 @@ fn rr2_neg_07_a_server_that_closes_without_an_answer_gets_version_one_for_a_whil
 #[test]
 fn rr2_neg_07_a_lost_first_message_ends_the_connection_and_the_next_has_version_one() {
     // Half the time for a call, if that is less.
-    for (timeout, patience) in [(60, 10), (8, 4)] {
+    for (timeout, allowed) in [(60, 10), (8, 4)] {
         let mine = Settings {
             timeout: Duration::from_secs(timeout),
             ..both()
         };
-        let patience = mine.settle + Duration::from_secs(patience);
+        let allowed = mine.settle + Duration::from_secs(allowed);
         let mut raw = Raw::bare(mine, Peer::default());
         assert_eq!(raw.next().version, 2);
-        raw.advance(patience - Duration::from_millis(1));
+        raw.advance(allowed - Duration::from_millis(1));
         assert_eq!(raw.connection.state(), &RequesterState::Negotiating);
         raw.advance(Duration::from_millis(1));
         assert!(matches!(raw.connection.state(), RequesterState::Down(_)));

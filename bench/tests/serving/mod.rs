@@ -16,7 +16,7 @@ use millrace_bench::requester::Session;
 use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_wire::nfs3::{CreateHow, SetAttributes, Stability};
 
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of the file that [`exchange`] writes and reads.
 pub const BYTES: usize = 10_000;
 
@@ -62,7 +62,7 @@ pub fn session(client: &Client) -> Session {
 /// What `look` finds, as soon as it finds anything.
 pub fn until<T>(control: &ServiceControl, mut look: impl FnMut(&ServiceControl) -> Option<T>) -> T {
     let start = Instant::now();
-    while start.elapsed() < PATIENCE {
+    while start.elapsed() < TEST_TIMEOUT {
         if let Some(found) = look(control) {
             return found;
         }

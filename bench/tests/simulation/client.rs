@@ -338,7 +338,7 @@ impl Client {
         }
         if let Some(connection) = &self.connection
             && connection.state() == &RequesterState::Ready
-            && now >= self.progress.1 + self.options.patience
+            && now >= self.progress.1 + self.options.timeout
         {
             self.progress.1 = now;
             self.provider.abort(connection.queue_pair());
@@ -391,7 +391,7 @@ impl Client {
             self.connection.as_ref().map(Connection::state),
             Some(RequesterState::Ready)
         );
-        let stuck = (ready && busy).then_some(self.progress.1 + self.options.patience);
+        let stuck = (ready && busy).then_some(self.progress.1 + self.options.timeout);
         let call = self.may_call().then_some(self.next_call);
         let own = self.connection.as_ref();
         let own = own.and_then(Connection::next_deadline);

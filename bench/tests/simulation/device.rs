@@ -16,7 +16,7 @@ use super::world::World;
 const HEALED: Duration = Duration::from_millis(1500);
 /// How long a client waits for anything to happen before it gives its connection up: devices that
 /// are software are slow, and so are machines that are software.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a world may last, and how long its end may take.
 const LAST: Duration = Duration::from_secs(120);
 
@@ -42,7 +42,7 @@ impl World {
         self.server.limited = format!("{}/31", wire.source([192, 0, 2, 0].into()));
         for client in &mut self.clients {
             client.owner = client.index;
-            client.options.patience = PATIENCE;
+            client.options.timeout = PROGRESS_TIMEOUT;
             let mischief = Rc::new(RefCell::new(Mischief::new(self.dice.fork())));
             client.provider.mischief = Some(Rc::clone(&mischief));
             self.mischiefs.push(mischief);

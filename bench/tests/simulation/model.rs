@@ -1,8 +1,8 @@
 //! What must be in the files and directories, as far as the replies tell.
 //!
 //! Every call has a moment at which it began and one at which its reply came. A WRITE may be seen
-//! from when it began; once it is acknowledged it must be seen, until a later one may have come over
-//! it. A WRITE that came to no reply may be seen or not, in any part, for ever.
+//! from when it began; once it is acknowledged it must be seen, until a later one may have come
+//! over it. A WRITE that came to no reply may be seen or not, in any part, for ever.
 
 use std::sync::LazyLock;
 

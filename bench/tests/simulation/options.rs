@@ -28,7 +28,7 @@ pub struct ClientOptions {
     /// Longest pause before it connects again, in microseconds.
     pub pause: usize,
     /// How long it waits for anything to happen before it gives its connection up.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 /// The server.
@@ -171,7 +171,7 @@ fn client(dice: &mut Dice, index: usize, server: &ServerOptions) -> ClientOption
         forgets_dones: dice.once_in(5),
         window: None,
         pause: dice.pick(&[50, 5000, 20_000]),
-        patience: Duration::from_millis(300),
+        timeout: Duration::from_millis(300),
     };
     if server.classic && options.forgets_dones && !options.settings.offer_results {
         options.window = Some(server.settings.exposures.window);

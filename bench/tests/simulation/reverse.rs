@@ -13,7 +13,7 @@ use millrace_wire::xdr::{Encode, Encoder};
 use super::dice::Dice;
 
 /// How long the server waits for a client.
-const PATIENCE: Duration = Duration::from_millis(20);
+const REVERSE_TIMEOUT: Duration = Duration::from_millis(20);
 /// A program that nobody serves.
 const PROGRAM: u32 = 0x4000_0000;
 
@@ -47,7 +47,7 @@ impl Calls {
             let call = ReverseCall {
                 message: &message,
                 repeats: None,
-                deadline: now + PATIENCE,
+                deadline: now + REVERSE_TIMEOUT,
             };
             connection.call_client(call).await
         }));

@@ -1,5 +1,4 @@
-//! Copies of whole blocks by instructions of x86-64: of AVX where the processor has them, else of
-//! SSE2, which all have.
+//! Copies of whole blocks by instructions of x86-64: AVX where the processor has it, else SSE2.
 
 use std::arch::asm;
 
@@ -46,7 +45,7 @@ pub(super) unsafe fn copy(mut from: *const u8, mut to: *mut u8, len: usize) -> u
                 out("xmm1") _,
                 out("xmm2") _,
                 out("xmm3") _,
-                // What `vzeroupper` clears is in all of them.
+                // `vzeroupper` clears a part of each.
                 out("xmm4") _,
                 out("xmm5") _,
                 out("xmm6") _,

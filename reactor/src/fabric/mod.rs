@@ -1,9 +1,9 @@
 //! The provider-neutral face of RDMA: queue pairs, work requests, completions, memory keys.
 //!
 //! A [`Provider`] owns all queue pairs of one reactor. It has two faces: the [`DataPath`], for what
-//! runs per call or per turn, and the [`ControlPath`], for connections, listeners and reports. It is
-//! polled, never blocks, and speaks through [`Event`]s. Everything is addressed by index ([`QueuePairId`], the poster's own token),
-//! so that no completion is ever searched for.
+//! runs per call or per turn, and the [`ControlPath`], for connections, listeners and reports. It
+//! is polled, never blocks, and speaks through [`Event`]s. Everything is addressed by index
+//! ([`QueuePairId`], the poster's own token), so that no completion is ever searched for.
 //!
 //! Ownership is the safety rule of this face: memory posted with a work request belongs to the
 //! provider until the work request completes or is flushed. Signalled requests hand their memory
@@ -259,8 +259,8 @@ pub enum Ended {
 pub enum Event {
     /// A connection arrived at a listener that hands over ([`ControlPath::adopt`]).
     Incoming(Incoming),
-    /// A peer asks for a connection. Answer with [`ControlPath::accept`] or [`ControlPath::reject`];
-    /// receives may be posted before that.
+    /// A peer asks for a connection. Answer with [`ControlPath::accept`] or
+    /// [`ControlPath::reject`]; receives may be posted before that.
     ConnectRequest {
         /// The new queue pair.
         queue_pair: QueuePairId,

@@ -2,8 +2,9 @@
 //!
 //! The methods are divided by how often they run. [`DataPath`] has what runs for each call or in
 //! each turn of a reactor; its calls are to be resolved at compile time, so programs hold a
-//! provider's own type or [`AnyProvider`](super::AnyProvider). [`ControlPath`] has what runs for each connection,
-//! listener or report, where a call through a table of methods costs nothing that matters.
+//! provider's own type or [`AnyProvider`](super::AnyProvider). [`ControlPath`] has what runs for
+//! each connection, listener or report, where a call through a table of methods costs nothing that
+//! matters.
 //!
 //! No method has a default: what stands for several providers, or before one, passes every method
 //! on, and the compiler finds the one that was forgotten.

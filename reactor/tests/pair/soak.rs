@@ -233,8 +233,8 @@ pub fn random_work_arrives_and_is_accounted_for<P: Provider>(
         ends[1 - number].receives -= 1;
     }
 
-    // A device that software pretends on an emulated machine is slow: there no more is done than has
-    // to be.
+    // A device that software pretends on an emulated machine is slow: there no more is done than
+    // has to be.
     let enough = match pair.client.provider.name() {
         "verbs" => LEAST + 20,
         _ => u64::MAX,

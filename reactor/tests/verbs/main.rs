@@ -5,7 +5,8 @@
 //! bench/kernel-client/in-guest --device rxe -- build/debug/deps/verbs-...
 //! ```
 //!
-//! Without a device, they are recorded as skipped. Tests that unplug a device or change what the process may lock run alone ([`alone`]).
+//! Without a device, they are recorded as skipped. Tests that unplug a device or change what the
+//! process may lock run alone ([`alone`]).
 //!
 //! Providers are tried on the device that has the address of `MILLRACE_TEST_FABRIC`
 //! (`verbs:ADDRESS`), by default 10.0.2.15, that of the guests.

@@ -1,4 +1,5 @@
-//! Who may use what: exports and their rules, file handles, and the identity that a caller has there.
+//! Who may use what: exports and their rules, file handles, and the identity that a caller has
+//! there.
 //!
 //! It is decided once for each handle of a call (`Access::object`); only a call that waited for a
 //! long time looks again before it changes anything (`Access::check_writable_again`).

@@ -14,7 +14,7 @@ use crate::call::TransportKind;
 
 /// A client on one reactor.
 pub struct ClientShare {
-    pub(super) client: Arc<ClientRecord>,
+    pub(super) record: Arc<ClientRecord>,
     pub(super) connections: Cell<u32>,
     /// Receives that its connections hold.
     pub(super) held: Cell<u32>,
@@ -49,11 +49,11 @@ pub struct ClientShare {
 }
 
 impl ClientShare {
-    pub(super) fn new(client: Arc<ClientRecord>, reactor: usize, now: Instant) -> Self {
-        let gate = Gate::new(Arc::clone(client.limit()));
-        let memory = MemoryShare::counted(&client.slot(reactor).memory);
+    pub(super) fn new(record: Arc<ClientRecord>, reactor: usize, now: Instant) -> Self {
+        let gate = Gate::new(Arc::clone(record.limit()));
+        let memory = MemoryShare::counted(&record.slot(reactor).memory);
         Self {
-            client,
+            record,
             connections: Cell::new(0),
             held: Cell::new(0),
             demand: Cell::new(0),
@@ -76,8 +76,8 @@ impl ClientShare {
 
     /// The client.
     #[must_use]
-    pub fn client(&self) -> &Arc<ClientRecord> {
-        &self.client
+    pub fn record(&self) -> &Arc<ClientRecord> {
+        &self.record
     }
 
     /// Receives that its connections hold on this reactor.
@@ -172,7 +172,7 @@ impl ClientShare {
         Claim {
             held: self.held.get(),
             demand: self.demand.get(),
-            weight: WEIGHT / self.client.reactors().clamp(1, WEIGHT),
+            weight: WEIGHT / self.record.reactors().clamp(1, WEIGHT),
         }
     }
 }

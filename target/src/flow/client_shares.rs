@@ -44,7 +44,7 @@ struct Inner {
     receive_class: Class,
     counters: Arc<FlowCounters>,
     used_peak: InFlightPeak,
-    tenants: RefCell<HashMap<IpAddr, Rc<ClientShare>>>,
+    shares: RefCell<HashMap<IpAddr, Rc<ClientShare>>>,
     exports: RefCell<HashMap<ExportId, Rc<Gate>>>,
     claims: RefCell<Vec<Claim>>,
     /// Clients that are active.
@@ -83,7 +83,7 @@ impl Flow {
                 receive_class,
                 counters: Arc::default(),
                 used_peak: InFlightPeak::new(clock.now()),
-                tenants: RefCell::default(),
+                shares: RefCell::default(),
                 exports: RefCell::default(),
                 claims: RefCell::default(),
                 active: Cell::new(0),
@@ -117,16 +117,16 @@ impl Flow {
 
     /// The client at an address.
     #[must_use]
-    pub fn tenant(&self, address: IpAddr) -> Rc<ClientShare> {
+    pub fn client(&self, address: IpAddr) -> Rc<ClientShare> {
         let inner = &*self.inner;
-        let mut tenants = inner.tenants.borrow_mut();
-        let tenant = tenants.entry(address).or_insert_with(|| {
-            let client = inner.clients.client(address);
-            let tenant = ClientShare::new(client, inner.reactor, inner.clock.now());
-            inner.bound_memory(&tenant);
-            Rc::new(tenant)
+        let mut shares = inner.shares.borrow_mut();
+        let client = shares.entry(address).or_insert_with(|| {
+            let record = inner.clients.client(address);
+            let client = ClientShare::new(record, inner.reactor, inner.clock.now());
+            inner.bound_memory(&client);
+            Rc::new(client)
         });
-        Rc::clone(tenant)
+        Rc::clone(client)
     }
 
     /// Takes a connection of a client in, unless its share has no room for the first receives of so
@@ -134,58 +134,58 @@ impl Flow {
     /// without anybody having noticed, and its client comes back by the new one.
     #[must_use]
     pub fn join(&self, address: IpAddr) -> Option<Rc<ClientShare>> {
-        let tenant = self.tenant(address);
-        tenant.used.set(self.inner.clock.now());
-        tenant.active.set(true);
+        let client = self.client(address);
+        client.used.set(self.inner.clock.now());
+        client.active.set(true);
         self.count();
-        let connections = tenant.connections.get();
+        let connections = client.connections.get();
         let first = (connections + 1).saturating_mul(FIRST_RECEIVES);
-        if connections > 0 && first > tenant.share.get() {
+        if connections > 0 && first > client.share.get() {
             self.inner.counters.turned_away.add(1);
             return None;
         }
-        self.set_connections(&tenant, connections + 1);
-        Some(tenant)
+        self.set_connections(&client, connections + 1);
+        Some(client)
     }
 
     /// Calls in service that wait for a limit or for their client's share of buffers, by client;
     /// only clients with any.
     #[must_use]
     pub fn waiting(&self) -> Vec<(IpAddr, u32)> {
-        let tenants = self.inner.tenants.borrow();
-        let waiting = tenants.iter().map(|(&address, tenant)| {
-            let holds = u32::try_from(tenant.memory.waiting()).unwrap_or(u32::MAX);
-            (address, tenant.waiting().saturating_add(holds))
+        let shares = self.inner.shares.borrow();
+        let waiting = shares.iter().map(|(&address, client)| {
+            let holds = u32::try_from(client.memory.waiting()).unwrap_or(u32::MAX);
+            (address, client.waiting().saturating_add(holds))
         });
         waiting.filter(|&(_, waiting)| waiting > 0).collect()
     }
 
     /// What a connection of a client uses from here on.
     #[must_use]
-    pub fn usage(&self, tenant: &ClientShare) -> Usage {
-        Usage::new(&tenant.client, self.inner.reactor)
+    pub fn usage(&self, client: &ClientShare) -> Usage {
+        Usage::new(&client.record, self.inner.reactor)
     }
 
     /// Counts time that a call of a client had to wait for a limit or for the client's share.
-    pub fn throttled(&self, tenant: &ClientShare, cause: Cause, time: Duration) {
+    pub fn throttled(&self, client: &ClientShare, cause: Cause, time: Duration) {
         self.inner.counters.add_throttled(cause, time);
-        tenant.client.slot(self.inner.reactor).add_throttled(time);
+        client.record.slot(self.inner.reactor).add_throttled(time);
     }
 
     /// Lets a connection of a client go, and its calls that wait at a gate.
-    pub fn leave(&self, tenant: &ClientShare) {
-        self.set_connections(tenant, tenant.connections.get() - 1);
-        tenant.gate.changed();
+    pub fn leave(&self, client: &ClientShare) {
+        self.set_connections(client, client.connections.get() - 1);
+        client.gate.changed();
         for gate in self.inner.exports.borrow().values() {
             gate.changed();
         }
     }
 
-    fn set_connections(&self, tenant: &ClientShare, count: u32) {
+    fn set_connections(&self, client: &ClientShare, count: u32) {
         let inner = &*self.inner;
-        tenant.connections.set(count);
-        tenant
-            .client
+        client.connections.set(count);
+        client
+            .record
             .set_connections(&inner.clients, inner.reactor, count);
         inner.stale.set(true);
     }
@@ -193,27 +193,27 @@ impl Flow {
     /// Notes a change of the receives that one of a client's connections wishes for. Shares are
     /// counted again before the next one is asked for, so nobody takes what it did not wish for
     /// when they were counted.
-    pub fn note_demand(&self, tenant: &ClientShare, before: u32, after: u32) {
-        if tenant.note_demand(before, after) {
+    pub fn note_demand(&self, client: &ClientShare, before: u32, after: u32) {
+        if client.note_demand(before, after) {
             self.inner.stale.set(true);
         }
     }
 
     /// Notes a call of a client.
-    pub fn called(&self, tenant: &ClientShare) {
+    pub fn called(&self, client: &ClientShare) {
         let now = self.inner.clock.now();
-        tenant.used.set(now);
-        tenant.in_service.set(tenant.in_service.get() + 1);
+        client.used.set(now);
+        client.in_service.set(client.in_service.get() + 1);
         self.inner.used_peak.note(now, self.in_service());
         self.inner.counters.used.add(1);
-        if !tenant.active.replace(true) {
+        if !client.active.replace(true) {
             self.inner.stale.set(true);
         }
     }
 
     /// Notes that a call of a client is over.
-    pub fn ended(&self, tenant: &ClientShare) {
-        tenant.in_service.set(tenant.in_service.get() - 1);
+    pub fn ended(&self, client: &ClientShare) {
+        client.in_service.set(client.in_service.get() - 1);
         self.inner.counters.used.sub(1);
     }
 
@@ -238,9 +238,9 @@ impl Flow {
 
     /// Receives that a connection of this client may hold now.
     #[must_use]
-    pub fn share(&self, tenant: &ClientShare) -> u32 {
+    pub fn share(&self, client: &ClientShare) -> u32 {
         self.recount();
-        tenant.connection_share.get()
+        client.connection_share.get()
     }
 
     /// How short memory is.
@@ -273,24 +273,24 @@ impl Flow {
     /// The call `is_over` before its time has come.
     pub async fn pass(
         &self,
-        tenant: &ClientShare,
+        client: &ClientShare,
         export: Option<ExportId>,
         bytes: u64,
         is_over: impl Fn() -> bool,
     ) -> Result<(), Broken> {
-        tenant.used.set(self.inner.clock.now());
+        client.used.set(self.inner.clock.now());
         // Where clients come by TCP only, nobody else looks for those that have gone.
         self.recount();
-        if !tenant.gate.is_open() {
+        if !client.gate.is_open() {
             let cause = Cause::ClientLimit;
-            self.through(tenant, &tenant.gate, bytes, cause, &is_over)
+            self.through(client, &client.gate, bytes, cause, &is_over)
                 .await?;
         }
         if let Some(export) = export {
             let gate = self.export(export);
             if !gate.is_open() {
                 let cause = Cause::ExportLimit;
-                self.through(tenant, &gate, bytes, cause, &is_over).await?;
+                self.through(client, &gate, bytes, cause, &is_over).await?;
             }
         }
         Ok(())
@@ -298,7 +298,7 @@ impl Flow {
 
     async fn through(
         &self,
-        tenant: &ClientShare,
+        client: &ClientShare,
         gate: &Gate,
         bytes: u64,
         cause: Cause,
@@ -308,17 +308,17 @@ impl Flow {
         let sharers = match cause {
             // Each of its connections is told of the same calls that wait.
             Cause::ExportLimit => inner.active.get().max(1),
-            _ => tenant.client.reactors().max(1),
+            _ => client.record.reactors().max(1),
         };
-        tenant.window.set((gate.window(bytes) / sharers).max(1));
-        tenant.window_cause.set(cause);
+        client.window.set((gate.window(bytes) / sharers).max(1));
+        client.window_cause.set(cause);
         let since = inner.clock.now();
         let (clock, origin) = (&inner.clock, inner.clients.origin());
         let passed = gate
-            .pass(clock, origin, bytes, &tenant.waiting, is_over)
+            .pass(clock, origin, bytes, &client.waiting, is_over)
             .await;
         let waited = inner.clock.now().saturating_duration_since(since);
-        self.throttled(tenant, cause, waited);
+        self.throttled(client, cause, waited);
         passed
     }
 
@@ -332,8 +332,8 @@ impl Flow {
 
     /// Lets calls that wait see that limits have changed ([`ClientTable::set_limits`]).
     pub fn limits_changed(&self) {
-        for tenant in self.inner.tenants.borrow().values() {
-            tenant.gate.changed();
+        for client in self.inner.shares.borrow().values() {
+            client.gate.changed();
         }
         let mut exports = self.inner.exports.borrow_mut();
         for gate in exports.values() {
@@ -344,25 +344,25 @@ impl Flow {
 
     /// Takes a TCP connection of a client in.
     pub(crate) fn join_tcp(&self, address: IpAddr) -> Rc<ClientShare> {
-        let tenant = self.tenant(address);
-        tenant.tcp.set(tenant.tcp.get() + 1);
-        tenant.client.slot(self.inner.reactor).tcp.add(1);
-        self.called_by_tcp(&tenant);
+        let client = self.client(address);
+        client.tcp.set(client.tcp.get() + 1);
+        client.record.slot(self.inner.reactor).tcp.add(1);
+        self.called_by_tcp(&client);
         self.inner.stale.set(true);
-        tenant
+        client
     }
 
     /// Lets a TCP connection of a client go.
-    pub(crate) fn leave_tcp(&self, tenant: &ClientShare) {
-        tenant.tcp.set(tenant.tcp.get() - 1);
-        tenant.client.slot(self.inner.reactor).tcp.sub(1);
+    pub(crate) fn leave_tcp(&self, client: &ClientShare) {
+        client.tcp.set(client.tcp.get() - 1);
+        client.record.slot(self.inner.reactor).tcp.sub(1);
         self.inner.stale.set(true);
     }
 
     /// Notes a call of a client by TCP.
-    pub(crate) fn called_by_tcp(&self, tenant: &ClientShare) {
-        tenant.used.set(self.inner.clock.now());
-        if !tenant.active.replace(true) {
+    pub(crate) fn called_by_tcp(&self, client: &ClientShare) {
+        client.used.set(self.inner.clock.now());
+        if !client.active.replace(true) {
             self.inner.stale.set(true);
         }
     }
@@ -378,9 +378,9 @@ impl Flow {
 
     /// Whether one more call of this client may be served beside `served` calls of all clients.
     #[must_use]
-    pub fn may_serve(&self, tenant: &ClientShare, limits: &TaskLimits, served: usize) -> bool {
+    pub fn may_serve(&self, client: &ClientShare, limits: &TaskLimits, served: usize) -> bool {
         let sharers = self.inner.sharers[limits.transport as usize].get();
-        limits.allow(sharers, tenant.serving(limits.transport), served)
+        limits.allow(sharers, client.serving(limits.transport), served)
     }
 
     /// A client's part of what calls by TCP have in all. As much is left for one who comes next.
@@ -408,30 +408,30 @@ impl Flow {
         inner.total.set(total);
         let budget = u32::try_from(total / RECEIVES_PART).unwrap_or(u32::MAX);
 
-        let mut tenants = inner.tenants.borrow_mut();
+        let mut shares = inner.shares.borrow_mut();
         let mut claims = inner.claims.borrow_mut();
         claims.clear();
         let mut idle = 0;
         let mut present = 0;
         let mut sharers = 0;
         let mut by_tcp = 0;
-        tenants.retain(|_, tenant| {
-            let unused = now.saturating_duration_since(tenant.used.get());
-            let here = tenant.connections.get() > 0;
+        shares.retain(|_, client| {
+            let unused = now.saturating_duration_since(client.used.get());
+            let here = client.connections.get() > 0;
             present += u64::from(here);
-            if unused > ACTIVE_FOR && tenant.in_service.get() == 0 {
-                tenant.active.set(false);
+            if unused > ACTIVE_FOR && client.in_service.get() == 0 {
+                client.active.set(false);
             }
-            sharers += u64::from(tenant.active.get() && tenant.is_here());
-            by_tcp += u32::from(tenant.active.get() && tenant.tcp.get() > 0);
-            if tenant.active.get() && here {
-                claims.push(tenant.claim());
-                tenant.counted.set(tenant.demand.get());
+            sharers += u64::from(client.active.get() && client.is_here());
+            by_tcp += u32::from(client.active.get() && client.tcp.get() > 0);
+            if client.active.get() && here {
+                claims.push(client.claim());
+                client.counted.set(client.demand.get());
             } else {
-                idle += tenant.held.get();
+                idle += client.held.get();
             }
-            let holds = tenant.held.get() > 0 || tenant.memory.held_bytes() > 0;
-            tenant.is_here() || holds || tenant.waiting.get() > 0 || unused < REMEMBERED_FOR
+            let holds = client.held.get() > 0 || client.memory.held_bytes() > 0;
+            client.is_here() || holds || client.waiting.get() > 0 || unused < REMEMBERED_FOR
         });
         inner.counters.clients.set(present);
         let active = u32::try_from(claims.len()).unwrap_or(u32::MAX);
@@ -454,21 +454,21 @@ impl Flow {
             holds.set(part(all - receives, sharers));
         }
         let level = policy::level(budget.saturating_sub(idle), &claims);
-        for tenant in tenants.values() {
-            inner.bound_memory(tenant);
-            let share = tenant.claim().at(level).max(FIRST_RECEIVES);
-            tenant.share.set(share);
-            let each = share / tenant.connections.get().max(1);
-            tenant.connection_share.set(each.max(FIRST_RECEIVES));
+        for client in shares.values() {
+            inner.bound_memory(client);
+            let share = client.claim().at(level).max(FIRST_RECEIVES);
+            client.share.set(share);
+            let each = share / client.connections.get().max(1);
+            client.connection_share.set(each.max(FIRST_RECEIVES));
         }
     }
 }
 
 impl Inner {
     /// Lets a client hold as much memory as every client may.
-    fn bound_memory(&self, tenant: &ClientShare) {
+    fn bound_memory(&self, client: &ClientShare) {
         for (class, most) in Class::ALL.into_iter().zip(&self.holds) {
-            tenant.memory.set_most(class, most.get());
+            client.memory.set_most(class, most.get());
         }
     }
 }

@@ -3,9 +3,9 @@
 use crate::call::TransportKind;
 
 /// Bounds of the calls that have a task. Calls may wait long for a limit of their client or export,
-/// and those of several clients would have all tasks otherwise: shares grow smaller as clients come,
-/// but not what the first ones have by then. So some tasks are kept for clients of whose calls
-/// only a few are served.
+/// and those of several clients would have all tasks otherwise: shares grow smaller as clients
+/// come, but not what the first ones have by then. So some tasks are kept for clients of whose
+/// calls only a few are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskLimits {
     /// The transport.

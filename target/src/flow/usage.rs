@@ -1,8 +1,8 @@
 //! What clients and their connections have used. One reactor writes each number, any thread reads.
 //!
-//! A call is counted twice: for its connection ([`Usage`], which has a histogram of its own) and for
-//! its client, in the slot of the reactor that served it. Both are plain loads and stores; a scrape
-//! adds the slots up and asks no reactor.
+//! A call is counted twice: for its connection ([`Usage`], which has a histogram of its own) and
+//! for its client, in the slot of the reactor that served it. Both are plain loads and stores; a
+//! scrape adds the slots up and asks no reactor.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! MOUNT version 3 (RFC 1813 appendix I), a [program](crate::rpc::program): paths to file handles, and who mounted what.
+//! MOUNT version 3 (RFC 1813 appendix I), a [program](crate::rpc::program): paths to file handles,
+//! and who mounted what.
 //!
 //! Mounting is a courtesy, not a gate: every NFS call checks its export's rules again. So the list
 //! of clients is kept for people to look at, within bounds, and lost with the process.

@@ -17,22 +17,22 @@
 //! | CREATE guarded, MKDIR, SYMLINK, MKNOD | an object as this call makes it, with its owner and still empty, changed since but not since the restart, alone | success, with this object |
 //! | all | anything else | executed again, and answered as that comes out |
 //!
-//! What that guarantees. Nothing that another client made or changed through this server since
-//! is removed or renamed for a call that had been executed. A success is answered only where what
-//! the call asks for is so. Of two clients that compete for a name (a lock) never both are told that
-//! they made it. What it does not: where a rule for success does not apply (the names were contested,
-//! or the new object was used before the repetition came), a call that was executed can be answered
-//! NFS3ERR_EXIST or NFS3ERR_NOENT, as by a server without a cache; a name that is removed or made on
-//! the host itself, not through this server, within the gap can be taken for this call's doing; and
-//! CREATE unchecked or SETATTR of a size may take effect a second time after another client's change,
-//! which had no order with the call, as that was not answered yet.
+//! What that guarantees. Nothing that another client made or changed through this server since is
+//! removed or renamed for a call that had been executed. A success is answered only where what the
+//! call asks for is so. Of two clients that compete for a name (a lock) never both are told that
+//! they made it. What it does not: where a rule for success does not apply (the names were
+//! contested, or the new object was used before the repetition came), a call that was executed can
+//! be answered NFS3ERR_EXIST or NFS3ERR_NOENT, as by a server without a cache; a name that is
+//! removed or made on the host itself, not through this server, within the gap can be taken for
+//! this call's doing; and CREATE unchecked or SETATTR of a size may take effect a second time after
+//! another client's change, which had no order with the call, as that was not answered yet.
 //!
 //! All of this is rare and its futures are boxed where they are awaited, so that they make no task
 //! larger.
 //!
-//! Time stamps and [`InterruptedCall`] are taken by the clock of one host. Where the clock is set back, or a
-//! file system takes its stamps elsewhere, the rules for success may not apply, and the rule that
-//! refuses may not either.
+//! Time stamps and [`InterruptedCall`] are taken by the clock of one host. Where the clock is set
+//! back, or a file system takes its stamps elsewhere, the rules for success may not apply, and the
+//! rule that refuses may not either.
 
 use millrace_store::{
     Attributes, CreateHow, Handle, Kind, SetAttributes, SetTime, Store, StoreError, Time,

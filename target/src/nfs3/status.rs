@@ -87,8 +87,8 @@ fn own_errors(procedure: Procedure) -> &'static [Status] {
         | Procedure::Fsstat
         | Procedure::Fsinfo
         | Procedure::Pathconf => &[],
-        // RFC 1813 names none for it, but its lists are not definitive (section 3.3), and only these
-        // say why a caller is refused.
+        // RFC 1813 names none for it, but its lists are not definitive (section 3.3), and only
+        // these say why a caller is refused.
         Procedure::Commit => &[AccessDenied, Invalid, ReadOnly],
         Procedure::Setattr => &[
             NotOwner,

@@ -101,11 +101,11 @@ impl RdmaConnection {
         let settings = shared.settings.get();
         let peer = Peer::new(request.peer, TransportKind::Rdma);
         let queue_pair = request.queue_pair;
-        let Some(tenant) = shared.flow.join(peer.address) else {
+        let Some(client) = shared.flow.join(peer.address) else {
             fabric.borrow_mut().reject(queue_pair, &[]);
             return None;
         };
-        let identity = ConnectionRef::new(&shared.flow, tenant, peer, now);
+        let identity = ConnectionRef::new(&shared.flow, client, peer, now);
         let connection = Self {
             credit_state: CreditState::new(&identity, settings.receive_class()),
             identity,

@@ -1,8 +1,8 @@
 //! Puts a call's RPC message together from what came inline and what is in read chunks.
 //!
 //! Data of arguments that the program table has as eligible for direct data placement stays in its
-//! chunk, to be fetched straight to where it shall live. All else is put back into the stream at its
-//! position (RFC 5666 section 3.4), in a buffer of its own.
+//! chunk, to be fetched straight to where it shall live. All else is put back into the stream at
+//! its position (RFC 5666 section 3.4), in a buffer of its own.
 
 use millrace_mempool::{Buffer, Class};
 use millrace_wire::rpc::CallHeader;

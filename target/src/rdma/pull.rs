@@ -76,7 +76,7 @@ impl<'a, S> Puller<'a, S> {
             }
             Err(WorkError::RemoteAccess) => {
                 self.shared
-                    .poisoned
+                    .remote_access_failures
                     .remember(self.connection.peer().address, self.xid);
                 Err(Broken)
             }

@@ -18,11 +18,11 @@ struct FailureEntry {
 
 /// The calls that broke a connection lately.
 #[derive(Debug)]
-pub struct PoisonedCalls {
+pub struct RemoteAccessFailures {
     entries: RefCell<VecDeque<FailureEntry>>,
 }
 
-impl PoisonedCalls {
+impl RemoteAccessFailures {
     /// None yet.
     pub fn new() -> Self {
         Self {
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_call_is_known_once_and_memory_is_bounded() {
-        let calls = PoisonedCalls::new();
+        let calls = RemoteAccessFailures::new();
         let client = IpAddr::from([10, 0, 0, 1]);
         for xid in 0..1000 {
             calls.remember(client, xid);

@@ -130,7 +130,10 @@ async fn serve<S: Serve>(
     prepared: &mut Option<Prepared>,
 ) -> Result<ServeOutcome, Broken> {
     let xid = header.words.xid;
-    if shared.poisoned.take(connection.peer().address, xid) {
+    if shared
+        .remote_access_failures
+        .take(connection.peer().address, xid)
+    {
         return Ok(UNUSABLE);
     }
     let lists = header.lists();

@@ -73,8 +73,8 @@ impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
         &self.shared
     }
 
-    /// Sets the clock, and takes in what the providers report. Connections that are to be placed are handed to
-    /// `incoming`, with the listener they came by. Returns the amount of work done.
+    /// Sets the clock, and takes in what the providers report. Connections that are to be placed
+    /// are handed to `incoming`, with the listener they came by. Returns the amount of work done.
     pub fn poll(&mut self, now: Instant, mut incoming: impl FnMut(FabricId, Incoming)) -> usize {
         let mut work = self.shared.clock.turn(now) + compat::expire(&self.shared, now);
         work += self.close_slow(now) + self.unadmitted.review(&self.shared, now);
@@ -218,7 +218,7 @@ impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
                     && let Some(connection) = self.fabrics[fabric].connection(queue_pair)
                 {
                     let client = connection.peer().address;
-                    self.shared.poisoned.remember(client, xid);
+                    self.shared.remote_access_failures.remember(client, xid);
                 }
             }
             Event::ConnectRequest {

@@ -12,7 +12,7 @@ use millrace_reactor::fabric::{WorkError, WorkRequest};
 
 use super::compat::options::Options;
 use super::compat::{ExposureBudget, ReactorExposures};
-use super::remote_access_failures::PoisonedCalls;
+use super::remote_access_failures::RemoteAccessFailures;
 use super::transfers::TransferSchedule;
 use super::{ConnectionCounters, RdmaConnection, Settings};
 use crate::call::TurnEnd;
@@ -45,7 +45,7 @@ pub struct ResponderShared<S> {
     pub options: Options,
     /// What connections expose.
     pub exposed: ReactorExposures,
-    pub(super) poisoned: PoisonedCalls,
+    pub(super) remote_access_failures: RemoteAccessFailures,
     /// When to look at what clients have not let go of.
     pub(super) transfers: TransferSchedule,
     /// Tells whom an export admits; all, until that is set.
@@ -74,7 +74,7 @@ impl<S> ResponderShared<S> {
             counters: std::sync::Arc::default(),
             options: Options::default(),
             exposed: ReactorExposures::new(std::sync::Arc::default(), now),
-            poisoned: PoisonedCalls::new(),
+            remote_access_failures: RemoteAccessFailures::new(),
             transfers: TransferSchedule::default(),
             admission: OnceCell::new(),
             reverse_xid: Cell::new(first_xid()),

@@ -5,9 +5,9 @@ use millrace_wire::xdr::round_up;
 
 use crate::call::Shortage;
 
-/// Refuses a call whose reply finds no room. The segment named is the last one of its chunk with any
-/// room, as all before it would be filled: a call that only has that one longer, by exactly what is
-/// told, has room enough.
+/// Refuses a call whose reply finds no room. The segment named is the last one of its chunk with
+/// any room, as all before it would be filled: a call that only has that one longer, by exactly
+/// what is told, has room enough.
 ///
 /// No segment is named if the call has none that could be longer: then the length, if it is known,
 /// is that of the Reply chunk it lacks.

@@ -194,9 +194,9 @@ mod tests {
         connections: u16,
         calls: u32,
     ) {
-        let share = flow.tenant(IpAddr::from([10, 0, 0, client]));
+        let share = flow.client(IpAddr::from([10, 0, 0, client]));
         for port in 0..connections {
-            let address = SocketAddr::new(share.client().address(), port);
+            let address = SocketAddr::new(share.record().address(), port);
             let peer = Peer::new(address, TransportKind::Rdma);
             let connection = ConnectionRef::new(flow, Rc::clone(&share), peer, Instant::now());
             for call in 0..calls {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     fn is(share: &ClientShare, client: u8) -> bool {
-        last_octet(share.client().address()) == client
+        last_octet(share.record().address()) == client
     }
 
     /// Client, connection and number of a call.

@@ -106,9 +106,9 @@ impl Bulk for NoBulk {
     }
 }
 
-/// Most bytes of each bulk result placed apart from the message: the capacities of the write chunks,
-/// which take results in order (RFC 8267 section 4). `None`: the result travels inside the message,
-/// padded, and counts there.
+/// Most bytes of each bulk result placed apart from the message: the capacities of the write
+/// chunks, which take results in order (RFC 8267 section 4). `None`: the result travels inside the
+/// message, padded, and counts there.
 pub type ChunkRoom = [Option<u32>; ITEMS_MAX];
 
 /// No room apart from the message.
@@ -351,8 +351,8 @@ impl Reply {
     }
 
     /// Makes [`Reply::room`] at least `bytes` long as far as the limits and the largest class of
-    /// buffers allow, and forgets what was encoded. Waits for a larger buffer where it must; if none
-    /// comes, the room is what it was.
+    /// buffers allow, and forgets what was encoded. Waits for a larger buffer where it must; if
+    /// none comes, the room is what it was.
     pub async fn reserve(&mut self, bytes: usize) {
         self.clear();
         let wanted = self.limits.headroom + bytes.min(self.limits.message);

@@ -1,7 +1,7 @@
 //! What the programs of one reactor have done: counters with a single writer.
 //!
-//! The reactor that owns a [`ProgramsCounters`] writes with plain loads and stores; the metrics of the
-//! service read it at any time from any thread.
+//! The reactor that owns a [`ProgramsCounters`] writes with plain loads and stores; the metrics of
+//! the service read it at any time from any thread.
 
 use std::time::Duration;
 

@@ -93,8 +93,9 @@ impl<P: Programs> Dispatcher<P> {
         self.inner.counters.clone()
     }
 
-    /// Reads a call's header: the procedure that it is for and who calls it, or the answer to a call
-    /// that gets to none. Of the header, which is large, no more is kept while the call is served.
+    /// Reads a call's header: the procedure that it is for and who calls it, or the answer to a
+    /// call that gets to none. Of the header, which is large, no more is kept while the call is
+    /// served.
     fn accept(
         &self,
         input: &mut Decoder<'_>,

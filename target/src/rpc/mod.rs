@@ -1,5 +1,5 @@
-//! RPC (RFC 5531): the seam between transports and programs, the program table, and what happens to a
-//! call between the two.
+//! RPC (RFC 5531): the seam between transports and programs, the program table, and what happens to
+//! a call between the two.
 
 mod admission;
 mod backlog;

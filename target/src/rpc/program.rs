@@ -2,10 +2,10 @@
 //!
 //! A program is a room of its own. It supplies
 //!
-//! * a [`ProgramInfo`]: its number, its versions, and for each procedure what the transports and the
-//!   dispatcher have to know ([`ProcedureInfo`]): which arguments may stay in read chunks, how many
-//!   results may be placed into write chunks, whether a second execution would do harm, whether
-//!   its calls count against limits, and whether it moves file data;
+//! * a [`ProgramInfo`]: its number, its versions, and for each procedure what the transports and
+//!   the dispatcher have to know ([`ProcedureInfo`]): which arguments may stay in read chunks, how
+//!   many results may be placed into write chunks, whether a second execution would do harm,
+//!   whether its calls count against limits, and whether it moves file data;
 //! * [`Program::serve`], which decodes the arguments ([`ProgramCall::arguments`]), finds out what
 //!   the call is about, has it admitted ([`ProgramCall::admit`]: repetitions, limits, journal),
 //!   executes it, and encodes its results ([`ProgramCall::answer`]).

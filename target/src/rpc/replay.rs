@@ -349,8 +349,8 @@ impl ReplayCache {
         }
     }
 
-    /// The key of a call; `arguments` is what follows its RPC header, and what came in chunks. Of
-    /// a credential all counts that decides what the call may do. Its stamp and machine name do not:
+    /// The key of a call; `arguments` is what follows its RPC header, and what came in chunks. Of a
+    /// credential all counts that decides what the call may do. Its stamp and machine name do not:
     /// a client may choose them anew when it sends the call again.
     #[must_use]
     pub fn key(

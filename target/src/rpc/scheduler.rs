@@ -210,7 +210,7 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
         let waiting = self.backlog.waiting();
         waiting.map(|(share, calls): (&Rc<ClientShare>, usize)| {
             let calls = u32::try_from(calls).unwrap_or(u32::MAX);
-            (share.client().address(), calls)
+            (share.record().address(), calls)
         })
     }
 

@@ -1,5 +1,5 @@
-//! The face that both transports show to the service: refusal, drain, eviction, reports. They differ
-//! in how bytes come and go, which stays with each of them.
+//! The face that both transports show to the service: refusal, drain, eviction, reports. They
+//! differ in how bytes come and go, which stays with each of them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
@@ -13,9 +13,9 @@ use super::call::{Peer, TurnEnd};
 
 /// The connections of one reactor over one transport.
 pub trait Transport {
-    /// Stops to listen, and takes neither connections nor calls from now on. Calls that wait are not
-    /// begun: their clients send them again, elsewhere or later. Connections of which calls were
-    /// refused end when the calls in service are answered.
+    /// Stops to listen, and takes neither connections nor calls from now on. Calls that wait are
+    /// not begun: their clients send them again, elsewhere or later. Connections of which calls
+    /// were refused end when the calls in service are answered.
     fn refuse(&mut self, now: Instant);
 
     /// Takes connections and calls again. Listeners are to be put in place anew.
@@ -27,8 +27,8 @@ pub trait Transport {
     /// Ends all connections: those without calls in service in order, the others at once.
     fn close_all(&mut self);
 
-    /// Closes the connection with this identifier ([`ConnectionRef::id`]) at once. Whether there was
-    /// one.
+    /// Closes the connection with this identifier ([`ConnectionRef::id`]) at once. Whether there
+    /// was one.
     fn evict(&mut self, id: u64) -> bool;
 
     /// What is still open.
@@ -37,8 +37,8 @@ pub trait Transport {
     /// Appends a report on each connection.
     fn report(&self, now: Instant, reports: &mut Vec<ConnectionReport>);
 
-    /// Appends how many calls wait for a limit or for their client's share, by client. A client may be
-    /// there twice.
+    /// Appends how many calls wait for a limit or for their client's share, by client. A client may
+    /// be there twice.
     fn waiting(&self, waiting: &mut Vec<(IpAddr, u32)>);
 
     /// Calls that are being served.

@@ -1,7 +1,8 @@
 //! Registration with a port mapper that runs on this host.
 //!
 //! Talking to it blocks, so it happens on a thread of its own, at the start, with changes of the
-//! offers and at the end. A failure is a warning: clients that name their ports do not need the port mapper.
+//! offers and at the end. A failure is a warning: clients that name their ports do not need the
+//! port mapper.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -447,14 +447,20 @@ fn fabrics(plan: &WorkerPlan, context: &Context) -> Result<(Fabrics, Vec<SocketA
         counters: Vec::new(),
     };
     let mut addresses = Vec::new();
-    let seat = terms::ProviderCore {
+    let provider_core = terms::ProviderCore {
         index: plan.index,
         core: context.core(),
     };
     for (index, fabric) in plan.config.fabric.iter().enumerate() {
         let id = index as u64;
         let limits = terms::limits(&plan.config, fabric);
-        let made = terms::provider(FabricId(id), fabric, limits, seat, plan.devices.get());
+        let made = terms::provider(
+            FabricId(id),
+            fabric,
+            limits,
+            provider_core,
+            plan.devices.get(),
+        );
         let (mut slot, counters) = made.map_err(|error| BuildError::Provider(id, error))?;
         if plan.index == 0 {
             let address = fabric.listen;

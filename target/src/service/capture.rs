@@ -157,14 +157,14 @@ impl Stream {
 }
 
 impl CaptureStream for Stream {
-    fn next(&mut self, patience: Duration) -> io::Result<Option<Vec<u8>>> {
+    fn next(&mut self, timeout: Duration) -> io::Result<Option<Vec<u8>>> {
         let mut piece = Vec::new();
         if let Some(began) = self.began.take() {
             self.file.begin(began, &mut piece);
             self.left = self.left.saturating_sub(piece.len() as u64);
             return Ok(Some(piece));
         }
-        let mut wait_until = self.until.min(Instant::now() + patience);
+        let mut wait_until = self.until.min(Instant::now() + timeout);
         while !self.over && piece.len() < PIECE {
             match self.source.next(wait_until) {
                 Ok(Some(message)) => self.over = !self.append(&message, &mut piece),

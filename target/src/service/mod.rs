@@ -107,12 +107,12 @@ impl Service {
     }
 
     /// Stops: takes no more connections and calls, finishes those in service for at most
-    /// `patience`, closes all connections and waits for the reactors to end. Then what was written
+    /// `timeout`, closes all connections and waits for the reactors to end. Then what was written
     /// to folders is made durable, for at most as long again.
-    pub fn drain(self, patience: Duration) {
-        self.control.stop(Instant::now() + patience);
+    pub fn drain(self, timeout: Duration) {
+        self.control.stop(Instant::now() + timeout);
         // Waiting for a change that is under way does not shorten it.
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         for reactor in &self.reactors {
             // A reactor that is stuck with a full mailbox ends with the process.
             if reactor
@@ -128,7 +128,7 @@ impl Service {
         // Connections are cut at the deadline; what is left has a moment to come to its end.
         self.join(deadline + LAST_TURNS);
         // Folders have as long again to make durable what was written.
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let volumes = self.control.folders();
         let closing = !volumes.is_empty();
         folders::close(volumes, deadline);

@@ -30,8 +30,8 @@ use crate::transfer::TransferLimits;
 /// most pieces that a file's range has, several times over.
 const SEND_DEPTH: u32 = 1024;
 
-/// RDMA Reads that a client may have open towards us: none is needed where no memory is exposed, but
-/// a ready-to-receive indication may be one (RFC 6581 section 9.2).
+/// RDMA Reads that a client may have open towards us: none is needed where no memory is exposed,
+/// but a ready-to-receive indication may be one (RFC 6581 section 9.2).
 const INBOUND_READS: u16 = 1;
 
 /// The same where clients fetch replies (classic mode).
@@ -234,14 +234,14 @@ pub fn provider(
     id: FabricId,
     fabric: &config::Fabric,
     limits: QueuePairLimits,
-    seat: ProviderCore,
+    provider_core: ProviderCore,
     devices: Option<&Devices>,
 ) -> std::io::Result<(FabricSlot, ProviderCounters)> {
     let (provider, counters) = match fabric.provider {
         config::Provider::Iwarp => iwarp(fabric)?,
         config::Provider::Verbs => {
             let devices = devices.ok_or(std::io::ErrorKind::NotConnected)?;
-            devices::provider(devices, fabric, seat)?
+            devices::provider(devices, fabric, provider_core)?
         }
     };
     let counters = (id, provider.name(), counters);

@@ -86,7 +86,7 @@ pub struct Worker<S: Serve, F: Future<Output = ()>> {
     room: ReactorStores,
     /// Connections that have just arrived and have no place yet.
     arrivals: Vec<Arrival>,
-    seat: ReactorIndex,
+    reactor_index: ReactorIndex,
     peers: Vec<ReactorHandle<ReactorMessage>>,
     placement: Placement,
     drain: Option<Drain>,
@@ -106,7 +106,7 @@ where
     #[allow(clippy::too_many_arguments)] // Each a part of its own, put together once.
     pub fn new(
         context: &Context,
-        seat: ReactorIndex,
+        reactor_index: ReactorIndex,
         shared: Rc<ResponderShared<S>>,
         fabrics: Vec<FabricSlot>,
         tcp: TcpServer<S>,
@@ -121,7 +121,7 @@ where
             rpcbind,
             room,
             arrivals: Vec::new(),
-            seat,
+            reactor_index,
             peers: Vec::new(),
             placement: Placement::new(1, Instant::now()),
             drain: None,
@@ -229,7 +229,7 @@ where
             rpcbind: self.rpcbind.as_ref(),
             room: &self.room,
             drains: self.drain.is_some(),
-            hands_over: self.seat.reactors > 1,
+            hands_over: self.reactor_index.reactors > 1,
         }
     }
 
@@ -239,7 +239,7 @@ where
             let gone = pending.settle(&mut self.parts());
             // Connections come by the listeners of the first reactor, which has handed out the
             // last ones by now. So who is told after them gets none any more.
-            if self.seat.index == 0 && !gone.is_empty() {
+            if self.reactor_index.index == 0 && !gone.is_empty() {
                 let others = (1..self.peers.len()).map(|peer| (peer, gone.clone()));
                 self.untold.extend(others);
                 self.retire(&gone);

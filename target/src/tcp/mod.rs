@@ -43,7 +43,8 @@ pub struct TcpConfig {
     /// Most bytes of the records that wait or are being served, over all connections, in shares
     /// alike and but for one record of each client.
     pub bytes: usize,
-    /// Most connections at once from addresses that no export admits ([`crate::call::Serve::admits`]).
+    /// Most connections at once from addresses that no export admits
+    /// ([`crate::call::Serve::admits`]).
     pub unadmitted: usize,
     /// Most of these from one address.
     pub unadmitted_per_address: usize,

@@ -10,8 +10,8 @@ use crate::{
 
 /// Declares a trait of asynchronous operations, and a macro for stores that hand them on. In an
 /// implementation, `forward!(call)` defines each operation as `call!(self.operation(arguments))`;
-/// the types of the trait's operations have to be in scope. The sign in front is a dollar sign, which
-/// a macro cannot write by itself into another.
+/// the types of the trait's operations have to be in scope. The sign in front is a dollar sign,
+/// which a macro cannot write by itself into another.
 macro_rules! part {
     (
         $dollar:tt
@@ -54,7 +54,8 @@ pub trait Namespace, forwarded by forward_namespace, with {} {
     async fn attributes(&self, object: Handle) -> Result<Attributes>;
 
     /// Sets the given attributes; `guard` is the change time that the object must still have
-    /// ([`StoreError::NotSync`](crate::StoreError::NotSync)). Setting a size truncates or extends with zeros.
+    /// ([`StoreError::NotSync`](crate::StoreError::NotSync)). Setting a size truncates or extends
+    /// with zeros.
     async fn set_attributes(
         &self,
         caller: &Caller,

@@ -361,8 +361,8 @@ fn writes_of_both_ways_at_once_lose_no_byte() {
     }
 }
 
-/// One reactor writes whole pages past the page cache; meanwhile the other writes the first bytes of
-/// the same pages through it. What is behind those is always what the first one wrote last: were
+/// One reactor writes whole pages past the page cache; meanwhile the other writes the first bytes
+/// of the same pages through it. What is behind those is always what the first one wrote last: were
 /// both in a page at once, it would be written back as it was before.
 #[test]
 fn pages_that_are_written_both_ways_at_once_keep_what_is_whole() {

@@ -31,7 +31,7 @@ const OTHER: ClientKey = ClientKey::new(2);
 const ANSWERS: usize = 16;
 
 /// When a test gives up; none depends on it that passes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Has the device answer a few requests, one by one, and turns until that is so.
 fn slowly(fuse: &Fuse, mut turn: impl FnMut(), mut is_done: impl FnMut() -> bool) {
@@ -43,7 +43,7 @@ fn slowly(fuse: &Fuse, mut turn: impl FnMut(), mut is_done: impl FnMut() -> bool
         turn();
         std::thread::yield_now();
         assert!(
-            start.elapsed() < PATIENCE,
+            start.elapsed() < TEST_TIMEOUT,
             "the other client waits although the device has answered {answers} requests"
         );
     }
@@ -71,7 +71,8 @@ fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Of thousands of syncs of one client some wait for a place, or all have one and wait for a thread.
+/// Of thousands of syncs of one client some wait for a place, or all have one and wait for a
+/// thread.
 #[test]
 fn syncs_of_one_client_hold_up_those_of_another_for_a_few() {
     let Some(fuse) = Fuse::mount(&["busy", "other"]) else {

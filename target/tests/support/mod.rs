@@ -107,7 +107,7 @@ pub fn flow(pool: &Pool) -> Flow {
 
 /// A client's connection.
 pub fn connection(flow: &Flow, peer: Peer) -> ConnectionRef {
-    ConnectionRef::new(flow, flow.tenant(peer.address), peer, Instant::now())
+    ConnectionRef::new(flow, flow.client(peer.address), peer, Instant::now())
 }
 
 /// Chunks of a call, copied instead of read by RDMA.

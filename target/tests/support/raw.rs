@@ -482,9 +482,9 @@ impl<S: Serve> World<S> {
     pub fn check_accounts(&self, source: Ipv4Addr) {
         let flow = &self.shared.flow;
         assert_eq!(flow.counters().used.get(), 0, "calls in service");
-        let tenant = flow.tenant(source.into());
-        assert_eq!((tenant.held(), tenant.waiting()), (0, 0), "receives held");
-        assert_eq!(tenant.memory().held_bytes(), 0, "memory charged");
+        let client = flow.client(source.into());
+        assert_eq!((client.held(), client.waiting()), (0, 0), "receives held");
+        assert_eq!(client.memory().held_bytes(), 0, "memory charged");
     }
 }
 

@@ -1,5 +1,5 @@
-//! The connection configuration protocol (RFC 5666 section 6): a program by which the peers of one
-//! connection of version one tell each other their limits. RFC 8166 dropped it for private data.
+//! The connection configuration protocol (RFC 5666 section 6): an RPC program by which the peers of
+//! a version one connection exchange their limits. RFC 8166 removed it in favour of private data.
 
 use crate::xdr::{xdr_enum, xdr_struct};
 
@@ -18,12 +18,12 @@ xdr_enum! {
 }
 
 xdr_struct! {
-    /// What the requester would like and has: the arguments of [`Procedure::Configure`]
+    /// The requester's wishes and limits: arguments of [`Procedure::Configure`]
     /// (RFC 5666 section 6.2).
     pub struct Wish {
-        /// Bytes of the largest inline call that it would like to send.
+        /// Bytes of the largest inline call that it wants to send.
         pub call_size: u32,
-        /// Bytes of the largest inline reply that it takes.
+        /// Bytes of the largest inline reply that it accepts.
         pub reply_size: u32,
         /// RDMA Reads that it can serve at once; none if zero.
         pub reads: u32,
@@ -31,10 +31,10 @@ xdr_struct! {
 }
 
 xdr_struct! {
-    /// What the responder takes and has: the results of [`Procedure::Configure`]
+    /// The responder's limits: results of [`Procedure::Configure`]
     /// (RFC 5666 section 6.2).
     pub struct Limits {
-        /// Bytes of the largest inline call that it takes.
+        /// Bytes of the largest inline call that it accepts.
         pub call_size: u32,
         /// The alignment in bytes that RDMA_MSGP should give to data; none if zero.
         pub alignment: u32,

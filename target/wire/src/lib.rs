@@ -1,8 +1,8 @@
 //! Every byte layout above RDMA: XDR, ONC RPC, RPC-over-RDMA, rpcbind, MOUNT and NFS.
 //!
-//! Decoders borrow from the bytes they are given and encoders fill a slice they are given; both
-//! roles, requester and responder, share one set of types. Nothing here does I/O, reads a clock,
-//! allocates, or panics, whatever the bytes are.
+//! Decoders borrow from their input and encoders write into a slice of the caller. Requester and
+//! responder share one set of types. Nothing here does I/O, reads a clock or allocates, and no
+//! input causes a panic.
 //!
 //! | module | layouts | source |
 //! | --- | --- | --- |
@@ -15,7 +15,7 @@
 //! | [`mount`] | MOUNT version 3 | RFC 1813 appendix I |
 //! | [`nfs3`] | NFS version 3 | RFC 1813 |
 
-// Without the standard library there is nothing to allocate with.
+// Without the standard library there is no allocator.
 #![no_std]
 #![forbid(unsafe_code)]
 

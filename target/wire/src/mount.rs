@@ -73,7 +73,8 @@ bounded! {
     Name, MAX_NAME
 }
 
-/// Authentication flavors that an export takes, best first; more than 16 do not decode.
+/// Authentication flavors that an export accepts, best first. A list of more than 16 does not
+/// decode.
 pub type Flavors = ArrayVec<u32, 16>;
 
 /// Results of a MNT that succeeded (`mountres3_ok`).
@@ -81,7 +82,7 @@ pub type Flavors = ArrayVec<u32, 16>;
 pub struct MountOk {
     /// Handle of the path's directory.
     pub handle: FileHandle,
-    /// Flavors that are taken there.
+    /// Flavors that the export accepts.
     pub flavors: Flavors,
 }
 
@@ -125,7 +126,7 @@ impl Decode<'_> for MountResults {
 }
 
 xdr_struct! {
-    /// A mount as the server remembers it (`mountbody`).
+    /// An entry of the server's list of mounts (`mountbody`).
     pub struct Mounted<'a> {
         /// The client.
         pub host: Name<'a>,

@@ -1,7 +1,6 @@
-//! The message that peers put into the private data of connection requests and replies
-//! (RFC 8797).
+//! The message of RFC 8797 in the private data of connection requests and replies.
 //!
-//! Other users of private data may stand before it, so it is searched for (RFC 8797 section 5.2).
+//! Other private data may precede it, so it is searched for (RFC 8797 section 5.2).
 //! A peer without it has the defaults of RFC 8166: inline limits of 1024 bytes, no remote
 //! invalidation.
 
@@ -19,10 +18,10 @@ const REMOTE_INVALIDATION: u8 = 1;
 /// Unit of sizes.
 const UNIT: usize = 1024;
 
-/// What a peer tells of itself.
+/// The properties of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrivateData {
-    /// Whether the peer takes part in remote invalidation. It is used if both do.
+    /// Whether the peer supports remote invalidation. It is used if both do.
     pub remote_invalidation: bool,
     /// Most bytes that the peer sends in one message.
     pub send_size: usize,
@@ -31,7 +30,7 @@ pub struct PrivateData {
 }
 
 impl Default for PrivateData {
-    /// A peer that says nothing.
+    /// A peer without this message.
     fn default() -> Self {
         Self {
             remote_invalidation: false,
@@ -41,7 +40,8 @@ impl Default for PrivateData {
     }
 }
 
-/// Sizes go in units of 1024 bytes, rounded down, from 1024 to 262144 (RFC 8797 section 4.2).
+/// Sizes are encoded in units of 1024 bytes, rounded down, from 1024 to 262144 (RFC 8797 section
+/// 4.2).
 fn encode_size(bytes: usize) -> u8 {
     u8::try_from((bytes / UNIT).saturating_sub(1)).unwrap_or(u8::MAX)
 }

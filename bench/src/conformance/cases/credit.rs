@@ -71,7 +71,7 @@ fn never_zero(probe: &mut Probe) -> Done {
 fn idle_connection(probe: &mut Probe) -> Done {
     let mut peer = probe.peer()?;
     probe.lives(&mut peer)?;
-    std::thread::sleep(probe.manner.settle);
+    std::thread::sleep(probe.options.settle);
     probe.lives(&mut peer)
 }
 

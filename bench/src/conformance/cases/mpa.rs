@@ -259,7 +259,7 @@ fn wrong_crc(probe: &mut Probe) -> Done {
         // Closing without a word is allowed.
         Err(_) => return Ok(()),
     }
-    stream.closes_within(probe.manner.patience)
+    stream.closes_within(probe.options.timeout)
 }
 
 fn enhanced_reply(probe: &mut Probe) -> Done {

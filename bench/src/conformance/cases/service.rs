@@ -68,8 +68,8 @@ fn both_transports(probe: &mut Probe) -> Done {
 }
 
 fn over_tcp(probe: &Probe, address: std::net::SocketAddr, call: &[u8]) -> std::io::Result<Vec<u8>> {
-    let mut socket = TcpStream::connect_timeout(&address, probe.manner.patience)?;
-    socket.set_read_timeout(Some(probe.manner.patience))?;
+    let mut socket = TcpStream::connect_timeout(&address, probe.options.timeout)?;
+    socket.set_read_timeout(Some(probe.options.timeout))?;
     let mark = 0x8000_0000 | u32::try_from(call.len()).unwrap_or(0);
     socket.write_all(&[&mark.to_be_bytes(), call].concat())?;
     let mut mark = [0; 4];

@@ -46,8 +46,8 @@ pub struct Session {
     retry_at: Option<Instant>,
     /// When calls may be sent on a new connection.
     settled_at: Option<Instant>,
-    /// Replies, errors, and calls and RDMA Reads posted when something last happened or no reply was owed, and when
-    /// that was.
+    /// Replies, errors, and calls and RDMA Reads posted when something last happened or no reply
+    /// was owed, and when that was.
     progress: (u64, u64, u64),
     progress_at: Instant,
     transfer: Option<Transfer>,

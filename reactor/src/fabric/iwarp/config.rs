@@ -61,8 +61,8 @@ pub struct IwarpConfig {
     pub request_wait: Duration,
     /// Time for the application to answer a request.
     pub decision_wait: Duration,
-    /// Time for [`close`](crate::fabric::ControlPath::close) to send what is posted and for the peer
-    /// to close too.
+    /// Time for [`close`](crate::fabric::ControlPath::close) to send what is posted and for the
+    /// peer to close too.
     pub close_wait: Duration,
     /// Time for a Terminate message to leave, and then for the peer to read it.
     pub terminate_wait: Duration,

@@ -16,7 +16,7 @@ use crate::fabric::{
 };
 
 /// How long a connection request may go unanswered, and an orderly close unfinished.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One provider of a [`super::Network`].
 pub struct Loopback {
@@ -155,7 +155,7 @@ impl ControlPath for Loopback {
             private_data,
         } = parameters;
         let index = state.add(self.index, LoopbackPhase::Connecting, limits);
-        state.ends[index].deadline = Some(now + PATIENCE);
+        state.ends[index].deadline = Some(now + CONNECTION_TIMEOUT);
         let from = state.id(index);
         let due = state.later();
         let refused = state.happens(state.faults.refused_connections);
@@ -270,7 +270,7 @@ impl ControlPath for Loopback {
         let end = &mut state.ends[index];
         if end.phase != LoopbackPhase::Closing {
             end.phase = LoopbackPhase::Closing;
-            end.deadline = clock.map(|clock| clock + PATIENCE);
+            end.deadline = clock.map(|clock| clock + CONNECTION_TIMEOUT);
         }
     }
 

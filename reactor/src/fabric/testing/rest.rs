@@ -8,7 +8,7 @@ use super::wire::Wire;
 /// nobody is told of may go wrong yet.
 const QUIET: Duration = Duration::from_millis(5);
 /// The same while something is under way, which may be waiting for somebody who does not look.
-const PATIENCE: Duration = Duration::from_millis(500);
+const QUIET_IF_BUSY: Duration = Duration::from_millis(500);
 /// Turns of everybody without work, at least, before it is quiet.
 const TURNS: usize = 20;
 
@@ -47,7 +47,7 @@ impl Rest {
         };
         self.idle += 1;
         let quiet = self.quiet.get_or_insert_with(Instant::now).elapsed();
-        if self.idle >= TURNS && quiet >= if busy { PATIENCE } else { QUIET } {
+        if self.idle >= TURNS && quiet >= if busy { QUIET_IF_BUSY } else { QUIET } {
             return true;
         }
         // The kernel may have to move the messages on this very core.

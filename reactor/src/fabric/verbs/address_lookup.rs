@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use super::sys::{ConnectionId, EventChannel};
 
 /// The device and the port of it that a listener at this address is on, whatever TCP or RDMA port
-/// the address names; none if it is no device's, or that of all. The connection manager is asked, as
-/// it alone knows the network interfaces behind devices.
+/// the address names; none if it is no device's, or that of all. The connection manager is asked,
+/// as it alone knows the network interfaces behind devices.
 ///
 /// # Errors
 /// The connection manager cannot be reached.

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::common::Common;
 use super::completion::{Queue, RequestName, failure};
-use super::device_queues::{Lane, QueuePlacement};
+use super::device_queues::{DeviceQueues, QueuePlacement};
 use super::exposures::Exposures;
 use super::phase::{Course, VerbsPhase};
 use super::receive_queue::{Brought, Filled, ReceiveQueue};
@@ -40,7 +40,7 @@ pub(super) struct VerbsConnection {
     /// Registrations of Reads of their own, with the number behind the Read.
     pub(super) sinks: VecDeque<(u64, Region)>,
     /// The provider's part of the device, and its place there.
-    pub(super) lane: Option<u32>,
+    pub(super) device_index: Option<u32>,
     pub(super) place: Option<QueuePlacement>,
     pub(super) send: SendQueue,
     pub(super) receive: ReceiveQueue,
@@ -89,7 +89,7 @@ impl VerbsConnection {
             queue_pair: None,
             manager: Some(manager),
             sinks: VecDeque::new(),
-            lane: None,
+            device_index: None,
             place: None,
             // The device's part is not known yet.
             send: SendQueue::new(SendLimits {
@@ -140,9 +140,9 @@ impl VerbsConnection {
     pub(super) fn post_receive(
         &mut self,
         buffer: Buffer,
-        lane: Option<&mut Lane>,
+        queues: Option<&mut DeviceQueues>,
     ) -> Result<(), Buffer> {
-        match lane.and_then(|lane| lane.shared.as_mut()) {
+        match queues.and_then(|queues| queues.shared.as_mut()) {
             Some(_) if self.brought.count() as usize >= self.receive.depth() => Err(buffer),
             Some(shared) => shared.post(buffer, &mut self.brought),
             None => self.receive.post(buffer),
@@ -245,7 +245,7 @@ impl VerbsConnection {
         events: &mut Vec<Event>,
         most: usize,
         common: &Common,
-        mut lane: Option<&mut Lane>,
+        mut queues: Option<&mut DeviceQueues>,
     ) -> bool {
         let queue_pair = self.id;
         if !self.is_known {
@@ -266,7 +266,7 @@ impl VerbsConnection {
             }
             if self.tells() {
                 if let Some(done) = self.send.pop() {
-                    events.extend(self.done(done, common, lane.as_deref_mut()));
+                    events.extend(self.done(done, common, queues.as_deref_mut()));
                     continue;
                 }
                 if let Some(filled) = self.filled.pop_front() {
@@ -293,7 +293,12 @@ impl VerbsConnection {
     }
 
     /// Accounts for work that is done with, and makes the event of it.
-    fn done(&mut self, done: Done, common: &Common, lane: Option<&mut Lane>) -> Option<Event> {
+    fn done(
+        &mut self,
+        done: Done,
+        common: &Common,
+        queues: Option<&mut DeviceQueues>,
+    ) -> Option<Event> {
         let queue_pair = self.id;
         match done.work {
             Work::Request {
@@ -319,7 +324,7 @@ impl VerbsConnection {
                 })
             }
             Work::Invalidate(slot) if done.result.is_ok() => {
-                let (key, local) = self.exposures.ended(slot, &mut lane?.windows)?;
+                let (key, local) = self.exposures.ended(slot, &mut queues?.windows)?;
                 Some(Event::Revoked {
                     queue_pair,
                     key,

@@ -10,7 +10,7 @@ use rustix::event::PollFd;
 
 use super::device::Device;
 use super::device_counters::index;
-use super::device_set::Census;
+use super::device_set::DeviceSet;
 use super::devices::DevicesShared;
 use super::reaper::{Bell, Command, Notice, Outbox};
 use super::sys::{self, AsyncEvent, AsyncKind, DeviceContext};
@@ -37,7 +37,7 @@ pub(super) struct Watch {
     commands: Receiver<Command>,
     bell: Arc<Bell>,
     outbox: Outbox,
-    census: Census,
+    device_set: DeviceSet,
     /// Devices that we have let go of, whose contexts others may still hold.
     closing: Vec<Weak<DeviceContext>>,
     /// Devices that are gone and still held, at the last look.
@@ -55,16 +55,16 @@ impl Watch {
         commands: Receiver<Command>,
         bell: Arc<Bell>,
     ) -> Self {
-        let mut census = Census::default();
+        let mut device_set = DeviceSet::default();
         for device in shared.all() {
-            census.opened(device.name());
+            device_set.opened(device.name());
         }
         Self {
             shared,
             commands,
             bell,
             outbox: Outbox::default(),
-            census,
+            device_set,
             closing: Vec::new(),
             gone: 0,
             forget_looks: 0,
@@ -149,7 +149,7 @@ impl Watch {
                             "the RDMA device gives no events any more"
                         );
                         self.lose(&device);
-                        self.census.failed(device.name());
+                        self.device_set.failed(device.name());
                     }
                 }
             }
@@ -162,7 +162,7 @@ impl Watch {
         match (event.kind, event.queue_pair) {
             (AsyncKind::DeviceFatal, _) => {
                 self.lose(device);
-                self.census.failed(device.name());
+                self.device_set.failed(device.name());
             }
             (AsyncKind::QueuePairError, Some(number)) => {
                 self.outbox.tell_all(&Notice::QueuePairFailed {
@@ -223,7 +223,7 @@ impl Watch {
                 return;
             }
         };
-        let changes = self.census.look(&listed);
+        let changes = self.device_set.look(&listed);
         for name in changes.left {
             for device in self.shared.all() {
                 if device.name() == name {
@@ -250,7 +250,7 @@ impl Watch {
     fn open(&mut self, name: &str, is_new: bool) {
         // One of this name that everybody has not let go of yet would be mistaken for it.
         if self.shared.all().iter().any(|device| device.name() == name) {
-            self.census.not_opened(name);
+            self.device_set.not_opened(name);
             return;
         }
         let opened = sys::open_device(name).and_then(|context| self.shared.add(context));
@@ -259,7 +259,7 @@ impl Watch {
         let device = match opened {
             Ok(device) => device,
             Err(error) => {
-                self.census.not_opened(name);
+                self.device_set.not_opened(name);
                 if is_new {
                     tracing::warn!(
                         device = name, %error,
@@ -269,15 +269,15 @@ impl Watch {
                 return;
             }
         };
-        self.census.opened(name);
+        self.device_set.opened(name);
         if self.shared.fill(&device) {
             tracing::info!(device = name, "an RDMA device has appeared");
             self.outbox.tell_all(&Notice::DevicesChanged);
         }
     }
 
-    /// Closes the devices that are gone and that nobody holds any more, and lets the others' holders
-    /// know.
+    /// Closes the devices that are gone and that nobody holds any more, and lets the others'
+    /// holders know.
     fn let_go(&mut self) {
         let gone = self.shared.all().iter().filter(|d| d.is_gone()).count();
         if gone > self.gone {

@@ -6,9 +6,9 @@ use std::time::Instant;
 use millrace_mempool::Buffer;
 
 use super::connection::kind;
-use super::device_queues::Lane;
+use super::device_queues::DeviceQueues;
 use super::exposures::Ending;
-use super::poll::lane_of;
+use super::poll::queues_of;
 use super::provider::Verbs;
 use super::send_queue::Work;
 use crate::fabric::{
@@ -46,7 +46,7 @@ impl DataPath for Verbs {
     ) -> Result<(), (PostError, Buffer)> {
         let Self {
             slots,
-            lanes,
+            device_queues,
             common,
             ..
         } = self;
@@ -56,9 +56,9 @@ impl DataPath for Verbs {
         let Some(connection) = connection else {
             return Err((PostError::Closed, buffer));
         };
-        let lane = lane_of(connection, lanes);
+        let queues = queues_of(connection, device_queues);
         connection
-            .post_receive(buffer, lane)
+            .post_receive(buffer, queues)
             .map_err(|buffer| (PostError::Full, buffer))?;
         common.counters.fabric.work[3].posted.add(1);
         self.touch(queue_pair.index);
@@ -93,7 +93,11 @@ impl DataPath for Verbs {
         local: Slices,
         access: Access,
     ) -> Result<Exposure, (ExposeError, Slices)> {
-        let Self { slots, lanes, .. } = self;
+        let Self {
+            slots,
+            device_queues,
+            ..
+        } = self;
         let connection = slots
             .get_mut(queue_pair)
             .filter(|connection| connection.course.is_open());
@@ -101,10 +105,10 @@ impl DataPath for Verbs {
             return Err((ExposeError::Closed, local));
         };
         // Before the peer's device is known nobody could be told the key.
-        let Some(lane) = lane_of(connection, lanes) else {
+        let Some(queues) = queues_of(connection, device_queues) else {
             return Err((ExposeError::Closed, local));
         };
-        let Lane { windows, keys, .. } = lane;
+        let DeviceQueues { windows, keys, .. } = queues;
         let (exposure, binding) = connection.exposures.expose(local, access, windows, keys)?;
         if let Some(slot) = binding {
             connection.send.post_own(Work::Bind(slot));
@@ -114,12 +118,12 @@ impl DataPath for Verbs {
     }
 
     fn revoke(&mut self, queue_pair: QueuePairId, key: Key) -> Revoked {
-        let revoked = self.with(queue_pair, |connection, lane, _| {
-            let Some(lane) = lane.filter(|_| !connection.course.is_ending()) else {
+        let revoked = self.with(queue_pair, |connection, queues, _| {
+            let Some(queues) = queues.filter(|_| !connection.course.is_ending()) else {
                 // Its memory comes free with the queue pair.
                 return Revoked::Unknown;
             };
-            match connection.exposures.revoke(key, &mut lane.windows) {
+            match connection.exposures.revoke(key, &mut queues.windows) {
                 Ending::Now(local) => Revoked::Now(local),
                 Ending::Request(slot) => {
                     connection.send.post_own(Work::Invalidate(slot));

@@ -35,7 +35,7 @@ pub(super) struct QueuePlacement {
     entries: u32,
 }
 
-pub(super) struct Lane {
+pub(super) struct DeviceQueues {
     pub(super) device: Arc<Device>,
     pub(super) channel: Arc<CompletionChannel>,
     queues: Vec<Queue>,
@@ -50,7 +50,7 @@ pub(super) struct Lane {
     pub(super) is_broken: bool,
 }
 
-impl Lane {
+impl DeviceQueues {
     /// A part of a device without queues yet.
     ///
     /// # Errors

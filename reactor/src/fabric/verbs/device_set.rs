@@ -19,7 +19,7 @@ enum Standing {
 
 /// The devices that are known, by name.
 #[derive(Debug, Default)]
-pub struct Census(BTreeMap<String, Standing>);
+pub struct DeviceSet(BTreeMap<String, Standing>);
 
 /// What a look found.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Changes {
     pub wanted: Vec<(String, bool)>,
 }
 
-impl Census {
+impl DeviceSet {
     /// Notes that a device is open.
     pub fn opened(&mut self, name: &str) {
         self.0.insert(name.to_owned(), Standing::Open);
@@ -89,53 +89,53 @@ mod tests {
 
     #[test]
     fn devices_come_go_and_come_back() {
-        let mut census = Census::default();
-        census.opened("mlx5_0");
+        let mut device_set = DeviceSet::default();
+        device_set.opened("mlx5_0");
         let nothing = Changes::default();
-        assert_eq!(census.look(&names(&["mlx5_0"])), nothing);
+        assert_eq!(device_set.look(&names(&["mlx5_0"])), nothing);
         assert_eq!(
-            census.look(&names(&["mlx5_0", "siw0"])),
+            device_set.look(&names(&["mlx5_0", "siw0"])),
             wanted("siw0", true)
         );
-        census.opened("siw0");
-        assert_eq!(census.look(&names(&["siw0", "mlx5_0"])), nothing);
+        device_set.opened("siw0");
+        assert_eq!(device_set.look(&names(&["siw0", "mlx5_0"])), nothing);
         let gone = Changes {
             left: names(&["mlx5_0"]),
             ..Changes::default()
         };
-        assert_eq!(census.look(&names(&["siw0"])), gone);
-        assert_eq!(census.look(&names(&["siw0"])), nothing, "said once");
+        assert_eq!(device_set.look(&names(&["siw0"])), gone);
+        assert_eq!(device_set.look(&names(&["siw0"])), nothing, "said once");
         assert_eq!(
-            census.look(&names(&["mlx5_0", "siw0"])),
+            device_set.look(&names(&["mlx5_0", "siw0"])),
             wanted("mlx5_0", true)
         );
     }
 
     #[test]
     fn a_device_that_does_not_open_is_tried_at_every_look() {
-        let mut census = Census::default();
+        let mut device_set = DeviceSet::default();
         let listed = names(&["irdma0"]);
-        assert_eq!(census.look(&listed), wanted("irdma0", true));
-        census.not_opened("irdma0");
-        assert_eq!(census.look(&listed), wanted("irdma0", false));
-        census.not_opened("irdma0");
-        assert_eq!(census.look(&[]), Changes::default(), "never was open");
-        assert_eq!(census.look(&listed), wanted("irdma0", true));
+        assert_eq!(device_set.look(&listed), wanted("irdma0", true));
+        device_set.not_opened("irdma0");
+        assert_eq!(device_set.look(&listed), wanted("irdma0", false));
+        device_set.not_opened("irdma0");
+        assert_eq!(device_set.look(&[]), Changes::default(), "never was open");
+        assert_eq!(device_set.look(&listed), wanted("irdma0", true));
     }
 
     #[test]
     fn a_device_that_failed_rests_before_it_is_tried_again() {
-        let mut census = Census::default();
+        let mut device_set = DeviceSet::default();
         let listed = names(&["mlx5_0"]);
-        census.opened("mlx5_0");
-        census.failed("mlx5_0");
+        device_set.opened("mlx5_0");
+        device_set.failed("mlx5_0");
         for _ in 0..REST {
-            assert_eq!(census.look(&listed), Changes::default());
+            assert_eq!(device_set.look(&listed), Changes::default());
         }
-        assert_eq!(census.look(&listed), wanted("mlx5_0", false));
+        assert_eq!(device_set.look(&listed), wanted("mlx5_0", false));
         // Unplugged while it rests: it is new when it comes.
-        census.failed("mlx5_0");
-        assert_eq!(census.look(&[]), Changes::default());
-        assert_eq!(census.look(&listed), wanted("mlx5_0", true));
+        device_set.failed("mlx5_0");
+        assert_eq!(device_set.look(&[]), Changes::default());
+        assert_eq!(device_set.look(&listed), wanted("mlx5_0", true));
     }
 }

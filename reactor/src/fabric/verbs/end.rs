@@ -10,7 +10,7 @@ use std::io;
 
 use super::common::Common;
 use super::connection::VerbsConnection;
-use super::device_queues::Lane;
+use super::device_queues::DeviceQueues;
 use super::phase::{Late, VerbsPhase};
 use super::sys::ConnectionId;
 use super::token::Token;
@@ -81,7 +81,7 @@ impl VerbsConnection {
     }
 
     /// Goes on with what waits for work to be done with: the orderly close, and the end.
-    pub(super) fn settle(&mut self, lane: Option<&mut Lane>, common: &mut Common) {
+    pub(super) fn settle(&mut self, queues: Option<&mut DeviceQueues>, common: &mut Common) {
         if self.phase() == VerbsPhase::Closing && self.send.is_empty() {
             self.course.told_peer();
             let told = self.manager.as_ref().map(ConnectionId::disconnect);
@@ -90,9 +90,9 @@ impl VerbsConnection {
             }
         }
         if self.phase() == VerbsPhase::Draining {
-            let is_lost = lane.as_ref().is_some_and(|lane| lane.is_lost());
+            let is_lost = queues.as_ref().is_some_and(|queues| queues.is_lost());
             if is_lost || self.is_drained() {
-                self.destroy(lane, common);
+                self.destroy(queues, common);
             }
         }
     }
@@ -103,32 +103,33 @@ impl VerbsConnection {
     }
 
     /// Acts on a deadline that has passed.
-    pub(super) fn expire(&mut self, lane: Option<&mut Lane>, common: &mut Common) {
+    pub(super) fn expire(&mut self, queues: Option<&mut DeviceQueues>, common: &mut Common) {
         match self.course.late(common.now) {
             None => {}
             Some(Late::Fail(reason)) => {
                 self.fail(reason, common);
-                self.settle(lane, common);
+                self.settle(queues, common);
             }
             Some(Late::Destroy) => {
                 if !self.is_drained() {
                     common.counters.undrained.add(1);
                 }
-                self.destroy(lane, common);
+                self.destroy(queues, common);
             }
         }
     }
 
     /// Sends the handles away to be destroyed.
-    fn destroy(&mut self, lane: Option<&mut Lane>, common: &Common) {
+    fn destroy(&mut self, queues: Option<&mut DeviceQueues>, common: &Common) {
         if !self.course.destroying() {
             return;
         }
         let exposures = self.exposures.end();
         self.kept = exposures.memory;
-        if let (Some(queue_pair), Some(shared)) =
-            (&self.queue_pair, lane.and_then(|lane| lane.shared.as_mut()))
-        {
+        if let (Some(queue_pair), Some(shared)) = (
+            &self.queue_pair,
+            queues.and_then(|queues| queues.shared.as_mut()),
+        ) {
             shared.leave(queue_pair.number(), &mut self.brought);
         }
         let sinks = std::mem::take(&mut self.sinks);
@@ -145,7 +146,7 @@ impl VerbsConnection {
     }
 
     /// Its handles are destroyed: nothing touches its memory any more.
-    pub(super) fn destroyed(&mut self, lane: Option<&mut Lane>, common: &Common) {
+    pub(super) fn destroyed(&mut self, queues: Option<&mut DeviceQueues>, common: &Common) {
         if !self.course.ended() {
             return;
         }
@@ -157,9 +158,9 @@ impl VerbsConnection {
         } else if let Some(reason) = self.course.reason() {
             common.counters.fabric.count_end(reason);
         }
-        if let (Some(lane), Some(place)) = (lane, self.place.take()) {
-            lane.leave(place);
-            lane.connections -= 1;
+        if let (Some(queues), Some(place)) = (queues, self.place.take()) {
+            queues.leave(place);
+            queues.connections -= 1;
         }
     }
 

@@ -1,9 +1,10 @@
 //! Memory that the peer of one connection may use.
 //!
-//! Where the device has memory windows that hold ([`super::device::windows_hold`]), an exposure is a window of type 2: bound by a request of
-//! the send queue that goes out ahead of the message that tells its key, ended by another such
-//! request, or by the peer's message. The key holds on that queue pair only. Where it has none, an
-//! exposure is a registration of its own, which holds until it is revoked.
+//! Where the device has memory windows that hold ([`super::device::windows_hold`]), an exposure is
+//! a window of type 2: bound by a request of the send queue that goes out ahead of the message that
+//! tells its key, ended by another such request, or by the peer's message. The key holds on that
+//! queue pair only. Where it has none, an exposure is a registration of its own, which holds until
+//! it is revoked.
 //!
 //! Both know one range of addresses, so one exposure is one slice
 //! ([`crate::fabric::ControlPath::exposure_slices`]).

@@ -5,9 +5,9 @@ use std::io;
 use std::sync::Arc;
 
 use super::arrival::Arrival;
-use super::device_queues::Lane;
+use super::device_queues::DeviceQueues;
 use super::phase::VerbsPhase;
-use super::poll::lane_of;
+use super::poll::queues_of;
 use super::provider::Verbs;
 use super::reaper::Notice;
 use super::sys::{ConnectionEvent, ConnectionEventKind, ConnectionId};
@@ -38,10 +38,10 @@ impl Verbs {
             self.notice(notice);
             work += 1;
         }
-        for index in 0..self.lanes.len() {
-            let lane = self.lanes[index].as_ref();
-            if lane.is_some_and(Lane::is_lost) {
-                self.lose_lane(index);
+        for index in 0..self.device_queues.len() {
+            let queues = self.device_queues[index].as_ref();
+            if queues.is_some_and(DeviceQueues::is_lost) {
+                self.lose_device_queues(index);
             }
         }
         let mut managed = 0;
@@ -86,19 +86,19 @@ impl Verbs {
                 }
                 let Self {
                     slots,
-                    lanes,
+                    device_queues,
                     common,
                     ..
                 } = self;
                 if let Some(connection) = slots.at(index) {
-                    let lane = lane_of(connection, lanes);
-                    connection.managed(event, lane, common);
+                    let queues = queues_of(connection, device_queues);
+                    connection.managed(event, queues, common);
                 }
                 self.touch(index);
                 self.stir(index);
             }
             Token::Listener(index) => self.listener_managed(index, event, events),
-            Token::Lane(_) | Token::Nobody => {}
+            Token::DeviceQueues(_) | Token::Nobody => {}
         }
     }
 
@@ -142,19 +142,21 @@ impl Verbs {
                 let Some(device) = device.upgrade() else {
                     return;
                 };
-                let is_there = |lane: &Option<Lane>| {
-                    lane.as_ref()
-                        .is_some_and(|lane| Arc::ptr_eq(&lane.device, &device))
+                let is_there = |queues: &Option<DeviceQueues>| {
+                    queues
+                        .as_ref()
+                        .is_some_and(|queues| Arc::ptr_eq(&queues.device, &device))
                 };
-                let lane = self.lanes.iter().position(is_there);
-                let Some(lane) = lane.and_then(|lane| u32::try_from(lane).ok()) else {
+                let device_index = self.device_queues.iter().position(is_there);
+                let Some(device_index) = device_index.and_then(|index| u32::try_from(index).ok())
+                else {
                     return;
                 };
                 // What completions tell comes first.
                 self.take_completions();
                 self.each(|connection, _, common| {
                     let found = connection.queue_pair.as_ref();
-                    if connection.lane == Some(lane)
+                    if connection.device_index == Some(device_index)
                         && found.is_some_and(|pair| pair.number() == number)
                     {
                         tracing::debug!(peer = %connection.peer, reason, "a queue pair failed");
@@ -172,53 +174,55 @@ impl Verbs {
             Token::Connection(id) => {
                 let Self {
                     slots,
-                    lanes,
+                    device_queues,
                     common,
                     ..
                 } = self;
                 if let Some(connection) = slots.at(id.index).filter(|found| token.is(found.id)) {
-                    let lane = lane_of(connection, lanes);
-                    connection.destroyed(lane, common);
+                    let queues = queues_of(connection, device_queues);
+                    connection.destroyed(queues, common);
                     self.stir(id.index);
                 }
             }
-            Token::Lane(index) => self.kept.retain(|(lane, _)| *lane != index),
+            Token::DeviceQueues(index) => {
+                self.kept.retain(|(kept, _)| *kept != index);
+            }
             Token::Listener(_) | Token::Nobody => {}
         }
     }
 
     /// A completion queue is broken: its device is gone, or at its end.
-    pub(super) fn break_lane(&mut self, index: usize, error: &io::Error) {
-        if let Some(Some(lane)) = self.lanes.get_mut(index)
-            && !std::mem::replace(&mut lane.is_broken, true)
+    pub(super) fn break_device_queues(&mut self, index: usize, error: &io::Error) {
+        if let Some(Some(queues)) = self.device_queues.get_mut(index)
+            && !std::mem::replace(&mut queues.is_broken, true)
         {
-            let device = lane.device.name();
+            let device = queues.device.name();
             tracing::error!(device, %error, "a completion queue of an RDMA device is broken");
-            self.lose_lane(index);
+            self.lose_device_queues(index);
         }
     }
 
     /// Ends all connections of a device that is gone, and with the last of them our part of it:
     /// the kernel waits for that.
-    fn lose_lane(&mut self, index: usize) {
+    fn lose_device_queues(&mut self, index: usize) {
         let number = index as u32;
-        let Some(Some(lane)) = self.lanes.get(index) else {
+        let Some(Some(queues)) = self.device_queues.get(index) else {
             return;
         };
-        if lane.connections > 0 {
+        if queues.connections > 0 {
             self.each(|connection, _, common| {
-                if connection.lane == Some(number) && !connection.course.is_ending() {
+                if connection.device_index == Some(number) && !connection.course.is_ending() {
                     connection.device_lost(common);
                 }
             });
             return;
         }
-        if let Some(lane) = self.lanes[index].take() {
-            let (remains, kept) = lane.take_apart();
+        if let Some(queues) = self.device_queues[index].take() {
+            let (remains, kept) = queues.take_apart();
             if let Some(kept) = kept {
                 self.kept.push((number, kept));
             }
-            let token = Token::Lane(number).encode();
+            let token = Token::DeviceQueues(number).encode();
             self.common.reaper.destroy(remains, token);
         }
     }
@@ -234,10 +238,14 @@ impl Verbs {
             .and_then(ConnectionId::device_name);
         let attached = name
             .ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))
-            .and_then(|name| self.lane(&name))
-            .and_then(|lane| match (self.slots.at(index), &mut self.lanes[lane]) {
-                (Some(connection), Some(found)) => connection.attach(lane as u32, found),
-                _ => Err(io::ErrorKind::NotConnected.into()),
+            .and_then(|name| self.device_index(&name))
+            .and_then(|device_index| {
+                match (self.slots.at(index), &mut self.device_queues[device_index]) {
+                    (Some(connection), Some(found)) => {
+                        connection.attach(device_index as u32, found)
+                    }
+                    _ => Err(io::ErrorKind::NotConnected.into()),
+                }
             });
         if let Err(error) = attached
             && let Some(connection) = self.slots.at(index)
@@ -248,13 +256,13 @@ impl Verbs {
     }
 
     /// Our part of a device.
-    fn lane(&mut self, name: &str) -> io::Result<usize> {
-        let is_it = |lane: &Option<Lane>| {
-            lane.as_ref().is_some_and(|lane| {
-                lane.device.name() == name && lane.device.is_in_use() && !lane.is_broken
+    fn device_index(&mut self, name: &str) -> io::Result<usize> {
+        let is_it = |queues: &Option<DeviceQueues>| {
+            queues.as_ref().is_some_and(|queues| {
+                queues.device.name() == name && queues.device.is_in_use() && !queues.is_broken
             })
         };
-        if let Some(found) = self.lanes.iter().position(is_it) {
+        if let Some(found) = self.device_queues.iter().position(is_it) {
             return Ok(found);
         }
         let common = &self.common;
@@ -262,19 +270,19 @@ impl Verbs {
             .devices
             .by_name(name)
             .ok_or_else(|| io::Error::other(format!("the RDMA device {name} is not in use")))?;
-        let lane = Lane::new(&device, &common.devices, &common.config, &common.counters)?;
-        common.watch(&*lane.channel)?;
+        let queues = DeviceQueues::new(&device, &common.devices, &common.config, &common.counters)?;
+        common.watch(&*queues.channel)?;
         // Numbers of parts that are gone are used again, once nothing of them is left.
         let kept = &self.kept;
-        let is_free = |(index, lane): (usize, &Option<Lane>)| {
-            lane.is_none() && kept.iter().all(|(gone, _)| *gone as usize != index)
+        let is_free = |(index, queues): (usize, &Option<DeviceQueues>)| {
+            queues.is_none() && kept.iter().all(|(gone, _)| *gone as usize != index)
         };
-        let free = self.lanes.iter().enumerate().position(is_free);
+        let free = self.device_queues.iter().enumerate().position(is_free);
         let index = free.unwrap_or_else(|| {
-            self.lanes.push(None);
-            self.lanes.len() - 1
+            self.device_queues.push(None);
+            self.device_queues.len() - 1
         });
-        self.lanes[index] = Some(lane);
+        self.device_queues[index] = Some(queues);
         Ok(index)
     }
 }

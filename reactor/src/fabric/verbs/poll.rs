@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::completion::{Queue, RequestName};
 use super::connection::VerbsConnection;
-use super::device_queues::Lane;
+use super::device_queues::DeviceQueues;
 use super::provider::Verbs;
 use super::sys::{Completion, CompletionBatch};
 use crate::fabric::service::ServiceUse;
@@ -44,8 +44,10 @@ impl Verbs {
     /// Takes the completions of all queues.
     pub(super) fn take_completions(&mut self) -> usize {
         let mut work = 0;
-        for index in 0..self.lanes.len() {
-            let queues = self.lanes[index].as_ref().map_or(0, Lane::queues);
+        for index in 0..self.device_queues.len() {
+            let queues = self.device_queues[index]
+                .as_ref()
+                .map_or(0, DeviceQueues::queues);
             for queue in 0..queues {
                 work += self.take_from(index, queue);
             }
@@ -53,22 +55,22 @@ impl Verbs {
         work
     }
 
-    fn take_from(&mut self, lane: usize, queue: usize) -> usize {
+    fn take_from(&mut self, device_index: usize, queue: usize) -> usize {
         let mut work = 0;
         for _ in 0..BATCHES_MAX {
-            let Some(Some(source)) = self.lanes.get(lane) else {
+            let Some(Some(source)) = self.device_queues.get(device_index) else {
                 break;
             };
             let count = match source.queue(queue).poll(&mut self.common.completions) {
                 Ok(count) => count,
                 Err(error) => {
-                    self.break_lane(lane, &error);
+                    self.break_device_queues(device_index, &error);
                     break;
                 }
             };
             for number in 0..count {
                 let completion = self.common.completions.get(number);
-                self.complete(lane, &completion);
+                self.complete(device_index, &completion);
             }
             work += count;
             if count < CompletionBatch::MOST {
@@ -81,10 +83,10 @@ impl Verbs {
         work
     }
 
-    fn complete(&mut self, lane: usize, completion: &Completion) {
+    fn complete(&mut self, device_index: usize, completion: &Completion) {
         let name = RequestName::decode(completion.id);
         if name.queue == Queue::Shared {
-            self.complete_shared(lane, completion, name.number);
+            self.complete_shared(device_index, completion, name.number);
             return;
         }
         let Some(connection) = self.slots.named(name) else {
@@ -98,10 +100,10 @@ impl Verbs {
         self.stir(name.slot);
     }
 
-    fn complete_shared(&mut self, lane: usize, completion: &Completion, number: u64) {
-        let Some(shared) = self.lanes[lane]
+    fn complete_shared(&mut self, device_index: usize, completion: &Completion, number: u64) {
+        let Some(shared) = self.device_queues[device_index]
             .as_mut()
-            .and_then(|lane| lane.shared.as_mut())
+            .and_then(|queues| queues.shared.as_mut())
         else {
             return;
         };
@@ -114,8 +116,8 @@ impl Verbs {
             Some(connection) => connection.received_shared(completion, buffer, &mut self.common),
             None => Some(buffer),
         };
-        if let (Some(buffer), Some(Some(lane))) = (left, self.lanes.get_mut(lane))
-            && let Some(shared) = &mut lane.shared
+        if let (Some(buffer), Some(Some(queues))) = (left, self.device_queues.get_mut(device_index))
+            && let Some(shared) = &mut queues.shared
         {
             shared.put_back(buffer);
         }
@@ -143,18 +145,18 @@ impl Verbs {
     /// Does something with every connection.
     pub(super) fn each(
         &mut self,
-        mut act: impl FnMut(&mut VerbsConnection, Option<&mut Lane>, &mut super::common::Common),
+        mut act: impl FnMut(&mut VerbsConnection, Option<&mut DeviceQueues>, &mut super::common::Common),
     ) {
         for index in 0..self.slots.len() {
             let Self {
                 slots,
-                lanes,
+                device_queues,
                 common,
                 ..
             } = self;
             if let Some(connection) = slots.at(index) {
-                let lane = lane_of(connection, lanes);
-                act(connection, lane, common);
+                let queues = queues_of(connection, device_queues);
+                act(connection, queues, common);
                 self.stir(index);
             }
         }
@@ -167,7 +169,7 @@ impl Verbs {
         for index in 0..self.slots.len() {
             let Self {
                 slots,
-                lanes,
+                device_queues,
                 common,
                 ..
             } = self;
@@ -175,8 +177,8 @@ impl Verbs {
                 continue;
             };
             if connection.is_late(now) {
-                let lane = lane_of(connection, lanes);
-                connection.expire(lane, common);
+                let queues = queues_of(connection, device_queues);
+                connection.expire(queues, common);
                 connection.set_deadline(common);
                 self.stir(index);
             } else {
@@ -212,21 +214,21 @@ impl Verbs {
     fn report_of(&mut self, id: QueuePairId, events: &mut Vec<Event>, most: usize) -> bool {
         let Self {
             slots,
-            lanes,
+            device_queues,
             common,
             ..
         } = self;
         let Some(connection) = slots.get_mut(id) else {
             return false;
         };
-        let mut lane = lane_of(connection, lanes);
-        let over = connection.report(events, most, common, lane.as_deref_mut());
+        let mut queues = queues_of(connection, device_queues);
+        let over = connection.report(events, most, common, queues.as_deref_mut());
         if over {
             common.counters.fabric.connections.sub(1);
             slots.remove(id.index);
             return false;
         }
-        connection.settle(lane, common);
+        connection.settle(queues, common);
         connection.is_active = connection.has_news();
         connection.is_active
     }
@@ -234,11 +236,11 @@ impl Verbs {
     /// Before the reactor sleeps: false if there is work.
     pub(super) fn arm_all(&mut self) -> bool {
         // From now on the descriptors tell; what came before is found by looking once more.
-        for lane in self.lanes.iter().flatten() {
-            lane.channel.take_events();
-            for queue in 0..lane.queues() {
+        for queues in self.device_queues.iter().flatten() {
+            queues.channel.take_events();
+            for queue in 0..queues.queues() {
                 // A queue that cannot be armed is found broken when it is polled.
-                let _ = lane.queue(queue).arm();
+                let _ = queues.queue(queue).arm();
             }
         }
         self.common.counters.armed.add(1);
@@ -252,14 +254,14 @@ impl Verbs {
     pub(super) fn flush_all(&mut self) -> usize {
         let mut work = 0;
         // Receives may be put back by connections that have nothing to flush any more.
-        for lane in self.lanes.iter_mut().flatten() {
-            work += lane.flush_shared(&mut self.common);
+        for queues in self.device_queues.iter_mut().flatten() {
+            work += queues.flush_shared(&mut self.common);
         }
         let mut dirty = std::mem::take(&mut self.dirty);
         for &index in &dirty {
             let Self {
                 slots,
-                lanes,
+                device_queues,
                 common,
                 ..
             } = self;
@@ -267,10 +269,10 @@ impl Verbs {
                 continue;
             };
             connection.is_dirty = false;
-            let Some(lane) = lane_of(connection, lanes) else {
+            let Some(queues) = queues_of(connection, device_queues) else {
                 continue;
             };
-            work += connection.flush(lane, common);
+            work += connection.flush(queues, common);
             if !connection.is_active && (connection.has_news() || connection.course.is_ending()) {
                 connection.is_active = true;
                 self.active.push(connection.id, &connection.account);
@@ -294,9 +296,11 @@ impl Verbs {
 }
 
 /// The provider's part of a connection's device.
-pub(super) fn lane_of<'a>(
+pub(super) fn queues_of<'a>(
     connection: &VerbsConnection,
-    lanes: &'a mut [Option<Lane>],
-) -> Option<&'a mut Lane> {
-    lanes.get_mut(connection.lane? as usize)?.as_mut()
+    device_queues: &'a mut [Option<DeviceQueues>],
+) -> Option<&'a mut DeviceQueues> {
+    device_queues
+        .get_mut(connection.device_index? as usize)?
+        .as_mut()
 }

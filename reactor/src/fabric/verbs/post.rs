@@ -6,7 +6,7 @@ use super::common::{Common, LIST_MAX};
 use super::completion::{Queue, RequestName};
 use super::connection::VerbsConnection;
 use super::device::ReadSink;
-use super::device_queues::Lane;
+use super::device_queues::DeviceQueues;
 use super::exposures::Exposures;
 use super::send_queue::{Handed, Hold, Work};
 use super::sys::{PostFailed, Range, Region, SendKind, SendRequest};
@@ -17,25 +17,29 @@ type Ranges = ArrayVec<Range, SLICES_MAX>;
 
 impl VerbsConnection {
     /// Hands over all that the device takes now. Returns the amount of work done.
-    pub(super) fn flush(&mut self, lane: &mut Lane, common: &mut Common) -> usize {
+    pub(super) fn flush(&mut self, queues: &mut DeviceQueues, common: &mut Common) -> usize {
         let mut work = 0;
         if !self.course.is_ending() {
-            work += self.flush_receives(lane, common);
+            work += self.flush_receives(queues, common);
         }
         if self.course.sends() {
-            work += self.flush_sends(lane, common);
+            work += self.flush_sends(queues, common);
         }
         work
     }
 
     /// Hands receives over.
-    pub(super) fn flush_receives(&mut self, lane: &mut Lane, common: &mut Common) -> usize {
+    pub(super) fn flush_receives(
+        &mut self,
+        queues: &mut DeviceQueues,
+        common: &mut Common,
+    ) -> usize {
         let mut work = 0;
         while self.receive.has_waiting()
             && let Some(queue_pair) = &self.queue_pair
         {
             let first = self.name(Queue::Receive, 0);
-            let (keys, list) = (&mut lane.keys, &mut common.receives);
+            let (keys, list) = (&mut queues.keys, &mut common.receives);
             let count = self.receive.hand_over(LIST_MAX, |number, buffer| {
                 let Some(key) = keys.local_key(buffer.region()) else {
                     return false;
@@ -66,7 +70,7 @@ impl VerbsConnection {
         work
     }
 
-    fn flush_sends(&mut self, lane: &mut Lane, common: &mut Common) -> usize {
+    fn flush_sends(&mut self, queues: &mut DeviceQueues, common: &mut Common) -> usize {
         let mut work = 0;
         loop {
             let Some(queue_pair) = &self.queue_pair else {
@@ -79,7 +83,7 @@ impl VerbsConnection {
                 inline_max: u64::from(queue_pair.inline_max()),
                 exposures: &self.exposures,
                 sinks: &mut self.sinks,
-                lane: &mut *lane,
+                queues: &mut *queues,
                 common: &mut *common,
             };
             let (count, hold) = self.send.hand_over(LIST_MAX, |handed| hands.push(&handed));
@@ -124,7 +128,7 @@ struct Hands<'a> {
     inline_max: u64,
     exposures: &'a Exposures,
     sinks: &'a mut std::collections::VecDeque<(u64, Region)>,
-    lane: &'a mut Lane,
+    queues: &'a mut DeviceQueues,
     common: &'a mut Common,
 }
 
@@ -200,14 +204,14 @@ impl Hands<'_> {
         let mut ranges = Ranges::new();
         let mut bytes = 0;
         for slice in handed.local.iter().filter(|slice| !slice.is_empty()) {
-            let key = if is_read && self.lane.sink == ReadSink::PerRead {
-                let region = self.lane.device.register_sink(slice).ok()?;
+            let key = if is_read && self.queues.sink == ReadSink::PerRead {
+                let region = self.queues.device.register_sink(slice).ok()?;
                 self.common.counters.registrations.add(1);
                 let key = region.local_key();
                 self.sinks.push_back((handed.number + 1, region));
                 key
             } else {
-                self.lane.keys.local_key(slice.region())?
+                self.queues.keys.local_key(slice.region())?
             };
             bytes += slice.len() as u64;
             ranges.push(Range::of_slice(slice, key));
@@ -216,7 +220,7 @@ impl Hands<'_> {
     }
 }
 
-impl Lane {
+impl DeviceQueues {
     /// Hands receives of the shared queue over. Returns the amount of work done.
     pub(super) fn flush_shared(&mut self, common: &mut Common) -> usize {
         let Some(shared) = &mut self.shared else {
@@ -243,8 +247,8 @@ impl Lane {
             }
             common.counters.receive_doorbells.add(1);
             // SAFETY: `shared` owns the buffers of the list. It gives one back when the device has
-            // completed it, and the rest when the lane is taken apart, as what the provider keeps
-            // until the control thread has destroyed the queue.
+            // completed it, and the rest when the device queues are taken apart, as what the
+            // provider keeps until the control thread has destroyed the queue.
             if unsafe { shared.queue().post(list) }.is_err() {
                 // Only a broken device refuses: its connections end by their own events.
                 list.clear();

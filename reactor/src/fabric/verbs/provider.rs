@@ -11,11 +11,11 @@ use super::common::Common;
 use super::config::VerbsConfig;
 use super::connection::VerbsConnection;
 use super::counters::VerbsCounters;
-use super::device_queues::{Kept, Lane};
+use super::device_queues::{DeviceQueues, Kept};
 use super::devices::Devices;
 use super::listener::VerbsListener;
 use super::phase::{Course, VerbsPhase};
-use super::poll::lane_of;
+use super::poll::queues_of;
 use super::reaper::Notice;
 use super::slots::VerbsSlots;
 use super::sys::ConnectionId;
@@ -33,13 +33,13 @@ const WAIT: Duration = Duration::from_millis(100);
 /// The queue pairs of one reactor on the devices of the machine.
 ///
 /// The depths of a queue pair's queues are fixed when it is made, at the listener's or connector's
-/// limits: [`ControlPath::deepen_receives`] does nothing for connections that are there already, whose
-/// further receives are refused as [`PostError::Full`]. One key covers one slice.
+/// limits: [`ControlPath::deepen_receives`] does nothing for connections that are there already,
+/// whose further receives are refused as [`PostError::Full`]. One key covers one slice.
 pub struct Verbs {
     pub(super) slots: VerbsSlots,
     pub(super) listeners: Vec<Option<VerbsListener>>,
     /// Our parts of devices. Connections know theirs by number.
-    pub(super) lanes: Vec<Option<Lane>>,
+    pub(super) device_queues: Vec<Option<DeviceQueues>>,
     /// Receives of parts that are being taken apart, by their number.
     pub(super) kept: Vec<(u32, Kept)>,
     /// Connections to report of.
@@ -67,7 +67,7 @@ impl Verbs {
         Ok(Self {
             slots: VerbsSlots::default(),
             listeners: Vec::new(),
-            lanes: Vec::new(),
+            device_queues: Vec::new(),
             kept: Vec::new(),
             // Data moves without us, so only events count.
             active: ServiceQueue::new(isize::MAX.cast_unsigned()),
@@ -148,17 +148,17 @@ impl Verbs {
     pub(super) fn with<T>(
         &mut self,
         id: QueuePairId,
-        act: impl FnOnce(&mut VerbsConnection, Option<&mut Lane>, &mut Common) -> T,
+        act: impl FnOnce(&mut VerbsConnection, Option<&mut DeviceQueues>, &mut Common) -> T,
     ) -> Option<T> {
         let Self {
             slots,
-            lanes,
+            device_queues,
             common,
             ..
         } = self;
         let connection = slots.get_mut(id)?;
-        let lane = lane_of(connection, lanes);
-        Some(act(connection, lane, common))
+        let queues = queues_of(connection, device_queues);
+        Some(act(connection, queues, common))
     }
 }
 
@@ -278,10 +278,10 @@ impl ControlPath for Verbs {
         queue_pair: QueuePairId,
         parameters: ConnectParameters,
     ) -> Result<(), PostError> {
-        let accepted = self.with(queue_pair, |connection, lane, common| match lane {
-            Some(lane) => {
-                lane.flush_shared(common);
-                connection.accept(&parameters, lane, common)
+        let accepted = self.with(queue_pair, |connection, queues, common| match queues {
+            Some(queues) => {
+                queues.flush_shared(common);
+                connection.accept(&parameters, queues, common)
             }
             None => Err(PostError::Closed),
         });

@@ -175,8 +175,8 @@ impl Reaper {
     }
 
     /// Waits for a notice, at most so long, and clears.
-    pub fn wait(&self, patience: Duration) {
-        let timeout = Timespec::try_from(patience).ok();
+    pub fn wait(&self, timeout: Duration) {
+        let timeout = Timespec::try_from(timeout).ok();
         let mut descriptors = [PollFd::new(&self.me.bell, PollFlags::IN)];
         // However it ends, the caller looks again.
         let _ = poll(&mut descriptors, timeout.as_ref());

@@ -5,9 +5,10 @@
 //! until they are done with, for they own their memory. Towards the device they are *device
 //! requests*, numbered from 0 on: a Read into more ranges than the device takes at once becomes
 //! several of them. Reads that [`crate::fabric::chain`] has cut never are: it asks how many ranges
-//! the device takes, since it must know where each Read of the device ends. Few are signalled, so a completion speaks for those before it too; but not for
-//! RDMA Reads, since there are devices (siw) that complete a Send before an earlier Read has
-//! brought its bytes. So the last of the Reads in a row is always signalled.
+//! the device takes, since it must know where each Read of the device ends. Few are signalled, so a
+//! completion speaks for those before it too; but not for RDMA Reads, since there are devices (siw)
+//! that complete a Send before an earlier Read has brought its bytes. So the last of the Reads in a
+//! row is always signalled.
 
 use std::collections::VecDeque;
 

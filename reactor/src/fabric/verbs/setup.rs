@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::common::Common;
 use super::connection::VerbsConnection;
-use super::device_queues::Lane;
+use super::device_queues::DeviceQueues;
 use super::phase::VerbsPhase;
 use super::report::Transport;
 use super::send_queue::SendLimits;
@@ -37,10 +37,10 @@ impl VerbsConnection {
     ///
     /// # Errors
     /// The device has no more, or is gone.
-    pub(super) fn attach(&mut self, index: u32, lane: &mut Lane) -> io::Result<()> {
+    pub(super) fn attach(&mut self, index: u32, queues: &mut DeviceQueues) -> io::Result<()> {
         let manager = self.manager.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        let bounds = lane.bounds(&self.limits);
-        let (queue_pair, place) = lane.queue_pair(&bounds)?;
+        let bounds = queues.bounds(&self.limits);
+        let (queue_pair, place) = queues.queue_pair(&bounds)?;
         let attributes = attributes(manager, QueuePairState::Init);
         let number = queue_pair.number();
         // From here on it is taken apart in its order, whatever fails.
@@ -49,14 +49,14 @@ impl VerbsConnection {
             room: bounds.send_depth,
             ranges: bounds.send_ranges as usize,
             read_ranges: bounds.read_ranges as usize,
-            signals_sends: lane.device.sends_by_reference(),
+            signals_sends: queues.device.sends_by_reference(),
         });
         self.receive.bound(bounds.receive_depth);
-        self.lane = Some(index);
+        self.device_index = Some(index);
         self.place = Some(place);
-        lane.connections += 1;
+        queues.connections += 1;
         let mut has_room = true;
-        if let Some(shared) = &mut lane.shared {
+        if let Some(shared) = &mut queues.shared {
             shared.join(number, self.id.index);
             while has_room && let Some(buffer) = self.receive.take_waiting() {
                 has_room = shared.post(buffer, &mut self.brought).is_ok();
@@ -94,7 +94,11 @@ impl VerbsConnection {
         Ok(())
     }
 
-    fn parameters<'a>(&self, private_data: &'a [u8], lane: &Lane) -> ConnectionParameters<'a> {
+    fn parameters<'a>(
+        &self,
+        private_data: &'a [u8],
+        queues: &DeviceQueues,
+    ) -> ConnectionParameters<'a> {
         ConnectionParameters {
             private_data,
             responder_resources: byte(self.depths.ird),
@@ -102,15 +106,15 @@ impl VerbsConnection {
             retry_count: RETRIES,
             rnr_retry_count: RECEIVER_RETRIES,
             queue_pair: self.queue_pair.as_ref().map_or(0, QueuePair::number),
-            shared_receive: lane.shared.is_some(),
+            shared_receive: queues.shared.is_some(),
         }
     }
 
     /// Asks the peer.
-    pub(super) fn ask(&mut self, lane: &mut Lane, common: &mut Common) {
-        self.flush_receives(lane, common);
+    pub(super) fn ask(&mut self, queues: &mut DeviceQueues, common: &mut Common) {
+        self.flush_receives(queues, common);
         let private_data = std::mem::take(&mut self.private_data);
-        let parameters = self.parameters(&private_data, lane);
+        let parameters = self.parameters(&private_data, queues);
         let asked = self.manager.as_ref().map(|id| id.connect(&parameters));
         match asked {
             Some(Ok(())) => {
@@ -129,7 +133,7 @@ impl VerbsConnection {
     pub(super) fn accept(
         &mut self,
         parameters: &ConnectParameters,
-        lane: &mut Lane,
+        queues: &mut DeviceQueues,
         common: &mut Common,
     ) -> Result<(), PostError> {
         if self.phase() != VerbsPhase::Deciding {
@@ -138,17 +142,17 @@ impl VerbsConnection {
         let limits = &parameters.limits;
         self.depths.ird = self.depths.ird.min(limits.ird);
         self.depths.ord = self.depths.ord.min(limits.ord);
-        self.flush_receives(lane, common);
+        self.flush_receives(queues, common);
         if self.course.is_ending() {
             // Its end is reported.
             return Ok(());
         }
         // On iWARP the side that asks speaks first (RFC 5044 section 7.1.2): what comes in the same
         // breath as the answer, kernels take for an error.
-        self.waits_for_peer = lane.device.transport() == Transport::Iwarp;
+        self.waits_for_peer = queues.device.transport() == Transport::Iwarp;
         let private_data = &parameters.private_data;
-        let answer = self.parameters(private_data, lane);
-        let outcome = self.bring_up(lane.device.transport()).and_then(|()| {
+        let answer = self.parameters(private_data, queues);
+        let outcome = self.bring_up(queues.device.transport()).and_then(|()| {
             let manager = self.manager.as_ref();
             manager.map_or(Ok(()), |manager| manager.accept(&answer))
         });
@@ -187,11 +191,12 @@ impl VerbsConnection {
         }
     }
 
-    /// The connection manager reports something. The lane is there once the connection has one.
+    /// The connection manager reports something. The device queues are there once the connection
+    /// has one.
     pub(super) fn managed(
         &mut self,
         event: ConnectionEvent,
-        lane: Option<&mut Lane>,
+        queues: Option<&mut DeviceQueues>,
         common: &mut Common,
     ) {
         use ConnectionEventKind as Kind;
@@ -199,14 +204,14 @@ impl VerbsConnection {
             Kind::AddressResolved => self.address_resolved(common),
             // The provider has found the device.
             Kind::RouteResolved => {
-                if let (VerbsPhase::Routing, Some(lane)) = (self.phase(), lane) {
-                    self.ask(lane, common);
+                if let (VerbsPhase::Routing, Some(queues)) = (self.phase(), queues) {
+                    self.ask(queues, common);
                 }
             }
-            Kind::ConnectResponse => self.answered(event, lane, true, common),
+            Kind::ConnectResponse => self.answered(event, queues, true, common),
             Kind::Established => match self.phase() {
                 VerbsPhase::Accepting => self.establish(PrivateData::new(), common),
-                _ => self.answered(event, lane, false, common),
+                _ => self.answered(event, queues, false, common),
             },
             Kind::Rejected => self.rejected(event, common),
             Kind::AddressError | Kind::RouteError | Kind::ConnectError => {
@@ -243,18 +248,18 @@ impl VerbsConnection {
     fn answered(
         &mut self,
         event: ConnectionEvent,
-        lane: Option<&mut Lane>,
+        queues: Option<&mut DeviceQueues>,
         is_down: bool,
         common: &mut Common,
     ) {
-        let (VerbsPhase::Connecting, Some(lane)) = (self.phase(), lane) else {
+        let (VerbsPhase::Connecting, Some(queues)) = (self.phase(), queues) else {
             return;
         };
         let (mut peer_ird, mut peer_ord) = (
             u16::from(event.initiator_depth),
             u16::from(event.responder_resources),
         );
-        if lane.device.answers_with_own_depths() {
+        if queues.device.answers_with_own_depths() {
             std::mem::swap(&mut peer_ird, &mut peer_ord);
         }
         self.depths = ReadDepths {
@@ -264,7 +269,7 @@ impl VerbsConnection {
             ord: self.depths.ord.min(peer_ird),
         };
         if is_down {
-            let confirmed = self.bring_up(lane.device.transport()).and_then(|()| {
+            let confirmed = self.bring_up(queues.device.transport()).and_then(|()| {
                 let manager = self.manager.as_ref();
                 manager.map_or(Ok(()), ConnectionId::establish)
             });

@@ -10,14 +10,14 @@ pub(super) enum Token {
     /// A listener's.
     Listener(u32),
     /// A provider's part of a device.
-    Lane(u32),
+    DeviceQueues(u32),
     /// Of no interest.
     Nobody,
 }
 
 impl Token {
     const OTHERS: u64 = 1 << 63;
-    const LANE: u64 = 1 << 32;
+    const DEVICE: u64 = 1 << 32;
     const GENERATION_MASK: u32 = u32::MAX >> 1;
 
     pub(super) fn encode(self) -> u64 {
@@ -26,7 +26,7 @@ impl Token {
                 u64::from(id.generation & Self::GENERATION_MASK) << 32 | u64::from(id.index)
             }
             Self::Listener(index) => Self::OTHERS | u64::from(index),
-            Self::Lane(index) => Self::OTHERS | Self::LANE | u64::from(index),
+            Self::DeviceQueues(index) => Self::OTHERS | Self::DEVICE | u64::from(index),
             Self::Nobody => u64::MAX,
         }
     }
@@ -42,10 +42,10 @@ impl Token {
                 generation: (token >> 32) as u32,
             });
         }
-        if token & Self::LANE == 0 {
+        if token & Self::DEVICE == 0 {
             Self::Listener(index)
         } else {
-            Self::Lane(index)
+            Self::DeviceQueues(index)
         }
     }
 
@@ -64,12 +64,12 @@ mod tests {
         #[test]
         fn tokens_name_whom_they_were_made_for(index: u32, generation in 0_u32..1 << 31) {
             let id = QueuePairId { index, generation };
-            let others = [Token::Listener(index), Token::Lane(index), Token::Nobody];
+            let others = [Token::Listener(index), Token::DeviceQueues(index), Token::Nobody];
             for token in [Token::Connection(id)].into_iter().chain(others) {
                 prop_assert_eq!(Token::decode(token.encode()), token);
             }
             prop_assert!(Token::decode(Token::Connection(id).encode()).is(id));
-            prop_assert!(!Token::Lane(index).is(id));
+            prop_assert!(!Token::DeviceQueues(index).is(id));
         }
     }
 }

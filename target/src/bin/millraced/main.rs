@@ -382,7 +382,7 @@ fn run(
 
     signals.wait();
     manager.stopping(STOP_TIMEOUT);
-    tracing::info!(patience = ?STOP_TIMEOUT, "stopping: calls in service are finished first");
+    tracing::info!(timeout = ?STOP_TIMEOUT, "stopping: calls in service are finished first");
     service.drain(STOP_TIMEOUT);
     admin.shutdown();
     tracing::info!("stopped");

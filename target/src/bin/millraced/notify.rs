@@ -10,7 +10,8 @@ use millrace_admin::control::Control;
 use millrace_admin::status::StalledReactor;
 use sd_notify::NotifyState;
 
-/// Time that a stop may take beyond the patience with calls: closing connections, joining threads.
+/// Time that a stop may take beyond the time for calls in service: closing connections, joining
+/// threads.
 const AFTER_DRAIN: Duration = Duration::from_secs(10);
 
 /// Between two words that a start is still under way, and how long each of them holds: memory of
@@ -52,8 +53,8 @@ impl Manager {
     }
 
     /// The service stops, and calls are waited for at most this long.
-    pub fn stopping(&self, patience: Duration) {
-        let limit = microseconds(patience + AFTER_DRAIN);
+    pub fn stopping(&self, timeout: Duration) {
+        let limit = microseconds(timeout + AFTER_DRAIN);
         let extend = NotifyState::ExtendTimeoutUsec(limit);
         self.status(
             "stopping: calls in service are finished",

@@ -1,5 +1,5 @@
-//! The connection configuration protocol's server (RFC 5666 section 6): a call that tells the limits
-//! of the very connection that it comes by.
+//! The connection configuration protocol's server (RFC 5666 section 6): a call that tells the
+//! limits of the very connection that it comes by.
 //!
 //! Its calls are caught before the programs of the service see them, as nobody but the connection
 //! can answer. They are calls of version one; version two has limits of its own, and RPC over TCP

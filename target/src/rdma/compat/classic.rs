@@ -158,8 +158,8 @@ impl ReadChunkPlan {
     }
 }
 
-/// Plans a reply that [`crate::rdma::answer::prepare`] had no room for: exposes what the client is to
-/// fetch. `None` if nothing can be exposed: the call's chunks cannot carry its reply then.
+/// Plans a reply that [`crate::rdma::answer::prepare`] had no room for: exposes what the client is
+/// to fetch. `None` if nothing can be exposed: the call's chunks cannot carry its reply then.
 pub async fn prepare<S>(
     shared: &ResponderShared<S>,
     mut parts: ReplyParts,

@@ -21,8 +21,8 @@
 //!
 //! **Full disks.** A store that the file system has no room for would end the process (SIGBUS). So
 //! all space is reserved beforehand, pages are made writable at start, and only file systems are
-//! used that overwrite reserved space in place: tmpfs, ramfs, ext2 to ext4, XFS. Elsewhere the cache
-//! stays in memory, and a warning says so.
+//! used that overwrite reserved space in place: tmpfs, ramfs, ext2 to ext4, XFS. Elsewhere the
+//! cache stays in memory, and a warning says so.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -556,7 +556,8 @@ fn make(directory: &Path, length: u64, front: &[u8]) -> io::Result<File> {
 }
 
 /// Where the journal goes: the run-time directory of the service if it is in memory, else the state
-/// directory. `runtime` is the value of `RUNTIME_DIRECTORY`. A file that stands in the other is removed, so that it is never taken for news.
+/// directory. `runtime` is the value of `RUNTIME_DIRECTORY`. A file that stands in the other is
+/// removed, so that it is never taken for news.
 pub(super) fn place(state: &Path, runtime: Option<&OsStr>) -> PathBuf {
     let runtime = runtime
         .and_then(|list| env::split_paths(list).next())

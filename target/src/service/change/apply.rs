@@ -311,7 +311,8 @@ fn listeners(
     .collect()
 }
 
-/// One change asked of all reactors, each of which may take [`REACTOR_ANSWER_TIMEOUT`] for each of the two steps.
+/// One change asked of all reactors, each of which may take [`REACTOR_ANSWER_TIMEOUT`] for each of
+/// the two steps.
 struct Round<'a> {
     control: &'a ServiceControl,
     answers: Receiver<(usize, ReactorAnswer)>,

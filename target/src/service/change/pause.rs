@@ -25,8 +25,8 @@ impl ServiceControl {
     ) -> Result<DrainStatus, ControlError> {
         let changing = self.lock_changes();
         // What is not a length of time is none.
-        let patience = Duration::try_from_secs_f64(order.deadline_seconds).unwrap_or_default();
-        let deadline = Instant::now() + patience;
+        let timeout = Duration::try_from_secs_f64(order.deadline_seconds).unwrap_or_default();
+        let deadline = Instant::now() + timeout;
         self.phase.set(ServicePhase::Draining(deadline))?;
         for reactor in &self.reactors {
             reactor

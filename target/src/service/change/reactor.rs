@@ -163,14 +163,14 @@ where
         let shared = parts.responder.shared();
         prepared.exports = Some(shared.programs.prepare_exports(exports, parts.room)?);
     }
-    let seat = plan::ProviderCore {
+    let provider_core = plan::ProviderCore {
         index: reactor,
         core: parts.context.core(),
     };
     for new in &change.listeners {
         let path = format!("fabric[{}]", new.index);
         let devices = change.devices.as_ref();
-        let made = plan::provider(new.id, &new.fabric, new.limits, seat, devices);
+        let made = plan::provider(new.id, &new.fabric, new.limits, provider_core, devices);
         let (mut slot, counters) =
             made.map_err(|error| ChangeRefused::new(path.as_str(), error.to_string()))?;
         ready.counters.push(counters);

@@ -17,8 +17,8 @@ const FOLDER: &str = "/dev/infiniband";
 const MANAGER: &str = "rdma_cm";
 const DEVICE: &str = "uverbs";
 
-/// Whether the nodes may be used, as far as there are any: without, it is the library that says that
-/// there is no device.
+/// Whether the nodes may be used, as far as there are any: without, it is the library that says
+/// that there is no device.
 ///
 /// # Errors
 /// What is lacking, and what helps.

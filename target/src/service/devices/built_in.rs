@@ -43,21 +43,21 @@ impl Devices {
     }
 }
 
-/// The provider of a listener on devices, on the reactor of this seat.
+/// The provider of a listener on devices, on this reactor.
 ///
 /// # Errors
 /// The connection manager cannot be reached.
 pub fn provider(
     devices: &Devices,
     fabric: &Fabric,
-    seat: ProviderCore,
+    provider_core: ProviderCore,
 ) -> io::Result<(AnyProvider, ProviderKindCounters)> {
     let provider = Verbs::new(
         &devices.0,
         VerbsConfig {
             shared_receives: fabric.shared_receives.is_some_and(Switch::is_on),
-            core: seat.core,
-            completion_vector: seat.index,
+            core: provider_core.core,
+            completion_vector: provider_core.index,
             ..VerbsConfig::default()
         },
     )?;

@@ -31,7 +31,7 @@ pub fn memory_note(_config: &Config) -> Option<String> {
 pub fn provider(
     devices: &Devices,
     _fabric: &Fabric,
-    _seat: ProviderCore,
+    _provider_core: ProviderCore,
 ) -> io::Result<(AnyProvider, ProviderKindCounters)> {
     match *devices {}
 }

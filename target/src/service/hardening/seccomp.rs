@@ -235,8 +235,8 @@ pub fn missing() -> Option<String> {
     }
 }
 
-/// Refuses this thread, and those that it starts, what its kind does not need beside. Nothing before
-/// [`confine`](super::confine), and without `hardening.seccomp`.
+/// Refuses this thread, and those that it starts, what its kind does not need beside. Nothing
+/// before [`confine`](super::confine), and without `hardening.seccomp`.
 pub fn confine_thread(kind: ThreadKind) {
     let Some(filters) = FILTERS.get() else {
         return;

@@ -331,7 +331,8 @@ mod tests {
                 prop_assert_eq!(sum, gone + calls.iter().map(|(_, calls)| calls).sum::<u64>());
                 prop_assert!(other >= before.1, "the others fell");
                 for (number, calls) in &own {
-                    // A series that goes on never falls; one that begins anew begins at what is new.
+                    // A series that goes on never falls; one that begins anew begins at what is
+                    // new.
                     if let Some(last) = before.0.get(number) {
                         prop_assert!(leaves == 0 || calls >= last, "{} fell", number);
                     }

@@ -76,10 +76,11 @@ const DEFAULT_INODES_MIN: u64 = 16 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryConfig {
     /// Memory for file data in bytes, taken and registered at once with some spare memory
-    /// ([`mapped_bytes`]); rounded down to whole pages of 4 KiB. Names, objects and the texts of links count against it: [`OBJECT_BYTES`] for each
-    /// object ([`DIRECTORY_BYTES`] for a directory), [`NAME_BYTES`] and its length for each name,
-    /// its length for the text of a link, or a page of 4 KiB if that is longer than
-    /// [`SHORT_TEXT_MAX`]. They live on the heap beside this memory, but for long texts.
+    /// ([`mapped_bytes`]); rounded down to whole pages of 4 KiB. Names, objects and the texts of
+    /// links count against it: [`OBJECT_BYTES`] for each object ([`DIRECTORY_BYTES`] for a
+    /// directory), [`NAME_BYTES`] and its length for each name, its length for the text of a link,
+    /// or a page of 4 KiB if that is longer than [`SHORT_TEXT_MAX`]. They live on the heap beside
+    /// this memory, but for long texts.
     pub size_bytes: u64,
     /// Most inodes, where each further hard link counts as one; one per 4 KiB of memory if absent.
     pub inodes: Option<u64>,

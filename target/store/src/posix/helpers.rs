@@ -1,6 +1,7 @@
 //! Threads for what rings cannot do and reactors must not wait for: everything about names and
-//! attributes. Each volume has its own few, so that one whose device hangs holds up no other. Jobs of
-//! clients wait in turn (`client_queues`): one that asks for much holds up another for one job at most.
+//! attributes. Each volume has its own few, so that one whose device hangs holds up no other. Jobs
+//! of clients wait in turn (`client_queues`): one that asks for much holds up another for one job
+//! at most.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 /// Told how operations end. Futures that wait for an operation may be dropped while the kernel is
 /// still at it; what the operation must keep others from, and errors that are told only once, are
 /// looked after here.
-pub trait Watch {
+pub trait CompletionObserver {
     /// The kernel is done with an operation and said this; `None` if it never came to the kernel.
     /// Called once for each [`Hold`], on the reactor, before whoever waits is woken.
     fn ended(&self, number: u32, outcome: Option<&io::Result<usize>>);
@@ -15,32 +15,32 @@ pub trait Watch {
 
 /// An operation's part: an engine calls [`Hold::end`] when the kernel is done.
 pub struct Hold {
-    watch: Option<Rc<dyn Watch>>,
+    observer: Option<Rc<dyn CompletionObserver>>,
     number: u32,
 }
 
 impl Hold {
-    /// For the operation that `watch` calls `number`.
+    /// For the operation that `observer` calls `number`.
     #[must_use]
-    pub fn new(watch: Rc<dyn Watch>, number: u32) -> Self {
+    pub fn new(observer: Rc<dyn CompletionObserver>, number: u32) -> Self {
         Self {
-            watch: Some(watch),
+            observer: Some(observer),
             number,
         }
     }
 
     /// The kernel is done and said this.
     pub fn end(mut self, outcome: &io::Result<usize>) {
-        if let Some(watch) = self.watch.take() {
-            watch.ended(self.number, Some(outcome));
+        if let Some(observer) = self.observer.take() {
+            observer.ended(self.number, Some(outcome));
         }
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if let Some(watch) = self.watch.take() {
-            watch.ended(self.number, None);
+        if let Some(observer) = self.observer.take() {
+            observer.ended(self.number, None);
         }
     }
 }

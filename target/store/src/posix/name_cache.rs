@@ -1,5 +1,5 @@
-//! Finding objects again where the kernel has no handles for them, or does not let this process open
-//! any: by the names that led to them.
+//! Finding objects again where the kernel has no handles for them, or does not let this process
+//! open any: by the names that led to them.
 //!
 //! That is less than handles are. It lasts as long as the process, and for as many objects as the
 //! bound says. What others rename on the host is stale once it is closed, and so is what was linked

@@ -109,8 +109,8 @@ impl Object {
     }
 
     /// Makes sure that the caller may use its data so: what the kernel says, but owners always may,
-    /// and who may execute a file may read it (RFC 1813 section 4.4). A verdict is kept for a second
-    /// as long as owner and mode stay.
+    /// and who may execute a file may read it (RFC 1813 section 4.4). A verdict is kept for a
+    /// second as long as owner and mode stay.
     ///
     /// # Errors
     /// [`StoreError::Denied`], [`StoreError::ReadOnly`], or that its attributes cannot be told.

@@ -34,7 +34,7 @@ pub(super) struct Objects {
     /// The time of the reactor's turn.
     now: Cell<Instant>,
     closing: Rc<Closing>,
-    /// How many departed objects this reactor has been told of.
+    /// How many unlinked objects this reactor has been told of.
     unlinked: Cell<u64>,
 }
 
@@ -312,8 +312,8 @@ fn have_closed(volume: &Volume, batch: &Arc<Batch>) -> bool {
     !job.is_refused()
 }
 
-/// Closes objects. May block, each time for as long as a sync takes: where clients wait for a helper
-/// they come between.
+/// Closes objects. May block, each time for as long as a sync takes: where clients wait for a
+/// helper they come between.
 fn close(volume: &Volume, batch: &Arc<Batch>) {
     loop {
         let (remains, is_last) = {

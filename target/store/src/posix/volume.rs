@@ -19,7 +19,7 @@ use super::volume_info::VolumeInfo;
 use crate::{Handle, Properties, WriteVerifier};
 
 /// How long a clean stop waits for helpers that end nothing.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STUCK_HELPERS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often it looks.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -201,7 +201,7 @@ impl Volume {
         // more.
         loop {
             let load = self.helpers().load();
-            if load.running + load.queued == 0 || load.stuck > PATIENCE {
+            if load.running + load.queued == 0 || load.stuck > STUCK_HELPERS_TIMEOUT {
                 break;
             }
             std::thread::sleep(PAUSE);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use millrace_store::posix::engine::{Backend, Durability};
-use millrace_store::posix::hold::{Hold, Watch};
+use millrace_store::posix::hold::{CompletionObserver, Hold};
 use millrace_store::posix::identity::{Identity, privileged};
 
 use crate::stage::{Folder, Stage, backends, poll_once, superuser};
@@ -25,7 +25,7 @@ struct Diary {
     at_wake: AtomicUsize,
 }
 
-impl Watch for Diary {
+impl CompletionObserver for Diary {
     fn ended(&self, number: u32, outcome: Option<&io::Result<usize>>) {
         let outcome = outcome.map(|outcome| match outcome {
             Ok(bytes) => Ok(*bytes),
@@ -36,8 +36,8 @@ impl Watch for Diary {
 }
 
 fn hold(diary: &Rc<Diary>, number: u32) -> Option<Hold> {
-    let watch = Rc::clone(diary);
-    Some(Hold::new(watch, number))
+    let observer = Rc::clone(diary);
+    Some(Hold::new(observer, number))
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn all_are_told_before_anybody_is_woken() {
         }
     }
     struct Seen(Arc<Count>, Diary);
-    impl Watch for Seen {
+    impl CompletionObserver for Seen {
         fn ended(&self, number: u32, outcome: Option<&io::Result<usize>>) {
             self.1.ended(number, outcome);
             let woken = self.0.0.load(Ordering::Relaxed);
@@ -133,8 +133,8 @@ fn all_are_told_before_anybody_is_woken() {
         let count = Arc::new(Count(AtomicUsize::new(0)));
         let seen = Rc::new(Seen(Arc::clone(&count), Diary::default()));
         let waker = Waker::from(Arc::clone(&count));
-        let watch: Rc<dyn Watch> = Rc::<Seen>::clone(&seen);
-        let mut sync = pin!(stage.engine.sync(&file, true, Some(Hold::new(watch, 1))));
+        let observer: Rc<dyn CompletionObserver> = Rc::<Seen>::clone(&seen);
+        let mut sync = pin!(stage.engine.sync(&file, true, Some(Hold::new(observer, 1))));
         let mut context = Context::from_waker(&waker);
         assert!(sync.as_mut().poll(&mut context).is_pending());
         stage.finish();

@@ -54,7 +54,7 @@ xdr_struct! {
         pub file: FileHandle,
         /// First byte.
         pub offset: u64,
-        /// Bytes to write. Must be the length of the data: the server judges.
+        /// Bytes to write. The server checks that this is the length of the data.
         pub count: u32,
         /// How stable the data must be before the reply.
         pub stable: Stability,
@@ -66,7 +66,7 @@ xdr_struct! {
 /// How CREATE treats a file that exists (`createhow3`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateHow {
-    /// Take it.
+    /// Succeed, and set its attributes.
     Unchecked(SetAttributes),
     /// Fail.
     Guarded(SetAttributes),
@@ -147,7 +147,7 @@ pub enum Node {
     Socket(SetAttributes),
     /// Named pipe.
     Fifo(SetAttributes),
-    /// A type that is no special node: answer [`BadType`](super::Status::BadType).
+    /// Not a type of special file: the call fails with [`BadType`](super::Status::BadType).
     Other(FileType),
 }
 
@@ -207,9 +207,9 @@ xdr_struct! {
 xdr_struct! {
     /// Arguments of RENAME.
     pub struct RenameArguments<'a> {
-        /// The entry as it is.
+        /// The old entry.
         pub from: NameInDirectory<'a>,
-        /// The entry as it shall be.
+        /// The new entry.
         pub to: NameInDirectory<'a>,
     }
 }

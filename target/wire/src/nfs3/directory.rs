@@ -4,9 +4,9 @@ use super::types::{CookieVerifier, PostAttributes};
 use super::{FileHandle, Outcome, Status};
 use crate::xdr::{Decode, Decoder, Encode, Encoder, List, Result, pad, xdr_struct};
 
-/// Results of READDIR; a failure tells of the directory.
+/// Results of READDIR; a failure has the directory's attributes.
 pub type ReaddirResults<'a> = Outcome<DirectoryOk<'a, Name<'a>>, PostAttributes>;
-/// Results of READDIRPLUS; a failure tells of the directory.
+/// Results of READDIRPLUS; a failure has the directory's attributes.
 pub type ReaddirplusResults<'a> = Outcome<DirectoryOk<'a, NamePlus<'a>>, PostAttributes>;
 
 xdr_struct! {
@@ -70,7 +70,7 @@ impl<'a, E: Decode<'a> + Encode> Encode for DirectoryOk<'a, E> {
     }
 }
 
-/// What an entry takes of the budgets.
+/// The size of an entry, for the limits of the arguments.
 pub trait DirectoryEntry: Encode {
     /// Bytes that count against `dircount`: number, name and cookie, with the name's length word
     /// and pad.
@@ -93,8 +93,8 @@ impl DirectoryEntry for NamePlus<'_> {
     }
 }
 
-/// Writes successful results of READDIR or READDIRPLUS entry by entry, as far as the requester's
-/// counts and the room allow.
+/// Writes successful results of READDIR or READDIRPLUS entry by entry, within the requester's
+/// counts and the buffer.
 ///
 /// ```
 /// # use millrace_wire::{nfs3::{DirectoryWriter, Name}, xdr::Encoder};
@@ -122,7 +122,7 @@ pub struct DirectoryWriter<'e, 'b> {
     count: usize,
 }
 
-/// The end of the list and the word that tells whether the directory ends too.
+/// Bytes of the end of the list and of the word for the end of the directory.
 const LIST_END: usize = 8;
 
 impl<'e, 'b> DirectoryWriter<'e, 'b> {
@@ -168,8 +168,8 @@ impl<'e, 'b> DirectoryWriter<'e, 'b> {
         })
     }
 
-    /// Appends an entry if it fits, and says whether it does. The first entry is held only
-    /// against `maxcount`, so that a small `dircount` still makes progress.
+    /// Appends an entry if it fits. Returns whether it does. The first entry has to fit `maxcount`
+    /// only, so that a small `dircount` still makes progress.
     pub fn push(&mut self, entry: &impl DirectoryEntry) -> bool {
         let directory_bytes = self.directory_bytes.saturating_add(entry.directory_bytes());
         if self.count > 0 && directory_bytes > self.dircount {
@@ -197,7 +197,7 @@ impl<'e, 'b> DirectoryWriter<'e, 'b> {
     /// Ends the list.
     ///
     /// # Errors
-    /// None in practice: the room was kept.
+    /// None in practice: the space is reserved.
     pub fn finish(self, eof: bool) -> Result<()> {
         self.out.bool(false)?;
         self.out.bool(eof)

@@ -5,7 +5,7 @@ use core::hash::{Hash, Hasher};
 
 use crate::xdr::{Decode, Decoder, Encode, Encoder, Error, Result};
 
-/// A file handle: up to 64 bytes that only the server explains (RFC 1813 section 2.6, `nfs_fh3`).
+/// A file handle: up to 64 opaque bytes (RFC 1813 section 2.6, `nfs_fh3`).
 #[derive(Clone, Copy)]
 pub struct FileHandle {
     length: u8,

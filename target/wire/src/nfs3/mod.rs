@@ -1,9 +1,9 @@
 //! NFS version 3 (RFC 1813).
 //!
-//! Arguments and results of all procedures, for both roles. Names are bytes of any length that
-//! fits the message: limits and forbidden characters are the server's business, as they have
-//! errors of their own. Data of READ and WRITE and texts of symbolic links are
-//! [`Bulk`](crate::xdr::Bulk), as they may travel in chunks (RFC 8267 section 4).
+//! Arguments and results of all procedures, for both roles. Names may have any length that fits the
+//! message. The server checks their length and characters, since these faults have NFS errors. Data
+//! of READ and WRITE and texts of symbolic links are [`Bulk`](crate::xdr::Bulk), as they may travel
+//! in chunks (RFC 8267 section 4).
 
 mod arguments;
 mod directory;
@@ -91,7 +91,7 @@ xdr_enum! {
     }
 }
 
-/// Results of a procedure that failed: the status, and what the procedure tells even then.
+/// Results of a procedure that failed: the status, and the results that a failure has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure<F> {
     /// Any but [`Status::Ok`].

@@ -9,17 +9,17 @@ use crate::xdr::{Bulk, xdr_struct};
 pub type GetattrResults = Outcome<FileAttributes, ()>;
 /// Results of SETATTR: the object before and after.
 pub type SetattrResults = Outcome<WeakCacheData, WeakCacheData>;
-/// Results of LOOKUP; a failure tells of the directory.
+/// Results of LOOKUP; a failure has the directory's attributes.
 pub type LookupResults = Outcome<LookupOk, PostAttributes>;
-/// Results of ACCESS; a failure tells of the object.
+/// Results of ACCESS; a failure has the object's attributes.
 pub type AccessResults = Outcome<AccessOk, PostAttributes>;
-/// Results of READLINK; a failure tells of the link.
+/// Results of READLINK; a failure has the link's attributes.
 pub type ReadlinkResults<'a> = Outcome<ReadlinkOk<'a>, PostAttributes>;
-/// Results of READ; a failure tells of the file.
+/// Results of READ; a failure has the file's attributes.
 pub type ReadResults<'a> = Outcome<ReadOk<'a>, PostAttributes>;
-/// Results of WRITE; a failure tells of the file.
+/// Results of WRITE; a failure has the file's attributes.
 pub type WriteResults = Outcome<WriteOk, WeakCacheData>;
-/// Results of CREATE, MKDIR, SYMLINK and MKNOD; a failure tells of the directory.
+/// Results of CREATE, MKDIR, SYMLINK and MKNOD; a failure has the directory's attributes.
 pub type CreateResults = Outcome<CreateOk, WeakCacheData>;
 /// Results of REMOVE and RMDIR: the directory.
 pub type RemoveResults = Outcome<WeakCacheData, WeakCacheData>;
@@ -27,13 +27,13 @@ pub type RemoveResults = Outcome<WeakCacheData, WeakCacheData>;
 pub type RenameResults = Outcome<RenameDirectories, RenameDirectories>;
 /// Results of LINK: object and directory.
 pub type LinkResults = Outcome<LinkObjects, LinkObjects>;
-/// Results of FSSTAT; a failure tells of the object.
+/// Results of FSSTAT; a failure has the object's attributes.
 pub type FsstatResults = Outcome<FsstatOk, PostAttributes>;
-/// Results of FSINFO; a failure tells of the object.
+/// Results of FSINFO; a failure has the object's attributes.
 pub type FsinfoResults = Outcome<FsinfoOk, PostAttributes>;
-/// Results of PATHCONF; a failure tells of the object.
+/// Results of PATHCONF; a failure has the object's attributes.
 pub type PathconfResults = Outcome<PathconfOk, PostAttributes>;
-/// Results of COMMIT; a failure tells of the file.
+/// Results of COMMIT; a failure has the file's attributes.
 pub type CommitResults = Outcome<CommitOk, WeakCacheData>;
 
 xdr_struct! {
@@ -109,7 +109,7 @@ xdr_struct! {
 }
 
 xdr_struct! {
-    /// What RENAME tells, whether it succeeds or fails.
+    /// Results of RENAME, in success and failure.
     pub struct RenameDirectories {
         /// The old entry's directory.
         pub from: WeakCacheData,
@@ -119,7 +119,7 @@ xdr_struct! {
 }
 
 xdr_struct! {
-    /// What LINK tells, whether it succeeds or fails.
+    /// Results of LINK, in success and failure.
     pub struct LinkObjects {
         /// Attributes of the object.
         pub attributes: PostAttributes,
@@ -145,7 +145,7 @@ xdr_struct! {
         pub free_files: u64,
         /// Files that the caller can still make.
         pub available_files: u64,
-        /// Seconds for which these figures stay.
+        /// Seconds for which these figures are expected to stay the same.
         pub invariant_seconds: u32,
     }
 }
@@ -189,7 +189,7 @@ xdr_struct! {
         pub name_max: u32,
         /// Longer names are refused, not cut off.
         pub no_truncation: bool,
-        /// Only the superuser gives files away.
+        /// Only the superuser may change the owner of files.
         pub chown_restricted: bool,
         /// Upper and lower case are the same in names.
         pub case_insensitive: bool,

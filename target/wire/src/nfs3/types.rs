@@ -9,7 +9,7 @@ use crate::xdr::{
 pub type CookieVerifier = [u8; 8];
 /// Verifier of an exclusive CREATE.
 pub type CreateVerifier = [u8; 8];
-/// Verifier of unstable writes: changes when a server may have lost them.
+/// Verifier of unstable writes. It changes when the server may have lost them.
 pub type WriteVerifier = [u8; 8];
 
 /// Attributes after an operation, if the server has them (`post_op_attr`).
@@ -42,7 +42,7 @@ xdr_struct! {
     pub fixed struct Time {
         /// Seconds since 1970.
         pub seconds: u32,
-        /// Nanoseconds, below 10^9 by rights.
+        /// Nanoseconds; below 10^9 in valid messages.
         pub nanoseconds: u32,
     }
 }
@@ -95,7 +95,7 @@ impl FileAttributes {
 }
 
 xdr_struct! {
-    /// What weak cache consistency needs of the attributes before (`wcc_attr`).
+    /// The attributes before an operation, for weak cache consistency (`wcc_attr`).
     pub fixed struct BeforeAttributes {
         /// Size in bytes.
         pub size: u64,

@@ -6,9 +6,9 @@ use crate::xdr::{Decode, Decoder, Encode, Encoder, Error, Result};
 
 /// No authentication.
 pub const AUTH_NONE: u32 = 0;
-/// User and groups as the caller's system knows them.
+/// AUTH_SYS: numbers of a user and groups of the caller's system.
 pub const AUTH_SYS: u32 = 1;
-/// A short hand that the responder gave out.
+/// AUTH_SHORT: a credential that the responder issued.
 pub const AUTH_SHORT: u32 = 2;
 /// RPCSEC_GSS (RFC 2203).
 pub const RPCSEC_GSS: u32 = 6;
@@ -21,7 +21,7 @@ const MAX_MACHINE: usize = 255;
 /// Supplementary groups of AUTH_SYS, at most 16.
 pub type Groups = ArrayVec<u32, 16>;
 
-/// A flavor and a body that only the flavor explains.
+/// A flavor, and an opaque body whose form depends on the flavor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpaqueAuth<'a> {
     /// Flavor number.
@@ -107,14 +107,14 @@ impl<'a> Decode<'a> for AuthSys<'a> {
     }
 }
 
-/// Who calls.
+/// The credential of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential<'a> {
-    /// AUTH_NONE, whatever body came with it.
+    /// AUTH_NONE. Its body is ignored.
     None,
     /// AUTH_SYS.
     Sys(AuthSys<'a>),
-    /// AUTH_SYS with a body that does not decode: answer AUTH_ERROR with
+    /// AUTH_SYS with a body that does not decode. The call is refused with AUTH_ERROR and
     /// [`BadCredential`](super::AuthStatus::BadCredential).
     Malformed,
     /// Any other flavor.

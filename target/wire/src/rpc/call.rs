@@ -3,7 +3,7 @@
 use super::{Credential, Denied, MessageType, OpaqueAuth, RPC_VERSION};
 use crate::xdr::{Decode, Decoder, Encode, Encoder, Error, Result};
 
-/// What stands before the arguments of a call (RFC 5531 section 9).
+/// The header of a call (RFC 5531 section 9).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallHeader<'a> {
     /// Transaction identifier.
@@ -14,19 +14,19 @@ pub struct CallHeader<'a> {
     pub version: u32,
     /// Procedure of that version.
     pub procedure: u32,
-    /// Who calls.
+    /// The credential.
     pub credential: Credential<'a>,
-    /// Proof of the credential; empty for the flavors without proof.
+    /// The verifier of the credential; empty for flavors without one.
     pub verifier: OpaqueAuth<'a>,
 }
 
-/// Why bytes are no call, and what their sender may expect.
+/// Why a message is not a valid call, and how it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// Too short to have a transaction identifier and a direction, or not a call: no answer.
+    /// Without transaction identifier or direction, or not a call: dropped.
     #[error("not an RPC call")]
     NotACall,
-    /// Another version of RPC: answer RPC_MISMATCH ([`answer`](CallError::answer)).
+    /// Another version of RPC: answered by RPC_MISMATCH ([`answer`](CallError::answer)).
     #[error("RPC version {version} is not spoken here")]
     Version {
         /// Transaction identifier of the call.
@@ -34,7 +34,7 @@ pub enum CallError {
         /// The version asked for.
         version: u32,
     },
-    /// The header ends early or has a credential beyond 400 bytes: answer AUTH_ERROR.
+    /// The header ends early or has a credential beyond 400 bytes: answered by AUTH_ERROR.
     #[error("RPC call header does not decode: {error}")]
     Malformed {
         /// Transaction identifier of the call.
@@ -45,7 +45,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// The reply that the call deserves, if any.
+    /// The reply that refuses the call; `None` if it is dropped.
     #[must_use]
     pub const fn answer(self) -> Option<super::ReplyHeader<'static>> {
         let (xid, denied) = match self {
@@ -70,7 +70,7 @@ impl<'a> CallHeader<'a> {
     /// Reads the header; the arguments follow.
     ///
     /// # Errors
-    /// As [`CallError`] tells.
+    /// [`CallError`].
     pub fn decode(input: &mut Decoder<'a>) -> core::result::Result<Self, CallError> {
         let [xid, kind] = input.words().map_err(|_| CallError::NotACall)?;
         if kind != MessageType::Call.number() {

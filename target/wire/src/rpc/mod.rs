@@ -1,7 +1,7 @@
 //! Remote procedure calls, RPC version 2 (RFC 5531).
 //!
-//! [`CallHeader`] and [`ReplyHeader`] are what stands before arguments and results. Whoever
-//! answers learns from [`CallError`] which answer a bad call deserves.
+//! [`CallHeader`] and [`ReplyHeader`] precede arguments and results. [`CallError`] gives the reply
+//! to an invalid call.
 
 mod auth;
 mod call;

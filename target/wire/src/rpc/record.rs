@@ -1,4 +1,4 @@
-//! Record marks, by which RPC messages stand apart on a byte stream (RFC 5531 section 11).
+//! Record marks, which separate RPC messages on a byte stream (RFC 5531 section 11).
 
 /// The word before a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl RecordMark {
         (self.length & Self::MAX | last).to_be_bytes()
     }
 
-    /// The mark that four bytes are.
+    /// Decodes a mark.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 4]) -> Self {
         let word = u32::from_be_bytes(bytes);
@@ -40,7 +40,7 @@ impl RecordMark {
     }
 }
 
-/// What a [`RecordScanner`] found next.
+/// The next item that a [`RecordScanner`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fragment<'a> {
     /// More bytes of the current record, never empty.
@@ -49,7 +49,7 @@ pub enum Fragment<'a> {
     End,
 }
 
-/// Why a byte stream cannot be followed any further: the connection must end.
+/// Why a byte stream cannot be decoded any further. The connection must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// A record claims more bytes than allowed.
@@ -60,11 +60,11 @@ pub enum RecordError {
     Empty,
 }
 
-/// Empty fragments tolerated in one record. They are legal and useless; without a bound a peer
-/// keeps a connection busy with records that never end.
+/// Empty fragments accepted in one record. They are legal and useless. Without a bound a peer could
+/// send a record that never ends.
 const MAX_EMPTY: u32 = 16;
 
-/// Follows the records in a byte stream that arrives in pieces of any size, without keeping them.
+/// Finds the records in a byte stream that arrives in pieces of any size, without storing them.
 #[derive(Clone, Debug)]
 pub struct RecordScanner {
     max: usize,
@@ -91,14 +91,14 @@ impl RecordScanner {
         }
     }
 
-    /// Whether the stream stands between two records: nothing of the next one has come.
+    /// Whether the stream is between two records.
     #[must_use]
     pub const fn between_records(&self) -> bool {
         self.mark_bytes == 0 && self.record == 0 && self.empty == 0 && !self.last
     }
 
-    /// Bytes of the current record that the marks so far announce, received or not: what a buffer
-    /// for it must hold at least. Never above the maximum.
+    /// Bytes of the current record by the marks so far, received or not: the least size of a buffer
+    /// for it. Never above the maximum.
     #[must_use]
     pub const fn announced(&self) -> usize {
         self.record
@@ -119,11 +119,11 @@ impl RecordScanner {
         self.left -= count;
     }
 
-    /// Takes what comes next from the front of `bytes`; `None` if more must be received first.
-    /// An error repeats for ever.
+    /// Takes the next item from the front of `bytes`; `None` if more bytes are needed. After an
+    /// error every call returns it again.
     ///
     /// # Errors
-    /// As [`RecordError`] tells.
+    /// [`RecordError`].
     pub fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<Fragment<'a>>, RecordError> {
         loop {
             if self.left > 0 {

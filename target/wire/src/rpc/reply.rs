@@ -24,14 +24,14 @@ xdr_enum! {
     }
 }
 
-/// The fate of a call that was let in (RFC 5531 section 9, `accept_stat`).
+/// The status of an accepted call (RFC 5531 section 9, `accept_stat`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepted {
     /// Executed; the results follow.
     Success,
-    /// No such program here.
+    /// The server does not have the program.
     ProgramUnavailable,
-    /// The program is here in other versions.
+    /// The server has other versions of the program.
     ProgramMismatch {
         /// Lowest version here.
         low: u32,
@@ -42,11 +42,11 @@ pub enum Accepted {
     ProcedureUnavailable,
     /// The arguments do not decode.
     GarbageArguments,
-    /// Something else went wrong here.
+    /// Another error of the server.
     SystemError,
 }
 
-/// Why a call was turned away (RFC 5531 section 9, `reject_stat`).
+/// Why a call was denied (RFC 5531 section 9, `reject_stat`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// Another version of RPC.
@@ -56,30 +56,30 @@ pub enum Denied {
         /// Highest version here.
         high: u32,
     },
-    /// The caller is not known or not trusted.
+    /// The credential or verifier was refused.
     Auth(AuthStatus),
 }
 
-/// What became of a call.
+/// The body of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallOutcome<'a> {
-    /// Let in.
+    /// The call was accepted.
     Accepted {
         /// The responder's verifier.
         verifier: OpaqueAuth<'a>,
-        /// The call's fate.
+        /// The status.
         status: Accepted,
     },
-    /// Turned away.
+    /// The call was denied.
     Denied(Denied),
 }
 
-/// What stands before the results of a call (RFC 5531 section 9).
+/// The header of a reply (RFC 5531 section 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyHeader<'a> {
     /// Transaction identifier of the call.
     pub xid: u32,
-    /// What became of it.
+    /// The body.
     pub outcome: CallOutcome<'a>,
 }
 

@@ -6,7 +6,7 @@ use core::str;
 
 use arrayvec::ArrayString;
 
-/// A transport that this project speaks. Others have their own names and are just bytes.
+/// A transport that this project has. Names of others are kept as bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Netid {
     /// TCP over IPv4.
@@ -24,7 +24,7 @@ pub enum Netid {
 }
 
 impl Netid {
-    /// All of them.
+    /// All transports.
     pub const ALL: [Self; 6] = [
         Self::Tcp,
         Self::Tcp6,

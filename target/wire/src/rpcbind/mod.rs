@@ -1,8 +1,9 @@
-//! Where programs are found: port mapper version 2, rpcbind versions 3 and 4 (RFC 1833).
+//! Registration and look-up of programs: port mapper version 2, rpcbind versions 3 and 4 (RFC
+//! 1833).
 //!
 //! Results of SET and UNSET are a boolean, of GETPORT and GETTIME a word, of GETADDR and
-//! GETVERSADDR a string, of the DUMPs a [`List`]. The procedures that call others on behalf of the
-//! caller are left out on purpose: they serve attackers better than clients.
+//! GETVERSADDR a string, of the DUMPs a [`List`]. The procedures that forward calls to other
+//! programs are left out on purpose, since attackers misuse them.
 
 mod address;
 
@@ -83,7 +84,7 @@ xdr_struct! {
         pub netid: &'a [u8],
         /// Universal address, see [`universal_address`].
         pub address: &'a [u8],
-        /// Who registered it.
+        /// The user who registered it.
         pub owner: &'a [u8],
     }
 }
@@ -112,9 +113,9 @@ xdr_struct! {
 pub type AddressList<'a> = List<'a, AddressEntry<'a>>;
 
 xdr_struct! {
-    /// An address as a transport has it (`netbuf`).
+    /// An address in a transport's own form (`netbuf`).
     pub struct TransportAddress<'a> {
-        /// Room in the address buffer, in bytes.
+        /// Size of the address buffer, in bytes.
         pub max_length: u32,
         /// The address.
         pub address: &'a [u8],

@@ -2,15 +2,15 @@
 //! same in both versions (version two draft section 6) and in both directions, each with a window
 //! of its own (RFC 8167 section 4.1).
 
-/// How many calls may be without a reply.
+/// The window of calls that may be in flight.
 ///
-/// One until the first good reply, then the lower of what was granted last and what was asked for.
-/// A grant of zero counts as one, so that the window never closes for good. A grant that shrinks
-/// takes no call back: no other is sent until fewer are without a reply.
+/// It is one until the first good reply, and then the lower of the latest grant and the number
+/// asked for. A grant of zero counts as one, so that the window never closes for good. When a grant
+/// shrinks, calls in flight go on, and no new one is sent until fewer are in flight.
 ///
-/// An RDMA_DONE takes a credit too (RFC 5666 section 3.8), from the reply that it is owed for on.
-/// Nothing answers it, so its credit is back with the next reply, whichever that is, or at once if
-/// no reply is owed any more.
+/// An RDMA_DONE takes a credit too (RFC 5666 section 3.8), from the time of the reply that requires
+/// it. It has no answer, so its credit returns with the next reply to any call, or at once if no
+/// call is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreditWindow {
     wish: u32,
@@ -39,18 +39,18 @@ impl CreditWindow {
         }
     }
 
-    /// From now on one credit is kept back for an RDMA_DONE, unless there is only one.
+    /// Keeps one credit for an RDMA_DONE from now on, unless there is only one.
     pub const fn keep_room(&mut self) {
         self.keeps_room = true;
     }
 
-    /// The number that calls ask for.
+    /// The number of credits that calls ask for.
     #[must_use]
     pub const fn wish(&self) -> u32 {
         self.wish
     }
 
-    /// Calls without a reply.
+    /// Calls in flight.
     #[must_use]
     pub const fn in_flight(&self) -> u32 {
         self.in_flight
@@ -62,7 +62,7 @@ impl CreditWindow {
         self.open
     }
 
-    /// Most calls that may be without a reply now.
+    /// Most calls that may be in flight now.
     #[must_use]
     pub fn limit(&self) -> u32 {
         self.grant.min(self.wish).max(1)
@@ -78,7 +78,7 @@ impl CreditWindow {
         self.in_flight + self.owed + self.done < limit
     }
 
-    /// Whether an RDMA_DONE that is owed may be sent.
+    /// Whether a pending RDMA_DONE may be sent.
     #[must_use]
     pub fn has_room_for_done(&self) -> bool {
         self.owed > 0 && self.in_flight + self.done < self.limit()
@@ -103,15 +103,15 @@ impl CreditWindow {
         self.in_flight += 1;
     }
 
-    /// A credit is back without a grant: its call was not sent after all, or was answered by a
-    /// message whose credits are none (RFC 8167 section 4.1).
+    /// Returns a credit without a grant: its call was not sent, or was answered by a message that
+    /// carries no credits (RFC 8167 section 4.1).
     pub const fn returned(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.done = 0;
     }
 
-    /// A reply came with this grant. An RDMA_ERROR is no `good` reply: it gives its own credit
-    /// back, but does not open a new connection's window.
+    /// Takes the grant of a reply. An RDMA_ERROR is no `good` reply: it returns its credit, but
+    /// does not open the window of a new connection.
     pub const fn answered(&mut self, grant: u32, good: bool) {
         self.returned();
         self.open |= good;

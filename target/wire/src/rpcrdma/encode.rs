@@ -1,4 +1,4 @@
-//! Chunk lists written in one pass.
+//! Encoding of chunk lists, in one pass.
 
 use super::lists::Lists;
 use super::segment::{
@@ -19,7 +19,7 @@ pub struct CallChunks<'c> {
 }
 
 impl CallChunks<'_> {
-    /// Bytes that the lists take.
+    /// The encoded size of the lists, in bytes.
     #[must_use]
     pub fn encoded_length(&self) -> usize {
         let segments = |chunk: &[Segment]| SEGMENT_LENGTH * chunk.len();
@@ -64,7 +64,7 @@ pub struct ReplyChunks<'c, 'a> {
 }
 
 impl Encode for ReplyChunks<'_, '_> {
-    /// [`Error::Value`] if more was written than there was room for.
+    /// [`Error::Value`] if more bytes were written than a chunk has.
     fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
         encode_reads(self.reads, out)?;
         let mut written = self.written.iter().copied();

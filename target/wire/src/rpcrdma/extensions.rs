@@ -1,4 +1,4 @@
-//! Which extension a message type of version two belongs to (version two draft section 4.3).
+//! Registered extensions of version two, by message type (version two draft section 4.3).
 
 use core::fmt;
 
@@ -11,10 +11,10 @@ const TYPES_MAX: usize = 64;
 /// Why an extension is not registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
-    /// It has no types, so nothing could reach it.
+    /// It has no message types.
     #[error("an extension without message types")]
     Empty,
-    /// There is no room for one more extension, or for so many types.
+    /// The table has no space for the extension or its types.
     #[error("too many extensions")]
     Full,
     /// A type is taken, by another extension or twice by this one.
@@ -22,11 +22,11 @@ pub enum RegisterError {
     Taken(u32),
 }
 
-/// Extensions by their message types. Each is there with all of its types or not at all, since a
-/// peer finds out by trying whether the other side has it.
+/// Extensions by their message types. An extension is registered with all of its types or not at
+/// all, since peers find out by one message whether the other side has it.
 pub struct ExtensionTable<E> {
     extensions: ArrayVec<E, EXTENSIONS_MAX>,
-    /// Types, and which extension each is of.
+    /// Types, each with the index of its extension.
     types: ArrayVec<(u32, usize), TYPES_MAX>,
 }
 
@@ -34,7 +34,7 @@ impl<E> ExtensionTable<E> {
     /// Adds an extension with all of its types.
     ///
     /// # Errors
-    /// [`RegisterError`]; then none of its types is registered.
+    /// [`RegisterError`]. None of its types is registered then.
     pub fn register(&mut self, kinds: &[u32], extension: E) -> Result<(), RegisterError> {
         if kinds.is_empty() {
             return Err(RegisterError::Empty);
@@ -59,13 +59,13 @@ impl<E> ExtensionTable<E> {
         found.map(|&(_, owner)| owner)
     }
 
-    /// The extension that a message type is of.
+    /// The extension of a message type.
     #[must_use]
     pub fn find(&self, kind: u32) -> Option<&E> {
         self.extensions.get(self.owner(kind)?)
     }
 
-    /// The same, to be changed.
+    /// The extension of a message type, mutable.
     pub fn find_mut(&mut self, kind: u32) -> Option<&mut E> {
         let owner = self.owner(kind)?;
         self.extensions.get_mut(owner)

@@ -1,14 +1,14 @@
-//! Messages that are not taken, and the errors that say so.
+//! Refused messages, and the errors that answer them.
 
 use super::{
     ERR_CHUNK, ERR_VERS, FIRST_WORDS, FirstWords, RDMA_ERROR, Reason, Version, Versions, version2,
 };
 use crate::xdr::{Decoder, Encoder, Result};
 
-/// What an RDMA_ERROR says (RFC 8166 section 4.5, version two draft section 5.2.4).
+/// The content of an RDMA_ERROR (RFC 8166 section 4.5, version two draft section 5.2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorBody<'a> {
-    /// The version is not served; these are, both included. The same in all versions.
+    /// The version is not served; this range is. The same error in all versions.
     Version {
         /// Lowest version served.
         low: u32,
@@ -43,8 +43,8 @@ pub enum ErrorBody<'a> {
 }
 
 impl<'a> ErrorBody<'a> {
-    /// Reads what stands behind the first words of an RDMA_ERROR of a version. Bytes behind it
-    /// are passed over.
+    /// Decodes an RDMA_ERROR of a version, behind its first words. Bytes behind the error are
+    /// ignored.
     pub(super) fn parse(body: &'a [u8], version: Version) -> Option<Self> {
         use version2::ErrorCode;
         let mut input = Decoder::new(body);
@@ -91,11 +91,11 @@ impl<'a> ErrorBody<'a> {
     }
 }
 
-/// Appends an RDMA_ERROR for a message: its XID and its version word, and nothing behind the
-/// error. 20 bytes, 28 with versions, 32 for a reply that has no room.
+/// Appends an RDMA_ERROR with the XID and the version word of the message that it answers: 20
+/// bytes, 28 with versions, 32 for a reply that does not fit.
 ///
 /// # Errors
-/// No room.
+/// The buffer is too small.
 pub fn encode_error(
     out: &mut Encoder<'_>,
     failing: &FirstWords,
@@ -145,7 +145,7 @@ pub enum Refusal {
     /// An optional operation that is not known: INVAL_OPTION of version two.
     #[error("its optional operation is not known")]
     Option,
-    /// A reply that has no room: ERR_CHUNK, or CANT_REPLY in version two.
+    /// A reply that does not fit the chunks offered: ERR_CHUNK, or CANT_REPLY in version two.
     #[error("its reply needs {needed} bytes in segment {segment}")]
     CannotReply {
         /// Whether the procedure had run when that was found out.
@@ -159,7 +159,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The error that says so in a version. `versions` are those served.
+    /// The error of a version. `versions` is the range served.
     #[must_use]
     pub const fn error(self, version: Version, versions: Versions) -> ErrorBody<'static> {
         match (self, version) {
@@ -187,7 +187,7 @@ impl Refusal {
     }
 
     /// Appends the error in the version of the failing message, whose first words are `words`.
-    /// `versions` are those served.
+    /// `versions` is the range served.
     ///
     /// # Errors
     /// No room for [`ERROR_MAX`] bytes.

@@ -7,14 +7,14 @@ use super::{
 use crate::rpc::{self, MessageType};
 use crate::xdr::{Encode, Encoder, Padding, Result};
 
-/// What follows the first words.
+/// The content of a message behind the first words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// RDMA_MSG, or RDMA_MSGP of version one with its alignment.
     Message {
         /// Chunks.
         lists: Lists<'a>,
-        /// The RPC message, reduced by what is in chunks.
+        /// The RPC message, without the items that are in chunks.
         message: &'a [u8],
         /// Alignment pads in the message: none in RDMA_MSG.
         padding: Option<Padding>,
@@ -35,13 +35,13 @@ pub enum Body<'a> {
 /// A message of an extension (version two draft section 4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Optional<'a> {
-    /// Whose XIDs and credits the header's are.
+    /// The direction that the header's XID and credits belong to.
     pub direction: MessageType,
     /// The optional operation.
     pub kind: u32,
-    /// What the operation's own document defines.
+    /// Opaque bytes, as the operation's specification defines them.
     pub opaque: &'a [u8],
-    /// All of an RPC message, a part of one, or nothing.
+    /// An RPC message, a part of one, or nothing.
     pub payload: &'a [u8],
 }
 
@@ -58,26 +58,26 @@ impl<'a> Optional<'a> {
     }
 }
 
-/// A checked header and what it carries.
+/// A checked header and its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header<'a> {
     /// The first words.
     pub words: FirstWords,
-    /// The version that the message was read by. An RDMA_ERROR with a version word of no version
-    /// served counts as version one.
+    /// The version by which the message was decoded. An RDMA_ERROR whose version word is of no
+    /// served version counts as version one.
     pub version: Version,
     /// The direction word of version two; version one has none.
     pub direction: Option<MessageType>,
     /// The key that the reply may invalidate, in calls of version two, and its repetition in
     /// replies; zero for none.
     pub invalidate: u32,
-    /// The rest.
+    /// The content.
     pub body: Body<'a>,
 }
 
 impl<'a> Header<'a> {
-    /// Parses a message in either direction. An RDMA_ERROR is taken whatever its version word
-    /// says, as old peers put their own version there.
+    /// Parses a message in either direction. An RDMA_ERROR is accepted with any version word, as
+    /// old peers put their own version there.
     ///
     /// # Errors
     /// A [`Fault`]; only responders answer it.
@@ -123,10 +123,10 @@ impl<'a> Header<'a> {
         })
     }
 
-    /// Parses a message that is a call, with the rules that hold for calls only: an RPC message is
-    /// inline or at position zero and not in both places, and an inline one has the XID of its
-    /// header. A message that is a reply ([`Header::direction`]) is not held to them, and if one
-    /// of version two is faulty nothing answers it (RFC 8166 section 4.5).
+    /// Parses a message, with the additional rules for calls: the RPC message is inline or at
+    /// position zero, not both, and an inline one has the XID of its header. These rules do not
+    /// apply to a reply ([`Header::direction`]). A faulty reply of version two is not answered (RFC
+    /// 8166 section 4.5).
     ///
     /// # Errors
     /// A [`Fault`], to be answered by [`Fault::answer`].
@@ -205,9 +205,9 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// Whose XIDs and credits the header's are, to be looked at before its XID on connections that
-    /// carry calls both ways: the direction word of version two, else that of an inline message
-    /// (RFC 8167 section 5.2).
+    /// The direction that the header's XID and credits belong to, for connections that carry calls
+    /// in both directions: the direction word of version two, else the direction of an inline
+    /// message (RFC 8167 section 5.2).
     #[must_use]
     pub fn direction(&self) -> Option<MessageType> {
         match self.body {
@@ -219,7 +219,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// What a header to be sent says beside its chunks.
+/// The fields of a header to send, without its chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outgoing {
     /// The version to write.
@@ -232,7 +232,7 @@ pub struct Outgoing {
     pub inline: bool,
     /// Whether the RPC message is a call or a reply. Only version two has a word for it.
     pub direction: MessageType,
-    /// The key that the reply may invalidate, zero for none; a reply repeats that of its call.
+    /// The key that the reply may invalidate, zero for none. A reply repeats the key of its call.
     /// Only version two has a word for it.
     pub invalidate: u32,
 }
@@ -241,7 +241,7 @@ pub struct Outgoing {
 /// [`CallChunks`] or [`ReplyChunks`](super::ReplyChunks).
 ///
 /// # Errors
-/// No room; as encoding the chunks.
+/// The buffer is too small; or as encoding the chunks.
 pub fn encode_header(out: &mut Encoder<'_>, header: &Outgoing, chunks: &impl Encode) -> Result<()> {
     let kind = match header.inline {
         true => version1::Kind::Message,
@@ -277,7 +277,7 @@ pub(super) fn encode_words(
 /// [`Version::shortest`].
 ///
 /// # Errors
-/// No room.
+/// The buffer is too small.
 pub fn encode_plain_header(
     out: &mut Encoder<'_>,
     version: Version,

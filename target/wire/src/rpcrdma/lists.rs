@@ -7,7 +7,7 @@ use super::segment::{
 };
 use crate::xdr::{self, Decode, Decoder};
 
-/// What a receiver lets into its house.
+/// The limits of a receiver for incoming messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Versions that are served; messages of others are refused.
@@ -41,7 +41,7 @@ impl Default for Rules {
     }
 }
 
-/// What is wrong with a header whose version is right.
+/// Why a header of a served version is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     /// It ends inside a list.
@@ -68,8 +68,7 @@ pub enum Reason {
     /// A position zero chunk where the RPC message is inline, or none where it is not.
     #[error("the RPC message is in two places, or in none")]
     PositionZero,
-    /// A direction word that is neither that of calls nor that of replies, or not that of the RPC
-    /// message.
+    /// A direction word that is not defined, or differs from the direction of the RPC message.
     #[error("the direction is none, or not that of the RPC message")]
     Direction,
 }
@@ -79,9 +78,9 @@ pub enum Reason {
 pub struct Lists<'a> {
     /// Arguments to fetch.
     pub reads: ReadList<'a>,
-    /// Where results go.
+    /// Memory for results.
     pub writes: WriteList<'a>,
-    /// Where a long reply goes.
+    /// Memory for a long reply.
     pub reply: Option<WriteChunk<'a>>,
 }
 
@@ -95,7 +94,7 @@ impl<'a> Lists<'a> {
         self.reads.is_empty() && self.writes.is_empty() && self.reply.is_none()
     }
 
-    /// Bytes that a reply needs for its lists, if it returns these.
+    /// Bytes of the lists in a reply that returns these.
     #[must_use]
     pub fn reply_length(&self) -> usize {
         let reply = self
@@ -104,7 +103,7 @@ impl<'a> Lists<'a> {
         Self::EMPTY_LENGTH + self.writes.bytes.len() + reply
     }
 
-    /// Checks the lists at the front of what is left of `input`.
+    /// Decodes and checks the lists at the front of `input`.
     pub(super) fn parse(input: &mut Decoder<'a>, rules: &Rules) -> Result<Self, Reason> {
         // Most calls have none.
         if input.rest().starts_with(&[0; Self::EMPTY_LENGTH]) {

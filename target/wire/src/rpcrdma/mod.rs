@@ -1,15 +1,14 @@
-//! RPC-over-RDMA transport headers (RFC 8166, what RFC 5666 had beyond it, and the draft of version
-//! two).
+//! RPC-over-RDMA transport headers: version one (RFC 8166, and the parts of RFC 5666 that it
+//! removed) and the draft of version two.
 //!
-//! Every message of every version begins with the [`FirstWords`]. They are read before anything
-//! else is judged and tell which sibling module reads on: [`version1`] or [`version2`]. What comes
-//! out is a [`Header`] whatever the version.
+//! Every message begins with the [`FirstWords`], which select the module that decodes the rest:
+//! [`version1`] or [`version2`]. The result is a [`Header`] for both.
 //!
-//! A responder calls [`Header::parse_call`] and answers a [`Fault`] by [`Fault::answer`]; a
-//! requester calls [`Header::parse`] and drops what is faulty (RFC 8166 section 4.5).
+//! A responder calls [`Header::parse_call`] and answers a [`Fault`] by [`Fault::answer`]. A
+//! requester calls [`Header::parse`] and drops faulty messages (RFC 8166 section 4.5).
 //!
 //! Chunk lists are shared by the versions. They are checked once, when a header is parsed, against
-//! [`Rules`]; afterwards [`Lists`] is walked without errors and without copies.
+//! [`Rules`]. Afterwards [`Lists`] is read without errors and without copies.
 
 mod credits;
 mod encode;
@@ -38,7 +37,7 @@ pub use version::{Version, Versions};
 
 use crate::xdr::xdr_struct;
 
-/// The smallest inline limit: every peer takes Sends of this many bytes (RFC 8166 section 3.3.3).
+/// The smallest inline limit: every peer accepts Sends of this size (RFC 8166 section 3.3.3).
 pub const MIN_INLINE: usize = 1024;
 
 /// Bytes of [`FirstWords`].
@@ -53,13 +52,13 @@ xdr_struct! {
         pub version: u32,
         /// Credits: asked for in calls, granted in replies.
         pub credits: u32,
-        /// Message type, whose meaning is the version's.
+        /// Message type. Its meaning depends on the version.
         pub kind: u32,
     }
 }
 
 impl FirstWords {
-    /// Reads them, if sixteen bytes are there.
+    /// Decodes the first words; `None` if there are fewer than sixteen bytes.
     #[must_use]
     pub fn read(message: &[u8]) -> Option<Self> {
         crate::xdr::from_bytes(message).ok()

@@ -8,7 +8,7 @@ pub const SEGMENT_LENGTH: usize = 16;
 pub const READ_ENTRY_LENGTH: usize = 8 + SEGMENT_LENGTH;
 /// Bytes of an entry of the write list without its segments: presence and their number.
 pub const WRITE_ENTRY_LENGTH: usize = 8;
-/// Bytes of a reply chunk without its segments, beyond the presence word that is always there.
+/// Bytes of a reply chunk without its segments and without the presence word.
 pub const REPLY_CHUNK_LENGTH: usize = 4;
 
 xdr_struct! {
@@ -33,7 +33,7 @@ xdr_struct! {
     }
 }
 
-/// Reads from bytes that were checked; what a check let through cannot fail.
+/// Reads a word of bytes that were checked, which cannot fail.
 fn word(bytes: &[u8], at: usize) -> u32 {
     bytes
         .get(at..)
@@ -86,7 +86,7 @@ impl<'a> ReadList<'a> {
         }
     }
 
-    /// The chunk at a position, if any entry has it.
+    /// The chunk at a position, if there is one.
     #[must_use]
     pub fn chunk(&self, position: u32) -> Option<ReadChunk<'a>> {
         let chunk = ReadChunk {
@@ -192,8 +192,7 @@ impl<'a> ReadChunk<'a> {
             .sum()
     }
 
-    /// The item it carries, as a [`Decoder`](crate::xdr::Decoder) wants it; `None` for 2^32 bytes
-    /// or more.
+    /// Its item, for a [`Decoder`](crate::xdr::Decoder); `None` for 2^32 bytes or more.
     #[must_use]
     pub fn taken(&self) -> Option<Taken> {
         let length = u32::try_from(self.length()).ok()?;
@@ -271,14 +270,14 @@ impl<'a> Iterator for WriteChunks<'a> {
 
 impl ExactSizeIterator for WriteChunks<'_> {}
 
-/// Memory of the requester that one result, or a whole long reply, goes to.
+/// Memory of the requester for one result or a whole long reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteChunk<'a> {
     pub(super) bytes: &'a [u8],
 }
 
 impl<'a> WriteChunk<'a> {
-    /// Segments in it; a chunk without any means that its result stays inline.
+    /// Number of segments. The result of a chunk without segments stays inline.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.bytes.len() / SEGMENT_LENGTH
@@ -298,15 +297,15 @@ impl<'a> WriteChunk<'a> {
         }
     }
 
-    /// Bytes in all segments: the room in a call, what was written in a reply.
+    /// Bytes in all segments: the capacity in a call, the bytes written in a reply.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.iter().map(|segment| u64::from(segment.length)).sum()
     }
 
-    /// The segments as they are after `bytes` bytes went into them: each is filled before the
-    /// next, and the lengths are what was written (RFC 8166 section 3.4.6). Fewer bytes go in if
-    /// there is no more room.
+    /// The segments with the lengths that remain after `bytes` bytes were written, each segment
+    /// being filled before the next (RFC 8166 section 3.4.6). Bytes beyond the capacity are not
+    /// counted.
     #[must_use]
     pub fn filled(&self, bytes: u64) -> Filled<'a> {
         Filled {
@@ -345,7 +344,7 @@ impl Iterator for Segments<'_> {
 
 impl ExactSizeIterator for Segments<'_> {}
 
-/// The segments of a chunk with the lengths that writing leaves.
+/// The segments of a chunk, with the lengths written.
 #[derive(Clone, Debug)]
 pub struct Filled<'a> {
     segments: Segments<'a>,

@@ -5,7 +5,7 @@ use super::{FIRST_WORDS, Lists, MIN_INLINE, version2};
 /// A version of RPC-over-RDMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
-    /// RFC 8166, with what RFC 5666 had beyond it.
+    /// RFC 8166, and the parts of RFC 5666 that it removed.
     One,
     /// The version two draft.
     Two,
@@ -31,7 +31,7 @@ impl Version {
         }
     }
 
-    /// Bytes before the chunk lists of a message that has them and is not padded.
+    /// Bytes before the chunk lists, in messages without padding.
     #[must_use]
     pub const fn before_lists(self) -> usize {
         match self {
@@ -40,13 +40,13 @@ impl Version {
         }
     }
 
-    /// Bytes of a header without chunks that is not padded.
+    /// Bytes of a header without chunks and without padding.
     #[must_use]
     pub const fn shortest(self) -> usize {
         self.before_lists() + Lists::EMPTY_LENGTH
     }
 
-    /// Bytes that every receiver takes in one Send (RFC 8166 section 3.3.3, version two draft
+    /// Bytes that every receiver accepts in one Send (RFC 8166 section 3.3.3, version two draft
     /// section 2.3).
     #[must_use]
     pub const fn min_inline(self) -> usize {
@@ -57,7 +57,7 @@ impl Version {
     }
 }
 
-/// The versions that a peer serves: a range, as the error for others names it.
+/// The versions that a peer serves: a range, as in ERR_VERS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
     low: Version,

@@ -11,7 +11,7 @@ pub const VERSION: u32 = Version::One.number();
 /// Bytes of a header without chunks.
 pub const SHORTEST: usize = FIRST_WORDS + Lists::EMPTY_LENGTH;
 
-/// Bytes that the header of an RDMA_MSGP is longer by: alignment and threshold.
+/// Additional bytes in the header of an RDMA_MSGP: alignment and threshold.
 pub const PADDING_LENGTH: usize = 8;
 
 xdr_enum! {
@@ -28,7 +28,7 @@ xdr_enum! {
 /// The type that is shorter than the others.
 pub(super) const DONE: u32 = Kind::Done.number();
 
-/// Parses a message that is no error and at least as long as its type.
+/// Parses a message that is not an error and has the least length of its type.
 pub(super) fn parse<'a>(
     message: &'a [u8],
     words: FirstWords,
@@ -77,7 +77,7 @@ fn parse_body<'a>(
 /// Appends the header of an RDMA_MSGP, to be followed by a message encoded with the same padding.
 ///
 /// # Errors
-/// No room; as encoding the chunks.
+/// The buffer is too small; or as encoding the chunks.
 pub fn encode_padded_header(
     out: &mut Encoder<'_>,
     xid: u32,
@@ -94,7 +94,7 @@ pub fn encode_padded_header(
 /// Appends an RDMA_DONE (RFC 5666 section 3.8): 16 bytes.
 ///
 /// # Errors
-/// No room.
+/// The buffer is too small.
 pub fn encode_done(out: &mut Encoder<'_>, xid: u32, credits: u32) -> Result<()> {
     encode_words(out, xid, Version::One, credits, Kind::Done.number())
 }

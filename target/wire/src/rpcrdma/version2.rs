@@ -1,10 +1,10 @@
-//! RPC-over-RDMA version two, as its second draft has it (draft-cel-nfsv4-rpcrdma-version-two-02,
+//! RPC-over-RDMA version two by its draft 02 (draft-cel-nfsv4-rpcrdma-version-two-02, called
 //! "version two draft" elsewhere).
 //!
-//! Against version one there are two words before the chunk lists, the direction of the RPC
-//! message and the key that a reply may invalidate; errors say more; RDMA_MSGP and RDMA_DONE are
-//! gone; and extensions have a message type of their own. The layouts are written by hand, from the
-//! meaning of the draft's text: nothing in this crate is copied out of it.
+//! Differences from version one: two more words before the chunk lists (the direction of the RPC
+//! message, and the key that a reply may invalidate), more detailed errors, a message type for
+//! extensions, and neither RDMA_MSGP nor RDMA_DONE. The layouts are written by hand from the
+//! meaning of the draft; nothing in this crate is copied from it.
 
 use super::{
     Body, FIRST_WORDS, FirstWords, Header, Lists, Optional, Reason, Refusal, Rules, Version,
@@ -26,11 +26,11 @@ pub const SHORTEST: usize = BEFORE_LISTS + Lists::EMPTY_LENGTH;
 /// and how many opaque bytes follow.
 pub const OPTIONAL_LENGTH: usize = FIRST_WORDS + 12;
 
-/// Bytes that every receiver takes in one Send, and that a sender may count on (section 2.3).
+/// Bytes that every receiver accepts in one Send (section 2.3).
 pub const MIN_INLINE: usize = 4096;
 
 xdr_enum! {
-    /// Message types (section 5.2). Numbers of version one that do not exist here stay unused.
+    /// Message types (section 5.2). The numbers of version one's other types are not used.
     pub enum Kind {
         Message = 0, "RDMA2_MSG", "an RPC message follows";
         NoMessage = 1, "RDMA2_NOMSG", "the RPC message is in chunks";
@@ -50,7 +50,7 @@ xdr_enum! {
     }
 }
 
-/// Parses a message that is no error and has 28 bytes at least.
+/// Parses a message that is not an error and has at least 28 bytes.
 pub(super) fn parse<'a>(
     message: &'a [u8],
     words: FirstWords,
@@ -91,7 +91,7 @@ fn parse_body<'a>(
     let lists = Lists::parse(&mut input, rules)?;
     let message = input.rest();
     if kind == Kind::NoMessage {
-        // A message behind the header would be in two places.
+        // The RPC message would be both inline and in a chunk.
         return if message.is_empty() {
             Ok(header(invalidate, Body::NoMessage { lists }))
         } else {
@@ -100,7 +100,7 @@ fn parse_body<'a>(
     }
     match rpc::peek(message) {
         Ok((_, kind)) if kind == direction => {}
-        // What has no XID and no direction is no message.
+        // An RPC message has at least an XID and a direction.
         _ if message.len() < 8 => return Err(Reason::Truncated),
         _ => return Err(Reason::Direction),
     }
@@ -133,9 +133,9 @@ fn parse_optional<'a>(
     })
 }
 
-/// Whether the payload of an optional operation may travel under a direction word (section 5.2.2).
-/// Where in an RPC message a part of one begins is known to the operation alone, so only what
-/// begins with the header's XID is judged.
+/// Whether the payload of an optional operation agrees with a direction word (section 5.2.2). A
+/// payload may be a part of an RPC message whose offset only the operation knows. So only payloads
+/// that begin with the header's XID are checked.
 fn agrees(payload: &[u8], xid: u32, direction: MessageType) -> bool {
     let mut input = Decoder::new(payload);
     match (input.u32(), input.u32()) {
@@ -144,9 +144,9 @@ fn agrees(payload: &[u8], xid: u32, direction: MessageType) -> bool {
     }
 }
 
-/// The direction word of a message with these first words that could not be parsed, if it is of
-/// this version and of a type that has one. Errors go from the responder to the requester only, so
-/// a faulty reply has no answer (section 5.2.2).
+/// The direction word of a faulty message with these first words, if it is of this version and of a
+/// type that has one. Errors go from responder to requester only, so a faulty reply is not answered
+/// (section 5.2.2).
 #[must_use]
 pub fn claimed_direction(message: &[u8], words: &FirstWords) -> Option<MessageType> {
     let kind = Kind::from_number(words.kind).filter(|&kind| kind != Kind::Error);
@@ -156,12 +156,12 @@ pub fn claimed_direction(message: &[u8], words: &FirstWords) -> Option<MessageTy
 }
 
 /// Appends an RDMA2_OPTIONAL with its payload, which may be empty: 28 bytes, the opaque bytes with
-/// their round-up, and the payload (section 5.2). Without payload a requester says that it is a
-/// call, a responder that it is a reply.
+/// their round-up, and the payload (section 5.2). Without payload, a requester sends it as a call
+/// and a responder as a reply.
 ///
 /// # Errors
-/// No room; [`Error::Value`] for a payload that begins with the XID and goes the other way than
-/// the direction says.
+/// The buffer is too small; [`Error::Value`] for a payload that begins with the XID and has another
+/// direction.
 pub fn encode_optional(
     out: &mut Encoder<'_>,
     xid: u32,

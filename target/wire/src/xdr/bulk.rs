@@ -1,12 +1,12 @@
-//! Items that may travel apart from the stream.
+//! Items whose data may be outside of the XDR stream.
 
-/// An opaque item whose data may stand in the stream or travel apart from it: the data of READ
-/// and WRITE, the text of symbolic links (RFC 8267 section 4).
+/// An opaque item whose data may be in the stream or outside, in a chunk: the data of READ and
+/// WRITE, and the text of symbolic links (RFC 8267 section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bulk<'a> {
     /// The length word.
     pub length: u32,
-    /// The data itself, or that it is elsewhere.
+    /// The data, or its position if it is elsewhere.
     pub data: Data<'a>,
 }
 
@@ -30,8 +30,8 @@ impl<'a> Bulk<'a> {
         }
     }
 
-    /// Data that travels apart: only the length word is encoded. Its position comes to be known
-    /// by encoding ([`Encoder::taken`](super::Encoder::taken)).
+    /// Data outside of the stream: only the length word is encoded. The encoder finds its position
+    /// ([`Encoder::taken`](super::Encoder::taken)).
     #[must_use]
     pub const fn apart(length: u32) -> Self {
         Self {
@@ -40,7 +40,7 @@ impl<'a> Bulk<'a> {
         }
     }
 
-    /// The data if it stands in the stream.
+    /// The data, if it is in the stream.
     #[must_use]
     pub const fn as_inline(&self) -> Option<&'a [u8]> {
         match self.data {
@@ -56,17 +56,17 @@ pub const ITEMS_MAX: usize = 4;
 /// An item that is missing from the stream that a decoder reads, or that an encoder left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// Where its data would begin, counted in the whole stream from the first byte of the RPC
-    /// message (RFC 8166 section 3.4.5).
+    /// The position of its data in the whole stream, from the first byte of the RPC message (RFC
+    /// 8166 section 3.4.5).
     pub position: u32,
-    /// Bytes that travel apart: the item's length, or that with its round-up (RFC 8166
+    /// Bytes outside of the stream: the item's length, or that with its round-up (RFC 8166
     /// section 3.4.5.2).
     pub length: u32,
 }
 
-/// Alignment of long opaque items in an RDMA_MSGP message (RFC 5666 section 3.9): as many pad
-/// bytes stand before the data of every opaque of `threshold` or more bytes as bring the data to a
-/// multiple of `align`, counted from the first byte of the RPC message.
+/// Alignment of long opaque items in an RDMA_MSGP message (RFC 5666 section 3.9). Pad bytes before
+/// the data of every opaque of `threshold` or more bytes bring the data to a multiple of `align`,
+/// counted from the first byte of the RPC message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Padding {
     /// Alignment in bytes, any number; 0 and 1 mean none.

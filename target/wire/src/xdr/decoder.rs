@@ -2,32 +2,32 @@
 
 use super::{Bulk, Data, Error, Padding, Result, Taken, pad, round_up};
 
-/// Which items are missing from the bytes.
+/// The items that are missing from the bytes.
 #[derive(Clone, Copy, Debug)]
 enum Missing<'a> {
     /// Items at known positions, in ascending order (read chunks).
     At(&'a [Taken]),
-    /// The next eligible items, in order; `None` is an item that stayed (write chunks).
+    /// The next eligible items, in order; `None` for an item that is in the stream (write chunks).
     Next(&'a [Option<u32>]),
 }
 
-/// Reads XDR values from the front of a slice. A copy is a cheap way to look ahead.
+/// Reads XDR values from the front of a slice. To look ahead, copy the decoder.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoder<'a> {
     bytes: &'a [u8],
-    /// What ordinary reads may touch: up to the next missing item, or the end of the bytes.
+    /// The bytes up to the next missing item or the end, for ordinary reads.
     front: &'a [u8],
     /// Where that ends.
     limit: usize,
-    /// Position in the whole stream less the place in `bytes`: bytes taken out so far, less
-    /// alignment pads so far. Kept wrapping; the sum with a place is the true position.
+    /// The position in the whole stream minus the index in `bytes`: bytes taken out so far, minus
+    /// alignment pads so far. It wraps; its sum with an index is the true position.
     shift: usize,
     missing: Missing<'a>,
     padding: Padding,
 }
 
 impl<'a> Decoder<'a> {
-    /// A decoder of bytes from which nothing is missing.
+    /// A decoder of complete bytes.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl<'a> Decoder<'a> {
         self.bytes.get(self.position()..).unwrap_or_default()
     }
 
-    /// Whether something is missing from the slice: then it is no complete stream.
+    /// Whether items are missing from the slice.
     #[must_use]
     pub const fn is_reduced(&self) -> bool {
         match self.missing {
@@ -120,7 +120,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Goes on at a place in the bytes, from where the items that are missing lie ahead.
+    /// Continues at an index of the bytes, before the remaining missing items.
     fn move_to(&mut self, at: usize) {
         self.limit = match self.missing {
             Missing::At([next, ..]) => {
@@ -239,7 +239,7 @@ impl<'a> Decoder<'a> {
         self.opaque_data(length)
     }
 
-    /// A string: bytes, as RFC 4506 section 4.11 gives them no character set that peers keep to.
+    /// A string, as bytes: peers do not keep to the character set of RFC 4506 section 4.11.
     ///
     /// # Errors
     /// As [`opaque`](Self::opaque).
@@ -307,8 +307,8 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Counted opaque bytes that may have been taken out of the stream: the only read that passes
-    /// a missing item.
+    /// Counted opaque bytes that may have been taken out of the stream. Only this function reads
+    /// past a missing item.
     ///
     /// # Errors
     /// [`Error::Truncated`], [`Error::TooLong`]; [`Error::Misplaced`] if the length word and the

@@ -9,7 +9,7 @@ use super::{Bulk, Data, Error, FixedLength, ITEMS_MAX, Padding, Result, Taken, p
 pub struct Encoder<'b> {
     bytes: &'b mut [u8],
     at: usize,
-    /// As in the decoder: stream position less place.
+    /// The position in the stream minus the index, as in the decoder.
     shift: usize,
     taken: ArrayVec<Taken, ITEMS_MAX>,
     padding: Padding,
@@ -52,7 +52,7 @@ impl<'b> Encoder<'b> {
         self.at.wrapping_add(self.shift)
     }
 
-    /// Room left, in bytes.
+    /// Bytes left in the slice.
     #[must_use]
     pub const fn remaining(&self) -> usize {
         self.bytes.len() - self.at
@@ -70,8 +70,8 @@ impl<'b> Encoder<'b> {
         &self.taken
     }
 
-    /// Forgets all that was written from `position` on. Items left out of the part that is
-    /// forgotten must not exist.
+    /// Discards all that was written from `position` on. That part must not have items that were
+    /// left out.
     pub const fn rewind(&mut self, position: usize) {
         if position < self.at {
             self.at = position;
@@ -101,7 +101,7 @@ impl<'b> Encoder<'b> {
         Ok(())
     }
 
-    /// A value whose encoding has the same length always: its room is checked once.
+    /// A value whose encodings all have one length, so that the space is checked once.
     ///
     /// # Errors
     /// [`Error::Full`].
@@ -192,11 +192,11 @@ impl<'b> Encoder<'b> {
         self.opaque_fixed(bytes)
     }
 
-    /// Counted opaque bytes, or only their length word if they travel apart.
+    /// Counted opaque bytes, or only their length word if the data is outside of the stream.
     ///
     /// # Errors
     /// As [`opaque`](Self::opaque); [`Error::TooLong`] also if the stream grows beyond 2^32 bytes,
-    /// or has more than [`ITEMS_MAX`] items that travel apart;
+    /// or has more than [`ITEMS_MAX`] items outside of it;
     /// [`Error::Value`] if the length is not that of the data in the stream.
     pub fn bulk(&mut self, bulk: &Bulk<'_>) -> Result<()> {
         match bulk.data {

@@ -60,7 +60,7 @@ impl Encode for [u8] {
     }
 }
 
-/// Counted bytes without a bound but that of the message: a layer above judges names.
+/// Counted bytes, bounded by the message only. A layer above checks names.
 impl<'a> Decode<'a> for &'a [u8] {
     fn decode(input: &mut Decoder<'a>) -> Result<Self> {
         input.opaque(usize::MAX)
@@ -79,7 +79,7 @@ impl<const N: usize> Decode<'_> for [u8; N] {
     }
 }
 
-/// Optional data (RFC 4506 section 4.19), and unions that are no more than that.
+/// Optional data (RFC 4506 section 4.19), and unions of the same layout.
 impl<T: Encode> Encode for Option<T> {
     fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
         out.bool(self.is_some())?;

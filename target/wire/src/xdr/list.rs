@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 
 use super::{Decode, Decoder, Encode, Encoder, Result};
 
-/// A linked list as received: checked once, then walked without errors.
+/// A linked list as received: checked once, then read without errors.
 #[derive(Clone, Copy)]
 pub struct List<'a, T> {
     start: Decoder<'a>,

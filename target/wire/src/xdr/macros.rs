@@ -1,7 +1,7 @@
 //! Structures and enumerations declared once, with their layout.
 
-/// A structure whose layout is that of its fields in order. With a lifetime, it borrows; `fixed`, its
-/// encodings all have one length.
+/// A structure whose layout is that of its fields in order. With a lifetime, it borrows; `fixed`,
+/// its encodings all have one length.
 macro_rules! xdr_struct {
     ($(#[$meta:meta])* pub fixed struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)* }) => {
         $(#[$meta])*

@@ -3,10 +3,10 @@
 //! [`Decoder`] is a cursor over received bytes, [`Encoder`] a cursor over a slice to fill. Types
 //! that have a layout implement [`Encode`] and [`Decode`].
 //!
-//! Over RDMA an opaque item may travel apart from the stream, in a chunk (RFC 8166 section 3.4):
-//! its length word stays, its bytes and their round-up are taken out. Such an item is a [`Bulk`];
-//! both cursors know the difference between a place in their slice and a position in the whole
-//! stream, so procedures need not care how the data came.
+//! Over RDMA an opaque item may be outside of the stream, in a chunk (RFC 8166 section 3.4): the
+//! stream keeps its length word, without the bytes and their round-up. Such an item is a [`Bulk`].
+//! Both cursors convert between an index in their slice and a position in the whole stream, so
+//! procedures do not depend on how the data travels.
 
 mod bulk;
 mod decoder;
@@ -31,17 +31,17 @@ pub enum Error {
     /// A counted item is longer than its bound allows.
     #[error("an item is longer than its bound")]
     TooLong,
-    /// A word holds none of the values that its type has.
+    /// A word has a value that its type does not define.
     #[error("a word holds no value of its type")]
     Value,
-    /// Pad bytes are not zero, where that is asked for.
+    /// Pad bytes are not zero where they have to be.
     #[error("pad bytes are not zero")]
     Pad,
-    /// An item that was taken out of the stream does not agree with the stream: its length word
-    /// says otherwise, or nothing in the stream belongs to it.
+    /// An item that was taken out does not agree with the stream: its length word has another
+    /// length, or no item of the stream is at its position.
     #[error("an item taken out of the stream does not agree with the stream")]
     Misplaced,
-    /// The slice to fill has no room left.
+    /// The slice to fill is too small.
     #[error("no room left to encode into")]
     Full,
 }
@@ -54,8 +54,7 @@ pub trait Encode {
     /// Appends the value.
     ///
     /// # Errors
-    /// [`Error::Full`]; [`Error::TooLong`] or [`Error::Value`] where the value itself has no
-    /// encoding.
+    /// [`Error::Full`]; [`Error::TooLong`] or [`Error::Value`] if the value has no encoding.
     fn encode(&self, out: &mut Encoder<'_>) -> Result<()>;
 }
 
@@ -77,7 +76,7 @@ pub trait Decode<'a>: Sized {
     fn decode(input: &mut Decoder<'a>) -> Result<Self>;
 }
 
-/// Decodes one value that begins with the first byte. Bytes behind it are not looked at.
+/// Decodes one value that begins with the first byte. Bytes behind it are ignored.
 ///
 /// # Errors
 /// As [`Decode::decode`].

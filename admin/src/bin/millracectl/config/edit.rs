@@ -34,11 +34,11 @@ pub fn edit(
         .suffix(".yaml")
         .tempfile()
         .map_err(|error| Failure::usage(format!("cannot make a temporary file: {error}")))?;
-    let patience = Patience::new()?;
+    let interrupt_guard = InterruptGuard::new()?;
     file.write_all(before.as_bytes())?;
     file.flush()?;
     loop {
-        open_editor(file.path(), &patience)?;
+        open_editor(file.path(), &interrupt_guard)?;
         let text = match read_back(file.path()) {
             Ok(text) => text,
             Err(error) => match again(&error)? {
@@ -105,7 +105,7 @@ fn is_stale(failure: &Failure) -> bool {
 }
 
 /// Runs the editor on a file. What is in `VISUAL` or `EDITOR` may have arguments.
-fn open_editor(file: &Path, patience: &Patience) -> Result<(), Failure> {
+fn open_editor(file: &Path, interrupt_guard: &InterruptGuard) -> Result<(), Failure> {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
     let editor = set("VISUAL").or_else(|| set("EDITOR"));
     let editor = editor.unwrap_or_else(|| "vi".into());
@@ -115,7 +115,7 @@ fn open_editor(file: &Path, patience: &Patience) -> Result<(), Failure> {
     let script = <std::ffi::OsStr as OsStrExt>::from_bytes(&script);
     let mut command = Command::new("sh");
     command.arg("-c").arg(script).args([Path::new("sh"), file]);
-    let status = patience.during(|| command.stdin(Stdio::inherit()).status());
+    let status = interrupt_guard.during(|| command.stdin(Stdio::inherit()).status());
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(Failure::usage(format!(
@@ -126,11 +126,11 @@ fn open_editor(file: &Path, patience: &Patience) -> Result<(), Failure> {
 }
 
 /// Ctrl-C in an editor is the editor's, though it comes to this program, too.
-struct Patience {
+struct InterruptGuard {
     interruptible: Arc<AtomicBool>,
 }
 
-impl Patience {
+impl InterruptGuard {
     fn new() -> Result<Self, Failure> {
         let interruptible = Arc::new(AtomicBool::new(true));
         for signal in [SIGINT, SIGQUIT] {

@@ -9,7 +9,7 @@ use super::super::devices::Devices;
 use super::super::reaper::{Notice, Reaper};
 use super::super::report::Transport;
 use super::super::sys::{CompletionKind, SendKind, Status};
-use super::{PATIENCE, Pair, RECEIVE, WAYS, has_device, memory};
+use super::{Pair, RECEIVE, RESOLVE_TIMEOUT, WAYS, has_device, memory};
 use crate::fabric::{Access, ExposeError, Exposure};
 
 fn bytes(slice: &Slice) -> Vec<u8> {
@@ -21,7 +21,7 @@ fn bytes(slice: &Slice) -> Vec<u8> {
 /// Waits until a slice holds nothing but this byte. A Write over iWARP completes when the local
 /// TCP has its data, which may be before the peer has placed it (RFC 5040 section 5.5).
 fn until_filled(slice: &Slice, byte: u8) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + RESOLVE_TIMEOUT;
     while bytes(slice) != vec![byte; slice.len()] {
         assert!(Instant::now() < deadline, "not all bytes are {byte:#x}");
         std::thread::yield_now();

@@ -25,7 +25,7 @@ use super::sys::{
 use super::windows::Windows;
 use crate::fabric::{Access, Exposure, Key, Slices};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Names of the receive, and of the request that is on its way.
 const RECEIVE: u64 = 1;
@@ -287,9 +287,10 @@ impl Pair {
         let to = listener.local_address().expect("bound");
 
         let id = ConnectionId::new(&here, 2).expect("an identifier");
-        id.resolve_address(None, to, PATIENCE).expect("begun");
+        id.resolve_address(None, to, RESOLVE_TIMEOUT)
+            .expect("begun");
         event(&here, &[ConnectionEventKind::AddressResolved]);
-        id.resolve_route(PATIENCE).expect("begun");
+        id.resolve_route(RESOLVE_TIMEOUT).expect("begun");
         event(&here, &[ConnectionEventKind::RouteResolved]);
         let asks = Side::new(&devices, &here, id, &pool);
         asks.id.connect(&asks.parameters()).expect("begun");

@@ -278,7 +278,8 @@ impl QueuePairAttributes {
     }
 
     /// Sets what the peer may do with keys that it was given, where the state takes it
-    /// ([`QueuePairState::Init`]). The connection manager itself does not know this on the connecting side.
+    /// ([`QueuePairState::Init`]). The connection manager itself does not know this on the
+    /// connecting side.
     pub fn set_remote_access(&mut self, read: bool, write: bool) {
         if self.mask & ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS.0.cast_signed() != 0 {
             let access = super::RegionAccess {
@@ -374,7 +375,7 @@ impl ConnectionId {
         &self,
         source: Option<SocketAddr>,
         destination: SocketAddr,
-        patience: Duration,
+        timeout: Duration,
     ) -> io::Result<()> {
         let mut source = source.map(Address::new);
         let from = source
@@ -384,12 +385,7 @@ impl ConnectionId {
         let to = destination.as_mut_ptr();
         // SAFETY: rule 1 for the identifier; the addresses are ours, or null, and outlast the call.
         manager(unsafe {
-            rdma_resolve_addr(
-                self.as_ptr(),
-                from.cast(),
-                to.cast(),
-                milliseconds(patience),
-            )
+            rdma_resolve_addr(self.as_ptr(), from.cast(), to.cast(), milliseconds(timeout))
         })
     }
 
@@ -397,9 +393,9 @@ impl ConnectionId {
     ///
     /// # Errors
     /// The connection manager refuses at once; later ones are events.
-    pub fn resolve_route(&self, patience: Duration) -> io::Result<()> {
+    pub fn resolve_route(&self, timeout: Duration) -> io::Result<()> {
         // SAFETY: rule 1 for the identifier.
-        manager(unsafe { rdma_resolve_route(self.as_ptr(), milliseconds(patience)) })
+        manager(unsafe { rdma_resolve_route(self.as_ptr(), milliseconds(timeout)) })
     }
 
     /// Asks the peer for a connection.
@@ -536,7 +532,7 @@ impl std::fmt::Debug for ConnectionId {
     }
 }
 
-/// A patience as the connection manager takes it.
-fn milliseconds(patience: Duration) -> c_int {
-    c_int::try_from(patience.as_millis()).unwrap_or(c_int::MAX)
+/// A timeout as the connection manager takes it.
+fn milliseconds(timeout: Duration) -> c_int {
+    c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX)
 }

@@ -11,8 +11,8 @@
 //!    on it does, and is destroyed when nothing of it is in use.
 //! 3. *Both libraries lock for themselves*, so handles may be used and dropped on any thread.
 //! 4. *Memory stays with who posts it.* What a device reads or writes is registered and therefore
-//!    pinned: the device cannot touch anything else. Posting is `unsafe`: its callers, the queues of
-//!    the provider, keep the memory of each request until it completes or its queue pair is
+//!    pinned: the device cannot touch anything else. Posting is `unsafe`: its callers, the queues
+//!    of the provider, keep the memory of each request until it completes or its queue pair is
 //!    destroyed.
 //! 5. *Device and connection manager are kept apart.* Queue pairs are made on contexts of our own,
 //!    and the connection manager only learns their numbers. A device can so be taken apart in our

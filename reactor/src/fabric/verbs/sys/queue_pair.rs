@@ -230,9 +230,9 @@ impl QueuePair {
     /// # Safety
     /// * The windows and regions of bindings in the list exist until this call returns: the library
     ///   follows the pointers to them, which are no borrows any more.
-    /// * The memory of each posted request stays with the caller until the request completes or this
-    ///   queue pair is destroyed: nothing else is put there. Until then there is no reference to the
-    ///   bytes that a Read fills, and no exclusive one to those of a Send or Write.
+    /// * The memory of each posted request stays with the caller until the request completes or
+    ///   this queue pair is destroyed: nothing else is put there. Until then there is no reference
+    ///   to the bytes that a Read fills, and no exclusive one to those of a Send or Write.
     pub unsafe fn post_send(&self, list: &mut SendList) -> Result<(), PostFailed> {
         let mut refused = std::ptr::null_mut();
         // SAFETY: rule 1 for the queue pair. The requests and ranges are linked within the list,

@@ -37,8 +37,8 @@ pub struct LogQueue {
 
 impl LogQueue {
     /// Starts the thread that writes to `sink` what comes, of which `lines` may wait. It calls
-    /// `prepare` first, and `report` now and then, with the number of lines dropped so far; lines that `report` logs do
-    /// not wait.
+    /// `prepare` first, and `report` now and then, with the number of lines dropped so far; lines
+    /// that `report` logs do not wait.
     ///
     /// # Errors
     /// There is no thread.
@@ -65,10 +65,10 @@ impl LogQueue {
     }
 
     /// Waits until the lines so far are written, for about so long at most.
-    pub fn flush(&self, patience: Duration) {
+    pub fn flush(&self, timeout: Duration) {
         let (done, written) = bounded(1);
-        if self.jobs.send_timeout(Job::Flush(done), patience).is_ok() {
-            let _ = written.recv_timeout(patience);
+        if self.jobs.send_timeout(Job::Flush(done), timeout).is_ok() {
+            let _ = written.recv_timeout(timeout);
         }
     }
 
@@ -185,9 +185,9 @@ mod tests {
         let report = move |dropped| _ = reported.try_send(dropped);
         let queue = LogQueue::start(sink, 3, || {}, report).unwrap();
         queue.make_writer().write_all(b"0\n").unwrap();
-        let patience = Duration::from_secs(60);
+        let timeout = Duration::from_secs(60);
         has_come
-            .recv_timeout(patience)
+            .recv_timeout(timeout)
             .expect("it comes by the thread");
         for line in 1..=8 {
             writeln!(queue.make_writer(), "{line}").unwrap();
@@ -196,7 +196,7 @@ mod tests {
         let dropped = queue.dropped();
         assert!(dropped >= 5, "{dropped}");
         drop(word);
-        queue.flush(patience);
+        queue.flush(timeout);
         assert_eq!(
             reports.recv().unwrap(),
             dropped,
@@ -206,7 +206,7 @@ mod tests {
         assert!(written.starts_with("0\n1"), "{written}");
         assert!(!written.contains('8'), "{written}");
         queue.make_writer().write_all(b"9\n").unwrap();
-        queue.flush(patience);
+        queue.flush(timeout);
         assert!(lines.lock().unwrap().ends_with(b"9\n"));
         assert_eq!(queue.dropped(), dropped);
     }

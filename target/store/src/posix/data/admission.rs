@@ -21,7 +21,7 @@ use crate::posix::client_waiters::ClientWaiters;
 use crate::{ClientKey, Result, StoreError};
 
 /// A volume that ends nothing for so long is stuck.
-const PATIENCE: Duration = Duration::from_secs(2);
+const STALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Most operations that wait.
 const WAITING_MAX: usize = 4096;
@@ -32,7 +32,7 @@ pub(super) struct Admission {
     bytes: Box<dyn Fn() -> usize>,
     clock: Clock,
     counters: Arc<Counters>,
-    under_way: Cell<usize>,
+    in_flight: Cell<usize>,
     bytes_under_way: Cell<usize>,
     /// When an operation ended last, or the first began after none was under way.
     progressed: Cell<Instant>,
@@ -54,7 +54,7 @@ impl Admission {
             bytes: Box::new(bytes),
             clock: clock.clone(),
             counters,
-            under_way: Cell::new(0),
+            in_flight: Cell::new(0),
             bytes_under_way: Cell::new(0),
             progressed: Cell::new(clock.now()),
             waiters: RefCell::default(),
@@ -96,29 +96,29 @@ impl Admission {
 
     /// An operation that entered is gone.
     pub fn leave(&self, bytes: usize) {
-        self.under_way.set(self.under_way.get() - 1);
+        self.in_flight.set(self.in_flight.get() - 1);
         self.bytes_under_way.set(self.bytes_under_way.get() - bytes);
         self.advance();
     }
 
     fn deadline(&self) -> Instant {
-        self.progressed.get() + PATIENCE
+        self.progressed.get() + STALL_TIMEOUT
     }
 
     fn has_room(&self, bytes: usize) -> bool {
-        let under_way = self.under_way.get();
-        under_way == 0
-            || under_way < (self.operations)().max(1)
+        let in_flight = self.in_flight.get();
+        in_flight == 0
+            || in_flight < (self.operations)().max(1)
                 && self.bytes_under_way.get() + bytes <= (self.bytes)()
     }
 
     fn take(&self, bytes: usize) {
-        if self.under_way.get() == 0 {
+        if self.in_flight.get() == 0 {
             self.progress();
         }
-        self.under_way.set(self.under_way.get() + 1);
+        self.in_flight.set(self.in_flight.get() + 1);
         self.bytes_under_way.set(self.bytes_under_way.get() + bytes);
-        self.counters.operations.set(self.under_way.get() as u64);
+        self.counters.operations.set(self.in_flight.get() as u64);
     }
 
     /// Lets in whoever may.
@@ -136,7 +136,7 @@ impl Admission {
     }
 
     fn count(&self, waiting: usize) {
-        self.counters.operations.set(self.under_way.get() as u64);
+        self.counters.operations.set(self.in_flight.get() as u64);
         self.counters.waiting_operations.set(waiting as u64);
     }
 
@@ -287,7 +287,7 @@ mod tests {
         let mut waiting = admission.enter(ONE, 1);
         assert!(poll(&mut waiting).is_pending());
         assert_eq!(admission.check(1), Ok(()));
-        clock.turn(start + PATIENCE);
+        clock.turn(start + STALL_TIMEOUT);
         assert_eq!(poll(&mut waiting), Poll::Ready(Err(StoreError::Delay)));
         assert_eq!(admission.check(1), Err(StoreError::Delay));
         assert_eq!(
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn an_idle_volume_is_not_stuck_however_long_it_rests() {
         let (admission, clock, start) = admission(1, 100);
-        clock.turn(start + PATIENCE * 10);
+        clock.turn(start + STALL_TIMEOUT * 10);
         assert_eq!(poll(&mut admission.enter(ONE, 1)), Poll::Ready(Ok(())));
         assert!(poll(&mut admission.enter(ONE, 1)).is_pending());
     }
@@ -333,9 +333,9 @@ mod tests {
         let mut waiting = admission.enter(ONE, 1);
         assert!(poll(&mut waiting).is_pending());
         admission.leave(1);
-        assert_eq!(admission.under_way.get(), 1);
+        assert_eq!(admission.in_flight.get(), 1);
         drop(waiting);
-        assert_eq!(admission.under_way.get(), 0);
+        assert_eq!(admission.in_flight.get(), 0);
     }
 
     #[test]

@@ -19,14 +19,14 @@ pub(in crate::posix) struct FileState {
 }
 
 impl FileState {
-    /// Whether something is not known to be durable: then [`FileState::settle`] comes before the last file
-    /// that it was written through is closed.
+    /// Whether something is not known to be durable: then [`FileState::settle`] comes before the
+    /// last file that it was written through is closed.
     pub fn is_dirty(&self) -> bool {
         self.dirty.load(SeqCst) > 0
     }
 
-    /// Makes durable what was written to a file that is about to be closed: the kernel may forget an
-    /// error of writing back that comes when nobody has the file open. Blocks.
+    /// Makes durable what was written to a file that is about to be closed: the kernel may forget
+    /// an error of writing back that comes when nobody has the file open. Blocks.
     pub fn settle(&self, volume: &VolumeData, file: impl AsFd) {
         let bytes = self.dirty.swap(0, SeqCst);
         if bytes == 0 {

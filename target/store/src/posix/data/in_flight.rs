@@ -11,7 +11,7 @@ use super::Counters;
 use super::admission::Admission;
 use super::io_mode_lock::{IoModeLock, Way};
 use crate::posix::errors::io_error;
-use crate::posix::hold::{Hold, Watch};
+use crate::posix::hold::{CompletionObserver, Hold};
 use crate::posix::objects::Object;
 use crate::posix::volume::Volume;
 use crate::{ClientKey, Result};
@@ -145,7 +145,7 @@ impl InFlight {
     }
 }
 
-impl Watch for InFlight {
+impl CompletionObserver for InFlight {
     fn ended(&self, number: u32, outcome: Option<&io::Result<usize>>) {
         self.admission.progress();
         let (work, object, alone) = self.with(number, |entry| {
@@ -225,8 +225,9 @@ impl Ticket {
             entry.holders += 1;
             entry.work = work;
         });
-        let watch: Rc<dyn Watch> = Rc::clone(&self.in_flight) as Rc<dyn Watch>;
-        Hold::new(watch, self.number)
+        let observer: Rc<dyn CompletionObserver> =
+            Rc::clone(&self.in_flight) as Rc<dyn CompletionObserver>;
+        Hold::new(observer, self.number)
     }
 }
 

@@ -135,9 +135,10 @@ pub(in crate::posix) struct ObjectState {
 }
 
 impl ObjectState {
-    /// Whether a success of this reactor's syncs says all. The kernel tells an error of writing back
-    /// once to each who had the file open before. Who opened it later relies on one who was told to
-    /// have changed the verifier by now; so somebody whose sync is still under way has to be done.
+    /// Whether a success of this reactor's syncs says all. The kernel tells an error of writing
+    /// back once to each who had the file open before. Who opened it later relies on one who was
+    /// told to have changed the verifier by now; so somebody whose sync is still under way has to
+    /// be done.
     pub fn is_settled(&self, shared: &FileState) -> bool {
         let own = u32::from(self.group.state.borrow().running);
         if shared.syncing.load(SeqCst) <= own {

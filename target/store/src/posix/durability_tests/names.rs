@@ -153,14 +153,14 @@ fn all() -> Vec<NameChange> {
     ]
 }
 
-struct NameScene {
+struct NameFixture {
     recording: Rc<Recording>,
     machine: Machine,
     store: PosixStore,
     folder: Folder,
 }
 
-impl NameScene {
+impl NameFixture {
     fn new(sync: Sync) -> Self {
         let [_disk, folder] = Folder::both("names");
         let at = |name: &str| folder.0.join(name);
@@ -230,10 +230,10 @@ impl NameScene {
 #[test]
 fn a_strict_change_is_synced_after_it_was_made_and_before_it_is_answered() {
     for change in all() {
-        let scene = NameScene::new(Sync::Strict);
-        let (outcome, during) = scene.machine.wait(&scene.begin(&change));
+        let fixture = NameFixture::new(Sync::Strict);
+        let (outcome, during) = fixture.machine.wait(&fixture.begin(&change));
         outcome.unwrap_or_else(|error| panic!("{}: {error}", change.name));
-        scene.require_synced(&change, during);
+        fixture.require_synced(&change, during);
     }
 }
 
@@ -241,22 +241,22 @@ fn a_strict_change_is_synced_after_it_was_made_and_before_it_is_answered() {
 fn a_strict_change_is_not_answered_while_a_sync_is_under_way() {
     for change in all() {
         for name in change.synced {
-            let scene = NameScene::new(Sync::Strict);
-            if !scene.is_there(name) {
+            let fixture = NameFixture::new(Sync::Strict);
+            if !fixture.is_there(name) {
                 // It is synced before its directory.
                 continue;
             }
             // All of its file system is synced for a symbolic link.
-            let held = scene.id(if *name == "link" { "." } else { name });
-            scene.recording.hold(held);
-            let pending = scene.begin(&change);
-            let syncs = || scene.recording.syncing(held) > 0;
-            scene.machine.until(|| pending.is_done() || syncs());
-            scene.machine.turn();
-            scene.machine.turn();
+            let held = fixture.id(if *name == "link" { "." } else { name });
+            fixture.recording.hold(held);
+            let pending = fixture.begin(&change);
+            let syncs = || fixture.recording.syncing(held) > 0;
+            fixture.machine.until(|| pending.is_done() || syncs());
+            fixture.machine.turn();
+            fixture.machine.turn();
             assert!(!pending.is_done(), "{}: {name} is synced yet", change.name);
-            scene.recording.release();
-            scene.machine.wait(&pending).0.unwrap();
+            fixture.recording.release();
+            fixture.machine.wait(&pending).0.unwrap();
         }
     }
 }
@@ -265,13 +265,13 @@ fn a_strict_change_is_not_answered_while_a_sync_is_under_way() {
 fn a_strict_change_that_cannot_be_synced_is_answered_with_an_error() {
     for change in all() {
         for name in change.synced {
-            let scene = NameScene::new(Sync::Strict);
-            if !scene.is_there(name) {
+            let fixture = NameFixture::new(Sync::Strict);
+            if !fixture.is_there(name) {
                 continue;
             }
-            let failing = scene.id(if *name == "link" { "." } else { name });
-            scene.recording.fail(failing, true);
-            let (outcome, _) = scene.machine.wait(&scene.begin(&change));
+            let failing = fixture.id(if *name == "link" { "." } else { name });
+            fixture.recording.fail(failing, true);
+            let (outcome, _) = fixture.machine.wait(&fixture.begin(&change));
             assert_eq!(outcome, Err(StoreError::Io), "{}: {name}", change.name);
         }
     }
@@ -279,34 +279,37 @@ fn a_strict_change_that_cannot_be_synced_is_answered_with_an_error() {
 
 #[test]
 fn an_exclusive_creation_that_comes_again_is_synced_again() {
-    let scene = NameScene::new(Sync::Strict);
+    let fixture = NameFixture::new(Sync::Strict);
     let again = change!("create exclusively", [".", "new"], |store| {
         create(&store, "new", CreateHow::Exclusive([7; 8])).await
     });
     // The first was made and not synced, as if the server had ended before.
-    scene.recording.fail(scene.id("."), true);
-    let (outcome, _) = scene.machine.wait(&scene.begin(&again));
+    fixture.recording.fail(fixture.id("."), true);
+    let (outcome, _) = fixture.machine.wait(&fixture.begin(&again));
     assert_eq!(outcome, Err(StoreError::Io));
-    assert!(scene.is_there("new"));
-    scene.recording.fail(scene.id("."), false);
-    let (outcome, during) = scene.machine.wait(&scene.begin(&again));
+    assert!(fixture.is_there("new"));
+    fixture.recording.fail(fixture.id("."), false);
+    let (outcome, during) = fixture.machine.wait(&fixture.begin(&again));
     assert_eq!(outcome, Ok(()));
     for name in again.synced {
-        let calls = scene.recording.calls();
+        let calls = fixture.recording.calls();
         let [asked, answered] = during;
-        assert!(is_synced(scene.id(name), &calls, asked, answered), "{name}");
+        assert!(
+            is_synced(fixture.id(name), &calls, asked, answered),
+            "{name}"
+        );
     }
 }
 
 #[test]
 fn a_relaxed_change_syncs_nothing() {
     for change in all() {
-        let scene = NameScene::new(Sync::Relaxed);
-        let (outcome, during) = scene.machine.wait(&scene.begin(&change));
+        let fixture = NameFixture::new(Sync::Relaxed);
+        let (outcome, during) = fixture.machine.wait(&fixture.begin(&change));
         outcome.unwrap();
-        let files: Vec<_> = change.synced.iter().map(|name| scene.id(name)).collect();
-        assert!(scene.changed(&files, during).is_some(), "{}", change.name);
-        let calls = scene.recording.calls();
+        let files: Vec<_> = change.synced.iter().map(|name| fixture.id(name)).collect();
+        assert!(fixture.changed(&files, during).is_some(), "{}", change.name);
+        let calls = fixture.recording.calls();
         let syncs = |file: &FileId| is_synced(*file, &calls, during[0], during[1]);
         assert!(!files.iter().any(syncs), "{}", change.name);
     }

@@ -3,10 +3,11 @@
 //!
 //! An operation owns its file and its memory until the kernel is done with it, whatever becomes of
 //! the future that waits for it. What the kernel leaves undone (short transfers, interruptions) is
-//! asked for again here. Newcomers beyond the bound of operations wait, with a turn for each client.
+//! asked for again here. Newcomers beyond the bound of operations wait, with a turn for each
+//! client.
 //!
-//! Memory is registered with the ring, files are not: that would save 14 ns of the 270 that a read of
-//! 4 KiB from the page cache takes (Linux 6.18), and would cost a system call whenever a file is
+//! Memory is registered with the ring, files are not: that would save 14 ns of the 270 that a read
+//! of 4 KiB from the page cache takes (Linux 6.18), and would cost a system call whenever a file is
 //! opened or closed, and one more bounded table.
 //!
 //! | module | what it owns |

@@ -18,7 +18,7 @@ use crate::posix::sys::work::{HeldResources, Work, WorkEntry};
 const ATTEMPTS: u8 = 100;
 
 /// How long the end of an engine waits for what cannot be called back.
-const PATIENCE: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// No block of a device is smaller.
 const BLOCK: usize = 512;
@@ -229,7 +229,7 @@ impl Operations {
                 self.wakers.extend(running.waker.take());
             }
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
         self.machine.call_back();
         loop {
             self.machine.turn();

@@ -9,8 +9,8 @@
 //! layers are merged, so that listings in parts may miss some when others are removed meanwhile.
 //!
 //! A helper reads a bounded batch of entries, each with its attributes where they are wanted; the
-//! reactor hands them over, and asks for the next batch as long as there is room for more. Where other
-//! clients wait for a helper, batches are small, and those of others come between.
+//! reactor hands them over, and asks for the next batch as long as there is room for more. Where
+//! other clients wait for a helper, batches are small, and those of others come between.
 
 mod batch;
 

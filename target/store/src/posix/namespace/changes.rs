@@ -14,7 +14,7 @@ const SHARDS: usize = 64;
 
 /// How long a change waits for another one of the same object. Helpers that waited for one that
 /// hangs would be missing for all other objects.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CONFLICT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Locks of objects, which helpers hold from looking before a change to looking after it, so that
 /// nothing else that this process does comes between (RFC 1813 section 2.6). Never held on a
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(in crate::posix) struct Changes {
     shards: [Shard; SHARDS],
     hasher: RandomState,
-    patience: Duration,
+    timeout: Duration,
     syncs: AtomicU64,
 }
 
@@ -48,14 +48,14 @@ pub(in crate::posix) struct HeldLocks<'a> {
 
 impl Changes {
     pub fn new() -> Self {
-        Self::with_patience(PATIENCE)
+        Self::with_timeout(CONFLICT_TIMEOUT)
     }
 
-    fn with_patience(patience: Duration) -> Self {
+    fn with_timeout(timeout: Duration) -> Self {
         Self {
             shards: std::array::from_fn(|_| Shard::default()),
             hasher: RandomState::new(),
-            patience,
+            timeout,
             syncs: AtomicU64::new(0),
         }
     }
@@ -104,7 +104,7 @@ impl Changes {
         let start = Instant::now();
         let mut changing = shard.changing();
         while !changing.insert(*object) {
-            let left = self.patience.saturating_sub(start.elapsed());
+            let left = self.timeout.saturating_sub(start.elapsed());
             if left.is_zero() {
                 return Err(StoreError::Delay);
             }
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn two_locks_are_taken_in_any_order_without_a_deadlock() {
-        let changes = Changes::with_patience(Duration::from_secs(600));
+        let changes = Changes::with_timeout(Duration::from_secs(600));
         let counts = [const { Mutex::new(0_u32) }; 8];
         std::thread::scope(|scope| {
             for thread in 0..4_u8 {
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_change_that_hangs_is_sent_away() {
-        let changes = Changes::with_patience(Duration::ZERO);
+        let changes = Changes::with_timeout(Duration::ZERO);
         let delay = Some(StoreError::Delay);
         let held = changes.lock(&handle(1)).expect("free");
         assert_eq!(changes.lock(&handle(1)).err(), delay);

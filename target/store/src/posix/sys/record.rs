@@ -2,8 +2,8 @@
 //! began and ended. Nothing of this is in a service.
 //!
 //! Numbers of one counter order the calls of all threads, and what a test itself [marks](mark). A
-//! call of a ring begins when it is queued and ends when its completion is reaped: a sync that began
-//! after a write ended here did so in the kernel too.
+//! call of a ring begins when it is queued and ends when its completion is reaped: a sync that
+//! began after a write ended here did so in the kernel too.
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;

@@ -41,8 +41,8 @@ impl Drop for Folder {
     }
 }
 
-/// False, recorded as skipped, where the process cannot act on behalf of others: then it sees that jobs
-/// run with the process's own rights.
+/// False, recorded as skipped, where the process cannot act on behalf of others: then it sees that
+/// jobs run with the process's own rights.
 fn can_be_others() -> bool {
     if privileged() {
         return true;
@@ -156,8 +156,8 @@ fn only_the_superuser_keeps_the_capabilities_for_files() {
     assert_eq!(Rights::current().unwrap(), own);
 }
 
-/// Sees on a thread of its own, which `prepare` changes first, that callers get the rights that they
-/// should have and that the thread gets its own back.
+/// Sees on a thread of its own, which `prepare` changes first, that callers get the rights that
+/// they should have and that the thread gets its own back.
 fn rights_come_and_go(prepare: impl FnOnce() + Send + 'static) {
     if !can_be_others() {
         return;
