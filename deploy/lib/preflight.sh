@@ -5,6 +5,7 @@
 # or on this port of all addresses; fails if there is none.
 port_holder() {
     local line
+    command -v ss >/dev/null || return 1
     line=$(ss -ltnpH "sport = :$1" 2>/dev/null | awk -v own="${2:-127.0.0.1}:$1" -v port="$1" '
         $4 == own || $4 == "0.0.0.0:" port || $4 == "*:" port || $4 == "[::]:" port' | head -n 1)
     [ -n "$line" ] || return 1
@@ -33,26 +34,9 @@ lacks_space() {
     echo "disk: $3 need $2 MiB more below $1, where $free MiB are free"
 }
 
-# lacks_memory MEBIBYTES: prints what is missing; fails if the memory is there.
-lacks_memory() {
-    local free
-    free=$(awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo)
-    [ "$free" -lt "$1" ] || return 1
-    echo "memory: $1 MiB are needed, $free MiB are available"
-}
-
-# lacks_commands COMMAND...: prints those that are missing; fails if all are there.
-lacks_commands() {
-    local command missing=()
-    for command in "$@"; do
-        command -v "$command" >/dev/null 2>&1 || missing+=("$command")
-    done
-    [ "${#missing[@]}" -gt 0 ] || return 1
-    echo "commands: ${missing[*]} cannot be found in PATH"
-}
-
 # lacks_loop_device: prints so if root finds no free one; fails if there is one.
 lacks_loop_device() {
+    command -v losetup >/dev/null || return 1
     ! losetup --find >/dev/null 2>&1 || return 1
     echo "loop devices: none is free (losetup --list shows those in use)"
 }
