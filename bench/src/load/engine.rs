@@ -16,7 +16,7 @@ use millrace_wire::xdr::Bulk;
 
 use super::cpu::{ServerCpu, Stopwatch};
 use super::pattern::Pattern;
-use super::report::Measurement;
+use super::report::{BusySeconds, Measurement};
 use super::workload::{Operation, Until, Workload};
 use crate::client::{Client, pool, spoken};
 use crate::requester::session::{CopyOptions, Transfer};
@@ -203,6 +203,12 @@ impl Engine {
         first.map_or(0, |lane| spoken(&lane.connection))
     }
 
+    /// The file of the first connection.
+    #[must_use]
+    pub fn file(&self) -> Option<FileHandle> {
+        self.lanes.first().map(|lane| lane.file)
+    }
+
     /// Removes the files and closes.
     ///
     /// # Errors
@@ -297,7 +303,7 @@ impl Engine {
             Until::Count(count) => count,
         };
         let mut begun = 0_u64;
-        let server_before = server.seconds();
+        let server_before = (server.seconds(), server.busy_seconds());
         let watch = Stopwatch::start();
         let start = Instant::now();
         for lane in 0..self.lanes.len() {
@@ -309,10 +315,14 @@ impl Engine {
             }
         }
         let (mut turns, mut idle, mut stopping) = (0_u32, 0_u32, false);
-        let mut now = start;
+        let (mut now, mut work, mut busy) = (start, 0, Duration::ZERO);
         while operations < begun {
-            now = Instant::now();
-            let work = self.turn(now);
+            let turned = Instant::now();
+            if work > 0 {
+                busy += turned - now;
+            }
+            now = turned;
+            work = self.turn(now);
             idle = if work == 0 { idle + 1 } else { 0 };
             if idle > PATIENCE {
                 idle = 0;
@@ -355,10 +365,12 @@ impl Engine {
             }
         }
         let elapsed = now - start;
-        let cpu = (
-            watch.seconds(),
-            server_before.and_then(|before| Some(server.seconds()? - before)),
-        );
+        let since = |before: Option<f64>, after: Option<f64>| Some(after? - before?);
+        let cpu = (watch.seconds(), since(server_before.0, server.seconds()));
+        let busy = BusySeconds {
+            client: busy.as_secs_f64(),
+            server: since(server_before.1, server.busy_seconds()),
+        };
         if workload.verify && workload.operation != Operation::Read {
             mismatches += self.verify_files()?;
         }
@@ -369,6 +381,7 @@ impl Engine {
             elapsed,
             &latencies,
             cpu,
+            busy,
         ))
     }
 
