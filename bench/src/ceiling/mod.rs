@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
 use crate::client::Client;
 use crate::load::{Engine, Measurement, ServerCpu, TcpLoad, pin};
@@ -30,7 +31,8 @@ pub use verdict::{GoalOutcome, Round, Verdict, table, targets};
 /// while the raw exchange runs, so that its polling takes nothing away.
 ///
 /// Busy time is the time of turns that found work; polling in vain does not count. A row whose
-/// limit is the REQUESTER tells how fast the client is, and not the server.
+/// limit is the REQUESTER tells how fast the client is, and not the server. NFS over TCP is spoken
+/// to where MOUNT is.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -115,10 +117,13 @@ impl Ceiling {
         if self.rounds == 0 || self.bulk_depth == 0 {
             bail!("--rounds and --bulk-depth are at least 1");
         }
-        pin(self.client_core)?;
+        let everywhere = sched_getaffinity(None)?;
         let mut contests = Contest::all(self.time, self.bulk_depth);
         if let Some(only) = &self.only {
             contests.retain(|contest| contest.name().contains(only));
+            if contests.is_empty() {
+                bail!("--only: no load has a name with {only:?}");
+            }
         }
         let mut verdicts = Vec::new();
         for carrier in Carrier::ALL {
@@ -129,6 +134,8 @@ impl Ceiling {
             if own.is_empty() {
                 continue;
             }
+            // A target has the cores of the thread that starts it, and not the client's alone.
+            sched_setaffinity(None, &everywhere)?;
             let mut peer = self.peer(carrier)?;
             for contest in own {
                 verdicts.push(self.compare(contest, &mut peer)?);
@@ -170,6 +177,7 @@ impl Ceiling {
             )?),
             None => None,
         };
+        pin(self.client_core)?;
         let mut server = self.server.clone();
         if let Some(spawned) = &spawned {
             client = spawned.client(&client);

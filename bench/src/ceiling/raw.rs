@@ -242,7 +242,8 @@ impl Turns<'_> {
             let bytes = self.owed.min(self.write);
             sent = self.side.outward.send(&mut self.socket, bytes)?;
             self.owed -= sent;
-            self.held = 0;
+            // What did not go is tried again at once.
+            self.held = if self.owed > 0 { self.hold } else { 0 };
         }
         let now = Instant::now();
         if count + sent > 0 {
@@ -328,9 +329,10 @@ impl RawExchange {
                 Ok(serve(exchange, variant, server, socket)?)
             });
             let socket = TcpStream::connect(address)?;
-            let driven = drive(exchange, variant, client, socket, time)?;
+            let driven = drive(exchange, variant, client, socket, time);
+            // Why the server could not run comes first.
             let busy = serving.join().ok().context("the raw server panicked")??;
-            Ok(driven.rate(busy))
+            Ok(driven?.rate(busy))
         })
     }
 }
