@@ -6,21 +6,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use hdrhistogram::Histogram;
-use millrace_mempool::{Class, Pool, Slice};
+use millrace_mempool::{Class, Pool};
 use millrace_reactor::fabric::{Event, Provider};
-use millrace_wire::nfs3::{
-    CreateHow, FileHandle, GetattrResults, Procedure, ReadArguments, ReadResults, SetAttributes,
-    Stability, WriteArguments, WriteResults,
-};
-use millrace_wire::xdr::Bulk;
+use millrace_wire::nfs3::{CreateHow, FileHandle, Procedure, SetAttributes};
 
+use super::calls::{Finished, LoadSlot, Templates, judge};
 use super::cpu::{ServerCpu, Stopwatch};
 use super::pattern::Pattern;
 use super::report::{BusySeconds, Measurement};
 use super::workload::{Operation, Until, Workload};
 use crate::client::{Client, pool, spoken};
 use crate::requester::session::{CopyOptions, Transfer};
-use crate::requester::{Call, Completion, Connection, RequesterState, Session};
+use crate::requester::{Connection, Data, Repetition, RequesterState, Session};
 
 const EVENTS: usize = 1024;
 /// Turns between two looks at the progress.
@@ -31,14 +28,6 @@ const PATIENCE: u32 = 64;
 /// Files named so far.
 static FILES: AtomicU64 = AtomicU64::new(0);
 
-/// One call's place: it is used for one call after the other.
-struct LoadSlot {
-    memory: Slice,
-    begun: Instant,
-    offset: u64,
-    procedure: Procedure,
-}
-
 /// A connection with a file of its own.
 struct Lane {
     connection: Connection,
@@ -46,16 +35,9 @@ struct Lane {
     file: FileHandle,
     pattern: Pattern,
     places: Vec<LoadSlot>,
+    templates: Option<Templates>,
     next: u64,
     random: u64,
-}
-
-/// A call that ended.
-#[derive(Clone, Copy)]
-struct Finished {
-    lane: usize,
-    place: usize,
-    outcome: Result<(u32, bool), &'static str>,
 }
 
 /// Bytes moved so far, for other threads to look at while a load runs. Clones are the same.
@@ -165,6 +147,7 @@ impl Engine {
                 file,
                 pattern,
                 places: Vec::new(),
+                templates: None,
                 next: 0,
                 random: 0x2545_f491_4f6c_dd1d ^ (number as u64 + 1),
             });
@@ -238,9 +221,14 @@ impl Engine {
 
     /// One pass over the provider; the calls that ended are in `finished`.
     fn turn(&mut self, now: Instant) -> usize {
+        self.receive(now) + self.send(now)
+    }
+
+    /// Takes what has arrived; the calls that ended are in `finished`.
+    fn receive(&mut self, now: Instant) -> usize {
         let provider = self.provider.as_mut();
         let finished = &mut self.finished;
-        let mut work = provider.poll(now, &mut self.events);
+        let work = provider.poll(now, &mut self.events);
         for event in self.events.drain(..) {
             let Some(id) = queue_pair(&event) else {
                 continue;
@@ -256,6 +244,14 @@ impl Engine {
                     finished.push(judge(index, places, &completion));
                 });
         }
+        work
+    }
+
+    /// Sends what was submitted and what is owed.
+    fn send(&mut self, now: Instant) -> usize {
+        let provider = self.provider.as_mut();
+        let finished = &mut self.finished;
+        let mut work = 0;
         for (index, lane) in self.lanes.iter_mut().enumerate() {
             if !self.settled {
                 continue;
@@ -322,13 +318,7 @@ impl Engine {
                 busy += turned - now;
             }
             now = turned;
-            work = self.turn(now);
-            idle = if work == 0 { idle + 1 } else { 0 };
-            if idle > PATIENCE {
-                idle = 0;
-                self.check_alive(now)?;
-                std::thread::yield_now();
-            }
+            work = self.receive(now);
             if let Until::Time(time) = workload.until {
                 stopping = now - start >= time;
             }
@@ -355,6 +345,14 @@ impl Engine {
                 }
             }
             self.finished = finished;
+            // Calls that follow others leave in the same turn, in one batch.
+            work += self.send(now);
+            idle = if work == 0 { idle + 1 } else { 0 };
+            if idle > PATIENCE {
+                idle = 0;
+                self.check_alive(now)?;
+                std::thread::yield_now();
+            }
             counted.set(counted_before + bytes);
             turns += 1;
             if turns.is_multiple_of(PROGRESS_TURNS) {
@@ -406,6 +404,7 @@ impl Engine {
         let now = Instant::now();
         for lane in &mut self.lanes {
             lane.places.clear();
+            lane.templates = Some(Templates::new(&lane.connection, lane.file, workload)?);
             lane.next = 0;
             for _ in 0..workload.depth {
                 let class = Class::for_size(workload.size).context("--size is too large")?;
@@ -418,6 +417,7 @@ impl Engine {
                     begun: now,
                     offset: 0,
                     procedure: Procedure::Null,
+                    verify: workload.verify,
                 });
             }
         }
@@ -431,12 +431,19 @@ impl Engine {
         lane.random ^= lane.random << 13;
         lane.random ^= lane.random >> 7;
         lane.random ^= lane.random << 17;
+        let templates = lane.templates.as_ref().context("no load is prepared")?;
         let place = &mut lane.places[at];
         place.begun = now;
+        let mut repetition = Repetition {
+            token,
+            argument: 0,
+            data: Data::None,
+            sinks: &[],
+        };
         if workload.operation == Operation::Getattr {
             place.procedure = Procedure::Getattr;
-            let call = Call::nfs3(token, Procedure::Getattr, lane.file, 0);
-            lane.connection.submit(&call, now)?;
+            let template = templates.of(Procedure::Getattr);
+            lane.connection.repeat(template, &repetition, now)?;
             return Ok(());
         }
         let blocks = (self.file_size / workload.size) as u64;
@@ -447,13 +454,14 @@ impl Engine {
             (lane.next - 1) % blocks
         };
         place.offset = block * workload.size as u64;
+        repetition.argument = place.offset;
         let writing = match workload.operation {
             Operation::Write => true,
             Operation::Mixed => (lane.random >> 40) % 10 < 3,
             Operation::Read | Operation::Getattr => false,
         };
         let memory = std::slice::from_ref(&place.memory);
-        let count = workload.size as u32;
+        let sinks = [memory];
         if writing {
             place.procedure = Procedure::Write;
             if workload.verify || workload.operation == Operation::Mixed {
@@ -461,26 +469,13 @@ impl Engine {
                 lane.pattern
                     .fill_slice(place.offset, &place.memory, scratch);
             }
-            let arguments = WriteArguments {
-                file: lane.file,
-                offset: place.offset,
-                count,
-                stable: Stability::Unstable,
-                data: Bulk::apart(count),
-            };
-            let call = Call::nfs3(token, Procedure::Write, arguments, 0).with_data(memory);
-            lane.connection.submit(&call, now)?;
+            repetition.data = Data::One(memory);
         } else {
             place.procedure = Procedure::Read;
-            let arguments = ReadArguments {
-                file: lane.file,
-                offset: place.offset,
-                count,
-            };
-            let sinks = [memory];
-            let call = Call::nfs3(token, Procedure::Read, arguments, 0).with_sinks(&sinks);
-            lane.connection.submit(&call, now)?;
+            repetition.sinks = &sinks;
         }
+        let template = templates.of(place.procedure);
+        lane.connection.repeat(template, &repetition, now)?;
         Ok(())
     }
 
@@ -529,41 +524,6 @@ impl Engine {
             }
         }
         Ok(())
-    }
-}
-
-/// Looks at a reply: bytes that were moved, and whether as many as were asked for.
-fn judge(lane: usize, places: &[LoadSlot], completion: &Completion<'_>) -> Finished {
-    let place = completion.token as usize;
-    let outcome = match (&completion.result, places.get(place)) {
-        (Ok(reply), Some(at)) => match at.procedure {
-            Procedure::Write => match reply.results::<WriteResults>() {
-                Ok(Ok(done)) => Ok((done.count, done.count as usize == at.memory.len())),
-                _ => Err("a WRITE failed"),
-            },
-            Procedure::Getattr => match reply.results::<GetattrResults>() {
-                Ok(Ok(_)) => Ok((0, true)),
-                _ => Err("a GETATTR failed"),
-            },
-            _ => match reply.results::<ReadResults<'_>>() {
-                Ok(Ok(done)) => {
-                    if let Some(data) = done.data.as_inline()
-                        && data.len() <= at.memory.len()
-                    {
-                        at.memory.copy_from(0, data);
-                    }
-                    Ok((done.count, done.count as usize == at.memory.len()))
-                }
-                _ => Err("a READ failed"),
-            },
-        },
-        (Err(_), _) => Err("a call ended without a reply"),
-        (Ok(_), None) => Err("a reply to no call"),
-    };
-    Finished {
-        lane,
-        place,
-        outcome,
     }
 }
 

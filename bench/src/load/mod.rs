@@ -1,5 +1,6 @@
 //! Load on a running server, and what it takes.
 
+mod calls;
 mod cpu;
 mod engine;
 mod pattern;
