@@ -135,7 +135,8 @@ impl Verdict {
     }
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
+/// The median, or zero of none.
+pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
