@@ -18,6 +18,14 @@ use crate::requester::{Call, CallTemplate, Completion, Connection, Reply};
 const REPLY_HEADER: usize = 28;
 const ATTRIBUTES: usize = 84;
 
+/// Such a reply's words from behind its XID on if all went well: message type REPLY, reply status,
+/// an empty verifier, accept status, and the procedure's own status.
+const SUCCESS: [u8; REPLY_HEADER - 4] = {
+    let mut words = [0; REPLY_HEADER - 4];
+    words[3] = 1;
+    words
+};
+
 /// One call's place: it is used for one call after the other.
 pub(super) struct LoadSlot {
     pub(super) memory: Slice,
@@ -132,24 +140,17 @@ pub(super) fn judge(lane: usize, places: &[LoadSlot], completion: &Completion<'_
 /// decoded, as failures, short counts and inline data are.
 fn did_all(procedure: Procedure, reply: &Reply<'_>, size: usize) -> bool {
     let message = reply.message;
-    let word = |at: usize| {
-        let bytes = message
-            .get(at..)
-            .and_then(|rest| rest.first_chunk().copied());
-        bytes.map(u32::from_be_bytes)
-    };
-    // Message type, reply status, verifier, accept status, and the procedure's own.
-    let statuses = [1, 2, 3, 4, 5, 6].map(|index| word(index * 4));
-    if statuses != [Some(1), Some(0), Some(0), Some(0), Some(0), Some(0)] {
+    if message.get(4..REPLY_HEADER) != Some(&SUCCESS[..]) {
         return false;
     }
     match procedure {
         Procedure::Getattr => message.len() == REPLY_HEADER + ATTRIBUTES,
         // Count, stability and verifier are the end of the results (RFC 1813 section 3.3.7).
-        Procedure::Write => message
-            .len()
-            .checked_sub(16)
-            .is_some_and(|at| at >= REPLY_HEADER + 8 && word(at) == Some(size as u32)),
+        Procedure::Write => {
+            let ends = message[REPLY_HEADER..].last_chunk::<16>();
+            let count = ends.and_then(|end| end.first_chunk().copied());
+            message.len() >= REPLY_HEADER + 24 && count == Some((size as u32).to_be_bytes())
+        }
         Procedure::Read => reply.written == [Some(size as u32)],
         _ => false,
     }
