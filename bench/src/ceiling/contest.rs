@@ -17,9 +17,9 @@ pub const FILE: usize = 64 << 20;
 /// Inline limit with which WRITEs of 4 KiB need no chunk.
 pub const LONG_INLINE: usize = 8 << 10;
 
-/// How calls are carried. Each has a target and connections of its own.
+/// How calls travel. Each has a target and connections of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-pub enum Carrier {
+pub enum NfsTransport {
     /// RDMA as configured on the command line.
     #[serde(rename = "NFS/RDMA")]
     Rdma,
@@ -34,7 +34,7 @@ pub enum Carrier {
     Tcp,
 }
 
-impl Carrier {
+impl NfsTransport {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Rdma, Self::RdmaCrc, Self::RdmaInline, Self::Tcp];
 
@@ -96,8 +96,8 @@ pub struct Goal {
 
 /// A load and a raw exchange of the same bytes.
 pub struct Contest {
-    /// What carries the load.
-    pub carrier: Carrier,
+    /// The transport of the calls.
+    pub transport: NfsTransport,
     /// The load.
     pub workload: Workload,
     /// The raw exchange.
@@ -111,16 +111,16 @@ impl Contest {
     #[must_use]
     pub fn all(time: Duration, bulk_depth: usize) -> Vec<Self> {
         use Operation::{Getattr, Read, Write};
-        let contest = |carrier, operation, size, depth, goals: &[Goal]| {
-            let trips = trips(carrier, operation, size);
+        let contest = |transport, operation, size, depth, goals: &[Goal]| {
+            let trips = trips(transport, operation, size);
             Self {
-                carrier,
+                transport,
                 workload: Workload::new(operation, size, depth, time),
                 exchange: Exchange {
                     trips,
                     depth,
                     footprint: if size == 0 { 0 } else { FILE },
-                    crc: carrier == Carrier::RdmaCrc,
+                    crc: transport == NfsTransport::RdmaCrc,
                 },
                 goals: goals.to_vec(),
             }
@@ -129,7 +129,7 @@ impl Contest {
         let requester = at_most(Figure::RequesterBusy, 0.8);
         let server = at_most(Figure::ServerBusy, 1.25);
         let latency = at_most(Figure::Latency, 1.25);
-        let rdma = Carrier::Rdma;
+        let rdma = NfsTransport::Rdma;
         vec![
             contest(
                 rdma,
@@ -145,20 +145,32 @@ impl Contest {
             contest(rdma, Write, large, bulk_depth, &[rate(0.95, 0.1)]),
             contest(rdma, Getattr, 0, 32, &[rate(0.60, 0.02), server, requester]),
             contest(rdma, Read, small, 1, &[latency]),
-            contest(Carrier::RdmaCrc, Read, small, 32, &[rate(0.80, 0.05)]),
-            contest(Carrier::RdmaInline, Write, small, 32, &[rate(0.75, 0.05)]),
-            contest(Carrier::Tcp, Read, small, 32, &[rate(0.60, 0.02)]),
-            contest(Carrier::Tcp, Write, small, 32, &[rate(0.60, 0.02)]),
-            contest(Carrier::Tcp, Read, large, bulk_depth, &[rate(0.90, 0.1)]),
+            contest(NfsTransport::RdmaCrc, Read, small, 32, &[rate(0.80, 0.05)]),
+            contest(
+                NfsTransport::RdmaInline,
+                Write,
+                small,
+                32,
+                &[rate(0.75, 0.05)],
+            ),
+            contest(NfsTransport::Tcp, Read, small, 32, &[rate(0.60, 0.02)]),
+            contest(NfsTransport::Tcp, Write, small, 32, &[rate(0.60, 0.02)]),
+            contest(
+                NfsTransport::Tcp,
+                Read,
+                large,
+                bulk_depth,
+                &[rate(0.90, 0.1)],
+            ),
         ]
     }
 
     /// What is done, and by what.
     #[must_use]
     pub fn name(&self) -> String {
-        match self.carrier {
-            Carrier::Rdma => self.workload.name(),
-            carrier => format!("{}, {}", self.workload.name(), carrier.text()),
+        match self.transport {
+            NfsTransport::Rdma => self.workload.name(),
+            transport => format!("{}, {}", self.workload.name(), transport.text()),
         }
     }
 }
@@ -181,9 +193,9 @@ const fn at_most(figure: Figure, target: f64) -> Goal {
 
 /// The messages of one operation. A small WRITE whose data is in a read chunk takes two trips: the
 /// server asks for the data. Large data is compared with one trip, which is faster.
-fn trips(carrier: Carrier, operation: Operation, size: usize) -> Vec<Trip> {
+fn trips(transport: NfsTransport, operation: Operation, size: usize) -> Vec<Trip> {
     let one = |request, reply| vec![Trip { request, reply }];
-    let fetched = matches!(carrier, Carrier::Rdma | Carrier::RdmaCrc);
+    let fetched = matches!(transport, NfsTransport::Rdma | NfsTransport::RdmaCrc);
     match operation {
         Operation::Getattr => one(AROUND_GETATTR, AROUND_GETATTR),
         Operation::Write if fetched && size <= LONG_INLINE => vec![

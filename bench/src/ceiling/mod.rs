@@ -18,7 +18,7 @@ use crate::spawn::{SpawnOptions, Spawned, set_paused};
 use crate::units;
 
 use contest::FILE;
-pub use contest::{Carrier, Contest, Figure, Goal, LONG_INLINE};
+pub use contest::{Contest, Figure, Goal, LONG_INLINE, NfsTransport};
 pub use raw::{Exchange, RawExchange, RawRate, Trip};
 pub use variant::Variant;
 use verdict::median;
@@ -102,7 +102,7 @@ pub struct Ceiling {
 }
 
 /// A target, and connections to it.
-struct Peer {
+struct MeasuredPeer {
     engine: Engine,
     tcp: Option<TcpLoad>,
     server: ServerCpu,
@@ -128,17 +128,17 @@ impl Ceiling {
             }
         }
         let mut verdicts = Vec::new();
-        for carrier in Carrier::ALL {
+        for transport in NfsTransport::ALL {
             let own: Vec<_> = contests
                 .iter()
-                .filter(|contest| contest.carrier == carrier)
+                .filter(|contest| contest.transport == transport)
                 .collect();
             if own.is_empty() {
                 continue;
             }
             // A target has the cores of the thread that starts it, and not the client's alone.
             sched_setaffinity(None, &everywhere)?;
-            let mut peer = self.peer(carrier)?;
+            let mut peer = self.peer(transport)?;
             for contest in own {
                 verdicts.push(self.compare(contest, &mut peer)?);
             }
@@ -158,12 +158,12 @@ impl Ceiling {
         Ok(reached || !self.strict)
     }
 
-    fn peer(&self, carrier: Carrier) -> Result<Peer> {
+    fn peer(&self, transport: NfsTransport) -> Result<MeasuredPeer> {
         let mut client = self.client.clone();
-        match carrier {
-            Carrier::RdmaCrc => client.manner.fabric.crc = true,
-            Carrier::RdmaInline => client.manner.inline = LONG_INLINE,
-            Carrier::Rdma | Carrier::Tcp => {}
+        match transport {
+            NfsTransport::RdmaCrc => client.manner.fabric.crc = true,
+            NfsTransport::RdmaInline => client.manner.inline = LONG_INLINE,
+            NfsTransport::Rdma | NfsTransport::Tcp => {}
         }
         let options = SpawnOptions {
             classic: client.manner.classic,
@@ -189,15 +189,15 @@ impl Ceiling {
             };
         }
         let engine = Engine::new(&client, 1, self.bulk_depth.max(32), FILE)?;
-        let tcp = match carrier {
-            Carrier::Tcp => {
+        let tcp = match transport {
+            NfsTransport::Tcp => {
                 let file = engine.file().context("there is no file")?;
                 let address = client.mount()?;
                 Some(TcpLoad::connect(address, client.identity(), file, FILE)?)
             }
             _ => None,
         };
-        Ok(Peer {
+        Ok(MeasuredPeer {
             engine,
             tcp,
             server,
@@ -205,7 +205,7 @@ impl Ceiling {
         })
     }
 
-    fn compare(&self, contest: &Contest, peer: &mut Peer) -> Result<Verdict> {
+    fn compare(&self, contest: &Contest, peer: &mut MeasuredPeer) -> Result<Verdict> {
         let pid = peer.server.server_pid;
         let pause = |pause| {
             if let Some(pid) = pid {
@@ -237,7 +237,7 @@ impl Ceiling {
     }
 }
 
-impl Peer {
+impl MeasuredPeer {
     fn measure(&mut self, contest: &Contest) -> Result<Measurement> {
         match &mut self.tcp {
             Some(tcp) => tcp.run(&contest.workload, &self.server),
