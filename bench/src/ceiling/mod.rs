@@ -188,8 +188,8 @@ impl Ceiling {
                 server_pid: Some(spawned.pid()),
             };
         }
-        let engine = Engine::new(&client, 1, self.bulk_depth.max(32), FILE)?;
-        let tcp = match transport {
+        let mut engine = Engine::new(&client, 1, self.bulk_depth.max(32), FILE)?;
+        let mut tcp = match transport {
             NfsTransport::Tcp => {
                 let file = engine.file().context("there is no file")?;
                 let address = client.mount()?;
@@ -197,6 +197,11 @@ impl Ceiling {
             }
             _ => None,
         };
+        // As the raw exchange may.
+        if self.client_core != self.server_core {
+            engine.keep_processor();
+            tcp.iter_mut().for_each(TcpLoad::keep_processor);
+        }
         Ok(MeasuredPeer {
             engine,
             tcp,

@@ -73,6 +73,8 @@ pub struct Engine {
     scratch: Vec<u8>,
     /// Connections have stood for long enough to send their first messages.
     settled: bool,
+    /// Without work the processor is not offered to others.
+    spins: bool,
 }
 
 impl Engine {
@@ -104,6 +106,7 @@ impl Engine {
             finished: Vec::with_capacity(EVENTS),
             scratch: vec![0; 2 << 20],
             settled: false,
+            spins: false,
         };
         engine.prepare_files(connections, depth)?;
         Ok(engine)
@@ -184,6 +187,12 @@ impl Engine {
     pub fn version(&self) -> u32 {
         let first = self.lanes.first();
         first.map_or(0, |lane| spoken(&lane.connection))
+    }
+
+    /// From now on keeps the processor while a load runs, for clients that have a core of their
+    /// own: who yields on a busy machine gets it back after milliseconds.
+    pub const fn keep_processor(&mut self) {
+        self.spins = true;
     }
 
     /// The file of the first connection.
@@ -351,7 +360,9 @@ impl Engine {
             if idle > PATIENCE {
                 idle = 0;
                 self.check_alive(now)?;
-                std::thread::yield_now();
+                if !self.spins {
+                    std::thread::yield_now();
+                }
             }
             counted.set(counted_before + bytes);
             turns += 1;

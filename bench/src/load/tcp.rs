@@ -45,6 +45,8 @@ pub struct TcpLoad {
     /// Bytes of the current reply that have not arrived, behind its first words.
     rest: usize,
     sequence: u32,
+    /// Without work the processor is not offered to others.
+    spins: bool,
 }
 
 /// A call with XID zero and offset zero.
@@ -86,7 +88,14 @@ impl TcpLoad {
             sent: 0,
             rest: 0,
             sequence: 0,
+            spins: false,
         })
+    }
+
+    /// From now on keeps the processor while a load runs, for clients that have a core of their
+    /// own.
+    pub const fn keep_processor(&mut self) {
+        self.spins = true;
     }
 
     fn template(&self, workload: &Workload) -> Result<Template> {
@@ -268,8 +277,8 @@ impl TcpLoad {
                 }
             }
             work += self.send()?;
-            idle = if work == 0 { idle + 1 } else { 0 };
-            if idle > IDLE_TURNS {
+            idle = if work == 0 { idle.saturating_add(1) } else { 0 };
+            if idle > IDLE_TURNS && !self.spins {
                 idle = 0;
                 std::thread::yield_now();
             }
