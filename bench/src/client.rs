@@ -253,7 +253,10 @@ impl Client {
     }
 
     /// Address of MOUNT.
-    fn mount(&self) -> Result<SocketAddr> {
+    ///
+    /// # Errors
+    /// If the name has no address, or the port mapper does not know of the service.
+    pub fn mount(&self) -> Result<SocketAddr> {
         match self.port_mapper()? {
             Some(rpcbind) if self.place.mount == ASK => {
                 let netid = if rpcbind.is_ipv4() {

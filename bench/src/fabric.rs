@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use millrace_mempool::{HugepagePolicy, Registry};
 use millrace_reactor::fabric::Provider;
-use millrace_reactor::fabric::iwarp::{Iwarp, IwarpConfig};
+use millrace_reactor::fabric::iwarp::{CrcPolicy, Iwarp, IwarpConfig};
 
 /// The wait on a new connection that suits Linux's siw.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -41,6 +41,11 @@ pub struct Fabric {
     /// clients connect from one each.
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     pub device_address: Vec<IpAddr>,
+
+    /// Check values (CRC32c, RFC 5044 section 4.4) over iWARP in both directions, to servers on
+    /// this machine as well.
+    #[arg(long)]
+    pub crc: bool,
 }
 
 impl Fabric {
@@ -95,6 +100,11 @@ impl Fabric {
         match self.kind {
             Kind::Iwarp => Ok(Box::new(Iwarp::new(IwarpConfig {
                 source,
+                crc: if self.crc {
+                    CrcPolicy::Required
+                } else {
+                    CrcPolicy::Auto
+                },
                 connect_wait: timeout,
                 reply_wait: timeout,
                 ..IwarpConfig::default()
@@ -205,6 +215,7 @@ mod tests {
         let mut verbs = Fabric {
             kind: Kind::Verbs,
             device_address: Vec::new(),
+            crc: false,
         };
         let error = verbs.host(0).expect_err("none").to_string();
         assert!(error.contains("--device-address"), "{error}");
@@ -227,6 +238,7 @@ mod tests {
         let fabric = Fabric {
             kind: Kind::Verbs,
             device_address: Vec::new(),
+            crc: false,
         };
         let made = fabric.provider(None, Duration::ZERO);
         let error = made.err().expect("none is built in").to_string();

@@ -21,6 +21,27 @@ const START_WAIT: Duration = Duration::from_secs(15);
 /// The one export.
 const EXPORT: &str = "/scratch";
 
+/// How a target is configured.
+#[derive(Clone, Copy, Debug)]
+pub struct SpawnOptions {
+    /// Classic mode (RFC 5666 section 3.8).
+    pub classic: bool,
+    /// A management plane that takes changes.
+    pub managed: bool,
+    /// Inline limit in bytes.
+    pub inline: usize,
+}
+
+impl Default for SpawnOptions {
+    fn default() -> Self {
+        Self {
+            classic: false,
+            managed: false,
+            inline: 4096,
+        }
+    }
+}
+
 /// A running `millraced` with one export in memory.
 pub struct Spawned {
     child: OwnedProgram,
@@ -38,7 +59,11 @@ impl Spawned {
     /// # Errors
     /// If it cannot be started or does not come up.
     pub fn start(path: &Path, core: usize, fabric: &Fabric, classic: bool) -> Result<Self> {
-        Self::start_with(path, core, fabric, [classic, false])
+        let options = SpawnOptions {
+            classic,
+            ..SpawnOptions::default()
+        };
+        Self::start_with(path, core, fabric, options)
     }
 
     /// The same, not in classic mode, with a management plane that takes changes.
@@ -46,14 +71,22 @@ impl Spawned {
     /// # Errors
     /// If it cannot be started or does not come up.
     pub fn managed(path: &Path, core: usize, fabric: &Fabric) -> Result<Self> {
-        Self::start_with(path, core, fabric, [false, true])
+        let options = SpawnOptions {
+            managed: true,
+            ..SpawnOptions::default()
+        };
+        Self::start_with(path, core, fabric, options)
     }
 
-    fn start_with(
+    /// The same, with options of one's own.
+    ///
+    /// # Errors
+    /// If it cannot be started or does not come up.
+    pub fn start_with(
         path: &Path,
         core: usize,
         fabric: &Fabric,
-        [classic, managed]: [bool; 2],
+        options: SpawnOptions,
     ) -> Result<Self> {
         let (rdma, rpc) = (fabric.free_address()?, free_address()?);
         let file = |end| {
@@ -61,9 +94,9 @@ impl Spawned {
             OwnedFile::new(std::env::temp_dir().join(name))
         };
         let config = file("yaml");
-        let mut text = configuration(core, classic, (fabric.name(), rdma), rpc);
+        let mut text = configuration(core, options, (fabric.name(), rdma), rpc);
         let mut admin = None;
-        if managed {
+        if options.managed {
             let (address, token) = (free_address()?, file("token"));
             write_token(token.path())?;
             let section = format!(
@@ -186,12 +219,13 @@ pub(crate) fn networks(host: IpAddr) -> Vec<String> {
 
 fn configuration(
     core: usize,
-    classic: bool,
+    options: SpawnOptions,
     (provider, rdma): (&str, SocketAddr),
     rpc: SocketAddr,
 ) -> String {
     let networks = networks(rdma.ip());
-    let classic = if classic { "on" } else { "off" };
+    let inline = options.inline;
+    let classic = if options.classic { "on" } else { "off" };
     format!(
         "\
 reactors:
@@ -208,6 +242,7 @@ rpc:
   rpcbind: off
 rpcrdma:
   read_chunk_replies: {classic}
+  inline: {inline}
 exports:
   - path: {EXPORT}
     store: {{ kind: memory, size: 512MiB }}

@@ -5,7 +5,9 @@ use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
-use millrace_bench::requester::{Call, Connection, RequesterState, Settings};
+use millrace_bench::requester::{
+    Call, Connection, Data, Repetition, RequesterState, Settings, SubmitError,
+};
 use millrace_mempool::{Buffer, Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
 use millrace_reactor::fabric::loopback::{Loopback, Network};
 use millrace_reactor::fabric::testing::Wrapper;
@@ -104,6 +106,8 @@ struct Bench {
     server_pool: Pool,
     now: Instant,
     ended: u64,
+    /// The last call as the server received it.
+    received: Vec<u8>,
 }
 
 impl Bench {
@@ -134,6 +138,7 @@ impl Bench {
             server_pool,
             now,
             ended: 0,
+            received: Vec::new(),
         };
         for _ in 0..10 {
             bench.turn();
@@ -164,8 +169,13 @@ impl Bench {
                     self.server.accept(queue_pair, parameters).expect("asked");
                 }
                 Event::Received {
-                    queue_pair, buffer, ..
+                    queue_pair,
+                    buffer,
+                    length,
+                    ..
                 } => {
+                    self.received.clear();
+                    self.received.extend(&buffer[..length as usize]);
                     self.receive(queue_pair);
                     self.answer(queue_pair, buffer);
                 }
@@ -243,6 +253,56 @@ fn steady_calls_of_version_two_allocate_nothing() {
     let bench = steady(Version::Two);
     let counters = bench.connection.counters();
     assert_eq!(counters.invalidated, 300, "a key of each call with chunks");
+}
+
+/// Bytes of a READ without credential from behind its XID to its end.
+const READ_TAIL: usize = 36 + 36 + 12;
+
+#[test]
+fn repeated_calls_are_the_bytes_of_encoded_ones_and_allocate_nothing() {
+    let mut bench = Bench::new(Version::One);
+    let file = FileHandle::new(&[1; 32]).expect("short");
+    let memory = [bench.memory(65_536)];
+    let read = |offset| ReadArguments {
+        file,
+        offset,
+        count: 65_536,
+    };
+    let call = Call::nfs3(0, Procedure::Read, read(7), 0);
+    let template = bench.connection.template(&call, Some(36));
+    let template = template.expect("encodes");
+    for offset in 0..40 {
+        if offset == 20 {
+            COUNT.set(0);
+        }
+        let now = bench.now;
+        let sinks = [&memory[..]];
+        let repetition = Repetition {
+            token: 1,
+            argument: offset,
+            data: Data::None,
+            sinks: &sinks,
+        };
+        let connection = &mut bench.connection;
+        counting(true, || connection.repeat(&template, &repetition, now)).expect("taken");
+        while bench.connection.pending() > 0 {
+            bench.turn();
+        }
+        let repeated = std::mem::take(&mut bench.received);
+        let call = Call::nfs3(1, Procedure::Read, read(offset), 0).with_sinks(&sinks);
+        bench.connection.submit(&call, now).expect("taken");
+        while bench.connection.pending() > 0 {
+            bench.turn();
+        }
+        let encoded = &bench.received;
+        assert_eq!(repeated.len(), encoded.len());
+        let tail = encoded.len() - READ_TAIL;
+        assert_eq!(repeated[tail..], encoded[tail..], "offset {offset}");
+        assert_ne!(repeated[..tail], encoded[..tail], "other XIDs");
+    }
+    assert_eq!(COUNT.get(), 0, "allocations in 40 calls");
+    let past = bench.connection.template(&call, Some(41));
+    assert_eq!(past.err(), Some(SubmitError::Data), "past the arguments");
 }
 
 fn steady(version: Version) -> Bench {

@@ -65,8 +65,9 @@ fn thread_seconds(path: &str) -> Option<f64> {
 /// Where the server's processor time comes from.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ServerCpu {
-    /// The server's management address: processor time comes from its /metrics.
-    #[arg(long, value_name = "HOST:PORT", conflicts_with = "server_pid")]
+    /// The server's management address: busy time, and without --server-pid processor time as
+    /// well, come from its /metrics.
+    #[arg(long, value_name = "HOST:PORT")]
     pub admin: Option<String>,
 
     /// The server's process on this machine: processor time comes from /proc.
@@ -80,9 +81,21 @@ impl ServerCpu {
     pub fn seconds(&self) -> Option<f64> {
         match (self.server_pid, &self.admin) {
             (Some(pid), _) => process_seconds(pid),
-            (None, Some(admin)) => metrics_seconds(admin),
+            (None, Some(admin)) => {
+                let text = metrics(admin)?;
+                // Millrace's own name, and the one that Prometheus clients use.
+                metric(&text, "millrace_process_cpu_seconds_total")
+                    .or_else(|| metric(&text, "process_cpu_seconds_total"))
+            }
             (None, None) => None,
         }
+    }
+
+    /// Seconds in which the server's reactors had work, in all, if its metrics tell.
+    #[must_use]
+    pub fn busy_seconds(&self) -> Option<f64> {
+        let text = metrics(self.admin.as_deref()?)?;
+        sum_of_cores(&text, "millrace_reactor_busy_seconds_total")
     }
 }
 
@@ -95,7 +108,7 @@ fn process_seconds(pid: u32) -> Option<f64> {
     Some(seconds)
 }
 
-fn metrics_seconds(admin: &str) -> Option<f64> {
+fn metrics(admin: &str) -> Option<String> {
     let mut stream = TcpStream::connect(resolve(admin, ADMIN_PORT).ok()?).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
     // Version 1.0, so that the body comes in one piece and the connection ends behind it.
@@ -103,9 +116,16 @@ fn metrics_seconds(admin: &str) -> Option<f64> {
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
-    // Millrace's own name, and the one that Prometheus clients use.
-    metric(&answer, "millrace_process_cpu_seconds_total")
-        .or_else(|| metric(&answer, "process_cpu_seconds_total"))
+    Some(answer)
+}
+
+/// The sum of a metric that has a label for each core; `None` if there is none.
+fn sum_of_cores(text: &str, name: &str) -> Option<f64> {
+    let lines = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(name)?.strip_prefix('{'));
+    let values = lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
+    values.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
 }
 
 fn metric(text: &str, name: &str) -> Option<f64> {
@@ -116,7 +136,15 @@ fn metric(text: &str, name: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::metric;
+    use super::{metric, sum_of_cores};
+
+    #[test]
+    fn busy_time_is_that_of_all_cores() {
+        let text = "# TYPE busy counter\nbusy{core=\"0\"} 1.5\nbusy{core=\"1\"} 2.25\n\
+                    busy_more{core=\"1\"} 7\n";
+        assert_eq!(sum_of_cores(text, "busy"), Some(3.75));
+        assert_eq!(sum_of_cores(text, "idle"), None);
+    }
 
     #[test]
     fn a_metric_is_found_by_its_whole_name() {

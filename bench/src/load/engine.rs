@@ -6,21 +6,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use hdrhistogram::Histogram;
-use millrace_mempool::{Class, Pool, Slice};
+use millrace_mempool::{Class, Pool};
 use millrace_reactor::fabric::{Event, Provider};
-use millrace_wire::nfs3::{
-    CreateHow, FileHandle, GetattrResults, Procedure, ReadArguments, ReadResults, SetAttributes,
-    Stability, WriteArguments, WriteResults,
-};
-use millrace_wire::xdr::Bulk;
+use millrace_wire::nfs3::{CreateHow, FileHandle, Procedure, SetAttributes};
 
+use super::calls::{Finished, LoadSlot, Templates, judge};
 use super::cpu::{ServerCpu, Stopwatch};
 use super::pattern::Pattern;
-use super::report::Measurement;
+use super::report::{BusySeconds, Measurement};
 use super::workload::{Operation, Until, Workload};
 use crate::client::{Client, pool, spoken};
 use crate::requester::session::{CopyOptions, Transfer};
-use crate::requester::{Call, Completion, Connection, RequesterState, Session};
+use crate::requester::{Connection, Data, Repetition, RequesterState, Session};
 
 const EVENTS: usize = 1024;
 /// Turns between two looks at the progress.
@@ -31,14 +28,6 @@ const IDLE_TURNS: u32 = 64;
 /// Files named so far.
 static FILES: AtomicU64 = AtomicU64::new(0);
 
-/// One call's place: it is used for one call after the other.
-struct LoadSlot {
-    memory: Slice,
-    begun: Instant,
-    offset: u64,
-    procedure: Procedure,
-}
-
 /// A connection with a file of its own.
 struct Lane {
     connection: Connection,
@@ -46,16 +35,9 @@ struct Lane {
     file: FileHandle,
     pattern: Pattern,
     places: Vec<LoadSlot>,
+    templates: Option<Templates>,
     next: u64,
     random: u64,
-}
-
-/// A call that ended.
-#[derive(Clone, Copy)]
-struct Finished {
-    lane: usize,
-    place: usize,
-    outcome: Result<(u32, bool), &'static str>,
 }
 
 /// Bytes moved so far, for other threads to look at while a load runs. Clones are the same.
@@ -91,6 +73,8 @@ pub struct Engine {
     scratch: Vec<u8>,
     /// Connections have stood for long enough to send their first messages.
     settled: bool,
+    /// Without work the processor is not offered to others.
+    spins: bool,
 }
 
 impl Engine {
@@ -122,6 +106,7 @@ impl Engine {
             finished: Vec::with_capacity(EVENTS),
             scratch: vec![0; 2 << 20],
             settled: false,
+            spins: false,
         };
         engine.prepare_files(connections, depth)?;
         Ok(engine)
@@ -165,6 +150,7 @@ impl Engine {
                 file,
                 pattern,
                 places: Vec::new(),
+                templates: None,
                 next: 0,
                 random: 0x2545_f491_4f6c_dd1d ^ (number as u64 + 1),
             });
@@ -203,6 +189,18 @@ impl Engine {
         first.map_or(0, |lane| spoken(&lane.connection))
     }
 
+    /// From now on keeps the processor while a load runs, for clients that have a core of their
+    /// own: who yields on a busy machine gets it back after milliseconds.
+    pub const fn keep_processor(&mut self) {
+        self.spins = true;
+    }
+
+    /// The file of the first connection.
+    #[must_use]
+    pub fn file(&self) -> Option<FileHandle> {
+        self.lanes.first().map(|lane| lane.file)
+    }
+
     /// Removes the files and closes.
     ///
     /// # Errors
@@ -232,9 +230,14 @@ impl Engine {
 
     /// One pass over the provider; the calls that ended are in `finished`.
     fn turn(&mut self, now: Instant) -> usize {
+        self.receive(now) + self.send(now)
+    }
+
+    /// Takes what has arrived; the calls that ended are in `finished`.
+    fn receive(&mut self, now: Instant) -> usize {
         let provider = self.provider.as_mut();
         let finished = &mut self.finished;
-        let mut work = provider.poll(now, &mut self.events);
+        let work = provider.poll(now, &mut self.events);
         for event in self.events.drain(..) {
             let Some(id) = queue_pair(&event) else {
                 continue;
@@ -250,6 +253,14 @@ impl Engine {
                     finished.push(judge(index, places, &completion));
                 });
         }
+        work
+    }
+
+    /// Sends what was submitted and what is owed.
+    fn send(&mut self, now: Instant) -> usize {
+        let provider = self.provider.as_mut();
+        let finished = &mut self.finished;
+        let mut work = 0;
         for (index, lane) in self.lanes.iter_mut().enumerate() {
             if !self.settled {
                 continue;
@@ -297,7 +308,7 @@ impl Engine {
             Until::Count(count) => count,
         };
         let mut begun = 0_u64;
-        let server_before = server.seconds();
+        let server_before = (server.seconds(), server.busy_seconds());
         let watch = Stopwatch::start();
         let start = Instant::now();
         for lane in 0..self.lanes.len() {
@@ -309,16 +320,14 @@ impl Engine {
             }
         }
         let (mut turns, mut idle, mut stopping) = (0_u32, 0_u32, false);
-        let mut now = start;
+        let (mut now, mut work, mut busy) = (start, 0, Duration::ZERO);
         while operations < begun {
-            now = Instant::now();
-            let work = self.turn(now);
-            idle = if work == 0 { idle + 1 } else { 0 };
-            if idle > IDLE_TURNS {
-                idle = 0;
-                self.check_alive(now)?;
-                std::thread::yield_now();
+            let turned = Instant::now();
+            if work > 0 {
+                busy += turned - now;
             }
+            now = turned;
+            work = self.receive(now);
             if let Until::Time(time) = workload.until {
                 stopping = now - start >= time;
             }
@@ -345,6 +354,16 @@ impl Engine {
                 }
             }
             self.finished = finished;
+            // Calls that follow others leave in the same turn, in one batch.
+            work += self.send(now);
+            idle = if work == 0 { idle + 1 } else { 0 };
+            if idle > IDLE_TURNS {
+                idle = 0;
+                self.check_alive(now)?;
+                if !self.spins {
+                    std::thread::yield_now();
+                }
+            }
             counted.set(counted_before + bytes);
             turns += 1;
             if turns.is_multiple_of(PROGRESS_TURNS) {
@@ -355,10 +374,12 @@ impl Engine {
             }
         }
         let elapsed = now - start;
-        let cpu = (
-            watch.seconds(),
-            server_before.and_then(|before| Some(server.seconds()? - before)),
-        );
+        let since = |before: Option<f64>, after: Option<f64>| Some(after? - before?);
+        let cpu = (watch.seconds(), since(server_before.0, server.seconds()));
+        let busy = BusySeconds {
+            client: busy.as_secs_f64(),
+            server: since(server_before.1, server.busy_seconds()),
+        };
         if workload.verify && workload.operation != Operation::Read {
             mismatches += self.verify_files()?;
         }
@@ -369,6 +390,7 @@ impl Engine {
             elapsed,
             &latencies,
             cpu,
+            busy,
         ))
     }
 
@@ -393,6 +415,7 @@ impl Engine {
         let now = Instant::now();
         for lane in &mut self.lanes {
             lane.places.clear();
+            lane.templates = Some(Templates::new(&lane.connection, lane.file, workload)?);
             lane.next = 0;
             for _ in 0..workload.depth {
                 let class = Class::for_size(workload.size).context("--size is too large")?;
@@ -405,6 +428,7 @@ impl Engine {
                     begun: now,
                     offset: 0,
                     procedure: Procedure::Null,
+                    verify: workload.verify,
                 });
             }
         }
@@ -418,12 +442,19 @@ impl Engine {
         lane.random ^= lane.random << 13;
         lane.random ^= lane.random >> 7;
         lane.random ^= lane.random << 17;
+        let templates = lane.templates.as_ref().context("no load is prepared")?;
         let place = &mut lane.places[at];
         place.begun = now;
+        let mut repetition = Repetition {
+            token,
+            argument: 0,
+            data: Data::None,
+            sinks: &[],
+        };
         if workload.operation == Operation::Getattr {
             place.procedure = Procedure::Getattr;
-            let call = Call::nfs3(token, Procedure::Getattr, lane.file, 0);
-            lane.connection.submit(&call, now)?;
+            let template = templates.of(Procedure::Getattr);
+            lane.connection.repeat(template, &repetition, now)?;
             return Ok(());
         }
         let blocks = (self.file_size / workload.size) as u64;
@@ -434,13 +465,14 @@ impl Engine {
             (lane.next - 1) % blocks
         };
         place.offset = block * workload.size as u64;
+        repetition.argument = place.offset;
         let writing = match workload.operation {
             Operation::Write => true,
             Operation::Mixed => (lane.random >> 40) % 10 < 3,
             Operation::Read | Operation::Getattr => false,
         };
         let memory = std::slice::from_ref(&place.memory);
-        let count = workload.size as u32;
+        let sinks = [memory];
         if writing {
             place.procedure = Procedure::Write;
             if workload.verify || workload.operation == Operation::Mixed {
@@ -448,26 +480,13 @@ impl Engine {
                 lane.pattern
                     .fill_slice(place.offset, &place.memory, scratch);
             }
-            let arguments = WriteArguments {
-                file: lane.file,
-                offset: place.offset,
-                count,
-                stable: Stability::Unstable,
-                data: Bulk::apart(count),
-            };
-            let call = Call::nfs3(token, Procedure::Write, arguments, 0).with_data(memory);
-            lane.connection.submit(&call, now)?;
+            repetition.data = Data::One(memory);
         } else {
             place.procedure = Procedure::Read;
-            let arguments = ReadArguments {
-                file: lane.file,
-                offset: place.offset,
-                count,
-            };
-            let sinks = [memory];
-            let call = Call::nfs3(token, Procedure::Read, arguments, 0).with_sinks(&sinks);
-            lane.connection.submit(&call, now)?;
+            repetition.sinks = &sinks;
         }
+        let template = templates.of(place.procedure);
+        lane.connection.repeat(template, &repetition, now)?;
         Ok(())
     }
 
@@ -516,41 +535,6 @@ impl Engine {
             }
         }
         Ok(())
-    }
-}
-
-/// Looks at a reply: bytes that were moved, and whether as many as were asked for.
-fn judge(lane: usize, places: &[LoadSlot], completion: &Completion<'_>) -> Finished {
-    let place = completion.token as usize;
-    let outcome = match (&completion.result, places.get(place)) {
-        (Ok(reply), Some(at)) => match at.procedure {
-            Procedure::Write => match reply.results::<WriteResults>() {
-                Ok(Ok(done)) => Ok((done.count, done.count as usize == at.memory.len())),
-                _ => Err("a WRITE failed"),
-            },
-            Procedure::Getattr => match reply.results::<GetattrResults>() {
-                Ok(Ok(_)) => Ok((0, true)),
-                _ => Err("a GETATTR failed"),
-            },
-            _ => match reply.results::<ReadResults<'_>>() {
-                Ok(Ok(done)) => {
-                    if let Some(data) = done.data.as_inline()
-                        && data.len() <= at.memory.len()
-                    {
-                        at.memory.copy_from(0, data);
-                    }
-                    Ok((done.count, done.count as usize == at.memory.len()))
-                }
-                _ => Err("a READ failed"),
-            },
-        },
-        (Err(_), _) => Err("a call ended without a reply"),
-        (Ok(_), None) => Err("a reply to no call"),
-    };
-    Finished {
-        lane,
-        place,
-        outcome,
     }
 }
 

@@ -1,15 +1,18 @@
 //! Load on a running server, and what it takes.
 
+mod calls;
 mod cpu;
 mod engine;
 mod pattern;
 mod report;
+mod tcp;
 mod workload;
 
 pub use cpu::{ServerCpu, Stopwatch, pin};
 pub use engine::{Engine, Progress};
 pub use pattern::Pattern;
-pub use report::{Measurement, table};
+pub use report::{BusySeconds, Limit, Measurement, table};
+pub use tcp::TcpLoad;
 pub use workload::{Operation, Until, Workload};
 
 use std::time::Duration;

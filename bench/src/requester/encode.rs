@@ -14,6 +14,42 @@ use super::slot::{CallSlot, START, Stage};
 /// Zero bytes behind the message, for pads; and as many again for pads that a server writes.
 const PADS: usize = 8;
 
+/// A message, encoded but for its XID.
+struct Encoded {
+    buffer: Buffer,
+    /// Bytes of the message without its items.
+    length: usize,
+    /// Bytes of its RPC header.
+    header: usize,
+    /// The item left out.
+    taken: Option<Taken>,
+}
+
+/// A call that is made many times: encoded once, and repeated with other data and another value
+/// of one 64-bit argument, such as an offset.
+#[derive(Clone, Debug)]
+pub struct CallTemplate {
+    message: Vec<u8>,
+    header: usize,
+    taken: Option<Taken>,
+    largest_reply: usize,
+    /// Where the argument stands.
+    argument: Option<usize>,
+}
+
+/// What differs from call to call of a template.
+#[derive(Clone, Copy, Debug)]
+pub struct Repetition<'a> {
+    /// The caller's own word.
+    pub token: u64,
+    /// Value of the argument, if the template has one.
+    pub argument: u64,
+    /// As [`Call::data`]; none where the template's call has none.
+    pub data: Data<'a>,
+    /// As [`Call::sinks`].
+    pub sinks: &'a [&'a [Slice]],
+}
+
 impl Connection {
     /// Takes a call into the queue. The message is encoded at once; slices are kept until the call
     /// has ended.
@@ -25,28 +61,116 @@ impl Connection {
         call: &Call<'_, A>,
         now: Instant,
     ) -> Result<CallId, SubmitError> {
+        let (index, xid) = self.next_slot()?;
+        let encoded = self.encode(call, xid)?;
+        let repetition = Repetition {
+            token: call.token,
+            argument: 0,
+            data: call.data,
+            sinks: call.sinks,
+        };
+        self.enqueue(index, xid, encoded, call.largest_reply, &repetition, now)
+    }
+
+    /// Encodes a call for [`repeat`](Self::repeat). `argument` is where the argument that differs
+    /// stands, in bytes from the first of the arguments.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub fn template<A: Encode>(
+        &self,
+        call: &Call<'_, A>,
+        argument: Option<usize>,
+    ) -> Result<CallTemplate, SubmitError> {
+        let Encoded {
+            buffer,
+            length,
+            header,
+            taken,
+        } = self.encode(call, 0)?;
+        let argument = argument.map(|at| header + at);
+        if argument.is_some_and(|at| at + 8 > length) {
+            return Err(SubmitError::Data);
+        }
+        Ok(CallTemplate {
+            message: buffer[START..START + length].to_vec(),
+            header,
+            taken,
+            largest_reply: call.largest_reply,
+            argument,
+        })
+    }
+
+    /// As [`submit`](Self::submit), without encoding.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn repeat(
+        &mut self,
+        template: &CallTemplate,
+        repetition: &Repetition<'_>,
+        now: Instant,
+    ) -> Result<CallId, SubmitError> {
+        let (index, xid) = self.next_slot()?;
+        let length = template.message.len();
+        let class = Class::for_size(START + length + PADS).ok_or(SubmitError::TooLong)?;
+        let mut buffer = self.pool.try_acquire(class).ok_or(SubmitError::NoMemory)?;
+        let message = &mut buffer[START..][..length + PADS];
+        message[..length].copy_from_slice(&template.message);
+        message[length..].fill(0);
+        message[..4].copy_from_slice(&xid.to_be_bytes());
+        if let Some(at) = template.argument {
+            message[at..at + 8].copy_from_slice(&repetition.argument.to_be_bytes());
+        }
+        let encoded = Encoded {
+            buffer,
+            length,
+            header: template.header,
+            taken: template.taken,
+        };
+        self.enqueue(index, xid, encoded, template.largest_reply, repetition, now)
+    }
+
+    /// The slot of the next call, and its XID.
+    fn next_slot(&self) -> Result<(u32, u32), SubmitError> {
         let &index = self.free.last().ok_or(SubmitError::Full)?;
-        let xid = self.slots[index as usize]
-            .xid
-            .wrapping_add(1 << self.index_bits);
-        let (buffer, length, header, taken) = self.encode(call, xid)?;
+        let last = self.slots[index as usize].xid;
+        Ok((index, last.wrapping_add(1 << self.index_bits)))
+    }
+
+    fn enqueue(
+        &mut self,
+        index: u32,
+        xid: u32,
+        encoded: Encoded,
+        largest_reply: usize,
+        repetition: &Repetition<'_>,
+        now: Instant,
+    ) -> Result<CallId, SubmitError> {
+        let Encoded {
+            buffer,
+            length,
+            header,
+            taken,
+        } = encoded;
         let slot = &mut self.slots[index as usize];
-        if let Err(error) = slot.take_data(call, header, taken) {
+        if let Err(error) = slot.take_data(repetition.data, header, taken) {
             slot.clear();
             return Err(error);
         }
         let capacity = buffer.capacity();
         let message = buffer.into_slice(0..capacity);
-        if let Err(error) = slot.take_sinks(call.sinks, self.settings.room_for_pad, &message) {
+        let sinks = repetition.sinks;
+        if let Err(error) = slot.take_sinks(sinks, self.settings.room_for_pad, &message) {
             slot.clear();
             return Err(error);
         }
         slot.message = Some(message);
         slot.length = length;
         slot.shape.message = length;
-        slot.shape.largest_reply = call.largest_reply + self.settings.identity.largest_verifier();
+        slot.shape.largest_reply = largest_reply + self.settings.identity.largest_verifier();
         slot.xid = xid;
-        slot.token = call.token;
+        slot.token = repetition.token;
         self.sequence += 1;
         slot.sequence = self.sequence;
         slot.stage = Stage::Queued;
@@ -61,13 +185,8 @@ impl Connection {
         })
     }
 
-    /// The message in the smallest buffer that holds it, its length, that of its RPC header, and
-    /// the item left out.
-    fn encode<A: Encode>(
-        &self,
-        call: &Call<'_, A>,
-        xid: u32,
-    ) -> Result<(Buffer, usize, usize, Option<Taken>), SubmitError> {
+    /// The message in the smallest buffer that holds it.
+    fn encode<A: Encode>(&self, call: &Call<'_, A>, xid: u32) -> Result<Encoded, SubmitError> {
         let header = CallHeader {
             xid,
             program: call.program,
@@ -88,7 +207,12 @@ impl Connection {
                 Ok(header) => {
                     let (length, taken) = (out.position(), out.taken().last().copied());
                     buffer[START + length..][..PADS].fill(0);
-                    return Ok((buffer, length, header, taken));
+                    return Ok(Encoded {
+                        buffer,
+                        length,
+                        header,
+                        taken,
+                    });
                 }
                 Err(xdr::Error::Full) => {}
                 Err(error) => return Err(SubmitError::Encode(error)),
@@ -112,13 +236,13 @@ fn keep(slices: &[Slice], list: &mut Vec<Slice>) -> usize {
 impl CallSlot {
     /// Keeps the data of a call. Positions count from the XID, behind which the RPC header has
     /// `header` bytes.
-    fn take_data<A>(
+    fn take_data(
         &mut self,
-        call: &Call<'_, A>,
+        data: Data<'_>,
         header: usize,
         taken: Option<Taken>,
     ) -> Result<(), SubmitError> {
-        match (call.data, taken) {
+        match (data, taken) {
             (Data::None, None) => Ok(()),
             (Data::One(slices), Some(taken)) => self.take_item(taken, slices),
             (Data::Parts(parts), None) => parts.iter().try_for_each(|part| {

@@ -49,6 +49,7 @@ mod version_search;
 
 pub use call::{Call, CallError, CallId, Completion, Data, Part, Reply, RpcError, SubmitError};
 pub use connection::{Connection, Counters, RequesterState};
+pub use encode::{CallTemplate, Repetition};
 pub use extensions::{Extension, OptionError};
 pub use plan::plan;
 pub use reverse_service::{ReverseCall, ReverseService};

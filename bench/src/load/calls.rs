@@ -1,0 +1,209 @@
+//! The calls of a load and their replies: calls are repeated from templates, and replies checked by
+//! their statuses and lengths unless all is to be verified.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use millrace_mempool::Slice;
+use millrace_wire::nfs3::{
+    FileHandle, GetattrResults, Procedure, ReadArguments, ReadResults, Stability, WriteArguments,
+    WriteResults,
+};
+use millrace_wire::xdr::Bulk;
+
+use super::workload::Workload;
+use crate::requester::{Call, CallTemplate, Completion, Connection, Reply};
+
+/// Bytes of a reply up to its procedure's status, and of attributes (RFC 1813 section 2.6).
+const REPLY_HEADER: usize = 28;
+const ATTRIBUTES: usize = 84;
+
+/// Such a reply's words from behind its XID on if all went well: message type REPLY, reply status,
+/// an empty verifier, accept status, and the procedure's own status.
+const SUCCESS: [u8; REPLY_HEADER - 4] = {
+    let mut words = [0; REPLY_HEADER - 4];
+    words[3] = 1;
+    words
+};
+
+/// One call's place: it is used for one call after the other.
+pub(super) struct LoadSlot {
+    pub(super) memory: Slice,
+    pub(super) begun: Instant,
+    pub(super) offset: u64,
+    pub(super) procedure: Procedure,
+    /// All of its reply is decoded.
+    pub(super) verify: bool,
+}
+
+/// The calls of a load, encoded once.
+pub(super) struct Templates {
+    read: CallTemplate,
+    write: CallTemplate,
+    getattr: CallTemplate,
+}
+
+impl Templates {
+    pub(super) fn new(
+        connection: &Connection,
+        file: FileHandle,
+        workload: &Workload,
+    ) -> Result<Self> {
+        let count = workload.size as u32;
+        // READ and WRITE have the offset behind the handle.
+        let offset = 4 + file.as_bytes().len().next_multiple_of(4);
+        let read = ReadArguments {
+            file,
+            offset: 0,
+            count,
+        };
+        let write = WriteArguments {
+            file,
+            offset: 0,
+            count,
+            stable: Stability::Unstable,
+            data: Bulk::apart(count),
+        };
+        let (read, write, getattr) = (
+            Call::nfs3(0, Procedure::Read, read, 0),
+            Call::nfs3(0, Procedure::Write, write, 0),
+            Call::nfs3(0, Procedure::Getattr, file, 0),
+        );
+        Ok(Self {
+            read: connection.template(&read, Some(offset))?,
+            write: connection.template(&write, Some(offset))?,
+            getattr: connection.template(&getattr, None)?,
+        })
+    }
+
+    /// That of a procedure.
+    pub(super) fn of(&self, procedure: Procedure) -> &CallTemplate {
+        match procedure {
+            Procedure::Read => &self.read,
+            Procedure::Write => &self.write,
+            _ => &self.getattr,
+        }
+    }
+}
+
+/// A call that ended.
+#[derive(Clone, Copy)]
+pub(super) struct Finished {
+    pub(super) lane: usize,
+    pub(super) place: usize,
+    pub(super) outcome: Result<(u32, bool), &'static str>,
+}
+
+/// Looks at a reply: bytes that were moved, and whether as many as were asked for.
+pub(super) fn judge(lane: usize, places: &[LoadSlot], completion: &Completion<'_>) -> Finished {
+    let place = completion.token as usize;
+    let outcome = match (&completion.result, places.get(place)) {
+        (Ok(reply), Some(at)) if !at.verify && did_all(at.procedure, reply, at.memory.len()) => {
+            let moved = match at.procedure {
+                Procedure::Getattr => 0,
+                _ => at.memory.len() as u32,
+            };
+            Ok((moved, true))
+        }
+        (Ok(reply), Some(at)) => match at.procedure {
+            Procedure::Write => match reply.results::<WriteResults>() {
+                Ok(Ok(done)) => Ok((done.count, done.count as usize == at.memory.len())),
+                _ => Err("a WRITE failed"),
+            },
+            Procedure::Getattr => match reply.results::<GetattrResults>() {
+                Ok(Ok(_)) => Ok((0, true)),
+                _ => Err("a GETATTR failed"),
+            },
+            _ => match reply.results::<ReadResults<'_>>() {
+                Ok(Ok(done)) => {
+                    if let Some(data) = done.data.as_inline()
+                        && data.len() <= at.memory.len()
+                    {
+                        at.memory.copy_from(0, data);
+                    }
+                    Ok((done.count, done.count as usize == at.memory.len()))
+                }
+                _ => Err("a READ failed"),
+            },
+        },
+        (Err(_), _) => Err("a call ended without a reply"),
+        (Ok(_), None) => Err("a reply to no call"),
+    };
+    Finished {
+        lane,
+        place,
+        outcome,
+    }
+}
+
+/// Whether a reply tells by its statuses and its lengths that all was done. If not it has to be
+/// decoded, as failures, short counts and inline data are.
+fn did_all(procedure: Procedure, reply: &Reply<'_>, size: usize) -> bool {
+    let message = reply.message;
+    if message.get(4..REPLY_HEADER) != Some(&SUCCESS[..]) {
+        return false;
+    }
+    match procedure {
+        Procedure::Getattr => message.len() == REPLY_HEADER + ATTRIBUTES,
+        // Count, stability and verifier are the end of the results (RFC 1813 section 3.3.7).
+        Procedure::Write => {
+            let ends = message[REPLY_HEADER..].last_chunk::<16>();
+            let count = ends.and_then(|end| end.first_chunk().copied());
+            message.len() >= REPLY_HEADER + 24 && count == Some((size as u32).to_be_bytes())
+        }
+        Procedure::Read => reply.written == [Some(size as u32)],
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A reply of so many bytes that tells success.
+    fn success(length: usize) -> Vec<u8> {
+        let mut message = vec![0; length];
+        message[7] = 1;
+        message
+    }
+
+    #[test]
+    fn only_replies_that_tell_success_in_every_status_pass_undecoded() {
+        let done = |message: &[u8]| {
+            let reply = Reply {
+                message,
+                written: &[],
+            };
+            did_all(Procedure::Getattr, &reply, 0)
+        };
+        let message = success(REPLY_HEADER + ATTRIBUTES);
+        assert!(done(&message));
+        assert!(!done(&message[..message.len() - 4]), "it is too short");
+        for word in 1..7 {
+            let mut failed = message.clone();
+            failed[word * 4 + 3] ^= 2;
+            assert!(!done(&failed), "word {word}");
+        }
+    }
+
+    #[test]
+    fn short_reads_and_writes_do_not_pass_undecoded() {
+        let message = success(REPLY_HEADER + 100);
+        let read = |written: &[Option<u32>]| {
+            let message = &message;
+            did_all(Procedure::Read, &Reply { message, written }, 4096)
+        };
+        assert!(read(&[Some(4096)]));
+        assert!(!read(&[Some(4095)]));
+        assert!(!read(&[None]), "its data is inline");
+        let mut message = success(REPLY_HEADER + 24);
+        let write = |message: &[u8]| {
+            let written = &[];
+            did_all(Procedure::Write, &Reply { message, written }, 4096)
+        };
+        assert!(!write(&message));
+        message[REPLY_HEADER + 8 + 2] = 0x10;
+        assert!(write(&message));
+        assert!(!write(&message[..REPLY_HEADER + 20]));
+    }
+}
