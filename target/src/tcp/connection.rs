@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use millrace_wire::rpc::{Fragment, RecordError, RecordScanner};
 
 use super::gather::Gather;
+use super::records::RecordBudget;
 use super::reverse::ReverseCalls;
 use super::{RECORD_MAX, TcpConfig};
 use crate::flow::InFlightPeak;
@@ -135,10 +136,11 @@ impl TcpConnection {
         &mut self,
         scratch: &mut [u8],
         now: Instant,
+        records: &Rc<RecordBudget>,
         take: &mut dyn FnMut(&mut Vec<u8>, usize) -> bool,
     ) -> Result<Reading, Ended> {
         let leftover = std::mem::take(&mut self.leftover);
-        let mut held = self.scan(&leftover, now, take)?;
+        let mut held = self.scan(&leftover, now, records, take)?;
         let mut budget = READ_BUDGET;
         while !held && !self.finished {
             if budget == 0 {
@@ -149,7 +151,7 @@ impl TcpConnection {
                 Ok(length) => {
                     self.heard = now;
                     budget = budget.saturating_sub(length);
-                    held = self.scan(&scratch[..length], now, take)?;
+                    held = self.scan(&scratch[..length], now, records, take)?;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -169,12 +171,13 @@ impl TcpConnection {
         &mut self,
         mut bytes: &[u8],
         now: Instant,
+        records: &Rc<RecordBudget>,
         take: &mut dyn FnMut(&mut Vec<u8>, usize) -> bool,
     ) -> Result<bool, Ended> {
         while let Some(fragment) = self.scanner.next(&mut bytes)? {
             match fragment {
                 Fragment::Bytes(part) => self.record.extend_from_slice(part),
-                Fragment::End if self.reverse.take_reply(&self.record) => {
+                Fragment::End if self.takes_reply(records) => {
                     self.partial_since = None;
                     self.record.clear();
                 }
@@ -193,6 +196,12 @@ impl TcpConnection {
             }
         }
         Ok(false)
+    }
+
+    /// Takes the record if it answers a call from here. Whether it does.
+    fn takes_reply(&mut self, records: &Rc<RecordBudget>) -> bool {
+        let record = &mut self.record;
+        self.reverse.take_reply(record, records, &self.identity)
     }
 
     /// Queues a reply.
