@@ -34,9 +34,6 @@ pub enum Error {
     /// A word holds none of the values that its type has.
     #[error("a word holds no value of its type")]
     Value,
-    /// Pad bytes are not zero, where that is asked for.
-    #[error("pad bytes are not zero")]
-    Pad,
     /// An item that was taken out of the stream does not agree with the stream: its length word
     /// says otherwise, or nothing in the stream belongs to it.
     #[error("an item taken out of the stream does not agree with the stream")]
