@@ -112,22 +112,6 @@ impl<T> Completions<T> {
         Ok(())
     }
 
-    /// Completes everything that is pending, for a tear-down that wakes all who wait.
-    pub fn complete_all(&self, mut value: impl FnMut() -> T) {
-        let places = self.slab.borrow().places.len();
-        for index in 0..places {
-            let generation = {
-                let slab = self.slab.borrow();
-                let place = &slab.places[index];
-                if !matches!(place.state, CompletionState::Pending(_)) {
-                    continue;
-                }
-                place.generation
-            };
-            let _ = self.complete(u64::from(generation) << 32 | index as u64, value());
-        }
-    }
-
     /// Tokens that are neither completed nor withdrawn.
     pub fn pending(&self) -> usize {
         self.slab.borrow().pending
@@ -274,21 +258,5 @@ mod tests {
         assert_eq!(completions.complete(fresh, 2), Ok(()));
         assert_eq!(wait.try_take(), Some(2));
         assert_eq!(completions.complete(u64::MAX, 3), Err(3));
-    }
-
-    #[test]
-    fn tear_down_completes_all_that_wait() {
-        let completions = Completions::new();
-        let mut waits: Vec<_> = (0..5).map(|_| completions.register()).collect();
-        drop(waits.remove(2));
-        let (token, _) = waits[0];
-        completions.complete(token, "before").unwrap();
-        completions.complete_all(|| "ended");
-        let values: Vec<_> = waits
-            .iter_mut()
-            .map(|(_, wait)| wait.try_take().unwrap())
-            .collect();
-        assert_eq!(values, ["before", "ended", "ended", "ended"]);
-        assert_eq!(completions.pending(), 0);
     }
 }

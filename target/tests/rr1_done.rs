@@ -178,7 +178,7 @@ fn rr1_done_06_done_ends_the_exposure_and_has_no_answer() {
             Script::reply(7, 5000)
         );
         assert!(world.in_use() > before, "held until RDMA_DONE");
-        assert_eq!(world.connections()[0].compat.exposures.pending(), 1);
+        assert_eq!(world.connections()[0].compat.awaited_dones(), 1);
         world.trace();
         world.send(0, &done(7));
         assert!(world.received(0).is_empty());
@@ -190,7 +190,7 @@ fn rr1_done_06_done_ends_the_exposure_and_has_no_answer() {
         assert_eq!(trace, expected);
         assert_eq!(world.in_use(), before, "the buffer is back");
         assert_eq!(world.shared.exposed.budget().now(), (0, 0, 0));
-        assert_eq!(world.connections()[0].compat.exposures.pending(), 0);
+        assert_eq!(world.connections()[0].compat.awaited_dones(), 0);
         // The key is dead.
         assert!(world.is_open(0));
         let late = world.fetch(0, segments(&reply));
@@ -221,7 +221,7 @@ fn rr1_done_07_stray_dones_are_dropped() {
                 world.send(0, &done(8));
             }
             world.send(0, &done(10));
-            assert_eq!(world.connections()[0].compat.exposures.pending(), 1);
+            assert_eq!(world.connections()[0].compat.awaited_dones(), 1);
             assert_eq!(
                 fetch(&mut world, 0, &second).unwrap(),
                 Script::reply(9, 5000)
@@ -248,7 +248,7 @@ fn rr1_done_08_read_chunks_of_calls_need_none() {
             assert_ne!(word(&bytes, 3), 3);
         }
     }
-    assert_eq!(nfs.world.connections()[0].compat.exposures.pending(), 0);
+    assert_eq!(nfs.world.connections()[0].compat.awaited_dones(), 0);
     assert_eq!(nfs.content(file), data);
     nfs.world.check_clean();
 }

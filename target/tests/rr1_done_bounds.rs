@@ -77,11 +77,11 @@ fn rr1_done_10_at_the_windows_end_the_memory_is_free() {
         world.pass(WINDOW / 2);
         exposed(&mut world, 0, 3);
         world.pass(WINDOW / 2 - Duration::from_millis(1));
-        assert_eq!(world.connections()[0].compat.exposures.pending(), 2);
+        assert_eq!(world.connections()[0].compat.awaited_dones(), 2);
         world.pass(Duration::from_millis(2));
-        assert_eq!(world.connections()[0].compat.exposures.pending(), 1);
+        assert_eq!(world.connections()[0].compat.awaited_dones(), 1);
         world.pass(WINDOW / 2);
-        assert_eq!(world.connections()[0].compat.exposures.pending(), 0);
+        assert_eq!(world.connections()[0].compat.awaited_dones(), 0);
         assert_eq!(world.shared.exposed.budget().now(), (0, 0, 0));
         // Receives are kept for RDMA_DONE messages that come late.
         assert!(world.in_use() <= before + 2);
@@ -97,7 +97,7 @@ fn rr1_done_10_a_reactor_that_sleeps_wakes_at_the_windows_end() {
     world.connect();
     let begin = world.now;
     exposed(&mut world, 0, 1);
-    while world.connections()[0].compat.exposures.pending() > 0 {
+    while world.connections()[0].compat.awaited_dones() > 0 {
         world.sleep();
     }
     let slept = world.now - begin;
@@ -351,7 +351,7 @@ fn old_12_done_may_come_late_or_in_bursts() {
     }
     world.settle();
     assert!(world.is_open(0));
-    assert_eq!(world.connections()[0].compat.exposures.pending(), 0);
+    assert_eq!(world.connections()[0].compat.awaited_dones(), 0);
     // After the window, which is settable: nothing is awaited, and nothing breaks.
     for xid in 11..=18 {
         exposed(&mut world, 0, xid);
@@ -377,13 +377,13 @@ fn old_12_done_may_come_late_or_in_bursts() {
 fn rr1_done_10_a_late_done_takes_back_the_receive_that_is_kept_for_it() {
     let (mut world, _) = scripted(Options::classic());
     world.connect();
-    let kept = |world: &World<Script>| world.connections()[0].compat.exposures.receives();
+    let kept = |world: &World<Script>| world.connections()[0].compat.receives();
     for xid in 1..=2 {
         exposed(&mut world, 0, xid);
     }
     assert_eq!(kept(&world), 2);
     world.pass(WINDOW + Duration::from_millis(1));
-    assert_eq!(world.connections()[0].compat.exposures.pending(), 0);
+    assert_eq!(world.connections()[0].compat.awaited_dones(), 0);
     assert_eq!(kept(&world), 2, "they may come late");
     for left in [1, 0, 0] {
         world.send(0, &done(1));
@@ -402,9 +402,9 @@ fn rr1_done_10_receives_for_late_dones_are_as_many_as_may_be_exposed_and_no_more
             exposed(&mut world, 0, round * most + xid);
         }
         world.pass(WINDOW + Duration::from_millis(1));
-        let exposures = &world.connections()[0].compat.exposures;
-        assert_eq!(exposures.open_replies(), 0);
-        assert_eq!(exposures.receives(), most.min(round * most / 2));
+        let compat = &world.connections()[0].compat;
+        assert_eq!(compat.exposed_replies(), 0);
+        assert_eq!(compat.receives(), most.min(round * most / 2));
     }
     world.check_clean();
 }
@@ -432,7 +432,7 @@ fn rr1_cred_16_a_done_always_finds_a_receive() {
     }
     world.settle();
     assert!(world.is_open(0), "no Send was without a receive");
-    assert_eq!(world.connections()[0].compat.exposures.pending(), 0);
+    assert_eq!(world.connections()[0].compat.awaited_dones(), 0);
     script.release(granted as usize);
     world.settle();
     assert_eq!(world.received(0).len(), granted as usize);
@@ -524,8 +524,8 @@ fn two_over(network: &Network, latency: Duration) -> World<Script> {
     network.set_latency(latency);
     script.release(2);
     world.settle();
-    let exposures = &world.connections()[0].compat.exposures;
-    assert_eq!((exposures.open_replies(), exposures.pending()), (2, 1));
+    let compat = &world.connections()[0].compat;
+    assert_eq!((compat.exposed_replies(), compat.awaited_dones()), (2, 1));
     world
 }
 
@@ -536,8 +536,8 @@ fn rr1_done_10_the_window_begins_when_the_reply_can_leave() {
     world.pass(WINDOW * 6 / 10);
     world.pass(WINDOW * 5 / 10);
     let state = |world: &World<Script>| {
-        let exposures = &world.connections()[0].compat.exposures;
-        (exposures.open_replies(), exposures.pending())
+        let compat = &world.connections()[0].compat;
+        (compat.exposed_replies(), compat.awaited_dones())
     };
     assert_eq!(
         state(&world),
@@ -564,15 +564,15 @@ fn rr1_done_07_done_for_a_reply_that_has_not_left_changes_nothing() {
     world.send(0, &done(3));
     world.pass(latency);
     assert_eq!(world.shared.counters.dones_stray.get(), 1);
-    let exposures = &world.connections()[0].compat.exposures;
-    assert_eq!((exposures.open_replies(), exposures.pending()), (2, 1));
+    let compat = &world.connections()[0].compat;
+    assert_eq!((compat.exposed_replies(), compat.awaited_dones()), (2, 1));
     // The second leaves when the first has arrived and that is known here.
     world.pass(WINDOW * 7 / 10);
     world.pass(latency);
     network.set_latency(Duration::ZERO);
     assert_eq!(parse(world.received(0).last().unwrap()).xid, 3);
-    let exposures = &world.connections()[0].compat.exposures;
-    assert_eq!((exposures.open_replies(), exposures.pending()), (1, 1));
+    let compat = &world.connections()[0].compat;
+    assert_eq!((compat.exposed_replies(), compat.awaited_dones()), (1, 1));
     world.pass(WINDOW * 2);
     world.check_clean();
 }

@@ -63,10 +63,13 @@ fn poll(calling: &mut Calling) -> Poll<Outcome> {
 impl World {
     /// A client that has called.
     fn new() -> Self {
+        Self::with(TcpConfig::default())
+    }
+
+    fn with(config: TcpConfig) -> Self {
         let registry = Registry::new(HugepagePolicy::Off);
         let pool = Pool::new(&registry, PoolConfig { bytes: 16 << 20 }).unwrap();
         let (flow, keeper) = (support::flow(&pool), Keeper::default());
-        let config = TcpConfig::default();
         let mut server = TcpServer::new(config, &pool, keeper.clone(), &flow, None).unwrap();
         let address = server.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let mut client = TcpStream::connect(address).unwrap();
@@ -189,4 +192,26 @@ fn a_call_to_a_client_ends_with_the_connection_or_at_its_deadline() {
     let expected = ReverseError::ConnectionLost { xid: 9 };
     assert_eq!(poll(&mut lost), Poll::Ready(Err(expected)));
     assert!(world.connection.has_ended());
+}
+
+#[test]
+fn replies_that_wait_for_their_callers_are_charged_to_the_client() {
+    let mut world = World::with(TcpConfig {
+        bytes: 1024,
+        ..TcpConfig::default()
+    });
+    world.connection.allow_reverse();
+    let mut calling = world.call(None);
+    assert!(poll(&mut calling).is_pending());
+    let xid = world.received();
+    let reply = [message(xid, 1), vec![0; 2048]].concat();
+    world.client.write_all(&record(&reply)).unwrap();
+    world.client.write_all(&record(&message(2, 0))).unwrap();
+    let counters = world.server.counters();
+    world.turn_until(|_| (counters.held.get() == 1).then_some(()));
+    assert_eq!(counters.records.get(), 1, "the client has no room for more");
+    assert_eq!(poll(&mut calling), Poll::Ready(Ok(reply)));
+    // A reactor that would sleep has to turn once more.
+    assert!(world.server.next_deadline() <= Some(world.now));
+    world.turn_until(|_| (counters.records.get() == 2).then_some(()));
 }

@@ -88,24 +88,14 @@ impl Connection {
         }
     }
 
-    /// Sizes of Sends: as both sides told them in private data (RFC 8797 section 4); else the
-    /// version's own, and never more than the one side that spoke said of itself.
+    /// Sizes of Sends: as both sides told them in private data (RFC 8797 section 4). A side that told
+    /// nothing has the version's own.
     fn measure(&mut self) {
-        let (ours, peer) = (self.settings.private_data, self.peer);
-        let (send, receive) = match (ours, peer) {
-            (Some(ours), Some(peer)) => (ours.inline_to(&peer), peer.inline_to(&ours)),
-            (None, Some(peer)) if self.version == Version::Two => {
-                let all = PrivateData {
-                    remote_invalidation: false,
-                    send_size: self.version.min_inline(),
-                    receive_size: self.version.min_inline(),
-                };
-                (all.inline_to(&peer), peer.inline_to(&all))
-            }
-            _ => (self.version.min_inline(), self.version.min_inline()),
-        };
-        self.send_limit = send;
-        self.receive_limit = receive;
+        let unstated = PrivateData::unstated(self.version);
+        let ours = self.settings.private_data.unwrap_or(unstated);
+        let peer = self.peer.unwrap_or(unstated);
+        self.send_limit = ours.inline_to(&peer);
+        self.receive_limit = peer.inline_to(&ours);
     }
 
     /// Sends the first message. Returns the messages sent.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use millrace_wire::ccp;
 use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpc::{AUTH_NONE, AUTH_SYS, AuthSys, Groups, OpaqueAuth, RPCSEC_GSS};
-use millrace_wire::rpcrdma::{Version, Versions};
+use millrace_wire::rpcrdma::Versions;
 use millrace_wire::xdr;
 
 use super::version_search::VersionMemory;
@@ -260,13 +260,10 @@ impl Settings {
     /// Bytes of a posted receive, from the first on: whatever version two permits to be sent finds
     /// room (version two draft section 6.2).
     pub(super) fn receive_size(&self) -> usize {
-        let told = self.private_data.unwrap_or_default().receive_size;
-        let told = told.max(self.ccp.map_or(0, |ccp| ccp.reply_size));
-        if self.versions.high() == Version::Two {
-            told.max(Version::Two.min_inline())
-        } else {
-            told
-        }
+        let least = self.versions.high().min_inline();
+        let told = self.private_data.map_or(least, |told| told.receive_size);
+        let asked = self.ccp.map_or(0, |ccp| ccp.reply_size);
+        told.max(asked).max(least)
     }
 
     /// Receives of a connection.

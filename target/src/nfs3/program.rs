@@ -83,8 +83,9 @@ impl<S: Store> Nfs3<S> {
                 answered!(create::symlink(context, symlink, text))
             }
             Arguments::Mknod(mknod) => answered!(create::mknod(context, mknod)),
-            Arguments::Remove(entry) => answered!(remove::remove(context, entry)),
-            Arguments::Rmdir(entry) => answered!(remove::rmdir(context, entry)),
+            Arguments::Remove(entry) | Arguments::Rmdir(entry) => {
+                answered!(remove::remove(context, entry))
+            }
             Arguments::Rename(rename) => answered!(remove::rename(context, rename)),
             Arguments::Link(link) => answered!(remove::link(context, link)),
             Arguments::Readdir(readdir) => {

@@ -2,7 +2,7 @@
 
 use millrace_store::{Consistency, Modified, Renamed, Store, StoreError};
 use millrace_wire::nfs3::{
-    EntryArguments, Failure, LinkArguments, LinkObjects, LinkResults, RemoveResults,
+    EntryArguments, Failure, LinkArguments, LinkObjects, LinkResults, Procedure, RemoveResults,
     RenameArguments, RenameDirectories, RenameResults, Status, WeakCacheData,
 };
 
@@ -11,6 +11,7 @@ use super::interrupted_call::{self, Verdict};
 use crate::replay::InterruptedCall;
 use crate::store_times::StoreClass;
 
+/// REMOVE or RMDIR.
 pub(super) async fn remove<S: Store>(
     context: &Context<'_, S>,
     arguments: &EntryArguments<'_>,
@@ -22,26 +23,11 @@ pub(super) async fn remove<S: Store>(
         return directory.modified(done).await.map(|((), data)| data);
     }
     let store = directory.store(StoreClass::Metadata);
-    let done = store
-        .remove(&directory.caller, directory.handle, arguments.name)
-        .await;
-    directory.modified(done).await.map(|((), data)| data)
-}
-
-pub(super) async fn rmdir<S: Store>(
-    context: &Context<'_, S>,
-    arguments: &EntryArguments<'_>,
-) -> RemoveResults {
-    let directory = context.writable().await?;
-    if let Some(begun) = &context.again
-        && let Some(done) = Box::pin(removed_before(begun, directory, arguments.name)).await
-    {
-        return directory.modified(done).await.map(|((), data)| data);
-    }
-    let store = directory.store(StoreClass::Metadata);
-    let done = store
-        .remove_directory(&directory.caller, directory.handle, arguments.name)
-        .await;
+    let (caller, handle, name) = (&directory.caller, directory.handle, arguments.name);
+    let done = match context.procedure {
+        Procedure::Rmdir => store.remove_directory(caller, handle, name).await,
+        _ => store.remove(caller, handle, name).await,
+    };
     directory.modified(done).await.map(|((), data)| data)
 }
 

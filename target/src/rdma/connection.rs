@@ -286,7 +286,7 @@ impl RdmaConnection {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let (_, _, in_service) = self.credits();
-        in_service == 0 && !self.has_waiting_senders() && self.compat.exposures.open_replies() == 0
+        in_service == 0 && !self.has_waiting_senders() && self.compat.exposed_replies() == 0
     }
 
     /// Ends the connection in order; once, however often it is asked.
@@ -337,7 +337,7 @@ impl RdmaConnection {
         self.reply_reserve.borrow_mut().take();
         self.line.end();
         self.reverse.end(shared);
-        self.compat.exposures.disconnected(shared, self);
+        self.compat.disconnected(shared, self);
         self.capture.end();
     }
 

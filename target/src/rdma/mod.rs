@@ -25,8 +25,8 @@ mod transfers;
 mod unadmitted;
 
 pub use compat::{
-    Ccp, Compatibility, ExposureBudget, ExposureLimits, Exposures, ReactorExposures, dones_most,
-    keys_most, options,
+    Ccp, Compatibility, ExposureBudget, ExposureLimits, ReactorExposures, dones_most, keys_most,
+    options,
 };
 pub use connection::{ConnectionRequest, Fabric, RdmaConnection};
 pub use counters::ConnectionCounters;

@@ -236,7 +236,7 @@ impl RdmaConnection {
             pressure: shared.flow.pressure(),
             ceiling: state.ceiling.get(),
             owed: state.in_service.get() - 1,
-            exposures: self.compat.exposures.pending(),
+            exposures: self.compat.awaited_dones(),
         })
     }
 
@@ -260,7 +260,7 @@ impl RdmaConnection {
             }
             ReplyDecision::Withhold => false,
         };
-        let _ = self.compat.exposures.until(enough).await;
+        let _ = self.compat.until_exposures_end(enough).await;
         counters.withheld.sub(1);
         let waited = shared.clock.now().saturating_duration_since(since);
         counters.add_throttled(Cause::Exposures, waited);
@@ -289,7 +289,7 @@ impl RdmaConnection {
     /// Receives kept beyond those that the grant asks for: for RDMA_DONE, and for replies to calls
     /// from here (RFC 8167 section 4.3.2).
     fn beyond(&self) -> u32 {
-        self.compat.exposures.receives() + self.reverse.receives()
+        self.compat.receives() + self.reverse.receives()
     }
 
     /// Posts the receives that replies to calls from here need, waiting for memory.

@@ -53,7 +53,7 @@ impl<S: 'static, F: Future<Output = ()>> Transport for Responder<S, F> {
             open += OpenWork {
                 connections: 1,
                 in_flight: in_service as usize,
-                exposures: u64::from(connection.compat.exposures.open_replies()),
+                exposures: u64::from(connection.compat.exposed_replies()),
             };
         }
         open
@@ -111,7 +111,7 @@ fn report(connection: &RdmaConnection, now: Instant) -> ConnectionReport {
         inline_receive: connection.terms().receive_size(),
         granted,
         requested,
-        exposures: connection.compat.exposures.open_replies(),
+        exposures: connection.compat.exposed_replies(),
     };
     let in_service = connection.in_service_peak(now);
     ConnectionReport {

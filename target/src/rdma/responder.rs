@@ -162,8 +162,7 @@ impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
         // section 3.8), and its memory comes back whatever they wait for.
         if let Some(xid) = connection.compat.done_of(&receive[..length]) {
             connection.repost(&self.shared, receive);
-            let exposures = &connection.compat.exposures;
-            exposures.done(&self.shared, connection, xid);
+            connection.compat.done(&self.shared, connection, xid);
             return;
         }
         let call = Arrived {
@@ -311,8 +310,8 @@ impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
                 queue_pair, key, ..
             } => {
                 if let Some(connection) = self.fabrics[fabric].connection(queue_pair) {
-                    let exposures = &connection.compat.exposures;
-                    exposures.revoked(&self.shared, connection, key);
+                    let compat = &connection.compat;
+                    compat.revoked(&self.shared, connection, key);
                 }
             }
             // Receives and arrivals were taken before. A responder never connects.

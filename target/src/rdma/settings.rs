@@ -121,22 +121,16 @@ pub struct Inline {
 }
 
 impl Inline {
-    /// Reads the peer's private data. Without it the limit is 1024 bytes, 4096 in version two (RFC
-    /// 8166 section 3.3.3, version two draft section 2.3), and keys are left alone in version one.
-    /// A size that the peer states holds whatever the version.
+    /// Reads the peer's private data. Without it the version's own limits hold, and keys are left
+    /// alone in version one. A size that the peer states holds whatever the version.
     #[must_use]
     pub fn of_peer(bytes: &[u8], settings: &Settings) -> Self {
-        match private_data::PrivateData::find(bytes) {
-            Some(peer) => Self {
-                send: peer.receive_size.min(settings.inline),
-                send_two: peer.receive_size.min(settings.receive_size()),
-                invalidate: peer.remote_invalidation,
-            },
-            None => Self {
-                send: Version::One.min_inline(),
-                send_two: Version::Two.min_inline(),
-                invalidate: false,
-            },
+        let stated = private_data::PrivateData::find(bytes);
+        let peer = |version| stated.unwrap_or(private_data::PrivateData::unstated(version));
+        Self {
+            send: peer(Version::One).receive_size.min(settings.inline),
+            send_two: peer(Version::Two).receive_size.min(settings.receive_size()),
+            invalidate: peer(Version::One).remote_invalidation,
         }
     }
 

@@ -10,9 +10,10 @@
 //!   the call is about, has it admitted ([`ProgramCall::admit`]: repetitions, limits, journal),
 //!   executes it, and encodes its results ([`ProgramCall::answer`]).
 //!
-//! The service lists its programs as nested pairs, `(Nfs3, (Mount3, ()))`. A call is handed to
-//! its program by comparing numbers, without allocation or dynamic dispatch. Transports see only
-//! [`Serve`](super::call::Serve), through which they ask for a [`ProcedureInfo`].
+//! The service lists its programs as nested pairs, `(Nfs3, (Mount3, ()))`, in its `ProgramTable`. A
+//! call is handed to its program by comparing numbers, without allocation or dynamic dispatch.
+//! Transports see only [`Serve`](super::call::Serve), through which they ask for a
+//! [`ProcedureInfo`].
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -65,7 +66,7 @@ pub struct EligibleArguments {
 /// What the table says about a procedure.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcedureInfo {
-    /// The word for it in metrics.
+    /// The word for it in metrics, one of those that the label `procedure` may have.
     pub name: &'static str,
     /// Arguments whose data stays in read chunks until the program says where it shall live. Of
     /// procedures without any, chunks are put back into the message.
@@ -125,7 +126,7 @@ impl ProcedureInfo {
 pub struct ProgramInfo {
     /// Its number (RFC 5531 section 8.2).
     pub number: u32,
-    /// The word for it in metrics.
+    /// The word for it in metrics. Where they count its calls, the label `program` may have it.
     pub name: &'static str,
     /// The versions served.
     pub versions: RangeInclusive<u32>,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use millrace_reactor::gather::GatheredWrite;
 use millrace_wire::rpc::{Fragment, RecordError, RecordScanner};
 
+use super::records::RecordBudget;
 use super::reply_record::ReplyRecord;
 use super::reverse::ReverseCalls;
 use super::{RECORD_MAX, TcpConfig};
@@ -162,10 +163,11 @@ impl TcpConnection {
         &mut self,
         scratch: &mut [u8],
         now: Instant,
+        records: &Rc<RecordBudget>,
         take: &mut dyn FnMut(&mut Vec<u8>, usize) -> bool,
     ) -> Result<Reading, Ended> {
         let leftover = std::mem::take(&mut self.leftover);
-        let mut held = self.scan(&leftover, now, take)?;
+        let mut held = self.scan(&leftover, now, records, take)?;
         let mut budget = READ_BUDGET;
         while !held && !self.finished {
             if budget == 0 {
@@ -189,7 +191,7 @@ impl TcpConnection {
                     } else {
                         &scratch[..length]
                     };
-                    held = self.scan(bytes, now, take)?;
+                    held = self.scan(bytes, now, records, take)?;
                     // The socket says so when there is more.
                     if length < offered {
                         break;
@@ -223,12 +225,13 @@ impl TcpConnection {
         &mut self,
         mut bytes: &[u8],
         now: Instant,
+        records: &Rc<RecordBudget>,
         take: &mut dyn FnMut(&mut Vec<u8>, usize) -> bool,
     ) -> Result<bool, Ended> {
         while let Some(fragment) = self.scanner.next(&mut bytes)? {
             match fragment {
                 Fragment::Bytes(part) => self.record.extend_from_slice(part),
-                Fragment::End if self.reverse.take_reply(&self.record) => {
+                Fragment::End if self.takes_reply(records) => {
                     self.partial_since = None;
                     self.record.clear();
                 }
@@ -247,6 +250,12 @@ impl TcpConnection {
             }
         }
         Ok(false)
+    }
+
+    /// Takes the record if it answers a call from here. Whether it does.
+    fn takes_reply(&mut self, records: &Rc<RecordBudget>) -> bool {
+        let record = &mut self.record;
+        self.reverse.take_reply(record, records, &self.identity)
     }
 
     /// Queues a reply.

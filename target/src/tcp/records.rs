@@ -1,4 +1,5 @@
-//! The memory of records that wait or are being served.
+//! The memory of records that wait or are being served: calls of clients, and replies to calls from
+//! here.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,6 +17,8 @@ pub(super) struct RecordBudget {
     /// Most bytes, but for one record of each client.
     most: usize,
     held: Cell<usize>,
+    /// Some were released since this was asked last.
+    released: Cell<bool>,
     spares: RefCell<Vec<Vec<u8>>>,
 }
 
@@ -25,6 +28,7 @@ impl RecordBudget {
             flow: flow.clone(),
             most,
             held: Cell::new(0),
+            released: Cell::new(false),
             spares: RefCell::default(),
         })
     }
@@ -33,6 +37,16 @@ impl RecordBudget {
     pub fn has_room(&self, connection: &ConnectionRef) -> bool {
         let held = connection.share().record_bytes();
         held == 0 || (self.held.get() < self.most && held < self.flow.tcp_part(self.most))
+    }
+
+    /// Whether records were released since the last time.
+    pub fn take_released(&self) -> bool {
+        self.released.take()
+    }
+
+    /// Whether [`take_released`](Self::take_released) would say so.
+    pub fn has_released(&self) -> bool {
+        self.released.get()
     }
 
     /// Holds a record until the returned value is dropped. Leaves memory for the next one in its
@@ -62,6 +76,7 @@ impl Drop for HeldRecord {
         let mut bytes = std::mem::take(&mut self.bytes);
         let (budget, length) = (&*self.budget, bytes.len());
         budget.held.set(budget.held.get() - length);
+        budget.released.set(true);
         self.connection.share().release_record(length);
         let mut spares = budget.spares.borrow_mut();
         if spares.len() < SPARES_MAX && bytes.capacity() <= 2 * RECORD_MAX {

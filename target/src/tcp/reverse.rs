@@ -10,13 +10,16 @@ use millrace_primitives::TurnQueue;
 use millrace_reactor::Clock;
 use millrace_wire::rpc::{self, MessageType, RecordMark};
 
+use super::records::{HeldRecord, RecordBudget};
 use super::server::ConnectionId;
+use crate::rpc::ConnectionRef;
 use crate::rpc::reverse::{ReverseCall, ReverseError, ReversePath, ReverseReply, first_xid, until};
 
 /// Most calls from here that one client may have in progress.
 const CALLS_MAX: usize = 16;
 
-/// Longest call message, and longest reply: what waits for its caller is bounded.
+/// Longest call message, and longest reply. Replies that wait for their callers are charged to the
+/// client as the records of its calls are.
 const MESSAGE_MAX: usize = 64 << 10;
 
 /// Bytes of the XID, which this side puts in.
@@ -40,13 +43,19 @@ pub(super) struct ReverseCalls {
 
 struct PendingCall {
     xid: u32,
-    reply: Option<Vec<u8>>,
+    reply: Option<HeldRecord>,
     waker: Option<Waker>,
 }
 
 impl ReverseCalls {
-    /// Takes a record that answers a call from here. Whether it does.
-    pub fn take_reply(&self, record: &[u8]) -> bool {
+    /// Takes a record that answers a call from here, and leaves memory for the next one in its place.
+    /// Whether it does.
+    pub fn take_reply(
+        &self,
+        record: &mut Vec<u8>,
+        records: &Rc<RecordBudget>,
+        connection: &ConnectionRef,
+    ) -> bool {
         let mut pending = self.pending.borrow_mut();
         if pending.is_empty() || record.len() > MESSAGE_MAX {
             return false;
@@ -58,7 +67,7 @@ impl ReverseCalls {
         let Some(call) = pending.iter_mut().find(awaited) else {
             return false;
         };
-        call.reply = Some(record.to_vec());
+        call.reply = Some(records.hold(record, connection));
         if let Some(waker) = call.waker.take() {
             waker.wake();
         }
@@ -109,7 +118,10 @@ impl ListedCall<'_> {
             let mut pending = self.calls.pending.borrow_mut();
             let mine = pending.iter_mut().find(|call| call.xid == self.xid);
             match mine {
-                Some(call) if call.reply.is_some() => Poll::Ready(call.reply.take()),
+                Some(call) if call.reply.is_some() => {
+                    let reply = call.reply.take();
+                    Poll::Ready(reply.map(|record| record.bytes.clone()))
+                }
                 Some(call) if !self.calls.has_ended.get() => {
                     call.waker = Some(context.waker().clone());
                     Poll::Pending

@@ -466,7 +466,9 @@ impl<S: Serve> TcpServer<S> {
             self.go_on(id, now, Direction::Out);
         }
         self.answered_now = answered;
-        if work > 0 {
+        // Replies to calls from here are released by their callers, in turns without work here.
+        let released = self.records.take_released();
+        if work > 0 || released {
             for id in std::mem::take(&mut self.held) {
                 if let Some(slot) = self.slots.get_mut(id.index as usize) {
                     slot.held = false;
@@ -595,7 +597,7 @@ impl<S: Serve> TcpServer<S> {
             shared.flow.called_by_tcp(identity.share());
             let mut reading = Reading::Held;
             if allowed(connection.in_flight) {
-                reading = connection.read(scratch, now, &mut |record, in_flight| {
+                reading = connection.read(scratch, now, records, &mut |record, in_flight| {
                     calls.start(TcpCall {
                         id,
                         arrived: now,

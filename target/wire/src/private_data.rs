@@ -1,10 +1,9 @@
 //! The message of RFC 8797 in the private data of connection requests and replies.
 //!
 //! Other private data may precede it, so it is searched for (RFC 8797 section 5.2).
-//! A peer without it has the defaults of RFC 8166: inline limits of 1024 bytes, no remote
-//! invalidation.
+//! A peer without it has the defaults of its version ([`PrivateData::unstated`]).
 
-use crate::rpcrdma::MIN_INLINE;
+use crate::rpcrdma::Version;
 
 /// Bytes of the message.
 pub const LENGTH: usize = 8;
@@ -29,17 +28,6 @@ pub struct PrivateData {
     pub receive_size: usize,
 }
 
-impl Default for PrivateData {
-    /// A peer without this message.
-    fn default() -> Self {
-        Self {
-            remote_invalidation: false,
-            send_size: MIN_INLINE,
-            receive_size: MIN_INLINE,
-        }
-    }
-}
-
 /// Sizes are encoded in units of 1024 bytes, rounded down, from 1024 to 262144 (RFC 8797 section
 /// 4.2).
 fn encode_size(bytes: usize) -> u8 {
@@ -51,6 +39,17 @@ fn decode_size(byte: u8) -> usize {
 }
 
 impl PrivateData {
+    /// What holds for a peer that says nothing, in a version: the inline limits that all have, and no
+    /// remote invalidation (RFC 8166 section 3.3.3, version two draft section 2.3).
+    #[must_use]
+    pub const fn unstated(version: Version) -> Self {
+        Self {
+            remote_invalidation: false,
+            send_size: version.min_inline(),
+            receive_size: version.min_inline(),
+        }
+    }
+
     /// The message's bytes. Sizes are rounded down to a multiple of 1024 and kept between 1024 and
     /// 262144.
     #[must_use]

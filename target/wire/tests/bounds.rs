@@ -11,6 +11,7 @@ use millrace_wire::nfs3::{
 use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpc::*;
 use millrace_wire::rpcbind::{Netid, parse_address, universal_address};
+use millrace_wire::rpcrdma::Version;
 use millrace_wire::xdr::{Decoder, Encode, Encoder, Error, from_bytes, to_bytes};
 use proptest::prelude::*;
 
@@ -161,6 +162,21 @@ proptest! {
         prop_assert_eq!((found.send_size, found.receive_size), (rounded(send), rounded(receive)));
         prop_assert_eq!(PrivateData::find(&bytes[..bytes.len() - 1]), None);
     }
+
+    #[test]
+    fn a_side_that_says_nothing_has_the_sizes_that_all_take(
+        send in 1024usize..300_000, receive in 1024usize..300_000, two: bool,
+    ) {
+        let (version, least) = if two { (Version::Two, 4096) } else { (Version::One, 1024) };
+        let silent = PrivateData::unstated(version);
+        prop_assert_eq!(silent.inline_to(&silent), least);
+        let stated = PrivateData {
+            remote_invalidation: true, send_size: send, receive_size: receive,
+        };
+        prop_assert_eq!(silent.inline_to(&stated), least.min(receive));
+        prop_assert_eq!(stated.inline_to(&silent), least.min(send));
+        prop_assert!(!silent.remote_invalidation);
+    }
 }
 
 #[test]
@@ -184,7 +200,6 @@ fn mpa_interop_08_private_data_golden() {
     assert_eq!(ours.inline_to(&theirs), 4096);
     assert_eq!(theirs.inline_to(&ours), 1024);
     assert_eq!(PrivateData::find(&hex("f6ab0e18 02 00 03 07")), None);
-    assert_eq!(PrivateData::default().inline_to(&ours), 1024);
 }
 
 #[test]

@@ -49,7 +49,6 @@ fn rr1_chunk_02_read_list_is_linked() {
         };
         let bytes = call(Kind::NoMessage, &chunks);
         assert_eq!(bytes.len(), 28 + 24 * reads.len() + 8);
-        assert_eq!(chunks.encoded_length(), bytes.len() - 16 - 8);
         let header = Header::parse(&bytes, &Rules::default()).unwrap();
         assert!(header.lists().reads.iter().eq(reads));
     }
@@ -109,7 +108,6 @@ fn rr1_chunk_04_reply_chunk_has_no_end_word() {
     };
     let bytes = call(Kind::Message, &chunks);
     assert_eq!(bytes, message(WRITES, RPC));
-    assert_eq!(chunks.encoded_length(), bytes.len() - 16 - 8);
     let Body::Message { lists, message, .. } = parse(&bytes).unwrap().body else {
         panic!()
     };
@@ -188,7 +186,6 @@ fn lists_and_chunks_tell_before_they_are_walked_how_many_they_have() {
         reply: Some(&segments),
     };
     let bytes = call(Kind::Message, &chunks);
-    assert_eq!(chunks.encoded_length(), bytes.len() - 16 - 8);
     let lists = parse(&bytes).unwrap().lists();
     let mut writes = lists.writes.iter();
     assert_eq!((lists.reads.iter().len(), writes.len()), (3, 2));

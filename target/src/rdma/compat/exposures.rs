@@ -19,6 +19,7 @@ use millrace_reactor::timer::{TimerId, TimerWheel};
 use millrace_wire::rpcrdma::FirstWords;
 use millrace_wire::rpcrdma::version1::{Kind, VERSION};
 
+use super::Compatibility;
 use super::budget::ExposureBudget;
 use crate::call::Broken;
 use crate::rdma::counters::count;
@@ -83,16 +84,16 @@ pub struct Exposures {
     /// Replies whose window passed: the client may send RDMA_DONE for them yet.
     late: Cell<u32>,
     /// Replies that wait for an exposure.
-    pub(in crate::rdma) waiting: TurnQueue,
+    pub(super) waiting: TurnQueue,
     /// How many those are.
-    pub(in crate::rdma) waiters: Cell<usize>,
+    pub(super) waiters: Cell<usize>,
     /// Replies that wait for their credits.
     withheld: TurnQueue,
 }
 
 impl Exposures {
     /// None yet. Only where `on` may there be any (classic mode).
-    pub(in crate::rdma) fn new(on: bool) -> Self {
+    pub(super) fn new(on: bool) -> Self {
         Self {
             on,
             ..Self::default()
@@ -112,36 +113,8 @@ impl Exposures {
         self.table.borrow().entries.len() as u32
     }
 
-    /// Replies that were sent with read chunks and await RDMA_DONE. One that is being prepared is
-    /// not among them until it is sent.
-    #[must_use]
-    pub fn pending(&self) -> u32 {
-        self.pending.get()
-    }
-
-    /// Receives to be kept posted beyond the grant: one for every RDMA_DONE that may come,
-    /// replies that are about to leave and those whose window has passed included (RFC 5666
-    /// section 3.8; conformance table, D-28). Zero outside of classic mode.
-    #[must_use]
-    pub fn receives(&self) -> u32 {
-        if !self.on {
-            return 0;
-        }
-        self.open_replies() + self.late.get()
-    }
-
-    /// Waits in line, first come first served, until `enough` holds. It is looked at when nobody
-    /// is before in line, and again whenever an exposure of this connection has ended, be it by
-    /// RDMA_DONE or by its window.
-    ///
-    /// # Errors
-    /// The connection ended.
-    pub async fn until(&self, enough: impl FnMut() -> bool) -> Result<(), Broken> {
-        self.queue(&self.withheld, enough).await
-    }
-
-    /// Waits in `line` until `enough` holds, as [`Exposures::until`] says.
-    pub(in crate::rdma) async fn queue(
+    /// Waits in `line` until `enough` holds, as [`Compatibility::until_exposures_end`] says.
+    pub(super) async fn queue(
         &self,
         line: &TurnQueue,
         mut enough: impl FnMut() -> bool,
@@ -164,7 +137,7 @@ impl Exposures {
     ///
     /// # Errors
     /// A bound is reached, or the connection has ended; nothing is exposed then.
-    pub(in crate::rdma) fn open<S>(
+    pub(super) fn open<S>(
         &self,
         shared: &ResponderShared<S>,
         connection: &Rc<RdmaConnection>,
@@ -234,7 +207,7 @@ impl Exposures {
     }
 
     /// Notes that a reply is sent: its window begins.
-    pub(in crate::rdma) fn sent<S>(
+    pub(super) fn sent<S>(
         &self,
         shared: &ResponderShared<S>,
         connection: &Rc<RdmaConnection>,
@@ -253,31 +226,6 @@ impl Exposures {
                 .exposed
                 .arm(connection, number, shared.clock.now(), length);
         }
-    }
-
-    /// Takes in RDMA_DONE: the memory of that reply is not reachable from here on. Returns whether
-    /// one was awaited for this XID; a second one, or any other, changes nothing.
-    pub(in crate::rdma) fn done<S>(
-        &self,
-        shared: &ResponderShared<S>,
-        connection: &Rc<RdmaConnection>,
-        xid: u32,
-    ) -> bool {
-        // A client that begins its XIDs anew sends RDMA_DONE in the order of its replies.
-        let known = |entry: &ExposedReply| entry.xid == xid && entry.sent;
-        let number = {
-            let table = self.table.borrow();
-            table.entries.iter().find(|e| known(e)).map(|e| e.number)
-        };
-        let awaited = number.is_some_and(|number| self.end(shared, connection, number));
-        count(shared, connection, |counters| {
-            counters.dones.add(1);
-            counters.dones_stray.add(u64::from(!awaited));
-        });
-        if !awaited {
-            self.late.set(self.late.get().saturating_sub(1));
-        }
-        awaited
     }
 
     /// Ends an exposure whose window has passed.
@@ -350,6 +298,65 @@ impl Exposures {
         self.withheld.wake();
         true
     }
+}
+
+impl Compatibility {
+    /// Replies that were sent with read chunks and await RDMA_DONE. One that is being prepared is
+    /// not among them until it is sent.
+    #[must_use]
+    pub fn awaited_dones(&self) -> u32 {
+        self.exposures.pending.get()
+    }
+
+    /// Receives to be kept posted beyond the grant: one for every RDMA_DONE that may come,
+    /// replies that are about to leave and those whose window has passed included (RFC 5666
+    /// section 3.8; conformance table, D-28). Zero outside of classic mode.
+    #[must_use]
+    pub fn receives(&self) -> u32 {
+        if !self.exposures.on {
+            return 0;
+        }
+        self.exposures.open_replies() + self.exposures.late.get()
+    }
+
+    /// Waits in line, first come first served, until `enough` holds. It is looked at when nobody
+    /// is before in line, and again whenever an exposure of this connection has ended, be it by
+    /// RDMA_DONE or by its window.
+    ///
+    /// # Errors
+    /// The connection ended.
+    pub(in crate::rdma) async fn until_exposures_end(
+        &self,
+        enough: impl FnMut() -> bool,
+    ) -> Result<(), Broken> {
+        self.exposures.queue(&self.exposures.withheld, enough).await
+    }
+
+    /// Takes in RDMA_DONE: the memory of that reply is not reachable from here on. Returns whether
+    /// one was awaited for this XID; a second one, or any other, changes nothing.
+    pub(in crate::rdma) fn done<S>(
+        &self,
+        shared: &ResponderShared<S>,
+        connection: &Rc<RdmaConnection>,
+        xid: u32,
+    ) -> bool {
+        // A client that begins its XIDs anew sends RDMA_DONE in the order of its replies.
+        let known = |entry: &ExposedReply| entry.xid == xid && entry.sent;
+        let number = {
+            let table = self.exposures.table.borrow();
+            table.entries.iter().find(|e| known(e)).map(|e| e.number)
+        };
+        let awaited = number.is_some_and(|number| self.exposures.end(shared, connection, number));
+        count(shared, connection, |counters| {
+            counters.dones.add(1);
+            counters.dones_stray.add(u64::from(!awaited));
+        });
+        if !awaited {
+            let late = &self.exposures.late;
+            late.set(late.get().saturating_sub(1));
+        }
+        awaited
+    }
 
     /// Notes that a revocation has taken effect.
     pub(in crate::rdma) fn revoked<S>(
@@ -358,7 +365,7 @@ impl Exposures {
         connection: &Rc<RdmaConnection>,
         key: Key,
     ) {
-        let table = &mut *self.table.borrow_mut();
+        let table = &mut *self.exposures.table.borrow_mut();
         if let Some(at) = table.dying.iter().position(|held| held.key == key) {
             let held = table.dying.swap_remove(at);
             release(shared, connection, held);
@@ -371,7 +378,7 @@ impl Exposures {
         shared: &ResponderShared<S>,
         connection: &RdmaConnection,
     ) {
-        let table = &mut *self.table.borrow_mut();
+        let table = &mut *self.exposures.table.borrow_mut();
         table.ended = true;
         for entry in table.entries.drain(..) {
             shared.exposed.timers.borrow_mut().cancel(entry.window);
@@ -384,9 +391,9 @@ impl Exposures {
         for held in table.dying.drain(..) {
             release(shared, connection, held);
         }
-        self.pending.set(0);
-        self.waiting.end();
-        self.withheld.end();
+        self.exposures.pending.set(0);
+        self.exposures.waiting.end();
+        self.exposures.withheld.end();
     }
 }
 
@@ -425,7 +432,7 @@ pub struct ReactorExposures {
     timers: RefCell<TimerWheel<DueWindow>>,
     expired: RefCell<Vec<DueWindow>>,
     /// Replies that wait for an exposure, on all connections.
-    pub(in crate::rdma) waiting: Cell<usize>,
+    pub(super) waiting: Cell<usize>,
 }
 
 /// Whose window passes: the connection and the exposure's number.

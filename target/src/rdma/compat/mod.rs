@@ -25,14 +25,15 @@ pub use budget::{ExposureBudget, ExposureLimits};
 pub use ccp::Ccp;
 pub(super) use ccp::serve;
 pub(super) use classic::prepare;
+use exposures::Exposures;
 pub(super) use exposures::expire;
-pub use exposures::{Exposures, ReactorExposures, dones_most, keys_most};
+pub use exposures::{ReactorExposures, dones_most, keys_most};
 pub(super) use options::take;
 
 /// What few peers use, on one connection.
 pub struct Compatibility {
     /// Replies that the client fetches; without any but in classic mode.
-    pub exposures: Exposures,
+    exposures: Exposures,
     receive_alignment: Cell<ccp::ReceiveAlignment>,
 }
 
@@ -67,6 +68,12 @@ impl Compatibility {
             return None;
         }
         exposures::done_of(message)
+    }
+
+    /// Replies that the client may fetch, those that are about to leave included.
+    #[must_use]
+    pub fn exposed_replies(&self) -> u32 {
+        self.exposures.open_replies()
     }
 
     /// Bytes of its buffer before a receive.

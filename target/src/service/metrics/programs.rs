@@ -79,3 +79,27 @@ fn procedure(
         out.histogram(&catalogue::RPC_DURATION, labels, &latency.snapshot());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use millrace_admin::metrics::catalogue::RPC_REQUESTS;
+    use millrace_store::any::AnyStore;
+
+    use crate::rpc::program::Programs;
+    use crate::service::programs::ProgramTable;
+
+    #[test]
+    fn labels_have_every_program_and_procedure_that_is_counted() {
+        let mut infos = Vec::new();
+        ProgramTable::<AnyStore>::infos(&mut infos);
+        let [program, procedure] = RPC_REQUESTS.labels else {
+            panic!("two labels");
+        };
+        for info in infos.iter().filter(|info| info.counted) {
+            assert!(program.takes(info.name), "{}", info.name);
+            for one in info.procedures {
+                assert!(procedure.takes(one.name), "{} {}", info.name, one.name);
+            }
+        }
+    }
+}

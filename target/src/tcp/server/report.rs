@@ -93,8 +93,10 @@ impl<S: Serve> Transport for TcpServer<S> {
     fn next_deadline(&self) -> Option<Instant> {
         let checked = self.checked.filter(|_| self.connections() > 0);
         let check = checked.map(|checked| checked + CHECK_PAUSE);
-        // Calls to clients are sent by the next turn.
-        let calls = self.polled.filter(|_| !self.outbox.borrow().is_empty());
+        // Calls to clients are sent by the next turn, which reads on where replies were released.
+        let released = !self.held.is_empty() && self.records.has_released();
+        let sends = released || !self.outbox.borrow().is_empty();
+        let calls = self.polled.filter(|_| sends);
         let deadlines = check.into_iter().chain(self.pause.deadline()).chain(calls);
         deadlines
             .chain(self.shared.flow.clock().next_deadline())

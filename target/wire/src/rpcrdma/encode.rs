@@ -1,10 +1,7 @@
 //! Encoding of chunk lists, in one pass.
 
 use super::lists::Lists;
-use super::segment::{
-    READ_ENTRY_LENGTH, REPLY_CHUNK_LENGTH, ReadSegment, SEGMENT_LENGTH, Segment,
-    WRITE_ENTRY_LENGTH, WriteChunk,
-};
+use super::segment::{ReadSegment, Segment, WriteChunk};
 use crate::xdr::{Encode, Encoder, Error, Result};
 
 /// The chunks that a requester offers with a call.
@@ -16,22 +13,6 @@ pub struct CallChunks<'c> {
     pub writes: &'c [&'c [Segment]],
     /// Reply chunk.
     pub reply: Option<&'c [Segment]>,
-}
-
-impl CallChunks<'_> {
-    /// The encoded size of the lists, in bytes.
-    #[must_use]
-    pub fn encoded_length(&self) -> usize {
-        let segments = |chunk: &[Segment]| SEGMENT_LENGTH * chunk.len();
-        let writes = self
-            .writes
-            .iter()
-            .map(|&chunk| WRITE_ENTRY_LENGTH + segments(chunk));
-        let reply = self
-            .reply
-            .map_or(0, |chunk| REPLY_CHUNK_LENGTH + segments(chunk));
-        Lists::EMPTY_LENGTH + READ_ENTRY_LENGTH * self.reads.len() + writes.sum::<usize>() + reply
-    }
 }
 
 impl Encode for CallChunks<'_> {

@@ -295,18 +295,6 @@ impl<'a> Decoder<'a> {
         self.take(wanted).map(|_| ())
     }
 
-    /// Skips the pad behind an item of `length` bytes and checks that it is zero.
-    ///
-    /// # Errors
-    /// [`Error::Truncated`], [`Error::Pad`].
-    pub fn skip_zero_pad(&mut self, length: usize) -> Result<()> {
-        if self.take(pad(length))?.iter().all(|&byte| byte == 0) {
-            Ok(())
-        } else {
-            Err(Error::Pad)
-        }
-    }
-
     /// Counted opaque bytes that may have been taken out of the stream. Only this function reads
     /// past a missing item.
     ///

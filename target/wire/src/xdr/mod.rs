@@ -34,9 +34,6 @@ pub enum Error {
     /// A word has a value that its type does not define.
     #[error("a word holds no value of its type")]
     Value,
-    /// Pad bytes are not zero where they have to be.
-    #[error("pad bytes are not zero")]
-    Pad,
     /// An item that was taken out does not agree with the stream: its length word has another
     /// length, or no item of the stream is at its position.
     #[error("an item taken out of the stream does not agree with the stream")]
