@@ -223,11 +223,13 @@ impl Verbs {
         }
     }
 
-    /// Finds the device of a connection, and makes its queue pair there.
+    /// Finds the device of a connection. The queue pair of one that a peer asks for is made when
+    /// the application accepts it: a request that is rejected takes nothing of the device.
     pub(super) fn attach(&mut self, index: u32) {
         let Some(connection) = self.slots.at(index) else {
             return;
         };
+        let is_asked = connection.phase() == VerbsPhase::Deciding;
         let name = connection
             .manager
             .as_ref()
@@ -236,7 +238,13 @@ impl Verbs {
             .ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))
             .and_then(|name| self.lane(&name))
             .and_then(|lane| match (self.slots.at(index), &mut self.lanes[lane]) {
-                (Some(connection), Some(found)) => connection.attach(lane as u32, found),
+                (Some(connection), Some(found)) => {
+                    connection.enter(lane as u32, found);
+                    if is_asked {
+                        return Ok(());
+                    }
+                    connection.attach(found)
+                }
                 _ => Err(io::ErrorKind::NotConnected.into()),
             });
         if let Err(error) = attached
