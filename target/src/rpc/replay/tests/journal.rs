@@ -387,3 +387,16 @@ fn a_repetition_leaves_others_to_be_forgotten() {
     ticket.finish(b"late", later);
     assert_eq!(second.cache.usage(), (1, 4));
 }
+
+#[test]
+fn a_call_that_was_finished_is_unsure_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = open(folder.path());
+    let (begun, _) = begin(&mut first, 0, 1, [10, 0]);
+    let second_folder = killed(folder.path());
+    let second = open(second_folder.path());
+    // No slot was free to record it.
+    execute(&second.cache, begun, Instant::now()).finish(b"reply", Instant::now());
+    let third = open(killed(second_folder.path()).path());
+    assert_eq!(replayed(&third.cache, begun), None);
+}
