@@ -351,8 +351,9 @@ def execute(program, folder, arguments, variables, limit):
 
 
 def reached(base, programs):
-    """By function, and program: the names of the tests that come to it; `None` for all."""
-    found, took = defaultdict(dict), {}
+    """By function, and program: the names of the tests that come to it; `None` for all. By program:
+    how long all its tests took, and one of them on average."""
+    found, took, one_took = defaultdict(dict), {}, {}
     record = base / "reached"
     for program, folder in programs:
         record.write_text("", "utf-8")
@@ -363,6 +364,7 @@ def reached(base, programs):
         listed = subprocess.run([program, "--list", "--format", "terse"], cwd=folder, check=True,
                                 capture_output=True, text=True).stdout
         tests = {line.removesuffix(": test") for line in listed.splitlines()}
+        one_took[program] = took[program] / max(len(tests), 1)
         for line in record.read_text("utf-8").splitlines():
             function, thread = line.split("\t", 1)
             names = found[int(function)].setdefault(program, set())
@@ -370,7 +372,7 @@ def reached(base, programs):
                 found[int(function)][program] = None
             elif names is not None:
                 names.add(thread)
-    return found, took
+    return found, took, one_took
 
 
 def try_all(base, package, tests, made_of, findings, deadline):
@@ -383,7 +385,7 @@ def try_all(base, package, tests, made_of, findings, deadline):
     schema.build()
     programs = schema.executables(tests)
     print(f"{package}: {len(schema.mutants)} mutants, {len(programs)} programs", flush=True)
-    by_function, took = reached(base, programs)
+    by_function, took, one_took = reached(base, programs)
     folders = dict(programs)
     placed = {m["name"]: f for fs in schema.functions.values() for f in fs for m in f.mutants}
     for mutant in schema.mutants:
@@ -401,8 +403,9 @@ def try_all(base, package, tests, made_of, findings, deadline):
                 findings.add(mutant, "untried")
             continue
         outcome = "survived"
-        quick = by_function[function.number].items()
-        for program, names in sorted(quick, key=lambda one: took[one[0]]):
+        quickest = sorted(by_function[function.number].items(), key=lambda one: (
+            took[one[0]] if one[1] is None else one_took[one[0]] * len(one[1])))
+        for program, names in quickest:
             arguments = ["--exact", *sorted(names)] if names is not None else []
             limit = max(LEAST_SECONDS, MORE * took[program])
             status, _ = execute(program, folders[program], arguments,

@@ -57,7 +57,7 @@ fn connections_end_with_their_device_and_the_listener_comes_back_with_it() {
         .args(["link", "add", &name, "type", kind, "netdev", "eth0"])
         .status();
     assert!(status.expect("iproute2").success());
-    // Until it listens again and all is registered, nobody answers.
+    // Until it listens again nobody answers, and until all is registered it rejects what comes.
     let at = pair
         .server
         .provider
@@ -66,7 +66,10 @@ fn connections_end_with_their_device_and_the_listener_comes_back_with_it() {
     let mut asking = None;
     pair.until(|pair| {
         let now = std::time::Instant::now();
-        if pair.client.take(disconnected).is_some() {
+        let is_over = |event: &Event| {
+            matches!(event, Event::Disconnected { .. } | Event::Rejected { .. }).then_some(())
+        };
+        if pair.client.take(is_over).is_some() {
             asking = None;
         }
         if asking.is_none() {

@@ -1,5 +1,11 @@
 //! RDMA connections of addresses that no export admits: a few at once, each for a short time and
 //! without receives beyond the first. A client that is admitted meanwhile keeps its connection.
+//!
+//! Requests beyond them are rejected before any queue pair is made. On an RDMA device the queue
+//! pair of one that is accepted has its full depth from the start: the client may be admitted
+//! later, and hardly any device can deepen the queues of a queue pair (`RESIZE_MAX_WR`). What such
+//! addresses can make a device hold is therefore bounded by their number, [`MOST`] on each reactor.
+//! With `shared_receives` of the listener no receive queue is made for a connection at all.
 
 use std::net::IpAddr;
 use std::rc::Rc;

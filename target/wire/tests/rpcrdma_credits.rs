@@ -24,6 +24,37 @@ fn rr1_cred_24_a_window_of_the_reverse_direction() {
     }
 }
 
+/// A requester that may owe an RDMA_DONE (RFC 5666 section 3.8) has a credit left for it, but
+/// where there is only one, calls go first.
+#[test]
+fn rr1_cred_15_a_credit_is_kept_back_for_a_done() {
+    let mut window = CreditWindow::new(3);
+    assert_eq!((window.wish(), window.is_open()), (3, false));
+    window.keep_room();
+    assert!(window.has_room(), "the only one");
+    window.sent();
+    window.answered(3, true);
+    assert!(window.is_open());
+    for room in [true, true, false] {
+        assert_eq!(window.has_room(), room);
+        if room {
+            window.sent();
+        }
+    }
+    assert!(!window.has_room_for_done(), "none is owed");
+    window.owe_done();
+    window.owe_done();
+    assert!(window.has_room_for_done());
+    window.sent_done();
+    assert!(!window.has_room_for_done(), "the other has to wait");
+    assert!(!window.has_room());
+    window.answered(3, true);
+    assert!(window.has_room_for_done() && !window.has_room());
+    window.sent_done();
+    window.answered(3, true);
+    assert!(window.has_room());
+}
+
 proptest! {
     /// Random grants and random answers: never more calls out than both sides agreed to, and
     /// never a window that stays closed.

@@ -22,6 +22,9 @@ fn the_table_says_when_it_is_full() {
     let many: Vec<u32> = (100..200).collect();
     assert_eq!(table.register(&many, 0), Err(RegisterError::Full));
     assert_eq!(table.find(100), None);
+    let mut large = ExtensionTable::default();
+    assert_eq!(large.register(&many[..64], 0), Ok(()), "as many as fit");
+    assert_eq!(large.register(&[7], 1), Err(RegisterError::Full));
     for kind in 0..16 {
         assert_eq!(table.register(&[kind], kind), Ok(()));
     }

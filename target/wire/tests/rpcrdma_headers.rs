@@ -340,3 +340,39 @@ fn rr1_pad_21_padded_messages_can_be_refused() {
         }
     ));
 }
+
+#[test]
+fn plain_headers_have_the_length_that_their_version_states() {
+    use millrace_wire::rpc::MessageType;
+    for (version, length) in [(Version::One, 28), (Version::Two, 36)] {
+        assert_eq!(version.shortest(), length);
+        let bytes = written(|out| {
+            encode_plain_header(out, version, XID, CREDITS, MessageType::Call)?;
+            out.raw(&hex(RPC))
+        });
+        assert_eq!(bytes.len(), length + hex(RPC).len());
+        let header = parse(&bytes).unwrap();
+        let words = header.words;
+        assert_eq!(
+            (words.xid, words.version, words.credits),
+            (XID, version.number(), CREDITS)
+        );
+        assert_eq!(header.reverse_message(&Rules::default()), Ok(&hex(RPC)[..]));
+    }
+}
+
+#[test]
+fn reverse_messages_are_inline_and_have_no_chunks_or_pads() {
+    let rules = Rules::default();
+    let reverse = |bytes: &[u8]| {
+        let header = Header::parse(bytes, &rules).unwrap();
+        header.reverse_message(&rules).map(<[u8]>::to_vec)
+    };
+    assert_eq!(reverse(&message(NO_CHUNKS, RPC)), Ok(hex(RPC)));
+    for header in [READS, WRITES, PADDED] {
+        assert_eq!(reverse(&message(header, RPC)), Err(Reason::TooMany));
+    }
+    assert_eq!(reverse(&hex(DONE)), Err(Reason::TooMany));
+    let other = message(NO_CHUNKS, "11223345 00000000");
+    assert_eq!(reverse(&other), Err(Reason::Xid));
+}

@@ -5,7 +5,7 @@ mod common;
 use common::headers::{CREDITS, XID, encode_one, read, walk, with_word, written};
 use common::{Source, hex, pool};
 use millrace_wire::rpc::MessageType;
-use millrace_wire::rpcrdma::version2::{ErrorCode, Kind, encode_optional};
+use millrace_wire::rpcrdma::version2::{ErrorCode, Kind, OPTIONAL_LENGTH, encode_optional};
 use millrace_wire::rpcrdma::*;
 use millrace_wire::xdr::{Encoder, Error};
 use proptest::prelude::*;
@@ -460,6 +460,8 @@ fn rr2_opt_01_optional_messages() {
             };
             let bytes = written(|out| encode_optional(out, XID, CREDITS, &optional));
             assert_eq!(bytes, hex(&format!("{head} {text} {more}")));
+            let padded = opaque.len().next_multiple_of(4);
+            assert_eq!(bytes.len(), OPTIONAL_LENGTH + padded + payload.len());
             let header = parse(&bytes).unwrap();
             assert_eq!(header.body, Body::Optional(optional));
             assert_eq!(header.direction(), Some(MessageType::Call));

@@ -12,7 +12,7 @@ use super::common::Common;
 use super::connection::VerbsConnection;
 use super::device_queues::DeviceQueues;
 use super::phase::{Late, VerbsPhase};
-use super::sys::ConnectionId;
+use super::sys::{ConnectionId, QueuePair};
 use super::token::Token;
 use crate::fabric::Ended;
 
@@ -126,11 +126,9 @@ impl VerbsConnection {
         }
         let exposures = self.exposures.end();
         self.kept = exposures.memory;
-        if let (Some(queue_pair), Some(shared)) = (
-            &self.queue_pair,
-            queues.and_then(|queues| queues.shared.as_mut()),
-        ) {
-            shared.leave(queue_pair.number(), &mut self.brought);
+        if let Some(shared) = queues.and_then(|queues| queues.shared.as_mut()) {
+            let number = self.queue_pair.as_ref().map(QueuePair::number);
+            shared.leave(number, &mut self.brought);
         }
         let sinks = std::mem::take(&mut self.sinks);
         // In this order: what is bound to the queue pair, itself, what it wrote through, and last
@@ -158,8 +156,10 @@ impl VerbsConnection {
         } else if let Some(reason) = self.course.reason() {
             common.counters.fabric.count_end(reason);
         }
-        if let (Some(queues), Some(place)) = (queues, self.place.take()) {
-            queues.leave(place);
+        if let Some(queues) = queues {
+            if let Some(place) = self.place.take() {
+                queues.leave(place);
+            }
             queues.connections -= 1;
         }
     }

@@ -227,11 +227,13 @@ impl Verbs {
         }
     }
 
-    /// Finds the device of a connection, and makes its queue pair there.
+    /// Finds the device of a connection. The queue pair of one that a peer asks for is made when
+    /// the application accepts it: a request that is rejected takes nothing of the device.
     pub(super) fn attach(&mut self, index: u32) {
         let Some(connection) = self.slots.at(index) else {
             return;
         };
+        let is_asked = connection.phase() == VerbsPhase::Deciding;
         let name = connection
             .manager
             .as_ref()
@@ -242,7 +244,11 @@ impl Verbs {
             .and_then(|device_index| {
                 match (self.slots.at(index), &mut self.device_queues[device_index]) {
                     (Some(connection), Some(found)) => {
-                        connection.attach(device_index as u32, found)
+                        connection.enter(device_index as u32, found);
+                        if is_asked {
+                            return Ok(());
+                        }
+                        connection.attach(found)
                     }
                     _ => Err(io::ErrorKind::NotConnected.into()),
                 }

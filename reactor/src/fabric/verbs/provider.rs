@@ -34,7 +34,20 @@ const WAIT: Duration = Duration::from_millis(100);
 ///
 /// The depths of a queue pair's queues are fixed when it is made, at the listener's or connector's
 /// limits: [`ControlPath::deepen_receives`] does nothing for connections that are there already,
-/// whose further receives are refused as [`PostError::Full`]. One key covers one slice.
+/// whose further receives are refused as [`PostError::Full`]. The queue pair of a connection request
+/// is made by [`ControlPath::accept`]; a request that is rejected takes nothing of the device. One
+/// key covers one slice.
+///
+/// # Scope of keys
+///
+/// The key of an exposure that is a memory window of type 2 holds on its queue pair only. Where an
+/// exposure is a registration, because the device has no such windows or does not check their
+/// bounds, its key holds for every connection of the device: all queue pairs are in one protection
+/// domain, since a domain for each would take a registration of every arena for each connection.
+/// Such a key lives from the reply that names it to RDMA_DONE, remote invalidation, the deadline of
+/// the exposure or the end of the connection, and is guarded by its own bits and, except on iWARP, by
+/// 41 random bits of address. An iWARP adapter's sinks of RDMA Reads have such keys too, for one
+/// Read each.
 pub struct Verbs {
     pub(super) slots: VerbsSlots,
     pub(super) listeners: Vec<Option<VerbsListener>>,

@@ -33,17 +33,10 @@ const REJECTED_LATE: i32 = 4;
 const NOBODY_LISTENS: i32 = 8;
 
 impl VerbsConnection {
-    /// Makes its queue pair, on the device that the connection manager has found for it.
-    ///
-    /// # Errors
-    /// The device has no more, or is gone.
-    pub(super) fn attach(&mut self, index: u32, queues: &mut DeviceQueues) -> io::Result<()> {
-        let manager = self.manager.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+    /// Takes its place on the device that the connection manager has found for it: what its queue
+    /// pair may have is known from here on. Nothing is allocated for it.
+    pub(super) fn enter(&mut self, index: u32, queues: &mut DeviceQueues) {
         let bounds = queues.bounds(&self.limits);
-        let (queue_pair, place) = queues.queue_pair(&bounds)?;
-        let attributes = attributes(manager, QueuePairState::Init);
-        let number = queue_pair.number();
-        // From here on it is taken apart in its order, whatever fails.
         self.send.set_device(SendLimits {
             depth: 0,
             room: bounds.send_depth,
@@ -53,8 +46,22 @@ impl VerbsConnection {
         });
         self.receive.bound(bounds.receive_depth);
         self.device_index = Some(index);
-        self.place = Some(place);
         queues.connections += 1;
+        self.depths.ird = u16::from(bounds.responder_resources);
+        self.depths.ord = u16::from(bounds.initiator_depth);
+    }
+
+    /// Makes its queue pair there.
+    ///
+    /// # Errors
+    /// The device has no more, or is gone.
+    pub(super) fn attach(&mut self, queues: &mut DeviceQueues) -> io::Result<()> {
+        let manager = self.manager.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let (queue_pair, place) = queues.queue_pair(&queues.bounds(&self.limits))?;
+        let attributes = attributes(manager, QueuePairState::Init);
+        let number = queue_pair.number();
+        // From here on it is taken apart in its order, whatever fails.
+        self.place = Some(place);
         let mut has_room = true;
         if let Some(shared) = &mut queues.shared {
             shared.join(number, self.id.index);
@@ -62,8 +69,6 @@ impl VerbsConnection {
                 has_room = shared.post(buffer, &mut self.brought).is_ok();
             }
         }
-        self.depths.ird = u16::from(bounds.responder_resources);
-        self.depths.ord = u16::from(bounds.initiator_depth);
         let initialized = attributes.and_then(|attributes| queue_pair.modify(&attributes));
         self.queue_pair = Some(queue_pair);
         if !has_room {
@@ -125,8 +130,8 @@ impl VerbsConnection {
         }
     }
 
-    /// The application accepts. The depths of its queues stay those that it was made with, since
-    /// work may have been posted already; read depths may be lowered.
+    /// The application accepts, so its queue pair is made. The depths of its queues are those of
+    /// the listener, since work may have been posted already; read depths may be lowered.
     ///
     /// # Errors
     /// It was not asked, or has answered.
@@ -142,6 +147,10 @@ impl VerbsConnection {
         let limits = &parameters.limits;
         self.depths.ird = self.depths.ird.min(limits.ird);
         self.depths.ord = self.depths.ord.min(limits.ord);
+        if let Err(error) = self.attach(queues) {
+            tracing::debug!(peer = %self.peer, %error, "no queue pair can be made");
+            self.fail(Ended::Network(error.kind()), common);
+        }
         self.flush_receives(queues, common);
         if self.course.is_ending() {
             // Its end is reported.

@@ -59,9 +59,11 @@ impl<Queue> SharedReceives<Queue> {
         self.owners.insert(queue_pair, slot);
     }
 
-    /// A connection does so no longer.
-    pub(super) fn leave(&mut self, queue_pair: u32, brought: &mut Brought) {
-        self.owners.remove(&queue_pair);
+    /// A connection does so no longer, or never did for want of a queue pair.
+    pub(super) fn leave(&mut self, queue_pair: Option<u32>, brought: &mut Brought) {
+        if let Some(queue_pair) = queue_pair {
+            self.owners.remove(&queue_pair);
+        }
         brought.leave(&mut self.surplus);
     }
 
@@ -202,7 +204,7 @@ mod tests {
         for connection in [3, 40] {
             device
                 .shared
-                .leave(connection as u32, &mut device.brought[connection]);
+                .leave(Some(connection as u32), &mut device.brought[connection]);
         }
         for connection in [3, 40] {
             for _ in 0..GRANT {

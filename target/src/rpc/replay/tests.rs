@@ -115,6 +115,26 @@ fn rr1_hdr_25_arguments_count_to_their_end_and_in_every_part() {
     drop(execute(&cache, key([&other, b""]), now));
 }
 
+/// No arguments make a call without a credential pass for one with a credential: these are chosen
+/// so that all that is summed up is the same, but for what tells whether there is one.
+#[test]
+fn rr1_hdr_25_a_credential_is_never_taken_for_arguments() {
+    let cache = cache(1000, 100_000);
+    let caller = Caller {
+        uid: CHECKED_BYTES as u32,
+        gid: 0,
+        groups: [].into_iter().collect(),
+    };
+    let sevens = [7; CHECKED_BYTES - 8];
+    let longer = (CHECKED_BYTES + 8).to_le_bytes();
+    let without = [&longer[..], &sevens].concat();
+    let with = [&sevens[..], &8_usize.to_le_bytes(), b"not read"].concat();
+    assert_ne!(
+        cache.key(address(1), 7, PROGRAM, None, [&without, &[0; 8]]),
+        cache.key(address(1), 7, PROGRAM, Some(&caller), [&with, b""])
+    );
+}
+
 #[test]
 fn rr1_hdr_25_repetition_waits_for_the_running_call() {
     let (cache, now) = (cache(1000, 100_000), Instant::now());

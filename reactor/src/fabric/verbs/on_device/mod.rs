@@ -5,6 +5,7 @@
 //! `bench/kernel-client/in-guest`.
 
 mod exposures;
+mod requests;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -367,3 +367,36 @@ fn a_repetition_that_is_not_executed_stays_unsure() {
     let later = Instant::now() + Duration::from_secs(1000);
     assert_eq!(execute(&third.cache, begun, later).again(), None);
 }
+
+#[test]
+fn a_repetition_leaves_others_to_be_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = open(folder.path());
+    let (begun, _) = begin(&mut first, 0, 0, [10, 0]);
+    // Some in each part of the cache.
+    for xid in 1..400 {
+        done(&mut first, 0, xid, [0; 2], b"reply");
+    }
+    let second = open(killed(folder.path()).path());
+    let ticket = execute(&second.cache, begun, Instant::now());
+    let later = Instant::now() + Duration::from_secs(1000);
+    for xid in 1000..1400 {
+        drop(execute(&second.cache, key(&second.cache, xid), later));
+    }
+    assert_eq!(second.cache.usage(), (1, 0), "the one that is executed");
+    ticket.finish(b"late", later);
+    assert_eq!(second.cache.usage(), (1, 4));
+}
+
+#[test]
+fn a_call_that_was_finished_is_unsure_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = open(folder.path());
+    let (begun, _) = begin(&mut first, 0, 1, [10, 0]);
+    let second_folder = killed(folder.path());
+    let second = open(second_folder.path());
+    // No slot was free to record it.
+    execute(&second.cache, begun, Instant::now()).finish(b"reply", Instant::now());
+    let third = open(killed(second_folder.path()).path());
+    assert_eq!(replayed(&third.cache, begun), None);
+}
