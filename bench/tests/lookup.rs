@@ -200,7 +200,7 @@ fn rr1_bind_05_without_being_told_no_port_mapper_is_asked() {
     assert!(client.place.rpcbind.is_none());
     assert_eq!(client.target().expect("found"), here);
     let nobody = listener.accept().expect_err("nobody came");
-    assert_eq!(nobody.kind(), io::ErrorKind::WouldBlock);
+    assert_eq!(nobody.kind(), ErrorKind::WouldBlock);
 }
 
 #[test]

@@ -14,7 +14,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 URL, TOKEN_FILE, SCREENSHOTS = sys.argv[1:]
 TOKEN = open(TOKEN_FILE).read().strip()
-PATIENCE = 60
+TIMEOUT = 60
 
 
 def browser():
@@ -54,7 +54,7 @@ class Page:
                 self.error = error
                 return False
 
-        WebDriverWait(self.driver, PATIENCE, 0.2).until(holds, f"never: {what}")
+        WebDriverWait(self.driver, TIMEOUT, 0.2).until(holds, f"never: {what}")
 
     def refreshed(self, times=2):
         count = lambda: int(self.find("html").get_attribute("data-refreshed") or 0)

@@ -112,29 +112,6 @@ fn rr1_hdr_03_a_reply_with_different_xids_is_dropped() {
     world.check_clean();
 }
 
-#[test]
-fn rr1_hdr_05_rr1_hdr_06_other_versions_are_answered_with_ours() {
-    let (mut world, script) = scripted();
-    for version in [0, 3, 7, u32::MAX] {
-        let mut message = plain(&rpc(9, PROGRAM, &[]));
-        message[4..8].copy_from_slice(&u32::to_be_bytes(version));
-        let error = world.exchange(0, &message);
-        assert_eq!(error.len(), 28);
-        assert_eq!([0, 1, 3, 4].map(|at| word(&error, at)), [9, version, 4, 1]);
-        let (low, high) = (word(&error, 5), word(&error, 6));
-        assert!(low <= high);
-        assert!(!(low..=high).contains(&version));
-        // The whole range is served.
-        assert_eq!((low, high), (1, 2));
-    }
-    assert!(script.seen().is_empty());
-    assert_eq!(
-        parse(&world.exchange(0, &plain(&rpc(9, PROGRAM, &[])))).xid,
-        9
-    );
-    world.check_clean();
-}
-
 /// Headers that are sound, of all kinds, over memory of a requester that can be reached.
 fn sound(nfs: &mut Nfs, file: FileHandle, client: usize, number: usize) -> (Vec<u8>, Vec<Memory>) {
     let source = nfs.world.source(client, &[5; 4096]);
@@ -273,53 +250,12 @@ fn rr1_hdr_10_an_error_is_about_its_call_only() {
 }
 
 #[test]
-fn rr1_hdr_11_errors_have_the_sizes_of_the_standard() {
-    let (mut world, _) = scripted();
-    let mut version = plain(&rpc(1, PROGRAM, &[0; 100]));
-    version[7] = 3;
-    assert_eq!(world.exchange(0, &version).len(), 28);
-    let mut kind = plain(&rpc(1, PROGRAM, &[0; 100]));
-    kind[15] = 5;
-    assert_eq!(world.exchange(0, &kind).len(), 20);
-}
-
-#[test]
 fn rr1_hdr_12_a_reply_is_its_lists_and_then_the_message() {
     let (mut world, _) = scripted();
     let reply = world.exchange(0, &plain(&rpc(0x99, PROGRAM, &[])));
     let mut expected = words(&[0x99, 1, word(&reply, 2), 0, 0, 0, 0]);
     expected.extend(Script::reply(0x99, 24));
     assert_eq!(reply, expected);
-}
-
-#[test]
-fn rr1_hdr_13_unknown_types_are_chunk_errors() {
-    let (mut world, script) = scripted();
-    for kind in [5, 6, 0x8000_0000, u32::MAX] {
-        let mut message = plain(&rpc(8, PROGRAM, &[]));
-        message[12..16].copy_from_slice(&kind.to_be_bytes());
-        check_chunk_error(&world.exchange(0, &message), 8);
-    }
-    assert!(script.seen().is_empty());
-}
-
-#[test]
-fn rr1_hdr_16_errors_are_never_answered() {
-    let (mut world, _) = scripted();
-    for body in [&[2][..], &[1, 1, 1], &[1], &[77], &[77, 1, 2], &[]] {
-        for version in [1, 2, 9] {
-            let mut error = words(&[3, version, 16, 4]);
-            error.extend(words(body));
-            world.send(0, &error);
-            assert!(world.received(0).is_empty());
-        }
-    }
-    assert!(world.is_open(0));
-    assert_eq!(
-        parse(&world.exchange(0, &plain(&rpc(8, PROGRAM, &[])))).xid,
-        8
-    );
-    world.check_clean();
 }
 
 #[test]
@@ -343,41 +279,6 @@ fn rr1_hdr_18_messages_too_short_are_dropped_by_type() {
         8
     );
     world.check_clean();
-}
-
-#[test]
-fn rr1_hdr_19_presence_words_are_0_or_1_and_counts_are_bounded() {
-    let (mut world, script) = scripted();
-    let lists: [&[u32]; 6] = [
-        &[2, 0, 0],
-        &[0, 2, 0],
-        &[0, 0, 2],
-        &[0, u32::MAX, 0],
-        // A write chunk and a reply chunk of 2^32 - 1 segments.
-        &[0, 1, u32::MAX, 0, 0],
-        &[0, 0, 1, u32::MAX],
-    ];
-    for list in lists {
-        let mut message = words(&[4, 1, 16, 0]);
-        message.extend(words(list));
-        message.extend(rpc(4, PROGRAM, &[]));
-        check_chunk_error(&world.exchange(0, &message), 4);
-    }
-    assert!(script.seen().is_empty());
-    assert!(!world.trace().iter().any(|t| matches!(t, Trace::Read(..))));
-}
-
-#[test]
-fn rr1_hdr_20_a_long_call_without_lists_is_a_chunk_error() {
-    let (mut world, _) = scripted();
-    check_chunk_error(&world.exchange(0, &long(6, &CallChunks::default())), 6);
-    // Neither does a Reply chunk alone carry a call.
-    let sink = world.sink(0, 100);
-    let chunks = CallChunks {
-        reply: Some(&[sink.whole()]),
-        ..CallChunks::default()
-    };
-    check_chunk_error(&world.exchange(0, &long(6, &chunks)), 6);
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn probe(script: Script) -> Probe {
 /// What the first case of a row finds.
 fn found(probe: &mut Probe, row: &str) -> Result<(), Stop> {
     let case = cases::all().into_iter().find(|case| case.row == row);
-    (case.expect("a row of the probe").run)(probe)
+    case.expect("a row of the probe").run(probe)
 }
 
 fn fault(probe: &mut Probe, row: &str) -> Difference {

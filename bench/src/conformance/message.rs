@@ -17,7 +17,6 @@ pub(crate) mod kind {
     pub const MSGP: u32 = 2;
     pub const DONE: u32 = 3;
     pub const ERROR: u32 = 4;
-    pub const OPTIONAL: u32 = 5;
 }
 
 /// Program, version and procedure.

@@ -8,6 +8,7 @@
 //! Cases change nothing but a directory of their own, which they make in the export and remove.
 
 mod cases;
+mod exchanges;
 mod expected;
 mod fpdu;
 mod message;
@@ -245,7 +246,7 @@ fn lost_after(row: &str) -> Stop {
 /// Runs one case.
 fn judge(case: &Question, probe: &mut Probe) -> ReportLine {
     let start = Instant::now();
-    let done: Done = (case.run)(probe);
+    let done: Done = case.run(probe);
     ReportLine::new(case.row, case.title, done, start.elapsed())
 }
 

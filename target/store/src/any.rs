@@ -1,8 +1,8 @@
-//! Any of the stores, for services whose configuration says which.
+//! One of the stores, chosen by the configuration.
 //!
-//! An enum rather than a trait object: the futures of a store are part of its caller's, so that a
-//! steady READ or WRITE allocates nothing. Operations on names of a folder are boxed all the same.
-//! They are as large as they are slow, and would make every task of a reactor larger.
+//! This is an enum and not a trait object, so that the futures of a store are part of its caller's
+//! and a steady READ or WRITE allocates nothing. Operations on names of a folder are boxed: their
+//! futures are large and would enlarge every task of a reactor.
 
 use millrace_mempool::Slice;
 use millrace_reactor::Clock;

@@ -1,15 +1,15 @@
-//! What an export serves from: the [`Store`] trait with its parts, and the stores.
+//! The storage behind exports: the [`Store`] trait with its parts, and the stores.
 //!
-//! A store knows files, directories and memory, and nothing of RPC or NFS wire formats. One value
-//! of a store serves one reactor; clones share the same tree. Data moves by registered memory: a
-//! store lends the memory where bytes live ([`FileData::read`]) or shall live
-//! ([`FileData::stage_write`]), and the fabric fills or drains it without a copy.
+//! A store has files, directories and memory, and does not depend on RPC or NFS wire formats. One
+//! value of a store serves one reactor; clones share the same tree. Data moves by registered
+//! memory: a store lends the memory that holds the bytes ([`FileData::read`]) or will hold them
+//! ([`FileData::stage_write`]), and the fabric reads or fills it without a copy.
 //!
 //! | part | operations |
 //! | --- | --- |
 //! | [`Namespace`] | names and attributes |
 //! | [`FileData`] | contents of files |
-//! | [`Store`] | both, and what is fixed for a store |
+//! | [`Store`] | both, and the constants of a store |
 
 #[macro_use]
 mod parts;

@@ -1,4 +1,4 @@
-//! The parts of a store, each with a macro that hands all of its operations on.
+//! The parts of a store, each with a macro that forwards all of its operations.
 
 use millrace_mempool::Slice;
 

@@ -8,9 +8,9 @@ use super::{clients, config, connections, drain, exports, listeners, log, top};
 
 const AFTER_HELP: &str = "\
 Examples:
-  millracectl status                      how things stand, on one page
+  millracectl status                      the state of the server, on one page
   millracectl top                         the same, live: reactors, clients, connections, rates
-  millracectl connections                 who is connected, and how much they move
+  millracectl connections                 connected clients and their throughput
   millracectl --json connections | jq .   the same for scripts
   millracectl config > now.yaml           the configuration, with all defaults
   millracectl config set flow.credits=64 --dry-run
@@ -21,21 +21,20 @@ Examples:
 
 The address is `admin.listen` of the server's configuration, or `admin.socket` after unix:; https
 needs --ca, and --cert and --key where the server asks for them. Durations have us, ms or s.
-Changes need the server's token, but not from root over the socket; it is read from a file and never
+Changes need the server's token, except from root over the socket. It is read from a file and never
 shown. The default file is used if it can be read, and only for a server on this host or one that is
 asked by https.
-Each change of the configuration is made on what was seen before: if somebody else was faster,
-nothing is changed and you are told.
-Exit status: 0 when all is well, 1 when the server is not healthy, not ready or refuses, or a
-configuration is not valid, 2 when the server cannot be asked or the command line is wrong.";
+If the configuration was changed by another client since millracectl read it, the change is refused.
+Exit status: 0 on success, 1 if the server is not healthy, not ready or refuses, or a configuration
+is not valid, 2 if the server cannot be reached or the command line is wrong.";
 
-/// Show and change what a running millraced does.
+/// Show the state of a running millraced, and change its configuration.
 #[derive(Parser)]
 #[command(name = "millracectl", version, after_help = AFTER_HELP)]
 pub struct Arguments {
     #[command(flatten)]
     pub options: Options,
-    /// Print the server's answer as it is, for programs.
+    /// Print the server's response in JSON, for programs.
     #[arg(
         id = "print_json",
         long = "json",
@@ -50,9 +49,9 @@ pub struct Arguments {
 /// What to show or do.
 #[derive(Subcommand)]
 pub enum Command {
-    /// How things stand, on one page; the exit status is that of health.
+    /// The state of the server, on one page; the exit status is that of health.
     Status,
-    /// Which program answers.
+    /// The version of the server.
     Version,
     /// The configuration: show, set, edit, diff, apply, history, rollback.
     Config {
@@ -80,9 +79,9 @@ pub enum Command {
         #[command(subcommand)]
         command: Option<connections::ConnectionsCommand>,
     },
-    /// The pinned loops: how busy, how long their longest turn.
+    /// Reactors (the pinned loops): load, longest turn.
     Reactors,
-    /// Buffers of each loop: how many, how many in use, who waits.
+    /// Buffers of each reactor: total, in use, waiting requests.
     Pools,
     /// Procedures of NFS and MOUNT: requests, errors, bytes, latency.
     Operations,
@@ -91,21 +90,21 @@ pub enum Command {
         #[command(subcommand)]
         command: Option<log::LogCommand>,
     },
-    /// Taking the server out of service: start, status, cancel.
+    /// Take the server out of service: start, status, cancel.
     Drain {
         #[command(subcommand)]
         command: Option<drain::DrainCommand>,
     },
-    /// How things stand, live.
+    /// The state of the server, live.
     #[command(after_help = top::HELP)]
     Top(top::Top),
-    /// Metrics, as Prometheus reads them.
+    /// Metrics, in the text format of Prometheus.
     Metrics,
-    /// Whether the server works and serves; exit status 1 if not.
+    /// Health and readiness; exit status 1 if the server is not healthy or not ready.
     Health,
-    /// Wait until clients are served, for 30s or what --timeout says.
+    /// Wait until clients are served, for 30s or --timeout.
     WaitReady,
-    /// What a shell needs to complete command lines of millracectl.
+    /// Print a shell's completion script for millracectl.
     #[command(after_help = "\
 Examples:
   millracectl completion bash > /etc/bash_completion.d/millracectl

@@ -1,10 +1,10 @@
-//! RR2-ERR and RR2-OPT: errors and optional operations of version two.
+//! RR2-ERR: errors of version two that depend on a call.
 
 use millrace_wire::nfs3::{Procedure, ReadArguments, ReaddirArguments};
 use millrace_wire::rpcrdma::CallChunks;
 
 use super::{Question, case};
-use crate::conformance::message::{WISH, header_two, inline_two, kind, parse, results, words};
+use crate::conformance::message::{header_two, inline_two, kind, parse, results};
 use crate::conformance::peer::Peer;
 use crate::conformance::probe::Probe;
 use crate::conformance::verdict::{
@@ -13,64 +13,21 @@ use crate::conformance::verdict::{
 
 pub(super) const CASES: &[Question] = &[
     case(
-        "RR2-HDR-02",
-        "types that do not exist are INVAL_PROC",
-        unknown_types,
-    ),
-    case(
-        "RR2-HDR-03",
-        "RDMA2_MSG without a message is BAD_XDR",
-        no_message,
-    ),
-    case(
-        "RR2-HDR-10",
-        "a direction that does not exist is BAD_XDR",
-        direction,
-    ),
-    case(
         "RR2-ERR-01",
         "errors repeat XID and version, and end where they end",
         repeated,
     ),
-    case(
-        "RR2-ERR-03",
-        "an unknown procedure is INVAL_PROC, and the connection goes on",
-        goes_on,
-    ),
-    case("RR2-ERR-04", "truncated lists are BAD_XDR", truncated),
     case("RR2-ERR-05", "no room for the reply is CANT_REPLY", no_room),
     case(
         "RR2-ERR-08",
         "a repeat with the length that CANT_REPLY asks for succeeds",
         asked_for,
     ),
-    case(
-        "RR2-ERR-13",
-        "an error is not answered by an error",
-        errors_dropped,
-    ),
-    case(
-        "RR2-OPT-02",
-        "unknown optional operations are INVAL_OPTION",
-        unknown_options,
-    ),
-    case(
-        "RR2-OPT-06",
-        "an unknown operation in the reply's direction is dropped",
-        reply_dropped,
-    ),
-    case(
-        "RR2-OPT-09",
-        "an opaque longer than its message is BAD_XDR",
-        opaque_too_long,
-    ),
 ];
 
 mod code {
-    pub const BAD_XDR: u32 = 2;
     pub const CANT_REPLY: u32 = 3;
     pub const INVAL_PROC: u32 = 4;
-    pub const INVAL_OPTION: u32 = 5;
 }
 
 fn error(answer: &[u8], xid: u32, code: u32) -> Done {
@@ -87,7 +44,7 @@ fn error(answer: &[u8], xid: u32, code: u32) -> Done {
 }
 
 /// Passes if a NULL call of version two is the next thing that is answered.
-fn lives(probe: &mut Probe, peer: &mut Peer) -> Done {
+pub(super) fn lives(probe: &mut Probe, peer: &mut Peer) -> Done {
     let call = probe.null();
     let answer = peer.exchange(&inline_two(0, &CallChunks::default(), &call))?;
     if word(&answer, 0) != word(&call, 0) {
@@ -107,57 +64,11 @@ fn open(probe: &mut Probe) -> Result<Peer, Stop> {
     Ok(peer)
 }
 
-/// Passes if every one of these messages ends in this error and nothing else.
-fn each(probe: &mut Probe, code: u32, messages: impl IntoIterator<Item = Vec<u32>>) -> Done {
-    let mut peer = open(probe)?;
-    for rest in messages {
-        let xid = probe.xid();
-        let message = [words(&[xid, 2, WISH]), words(&rest)].concat();
-        error(&peer.exchange(&message)?, xid, code)?;
-        lives(probe, &mut peer)?;
-    }
-    Ok(())
-}
-
-fn unknown_types(probe: &mut Probe) -> Done {
-    let messages = [2, 3, 6, 0x8000_0000].map(|kind| vec![kind, 0, 0, 0, 0, 0, 0, 0]);
-    each(probe, code::INVAL_PROC, messages)
-}
-
-fn no_message(probe: &mut Probe) -> Done {
-    each(probe, code::BAD_XDR, [vec![kind::MSG, 0, 0, 0, 0, 0]])
-}
-
-fn direction(probe: &mut Probe) -> Done {
-    let messages = [2, 77, u32::MAX].map(|direction| vec![kind::MSG, direction, 0, 0, 0, 0, 1, 2]);
-    each(probe, code::BAD_XDR, messages)
-}
-
 fn repeated(probe: &mut Probe) -> Done {
     let mut peer = open(probe)?;
     let xid = probe.xid();
     let message = header_two(xid, 9, 0, &CallChunks::default());
     error(&peer.exchange(&message)?, xid, code::INVAL_PROC)
-}
-
-fn goes_on(probe: &mut Probe) -> Done {
-    let mut peer = open(probe)?;
-    for _ in 0..20 {
-        let xid = probe.xid();
-        let message = header_two(xid, 6, 0, &CallChunks::default());
-        error(&peer.exchange(&message)?, xid, code::INVAL_PROC)?;
-    }
-    lives(probe, &mut peer)
-}
-
-fn truncated(probe: &mut Probe) -> Done {
-    let messages = [
-        vec![kind::MSG, 0, 0, 1, 120, 0xa1, 5, 0],
-        vec![kind::MSG, 0, 0, 0, 1, 2],
-        vec![kind::MSG, 0, 0, 0, 0, 1, 1, 0xc1],
-        vec![kind::MSG, 0, 0, 2, 0, 0, 0, 0],
-    ];
-    each(probe, code::BAD_XDR, messages)
 }
 
 /// A READ into a write chunk of so many bytes.
@@ -248,34 +159,4 @@ fn asked_for(probe: &mut Probe) -> Done {
     let needed = word(&answer, 7).unwrap_or(0).min(4096);
     let (_, answer) = read_into(probe, &mut peer, needed, Some(xid))?;
     results(&parse(&answer)?.message).map(|_| ())
-}
-
-fn errors_dropped(probe: &mut Probe) -> Done {
-    let mut peer = open(probe)?;
-    for rest in [&[2][..], &[1, 1, 2], &[3, 0, 0, 0], &[99], &[3]] {
-        let xid = probe.xid();
-        peer.send(&[words(&[xid, 2, WISH, kind::ERROR]), words(rest)].concat())?;
-        lives(probe, &mut peer)?;
-    }
-    Ok(())
-}
-
-fn unknown_options(probe: &mut Probe) -> Done {
-    let messages = [0, 1, 9, u32::MAX].map(|option| vec![kind::OPTIONAL, 0, option, 0]);
-    each(probe, code::INVAL_OPTION, messages)
-}
-
-fn reply_dropped(probe: &mut Probe) -> Done {
-    let mut peer = open(probe)?;
-    for option in [0, 9, u32::MAX] {
-        let xid = probe.xid();
-        peer.send(&words(&[xid, 2, WISH, kind::OPTIONAL, 1, option, 0]))?;
-        lives(probe, &mut peer)?;
-    }
-    Ok(())
-}
-
-fn opaque_too_long(probe: &mut Probe) -> Done {
-    let messages = [5, 400, u32::MAX].map(|length| vec![kind::OPTIONAL, 0, 9, length, 0]);
-    each(probe, code::BAD_XDR, messages)
 }

@@ -41,11 +41,6 @@ pub(super) const CASES: &[Question] = &[
         other_versions,
     ),
     case(
-        "RR1-HDR-06",
-        "ERR_VERS repeats the version word of its call",
-        version_repeated,
-    ),
-    case(
         "RR1-HDR-09",
         "arguments that do not decode are GARBAGE_ARGS",
         garbage,
@@ -60,11 +55,6 @@ pub(super) const CASES: &[Question] = &[
         "RR1-HDR-12",
         "RDMA_MSG is three lists and then the message",
         layout,
-    ),
-    case(
-        "RR1-HDR-13",
-        "unknown message types are ERR_CHUNK",
-        unknown_types,
     ),
     case(
         "RR1-HDR-22",
@@ -150,16 +140,6 @@ fn other_versions(probe: &mut Probe) -> Done {
     Ok(())
 }
 
-fn version_repeated(probe: &mut Probe) -> Done {
-    for version in [0, 7, u32::MAX] {
-        let xid = probe.xid();
-        let message = words(&[xid, version, WISH, kind::MSG, 0, 0, 0]);
-        let answer = probe.peer()?.exchange(&message)?;
-        consists_of(&answer, &version_error(xid, version))?;
-    }
-    Ok(())
-}
-
 fn garbage(probe: &mut Probe) -> Done {
     let (caller, xid) = (probe.caller, probe.xid());
     let call = rpc(caller, xid, nfs(Procedure::Getattr), &words(&[64, 1]));
@@ -236,17 +216,6 @@ fn layout(probe: &mut Probe) -> Done {
             ("accept_stat", Want::Is(0)),
         ],
     )
-}
-
-fn unknown_types(probe: &mut Probe) -> Done {
-    for kind in [5, 77, 0x8000_0000] {
-        let xid = probe.xid();
-        let mut peer = probe.peer()?;
-        let answer = peer.exchange(&header(xid, kind, &CallChunks::default()))?;
-        chunk_error(&answer, xid)?;
-        probe.lives(&mut peer)?;
-    }
-    Ok(())
 }
 
 fn no_record_mark(probe: &mut Probe) -> Done {

@@ -1,37 +1,15 @@
 //! RR1-HDR and RR1-DONE: what no sound peer sends.
 
-use millrace_wire::rpcrdma::CallChunks;
-
 use super::{Question, case};
-use crate::conformance::message::{WISH, chunk_error, header, kind, plain, words};
+use crate::conformance::message::{WISH, kind, plain, words};
 use crate::conformance::probe::Probe;
 use crate::conformance::verdict::Done;
 
 pub(super) const CASES: &[Question] = &[
     case(
-        "RR1-HDR-08",
-        "truncated chunk lists are ERR_CHUNK",
-        truncated,
-    ),
-    case(
-        "RR1-HDR-16",
-        "an RDMA_ERROR to a server is dropped",
-        errors_dropped,
-    ),
-    case(
         "RR1-HDR-18",
         "messages too short to be trusted are dropped",
         short_dropped,
-    ),
-    case(
-        "RR1-HDR-19",
-        "presence words are 0 or 1, and counts are bounded",
-        presence,
-    ),
-    case(
-        "RR1-HDR-20",
-        "RDMA_NOMSG without any list is ERR_CHUNK",
-        nothing_at_all,
     ),
     case("RR1-DONE-01", "replies have no read list", no_read_list),
     case(
@@ -45,43 +23,6 @@ pub(super) const CASES: &[Question] = &[
         any_bytes,
     ),
 ];
-
-fn truncated(probe: &mut Probe) -> Done {
-    for lists in [
-        // A read entry that ends in its offset.
-        words(&[1, 120, 0xa1, 5, 0]),
-        // A read list that never ends.
-        words(&[1, 120, 0xa1, 5, 0, 0x1000]),
-        // A write chunk without its segments.
-        words(&[0, 1, 2]),
-        // A Reply chunk cut off in its segment.
-        words(&[0, 0, 1, 1, 0xc1]),
-        // No Reply chunk's presence word.
-        words(&[0, 1, 1, 0xb1, 0x1000, 0, 0, 0]),
-    ] {
-        let xid = probe.xid();
-        let mut peer = probe.peer()?;
-        let message = [words(&[xid, 1, WISH, kind::MSG]), lists].concat();
-        // Shorter ones are dropped instead.
-        if message.len() < 28 {
-            continue;
-        }
-        chunk_error(&peer.exchange(&message)?, xid)?;
-        probe.lives(&mut peer)?;
-    }
-    Ok(())
-}
-
-fn errors_dropped(probe: &mut Probe) -> Done {
-    let mut peer = probe.peer()?;
-    for error in [&[2][..], &[1, 1, 1], &[77], &[77, 1, 2, 3, 4, 5, 6, 7, 8]] {
-        let xid = probe.xid();
-        let message = [words(&[xid, 1, WISH, kind::ERROR]), words(error)].concat();
-        peer.send(&message)?;
-        probe.lives(&mut peer)?;
-    }
-    Ok(())
-}
 
 fn short_dropped(probe: &mut Probe) -> Done {
     let mut peer = probe.peer()?;
@@ -100,33 +41,6 @@ fn short_dropped(probe: &mut Probe) -> Done {
         }
     }
     Ok(())
-}
-
-fn presence(probe: &mut Probe) -> Done {
-    for lists in [
-        &[2, 0, 0, 0, 0, 0, 0, 0][..],
-        &[0, 2, 0, 0, 0],
-        &[0, 0, 2, 0, 0],
-        &[0, 0, u32::MAX],
-        // Counts that no message can hold.
-        &[0, 1, u32::MAX, 0, 0, 0, 0, 0, 0],
-        &[0, 0, 1, u32::MAX, 0, 0, 0, 0],
-    ] {
-        let xid = probe.xid();
-        let mut peer = probe.peer()?;
-        let message = [words(&[xid, 1, WISH, kind::MSG]), words(lists)].concat();
-        chunk_error(&peer.exchange(&message)?, xid)?;
-        probe.lives(&mut peer)?;
-    }
-    Ok(())
-}
-
-fn nothing_at_all(probe: &mut Probe) -> Done {
-    let xid = probe.xid();
-    let mut peer = probe.peer()?;
-    let message = header(xid, kind::NOMSG, &CallChunks::default());
-    chunk_error(&peer.exchange(&message)?, xid)?;
-    probe.lives(&mut peer)
 }
 
 fn no_read_list(probe: &mut Probe) -> Done {

@@ -1,4 +1,4 @@
-//! The cases, in the order of the matrix.
+//! The cases.
 
 mod bulk;
 mod chunk;
@@ -6,6 +6,7 @@ mod configuration;
 mod credit;
 mod done;
 mod error_two;
+mod exchange;
 mod header;
 mod long;
 mod malformed;
@@ -15,6 +16,7 @@ mod pad;
 mod second;
 mod service;
 
+use super::exchanges::{EXCHANGES, ScriptedExchange};
 use super::probe::Probe;
 use super::verdict::Done;
 
@@ -24,17 +26,43 @@ pub(crate) struct Question {
     /// The row of the matrix.
     pub row: &'static str,
     pub title: &'static str,
-    pub run: fn(&mut Probe) -> Done,
+    steps: Steps,
+}
+
+/// What a question consists of.
+#[derive(Clone, Copy)]
+enum Steps {
+    Function(fn(&mut Probe) -> Done),
+    Exchange(&'static ScriptedExchange),
+}
+
+impl Question {
+    /// Asks it.
+    pub fn run(&self, probe: &mut Probe) -> Done {
+        match self.steps {
+            Steps::Function(run) => run(probe),
+            Steps::Exchange(exchange) => exchange::run(exchange, probe),
+        }
+    }
 }
 
 /// A case.
 const fn case(row: &'static str, title: &'static str, run: fn(&mut Probe) -> Done) -> Question {
-    Question { row, title, run }
+    Question {
+        row,
+        title,
+        steps: Steps::Function(run),
+    }
 }
 
-/// All cases.
+/// All cases: those of the table of [`exchanges`](super::exchanges) at the end.
 pub(crate) fn all() -> Vec<Question> {
-    [
+    let exchanges = EXCHANGES.iter().map(|exchange| Question {
+        row: exchange.row,
+        title: exchange.title,
+        steps: Steps::Exchange(exchange),
+    });
+    let mut all = [
         header::CASES,
         malformed::CASES,
         chunk::CASES,
@@ -51,5 +79,7 @@ pub(crate) fn all() -> Vec<Question> {
         mpa_depths::CASES,
         mpa::IDLE,
     ]
-    .concat()
+    .concat();
+    all.extend(exchanges);
+    all
 }

@@ -34,12 +34,12 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serve files to NFS/RDMA clients.
 ///
-/// One configuration file says everything: which cores poll, where clients connect, what is
-/// exported to whom. `deploy/millraced.yaml` shows every key with its default.
+/// One configuration file has all settings: cores, listeners, exports and the clients that they
+/// admit. `deploy/millraced.yaml` shows every key with its default.
 ///
-/// SIGTERM or Ctrl-C stops in order: no new connections, calls in service are finished (for at most
-/// ten seconds), connections are closed. A second signal ends at once. SIGHUP reads the
-/// configuration file again and puts in force what needs no restart.
+/// SIGTERM or Ctrl-C stops in order: new connections are refused, calls in service are finished
+/// (for at most ten seconds), and connections are closed. A second signal ends the process at once.
+/// SIGHUP reads the configuration file again and applies the changes that need no restart.
 #[derive(Parser)]
 #[command(name = "millraced", version, long_version = VERSION, after_help = EXAMPLES)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -56,7 +56,7 @@ enum Command {
     Devices(devices::DevicesArguments),
 }
 
-/// With what the program was built with.
+/// The version, and the providers that are built in.
 const VERSION: &str = if rdma::BUILT_IN {
     concat!(
         env!("CARGO_PKG_VERSION"),
@@ -74,22 +74,22 @@ struct Serve {
     /// The configuration file (YAML).
     #[arg(long, value_name = "FILE", required = true)]
     config: PathBuf,
-    /// Check the configuration, say what is wrong with it by line, and end. With `=file`, only what
-    /// can be told on any machine; else also whether this machine has the memory, addresses, free
-    /// ports, cores and folders. What a server has that runs by the same file counts as free.
+    /// Check the configuration, print its errors with their lines, and end. Without `=file`, also
+    /// check that this machine has the memory, addresses, free ports, cores and folders. Resources
+    /// of a running server with the same file count as free.
     #[arg(long, value_name = "WHAT", value_enum, num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "machine")]
     check: Option<Checked>,
-    /// Started as root: go on as this user, with no right of root's but that to ports below 1024,
-    /// and where folders are exported those to act as clients' users.
+    /// When started as root, continue as this user. Of root's rights the process keeps that to
+    /// ports below 1024 and, where folders are exported, those to act as clients' users.
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// How log lines look.
+    /// Format of log lines.
     #[arg(long, value_enum, default_value_t)]
     log_format: logging::Format,
 }
 
-/// What `--check` looks at.
+/// What `--check` checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Checked {
     /// The file, and whether this machine can serve it.

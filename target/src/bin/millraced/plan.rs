@@ -7,7 +7,7 @@ use millrace::service::sizing::{self, HUGE_PAGE, Load, Sizing};
 use millrace_admin::config::{self, ByteSize, Config};
 use millrace_mempool::Class;
 
-/// Reckon the memory that a load needs, and print the configuration for it.
+/// Compute the memory that a load needs, and print the configuration for it.
 ///
 /// The rules are those of the running service: receives have half of their buffers, shares leave
 /// room for one more client, and credits are cut when an eighth or less is free. Data of READs and

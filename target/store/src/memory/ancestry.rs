@@ -1,11 +1,11 @@
-//! What holds what: the way from a directory up to the root.
+//! The parents of directories, up to the root.
 //!
-//! Directories stand at most [`DEPTH_MAX`] levels deep, so that a walk up the tree is short. Each
-//! directory knows how many levels there are below it, or were since it last had no subdirectory,
-//! so that a move is checked without a walk down.
+//! Directories are at most [`DEPTH_MAX`] levels deep, so that a walk up the tree is short. Each
+//! directory has an upper bound of the levels below it, which is reset when its last subdirectory
+//! is removed. So a move is checked without a walk down.
 //!
-//! Making a directory shares the tree's lock of ancestries, and moving one to another directory
-//! takes it alone, so that neither makes the tree deeper than the other saw.
+//! Creating a directory takes the tree's ancestry lock shared, and moving one to another directory
+//! takes it exclusively, so that both check the depth of the same tree.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
@@ -16,7 +16,7 @@ use super::tree::{ROOT, Tree};
 use super::{DEPTH_MAX, lock};
 use crate::{Result, StoreError};
 
-/// Where a directory stands in the tree.
+/// The position of a directory in the tree.
 pub(super) struct Ancestry {
     parent: Mutex<InodeHandle>,
     /// No less than the levels of directories below.
@@ -51,7 +51,7 @@ impl Ancestry {
 }
 
 impl Tree {
-    /// Shows a directory and all that hold it, up to the root, for as long as `visit` wants more.
+    /// Calls `visit` for a directory and its parents up to the root, until it asks to stop.
     fn climb(
         &self,
         directory: InodeHandle,

@@ -1,8 +1,8 @@
 //! Attributes of an object, read without a lock.
 //!
-//! A sequence lock of atomics: readers copy all words and repeat if a change came between, so they
-//! always see the attributes of one moment. Writers exclude each other for a whole change, which
-//! may be one of a file's bytes as well; readers wait only for the few stores that publish it.
+//! A sequence lock of atomics. Readers copy all words and repeat if a change came between, so they
+//! always see attributes of one moment. Writers hold a lock for a whole change, which may include a
+//! change of a file's bytes. Readers wait only while a change is published.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
@@ -128,7 +128,7 @@ impl Stored {
 
 /// The attributes of one object, shared by all reactors.
 pub(super) struct AttributeCell {
-    /// Whether somebody changes the object.
+    /// Whether the object is being changed.
     locked: AtomicBool,
     /// Odd while a writer stores.
     sequence: AtomicU64,

@@ -1,9 +1,9 @@
-//! What names and objects count for in a store's size, beside their data.
+//! The charge of names and objects against a store's size, in addition to their data.
 //!
-//! They live on the heap, not in the memory that a store takes at its start, but nobody can make
-//! more of them than the size holds. The figures are those of the 64-bit allocator, rounded up; a
-//! test compares them with what is really taken. The text of a long symbolic link takes a page of
-//! the store's own memory instead.
+//! Names and objects are on the heap, not in the memory that a store reserves at its start.
+//! Charging them bounds their number by the size. The figures are those of the 64-bit allocator,
+//! rounded up; a test compares them with real allocations. The text of a long symbolic link takes a
+//! page of the store's memory instead.
 
 use super::NAME_MAX;
 use super::inode::Body;

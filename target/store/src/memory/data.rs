@@ -1,24 +1,25 @@
 //! Reading, writing and resizing of files.
 //!
-//! A write never touches a file before it is committed. It is staged in extents of its own, one for
-//! each extent of the file that it touches, and becomes part of the file in one step, for which
-//! the file's attributes are locked:
+//! A write changes a file only when it is committed. It is staged in extents of its own, one for
+//! each extent of the file that it covers. The commit makes them part of the file in one step, with
+//! the file's attributes locked:
 //!
-//! * An extent that is written whole takes the place of the old one, without a copy. The old one
-//!   is free again when nothing holds it any more, such as a READ on its way to a client.
-//! * Of an extent that is written in part, the smaller part is copied. Into the old extent only if
-//!   nobody else holds it, and with readers kept out; else the rest of the old one is copied into
-//!   the new, which takes its place. So what a READ lends is never changed.
-//! * Size, mode and times are published after the bytes. A reader that sees new attributes sees
-//!   the new bytes; one that sees new bytes may be told the old attributes, and finds the new ones
-//!   when it asks the next time.
-//! * A commit changes nothing unless all of it can be done: rights and space are checked first.
+//! * An extent that is written completely replaces the old one, without a copy. The old one is
+//!   freed when its last reference is dropped, for example by a READ whose reply is being sent.
+//! * Of an extent that is written partly, the smaller part is copied. If the file has the only
+//!   reference, the new bytes may be copied into the old extent, with readers excluded. Otherwise
+//!   the rest of the old extent is copied into the new one, which replaces it. So memory that a
+//!   READ lends never changes.
+//! * Size, mode and times are published after the bytes. A reader of the new attributes sees the
+//!   new bytes. A reader of the new bytes may still get the old attributes.
+//! * Rights and space are checked first, so that a commit is done completely or not at all.
 //!
-//! Reads take no lock. Of each extent they see the old or the new one. Two things they rely on:
+//! Reads take no lock. Of each extent they see the old or the new one. They rely on two invariants:
 //!
-//! * Bytes of an extent beyond the end of the file are zero, so a file grows by its size alone.
-//! * Whenever extents leave the file as it shrinks, its revision moves on (it is odd meanwhile), so
-//!   who collected extents without a lock can tell, and begins again.
+//! * Bytes of an extent beyond the end of the file are zero, so growing a file changes its size
+//!   only.
+//! * When a file shrinks and loses extents, its revision changes, and is odd during the change. A
+//!   reader that collected extents without a lock sees that and starts again.
 
 use std::cell::RefCell;
 use std::sync::Arc;

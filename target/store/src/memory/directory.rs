@@ -1,9 +1,9 @@
-//! Directories: names in the order of their making, and an index by name.
+//! Directories: names in order of creation, and an index by name.
 //!
-//! Each entry gets the next number of its directory as its cookie, which is never used again, so
-//! that a listing goes on where it stopped whatever came or went meanwhile. The index is an
-//! extendible hash: a full bucket splits in two and the rest stays where it is, so that no single
-//! create pays for growing a directory of a million names.
+//! The cookie of an entry is the next number of its directory and is never reused. So a listing can
+//! be continued after any entries were added or removed. The index is an extendible hash: a full
+//! bucket is split in two and the others stay, so that no single create has to rehash a directory
+//! of a million names.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;

@@ -1,8 +1,8 @@
-//! Which pages are free: one bit each, taken and put back without a lock.
+//! The bitmap of free pages, changed without a lock.
 //!
-//! The bits of sixteen pages in a row are a block's, so a block whose pages have all come back is
-//! whole again without further work. Hints find words with free memory: they follow the words after
-//! each change, and are wrong only while the change that they follow is being made.
+//! The bits of sixteen consecutive pages belong to a block, so a block whose pages are all free is
+//! whole again without further work. A second bitmap has hints for words with free pages. It is
+//! updated after each change of a word, and may be wrong only until that is done.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

@@ -1,4 +1,4 @@
-//! What slices of extents are counted by. Slices are of pages and of whole blocks only.
+//! Reference counts of slices of extents. A slice is in one page or one whole block.
 
 #![allow(unsafe_code)]
 

@@ -1,13 +1,13 @@
-//! Which extent holds which bytes of a file.
+//! The extents of a file, by offset.
 //!
-//! The first 64 KiB are 16 small extents, so that small files waste little; the rest are large
-//! ones, found through tables of 64 slots. Tables stand in tiers: the first tier is one table (to
-//! 4 MiB), the next a table of tables (to 256 MiB), and so on, so that a small file needs no deep
-//! tree and a byte at 2^62 only a handful of tables.
+//! The first 64 KiB are 16 small extents, so that small files waste little. The rest are large
+//! extents in tables of 64 slots. The tables form tiers: the first tier is one table (to 4 MiB),
+//! the second a table of tables (to 256 MiB), and so on. So a small file has no deep tree, and a
+//! byte at 2^62 takes only a few tables.
 //!
-//! An extent is exchanged for another in one step. What a file loses when it shrinks, it loses by a
-//! new map that shares with the old one the tables that stay as they are. Looking up takes no lock
-//! and allocates nothing; changes are made by one at a time, who has the file's attributes locked.
+//! An extent is replaced in one step. A file that shrinks gets a new map, which shares the
+//! unchanged tables with the old one. Look-ups take no lock and allocate nothing. Changes are made
+//! by the holder of the file's attribute lock.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -33,7 +33,7 @@ pub(super) struct ExtentMap(ArcSwapOption<Map>);
 /// The map of a file as it was at one moment, with the extents of now where it was not cut since.
 pub(super) struct View(Guard<Option<Arc<Map>>>);
 
-/// What a file has let go of: freed when it is dropped, which may take long.
+/// Extents that a file has released. Dropping it frees them, which may take long.
 pub(super) struct Discarded {
     _map: Option<Arc<Map>>,
 }

@@ -1,24 +1,24 @@
 //! A store in memory.
 //!
-//! File data lives in extents of registered memory, which the fabric fills and drains without a
-//! copy; names and attributes live on the heap. The tree is shared by all reactors: reads and
-//! attributes take no lock, writes exclude each other for the moment of their commit, names take
-//! the lock of their directory, and only moving a directory to another one of the whole store.
-//! Nothing survives the process, except that the root's handle stays good.
+//! File data is in extents of registered memory, which the fabric fills and reads without a copy.
+//! Names and attributes are on the heap. All reactors share the tree. Reads and attributes take no
+//! lock, writes lock the file during their commit, and names lock their directory. Only moving a
+//! directory to another one takes a lock of the whole store. All contents are lost with the
+//! process; the root's handle stays valid after a restart.
 //!
-//! | module | what it owns |
+//! | module | content |
 //! | --- | --- |
-//! | `space`, `extent`, `free`, `scattered` | registered memory: what is free, who holds the rest |
-//! | `map` | which extent holds which bytes of a file |
-//! | `data` | reading, writing, resizing: who may touch an extent when |
-//! | `attributes`, `set`, `permission` | attributes, how they change, and who may |
+//! | `space`, `extent`, `free`, `scattered` | registered memory: free memory and reference counts |
+//! | `map` | the extents of a file, by offset |
+//! | `data` | reading, writing, resizing |
+//! | `attributes`, `set`, `permission` | attributes, their changes, and permissions |
 //! | `inode`, `tree` | objects and handles |
 //! | `directory`, `namespace`, `rename` | names |
-//! | `ancestry` | what holds what, and how deep |
-//! | `cost` | what names and objects count for in the store's size |
+//! | `ancestry` | parents of directories, and depth |
+//! | `cost` | the charge of names and objects against the store's size |
 //!
-//! Access times follow the first read after each change, as "relatime" does, so that steady reads
-//! write nothing. Change times of one object strictly rise.
+//! The access time is set by the first read after each change, as with "relatime", so that further
+//! reads write nothing. The change time of an object strictly increases.
 
 #![deny(unsafe_code)]
 
@@ -156,8 +156,8 @@ impl MemoryStore {
     }
 }
 
-/// A store that is served no longer, for as long as somebody still uses it or its memory. Freeing
-/// it takes long, so whoever holds this decides on which thread that happens.
+/// A store that is no longer served, but may still be in use. Freeing it takes long, so the holder
+/// of this value chooses the thread for that.
 pub struct Remains {
     store: Option<MemoryStore>,
     space: Option<Arc<Space>>,
@@ -165,7 +165,7 @@ pub struct Remains {
 }
 
 impl MemoryStore {
-    /// What to keep of it until nobody else uses it.
+    /// The reference to keep until all other users are gone.
     #[must_use]
     pub fn remains(&self) -> Remains {
         Remains {
@@ -177,7 +177,7 @@ impl MemoryStore {
 }
 
 impl Remains {
-    /// Frees what nobody else uses any more. Returns whether that was all.
+    /// Frees the parts without other users. Returns whether everything is freed.
     pub fn free(&mut self) -> bool {
         if let Some(store) = &self.store {
             if Arc::strong_count(&store.tree) > 1 {

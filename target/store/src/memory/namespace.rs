@@ -563,7 +563,7 @@ impl Tree {
     }
 }
 
-/// Up to three directories, locked. All who lock several do it in the order of their numbers.
+/// Up to three directories, locked in the order of their numbers, so that no two calls deadlock.
 pub(super) struct LockedDirectories<'a> {
     guards: ArrayVec<(InodeHandle, RwLockWriteGuard<'a, Directory>), 3>,
 }

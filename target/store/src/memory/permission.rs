@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Permission checks.
 
 use super::attributes::{STICKY, Stored};
 use crate::{AccessMask, Caller, Kind, Result, StoreError};

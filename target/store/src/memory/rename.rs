@@ -1,8 +1,8 @@
 //! Renaming (RFC 1813 section 3.3.14).
 //!
-//! Names and rights are checked before anything that takes long or excludes others. Only a move of
-//! a directory to another one asks what holds what: then renames of that kind exclude each other,
-//! and the walk up the tree is no longer than directories are deep.
+//! Names and rights are checked before anything that takes long or locks others out. Only moving a
+//! directory to another directory checks the ancestry. Such renames exclude each other, and the
+//! walk up the tree is bounded by its depth.
 
 use std::sync::{Arc, PoisonError};
 

@@ -1,14 +1,14 @@
-//! The registered memory of a store: what of it is free, who holds the rest, and how much that is.
+//! The registered memory of a store: free memory, reference counts and accounting.
 //!
-//! Memory is taken whole when the store starts and cut into blocks, and blocks into pages where
-//! small extents want them. Taking, lending and giving back take no lock and nothing from the
-//! heap. Accounting is exact: a byte count is reserved before memory is taken and given up after
-//! it is back, so who reserved always finds memory, if need be scattered pages.
+//! All memory is allocated when the store starts and divided into blocks. Blocks are divided into
+//! pages for small extents. Taking, lending and returning memory take no lock and allocate nothing.
+//! Accounting is exact: bytes are reserved before memory is taken, and released after it is
+//! returned. So a reservation always finds memory, if need be scattered pages.
 //!
-//! Bytes are reserved for one of two ends. What lets the store grow (data in holes, names, and
-//! the texts of links) fits into the store's size with all else that is in use at that moment.
-//! What replaces something that is let go in the same operation may go beyond, into spare memory:
-//! so a full store can still be overwritten and shrunk.
+//! There are two kinds of reservations. One that makes the store grow (data in holes, names, texts
+//! of links) has to fit into the store's size. One that replaces memory which the same operation
+//! releases may exceed the size, into spare memory. So a full store can still be overwritten and
+//! shrunk.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -28,7 +28,7 @@ pub(super) const ROOT: InodeHandle = InodeHandle {
 pub(super) struct Tree {
     pub space: Arc<Space>,
     pub table: InodeTable,
-    /// Shared by those who make directories, held alone by those who move one to another.
+    /// Held shared to create a directory, and exclusively to move one to another.
     pub ancestry: RwLock<()>,
     pub verifier: WriteVerifier,
     file_system: u64,

@@ -1,4 +1,4 @@
-//! What waits, with a turn for each client.
+//! Queues of waiting items, served client by client in turn.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -13,7 +13,7 @@ pub(super) struct ClientQueues<T> {
     turns: VecDeque<ClientKey>,
     /// What they have. No queue is empty.
     waiting: HashMap<ClientKey, VecDeque<T>>,
-    /// Empty ones for clients to come, so that those that come and go allocate nothing.
+    /// Empty queues for reuse by later clients, without allocation.
     spare: Vec<VecDeque<T>>,
     length: usize,
 }
@@ -63,7 +63,8 @@ impl<T> ClientQueues<T> {
         self.waiting.get(self.turns.front()?)?.front()
     }
 
-    /// The first of the client whose turn it is. Its next turn comes after all others'.
+    /// Takes the first item of the client whose turn it is. Its next turn comes after those of all
+    /// other clients.
     pub fn pop(&mut self) -> Option<T> {
         let client = self.turns.pop_front()?;
         let queue = self.waiting.get_mut(&client)?;

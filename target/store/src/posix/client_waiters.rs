@@ -1,4 +1,4 @@
-//! Futures that wait for something of which there is too little, with a turn for each client.
+//! Futures that wait for a scarce resource, served client by client in turn.
 
 use std::task::Waker;
 
@@ -58,7 +58,7 @@ impl<Demand, Grant> ClientWaiters<Demand, Grant> {
         number
     }
 
-    /// What the one wants whose turn it is.
+    /// The demand of the waiter whose turn it is.
     pub fn demand(&self) -> Option<&Demand> {
         match &self.waiters[*self.queues.first()?] {
             Waiter::Waiting { demand, .. } => Some(demand),
@@ -66,7 +66,7 @@ impl<Demand, Grant> ClientWaiters<Demand, Grant> {
         }
     }
 
-    /// Grants it to the one whose turn it is, who is to be woken.
+    /// Grants it to the waiter whose turn it is. Returns the waker to call.
     pub fn serve(&mut self, grant: Grant) -> Option<Waker> {
         let number = self.queues.pop()?;
         Some(self.grant(number, grant))

@@ -1,4 +1,4 @@
-//! What a volume is opened from.
+//! The configuration of a volume.
 
 use std::io;
 use std::path::PathBuf;

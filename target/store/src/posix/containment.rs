@@ -1,13 +1,13 @@
-//! Whether objects are inside the folder of a folder.
+//! Checks that objects are inside the exported folder.
 //!
-//! Names lead nowhere else: they are looked up one by one, and never followed. But a directory may
-//! be moved out of the folder by others while a client has its handle, and a handle may name what
-//! never was inside. So the place of a directory is asked of the kernel each time that something is
-//! looked up or changed in it, by the name that it has in the mount.
+//! Names cannot lead outside: they are looked up one by one, and links are never followed. But
+//! other processes may move a directory out of the folder while a client has its handle, and a
+//! forged handle may name an object that never was inside. So before each look-up or change in a
+//! directory, the kernel is asked for the directory's path in the mount.
 //!
-//! What is no directory has any number of names, of which the kernel may know none, so that this
-//! can be asked of few. For the others it is the tag of clients' handles (which covers the export)
-//! that keeps them inside, as with every NFS server that does not give up handles on renames.
+//! An object that is not a directory may have several names, and the kernel may know none of them,
+//! so this check works for few of them. The others are protected by the tag of file handles, which
+//! covers the export, as in every NFS server whose handles stay valid after renames.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -23,7 +23,7 @@ use crate::{Attributes, Kind, Result, StoreError};
 /// Most directories to climb where a path is longer than the kernel tells.
 const DEEPEST: usize = 16_384;
 
-/// Where the kernel says that an object is.
+/// The position of an object, by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ObjectLocation {
     /// It is the folder itself.

@@ -1,4 +1,4 @@
-//! What can be asked of any open descriptor.
+//! Queries of an open descriptor.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

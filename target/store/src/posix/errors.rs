@@ -1,4 +1,4 @@
-//! What the kernel's errors mean to clients.
+//! Translation of the kernel's errors to those of stores.
 
 use std::io;
 

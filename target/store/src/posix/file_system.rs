@@ -1,4 +1,4 @@
-//! What a volume knows of a file system: how it tells it from others, and what may be asked of it.
+//! A file system of a volume: its identity, and the features that it has.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

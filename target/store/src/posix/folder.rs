@@ -1,4 +1,4 @@
-//! The folder of a volume: its file systems, and what handles and names are resolved by.
+//! The folder of a volume: its file systems, and the resolution of handles and names.
 
 use std::ffi::OsString;
 use std::io;

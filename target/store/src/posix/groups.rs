@@ -1,9 +1,8 @@
-//! Whose word is taken on the groups of a caller, and who a caller is by that.
+//! The groups of a caller, as the call says or from this host's user database.
 //!
-//! A caller names sixteen groups at most (RFC 5531 appendix A). Where the volume takes the word of
-//! this host's user database instead, other groups are those that it has for the caller's user
-//! number, and none where it does not know that user; the primary group stays the caller's. Answers
-//! hold for [`KEPT`].
+//! A call names sixteen groups at most (RFC 5531 appendix A). Where the volume uses the user
+//! database instead, supplementary groups are those of the caller's user number there, and none for
+//! an unknown user. The primary group is that of the call. Answers are cached for [`KEPT`].
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! How the handles of a volume are laid out: a byte for the kind, eight for the file system, then
-//! what finds the object on it.
+//! The layout of a volume's handles: a byte for the kind, eight for the file system, then the
+//! object's identity there.
 
 use super::sys::handles::KernelHandle;
 use crate::Handle;

@@ -1,7 +1,7 @@
-//! Threads for what rings cannot do and reactors must not wait for: everything about names and
-//! attributes. Each volume has its own few, so that one whose device hangs holds up no other. Jobs
-//! of clients wait in turn (`client_queues`): one that asks for much holds up another for one job
-//! at most.
+//! Threads for operations on names and attributes, which rings cannot do and which would block a
+//! reactor. Each volume has a few of its own, so that a hanging device does not delay other
+//! volumes. Jobs are served client by client in turn (`client_queues`), so that a client with many
+//! jobs delays another by one job at most.
 
 use std::future::Future;
 use std::pin::Pin;

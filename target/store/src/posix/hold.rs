@@ -1,26 +1,26 @@
-//! What an operation of an engine holds until the kernel is done with it.
+//! Notification of a completed operation of an engine.
 
 use std::fmt;
 use std::io;
 use std::rc::Rc;
 
-/// Told how operations end. Futures that wait for an operation may be dropped while the kernel is
-/// still at it; what the operation must keep others from, and errors that are told only once, are
-/// looked after here.
+/// Is notified when operations complete. The future of an operation may be dropped before the
+/// kernel has completed it. Locks that the operation holds, and errors that the kernel reports only
+/// once, are handled here.
 pub trait CompletionObserver {
-    /// The kernel is done with an operation and said this; `None` if it never came to the kernel.
-    /// Called once for each [`Hold`], on the reactor, before whoever waits is woken.
+    /// An operation has completed with this outcome; `None` if it was never given to the kernel.
+    /// Called once for each [`Hold`], on the reactor, before the future is woken.
     fn ended(&self, number: u32, outcome: Option<&io::Result<usize>>);
 }
 
-/// An operation's part: an engine calls [`Hold::end`] when the kernel is done.
+/// The operation's side: an engine calls [`Hold::end`] when the kernel has completed it.
 pub struct Hold {
     observer: Option<Rc<dyn CompletionObserver>>,
     number: u32,
 }
 
 impl Hold {
-    /// For the operation that `observer` calls `number`.
+    /// A hold for the operation that `observer` knows by `number`.
     #[must_use]
     pub fn new(observer: Rc<dyn CompletionObserver>, number: u32) -> Self {
         Self {
@@ -29,7 +29,7 @@ impl Hold {
         }
     }
 
-    /// The kernel is done and said this.
+    /// Reports the kernel's outcome.
     pub fn end(mut self, outcome: &io::Result<usize>) {
         if let Some(observer) = self.observer.take() {
             observer.ended(self.number, Some(outcome));

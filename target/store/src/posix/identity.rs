@@ -1,13 +1,13 @@
-//! On whose behalf the kernel does something.
+//! The identity by which the kernel performs an operation.
 //!
-//! The kernel is the judge of what a caller may do: of permissions, quotas, reserved blocks, set-id
-//! bits and the owner of what is new. It judges by the rights of the thread that asks, or by those
-//! of a *personality* that an operation of a ring carries. Two ways are used:
+//! The kernel checks what a caller may do: permissions, quotas, reserved blocks, set-id bits, and
+//! the owner of new objects. It uses the credentials of the calling thread, or of the *personality*
+//! of a ring's operation. Both are used:
 //!
 //! * **Data** (reads and writes): a ring's operation carries the caller's personality. The reactor
 //!   registers it when the caller is first seen, and the ring knows a bounded number of them.
-//! * **Names and attributes**: a helper thread takes the caller's rights on for one job
-//!   ([`assume`]), which looks, decides, changes and makes durable in one go.
+//! * **Names and attributes**: a helper thread assumes the caller's credentials for one job
+//!   ([`assume`]), which checks, changes and syncs.
 //!
 //! Measured by `examples/credentials.rs` on Linux 6.18 and tmpfs, on two shared virtual processors:
 //!

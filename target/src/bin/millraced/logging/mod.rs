@@ -24,10 +24,10 @@ use queue::{LINES_MAX, LogQueue, StandardError};
 /// How long the last lines of the process may take to be written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// Plain text.
     #[default]
     Text,
     /// One JSON object a line.

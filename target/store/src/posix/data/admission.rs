@@ -1,10 +1,11 @@
-//! How much one volume may have under way on one reactor.
+//! The bound on operations of one volume in flight on one reactor.
 //!
-//! Whoever comes when that is reached waits while the volume makes progress, with a turn for each
-//! client: one that asks for much holds up another for what is under way and one more. When
-//! nothing has ended for a while, those who wait and those who come are told to come again later:
-//! their clients wait without holding memory and places that other volumes could use. The same is
-//! told to the last of the client that has the most waiting when too many wait.
+//! Operations beyond the bound wait while the volume makes progress, client by client in turn. So a
+//! client with many operations delays another client by those in flight and one more. When no
+//! operation has ended for a while, waiting and new operations are refused with a delay
+//! ([`StoreError::Delay`]), so that they do not hold memory and places that other volumes could
+//! use. When too many wait, the latest operation of the client with the most is refused in this
+//! way.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -121,7 +122,7 @@ impl Admission {
         self.counters.operations.set(self.in_flight.get() as u64);
     }
 
-    /// Lets in whoever may.
+    /// Admits waiting operations as far as the bound allows.
     fn advance(&self) {
         let waiters = &mut *self.waiters.borrow_mut();
         while let Some(&bytes) = waiters.demand()
@@ -190,7 +191,7 @@ impl Future for AdmissionWait {
 }
 
 impl AdmissionWait {
-    /// Enters at once, or joins those who wait.
+    /// Enters at once, or joins the queue.
     fn begin(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         let admission = &*self.admission;
         let waiters = &mut *admission.waiters.borrow_mut();
@@ -216,7 +217,7 @@ impl AdmissionWait {
         Poll::Pending
     }
 
-    /// Stops waiting, or leaves what it was let into unseen.
+    /// Leaves the queue, or gives back an admission that was not noticed yet.
     fn give_up(&mut self) {
         let Some((number, _)) = self.waiting.take() else {
             return;

@@ -1,4 +1,4 @@
-//! COMMIT: one sync of a file at a time, shared by all who came before it began.
+//! COMMIT: one sync of a file at a time, shared by all calls that came before it began.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;

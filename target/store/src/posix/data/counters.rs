@@ -1,6 +1,6 @@
-//! What operators want to know of a volume's data.
+//! Counters of a volume's data operations.
 //!
-//! Every reactor counts for itself; sums are made by whoever asks.
+//! Each reactor has its own; readers add them up.
 
 use millrace_primitives::{Counter, Gauge};
 
@@ -32,7 +32,7 @@ pub struct VolumeFigures {
     pub write_back_errors: u64,
     /// Changes of the write verifier since the start.
     pub verifier_changes: u64,
-    /// Operations that were told to come again as the volume made no progress.
+    /// Operations that were refused with a delay because the volume made no progress.
     pub delays: u64,
     /// Bytes written and not known to be durable, now.
     pub dirty_bytes: u64,

@@ -1,4 +1,4 @@
-//! What all reactors share of a file's data.
+//! The state of a file's data that all reactors share.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};

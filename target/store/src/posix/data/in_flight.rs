@@ -1,5 +1,5 @@
-//! Operations of data that are under way: what they hold of the volume and of the file until the
-//! kernel is done with them, and what their ends mean, whether or not somebody still waits.
+//! Data operations in flight: the resources of volume and file that they hold until the kernel has
+//! completed them, and the effects of their completion, even if no future waits for it any more.
 
 use std::cell::RefCell;
 use std::io;

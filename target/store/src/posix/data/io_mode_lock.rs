@@ -1,9 +1,9 @@
-//! Keeps writes that pass the page cache by and writes into it out of each other's pages.
+//! A lock of a file with two modes: writes through the page cache, and direct writes past it.
 //!
-//! The kernel makes either kind coherent with itself, but a page that both change at once may keep
-//! a state that never was. So a file lets any number of writes of one way in while none of the
-//! other is under way. Whoever finds the way taken waits in one line, and while somebody waits
-//! nobody passes them. Without a line, coming and going is one exchange of a word.
+//! The kernel keeps each kind coherent with itself. A page that both kinds write at once may end in
+//! a state that neither wrote. So any number of writes of one mode may hold the lock together, and
+//! never both modes. Other writes wait in one queue, in order. While the queue is empty, taking and
+//! releasing the lock is one compare-exchange.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 
 use millrace_primitives::{Departure, WaitQueue, Waiter};
 
-/// How a write goes.
+/// The mode of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// Past the page cache.
@@ -101,7 +101,7 @@ impl IoModeLock {
         self.advance(line);
     }
 
-    /// Lets in whoever may. The line's flag is set or its order is empty.
+    /// Admits the writes at the front of the queue. The flag of the queue is set, or it is empty.
     fn advance(&self, mut line: MutexGuard<'_, IoModeQueue>) {
         let line = &mut *line;
         loop {

@@ -1,4 +1,4 @@
-//! One reactor's part of a volume's data.
+//! The state of a volume's data on one reactor.
 
 use std::rc::Rc;
 use std::sync::Arc;

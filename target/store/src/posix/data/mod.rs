@@ -1,13 +1,13 @@
 //! READ, WRITE and COMMIT.
 //!
-//! | module | what it owns |
+//! | module | content |
 //! | --- | --- |
 //! | `read`, `write`, `commit` | the operations, and `route`: past the page cache or through it |
-//! | `volume_data`, `file_state`, `local` | what is shared of a volume, of a file, and by one reactor |
-//! | `io_mode_lock` | writes of both ways keep out of each other's pages |
-//! | `sync_group` | syncs of files, shared by those who wait |
-//! | `admission`, `in_flight` | how much may be under way, and what its end means |
-//! | `verifier` | the write verifier, and what a clean stop leaves |
+//! | `volume_data`, `file_state`, `local` | state of a volume, of a file, and of one reactor |
+//! | `io_mode_lock` | separates direct writes from those through the page cache |
+//! | `sync_group` | syncs of files, shared by waiting calls |
+//! | `admission`, `in_flight` | bounds and completion of operations in flight |
+//! | `verifier` | the write verifier, and its file after a clean stop |
 //! | `counters` | figures for operators |
 
 mod admission;

@@ -1,4 +1,4 @@
-//! READ: from the page cache or past it, into memory of the pool.
+//! READ: through the page cache or direct, into memory of the pool.
 
 use std::rc::Rc;
 

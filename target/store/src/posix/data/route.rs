@@ -1,4 +1,4 @@
-//! Which way transfers go: past the page cache or through it.
+//! The choice between direct transfers and those through the page cache.
 
 use std::io;
 

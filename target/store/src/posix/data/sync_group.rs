@@ -1,4 +1,4 @@
-//! Who waits for a file to be durable, and whose sync that is.
+//! Syncs of a file, shared by the calls that wait for its data to be durable.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -10,10 +10,10 @@ use millrace_primitives::{WaitQueue, Waiter};
 use super::file_state::FileState;
 use crate::Result;
 
-/// Those who wait on one reactor for one file to be durable.
+/// The calls of one reactor that wait for one file to be durable.
 ///
-/// A sync makes durable what was written before it began. So whoever comes while one is under way
-/// needs the next, and all who came meanwhile share it.
+/// A sync covers data that was written before it began. So a call that comes during a sync needs
+/// the next one, which it shares with all other calls that came meanwhile.
 #[derive(Default)]
 pub(in crate::posix) struct SyncGroup {
     state: RefCell<GroupState>,
@@ -28,7 +28,7 @@ struct GroupState {
     waiters: WaitQueue<Result<()>, u64>,
 }
 
-/// What is next for one who waits.
+/// The next step of a waiting call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Begin the sync that they wait for, on behalf of all who do.

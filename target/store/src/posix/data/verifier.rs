@@ -1,8 +1,8 @@
 //! The write verifier (RFC 1813 section 3.3.7): clients send unstable data again when it changes.
 //!
-//! It changes when data may have been lost: with a start that did not follow a clean stop, and
-//! when writing back failed. A clean stop leaves it in a small file for the next start, which
-//! takes the file away before anything else, so that a crash cannot leave it for a third.
+//! It changes when data may have been lost: at a start after a crash, and when writing back failed.
+//! A clean stop saves it in a small file. The next start removes this file first, so that after a
+//! crash the start after that does not find it.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! What all reactors share of a volume's data.
+//! The state of a volume's data that all reactors share.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};

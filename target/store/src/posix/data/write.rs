@@ -1,4 +1,4 @@
-//! WRITE: from memory of the pool, into the page cache or past it.
+//! WRITE: from memory of the pool, through the page cache or direct.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;

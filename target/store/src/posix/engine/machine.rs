@@ -1,4 +1,4 @@
-//! What does the work: a ring, or threads.
+//! The executor of an engine's operations: a ring, or threads.
 
 use std::io;
 use std::os::fd::RawFd;

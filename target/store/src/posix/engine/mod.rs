@@ -1,21 +1,20 @@
-//! Reads, writes and syncs of file data: a ring of the kernel's per reactor, or threads where there
-//! are none.
+//! Reads, writes and syncs of file data: by an io_uring for each reactor, or by threads where rings
+//! are not available.
 //!
-//! An operation owns its file and its memory until the kernel is done with it, whatever becomes of
-//! the future that waits for it. What the kernel leaves undone (short transfers, interruptions) is
-//! asked for again here. Newcomers beyond the bound of operations wait, with a turn for each
-//! client.
+//! An operation owns its file and its memory until the kernel has completed it, even if its future
+//! was dropped. Short and interrupted transfers are continued here. Operations beyond the bound
+//! wait, client by client in turn.
 //!
-//! Memory is registered with the ring, files are not: that would save 14 ns of the 270 that a read
+//! Memory is registered with the ring, files are not. That would save 14 ns of the 270 that a read
 //! of 4 KiB from the page cache takes (Linux 6.18), and would cost a system call whenever a file is
 //! opened or closed, and one more bounded table.
 //!
-//! | module | what it owns |
+//! | module | content |
 //! | --- | --- |
-//! | `operations` | places of operations, how far each is, and who waits for it |
-//! | `machine` | what does the work, and on whose behalf |
-//! | `personalities` | which identities the ring knows |
-//! | `threads` | the work without a ring |
+//! | `operations` | the table of operations, their progress and wakers |
+//! | `machine` | the executor, and the identities that it acts for |
+//! | `personalities` | the identities that are registered with the ring |
+//! | `threads` | execution without a ring |
 
 mod machine;
 mod operations;

@@ -1,4 +1,4 @@
-//! The operations of an engine: who waits for them, and how far they are.
+//! The operations of an engine: their progress, and the futures that wait for them.
 
 use std::collections::VecDeque;
 use std::io;

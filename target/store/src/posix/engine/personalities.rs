@@ -1,4 +1,4 @@
-//! Which identities a ring knows, and by which numbers.
+//! The identities that are registered with a ring, and their numbers.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! Transfers on threads, for systems whose rings are forbidden: as right as the ring, and slower.
+//! Transfers on threads, for systems that forbid rings. They give the same results, more slowly.
 
 use std::collections::VecDeque;
 use std::io;
