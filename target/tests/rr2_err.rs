@@ -5,8 +5,8 @@ mod support;
 use millrace_wire::nfs3::{NameInDirectory, Procedure};
 use millrace_wire::rpcrdma::{CallChunks, Segment, Version};
 use support::message::{
-    self, BAD_XDR, INVALID_OPTION, INVALID_PROCEDURE, PROGRAM, SUCCESS, accepted, check_error,
-    encoded, inline, nfs, optional, parse, plain, rpc, speak, word, words,
+    self, BAD_XDR, PROGRAM, SUCCESS, accepted, check_error, encoded, inline, nfs, optional, parse,
+    plain, rpc, speak, word, words,
 };
 use support::raw::{Options, Stated, World};
 use support::script::{CallScript, Script};

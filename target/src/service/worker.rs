@@ -157,7 +157,7 @@ where
         });
         // What stays here is taken over at once: it would wait in the mailbox while its listener
         // may go.
-        if chosen == self.seat.index {
+        if chosen == self.reactor_index.index {
             return self.adopt(arrival, now);
         }
         let mut left = ReactorMessage::Adopt(arrival);
