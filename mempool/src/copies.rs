@@ -42,6 +42,19 @@ fn partial(at: *mut u8, len: usize) -> usize {
     }
 }
 
+/// Copies a part of a word; both have its length. XDR leaves four bytes most often, and those are
+/// one move.
+fn copy_part(to: &mut [u8], from: &[u8]) {
+    if let (Ok(to), Ok(from)) = (
+        <&mut [u8; 4]>::try_from(&mut *to),
+        <[u8; 4]>::try_from(from),
+    ) {
+        *to = from;
+    } else {
+        to.copy_from_slice(from);
+    }
+}
+
 /// Copies from shared memory.
 ///
 /// # Safety
@@ -71,7 +84,7 @@ pub(crate) unsafe fn load(mut from: *mut u8, mut to: &mut [u8]) {
                 // SAFETY: as the caller promises.
                 let (word, within) = unsafe { word(from) };
                 let bytes = word.load(Relaxed).to_ne_bytes();
-                to[..part].copy_from_slice(&bytes[within..within + part]);
+                copy_part(&mut to[..part], &bytes[within..within + part]);
                 part
             }
         };
@@ -111,7 +124,7 @@ pub(crate) unsafe fn store(mut to: *mut u8, mut from: &[u8]) {
                 let (word, within) = unsafe { word(to) };
                 let merged = |before: u64| {
                     let mut bytes = before.to_ne_bytes();
-                    bytes[within..within + part].copy_from_slice(&from[..part]);
+                    copy_part(&mut bytes[within..within + part], &from[..part]);
                     Some(u64::from_ne_bytes(bytes))
                 };
                 // The closure always returns a value.

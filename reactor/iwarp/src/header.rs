@@ -201,6 +201,14 @@ impl Segment {
         })
     }
 
+    /// The message sequence number of an FPDU that is a whole plain Send, told from its head;
+    /// `None` for any other, also where only [`Self::decode`] can tell what it is.
+    pub(crate) fn only_send(head: &[u8; LENGTH_BYTES + UNTAGGED_BYTES]) -> Option<u32> {
+        const CONTROL: [u8; 2] = [LAST | DDP_VERSION, RDMAP_VERSION << 6 | Opcode::Send as u8];
+        let plain = head[2..4] == CONTROL && u32_at(head, 8) == QUEUE_SEND && u32_at(head, 16) == 0;
+        plain.then(|| u32_at(head, 12))
+    }
+
     /// Writes the DDP header to the front of `header`, which has room, and says its length.
     pub fn encode(&self, header: &mut [u8]) -> usize {
         let last = if self.last { LAST } else { 0 };

@@ -1,7 +1,7 @@
 //! Checking segments before a byte is placed, and delivering what they complete (RFC 5041
 //! section 7.1, RFC 5040 section 7.2).
 
-use crate::endpoint::{Arrived, Endpoint, Response, Stop};
+use crate::endpoint::{Arrived, Endpoint, Receives, Response, Stop};
 use crate::header::{
     LENGTH_BYTES, Model, Opcode, READ_REQUEST_BYTES, ReadRequest, Segment, Tagged, UNTAGGED_BYTES,
     Untagged,
@@ -267,6 +267,48 @@ impl<M: Memory> Endpoint<M> {
                 last,
             },
         })
+    }
+
+    /// Takes what nearly every FPDU is: a plain Send in one segment that is the next of its queue
+    /// and fits the next receive. `fpdu` is a whole one, without its pad. Of any other nothing is
+    /// taken, right or wrong: [`Self::admit`] tells.
+    pub(super) fn plain_send(&mut self, fpdu: &[u8]) -> bool {
+        let Some((head, payload)) = fpdu.split_first_chunk() else {
+            return false;
+        };
+        let Receives {
+            posted,
+            arrived,
+            filled: 0,
+        } = &mut self.receives
+        else {
+            return false;
+        };
+        let gate_passed = self
+            .parameters
+            .as_ref()
+            .is_some_and(|parameters| !parameters.gate.awaits_first());
+        if !gate_passed || Segment::only_send(head) != Some(self.sequences.send) {
+            return false;
+        }
+        let Some(receive) = posted.get_mut(arrived.len()) else {
+            return false;
+        };
+        if payload.len() > M::capacity(receive).min(self.limits.receive_size) {
+            return false;
+        }
+        let Ok(length) = u32::try_from(payload.len()) else {
+            return false;
+        };
+        if length > 0 {
+            M::fill(receive, 0, payload);
+        }
+        self.sequences.send = self.sequences.send.wrapping_add(1);
+        arrived.push_back(Arrived {
+            length,
+            invalidated: None,
+        });
+        true
     }
 
     fn is_indication(&self, first: FirstFpdu) -> bool {

@@ -224,17 +224,19 @@ impl<M: Memory> Endpoint<M> {
     /// Whether the next work request may go. Reads beyond the outbound depth wait, and all behind
     /// them; where there are to be no Reads at all, they end at once (RFC 6581 section 9.1).
     fn work_is_ready(&mut self) -> bool {
-        let allowed = self.parameters.as_ref().map_or(0, |parameters| {
-            usize::from(parameters.ord.min(self.reads_most))
-        });
         while let Some((id, work)) = self.works.next() {
             let operation = work.operation;
+            if let Operation::Send { .. } | Operation::Write { .. } = operation {
+                return true;
+            }
+            let allowed = self.parameters.as_ref().map_or(0, |parameters| {
+                usize::from(parameters.ord.min(self.reads_most))
+            });
             let fault = match operation {
                 Operation::Read { .. } | Operation::ReadMore if allowed == 0 => WorkFault::NoReads,
                 Operation::Read { .. } if self.reads.len() >= allowed => return false,
                 Operation::Read { .. } if self.works.whole_read(id).is_some() => return true,
-                Operation::Read { .. } | Operation::ReadMore => WorkFault::Length,
-                Operation::Send { .. } | Operation::Write { .. } => return true,
+                _ => WorkFault::Length,
             };
             self.works.step();
             self.works.finish(id, Err(fault));

@@ -52,7 +52,12 @@ impl DataPath for Iwarp {
         queue_pair: QueuePairId,
         chain: &mut Vec<WorkRequest>,
     ) -> Result<(), PostError> {
-        let Self { slots, shared, .. } = self;
+        let Self {
+            slots,
+            shared,
+            dirty,
+            ..
+        } = self;
         let connection = slots
             .get_mut(queue_pair)
             .filter(|connection| connection.is_open())
@@ -91,7 +96,11 @@ impl DataPath for Iwarp {
             debug_assert!(posted, "there was room for the whole chain");
         }
         chain.clear();
-        self.touch(queue_pair.index);
+        // Will be looked at in the next flush.
+        if !connection.is_dirty {
+            connection.is_dirty = true;
+            dirty.push(connection.id, &connection.sending);
+        }
         Ok(())
     }
 
