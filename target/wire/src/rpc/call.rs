@@ -71,6 +71,7 @@ impl<'a> CallHeader<'a> {
     ///
     /// # Errors
     /// [`CallError`].
+    #[inline]
     pub fn decode(input: &mut Decoder<'a>) -> core::result::Result<Self, CallError> {
         let [xid, kind] = input.words().map_err(|_| CallError::NotACall)?;
         if kind != MessageType::Call.number() {

@@ -81,6 +81,7 @@ impl<'a> Header<'a> {
     ///
     /// # Errors
     /// A [`Fault`]; only responders answer it.
+    #[inline]
     pub fn parse(message: &'a [u8], rules: &Rules) -> core::result::Result<Self, Fault> {
         let words = FirstWords::read(message).ok_or(Fault::Drop)?;
         let served = rules.versions.find(words.version);
@@ -130,6 +131,7 @@ impl<'a> Header<'a> {
     ///
     /// # Errors
     /// A [`Fault`], to be answered by [`Fault::answer`].
+    #[inline]
     pub fn parse_call(message: &'a [u8], rules: &Rules) -> core::result::Result<Self, Fault> {
         let header = match Self::parse(message, rules) {
             Ok(header) => header,

@@ -29,6 +29,7 @@ xdr_enum! {
 pub(super) const DONE: u32 = Kind::Done.number();
 
 /// Parses a message that is not an error and has the least length of its type.
+#[inline]
 pub(super) fn parse<'a>(
     message: &'a [u8],
     words: FirstWords,
@@ -44,6 +45,7 @@ pub(super) fn parse<'a>(
     })
 }
 
+#[inline]
 fn parse_body<'a>(
     message: &'a [u8],
     kind: u32,
