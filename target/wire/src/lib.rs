@@ -14,6 +14,7 @@
 //! | [`rpcbind`] | port mapper versions 2 to 4, universal addresses | RFC 1833, RFC 5665 |
 //! | [`mount`] | MOUNT version 3 | RFC 1813 appendix I |
 //! | [`nfs3`] | NFS version 3 | RFC 1813 |
+//! | [`nfs4`] | NFS version 4, minor versions 1 and 2 | RFC 8881, RFC 7862, RFC 8276 |
 
 // Without the standard library there is no allocator.
 #![no_std]
@@ -24,6 +25,7 @@ pub mod xdr;
 pub mod ccp;
 pub mod mount;
 pub mod nfs3;
+pub mod nfs4;
 pub mod private_data;
 pub mod rpc;
 pub mod rpcbind;

@@ -154,15 +154,25 @@ impl<'e, 'b> DirectoryWriter<'e, 'b> {
         let start = out.position();
         attributes.encode(out)?;
         verifier.encode(out)?;
+        Self::entries(out, start, dircount, maxcount).ok_or(crate::xdr::Error::Full)
+    }
+
+    /// Begins a list. What `maxcount` bounds begins at `start`; without room for the end of the
+    /// list there is no writer.
+    pub(crate) const fn entries(
+        out: &'e mut Encoder<'b>,
+        start: usize,
+        dircount: u32,
+        maxcount: u32,
+    ) -> Option<Self> {
         if out.remaining() < LIST_END {
-            return Err(crate::xdr::Error::Full);
+            return None;
         }
-        let (maxcount, dircount) = (maxcount as usize, dircount as usize);
-        Ok(Self {
+        Some(Self {
             out,
             start,
-            maxcount,
-            dircount,
+            maxcount: maxcount as usize,
+            dircount: dircount as usize,
             directory_bytes: 0,
             count: 0,
         })

@@ -149,4 +149,51 @@ macro_rules! xdr_enum {
     };
 }
 
-pub(crate) use {xdr_enum, xdr_struct};
+/// A discriminated union (RFC 4506 section 4.15) whose arms are void or one value.
+macro_rules! xdr_union {
+    ($(#[$meta:meta])* pub enum $name:ident $(<$lt:lifetime>)? {
+        $($(#[$arm_meta:meta])* $arm:ident $(($value:ident: $type:ty))? = $number:literal,)*
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name $(<$lt>)? { $($(#[$arm_meta])* $arm $(($type))?,)* }
+
+        impl $(<$lt>)? $crate::xdr::Encode for $name $(<$lt>)? {
+            fn encode(&self, out: &mut $crate::xdr::Encoder<'_>) -> $crate::xdr::Result<()> {
+                match self {
+                    $(Self::$arm $(($value))? => {
+                        out.u32($number)?;
+                        $($crate::xdr::Encode::encode($value, out)?;)?
+                    })*
+                }
+                Ok(())
+            }
+        }
+
+        $crate::xdr::xdr_union! { decode [$($lt)?] $name {
+            $($arm $(($value: $type))? = $number,)*
+        } }
+    };
+    (decode [] $name:ident { $($arms:tt)* }) => {
+        impl $crate::xdr::Decode<'_> for $name {
+            fn decode(input: &mut $crate::xdr::Decoder<'_>) -> $crate::xdr::Result<Self> {
+                $crate::xdr::xdr_union! { arms input { $($arms)* } }
+            }
+        }
+    };
+    (decode [$lt:lifetime] $name:ident { $($arms:tt)* }) => {
+        impl<$lt> $crate::xdr::Decode<$lt> for $name<$lt> {
+            fn decode(input: &mut $crate::xdr::Decoder<$lt>) -> $crate::xdr::Result<Self> {
+                $crate::xdr::xdr_union! { arms input { $($arms)* } }
+            }
+        }
+    };
+    (arms $input:ident { $($arm:ident $(($value:ident: $type:ty))? = $number:literal,)* }) => {
+        match $input.u32()? {
+            $($number => Ok(Self::$arm $((<$type as $crate::xdr::Decode<'_>>::decode($input)?))?),)*
+            _ => Err($crate::xdr::Error::Value),
+        }
+    };
+}
+
+pub(crate) use {xdr_enum, xdr_struct, xdr_union};

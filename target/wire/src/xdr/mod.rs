@@ -8,7 +8,9 @@
 //! Both cursors convert between an index in their slice and a position in the whole stream, so
 //! procedures do not depend on how the data travels.
 
+mod array;
 mod bulk;
+mod bytes;
 mod decoder;
 mod encoder;
 mod impls;
@@ -16,11 +18,13 @@ mod list;
 #[macro_use]
 mod macros;
 
+pub use array::Array;
 pub use bulk::{Bulk, Data, ITEMS_MAX, Padding, Taken};
+pub use bytes::BoundedBytes;
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use list::{List, encode_list};
-pub(crate) use macros::{xdr_enum, xdr_struct};
+pub(crate) use macros::{xdr_enum, xdr_struct, xdr_union};
 
 /// Why bytes do not decode, or a value does not encode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
