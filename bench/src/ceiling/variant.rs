@@ -21,7 +21,7 @@ const FINALISTS: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Variant {
     /// Most messages that the server reads at a time, zero for all that have arrived. Of longer
-    /// messages each [`PART`] counts.
+    /// messages each part of 64 KiB counts.
     pub server_receive: usize,
     /// The same of the client.
     pub client_receive: usize,
