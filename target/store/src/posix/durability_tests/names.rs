@@ -302,6 +302,29 @@ fn an_exclusive_creation_that_comes_again_is_synced_again() {
 }
 
 #[test]
+fn an_exclusive_creation_has_its_verifier_before_its_name() {
+    let fixture = NameFixture::new(Sync::Strict);
+    let change = change!("create exclusively", [".", "new"], |store| {
+        create(&store, "new", CreateHow::Exclusive([7; 8])).await
+    });
+    let (outcome, _) = fixture.machine.wait(&fixture.begin(&change));
+    assert_eq!(outcome, Ok(()));
+    let (directory, file) = (fixture.id("."), fixture.id("new"));
+    let calls = fixture.recording.calls();
+    let one = |call, of| {
+        let mut found = calls
+            .iter()
+            .filter(|done| done.call == call && done.file == of);
+        let one = found.next().expect("the call is made");
+        assert!(found.next().is_none(), "{call:?} is made once");
+        one
+    };
+    let named = one(RecordedCall::Name, directory);
+    let verifier = one(RecordedCall::Attributes, file);
+    assert!(verifier.ended.is_some_and(|ended| ended < named.began));
+}
+
+#[test]
 fn a_relaxed_change_syncs_nothing() {
     for change in all() {
         let fixture = NameFixture::new(Sync::Relaxed);

@@ -58,6 +58,12 @@ pub(super) fn file(
     for _ in 0..ATTEMPTS {
         let made = match allowed {
             Ok(()) => context.act(|| {
+                if matches!(how, CreateHow::Exclusive(_)) {
+                    match named_last(place, &name, mode, &set) {
+                        Err(error) if has_no_unnamed(error) => {}
+                        made => return made.map(|file| (Ok(()), file)),
+                    }
+                }
                 let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let mode = Mode::from_raw_mode(mode & MODE_BITS);
                 let file = calls::create(&place.path, &name, flags, mode)?;
@@ -80,6 +86,27 @@ pub(super) fn file(
         }
     }
     Err(StoreError::Delay)
+}
+
+/// Makes a file that has its times before it has its name. A server that ends between the two
+/// leaves no file, so that the client's next attempt succeeds: a file that has its name and not
+/// yet its verifier would refuse it for ever.
+fn named_last(
+    place: &OpenObject,
+    name: &CStr,
+    mode: u32,
+    set: &SetAttributes,
+) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = openat(&place.path, c".", flags, Mode::from_raw_mode(mode))?;
+    steps::times(file.as_fd(), set.accessed, set.modified)?;
+    calls::link(file.as_fd(), &place.path, name)?;
+    Ok(file)
+}
+
+/// Whether the file system makes no files without a name (open(2), `O_TMPFILE`).
+fn has_no_unnamed(error: Errno) -> bool {
+    matches!(error, Errno::OPNOTSUPP | Errno::ISDIR)
 }
 
 /// Makes a directory.
