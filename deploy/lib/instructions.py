@@ -29,8 +29,11 @@ class Fault(Exception):
 # Name in the record, options of the load, and operations of the shorter of two runs.
 OPERATIONS = {
     "getattr": (("--op", "getattr", "--depth", "64"), 3200),
+    "lookup": (("--op", "lookup", "--depth", "64"), 3200),
     "read-4KiB": (("--op", "read", "--size", "4KiB", "--depth", "64"), 3200),
     "write-4KiB": (("--op", "write", "--size", "4KiB", "--depth", "64"), 3200),
+    "write-4KiB-inline": (
+        ("--op", "write", "--size", "4KiB", "--depth", "64", "--inline", "8KiB"), 3200),
     "read-1MiB": (("--op", "read", "--size", "1MiB", "--depth", "4"), 320),
     "write-1MiB": (("--op", "write", "--size", "1MiB", "--depth", "4"), 320),
 }
@@ -39,6 +42,7 @@ CONFIGURATION = """\
 reactors: {{ cores: [{core}], poll: adaptive, idle_after: 1us }}
 mempool: {{ hugepages: off, size: 64MiB }}
 fabric: [{{ provider: iwarp, listen: "127.0.0.1:{rdma}" }}]
+rpcrdma: {{ inline: 8KiB }}
 rpc: {{ listen: "127.0.0.1:{rpc}" }}
 exports: [{{ path: /scratch, store: {{ kind: memory, size: 128MiB }} }}]
 admin: {{ listen: "127.0.0.1:{admin}" }}

@@ -6,8 +6,8 @@ use std::time::Instant;
 use anyhow::Result;
 use millrace_mempool::Slice;
 use millrace_wire::nfs3::{
-    FileHandle, GetattrResults, Procedure, ReadArguments, ReadResults, Stability, WriteArguments,
-    WriteResults,
+    FileHandle, GetattrResults, LookupResults, NameInDirectory, Procedure, ReadArguments,
+    ReadResults, Stability, WriteArguments, WriteResults,
 };
 use millrace_wire::xdr::Bulk;
 
@@ -41,12 +41,14 @@ pub(super) struct Templates {
     read: CallTemplate,
     write: CallTemplate,
     getattr: CallTemplate,
+    lookup: CallTemplate,
 }
 
 impl Templates {
     pub(super) fn new(
         connection: &Connection,
         file: FileHandle,
+        name: NameInDirectory<'_>,
         workload: &Workload,
     ) -> Result<Self> {
         let count = workload.size as u32;
@@ -64,15 +66,17 @@ impl Templates {
             stable: Stability::Unstable,
             data: Bulk::apart(count),
         };
-        let (read, write, getattr) = (
+        let (read, write, getattr, lookup) = (
             Call::nfs3(0, Procedure::Read, read, 0),
             Call::nfs3(0, Procedure::Write, write, 0),
             Call::nfs3(0, Procedure::Getattr, file, 0),
+            Call::nfs3(0, Procedure::Lookup, name, 0),
         );
         Ok(Self {
             read: connection.template(&read, Some(offset))?,
             write: connection.template(&write, Some(offset))?,
             getattr: connection.template(&getattr, None)?,
+            lookup: connection.template(&lookup, None)?,
         })
     }
 
@@ -81,6 +85,7 @@ impl Templates {
         match procedure {
             Procedure::Read => &self.read,
             Procedure::Write => &self.write,
+            Procedure::Lookup => &self.lookup,
             _ => &self.getattr,
         }
     }
@@ -100,7 +105,7 @@ pub(super) fn judge(lane: usize, places: &[LoadSlot], completion: &Completion<'_
     let outcome = match (&completion.result, places.get(place)) {
         (Ok(reply), Some(at)) if !at.verify && did_all(at.procedure, reply, at.memory.len()) => {
             let moved = match at.procedure {
-                Procedure::Getattr => 0,
+                Procedure::Getattr | Procedure::Lookup => 0,
                 _ => at.memory.len() as u32,
             };
             Ok((moved, true))
@@ -113,6 +118,10 @@ pub(super) fn judge(lane: usize, places: &[LoadSlot], completion: &Completion<'_
             Procedure::Getattr => match reply.results::<GetattrResults>() {
                 Ok(Ok(_)) => Ok((0, true)),
                 _ => Err("a GETATTR failed"),
+            },
+            Procedure::Lookup => match reply.results::<LookupResults>() {
+                Ok(Ok(_)) => Ok((0, true)),
+                _ => Err("a LOOKUP failed"),
             },
             _ => match reply.results::<ReadResults<'_>>() {
                 Ok(Ok(done)) => {
@@ -145,6 +154,8 @@ fn did_all(procedure: Procedure, reply: &Reply<'_>, size: usize) -> bool {
     }
     match procedure {
         Procedure::Getattr => message.len() == REPLY_HEADER + ATTRIBUTES,
+        // A handle, the attributes of the file, and those of the directory.
+        Procedure::Lookup => message.len() > REPLY_HEADER + 4 + 2 * (4 + ATTRIBUTES),
         // Count, stability and verifier are the end of the results (RFC 1813 section 3.3.7).
         Procedure::Write => {
             let ends = message[REPLY_HEADER..].last_chunk::<16>();
@@ -184,6 +195,18 @@ mod tests {
             failed[word * 4 + 3] ^= 2;
             assert!(!done(&failed), "word {word}");
         }
+    }
+
+    #[test]
+    fn lookups_without_a_handle_and_attributes_do_not_pass_undecoded() {
+        let done = |message: &[u8]| {
+            let written = &[];
+            did_all(Procedure::Lookup, &Reply { message, written }, 0)
+        };
+        let least = REPLY_HEADER + 4 + 2 * (4 + ATTRIBUTES);
+        assert!(done(&success(least + 32)));
+        assert!(!done(&success(least)));
+        assert!(!done(&success(REPLY_HEADER + 4)));
     }
 
     #[test]

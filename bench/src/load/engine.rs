@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use hdrhistogram::Histogram;
 use millrace_mempool::{Class, Pool};
 use millrace_reactor::fabric::{Event, Provider};
-use millrace_wire::nfs3::{CreateHow, FileHandle, Procedure, SetAttributes};
+use millrace_wire::nfs3::{CreateHow, FileHandle, NameInDirectory, Procedure, SetAttributes};
 
 use super::calls::{Finished, LoadSlot, Templates, judge};
 use super::cpu::{ServerCpu, Stopwatch};
@@ -400,7 +400,7 @@ impl Engine {
             return Ok(());
         };
         let most = match workload.operation {
-            Operation::Getattr => return Ok(()),
+            Operation::Getattr | Operation::Lookup => return Ok(()),
             Operation::Read => transfer.read_max,
             Operation::Write => transfer.write_max,
             Operation::Mixed => transfer.read_max.min(transfer.write_max),
@@ -415,7 +415,11 @@ impl Engine {
         let now = Instant::now();
         for lane in &mut self.lanes {
             lane.places.clear();
-            lane.templates = Some(Templates::new(&lane.connection, lane.file, workload)?);
+            let name = NameInDirectory {
+                directory: self.root,
+                name: lane.name.as_bytes(),
+            };
+            lane.templates = Some(Templates::new(&lane.connection, lane.file, name, workload)?);
             lane.next = 0;
             for _ in 0..workload.depth {
                 let class = Class::for_size(workload.size).context("--size is too large")?;
@@ -451,9 +455,14 @@ impl Engine {
             data: Data::None,
             sinks: &[],
         };
-        if workload.operation == Operation::Getattr {
-            place.procedure = Procedure::Getattr;
-            let template = templates.of(Procedure::Getattr);
+        let without_data = match workload.operation {
+            Operation::Getattr => Some(Procedure::Getattr),
+            Operation::Lookup => Some(Procedure::Lookup),
+            _ => None,
+        };
+        if let Some(procedure) = without_data {
+            place.procedure = procedure;
+            let template = templates.of(procedure);
             lane.connection.repeat(template, &repetition, now)?;
             return Ok(());
         }
@@ -469,7 +478,7 @@ impl Engine {
         let writing = match workload.operation {
             Operation::Write => true,
             Operation::Mixed => (lane.random >> 40) % 10 < 3,
-            Operation::Read | Operation::Getattr => false,
+            _ => false,
         };
         let memory = std::slice::from_ref(&place.memory);
         let sinks = [memory];

@@ -104,7 +104,9 @@ impl TcpLoad {
             Operation::Read => (Procedure::Read, 0),
             Operation::Write => (Procedure::Write, workload.size),
             Operation::Getattr => (Procedure::Getattr, 0),
-            Operation::Mixed => bail!("mixed loads are made over RDMA only"),
+            Operation::Lookup | Operation::Mixed => {
+                bail!("loads of LOOKUP and mixed loads are made over RDMA only")
+            }
         };
         let header = CallHeader {
             xid: 0,

@@ -17,8 +17,18 @@ pub enum Operation {
     Write,
     /// GETATTR.
     Getattr,
+    /// LOOKUP of a file by its name.
+    Lookup,
     /// Seven READs to three WRITEs.
     Mixed,
+}
+
+impl Operation {
+    /// Whether its calls have a size.
+    #[must_use]
+    pub const fn moves_data(self) -> bool {
+        !matches!(self, Self::Getattr | Self::Lookup)
+    }
 }
 
 /// When to stop.
@@ -81,6 +91,7 @@ impl Workload {
             Operation::Read => "READ",
             Operation::Write => "WRITE",
             Operation::Getattr => return format!("GETATTR x{}", self.depth),
+            Operation::Lookup => return format!("LOOKUP x{}", self.depth),
             Operation::Mixed => "MIXED",
         };
         format!("{what} {} x{}", show_size(self.size), self.depth)
@@ -94,7 +105,7 @@ impl Workload {
         if !(1..=4096).contains(&self.depth) {
             bail!("--depth takes 1 to 4096");
         }
-        if self.operation != Operation::Getattr {
+        if self.operation.moves_data() {
             if !(1..=1 << 20).contains(&self.size) {
                 bail!("--size takes 1 byte to 1 MiB");
             }
