@@ -17,6 +17,8 @@ use crate::gather::GatheredWrite;
 /// Payloads of at least this length are received straight into their memory, as far as they have
 /// not come along with their heads. Below, one call that brings many frames and a copy out of the
 /// cache is the cheaper way.
+/// Receiving the heads of large payloads by themselves, so that nothing of them is copied, was no
+/// faster at 64 KiB and 4 % slower at 32 KiB: the kernel then copies to memory that is in no cache.
 const DIRECT_MIN: usize = 16 * 1024;
 /// Bytes of the common buffer that a direct receive offers for what follows the payload: enough
 /// for the next head, little enough that the next payload comes straight as well.
