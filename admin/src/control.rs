@@ -13,8 +13,8 @@ use crate::status::{
 /// The service as the management plane sees it; the service implements it.
 ///
 /// The API calls it on threads that may block, never on a reactor. A call may send messages to
-/// reactors and wait for their snapshots. The API stops waiting after its time for a response; the
-/// call itself runs to its end.
+/// reactors and wait for their snapshots. The API stops waiting at its timeout; the call itself
+/// runs to its end.
 pub trait Control: Send + Sync + 'static {
     /// Whether the service accepts clients.
     fn readiness(&self) -> Readiness;
@@ -22,33 +22,33 @@ pub trait Control: Send + Sync + 'static {
     /// Whether all reactors make progress. Must not wait for a reactor.
     fn health(&self) -> Health;
 
-    /// The configuration in force: where a key needs a restart, the value that the service runs
-    /// with, whatever was asked for since.
+    /// The configuration in force: for keys that need a restart, the running value, whatever was
+    /// requested since.
     fn config(&self) -> Arc<Config>;
 
-    /// What is wrong with a configuration that only the running service can tell: cores that the
-    /// process may not use, a log filter that does not parse. Changes nothing. The rules of
-    /// [`crate::config::validate`] hold already.
+    /// Errors of a configuration that only the running service can find: cores that the process may
+    /// not use, a log filter that does not parse. Changes nothing. The rules of
+    /// [`crate::config::validate`] are already checked.
     fn check(&self, next: &Config) -> Vec<ConfigProblem>;
 
-    /// Puts `next` in force on every reactor, and answers when all have it. `next` differs from
-    /// [`Control::config`] in keys that can change while the service runs only
+    /// Applies `next` on every reactor, and returns when all have it. `next` differs from
+    /// [`Control::config`] only in keys that can change while the service runs
     /// ([`crate::config::live_part`]).
     ///
     /// # Errors
     ///
-    /// Some part cannot be had (a port is taken, there is no memory, a reactor does not answer).
-    /// Everything is as before then, and [`Control::config`] with it.
+    /// Some part cannot be applied (a port is in use, memory is exhausted, a reactor does not
+    /// answer). Then everything, including [`Control::config`], is as before.
     fn apply(&self, next: Arc<Config>) -> Result<Applied, ApplyError>;
 
-    /// The clients of the moment: addresses with connections, and what each of them uses.
+    /// The current clients: addresses with connections, and their use of resources.
     ///
     /// # Errors
     ///
     /// A reactor did not answer.
     fn clients(&self) -> Result<Vec<ClientStatus>, ControlError>;
 
-    /// The connections of the moment.
+    /// The current connections.
     ///
     /// # Errors
     ///
@@ -62,28 +62,28 @@ pub trait Control: Send + Sync + 'static {
     /// A reactor did not answer.
     fn evict(&self, connection: u64) -> Result<bool, ControlError>;
 
-    /// The reactors of the moment.
+    /// The current reactors.
     ///
     /// # Errors
     ///
     /// A reactor did not answer.
     fn reactors(&self) -> Result<Vec<ReactorStatus>, ControlError>;
 
-    /// The buffer pools of the moment.
+    /// The current buffer pools.
     ///
     /// # Errors
     ///
     /// A reactor did not answer.
     fn pools(&self) -> Result<Vec<PoolStatus>, ControlError>;
 
-    /// The exports of the moment.
+    /// The current exports.
     ///
     /// # Errors
     ///
     /// A store did not answer.
     fn exports(&self) -> Result<Vec<ExportStatus>, ControlError>;
 
-    /// Where connections are accepted.
+    /// The listeners.
     ///
     /// # Errors
     ///
@@ -93,28 +93,27 @@ pub trait Control: Send + Sync + 'static {
     /// Requests by procedure, over all reactors since the start. Must not wait for a reactor.
     fn operations(&self) -> Vec<OperationStatus>;
 
-    /// Takes no more connections and calls, finishes those in service, and closes connections as
-    /// they fall idle, or all of them at the deadline. Asked again while it drains, it goes on with
-    /// the new deadline. The service goes on to run, and answers through the API, when it is
-    /// drained.
+    /// Refuses new connections and calls, finishes those in progress, and closes connections when
+    /// idle, or all of them at the deadline. A call during a drain sets a new deadline. The service
+    /// continues to run, and answers through the API, when it is drained.
     ///
     /// # Errors
     ///
-    /// A reactor takes no messages.
+    /// A reactor does not accept messages.
     fn drain(&self, order: DrainOrder) -> Result<DrainStatus, ControlError>;
 
-    /// How far a drain has come.
+    /// The progress of a drain.
     ///
     /// # Errors
     ///
     /// A reactor did not answer.
     fn drain_status(&self) -> Result<DrainStatus, ControlError>;
 
-    /// Serves again: listens, and takes connections and calls.
+    /// Serves again: listens, and accepts connections and calls.
     ///
     /// # Errors
     ///
-    /// A listener's address cannot be had any more, or a reactor takes no messages.
+    /// A listener's address cannot be used any more, or a reactor does not accept messages.
     fn cancel_drain(&self) -> Result<DrainStatus, ControlError>;
 
     /// Copies the RPC-over-RDMA messages of a connection from now on. `None` if there is no such
@@ -130,46 +129,46 @@ pub trait Control: Send + Sync + 'static {
     ) -> Result<Option<Box<dyn CaptureStream>>, ControlError>;
 }
 
-/// A capture that is under way; dropping it ends it.
+/// A capture in progress; dropping it ends it.
 pub trait CaptureStream: Send {
-    /// The next bytes of the capture file, its header first; waits for at most `timeout`.
-    /// An empty vector says that there are none yet, `None` that the capture has ended.
+    /// The next bytes of the capture file, its header first; waits for at most `timeout`. An empty
+    /// vector means that there are none yet, `None` that the capture has ended.
     ///
     /// # Errors
     ///
-    /// The reactor that captures has gone.
+    /// The capturing reactor has stopped.
     fn next(&mut self, timeout: Duration) -> io::Result<Option<Vec<u8>>>;
 }
 
 /// The service could not answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
-    /// Not now: who or what did not answer.
+    /// Not now: the part that did not answer.
     #[error("{0}")]
     Unavailable(String),
-    /// Not as things are: what stands in the way.
+    /// A conflict with the current state: the reason.
     #[error("{0}")]
     Conflict(String),
 }
 
-/// A configuration was put in force.
+/// The result of an applied configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Applied {
-    /// How each reactor took it.
+    /// The result of each reactor.
     pub reactors: Vec<ReactorOutcome>,
-    /// Parts outside the reactors that are as they were, each with its key and the reason.
+    /// Parts outside the reactors that are not updated, each with its key and the reason.
     pub pending: Vec<String>,
 }
 
-/// A configuration could not be put in force; the one before it is.
+/// The error of a configuration that could not be applied; the previous one is in force.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{path}: {reason}")]
 pub struct ApplyError {
-    /// The key that could not be put in force, such as `fabric[1].listen`; the section where no
-    /// single key is at fault.
+    /// The key that could not be applied, such as `fabric[1].listen`; the section if it is not a
+    /// single key.
     pub path: String,
-    /// What stood in the way.
+    /// The reason.
     pub reason: String,
-    /// How each reactor fared.
+    /// The result of each reactor.
     pub reactors: Vec<ReactorOutcome>,
 }

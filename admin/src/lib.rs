@@ -1,14 +1,13 @@
 //! The management plane: configuration, metrics and the HTTP API.
 //!
-//! Nothing here runs on a reactor. The service hands in what it wants shown: it fills metric
-//! families through [`metrics::MetricsSource`] and answers for its state through
-//! [`control::Control`], so this crate knows neither connections nor reactors, only their
-//! snapshots in [`status`].
+//! Nothing here runs on a reactor. The service fills metric families through
+//! [`metrics::MetricsSource`] and reports its state through [`control::Control`], so this crate
+//! knows neither connections nor reactors, only their snapshots in [`status`].
 //!
-//! - [`config`]: the file of `millraced`, read and checked.
-//! - [`metrics`]: slots the data path writes, and the scrape.
-//! - [`status`], [`control`]: what is running, as values.
-//! - [`change`]: every change of the configuration, checked, applied and remembered.
+//! - [`config`]: the file of `millraced`, parsed and checked.
+//! - [`metrics`]: the catalogue of metrics, and the scrape.
+//! - [`status`], [`control`]: the state of the service, as values.
+//! - [`change`]: every change of the configuration, checked, applied and recorded.
 //! - [`token`]: the file whose content allows changes.
 //! - [`api`]: HTTP on a thread of its own.
 //! - `dashboard`: the page at `/`.

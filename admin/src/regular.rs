@@ -1,5 +1,5 @@
-//! Files that decide who may do what: they are read only where they are regular files, and never
-//! through a symbolic link in their last place, which whoever may write to the folder could aim at
+//! Security-relevant files: they are read only if they are regular files, and not through a
+//! symbolic link in the last component, which a user with write access to the folder could point at
 //! any file that this process can read.
 
 use std::fs::{File, Metadata, OpenOptions};
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 ///
 /// It cannot be opened, or is a symbolic link, a folder, a pipe, a socket or a device.
 pub fn open(path: &Path) -> io::Result<(File, Metadata)> {
-    // A pipe in the file's place must not make the reader wait for a writer.
+    // A pipe in place of the file must not block until there is a writer.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let opened = OpenOptions::new()
         .read(true)
@@ -64,7 +64,7 @@ mod tests {
         for other in ["folder", "pipe", "socket", "nothing"] {
             assert!(open(&at(other)).is_err(), "{other}");
         }
-        // Folders above the file may be links: who may write there is another question.
+        // Folders above the file may be links: write access to those is not checked here.
         symlink("folder", at("other")).unwrap();
         std::fs::write(at("folder/inner"), "").unwrap();
         open(&at("other/inner")).unwrap();

@@ -1,4 +1,4 @@
-//! What is running, as values: the bodies of the HTTP API.
+//! The state of the service as values: the bodies of the HTTP API.
 //!
 //! Sizes are bytes and times are seconds. A list is wrapped in an object under its own name
 //! (`{"connections": [...]}`), so that fields can be added beside it.
@@ -7,7 +7,7 @@ use millrace_primitives::HistogramSnapshot;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Which program answers.
+/// The version of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Version {
     /// The program.
@@ -40,10 +40,10 @@ impl Version {
     }
 }
 
-/// The type of the problem that the server has no right to write its configuration file.
+/// The type of the problem that the server may not write its configuration file.
 pub const FILE_DENIED: &str = "urn:millrace:problem:file-denied";
 
-/// Whether clients should come.
+/// Whether the service accepts clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Readiness {
@@ -51,7 +51,7 @@ pub enum Readiness {
     Starting,
     /// Yes.
     Ready,
-    /// No more: requests under way are finished, then the server ends.
+    /// No: requests in progress are finished, then the server ends.
     Draining,
     /// Not over RDMA: there is no listener.
     #[serde(rename = "no_listener")]
@@ -61,21 +61,21 @@ pub enum Readiness {
 /// The body of `/readyz`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReadinessStatus {
-    /// Whether clients should come.
+    /// Whether the service accepts clients.
     pub readiness: Readiness,
-    /// While the server starts: what it does now.
+    /// While the server starts: its current stage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<String>,
 }
 
-/// A reactor that has not looked for work for too long.
+/// A reactor that has made no progress for too long.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StalledReactor {
     /// Its name.
     pub name: String,
     /// Its core; `null` if it is not pinned.
     pub core: Option<usize>,
-    /// What it was doing when it was last seen.
+    /// Its last known activity.
     pub activity: String,
     /// Since when, in seconds.
     pub seconds: f64,
@@ -84,26 +84,26 @@ pub struct StalledReactor {
 /// Whether the server works.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
-    /// Reactors that do not turn; empty when all is well.
+    /// Reactors without progress; empty if all are healthy.
     pub stalled: Vec<StalledReactor>,
 }
 
-/// How long requests took, from arrival to the end of the turn that encoded the reply. Each number
-/// is the upper bound of the histogram bucket that holds it.
+/// Latency of requests, from arrival to the end of the turn that encoded the reply. Each number is
+/// the upper bound of the histogram bucket that holds it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Latency {
-    /// Half of them took at most this, in seconds.
+    /// The median, in seconds.
     pub p50_seconds: f64,
-    /// Nine in ten took at most this, in seconds.
+    /// p90, in seconds.
     pub p90_seconds: f64,
-    /// All but one in a hundred took at most this, in seconds.
+    /// p99, in seconds.
     pub p99_seconds: f64,
-    /// All but one in a thousand took at most this, in seconds.
+    /// p99.9, in seconds.
     pub p999_seconds: f64,
 }
 
 impl Latency {
-    /// What a histogram says; `None` if it is empty.
+    /// The quantiles of a histogram; `None` if it is empty.
     pub fn of(durations: &HistogramSnapshot) -> Option<Self> {
         let shares = durations.quantiles([0.5, 0.9, 0.99, 0.999])?;
         let [p50_seconds, p90_seconds, p99_seconds, p999_seconds] =
@@ -117,7 +117,7 @@ impl Latency {
     }
 }
 
-/// The most that a client or an export gets.
+/// The limits of a client or an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RateLimits {
@@ -129,7 +129,7 @@ pub struct RateLimits {
     pub bandwidth_bytes: Option<u64>,
 }
 
-/// A client: an address, over all its connections and reactors.
+/// A client: an address, summed over its connections and reactors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ClientStatus {
     /// The address.
@@ -138,9 +138,9 @@ pub struct ClientStatus {
     pub connections: u64,
     /// Credits granted now.
     pub credits_granted: u64,
-    /// Credits it wishes for.
+    /// Credits that it requests.
     pub credits_requested: u64,
-    /// Credits in use: requests not answered yet. The most at once in the latest one to two
+    /// Credits in use: requests without an answer. The most at once in the latest one to two
     /// seconds, summed over its connections.
     pub credits_used: u64,
     /// Requests that wait for a limit or for its share.
@@ -150,15 +150,15 @@ pub struct ClientStatus {
     /// Bytes of pool memory that its requests and their replies hold.
     #[serde(default)]
     pub memory_bytes: u64,
-    /// Requests answered since it came.
+    /// Requests answered since it connected.
     pub requests: u64,
-    /// Bytes of READ since it came.
+    /// Bytes of READ since it connected.
     pub bytes_read: u64,
-    /// Bytes of WRITE since it came.
+    /// Bytes of WRITE since it connected.
     pub bytes_written: u64,
     /// Time that its calls had to wait for a limit or for its share, summed over calls.
     pub throttled_seconds: f64,
-    /// What the configuration lets it have.
+    /// Its limits in the configuration.
     pub limits: RateLimits,
 }
 
@@ -171,24 +171,24 @@ pub struct ConnectionStatus {
     pub peer: String,
     /// `iwarp`, `verbs`, or `tcp` for ONC RPC over TCP.
     pub provider: String,
-    /// The RDMA device that it is on; `null` where the provider has no devices.
+    /// Its RDMA device; `null` if the provider has no devices.
     #[serde(default)]
     pub device: Option<String>,
-    /// The core it lives on; `null` if its reactor is not pinned.
+    /// Its core; `null` if its reactor is not pinned.
     pub core: Option<usize>,
-    /// Since when it is open, in seconds.
+    /// Its age, in seconds.
     pub age_seconds: f64,
     /// The RPC-over-RDMA version of the latest call; `null` before the first, and for TCP.
     pub rpcrdma_version: Option<u32>,
-    /// The largest message the client takes inline; `null` for TCP.
+    /// The largest message that the client accepts inline; `null` for TCP.
     pub inline_send_bytes: Option<u64>,
-    /// The largest message taken inline from the client; `null` for TCP.
+    /// The largest message accepted inline from the client; `null` for TCP.
     pub inline_receive_bytes: Option<u64>,
     /// Credits granted now; `null` for TCP.
     pub credits_granted: Option<u32>,
-    /// Credits the client wishes for; `null` for TCP.
+    /// Credits that the client requests; `null` for TCP.
     pub credits_requested: Option<u32>,
-    /// Requests not answered yet: the most at once in the latest one to two seconds.
+    /// Requests without an answer: the most at once in the latest one to two seconds.
     pub requests_in_flight: u32,
     /// Requests answered.
     pub requests: u64,
@@ -196,9 +196,9 @@ pub struct ConnectionStatus {
     pub bytes_written: u64,
     /// Bytes of READ.
     pub bytes_read: u64,
-    /// Replies that the client is to fetch, and that are held until its RDMA_DONE.
+    /// Replies that the client is to fetch, held until its RDMA_DONE.
     pub exposures: u32,
-    /// How long its requests took; `null` before the first.
+    /// The latency of its requests; `null` before the first.
     pub latency: Option<Latency>,
 }
 
@@ -209,11 +209,11 @@ pub struct ReactorStatus {
     pub name: String,
     /// Its core; `null` if it is not pinned.
     pub core: Option<usize>,
-    /// Connections that live on it.
+    /// Its connections.
     pub connections: u64,
     /// Tasks that have not ended.
     pub tasks: u64,
-    /// Requests not answered yet: the most at once in the latest one to two seconds, summed over
+    /// Requests without an answer: the most at once in the latest one to two seconds, summed over
     /// its connections.
     #[serde(default)]
     pub requests_in_flight: u64,
@@ -223,15 +223,15 @@ pub struct ReactorStatus {
     pub busy_seconds: f64,
     /// Time of turns without work, and of sleep.
     pub idle_seconds: f64,
-    /// The longest turn so far.
+    /// The longest turn since the start.
     pub longest_turn_seconds: f64,
-    /// Since the last turn began.
+    /// Time since the last turn began.
     pub last_turn_age_seconds: f64,
     /// Messages from other threads.
     pub messages: u64,
     /// Times it slept.
     pub sleeps: u64,
-    /// Whether the watchdog holds it for stalled.
+    /// Whether the watchdog reports it as stalled.
     pub stalled: bool,
 }
 
@@ -244,24 +244,24 @@ pub struct PoolStatus {
     pub class: String,
     /// Size of one buffer.
     pub buffer_bytes: u64,
-    /// Buffers there are.
+    /// All buffers.
     pub buffers: u64,
-    /// Buffers handed out.
+    /// Buffers in use.
     pub in_use: u64,
-    /// The most handed out at once so far.
+    /// The most in use at once since the start.
     pub high_water: u64,
     /// Requests that wait for one.
     pub waiters: u64,
-    /// Requests that had to wait so far.
+    /// Requests that had to wait since the start.
     pub waits: u64,
-    /// Size of the memory pages under them.
+    /// Size of their memory pages.
     pub page_bytes: u64,
 }
 
 /// An exported tree.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ExportStatus {
-    /// The name clients mount.
+    /// The name that clients mount.
     pub path: String,
     /// The store's kind.
     pub store: String,
@@ -271,11 +271,11 @@ pub struct ExportStatus {
     pub squash: String,
     /// Networks that may mount.
     pub clients: Vec<String>,
-    /// Bytes it can hold; `null` if the store does not say.
+    /// Its capacity in bytes; `null` if the store does not report it.
     pub capacity_bytes: Option<u64>,
-    /// Bytes it holds; `null` if the store does not say.
+    /// Bytes used; `null` if the store does not report them.
     pub used_bytes: Option<u64>,
-    /// Files and folders; `null` if the store does not say.
+    /// Files and folders; `null` if the store does not report them.
     pub files: Option<u64>,
     /// NFS requests answered.
     pub requests: u64,
@@ -283,9 +283,9 @@ pub struct ExportStatus {
     pub bytes_read: u64,
     /// Bytes of WRITE.
     pub bytes_written: u64,
-    /// What all its clients get together.
+    /// Limits of all its clients together.
     pub limits: RateLimits,
-    /// What is known of its folder; absent for stores in memory.
+    /// Its folder; absent for stores in memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub folder: Option<FolderStatus>,
@@ -296,41 +296,41 @@ pub struct ExportStatus {
 pub struct FolderStatus {
     /// The folder.
     pub root: String,
-    /// The kind of its file system, such as `ext4`; empty if not known.
+    /// The type of its file system, such as `ext4`; empty if not known.
     pub file_system: String,
     /// Its identity in file handles, sixteen digits: the same on every host with this file system.
     pub identity: String,
-    /// Whether file handles outlive the process.
+    /// Whether file handles remain valid after a restart.
     pub lasting_handles: bool,
     /// Whether the file system is mounted read-only.
     pub read_only: bool,
     /// `auto`, `always` or `never`.
     pub direct: String,
-    /// Bytes that transfers past the page cache have to be aligned to; `null` if there are none
-    /// such, or it is not known before a file is open.
+    /// The alignment of direct transfers in bytes; `null` if they are not supported, or it is not
+    /// known before a file is open.
     pub direct_alignment: Option<u32>,
     /// `strict` or `relaxed`.
     pub sync: String,
-    /// What reads and writes data: `ring` (io_uring) or `threads`.
+    /// The executor of reads and writes: `ring` (io_uring) or `threads`.
     pub backend: String,
-    /// Whom operations are done as: `caller`, or `server`, the server's own user for all callers
-    /// (`identity: server` on a server that lacks the right to act as them). Empty from servers
-    /// that do not say.
+    /// The identity of operations: `caller`, or `server`, the server's own user for all callers
+    /// (`identity: server` on a server that lacks the right to act as them). Empty from
+    /// servers that do not report it.
     #[serde(default)]
     pub acts_as: String,
     /// Capabilities that the process lacks to serve it in full.
     pub missing_capabilities: Vec<String>,
     /// Threads for names and attributes.
     pub helper_threads: u64,
-    /// Jobs that these are at.
+    /// Jobs running on these.
     pub helper_jobs: u64,
     /// Jobs that wait for one.
     pub helper_queue: u64,
-    /// Seconds that no job has ended although some run.
+    /// Seconds since the last job ended, while jobs are running.
     pub stuck_seconds: f64,
-    /// Reads, writes and syncs of data under way.
+    /// Reads, writes and syncs of data in progress.
     pub operations: u64,
-    /// Of these, those that wait for others to end.
+    /// Of these, those that wait for others to complete.
     pub operations_waiting: u64,
     /// Objects that reactors keep open.
     pub open_objects: u64,
@@ -342,11 +342,11 @@ pub struct FolderStatus {
     pub verifier_changes: u64,
 }
 
-/// A place where connections are accepted.
+/// A listener.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ListenerStatus {
-    /// Its place in `fabric` of the configuration; `null` for ONC RPC over TCP, and for one that
-    /// has been taken out and whose last connections have not ended yet.
+    /// Its index in `fabric` of the configuration; `null` for ONC RPC over TCP, and for a removed
+    /// one whose last connections have not ended yet.
     pub index: Option<usize>,
     /// `iwarp`, `verbs`, or `tcp` for ONC RPC over TCP.
     pub provider: String,
@@ -354,13 +354,13 @@ pub struct ListenerStatus {
     pub address: String,
     /// Whether it accepts connections now.
     pub accepting: bool,
-    /// Connections accepted here that are open.
+    /// Open connections accepted here.
     pub connections: u64,
-    /// Connections accepted here since it listens.
+    /// Connections accepted here since it was opened.
     pub accepted: u64,
 }
 
-/// What the service did for one procedure.
+/// Counters of one procedure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct OperationStatus {
     /// `nfs` or `mount`.
@@ -373,72 +373,72 @@ pub struct OperationStatus {
     pub errors: u64,
     /// Bytes of file data.
     pub bytes: u64,
-    /// How long they took; `null` before the first.
+    /// Their latency; `null` before the first.
     pub latency: Option<Latency>,
 }
 
-/// What is asked of a drain.
+/// The parameters of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DrainOrder {
-    /// Seconds until connections are closed whatever is under way on them, 0 to 86400.
+    /// Seconds until connections are closed even with requests in progress, 0 to 86400.
     #[schema(minimum = 0, maximum = 86400)]
     pub deadline_seconds: f64,
 }
 
-/// Where a drain is.
+/// The phase of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DrainPhase {
     /// There is none: clients are served.
     Serving,
-    /// Calls in service are being finished.
+    /// Calls in progress are being finished.
     Draining,
     /// No connections are left.
     Drained,
 }
 
-/// How far a drain has come.
+/// The progress of a drain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DrainStatus {
-    /// Where it is.
+    /// Its phase.
     pub phase: DrainPhase,
-    /// Seconds that are left until the deadline; `null` unless it drains.
+    /// Seconds until the deadline; `null` unless it drains.
     pub remaining_seconds: Option<f64>,
     /// Connections that are open.
     pub connections: u64,
-    /// Requests that are not answered yet.
+    /// Requests without an answer.
     pub requests_in_flight: u64,
-    /// Replies that clients have still to fetch.
+    /// Replies that clients still have to fetch.
     pub exposures: u64,
 }
 
-/// How one reactor took a change.
+/// The result of a change on one reactor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ReactorOutcome {
     /// Its name.
     pub name: String,
     /// Its core; `null` if it is not pinned.
     pub core: Option<usize>,
-    /// Whether it works by the change now.
+    /// Whether it has applied the change.
     pub applied: bool,
-    /// What stood in the way; `null` when it is applied.
+    /// The reason of the failure; `null` if it is applied.
     pub error: Option<String>,
-    /// How long it took, in seconds.
+    /// The time it took, in seconds.
     pub seconds: f64,
 }
 
-/// Bounds of a capture; whichever is reached first ends it.
+/// Limits of a capture; the first one reached ends it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CaptureBounds {
-    /// Most messages, 1 to 1000000.
+    /// The most messages, 1 to 1000000.
     #[schema(minimum = 1, maximum = 1_000_000)]
     pub messages: u64,
-    /// Most bytes of the file, 1024 to 1073741824.
+    /// The most bytes of the file, 1024 to 1073741824.
     #[schema(minimum = 1024, maximum = 1_073_741_824_u64)]
     pub bytes: u64,
-    /// Most seconds, up to 3600.
+    /// The most seconds, up to 3600.
     #[schema(minimum = 0, maximum = 3600)]
     pub seconds: f64,
 }
@@ -460,7 +460,7 @@ pub struct Clients {
     pub clients: Vec<ClientStatus>,
 }
 
-/// The body of an answer to the closing of connections.
+/// The response to closing connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Evicted {
     /// How many were closed.
@@ -522,32 +522,32 @@ pub struct Exports {
     pub exports: Vec<ExportStatus>,
 }
 
-/// The body of an answer that is no success (RFC 9457), of type `application/problem+json`.
+/// The body of an error response (RFC 9457), of type `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// A name for the kind of problem; `about:blank` when the status says it all.
+    /// The type of the problem; `about:blank` if the status is sufficient.
     #[serde(rename = "type")]
     pub kind: String,
     /// The status in words.
     pub title: String,
     /// The HTTP status.
     pub status: u16,
-    /// What went wrong this time.
+    /// The error in this case.
     pub detail: String,
-    /// Each part of the request that is at fault; absent when there are none.
+    /// The invalid parts of the request; absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FieldProblem>,
-    /// How each reactor fared with a change that failed; absent for other problems.
+    /// The result of each reactor for a failed change; absent for other problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reactors: Vec<ReactorOutcome>,
 }
 
-/// What is wrong with one field of a request.
+/// The error of one field of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FieldProblem {
     /// The field, such as `exports[0].clients[1]`; empty for the whole.
     pub path: String,
-    /// What is wrong and what is accepted instead.
+    /// The error and the accepted values.
     pub message: String,
 }
 

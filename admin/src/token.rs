@@ -1,7 +1,7 @@
-//! The token: the content of a file, which allows changes through the API to whoever can say it.
+//! The token: the content of a file, which allows changes through the API.
 //!
-//! The file is read at each change, so that a new token counts at once. Neither the token nor the
-//! file's content is ever shown: what is kept of it is a hash, and errors tell of its form only.
+//! The file is read at each change, so a new token is valid at once. Neither the token nor the
+//! file's content is ever shown: only a hash is kept, and errors describe its form only.
 
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -23,14 +23,14 @@ const FILE_MAX: u64 = 4096;
 pub struct Token([u8; 32]);
 
 impl Token {
-    /// Whether `said` is the token. Takes the same time for every wrong one of the same length.
+    /// Whether `said` is the token. Takes the same time for all wrong ones of the same length.
     pub fn is(&self, said: &[u8]) -> bool {
         let said: [u8; 32] = Sha256::digest(said).into();
         self.0.ct_eq(&said).into()
     }
 }
 
-/// What is in a token's file, and who can read it.
+/// The content of a token's file, and its readers.
 pub struct TokenFile {
     /// The token.
     pub token: Token,
@@ -38,7 +38,7 @@ pub struct TokenFile {
     pub exposed: bool,
 }
 
-/// The token cannot be had; changes have to wait until it can.
+/// The token cannot be read; changes are refused until it can.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// The file cannot be read.
@@ -49,21 +49,21 @@ pub enum TokenError {
         /// Why.
         source: io::Error,
     },
-    /// The file does not hold a token.
+    /// The file does not contain a token.
     #[error("{} does not hold a token: {reason}", file.display())]
     NoToken {
         /// The file.
         file: PathBuf,
-        /// In which way.
+        /// The error.
         reason: &'static str,
     },
 }
 
-/// Reads a token's file; white space around the token does not count.
+/// Reads a token's file, without white space around the token.
 ///
 /// # Errors
 ///
-/// The file cannot be read, or what it holds is too short or not visible ASCII.
+/// The file cannot be read, or its content is too short or not visible ASCII.
 pub fn read(file: &Path) -> Result<TokenFile, TokenError> {
     let unreadable = |source| TokenError::Unreadable {
         file: file.to_owned(),
@@ -94,7 +94,7 @@ pub fn read(file: &Path) -> Result<TokenFile, TokenError> {
     })
 }
 
-/// The content, one byte beyond the bound at most, and the permissions.
+/// The content, up to one byte beyond the limit, and the permissions.
 fn open(path: &Path) -> io::Result<(Vec<u8>, u32)> {
     let (file, about) = regular::open(path)?;
     let mut bytes = Vec::new();
@@ -102,15 +102,15 @@ fn open(path: &Path) -> io::Result<(Vec<u8>, u32)> {
     Ok((bytes, about.mode()))
 }
 
-/// What is not as it should be with the token's file of a configuration; `None` if there is none
-/// or all is well. Reads the file.
+/// The problem with the token's file of a configuration; `None` without a file or a problem. Reads
+/// the file.
 pub fn note(config: &Config) -> Option<String> {
     let file = config.admin.token_file.as_deref()?;
     match read(file) {
         Ok(TokenFile { exposed: false, .. }) => None,
         Ok(TokenFile { exposed: true, .. }) => Some(format!(
             "admin.token_file: every user of this host can read {0}, and so change the \
-             configuration; `chmod o-r {0}` ends that",
+             configuration; run `chmod o-r {0}`",
             file.display()
         )),
         Err(error) => Some(format!(

@@ -483,7 +483,7 @@ fn a_change_that_takes_memory_away_says_so_and_others_do_not() {
         let notes = report(answer).notes;
         notes
             .iter()
-            .any(|note| note.contains("/short") && note.contains("lost at once"))
+            .any(|note| note.contains("/short") && note.contains("lost when it is removed"))
     };
     assert!(!lost(&bench.patch(json!({ "exports": [export] }))));
     assert!(!lost(&bench.patch(json!({ "flow": { "credits": 64 } }))));

@@ -83,7 +83,7 @@ fn a_change_that_takes_too_long_goes_on_and_those_behind_it_are_not_begun() {
     let slow = credits(&bench, 64).begin(bench.admin.address());
     has_begun.recv().unwrap();
     let told = problem(&Answer::read(slow), 503);
-    assert!(told.detail.contains("goes on"), "{told:?}");
+    assert!(told.detail.contains("continues"), "{told:?}");
     let told = problem(&credits(&bench, 65).send(bench.admin.address()), 503);
     assert!(told.detail.contains("nothing was done"), "{told:?}");
     go_on.send(()).unwrap();

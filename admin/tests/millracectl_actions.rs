@@ -274,7 +274,7 @@ fn top_is_for_terminals() {
     let bench = Bench::new();
     has(
         &bench.ends(2, &["top"]).1,
-        &["top is for terminals", "millracectl status"],
+        &["top needs a terminal", "millracectl status"],
     );
 }
 #[test]

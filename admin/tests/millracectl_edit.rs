@@ -122,7 +122,7 @@ fn what_is_not_put_in_force_is_kept() {
     let bench = Bench::new();
     let script = "sed -i 's/credits: 128/credits: 64/' \"$1\"";
     let (_, complaint) = edit(&bench, 1, script, &[], "n\n");
-    has(&complaint, &["not changed", "what you edited is in "]);
+    has(&complaint, &["not changed", "your edited file is "]);
     let kept = left(&bench);
     let [file] = kept.as_slice() else {
         panic!("{kept:?}");
@@ -141,7 +141,7 @@ fn what_is_not_put_in_force_is_kept() {
         &[],
         "",
     );
-    has(&complaint, &["what you edited is in "]);
+    has(&complaint, &["your edited file is "]);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn somebody_who_was_faster_is_not_overwritten() {
         env!("CARGO_BIN_EXE_millracectl")
     );
     let (_, complaint) = edit(&bench, 1, &script, &["--yes"], "");
-    has(&complaint, &["412", "what you edited is in "]);
+    has(&complaint, &["412", "your edited file is "]);
     assert_eq!(left(&bench).len(), 1);
     assert_eq!(bench.service.config().flow.credits, 32);
     assert_eq!(bench.service.config().log, "info");

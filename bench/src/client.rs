@@ -26,7 +26,7 @@ const ASK: &str = "rpcbind";
 /// Data of more bytes is aligned, if any is.
 const PADDING_THRESHOLD: u32 = 512;
 
-/// The longest inline limit that a client can tell (RFC 8797 section 4.2).
+/// The longest inline limit that a client can announce (RFC 8797 section 4.2).
 const MAX_INLINE: usize = 256 << 10;
 
 /// Where the server is, and how to behave towards it.
@@ -58,9 +58,8 @@ pub struct ServerAddress {
     )]
     pub mount: String,
 
-    /// Ask the port mapper where NFS over RDMA and MOUNT are, instead of going straight to known
-    /// ports: the one of the target's host, or this one. The port given with --target does not
-    /// count then; --mount still does, if given.
+    /// Ask the port mapper for the ports of NFS over RDMA and MOUNT: the one of the target's host,
+    /// or this one. The port of --target is then ignored; --mount still applies.
     #[arg(
         long,
         value_name = "HOST[:PORT]",
@@ -79,7 +78,7 @@ pub struct ServerAddress {
     #[arg(long, value_name = "PATH", default_value = "/scratch")]
     pub export: String,
 
-    /// Connect from this address of ours.
+    /// Connect from this local address.
     #[arg(long, value_name = "ADDRESS")]
     pub source: Option<IpAddr>,
 }
@@ -88,29 +87,29 @@ pub struct ServerAddress {
 #[derive(Args, Clone, Debug)]
 pub struct ClientOptions {
     /// Versions of RPC-over-RDMA to offer: `1`, `2`, or `1,2`. With both, version two is tried
-    /// first, by a NULL call alone on the new connection, and version one is spoken to servers
-    /// that have no other. Version two has longer inline messages, errors that say more, and keys
-    /// that replies may take back. Most servers know version one only; millraced has both, unless
-    /// its rpcrdma.versions says otherwise.
+    /// first, by a NULL call alone on the new connection, and version one is used with servers
+    /// without it. Version two has longer inline messages, more specific errors, and remote
+    /// invalidation of keys. Most servers support version one only; millraced supports both by
+    /// default (rpcrdma.versions).
     #[arg(long, value_name = "1|2|1,2", default_value = "1", value_parser = versions)]
     pub versions: Versions,
 
-    /// Speak version two or nothing: short for --versions 2.
+    /// Use version two only: short for --versions 2.
     #[arg(long, conflicts_with = "versions")]
     pub version_two: bool,
 
-    /// Servers that were lost on being asked for version two. All connections share it.
+    /// Servers that closed the connection when asked for version two. All connections share it.
     #[arg(skip)]
     pub version_memory: VersionMemory,
 
-    /// Inline limit in bytes that is told to the server in both directions, 1KiB to 256KiB; 0 tells
-    /// nothing, which means 1KiB, or 4KiB in version two.
+    /// Inline limit in bytes announced to the server for both directions, 1KiB to 256KiB. 0
+    /// announces none, which means 1KiB, or 4KiB in version two.
     #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = inline)]
     pub inline: usize,
 
     /// In version one, ask the server for its limits before the first call (CCP, RFC 5666 section
-    /// 6), by this program number (100417 if none is given). They replace what --inline told. A
-    /// server without it is spoken to as if it had not been asked.
+    /// 6), with this program number (default 100417). They replace --inline. Servers without CCP
+    /// are used as without this option.
     #[arg(
         long,
         value_name = "PROGRAM",
@@ -121,16 +120,16 @@ pub struct ClientOptions {
     pub ccp: Option<u32>,
 
     /// In version one, align the data of WRITEs that fit inline, by RDMA_MSGP (RFC 5666 section
-    /// 3.9): `off`, to what the server tells when it is asked as with --ccp (`ccp`), or to
-    /// multiples of so many bytes. millraced takes such calls unless its rpcrdma.padding is off;
-    /// Linux refuses them.
+    /// 3.9): `off`, to the server's alignment as obtained with --ccp (`ccp`), or to multiples of
+    /// this number of bytes. millraced accepts such calls unless rpcrdma.padding is off; Linux
+    /// refuses them.
     #[arg(long, value_name = "off|ccp|BYTES", default_value = "off", value_parser = padding)]
     pub padding: Alignment,
 
     /// Offer no memory for large results, so that a server in classic mode (millraced with
-    /// `read_chunk_replies: on`) has to send them as read chunks (RFC 5666 section 3.8), in version
-    /// one. Other servers answer READ with no more than fits inline, or fail the call. Replies
-    /// that come as read chunks are fetched, and answered by RDMA_DONE, without this as well.
+    /// `read_chunk_replies: on`) must send them as read chunks (RFC 5666 section 3.8), in version
+    /// one. Other servers answer READ with no more than fits inline, or fail the call. Replies with
+    /// read chunks are fetched, and answered by RDMA_DONE, without this option as well.
     #[arg(long)]
     pub classic: bool,
 
@@ -142,17 +141,16 @@ pub struct ClientOptions {
     #[arg(long, value_name = "GID", default_value_t = 0)]
     pub gid: u32,
 
-    /// Let the server invalidate our keys with its replies, if it wants to.
+    /// Let the server invalidate the client's keys with its replies.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     pub remote_invalidation: bool,
 
-    /// How long the server may take to connect, to mount, and for each call.
+    /// Timeout of connecting, of mounting, and of each call.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     pub timeout: Duration,
 
-    /// How long to wait on a new connection before the first call: Linux's siw as responder
-    /// overlooks a message that follows too closely. By default 100ms on iWARP, and no time on
-    /// other networks.
+    /// How long to wait on a new connection before the first call: Linux's siw as responder loses a
+    /// message that follows too closely. By default 100ms on iWARP, 0 on other networks.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub settle: Option<Duration>,
 
@@ -162,7 +160,7 @@ pub struct ClientOptions {
 }
 
 impl ServerAddress {
-    /// Listeners at known addresses, reached from whatever address the system takes.
+    /// Listeners at known addresses, reached from an address that the system selects.
     #[must_use]
     pub fn of(target: SocketAddr, mount: SocketAddr, export: &str) -> Self {
         Self {
@@ -177,14 +175,13 @@ impl ServerAddress {
 }
 
 impl ClientOptions {
-    /// The program to ask for limits, if it is to be asked.
+    /// The program number of the request for limits, if enabled.
     fn ccp_program(&self) -> Option<u32> {
         let learns = matches!(self.padding, Alignment::Learnt { .. });
         self.ccp.or(learns.then_some(ccp::PROGRAM))
     }
 
-    /// How long a new connection is left alone. Where there is no fabric there is nothing to wait
-    /// for.
+    /// How long to wait on a new connection. 0 without a fabric.
     #[must_use]
     pub fn settle(&self) -> Duration {
         let usual = || self.fabric.settle().unwrap_or_default();
@@ -193,7 +190,7 @@ impl ClientOptions {
 }
 
 impl Client {
-    /// Who calls.
+    /// The identity of the calls.
     #[must_use]
     pub fn identity(&self) -> Identity {
         Identity::system("millrace-bench", self.options.uid, self.options.gid, &[])
@@ -234,7 +231,7 @@ impl Client {
         }
     }
 
-    /// Address of the RDMA listener: that of the target, or what the port mapper tells.
+    /// Address of the RDMA listener: that of the target, or the port mapper's answer.
     ///
     /// # Errors
     /// If the name has no address, or the port mapper does not know of the service.
@@ -275,7 +272,7 @@ impl Client {
         }
     }
 
-    /// Address of the port mapper, if it is to be asked.
+    /// Address of the port mapper, if it is used.
     fn port_mapper(&self) -> Result<Option<SocketAddr>> {
         match self.place.rpcbind.as_deref() {
             None => Ok(None),

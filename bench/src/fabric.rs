@@ -1,4 +1,4 @@
-//! What carries the client: software iWARP, or the RDMA devices of this machine.
+//! The client's fabric: software iWARP, or the RDMA devices of this machine.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::LazyLock;
@@ -10,14 +10,14 @@ use millrace_mempool::{HugepagePolicy, Registry};
 use millrace_reactor::fabric::Provider;
 use millrace_reactor::fabric::iwarp::{CrcPolicy, Iwarp, IwarpConfig};
 
-/// The wait on a new connection that suits Linux's siw.
+/// The wait on a new connection needed for Linux's siw.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Memory of this process's clients, in hugepages if there are any: all of one registry, so that
+/// Memory of this process's clients, in hugepages if available: one registry for all, so that
 /// devices know it.
 static REGISTRY: LazyLock<Registry> = LazyLock::new(|| Registry::new(HugepagePolicy::Auto));
 
-/// What speaks RDMA.
+/// The kind of RDMA provider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// Software iWARP over TCP, which needs no RDMA device.
@@ -27,29 +27,29 @@ pub enum Kind {
     Verbs,
 }
 
-/// What carries the client.
+/// The client's fabric.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Fabric {
-    /// What speaks RDMA for this program: software iWARP over TCP, which needs no RDMA device, or
-    /// the RDMA devices of this machine (InfiniBand, RoCE, iWARP), if the program was built with
-    /// the feature `verbs`.
+    /// The RDMA provider of this program: software iWARP over TCP, which needs no RDMA device, or
+    /// the RDMA devices of this machine (InfiniBand, RoCE, iWARP), if built with the feature
+    /// `verbs`.
     #[arg(long = "fabric", value_name = "iwarp|verbs", default_value = "iwarp", value_parser = kind)]
     pub kind: Kind,
 
-    /// With --fabric verbs and a server that this program starts: the address of an RDMA device,
-    /// for the server to listen at. `limits` takes two of one device, separated by a comma, as its
-    /// clients connect from one each.
+    /// The address of an RDMA device for the server, with --fabric verbs and a server that this
+    /// program starts. `limits` needs two addresses of one device, separated by a comma, one for
+    /// each client.
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     pub device_address: Vec<IpAddr>,
 
-    /// Check values (CRC32c, RFC 5044 section 4.4) over iWARP in both directions, to servers on
-    /// this machine as well.
+    /// Use CRC32c (RFC 5044 section 4.4) over iWARP in both directions, also to servers on this
+    /// machine.
     #[arg(long)]
     pub crc: bool,
 }
 
 impl Fabric {
-    /// The word for it in millraced's configuration.
+    /// The provider's name in millraced's configuration.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self.kind {
@@ -80,8 +80,7 @@ impl Fabric {
         }
     }
 
-    /// An address and port for a server that this program starts. Nobody has the port just now, as
-    /// far as TCP goes.
+    /// A free address and port for a server that this program starts. Only TCP ports are checked.
     ///
     /// # Errors
     /// If no address was given, or this machine does not have it.
@@ -92,7 +91,7 @@ impl Fabric {
         Ok(listener.local_addr()?)
     }
 
-    /// A provider, whose connections come from `source` and take at most `timeout` to stand.
+    /// A provider whose connections come from `source` and are set up within `timeout`.
     ///
     /// # Errors
     /// If the system gives no descriptor, or there are no devices.
@@ -113,9 +112,8 @@ impl Fabric {
         }
     }
 
-    /// How long a new connection is left alone, unless somebody knows better. Linux's siw as
-    /// responder overlooks a message that follows too closely, and any iWARP device may speak to
-    /// one.
+    /// The default wait on a new connection. Linux's siw as responder loses a message that follows
+    /// too closely, and the peer of any iWARP device may be siw.
     ///
     /// # Errors
     /// If there are no devices.
@@ -128,7 +126,7 @@ impl Fabric {
     }
 }
 
-/// Reads `--fabric`, so that nothing is begun that cannot be done.
+/// Reads `--fabric`; a provider that is not built in is an error.
 fn kind(text: &str) -> Result<Kind, String> {
     match text {
         "iwarp" => Ok(Kind::Iwarp),
@@ -138,7 +136,7 @@ fn kind(text: &str) -> Result<Kind, String> {
     }
 }
 
-/// What to do for devices.
+/// How to enable RDMA devices.
 const NOT_BUILT_IN: &str = "RDMA devices are not in this millrace-bench: install libibverbs-dev, \
     librdmacm-dev, libclang1-14 and libclang-common-14-dev, build it with `cargo build --release -p \
     millrace-bench --features verbs`, and have libibverbs1, librdmacm1 and ibverbs-providers where it \
@@ -199,7 +197,7 @@ mod devices {
     }
 
     pub fn speak_iwarp() -> Result<bool> {
-        // Nothing is left alone that cannot be made.
+        // Without devices there is no connection to wait for.
         Ok(false)
     }
 }

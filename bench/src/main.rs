@@ -18,38 +18,37 @@ use millrace_bench::roundtrip::Roundtrip;
 
 /// NFS version 3 over RDMA from user space: copy files, make load, compare with raw TCP.
 ///
-/// The client speaks RPC-over-RDMA version one, and version two where it is told to (--versions),
-/// over software iWARP, so it needs no RDMA hardware and no kernel module, and works against any
-/// NFS/RDMA server on iWARP. With --fabric verbs it speaks through the RDMA devices of this
-/// machine.
+/// The client uses RPC-over-RDMA version one, or version two if enabled (--versions), over software
+/// iWARP. It needs no RDMA hardware and no kernel module, and works with any NFS/RDMA server on
+/// iWARP. With --fabric verbs it uses the RDMA devices of this machine.
 #[derive(Parser)]
 #[command(
     version,
     after_help = "\
 Examples:
-  Does my data survive?
+  Copy files and verify them:
     millrace-bench roundtrip --target 127.0.0.1:20049 --mount 127.0.0.1:2049 --export /scratch *.iso
-  What does it do, in five seconds?
+  Measure five loads in five seconds:
     millrace-bench run --preset tour
-  How near is that to plain TCP?
+  Compare with plain TCP:
     millrace-bench ceiling --spawn build/release/millraced
-  Is every form of call served as it should be?
+  Test every form of call:
     millrace-bench cases --spawn build/release/millraced
-  How soon does a changed limit hold?
+  Measure how soon a changed limit is enforced:
     millrace-bench limits
-  Do changes of the configuration disturb anybody?
+  Test configuration changes under load:
     millrace-bench changes --spawn build/release/millraced
-  What do clients of the HTTP API cost the reactors?
+  Measure the cost of HTTP API clients to the reactors:
     millrace-bench admin --spawn build/release/millraced
-  Is anything lost when the server is killed?
+  Test durability when the server is killed:
     millrace-bench crash --spawn build/release/millraced
-  And over RDMA devices, from one of this machine to its own?
+  Use RDMA devices of this machine for both client and server:
     millrace-bench cases --spawn build/release/millraced --fabric verbs --device-address 10.0.0.1
-  Which requirements of the protocols does that server keep?
+  Test the conformance of a server:
     millrace-bench conformance filer.example --export /scratch
 
-The status is 0 for success, 1 for anything else, 2 for wrong arguments, and 130 for Ctrl-C, which
-also ends the servers that were started.
+The exit status is 0 for success, 1 for failure, 2 for wrong arguments, and 130 for Ctrl-C, which
+also stops the servers that were started.
 "
 )]
 struct Arguments {

@@ -1,4 +1,4 @@
-//! Files in and out again, compared by SHA-256.
+//! Copies files to the server and back, compared by SHA-256.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -19,15 +19,15 @@ use crate::table::Table;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// Copy files in over RDMA, read them back, and compare their SHA-256.
+/// Copy files to the server over RDMA, read them back, and compare their SHA-256.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
-  Against a millraced with its usual ports, here:
+  Against a millraced on this host, with default ports:
     millrace-bench roundtrip *.iso
-  Against one elsewhere, whose ports its port mapper tells:
+  Against another host, with the ports of its port mapper:
     millrace-bench roundtrip --target filer.example --rpcbind --export /scratch *.iso
-  From the address that has limits, in blocks of 64 KiB, and leave the copies there:
+  From another source address, in blocks of 64 KiB, without removing the copies:
     millrace-bench roundtrip --source 127.0.0.2 --block 64KiB --keep *.iso
   In version two; in classic mode; with limits and aligned data by CCP:
     millrace-bench roundtrip --version-two *.iso
@@ -38,8 +38,8 @@ pub struct Roundtrip {
     #[command(flatten)]
     client: Client,
 
-    /// Bytes of one READ or WRITE, at most 1 MiB and no more than the server takes; by default what
-    /// the server prefers.
+    /// Bytes of one READ or WRITE, at most 1 MiB and the server's limit; by default the server's
+    /// preferred size.
     #[arg(long, value_name = "BYTES", value_parser = crate::units::size)]
     block: Option<usize>,
 
@@ -60,24 +60,24 @@ pub struct Roundtrip {
     files: Vec<PathBuf>,
 }
 
-/// What became of one file.
+/// Result of one file.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct FileReport {
     /// Its name on the server.
     pub name: String,
     /// Its bytes.
     pub size: u64,
-    /// MiB per second to the server, the commit included.
+    /// MiB per second to the server, including the commit.
     pub in_mib_s: f64,
     /// MiB per second from the server.
     pub out_mib_s: f64,
-    /// SHA-256 of what was sent, in hex.
+    /// SHA-256 of the data sent, in hex.
     pub sha256: String,
-    /// Whether the same came back.
+    /// Whether the data read back is the same.
     pub ok: bool,
 }
 
-/// Passes bytes on and hashes them.
+/// Forwards bytes and hashes them.
 struct Hashed<T> {
     inner: T,
     hash: Sha256,
@@ -122,7 +122,7 @@ impl<T> Hashed<T> {
 }
 
 impl Roundtrip {
-    /// Runs, prints, and says whether all files came back as they were.
+    /// Runs, prints, and returns whether all files came back unchanged.
     ///
     /// # Errors
     /// If the server or a file cannot be reached.

@@ -230,7 +230,7 @@ pub enum ArenaError {
         source: std::io::Error,
     },
     /// The interrupt of [`crate::Registry::interruptible`] was set before all memory was mapped.
-    #[error("taking memory was interrupted")]
+    #[error("allocating memory was interrupted")]
     Interrupted,
     /// A fabric refused the memory.
     #[error(transparent)]

@@ -18,7 +18,7 @@ pub enum NoMemory {
     #[error("the connection ended while its call waited for memory")]
     Ended,
     /// The time to wait is over.
-    #[error("no memory came free in time")]
+    #[error("no memory became free in time")]
     Late,
 }
 

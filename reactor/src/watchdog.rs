@@ -52,7 +52,7 @@ impl Watchdog {
             .name("watchdog".into())
             .spawn(move || {
                 if let Err(error) = step_aside(&cores) {
-                    tracing::warn!(%error, "the watchdog may disturb reactors");
+                    tracing::warn!(%error, "the watchdog's thread may run on the reactors' cores");
                 }
                 while stopped.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                     monitor.check(Instant::now(), |stall| {
@@ -64,7 +64,7 @@ impl Watchdog {
                             over,
                         } = stall;
                         if over {
-                            tracing::warn!(%reactor, ?since, "the reactor turns again");
+                            tracing::warn!(%reactor, ?since, "the reactor is no longer stuck");
                         } else {
                             tracing::error!(%reactor, activity, ?since, "the reactor is stuck");
                         }

@@ -170,7 +170,9 @@ fn the_manager_is_told_of_start_and_stop() {
     let mut manager = Manager::start(None, &configuration("adaptive"));
     let words = manager.until("READY=1");
     assert!(
-        words.iter().any(|word| word.starts_with("STATUS=taking")),
+        words
+            .iter()
+            .any(|word| word.starts_with("STATUS=allocating")),
         "{words:?}"
     );
     let status = manager.word();
@@ -184,7 +186,7 @@ fn the_manager_is_told_of_start_and_stop() {
     let end = [
         "STOPPING=1",
         "EXTEND_TIMEOUT_USEC=20000000",
-        "STATUS=stopping: calls in service are finished",
+        "STATUS=stopping: calls in progress are finished",
     ];
     assert_eq!(words, end, "and no word of the watchdog that is not there");
     assert!(manager.end().success());
@@ -217,7 +219,7 @@ fn the_watchdog_is_fed_while_reactors_turn_and_only_then() {
     let held = StoppedThread::reactor_of(&manager.service);
     let words = manager.until("STATUS=");
     let stuck = words.last().unwrap();
-    let expected = "STATUS=stuck, watchdog not fed: reactor-";
+    let expected = "STATUS=stuck, watchdog not notified: reactor-";
     assert!(stuck.starts_with(expected), "{stuck}");
     let (status, answer) = get(admin, "/healthz");
     assert_eq!(status, 503);
@@ -243,7 +245,7 @@ fn a_reload_is_told_from_its_beginning_to_its_end() {
     let file = manager.folder.path().join("millraced.yaml");
     let changed = configuration("adaptive").replace("hugepages: off", "hugepages: auto");
     let waiting = "serving generation 2 of the configuration; keys that wait for a restart: 1";
-    let refused = "serving as before; the last reload was refused, see the log";
+    let refused = "serving the previous configuration; the last reload was refused, see the log";
     for (text, status) in [
         (changed.as_str(), waiting),
         ("flow: { credits: none }", refused),

@@ -215,7 +215,7 @@ fn what_the_server_of_the_same_file_has_is_free_for_a_check_and_for_no_start() {
     assert_eq!(checked.status.code(), Some(0), "{said}");
     let process = server.process.id();
     assert!(
-        said.contains(&format!("note: process {process} serves by this file")),
+        said.contains(&format!("note: process {process} runs with this file")),
         "{said}"
     );
 
@@ -258,7 +258,7 @@ fn a_start_answers_what_it_does_and_is_ended_by_one_signal() {
         state.display()
     );
     let mut server = Server::spawn(command(&[], &folder.config(&text)));
-    server.until("everything but the reactors runs aside");
+    server.until("all threads but the reactors run on other cores");
     // It listens before it says where it runs.
     let expected = r#"{"readiness":"starting","stage":"reading the state directory"}"#;
     let told = loop {

@@ -142,11 +142,11 @@ fn a_hang_up_has_the_certificates_read_again() {
     hang_up();
     until(
         &mut log,
-        "the certificates of the management plane were read again",
+        "the certificates of the management plane were reloaded",
     );
     fs::write(folder.join("hang-up.key"), "no key").expect("written");
     hang_up();
-    until(&mut log, "the certificates read before stay in use");
+    until(&mut log, "the previous certificates stay in use");
     // What the rest of the file says is put in force all the same.
     until(&mut log, "the configuration was reloaded");
 }

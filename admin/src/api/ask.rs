@@ -12,7 +12,7 @@ use super::problem::problem;
 use crate::change::ConfigStore;
 use crate::control::{Control, ControlError};
 
-/// Runs `question` on a thread that may block, for as long as an answer may take.
+/// Runs `question` on a thread that may block, with the timeout of an answer.
 ///
 /// # Errors
 ///
@@ -26,7 +26,7 @@ where
     in_time(state, move || question(&*control)).await
 }
 
-/// As [`ask`], for questions that may fail.
+/// As [`ask`], for fallible questions.
 ///
 /// # Errors
 ///
@@ -56,7 +56,7 @@ where
     in_time(state, move || question(&config_store)).await
 }
 
-/// Runs `work` on a thread that may block, for as long as an answer may take.
+/// Runs `work` on a thread that may block, with the timeout of an answer.
 ///
 /// # Errors
 ///
@@ -125,8 +125,8 @@ where
     let time = state.limits.answer_time;
     let limit = Arc::clone(limit);
     let answer = async move {
-        // The semaphore is never closed. The permit is released when the work is done, not when its
-        // answer is given up: a service that does not answer is not asked more and more.
+        // The semaphore is never closed. The permit is released when the work is done, not at its
+        // timeout: a service that does not answer does not get more and more questions.
         let permit = limit.acquire_owned().await;
         task::spawn_blocking(move || {
             let _permit = permit;
@@ -138,7 +138,7 @@ where
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => {
             tracing::error!(%error, "an answer of the management plane failed");
-            let detail = "the answer could not be put together; the log says more";
+            let detail = "the answer could not be composed; see the log";
             Err(problem(StatusCode::INTERNAL_SERVER_ERROR, detail))
         }
         Err(_) => {

@@ -1,7 +1,7 @@
 //! Authorization of changes: by the token of `admin.token_file`, or over the Unix socket for root
 //! and the server's own user.
 //!
-//! A handler that changes anything takes [`Authorized`] as an argument, so it runs for authorized
+//! A handler that changes something takes [`Authorized`] as an argument, so it runs for authorized
 //! requests only.
 
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use crate::control::{Control, ControlError};
 #[derive(Clone, Copy, Debug)]
 pub struct PeerAddress(pub SocketAddr);
 
-/// The name in the certificate that the client proved to have; an extension of requests over TLS.
+/// The name in the client's verified certificate; an extension of requests over TLS.
 #[derive(Clone, Debug, Default)]
 pub struct PeerIdentity(pub Option<String>);
 
@@ -34,7 +34,7 @@ pub struct PeerIdentity(pub Option<String>);
 #[derive(Clone, Debug)]
 pub struct Authorized(pub Author);
 
-/// The request has a valid token; an extension of those that do.
+/// An extension of requests with a valid token.
 #[derive(Clone, Copy, Debug)]
 pub struct ValidToken;
 
@@ -76,7 +76,7 @@ impl FromRequestParts<AdminState> for Authorized {
 }
 
 impl Authorized {
-    /// Has the service perform an action that does not change the configuration, and writes an
+    /// Lets the service perform an action that does not change the configuration, and writes an
     /// audit record. `outcome` names the result in this record.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl Authorized {
     }
 }
 
-/// The result of an action whose object may be missing, for the audit record.
+/// The result of an action whose object may not exist, for the audit record.
 pub fn found<T>(value: &Option<T>) -> &'static str {
     match value {
         Some(_) => "done",
@@ -115,7 +115,7 @@ pub fn found<T>(value: &Option<T>) -> &'static str {
     }
 }
 
-/// The token of the header `Authorization`, which must be there once. The scheme is
+/// The token of the header `Authorization`, which must be present exactly once. The scheme is
 /// case-insensitive (RFC 9110 section 11.4).
 pub(super) fn bearer(headers: &HeaderMap) -> Option<Vec<u8>> {
     let mut values = headers.get_all(AUTHORIZATION).iter();

@@ -61,7 +61,7 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Response> {
     let value = serde_path_to_error::deserialize(&mut input).map_err(|error| {
         let inner = error.inner();
         let message = inner.to_string();
-        // Such a number is JSON, but no type of ours holds it.
+        // The number is valid JSON, but does not fit any of our types.
         let too_large = message.starts_with("number out of range");
         match inner.classify() {
             Category::Data => field(&error, &message),
@@ -77,7 +77,7 @@ fn field(error: &serde_path_to_error::Error<serde_json::Error>, message: &str) -
     let message = message.split(" at line ").next().unwrap_or(message);
     let path = error.path().to_string();
     let field = FieldProblem {
-        // The library's name for the whole.
+        // The library's name for the root.
         path: if path == "." { String::new() } else { path },
         message: message.to_owned(),
     };
@@ -86,7 +86,7 @@ fn field(error: &serde_path_to_error::Error<serde_json::Error>, message: &str) -
 
 /// The response that names the invalid fields of the body.
 pub fn invalid(errors: Vec<FieldProblem>) -> Response {
-    let detail = "the body says what cannot be";
+    let detail = "the body has values that are not possible";
     problem_with(StatusCode::UNPROCESSABLE_ENTITY, detail, errors, Vec::new())
 }
 

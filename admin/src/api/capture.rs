@@ -37,8 +37,8 @@ const SECONDS: f64 = 3600.0;
 
 /// Captures the messages of a connection.
 ///
-/// The file comes as it grows, and ends at the first of the bounds, with the connection, or when
-/// the client goes away.
+/// The file is sent as it grows, and ends at the first of the limits, with the connection, or when
+/// the client disconnects.
 #[utoipa::path(
     post, path = "/api/v1/connections/{id}/capture", tag = "clients",
     operation_id = "capture_connection",
@@ -64,7 +64,7 @@ pub async fn capture(
     check(&bounds)?;
     let place = Arc::clone(&state.captures).try_acquire_owned();
     let place = place.map_err(|_| {
-        let detail = format!("{CAPTURES} captures are under way, the most there may be");
+        let detail = format!("{CAPTURES} captures are in progress, the most at a time");
         let mut answer = problem(StatusCode::TOO_MANY_REQUESTS, detail);
         let headers = answer.headers_mut();
         headers.insert(header::RETRY_AFTER, header::HeaderValue::from_static("10"));
@@ -81,10 +81,10 @@ pub async fn capture(
         .name("millrace-capture".to_owned())
         .spawn(move || carry(captured, &sender, place));
     carried.map_err(|error| {
-        let detail = format!("there is no thread for a capture: {error}");
+        let detail = format!("cannot start a thread for a capture: {error}");
         problem(StatusCode::SERVICE_UNAVAILABLE, detail)
     })?;
-    // The connection to the client may have to live for longer than is usual.
+    // The connection to the client may live longer than others.
     if let Some(Extension(long)) = long {
         long.allow(Duration::from_secs_f64(bounds.seconds));
     }
@@ -96,7 +96,7 @@ pub async fn capture(
         ),
         (header::CONTENT_DISPOSITION, name),
     ];
-    // An error breaks the answer off, so that the client sees that the file is not whole.
+    // An error aborts the response, so that the client sees that the file is incomplete.
     let pieces = stream::poll_fn(move |context| pieces.poll_recv(context));
     Ok((headers, HttpBody::from_stream(pieces)).into_response())
 }
@@ -112,7 +112,7 @@ fn check(bounds: &CaptureBounds) -> Result<(), Response> {
     }
 }
 
-/// Hands the pieces over until the capture ends or the client has disconnected.
+/// Sends the pieces until the capture ends or the client has disconnected.
 fn carry(
     mut stream: Box<dyn CaptureStream>,
     sender: &mpsc::Sender<io::Result<Bytes>>,

@@ -16,7 +16,7 @@ use super::problem::{problem, problem_with, typed_problem};
 use crate::change::{ChangeError, ChangeReport, ChangeRequest, Edit, Tag};
 use crate::status::FILE_DENIED;
 
-/// How a change is to be made, from the query of a request.
+/// The options of a change, from the query of a request.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChangeOptions {
@@ -79,7 +79,7 @@ pub async fn make(
     request: ChangeRequest,
 ) -> Result<(Tag, ChangeReport), Response> {
     let limit = state.limits.change_time;
-    // Others wait here rather than on the threads that may block, of which readers need some.
+    // Further changes wait here, not on the threads that may block, which readers need.
     let turn = time::timeout(limit, Arc::clone(&state.turn).acquire_owned());
     let Ok(Ok(turn)) = turn.await else {
         let detail = format!("another change is not finished within {limit:?}; nothing was done");
@@ -95,13 +95,13 @@ pub async fn make(
         Ok(Ok(result)) => result.map_err(refused),
         Ok(Err(error)) => {
             tracing::error!(%error, "a change of the configuration failed");
-            let detail = "the change failed on its way; the log says more";
+            let detail = "the change failed; see the log";
             Err(problem(StatusCode::INTERNAL_SERVER_ERROR, detail))
         }
         Err(_) => {
             let detail = format!(
-                "the change is not finished within {limit:?} and goes on; /api/v1/config/history \
-                 will tell what became of it"
+                "the change is not finished within {limit:?} and continues; /api/v1/config/history \
+                 will have its outcome"
             );
             Err(problem(StatusCode::SERVICE_UNAVAILABLE, detail))
         }
@@ -130,8 +130,8 @@ fn refused(error: ChangeError) -> Response {
         }
         ChangeError::Persist { .. } => problem(StatusCode::SERVICE_UNAVAILABLE, detail),
         ChangeError::Apply(error) => {
-            // A reactor that did not take it may do so later; what else stands in the way, such
-            // as a port that is taken, stays until somebody does something about it.
+            // A reactor that did not apply it may do so later; other obstacles, such as a port in
+            // use, stay until an operator removes them.
             let status = match error.reactors.iter().all(|reactor| reactor.applied) {
                 true => StatusCode::CONFLICT,
                 false => StatusCode::SERVICE_UNAVAILABLE,

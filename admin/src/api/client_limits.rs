@@ -18,8 +18,8 @@ use crate::status::{FieldProblem, RateLimits};
 
 /// Sets the limits of a client.
 ///
-/// Puts an entry for exactly this address first in `limits` of the configuration, in place of one
-/// that exists. It overrides entries of networks that contain the address. The client need not be
+/// Puts an entry for exactly this address first in `limits` of the configuration, replacing an
+/// existing one. It overrides entries of networks that contain the address. The client need not be
 /// connected.
 #[utoipa::path(
     put, path = "/api/v1/clients/{address}/limits", tag = "clients", operation_id = "put_limits",
@@ -29,13 +29,13 @@ use crate::status::{FieldProblem, RateLimits};
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
         (
             "If-Match" = inline(Option<TagsText>), Header,
-            description = "Tags of which one must be the present one's, or `*`.",
+            description = "Tags, one of which must be the current one, or `*`.",
         ),
     ),
     request_body(content = RateLimits, example = json!({"iops": 50000})),
     responses(
         (
-            status = 200, description = "What became, or would become, of it.", body = ChangeReport,
+            status = 200, description = "The outcome, or what it would be.", body = ChangeReport,
             headers(("ETag" = String, description = "The tag of the configuration now.")),
         ),
         (status = 400),
@@ -72,12 +72,12 @@ pub async fn put(
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
         (
             "If-Match" = inline(Option<TagsText>), Header,
-            description = "Tags of which one must be the present one's, or `*`.",
+            description = "Tags, one of which must be the current one, or `*`.",
         ),
     ),
     responses(
         (
-            status = 200, description = "What became, or would become, of it.", body = ChangeReport,
+            status = 200, description = "The outcome, or what it would be.", body = ChangeReport,
             headers(("ETag" = String, description = "The tag of the configuration now.")),
         ),
         (status = 400),
@@ -117,7 +117,7 @@ fn entry(address: IpAddr, limits: RateLimits) -> Result<ClientLimits, Vec<FieldP
     };
     let mut errors = Vec::new();
     if iops.is_none() && bandwidth_bytes.is_none() {
-        let message = "limits nothing; write iops, bandwidth_bytes or both, or DELETE the limits";
+        let message = "has no limit; write iops, bandwidth_bytes or both, or DELETE the limits";
         errors.push(problem("", message));
     }
     for (path, number) in [("iops", iops), ("bandwidth_bytes", bandwidth_bytes)] {

@@ -1,4 +1,4 @@
-//! `/api/v1/clients` and the paths below it: clients by address, over all their connections.
+//! `/api/v1/clients` and the paths below it: clients by address, summed over their connections.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -67,13 +67,13 @@ pub async fn evict(
     Ok(Json(Evicted { connections }))
 }
 
-/// Closes the connections that a client has now; `None` if it has none.
+/// Closes the current connections of a client; `None` if it has none.
 fn evict_all(control: &dyn Control, address: IpAddr) -> Result<Option<u64>, ControlError> {
     let connections = control.connections()?;
     let own = connections.iter().filter(|one| is_peer(&one.peer, address));
     let mut found = None;
     for connection in own {
-        // It may have ended by itself meanwhile.
+        // It may have ended by itself in the meantime.
         let closed = control.evict(connection.id)?;
         *found.get_or_insert(0) += u64::from(closed);
     }
@@ -91,6 +91,6 @@ fn is_address(text: &str, address: IpAddr) -> bool {
 }
 
 fn none(address: IpAddr) -> Response {
-    let detail = format!("{address} has no connections; /api/v1/clients lists those that have");
+    let detail = format!("{address} has no connections; /api/v1/clients lists connected clients");
     problem(StatusCode::NOT_FOUND, detail)
 }

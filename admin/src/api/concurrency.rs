@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-/// How many calls into the service may run at once, by kind.
+/// The most concurrent calls into the service, by kind.
 #[derive(Debug)]
 pub struct ConcurrencyLimits {
     pub questions: Arc<Semaphore>,
@@ -21,7 +21,7 @@ impl ConcurrencyLimits {
     /// Comparisons of tokens.
     pub const TOKENS: u32 = 2;
 
-    /// Limits with so many common questions.
+    /// Limits with this number of common questions.
     pub fn new(questions: u32) -> Self {
         let limit = |most: u32| Arc::new(Semaphore::new(most.max(1) as usize));
         Self {

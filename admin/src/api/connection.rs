@@ -39,19 +39,19 @@ use super::starting::Answers;
 use super::tls::{self, Certificates};
 use super::write_timeout::WriteTimeout;
 
-/// What all connections share.
+/// State shared by all connections.
 pub struct Shared {
     pub answers: Answers,
     pub limits: ApiLimits,
     pub gate: Gate,
-    /// If there are none, HTTP is served without TLS.
+    /// `None` serves HTTP without TLS.
     pub certificates: Option<Arc<Certificates>>,
 }
 
-/// What is known of a client before its first request.
+/// Properties of a client known before its first request.
 struct Client {
     arrival: ArrivalAddress,
-    /// The address or network that its requests are counted for.
+    /// The address or network whose rate limit applies to its requests.
     address: IpAddr,
     peer: Option<PeerAddress>,
     identity: Option<PeerIdentity>,
@@ -67,7 +67,7 @@ pub async fn serve(
     place: ConnectionPlace,
 ) {
     let Ok(local) = stream.local_addr() else {
-        // It has gone already.
+        // It is already closed.
         return;
     };
     let client = |identity| Client {
@@ -92,7 +92,7 @@ pub async fn serve(
             requests(stream, client, &shared, &place, stopped).await;
         }
         Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS with a client"),
-        Err(_) => tracing::debug!(%peer, "no TLS with a client: it takes too long"),
+        Err(_) => tracing::debug!(%peer, "no TLS with a client: timeout"),
     }
 }
 
@@ -118,7 +118,7 @@ pub async fn serve_local(
     requests(stream, client, &shared, &place, stopped).await;
 }
 
-/// Speaks TLS from here on. Also answers the name in the client's certificate.
+/// Performs the TLS handshake. Returns the name in the client's certificate, too.
 async fn handshake(
     stream: TcpStream,
     certificates: &Certificates,
@@ -134,7 +134,7 @@ async fn handshake(
     let config = certificates.current(Instant::now());
     let stream = TlsAcceptor::from(config).accept(stream).await?;
     let (_, session) = stream.get_ref();
-    // Verified: the handshake would have failed else.
+    // It is verified: otherwise the handshake would have failed.
     let certificate = session.peer_certificates().and_then(<[_]>::first);
     let name = certificate.and_then(tls::name);
     Ok((stream, name))
@@ -162,7 +162,7 @@ async fn requests<S>(
         identity.map(|identity| extensions.insert(identity));
         let kind = RequestKind::of(request.uri().path());
         let admitted = shared.gate.admit(client.address, kind, Instant::now());
-        // A connection may have come while the service started.
+        // A connection may have arrived during the start.
         let (router, state) = shared.answers.now();
         async move {
             let standing = standing(state.as_ref(), &mut request).await;
@@ -175,7 +175,7 @@ async fn requests<S>(
                     answering(is_operator, router.call(request)).await?
                 }
             };
-            // The connection is not idle before the answer has been written.
+            // The connection is not idle until the response has been written.
             Ok::<_, Infallible>(answer.map(|body| {
                 body.map_err(move |error| {
                     let _in_service = &in_service;
@@ -194,7 +194,7 @@ async fn requests<S>(
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let aged = select! {
-        // A client that left or broke the protocol is no matter for the log.
+        // A client that disconnected or violated the protocol is not logged.
         _ = connection.as_mut() => return,
         () = place.evicted() => return,
         _ = stopped.wait_for(|stop| *stop) => false,
@@ -211,10 +211,10 @@ async fn requests<S>(
     let _ = time::timeout(limits.drain_time, connection).await;
 }
 
-/// For who is not known to be an operator, on one of the last connections.
+/// The response to requests without operator's rights on a reserved connection.
 fn full() -> Response<Body> {
-    let detail = "too many connections from this address; those that are left are for requests \
-                  with a valid token and for looks at the health";
+    let detail = "too many connections from this address; the rest are reserved for requests with \
+        a valid token and health checks";
     let mut answer = problem(StatusCode::TOO_MANY_REQUESTS, detail);
     let headers = answer.headers_mut();
     headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
@@ -249,7 +249,7 @@ pub fn turn_away(stream: TcpStream, status: StatusCode, detail: &str) {
          retry-after: 1\r\nconnection: close\r\n\r\n{body}",
         body.len()
     );
-    // The buffers of a connection without traffic have room for it.
+    // The socket buffers of a new connection have space for it.
     if let Ok(mut stream) = stream.into_std() {
         let _ = stream.write_all(answer.as_bytes());
     }

@@ -68,6 +68,6 @@ pub async fn evict(
 
 /// The response for a connection that does not exist.
 pub fn none(id: u64) -> Response {
-    let detail = format!("there is no connection {id}; /api/v1/connections lists those of now");
+    let detail = format!("there is no connection {id}; /api/v1/connections lists the open ones");
     problem(StatusCode::NOT_FOUND, detail)
 }

@@ -1,4 +1,4 @@
-//! The state that handlers share.
+//! State shared by handlers.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub struct AdminState {
     pub(super) tokens: Arc<TokenCheck>,
     /// Held while a change is made.
     pub(super) turn: Arc<Semaphore>,
-    /// Places for captures.
+    /// Permits for captures.
     pub(super) captures: Arc<Semaphore>,
     pub(super) concurrency: Arc<ConcurrencyLimits>,
     pub(super) certificates: Option<Arc<Certificates>>,

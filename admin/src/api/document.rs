@@ -1,8 +1,7 @@
-//! `/api/v1/openapi.json`: the description of the API, made from the handlers themselves.
+//! `/api/v1/openapi.json`: the description of the API, generated from the handlers.
 //!
-//! Each handler carries its own description (`#[utoipa::path]`). This module adds what is common to
-//! all: the responses that any request may get, the token that changes need, and the body of each
-//! response of failure.
+//! Each handler has its own description (`#[utoipa::path]`). This module adds the common parts:
+//! responses of any request, the token for changes, and the body of each error response.
 
 use axum::Extension;
 use axum::body::Bytes;
@@ -23,7 +22,7 @@ use crate::status::{FieldProblem, Problem, ReactorOutcome, Version};
 const PROBLEM: &str = "application/problem+json";
 const TOKEN: &str = "token";
 
-/// Status, name and meaning of the responses of failure.
+/// Status, name and meaning of error responses.
 const FAILURES: &[(&str, &str, &str)] = &[
     (
         "400",
@@ -34,36 +33,40 @@ const FAILURES: &[(&str, &str, &str)] = &[
     (
         "403",
         "Forbidden",
-        "The API is read-only, as the server has no token; or a page of another site had the \
-         request sent.",
+        "The API is read-only, as the server has no token; or a page of another site sent the \
+         request.",
     ),
-    ("404", "NotFound", "There is no such thing."),
+    ("404", "NotFound", "Not found."),
     (
         "405",
         "MethodNotAllowed",
-        "The method is not one of the path's, which `Allow` lists.",
+        "The path does not have this method; `Allow` lists its methods.",
     ),
-    ("409", "Conflict", "It cannot be as things are."),
+    (
+        "409",
+        "Conflict",
+        "The request conflicts with the current state.",
+    ),
     (
         "412",
         "PreconditionFailed",
-        "The configuration is another than `If-Match` says.",
+        "The configuration is not the one that `If-Match` names.",
     ),
     ("413", "ContentTooLarge", "The body is too long."),
     (
         "415",
         "UnsupportedMediaType",
-        "The body is of a type that is not taken here.",
+        "The type of the body is not accepted here.",
     ),
     (
         "421",
         "MisdirectedRequest",
-        "`Host` is no name of this server; `admin.hosts` lists those that it has.",
+        "`Host` is no name of this server; `admin.hosts` lists its names.",
     ),
     (
         "422",
         "UnprocessableContent",
-        "The body says what cannot be; `errors` names each field.",
+        "The body has values that are not possible; `errors` names each field.",
     ),
     (
         "428",
@@ -73,12 +76,12 @@ const FAILURES: &[(&str, &str, &str)] = &[
     (
         "429",
         "TooManyRequests",
-        "Too many for now; `Retry-After` says how long to wait.",
+        "Too many requests; `Retry-After` says how long to wait.",
     ),
     (
         "500",
         "InternalServerError",
-        "The answer could not be put together; the log says more.",
+        "The answer could not be composed; see the log.",
     ),
     (
         "503",
@@ -87,9 +90,9 @@ const FAILURES: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Responses that any request may get.
+/// Responses of any request.
 const ALWAYS: &[&str] = &["400", "401", "403", "421", "429", "500", "503"];
-/// Responses that any request with a body may get.
+/// Responses of any request with a body.
 const BODIES: &[&str] = &["400", "413", "415", "422"];
 
 /// The text of a description.
@@ -97,13 +100,13 @@ const BODIES: &[&str] = &["400", "413", "415", "422"];
 pub struct DescriptionText(Bytes);
 
 impl DescriptionText {
-    /// Of the API with these endpoints.
+    /// The description of an API with these endpoints.
     pub fn of(api: OpenApi) -> Self {
-        // A value of strings, numbers and lists has no way to fail.
+        // Serializing strings, numbers and lists does not fail.
         let json = serde_json::to_string(&complete(api)).unwrap_or_default();
-        // Texts that were written for rustdoc have its links.
+        // Texts written for rustdoc have its links.
         let json = json.replace("[`", "`").replace("`]", "`");
-        // No number of 64 bits here has a sign.
+        // All 64-bit numbers here are unsigned.
         Self(Bytes::from(
             json.replace(r#""format":"int64""#, r#""format":"uint64""#),
         ))
@@ -124,9 +127,9 @@ pub async fn openapi(Extension(DescriptionText(text)): Extension<DescriptionText
 pub fn frame() -> OpenApi {
     let mut info = Info::new("Millrace", &Version::current().version);
     info.description = Some(
-        "The management plane of an NFS-over-RDMA target. Reading needs no token, unless `admin.read_token` says \
-         so; whatever changes something needs `Authorization: Bearer TOKEN`. Whatever is no success has a body of type \
-         `application/problem+json`."
+        "The management plane of an NFS-over-RDMA target. Reading needs no token, unless \
+         `admin.read_token` requires it; changes need `Authorization: Bearer TOKEN`. Errors have \
+         a body of type `application/problem+json`."
             .to_owned(),
     );
     let mut license = License::new("Apache-2.0 OR MIT");
@@ -160,11 +163,11 @@ pub fn frame() -> OpenApi {
         .tags(Some([
             tag("api", "The API itself"),
             tag("health", "Health and metrics, for monitoring"),
-            tag("status", "What is running"),
+            tag("status", "Status"),
             tag("clients", "Clients and their connections"),
             tag("configuration", "The configuration and its changes"),
-            tag("control", "What is to be done now"),
-            tag("dashboard", "The page for people"),
+            tag("control", "Operations"),
+            tag("dashboard", "The dashboard"),
         ]))
         .build()
 }
@@ -178,13 +181,13 @@ fn failure(status: &str, meaning: &str) -> Answer {
     let header = |text: &str| HeaderBuilder::new().description(Some(text)).build();
     let answer = match status {
         "401" => answer.header("WWW-Authenticate", header("The scheme, `Bearer`.")),
-        "405" => answer.header("Allow", header("The methods there are.")),
+        "405" => answer.header("Allow", header("The methods of the path.")),
         _ => answer,
     };
     answer.build()
 }
 
-/// Adds what holds for all endpoints.
+/// Adds the parts common to all endpoints.
 pub fn complete(mut api: OpenApi) -> OpenApi {
     for item in api.paths.paths.values_mut() {
         for (changes, operation) in operations(item) {
@@ -217,7 +220,7 @@ pub fn complete(mut api: OpenApi) -> OpenApi {
     api
 }
 
-/// An optional parameter is left out, and is never `null`.
+/// An optional parameter may be absent, but is never `null`.
 fn present(schema: &mut Option<RefOr<Schema>>) {
     match schema {
         Some(RefOr::T(Schema::Object(object))) => {
@@ -237,7 +240,7 @@ fn present(schema: &mut Option<RefOr<Schema>>) {
     }
 }
 
-/// Adds the common body to a response of failure.
+/// Adds the common body to an error response.
 fn fill_in(status: &str, answer: &mut RefOr<Answer>) {
     let RefOr::T(own) = answer else { return };
     let Some((_, name, _)) = FAILURES.iter().find(|(known, ..)| *known == status) else {

@@ -16,7 +16,7 @@ const SECONDS: f64 = 86_400.0;
 /// Shows the progress of a drain.
 #[utoipa::path(
     get, path = "/api/v1/drain", tag = "control", operation_id = "get_drain",
-    responses((status = 200, description = "The drain, or that there is none.", body = DrainStatus)),
+    responses((status = 200, description = "The state of the drain.", body = DrainStatus)),
 )]
 pub async fn show(State(state): State<AdminState>) -> Result<Json<DrainStatus>, Response> {
     let status = try_ask(&state, Control::drain_status).await?;
@@ -25,8 +25,8 @@ pub async fn show(State(state): State<AdminState>) -> Result<Json<DrainStatus>, 
 
 /// Refuses new clients and ends the existing connections.
 ///
-/// Calls in service are finished. A connection is closed when it is idle, and all are closed at the
-/// deadline. A second request sets a new deadline. The server process keeps running.
+/// Calls in progress are finished. A connection is closed when it is idle, and all are closed at
+/// the deadline. A second request sets a new deadline. The server process keeps running.
 #[utoipa::path(
     post, path = "/api/v1/drain", tag = "control", operation_id = "start_drain",
     request_body(content = DrainOrder, example = json!({"deadline_seconds": 30.0})),

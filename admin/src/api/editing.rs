@@ -1,4 +1,4 @@
-//! What requests that change a part of the configuration have in common.
+//! Common parts of requests that change a part of the configuration.
 
 use std::borrow::Cow;
 
@@ -38,7 +38,7 @@ impl FromRequestParts<AdminState> for Editing {
 }
 
 impl Editing {
-    /// Makes the change. `summary` is what the history calls it.
+    /// Makes the change. `summary` is its name in the history.
     ///
     /// # Errors
     ///

@@ -11,12 +11,12 @@ use super::neighbour::neighbourhood;
 /// Addresses with a bucket of their own. All others share one.
 const ADDRESSES_MAX: usize = 1024;
 
-/// The kind of a request, each with rates of its own.
+/// The kind of a request; each kind has its own rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// A request for the service's health.
     Health,
-    /// Any other.
+    /// Any other request.
     Other,
 }
 
@@ -165,7 +165,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// How many requests are admitted at this moment.
+    /// The number of requests admitted now.
     fn admitted(gate: &Gate, text: &str, kind: RequestKind, now: Instant) -> usize {
         let address = address(text);
         (0..100)
@@ -238,7 +238,7 @@ mod tests {
                 Ok(())
             );
         }
-        // Strangers share one bucket, which is empty by now; those that are known have their own.
+        // Unknown addresses share one bucket, which is empty by now; known ones have their own.
         assert!(
             gate.admit(numbered(most + 9), RequestKind::Other, now)
                 .is_err()
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(gate.admit(numbered(0), RequestKind::Other, now), Ok(()));
         let size = || gate.state.lock().unwrap().other.by_address.len();
         assert_eq!(size(), ADDRESSES_MAX);
-        // Full buckets need no memory.
+        // Full buckets use no memory.
         let later = now + TENTH * 10;
         assert_eq!(
             gate.admit(numbered(most + 9), RequestKind::Other, later),

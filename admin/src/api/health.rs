@@ -12,11 +12,11 @@ use crate::control::Control;
 use crate::metrics::CONTENT_TYPE;
 use crate::status::{Health, Problem, Readiness, ReadinessStatus};
 
-/// Tells whether all reactors make progress.
+/// Reports whether all reactors make progress.
 #[utoipa::path(
     get, path = "/healthz", tag = "health", operation_id = "get_health",
     responses(
-        (status = 200, description = "All reactors turn.", body = Health),
+        (status = 200, description = "All reactors make progress.", body = Health),
         (status = 503, content(
             (Health = "application/json"),
             (Problem = "application/problem+json"),
@@ -32,7 +32,7 @@ pub async fn healthz(State(state): State<AdminState>) -> Result<Response, Respon
     Ok((status, Json(health)).into_response())
 }
 
-/// Tells whether the service accepts clients.
+/// Reports whether the service accepts clients.
 #[utoipa::path(
     get, path = "/readyz", tag = "health", operation_id = "get_readiness",
     responses(
@@ -58,7 +58,7 @@ pub async fn readyz(State(state): State<AdminState>) -> Result<Response, Respons
     Ok((status, Json(body)).into_response())
 }
 
-/// Answers with metrics for Prometheus.
+/// Returns metrics for Prometheus.
 #[utoipa::path(
     get, path = "/metrics", tag = "health", operation_id = "get_metrics",
     responses((

@@ -1,13 +1,13 @@
-//! The bounds of the API.
+//! The limits of the API.
 
 use std::time::Duration;
 
-/// How often something may happen.
+/// A rate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Times per second without end; at least one.
+    /// Events per second; at least one.
     pub per_second: u32,
-    /// Times at once, after a pause; at least one.
+    /// Events at once, after a pause; at least one.
     pub burst: u32,
 }
 
@@ -21,7 +21,7 @@ impl Rate {
     }
 }
 
-/// Bounds of the API.
+/// Limits of the API.
 ///
 /// An address here is an IPv4 address, a /64 network of IPv6, or all of loopback.
 ///

@@ -1,4 +1,4 @@
-//! `/api/v1/listeners`: where connections are accepted, and the entries of `fabric`.
+//! `/api/v1/listeners`: addresses of listeners, and the entries of `fabric`.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ use crate::config::{Config, Fabric, SocketText, TagsText};
 use crate::control::{Control, ControlError};
 use crate::status::{ListenerStatus, Listeners};
 
-/// Lists the addresses where connections are accepted.
+/// Lists the addresses of listeners.
 #[utoipa::path(
     get, path = "/api/v1/listeners", tag = "control", operation_id = "list_listeners",
     responses((status = 200, description = "All listeners.", body = Listeners)),
@@ -54,7 +54,7 @@ pub async fn show(
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
         (
             "If-Match" = inline(Option<TagsText>), Header,
-            description = "Tags of which one must be the present one's, or `*`.",
+            description = "Tags, one of which must be the current one, or `*`.",
         ),
     ),
     request_body(
@@ -63,10 +63,10 @@ pub async fn show(
     ),
     responses(
         (
-            status = 200, description = "What became, or would become, of it.", body = ChangeReport,
+            status = 200, description = "The outcome, or what it would be.", body = ChangeReport,
             headers(("ETag" = String, description = "The tag of the configuration now.")),
         ),
-        (status = 409, description = "The address cannot be had."),
+        (status = 409, description = "The address cannot be used."),
         (status = 412),
     ),
 )]
@@ -91,19 +91,18 @@ pub async fn add(
     params(
         (
             "address" = inline(SocketText), Path,
-            description = "Address and port as configured or, where any free port was asked for, \
-                           as bound.",
+            description = "Address and port as configured or, for port 0, as bound.",
         ),
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
         (
             "If-Match" = inline(Option<TagsText>), Header,
-            description = "Tags of which one must be the present one's, or `*`.",
+            description = "Tags, one of which must be the current one, or `*`.",
         ),
     ),
     responses(
         (
-            status = 200, description = "What became, or would become, of it.", body = ChangeReport,
+            status = 200, description = "The outcome, or what it would be.", body = ChangeReport,
             headers(("ETag" = String, description = "The tag of the configuration now.")),
         ),
         (status = 400),
@@ -122,7 +121,7 @@ pub async fn remove(
     let mut entries = config.fabric.iter();
     let entry = match entries.find(|fabric| fabric.listen == address) {
         Some(entry) => entry.clone(),
-        // One that was given any free port is known by the port that it got.
+        // A listener with port 0 is known by its actual port.
         None => {
             let bound = try_ask(&state, move |control| bound(control, address)).await?;
             let known = bound.filter(|entry| config.fabric.contains(entry));
@@ -150,6 +149,6 @@ fn is_at(listener: &ListenerStatus, address: SocketAddr) -> bool {
 }
 
 fn none(address: SocketAddr) -> Response {
-    let detail = format!("there is no listener at {address}; /api/v1/listeners lists those of now");
+    let detail = format!("there is no listener at {address}; /api/v1/listeners lists all");
     problem(StatusCode::NOT_FOUND, detail)
 }

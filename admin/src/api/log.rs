@@ -36,13 +36,13 @@ pub async fn show(State(state): State<AdminState>) -> Result<Response, Response>
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
         (
             "If-Match" = inline(Option<TagsText>), Header,
-            description = "Tags of which one must be the present one's, or `*`.",
+            description = "Tags, one of which must be the current one, or `*`.",
         ),
     ),
     request_body(content = LogFilter),
     responses(
         (
-            status = 200, description = "What became, or would become, of it.", body = ChangeReport,
+            status = 200, description = "The outcome, or what it would be.", body = ChangeReport,
             headers(("ETag" = String, description = "The tag of the configuration now.")),
         ),
         (status = 409),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The deadline of a connection's response, where it is later than usual; an extension of every
+/// The deadline of a connection's response, if it is later than usual; an extension of every
 /// request.
 #[derive(Clone, Debug, Default)]
 pub struct LongAnswer(Arc<Mutex<Option<Instant>>>);

@@ -1,19 +1,19 @@
 //! The HTTP API, on a thread of its own.
 //!
-//! | path | answer |
+//! | path | response |
 //! | --- | --- |
 //! | `/` | the dashboard, with the parts of the page at `/assets/` |
 //! | `/metrics` | Prometheus metrics |
 //! | `/healthz` | 200, or 503 with the reactors that are stalled |
 //! | `/readyz` | 200, or 503 while starting or draining |
-//! | `/api/v1/` | what `/api/v1/openapi.json` describes |
+//! | `/api/v1/` | as described by `/api/v1/openapi.json` |
 //!
 //! A handler and its description are one function, and are added to the router together. Each
-//! handler that changes something takes [`Authorized`] as an argument. Responses of failure have a
-//! body of type `application/problem+json` ([`crate::status::Problem`]), except those about health.
+//! handler that changes something takes [`Authorized`] as an argument. Error responses have a body
+//! of type `application/problem+json` ([`crate::status::Problem`]), except those about health.
 //! Until the service has started, only `/healthz` and `/readyz` are served ([`serve_start`]).
-//! Connections, rates, headers, bodies and times are bounded by [`ApiLimits`]. With
-//! [`Certificates`], HTTPS is served in place of HTTP.
+//! Connections, rates, headers, bodies and times are limited by [`ApiLimits`]. With
+//! [`Certificates`], HTTPS is served instead of HTTP.
 #![allow(
     clippy::result_large_err,
     reason = "a failure is an answer, made once for a request"

@@ -1,4 +1,4 @@
-//! Things that are named in the path of a request.
+//! Names in the path of a request.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -10,16 +10,16 @@ use axum::response::Response;
 
 use super::problem::problem;
 
-/// The one parameter of a path. As an argument of a handler it answers for the handler when there
-/// can be no such thing (404).
+/// The one parameter of a path. As an argument of a handler it answers 404 if the text cannot be
+/// such a name.
 pub struct Named<T>(pub T);
 
-/// What a parameter of a path may be.
+/// The type of a path parameter.
 pub trait Name: Sized {
-    /// What it names, in words.
+    /// The named object, in words.
     const WHAT: &'static str;
 
-    /// Reads it; `None` if nothing has this name.
+    /// Parses it; `None` if it is not a valid name.
     fn read(text: &str) -> Option<Self>;
 }
 
@@ -28,7 +28,7 @@ impl Name for u64 {
     const WHAT: &'static str = "number";
 
     fn read(text: &str) -> Option<Self> {
-        // One name for each: neither signs nor zeros before it.
+        // One name for each number: no signs and no leading zeros.
         text.parse::<Self>()
             .ok()
             .filter(|number| number.to_string() == text)

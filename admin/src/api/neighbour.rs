@@ -1,9 +1,9 @@
-//! Who is one client, where clients share something.
+//! Grouping of addresses for limits.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The address that stands for all that `address` has for the asking: whoever has an IPv6 address
-/// has the 2^64 of its network, and whoever is on this host has all of loopback.
+/// The address that stands for all addresses available to the owner of `address`: an IPv6 host has
+/// the 2^64 of its network, and this host has all of loopback.
 pub fn neighbourhood(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         address if address.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),

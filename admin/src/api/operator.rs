@@ -1,4 +1,4 @@
-//! Requests that come before others: an operator gets through where strangers have to wait.
+//! Priority of requests: operators get through when other clients have to wait.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use super::context::AdminState;
 use super::gate::RequestKind;
 use super::socket::PeerCredentials;
 
-/// Where a request stands when there is not enough for all.
+/// The priority of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestStanding {
-    /// Whoever may ask.
+    /// Any client.
     Stranger,
-    /// A look at the health.
+    /// A health check.
     Health,
     /// It has a valid token, or comes from root or the server's own user over the Unix socket.
     Operator,
 }
 
-/// Finds out where a request stands. A token that it has is compared, and nothing is held against
-/// a wrong one: that is for those who ask for more than anybody may have. While the service starts
-/// there is no state, and no token counts.
+/// Determines the priority of a request. Its token is compared, and a wrong one is not counted:
+/// that is done where a token is required. Before the service has started there is no state, and no
+/// token is valid.
 pub async fn standing<B>(state: Option<&AdminState>, request: &mut Request<B>) -> RequestStanding {
     let credentials = request.extensions().get::<PeerCredentials>();
     if credentials.is_some_and(|peer| peer.may_change()) {

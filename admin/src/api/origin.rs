@@ -1,10 +1,10 @@
-//! Whether a request was meant for this server, and comes from no page of another site.
+//! Checks that a request was meant for this server, and was not sent by a page of another site.
 //!
 //! A browser lets a page of any site send requests to any address. By DNS rebinding (the page's own
-//! name is made to lead here) it even lets the page read the answers; but then the header `Host`
-//! has that name. So a request is answered only if it names the server by one of its addresses, as
-//! `localhost`, or by a name of `admin.hosts`; and only if the browser, where it is one, does not
-//! say that another site had it sent.
+//! name resolves to this server) the page can even read the answers; but then the header `Host` has
+//! that name. So a request is answered only if it names the server by one of its addresses, as
+//! `localhost`, or by a name of `admin.hosts`; and only if a browser does not report that a page of
+//! another site sent it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,37 +16,37 @@ use axum::response::Response;
 
 use super::problem::problem;
 
-/// Where a request arrived; an extension of every request of the server.
+/// The address at which a request arrived; an extension of every request of the server.
 #[derive(Clone, Copy, Debug)]
 pub enum ArrivalAddress {
-    /// At this address of the host.
+    /// This address of the host.
     Tcp(SocketAddr),
-    /// At the Unix socket, which no name leads to.
+    /// The Unix socket, which has no name in DNS.
     Unix,
 }
 
-/// Checks whom a request names and which page sent it.
+/// Checks the server name in a request, and the page that sent it.
 ///
 /// # Errors
 ///
-/// The answer, ready to send, that says what is wrong.
+/// The response to send, with the reason.
 pub fn check(request: &Request, hosts: &[String]) -> Result<(), Response> {
     let headers = request.headers();
     let mut named = headers.get_all(HOST).iter();
     let host = match (named.next(), named.next()) {
-        // No browser of today speaks it, and so no page; probes of load balancers do.
+        // No current browser uses it, and so no page; probes of load balancers do.
         (None, _) if request.version() <= Version::HTTP_10 => {
             return same_site(headers, request.method(), None);
         }
         (Some(host), None) => host.to_str().ok().and_then(authority),
         _ => None,
     };
-    // RFC 9112 section 3.2: exactly one, and of the right form.
+    // RFC 9112 section 3.2: exactly one, and well-formed.
     let Some(host) = host else {
-        let detail = "the request needs one header Host, with the server's address or name";
+        let detail = "the request needs exactly one header Host, with the server's address or name";
         return Err(problem(StatusCode::BAD_REQUEST, detail));
     };
-    // RFC 9112 section 3.2.2: a target with an authority counts in place of the header.
+    // RFC 9112 section 3.2.2: a target with an authority replaces the header.
     let meant = request.uri().authority().unwrap_or(&host);
     match request.extensions().get() {
         Some(ArrivalAddress::Unix) => {}
@@ -65,7 +65,7 @@ pub fn check(request: &Request, hosts: &[String]) -> Result<(), Response> {
     same_site(headers, request.method(), Some(&host))
 }
 
-/// Host and port, without the user that a URL could have.
+/// Host and port, without the user part of a URL.
 fn authority(text: &str) -> Option<Authority> {
     let found: Authority = text.parse().ok()?;
     (!text.contains('@') && !found.host().is_empty()).then_some(found)
@@ -74,7 +74,7 @@ fn authority(text: &str) -> Option<Authority> {
 fn is_ours(host: &str, local: IpAddr, hosts: &[String]) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let listed = |host: &str| hosts.iter().any(|one| one.eq_ignore_ascii_case(host));
-    // No page of another site is at an address of ours.
+    // A page of another site cannot be at an address of this server.
     if let Ok(address) = host.parse::<IpAddr>() {
         let address = address.to_canonical();
         let same = |one: &String| {
@@ -89,21 +89,21 @@ fn is_ours(host: &str, local: IpAddr, hosts: &[String]) -> bool {
 
 fn misdirected(host: &str) -> Response {
     let detail = format!(
-        "`{}` is no name of this server; ask by its address, as localhost, or list the name in \
+        "`{}` is no name of this server; use its address or localhost, or list the name in \
          admin.hosts of the configuration",
         host.escape_debug()
     );
     problem(StatusCode::MISDIRECTED_REQUEST, detail)
 }
 
-/// What a browser says of the page that sent the request (Fetch Metadata, RFC 6454).
+/// The browser's headers about the page that sent the request (Fetch Metadata, RFC 6454).
 fn same_site(
     headers: &HeaderMap,
     method: &Method,
     host: Option<&Authority>,
 ) -> Result<(), Response> {
     let refused = |whose: &str| {
-        let detail = format!("a page of another site had this request sent: {whose}");
+        let detail = format!("a page of another site sent this request: {whose}");
         problem(StatusCode::FORBIDDEN, detail)
     };
     for origin in headers.get_all(ORIGIN) {
@@ -123,7 +123,7 @@ fn same_site(
     let is_safe = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     match says("sec-fetch-site") {
         None | Some("same-origin" | "none") => Ok(()),
-        // A link that somebody follows: the answer is shown, and the other page cannot read it.
+        // A link that a user follows: the answer is displayed, and the other page cannot read it.
         Some(_)
             if is_safe
                 && says("sec-fetch-mode") == Some("navigate")
@@ -144,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// The status that a request with these headers is refused with.
+    /// The status of the refusal of a request with these headers.
     fn refused(method: &str, target: &str, headers: &[(&str, &str)]) -> Option<u16> {
         refused_by(Version::HTTP_11, method, target, headers)
     }

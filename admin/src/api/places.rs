@@ -1,9 +1,10 @@
-//! Who has how many of the connections, and who has to go when there are too many.
+//! Limits of connections, and eviction of idle ones.
 //!
-//! A connection is idle unless a request of its is in service: while TLS is agreed upon, while the
-//! head of a request comes, and between requests. When a client comes and its share is taken, the
-//! connection that has been idle longest makes room. Where none is idle, a few more places are
-//! there for requests with a valid token and for looks at the health, and for nothing else.
+//! A connection is idle unless it has a request in progress: during the TLS handshake, while the
+//! head of a request arrives, and between requests. When a client connects and its share is used
+//! up, the connection that has been idle longest is closed. If none is idle, a few reserved
+//! connections are available for requests with a valid token and for health checks, and for nothing
+//! else.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,26 +17,24 @@ use tokio::time;
 
 use super::neighbour::neighbourhood;
 
-/// Places beyond the usual ones, for operators and for looks at the health.
+/// Connections beyond the usual limit, for operators and health checks.
 const RESERVED: usize = 8;
 
-/// The places for connections, and who has them; see
-/// [`ApiLimits`](super::limits::ApiLimits).
+/// The open connections and their limits; see [`ApiLimits`](super::limits::ApiLimits).
 #[derive(Debug)]
 pub struct ConnectionPlaces {
     connections: usize,
     table: Mutex<PlaceTable>,
-    /// Told when a request is answered, and when a connection has ended.
+    /// Notified when a response is complete, and when a connection has ended.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct PlaceTable {
-    /// The next identifier, and the time that idleness is measured in: it grows by one with each
-    /// thing that happens.
+    /// The next identifier, and the clock of idleness: it advances by one with each event.
     clock: u64,
     taken: BTreeMap<u64, TakenPlace>,
-    /// Connections that have not ended yet, evicted ones among them.
+    /// Connections that have not ended yet, including evicted ones.
     open: usize,
 }
 
@@ -43,12 +42,12 @@ struct PlaceTable {
 struct TakenPlace {
     address: IpAddr,
     reserved: bool,
-    /// Since when; `None` while a request is in service.
+    /// The start of idleness; `None` while a request is in progress.
     idle_since: Option<u64>,
     evicted: Arc<Notify>,
 }
 
-/// A place that is taken, free again when this is dropped.
+/// A connection's place, released on drop.
 #[derive(Debug)]
 pub struct ConnectionPlace {
     places: Arc<ConnectionPlaces>,
@@ -57,7 +56,7 @@ pub struct ConnectionPlace {
     evicted: Arc<Notify>,
 }
 
-/// A request is in service while this lives; its connection keeps its place.
+/// A request is in progress until this is dropped; its connection is not evicted.
 #[derive(Debug)]
 pub struct RequestInService {
     places: Arc<ConnectionPlaces>,
@@ -65,7 +64,7 @@ pub struct RequestInService {
 }
 
 impl ConnectionPlaces {
-    /// So many places.
+    /// A table with this limit.
     pub fn new(connections: u32) -> Arc<Self> {
         Arc::new(Self {
             connections: connections as usize,
@@ -74,8 +73,7 @@ impl ConnectionPlaces {
         })
     }
 
-    /// A place for a client that has come. `None` if there is none, and no idle connection that
-    /// could make room.
+    /// A place for a new client. `None` if there is none, and no idle connection to evict.
     pub fn take(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPlace> {
         let address = neighbourhood(address);
         let mut table = self.lock();
@@ -102,22 +100,22 @@ impl ConnectionPlaces {
         })
     }
 
-    /// Waits until all connections have ended. False if that takes longer.
+    /// Waits until all connections have ended. False at the timeout.
     pub async fn empty(&self, timeout: Duration) -> bool {
         let all = self.until(|| (self.lock().open == 0).then_some(()));
         time::timeout(timeout, all).await.is_ok()
     }
 
-    /// As [`ConnectionPlaces::take`], as soon as there is one.
+    /// As [`ConnectionPlaces::take`], waiting for a place.
     pub async fn take_soon(self: &Arc<Self>, address: IpAddr) -> ConnectionPlace {
         self.until(|| self.take(address)).await
     }
 
-    /// Waits until there is something.
+    /// Waits until `there` returns a value.
     async fn until<T>(&self, mut there: impl FnMut() -> Option<T>) -> T {
         loop {
             let mut told = pin!(self.changed.notified());
-            // Before it is looked for, so that nothing is missed in between.
+            // Registered before the check, so that no notification is missed.
             told.as_mut().enable();
             if let Some(found) = there() {
                 return found;
@@ -137,7 +135,7 @@ impl PlaceTable {
         self.clock
     }
 
-    /// Whether one of the usual places is free for this address, by now.
+    /// Whether one of the usual places is free for this address, possibly after an eviction.
     fn make_room(&mut self, address: IpAddr, all: usize) -> bool {
         let usual = |place: &TakenPlace| !place.reserved;
         let count = |of: &dyn Fn(&TakenPlace) -> bool| {
@@ -159,7 +157,8 @@ impl PlaceTable {
         count(&|_| true) < all || self.evict(usual)
     }
 
-    /// Whether one of the reserved places is free, by now. Other hosts have half of them.
+    /// Whether one of the reserved places is free, possibly after an eviction. Other hosts have
+    /// half of them.
     fn make_reserved_room(&mut self, address: IpAddr) -> bool {
         let elsewhere = |place: &TakenPlace| place.reserved && !place.address.is_loopback();
         let reserved = |place: &TakenPlace| place.reserved;
@@ -171,7 +170,7 @@ impl PlaceTable {
         taken.filter(|one| reserved(one)).count() < RESERVED || self.evict(reserved)
     }
 
-    /// Ends the connection that has been idle longest. False if none of these is idle.
+    /// Evicts the connection that has been idle longest. False if none of these is idle.
     fn evict(&mut self, of: impl Fn(&TakenPlace) -> bool) -> bool {
         let places = self.taken.iter().filter(|(_, place)| of(place));
         let idle = places.filter_map(|(number, place)| Some((place.idle_since?, *number)));
@@ -194,17 +193,17 @@ impl PlaceTable {
 }
 
 impl ConnectionPlace {
-    /// Whether only requests with a valid token and looks at the health are answered here.
+    /// Whether only requests with a valid token and health checks are answered here.
     pub fn is_reserved(&self) -> bool {
         self.reserved
     }
 
-    /// Waits until the connection has to end.
+    /// Waits for the eviction of the connection.
     pub async fn evicted(&self) {
         self.evicted.notified().await;
     }
 
-    /// A request has come.
+    /// Marks the start of a request.
     pub fn serve(&self) -> RequestInService {
         self.places.lock().set_idle(self.number, false);
         RequestInService {
@@ -239,7 +238,7 @@ mod tests {
         places.take(address.parse().unwrap())
     }
 
-    /// Takes places, each with a request in service, as long as there are usual ones.
+    /// Takes places, each with a request in progress, while there are usual ones.
     fn take_all(
         places: &Arc<ConnectionPlaces>,
         address: &str,

@@ -1,16 +1,16 @@
-//! Answers that are no success (RFC 9457).
+//! Error responses (RFC 9457).
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use crate::status::{FieldProblem, Problem, ReactorOutcome};
 
-/// The answer with this status and these details.
+/// The response with this status and these details.
 pub fn problem(status: StatusCode, detail: impl Into<String>) -> Response {
     problem_with(status, detail, Vec::new(), Vec::new())
 }
 
-/// The same with the fields that are at fault, and how the reactors fared.
+/// The same with the invalid fields, and the results of reactors.
 pub fn problem_with(
     status: StatusCode,
     detail: impl Into<String>,
@@ -20,7 +20,7 @@ pub fn problem_with(
     typed_problem("about:blank", status, detail, errors, reactors)
 }
 
-/// The same of a type that programs tell from others.
+/// The same with a type that programs can distinguish.
 pub fn typed_problem(
     kind: &str,
     status: StatusCode,

@@ -1,4 +1,4 @@
-//! Which path is answered by what, and what holds for every answer.
+//! The routes, and the parts common to all responses.
 
 use axum::extract::{DefaultBodyLimit, Extension, FromRequestParts, Request, State};
 use axum::http::{Method, StatusCode, Uri, header};
@@ -52,7 +52,7 @@ pub fn table() -> OpenApiRouter<AdminState> {
         .routes(routes!(drain::show, drain::start, drain::cancel))
 }
 
-/// The router of all endpoints. Forbids browsers to guess types, and caches to keep answers.
+/// The router of all endpoints. Disables type guessing in browsers, and caching.
 pub fn router(context: AdminState) -> Router {
     let (router, api) = table().split_for_parts();
     let fixed = |name, value| {
@@ -76,17 +76,18 @@ async fn not_found(uri: Uri) -> Response {
     let path = uri.path();
     problem(
         StatusCode::NOT_FOUND,
-        format!("nothing at {path}; / links to what there is"),
+        format!("nothing at {path}; / has links to all pages"),
     )
 }
 
-/// What a path has no handler for. The router adds the header `Allow`.
+/// The response to a method without a handler. The router adds the header `Allow`.
 async fn not_allowed(method: Method, uri: Uri) -> Response {
     if method == Method::OPTIONS {
         return StatusCode::NO_CONTENT.into_response();
     }
     let path = uri.path();
-    let detail = format!("{path} is not there for {method}; the header Allow says for what it is");
+    let detail =
+        format!("{path} does not have the method {method}; the header Allow lists its methods");
     problem(StatusCode::METHOD_NOT_ALLOWED, detail)
 }
 
@@ -98,7 +99,7 @@ async fn admitted(
 ) -> Result<Request, Response> {
     let config = context.config_store.config();
     origin::check(&request, &config.admin.hosts)?;
-    // The page has no figures of its own, and those that watch the health have no token.
+    // The page contains no figures, and health checks have no token.
     let path = request.uri().path();
     let open = matches!(path, "/" | "/healthz" | "/readyz") || path.starts_with("/assets/");
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);

@@ -1,4 +1,4 @@
-//! The thread and the listener.
+//! The API's thread and listeners.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -23,16 +23,16 @@ use super::starting::{Answers, Stage};
 use super::tls::Certificates;
 use crate::metrics::{Families, MetricsSource, catalogue};
 
-/// Connections that wait, for the time of an answer, until a place is free.
+/// Connections that wait for a place, for at most the timeout of an answer.
 const WAITING: usize = 64;
 
-/// How long accepting waits for descriptors.
+/// How long accepting pauses without descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Least time between two lines in the log about it.
+/// The shortest interval between log lines about that.
 const LOG_PAUSE: Duration = Duration::from_secs(10);
 
-/// The running API; dropping it ends it, as [`AdminHandle::shutdown`] does.
+/// The running API; dropping it stops it, as [`AdminHandle::shutdown`] does.
 #[derive(Debug)]
 pub struct AdminHandle {
     address: SocketAddr,
@@ -42,12 +42,12 @@ pub struct AdminHandle {
 }
 
 impl AdminHandle {
-    /// Where it listens; the port is the real one if any free port was asked for.
+    /// Its address; with the actual port if the configured one is 0.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Accepts no more, finishes the answers under way within the drain time, and ends the thread.
+    /// Stops accepting, finishes responses within the drain time, and ends the thread.
     pub fn shutdown(self) {
         drop(self);
     }
@@ -64,12 +64,12 @@ impl Drop for AdminHandle {
     }
 }
 
-/// Serves the API on `listener`, on a thread of its own. The threads run where the one runs that
-/// calls this.
+/// Serves the API on `listener`, on a thread of its own. The threads inherit the cores of the
+/// calling thread.
 ///
 /// # Errors
 ///
-/// The listener cannot be made non-blocking, or there are no more threads or descriptors.
+/// The listener cannot be made non-blocking, or threads or descriptors are exhausted.
 pub fn serve(listener: TcpListener, state: AdminState) -> io::Result<AdminHandle> {
     serve_with_socket(listener, None, state)
 }
@@ -92,20 +92,20 @@ pub fn serve_with_socket(
     Ok(handle)
 }
 
-/// The API of a service that starts; dropping it ends it.
+/// The API during the start of the service; dropping it stops it.
 pub struct StartingAdmin {
     handle: AdminHandle,
     answers: Answers,
 }
 
 impl StartingAdmin {
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.handle.address()
     }
 
-    /// The service has started: from now on everything is answered, from this state. Its limits and
-    /// certificates are those of the start, whatever it says.
+    /// Switches to serving everything from this state, after the start. Limits and certificates
+    /// stay those of the start.
     pub fn serve(self, state: AdminState) -> AdminHandle {
         let pauses = Arc::clone(&self.handle.pauses);
         state.metrics.register(pauses as _);
@@ -114,8 +114,8 @@ impl StartingAdmin {
     }
 }
 
-/// As [`serve_with_socket`], for a service that has yet to start: says that the process lives, and
-/// by `stage` what it does.
+/// As [`serve_with_socket`], for a service that is starting: reports that the process is alive, and
+/// the `stage` of the start.
 ///
 /// # Errors
 ///
@@ -147,7 +147,7 @@ fn listen(
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let (stop, stopped) = watch::channel(false);
-    // One more for the change of the configuration that is under way.
+    // One more for the change of the configuration in progress.
     let reserved =
         ConcurrencyLimits::HEALTH + ConcurrencyLimits::OPERATOR + ConcurrencyLimits::TOKENS;
     let blocking = (limits.questions + reserved + 1) as usize;
@@ -175,7 +175,7 @@ fn listen(
                 let local = accept_local(socket, &shared, &counted, stopped.clone());
                 tokio::join!(accept(&listener, &shared, &counted, stopped), local);
             });
-            // A question that still waits for the service is left behind.
+            // A question still waiting for the service is abandoned.
             runtime.shutdown_background();
         })?;
     Ok(AdminHandle {
@@ -186,16 +186,16 @@ fn listen(
     })
 }
 
-/// Times that accepting had to wait.
+/// Counts pauses of accepting.
 #[derive(Debug, Default)]
 struct AcceptPauses {
     count: Counter,
 }
 
 impl AcceptPauses {
-    /// Waits until it is worth while to accept again. `logged` is when that was said last.
+    /// Waits before accepting again. `logged` is the time of the last log line.
     async fn wait(&self, error: &io::Error, logged: &mut Option<time::Instant>) {
-        // Out of descriptors, most likely: others must close theirs first.
+        // Most likely out of descriptors: other connections must be closed first.
         self.count.increment();
         if logged.is_none_or(|logged| logged.elapsed() >= LOG_PAUSE) {
             tracing::warn!(%error, "the management plane cannot accept");
@@ -258,7 +258,7 @@ async fn accept(
     end(&places, shared).await;
 }
 
-/// The same on the Unix socket, which has places of its own.
+/// The same on the Unix socket, which has its own limit.
 async fn accept_local(
     socket: Option<AdminSocket>,
     shared: &Arc<Shared>,
@@ -298,10 +298,10 @@ async fn accept_local(
     end(&places, shared).await;
 }
 
-/// There is no place, and none will be soon.
+/// There is no place, and none became free in time.
 fn turn_away(stream: TcpStream, peer: SocketAddr, shared: &Shared) {
     match shared.certificates {
-        Some(_) => tracing::debug!(%peer, "a client has its share of connections already"),
+        Some(_) => tracing::debug!(%peer, "a client has reached its share of connections"),
         None => {
             let detail = "too many connections from this address; close some";
             connection::turn_away(stream, StatusCode::TOO_MANY_REQUESTS, detail);
@@ -309,8 +309,8 @@ fn turn_away(stream: TcpStream, peer: SocketAddr, shared: &Shared) {
     }
 }
 
-/// Serves a connection. What it has sent already is looked at before the next one is accepted, so
-/// that no flood of connections takes its place away before.
+/// Serves a connection. The data it has sent already is processed before the next one is accepted,
+/// so that a flood of connections does not evict it first.
 async fn begin(serve: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(serve);
     tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! The API on a Unix socket, whose peers the kernel vouches for.
+//! The API on a Unix socket, with peer credentials from the kernel.
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
@@ -6,18 +6,17 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Who may connect: the server's own user and group.
+/// Permissions to connect: the server's own user and group.
 const MODE: u32 = 0o660;
 
-/// A Unix socket that listens; its name goes when this is dropped.
+/// A listening Unix socket; its file is removed on drop.
 #[derive(Debug)]
 pub struct AdminSocket {
     pub(super) listener: UnixListener,
     path: PathBuf,
 }
 
-/// Who is at the other end of a Unix socket, as the kernel says (unix(7), `SO_PEERCRED`); an
-/// extension of its requests.
+/// The peer's credentials from the kernel (unix(7), `SO_PEERCRED`); an extension of its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerCredentials {
     /// The user.
@@ -25,7 +24,7 @@ pub struct PeerCredentials {
 }
 
 impl PeerCredentials {
-    /// Whether it is root or the server's own user, who could change the server anyway.
+    /// Whether it is root or the server's own user, which can control the server in any case.
     pub fn may_change(self) -> bool {
         self.uid == 0 || self.uid == rustix::process::geteuid().as_raw()
     }
@@ -40,16 +39,16 @@ impl PeerCredentials {
 }
 
 impl AdminSocket {
-    /// Listens there, for the server's own user and group. A socket that a server left behind is
-    /// replaced.
+    /// Listens at a path, for the server's own user and group. A socket left by an earlier server
+    /// is replaced.
     ///
     /// # Errors
     ///
-    /// Another server listens there, something else has the name, or the folder cannot be written.
+    /// Another server listens there, the path is not a socket, or the folder cannot be written.
     pub fn bind(path: &Path) -> io::Result<Self> {
         match fs::symlink_metadata(path) {
             Ok(there) if !there.file_type().is_socket() => {
-                return Err(io::Error::other("what is there is no socket"));
+                return Err(io::Error::other("the path exists and is no socket"));
             }
             Ok(_) => match UnixStream::connect(path) {
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
@@ -59,7 +58,7 @@ impl AdminSocket {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        // Under another name first, so that nobody connects before the permissions are right.
+        // Under another name first, so that no client connects before the permissions are set.
         let mut name = path.as_os_str().to_owned();
         name.push(".new");
         let new = PathBuf::from(name);
@@ -80,7 +79,7 @@ impl AdminSocket {
 
 impl Drop for AdminSocket {
     fn drop(&mut self) {
-        // It may be gone, with the folder.
+        // It may already be removed, with the folder.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -15,7 +15,7 @@ use crate::status::{Health, Readiness, ReadinessStatus};
 /// Names the current stage of the start.
 pub type Stage = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// The routes at the moment: those of the start, then those of the service.
+/// The current routes: those of the start, then those of the service.
 #[derive(Clone)]
 pub struct Answers {
     starting: Router,

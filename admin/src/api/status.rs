@@ -9,7 +9,7 @@ use super::context::AdminState;
 use crate::control::Control;
 use crate::status::{Exports, Operations, Pools, ReactorList, Version};
 
-/// Tells which program answers.
+/// Shows the program's version.
 #[utoipa::path(
     get, path = "/api/v1/version", tag = "api", operation_id = "get_version",
     responses((status = 200, description = "The program.", body = Version)),
@@ -48,7 +48,7 @@ pub async fn exports(State(state): State<AdminState>) -> Result<Json<Exports>, R
     Ok(Json(Exports { exports }))
 }
 
-/// Lists what was done, by procedure.
+/// Lists the calls by procedure.
 #[utoipa::path(
     get, path = "/api/v1/operations", tag = "status", operation_id = "list_operations",
     responses((status = 200, description = "Those with requests.", body = Operations)),

@@ -24,14 +24,14 @@ pub struct Throttle {
 
 #[derive(Default)]
 struct Places {
-    /// By address, the time when its wrong tokens are forgotten.
+    /// By address, the time when its wrong tokens expire.
     by_address: HashMap<IpAddr, Instant>,
     /// The same for all addresses without an entry.
     others: Option<Instant>,
 }
 
 impl Throttle {
-    /// How long this address has to wait; `None` if it may try.
+    /// How long this address has to wait; `None` if it may try now.
     pub fn wait(&self, address: IpAddr, now: Instant) -> Option<Duration> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let forgotten = *places.place(address, now);
@@ -124,7 +124,7 @@ mod tests {
         );
         assert!(throttle.wait(address("192.0.2.1"), now).is_some());
         assert!(throttle.wait(numbered(0), now).is_none());
-        // Once the others are forgotten there are places again.
+        // Once the others have expired there are entries again.
         let later = now + INTERVAL;
         assert!(throttle.wait(address("192.0.2.1"), later).is_none());
         assert_eq!(throttle.places.lock().unwrap().by_address.len(), 1);

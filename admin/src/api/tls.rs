@@ -1,4 +1,4 @@
-//! TLS: the server's certificate, those of clients, and files that change.
+//! TLS: the server's certificate, those of clients, and reloading of files.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
@@ -44,8 +44,8 @@ impl From<TlsError> for ConfigProblem {
 }
 
 /// The server's side of TLS (1.2 or 1.3, HTTP/1.1 by ALPN). When a client connects, at most once a
-/// second, its files are read again if they have changed. If the new files cannot be used, those
-/// read before stay in use.
+/// second, its files are reloaded if they have changed. If the new files cannot be used, the
+/// previous ones stay in use.
 #[derive(Debug)]
 pub struct Certificates {
     files: Tls,
@@ -56,12 +56,12 @@ pub struct Certificates {
 struct TlsState {
     config: Arc<ServerConfig>,
     notes: Vec<String>,
-    /// The files as they were when they were last read.
+    /// The files' stamps when they were last read.
     stamps: Vec<Stamp>,
     checked: Instant,
 }
 
-/// The identity of a file, by which a replacement is noticed; `None` if there is no file.
+/// The identity of a file, to detect a replacement; `None` if there is no file.
 type Stamp = Option<(i64, i64, u64, u64)>;
 
 impl Certificates {
@@ -71,7 +71,7 @@ impl Certificates {
     ///
     /// The first file that cannot be used.
     pub fn load(files: &Tls) -> Result<Self, TlsError> {
-        // Before the files are read, so that none can change unnoticed.
+        // Before the files are read, so that no change is missed.
         let stamps = stamps(files);
         let (config, notes) = read(files)?;
         Ok(Self {
@@ -91,18 +91,17 @@ impl Certificates {
         state.notes.clone()
     }
 
-    /// Reads the files again, whether they have changed or not. Existing connections are not
-    /// affected.
+    /// Reloads the files, whether they have changed or not. Existing connections are not affected.
     ///
     /// # Errors
     ///
-    /// The first file that cannot be used; those in use stay.
+    /// The first file that cannot be used; the previous ones stay in use.
     pub fn reload(&self) -> Result<(), TlsError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.read_again(&mut state, stamps(&self.files))
     }
 
-    /// The configuration for a handshake at this moment.
+    /// The current configuration for a handshake.
     pub(super) fn current(&self, now: Instant) -> Arc<ServerConfig> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if now.saturating_duration_since(state.checked) >= CHECK_INTERVAL {
@@ -110,9 +109,9 @@ impl Certificates {
             let stamps = stamps(&self.files);
             if stamps != state.stamps {
                 match self.read_again(&mut state, stamps) {
-                    Ok(()) => tracing::info!("the certificates of the management plane are new"),
+                    Ok(()) => tracing::info!("new certificates of the management plane are in use"),
                     Err(error) => tracing::warn!(
-                        "{error}; the certificates read before stay in use until it changes"
+                        "{error}; the previous certificates stay in use until the file changes"
                     ),
                 }
             }
@@ -121,7 +120,7 @@ impl Certificates {
     }
 
     fn read_again(&self, state: &mut TlsState, stamps: Vec<Stamp>) -> Result<(), TlsError> {
-        // Also if they cannot be used: they are not looked at again until they change.
+        // Also if they cannot be used: they are not read again until they change.
         state.stamps = stamps;
         let (config, notes) = read(&self.files)?;
         for note in &notes {
@@ -150,7 +149,7 @@ pub(super) fn name(certificate: &CertificateDer<'_>) -> Option<String> {
     };
     let name = common.filter(|name| !name.is_empty()).or_else(other);
     let name = name.unwrap_or_else(|| format!("certificate {:x}", certificate.serial));
-    // It goes into logs.
+    // The name is logged.
     let plain = |c: char| if c.is_control() { '?' } else { c };
     Some(name.chars().take(256).map(plain).collect())
 }
@@ -174,7 +173,7 @@ fn read(files: &Tls) -> Result<(Arc<ServerConfig>, Vec<String>), TlsError> {
     let key = key(&files.key, &provider, &mut notes)?;
     let pair = CertifiedKey::new(chain, key);
     match pair.keys_match() {
-        // A key that does not tell its public half is shown to be wrong or right by clients.
+        // A key type without access to its public half is verified by clients only.
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
         Err(rustls::Error::InconsistentKeys(_)) => {
             let certificate = files.certificate.display();
@@ -187,7 +186,7 @@ fn read(files: &Tls) -> Result<(Arc<ServerConfig>, Vec<String>), TlsError> {
         }
     }
     let clients = clients(files, &provider)?;
-    // Both versions are known to the provider, so this has no way to fail.
+    // Both versions are supported by the provider, so this does not fail.
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| refused("certificate", &files.certificate)(error.to_string()))?;
@@ -203,7 +202,7 @@ fn read(files: &Tls) -> Result<(Arc<ServerConfig>, Vec<String>), TlsError> {
 /// Why a certificate cannot be used.
 fn unusable(error: &rustls::Error) -> String {
     let text = error.to_string();
-    // The library has it in its words only.
+    // The library has it as text only.
     match text.contains("UnsupportedCertVersion") {
         true => "it is of X.509 version 1, and 3 is needed; `openssl x509 -req` makes one with \
                  -extfile"
@@ -212,7 +211,7 @@ fn unusable(error: &rustls::Error) -> String {
     }
 }
 
-/// The verifier of clients' certificates, where they are requested.
+/// The verifier of clients' certificates, if they are requested.
 fn clients(
     files: &Tls,
     provider: &Arc<CryptoProvider>,
@@ -276,14 +275,14 @@ fn key(
     loaded.map_err(|error| refused(format!("its key cannot be used: {error}")))
 }
 
-/// The validity of a certificate at this moment.
+/// The current validity of a certificate.
 fn age(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     let [now, soon] = [now, now + SOON].map(|time| i64::try_from(time.as_secs()).unwrap_or(0));
     let validity = certificate.validity();
     if validity.not_before.timestamp() > now {
-        return Some(format!("does not hold before {}", validity.not_before));
+        return Some(format!("is not valid before {}", validity.not_before));
     }
     match validity.not_after.timestamp() {
         end if end < now => Some(format!("has expired: {}", validity.not_after)),
@@ -315,8 +314,8 @@ fn content(file: &Path) -> io::Result<Vec<u8>> {
 fn plain(error: &PemError) -> String {
     match error {
         PemError::MissingSectionEnd { .. } => "a section has no end".to_owned(),
-        PemError::IllegalSectionStart { .. } => "a section begins in an odd way".to_owned(),
-        PemError::Base64Decode(_) => "there are odd characters in it".to_owned(),
+        PemError::IllegalSectionStart { .. } => "a section has a malformed first line".to_owned(),
+        PemError::Base64Decode(_) => "it has invalid characters".to_owned(),
         other => other.to_string(),
     }
 }

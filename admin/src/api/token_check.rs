@@ -15,7 +15,7 @@ use crate::change::{Author, ConfigStore};
 use crate::control::Control;
 use crate::token::{self, TokenError, TokenFile};
 
-/// The state of the checks of tokens.
+/// The state of token checks.
 #[derive(Default)]
 pub struct TokenCheck {
     throttle: Throttle,
@@ -43,7 +43,7 @@ impl TokenCheck {
             .as_deref()
             .ok_or(Refusal::ReadOnly)?;
         let said = said.ok_or(Refusal::Missing)?;
-        // The right token is never made to wait for what others at the same address say.
+        // A right token is not delayed by wrong ones from the same address.
         if !self.compare(file, said).map_err(Refusal::NoToken)? {
             let from = address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
             if let Some(wait) = self.throttle.wait(from, Instant::now()) {
@@ -78,7 +78,7 @@ impl TokenCheck {
     }
 }
 
-/// Why a request is not authorized.
+/// The reason for refusing a request.
 pub enum Refusal {
     ReadOnly,
     Missing,

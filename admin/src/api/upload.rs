@@ -14,7 +14,8 @@ use super::problem::problem;
 ///
 /// # Errors
 ///
-/// The response to send if the body is too long, by its header or its bytes, too slow, or cut off.
+/// The response to send if the body is too long, by its header or its bytes, too slow, or
+/// truncated.
 pub async fn received(request: Request, limits: &ApiLimits) -> Result<Request, Response> {
     let (parts, body) = request.into_parts();
     if body.is_end_stream() {
@@ -31,15 +32,15 @@ pub async fn received(request: Request, limits: &ApiLimits) -> Result<Request, R
         Ok(Ok(body)) => return Ok(Request::from_parts(parts, Body::from(body.to_bytes()))),
         Ok(Err(error)) if error.is::<LengthLimitError>() => (
             StatusCode::PAYLOAD_TOO_LARGE,
-            format!("a body of more than {most} bytes, which are the most that are accepted"),
+            format!("a body of more than {most} bytes, the most accepted"),
         ),
         Ok(Err(error)) => (
             StatusCode::BAD_REQUEST,
-            format!("the body has no proper end: {error}"),
+            format!("the body is not terminated properly: {error}"),
         ),
         Err(_) => {
             let time = limits.body_time;
-            let detail = format!("the body did not come within {time:?}");
+            let detail = format!("the body did not arrive within {time:?}");
             (StatusCode::REQUEST_TIMEOUT, detail)
         }
     };

@@ -1,4 +1,4 @@
-//! A time limit for responses that the client does not read.
+//! A timeout for responses that the client does not read.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A stream whose writes fail with a timeout when the peer takes fewer than a number of bytes
+/// A stream whose writes fail with a timeout when the peer accepts fewer than a number of bytes
 /// within a time.
 pub struct WriteTimeout<S> {
     stream: S,
@@ -17,7 +17,7 @@ pub struct WriteTimeout<S> {
     stall: Option<Stall>,
 }
 
-/// Writing could not go on at once.
+/// A write that blocked.
 struct Stall {
     end: Pin<Box<Sleep>>,
     /// Bytes written since.
@@ -25,7 +25,7 @@ struct Stall {
 }
 
 impl<S> WriteTimeout<S> {
-    /// A stream that must take `bytes` in each `time`.
+    /// A stream whose peer must accept `bytes` in each `time`.
     pub fn new(stream: S, time: Duration, bytes: usize) -> Self {
         Self {
             stream,
@@ -139,7 +139,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A peer that takes one byte each second.
+    /// A peer that accepts one byte each second.
     struct Trickle(Pin<Box<Sleep>>);
 
     impl AsyncWrite for Trickle {
@@ -164,8 +164,8 @@ mod tests {
         }
     }
 
-    /// How many of a hundred bytes are taken where so many in ten seconds are progress; the clock
-    /// is that of the runtime, which does not wait.
+    /// How many of a hundred bytes are accepted if this many in ten seconds are progress; the clock
+    /// is the runtime's, which does not wait.
     fn taken(progress: usize, flush: bool) -> usize {
         let mut runtime = runtime::Builder::new_current_thread();
         let runtime = runtime.enable_time().start_paused(true).build().unwrap();

@@ -158,7 +158,7 @@ fn in_words(errors: &[FieldProblem]) -> String {
 fn append(file: &Path, line: &AuditLine<'_>) -> io::Result<()> {
     let mut text = serde_json::to_vec(line)?;
     text.push(b'\n');
-    // A pipe in the file's place must not make anybody wait for a reader.
+    // A pipe in place of the file must not block until there is a reader.
     let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
     let mut file = OpenOptions::new()
         .append(true)

@@ -22,8 +22,8 @@ use crate::token;
 
 /// Keeps the configuration, its history and its file.
 ///
-/// Changes are made one at a time, in the order of their arrival. Meanwhile the store answers from
-/// the configuration before the change, without waiting.
+/// Changes are made one at a time, in order of arrival. In the meantime the store answers from the
+/// configuration before the change, without waiting.
 pub struct ConfigStore {
     control: Arc<dyn Control>,
     run: u64,
@@ -40,13 +40,13 @@ struct ConfigStoreState {
     generation: Generation,
     config: Arc<Config>,
     history: History,
-    /// The content of the file when it was read or written last. `None` if the file did not have
+    /// The content of the file when it was last read or written. `None` if the file did not have
     /// this configuration.
     file_text: Option<String>,
 }
 
 impl ConfigStore {
-    /// A store with the configuration that the service started with, and its file.
+    /// A store with the configuration of the service's start, and its file.
     pub fn new(control: Arc<dyn Control>, config: Arc<Config>, file: Option<PathBuf>) -> Self {
         Self::with_disk(control, config, file, Box::new(HostDisk))
     }
@@ -104,7 +104,8 @@ impl ConfigStore {
         }
     }
 
-    /// The configuration of the latest change. What runs may differ in keys that need a restart.
+    /// The configuration of the latest change. The running one may differ in keys that need a
+    /// restart.
     pub(crate) fn config(&self) -> Arc<Config> {
         self.latest().1
     }
@@ -127,7 +128,7 @@ impl ConfigStore {
         let author = request.author.clone();
         let summary = summary(&request.edit);
         let (dry_run, reload) = (request.dry_run, matches!(request.edit, Edit::Reload));
-        // The change itself may send the records elsewhere.
+        // The change itself may change the destination of audit records.
         let (before, config) = self.latest();
         let result = self.make(request, &summary);
         let outcome = match &result {
@@ -166,7 +167,7 @@ impl ConfigStore {
         audit::record(&record, now(), config.admin.audit_file.as_deref());
     }
 
-    /// The changes so far, the latest first; the latest 64 at most.
+    /// The changes so far, the latest first, at most 64.
     pub fn history(&self) -> Vec<HistoryEntry> {
         self.lock().history.latest_first()
     }
@@ -205,7 +206,7 @@ impl ConfigStore {
         if request.dry_run {
             return Ok(report);
         }
-        // All that can fail for want of space or permission fails before anything is in force.
+        // All steps that can fail for lack of space or permission come before it is in force.
         let mut written = None;
         let mut staged = None;
         if persist {
@@ -213,8 +214,8 @@ impl ConfigStore {
             let edited = edit_text(&old, &next);
             if edited.is_none() {
                 report.notes.push(format!(
-                    "{}: is written in a way that cannot be changed in places, and was written \
-                     anew; its comments are in its backup",
+                    "{}: its form does not permit changes of single values; it was rewritten, and \
+                     its comments are in the backup",
                     file.display()
                 ));
             }
@@ -264,15 +265,15 @@ impl ConfigStore {
         next: &Config,
         source: Option<&Source>,
     ) -> Result<(), ChangeError> {
-        // What the service has to say of a configuration that breaks a rule means nothing.
+        // The service's check applies to configurations that follow the rules only.
         let mut problems = config::validate(next);
         if problems.is_empty() {
             problems = self.control.check(next);
-            // A reload is what root has written; everything else has the word of a token at most.
+            // A reload is made by root; all other changes by a token's holder at most.
             if source.is_none() {
                 problems.extend(guarded::check(before, next));
             }
-            // The next start would fail. Files that are in use already are no matter of a change.
+            // The next start would fail. Files already in use are not checked.
             if next.admin.tls != before.admin.tls
                 && let Some(tls) = &next.admin.tls
                 && let Err(error) = Certificates::load(tls)
@@ -292,7 +293,7 @@ impl ConfigStore {
         ))
     }
 
-    /// The file and its content, which has to be unchanged since it was read.
+    /// The file and its content, which must be unchanged since it was read.
     fn file_as_read(&self) -> Result<(&Path, String), ChangeError> {
         let file = self.file.as_deref().ok_or(ChangeError::NoFile)?;
         let read = self
@@ -312,12 +313,13 @@ impl ConfigStore {
         staged.map_err(|error| persist_error(file, error))
     }
 
-    /// Puts `before` in force again, if it is not. Does not touch the file.
+    /// Puts `before` in force again, if needed. Does not change the file.
     fn take_back(&self, before: Option<Arc<Config>>, error: io::Error) -> ChangeError {
         let mut error = error;
         if let Some(Err(failure)) = before.map(|before| self.control.apply(before)) {
-            tracing::error!(%failure, "a change without its file could not be taken back");
-            let told = format!("{error}; and the change could not be taken back: {failure}");
+            tracing::error!(%failure, "a change that could not be written to the file could not be \
+                rolled back");
+            let told = format!("{error}; and the change could not be rolled back: {failure}");
             error = io::Error::new(error.kind(), told);
         }
         persist_error(self.file.as_deref().unwrap_or(Path::new("")), error)
@@ -351,7 +353,7 @@ fn persist_error(file: &Path, error: io::Error) -> ChangeError {
     }
 }
 
-/// Warnings about data that is lost with removed exports.
+/// Warnings about data lost with removed exports.
 fn lost<'a>(running: &'a Config, next: &'a Config) -> impl Iterator<Item = String> + 'a {
     let stays = |path| next.exports.iter().any(|export| export.path == path);
     let is_memory = |export: &&config::Export| matches!(export.store, config::Store::Memory { .. });
@@ -360,8 +362,8 @@ fn lost<'a>(running: &'a Config, next: &'a Config) -> impl Iterator<Item = Strin
         .filter(move |export| !stays(export.path.clone()))
         .map(|export| {
             format!(
-                "exports: the files of {} are in memory and lost at once when it goes; a rollback \
-             brings it back empty",
+                "exports: the files of {} are in memory and are lost when it is removed; after a \
+                 rollback it is empty",
                 export.path
             )
         })
@@ -391,7 +393,7 @@ mod tests {
                 denied,
                 "{kind}"
             );
-            // millracectl looks for it.
+            // millracectl checks for this.
             assert!(
                 error
                     .to_string()

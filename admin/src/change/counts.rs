@@ -132,6 +132,6 @@ impl MetricsSource for ConfigStore {
 }
 
 fn milliseconds(seconds: f64) -> u64 {
-    // Saturates; no clock of today comes near.
+    // Saturates, far beyond any current clock.
     (seconds * 1000.0) as u64
 }

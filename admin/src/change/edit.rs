@@ -19,7 +19,7 @@ pub fn summary(edit: &Edit) -> String {
 }
 
 /// The wanted configuration, with the text of the file if it was read from there. `config` is the
-/// present one, `earlier` has the history, and `file` is the configuration file.
+/// current one, `earlier` has the history, and `file` is the configuration file.
 pub fn edited(
     edit: Edit,
     config: &Config,
@@ -37,7 +37,7 @@ pub fn edited(
         Edit::Merge(patch) => {
             let mut document = serde_json::to_value(config).map_err(|error| {
                 let path = String::new();
-                let message = format!("the present configuration is no JSON: {error}");
+                let message = format!("the current configuration is no JSON: {error}");
                 ChangeError::Invalid(vec![FieldProblem { path, message }])
             })?;
             json_patch::merge(&mut document, &patch);

@@ -1,4 +1,4 @@
-//! Keys that only the configuration file, which root owns, may change. They bound what the holder
+//! Keys that only the configuration file, which root owns, may change. They limit what the holder
 //! of the token can do through the API.
 
 use std::fs;
@@ -118,14 +118,14 @@ fn outside(named: &Path, folder: &Path, roots: &[PathBuf]) -> String {
     };
     format!(
         "`{}`{real} is in none of admin.exportable_roots of the configuration file ({list}); list \
-         a folder above it there and reload, or write the export into the file by its real name",
+         a folder above it there and reload, or add the export with its real path to the file",
         named.display()
     )
 }
 
 fn resolved(root: &Path) -> Result<PathBuf, String> {
     fs::canonicalize(root)
-        .map_err(|error| format!("`{}` cannot be looked at: {error}", root.display()))
+        .map_err(|error| format!("`{}` cannot be examined: {error}", root.display()))
 }
 
 #[cfg(test)]
@@ -216,16 +216,16 @@ mod tests {
         for (root, words) in [
             ("srv/out", "in none of"),
             ("other", "in none of"),
-            // Whoever may write there decides where it leads to when it is opened.
+            // The owner of that folder can change the target before it is opened.
             ("other/in", "in none of"),
-            ("srv-not", "cannot be looked at"),
+            ("srv-not", "cannot be examined"),
             ("srv/state", "state_directory"),
             ("srv/state/in", "state_directory"),
             ("srv", "state_directory"),
         ] {
             let message = refused(&before, at(root)).unwrap();
             assert!(message.contains(words), "{root}: {message}");
-            // Where it is, unless that is its name.
+            // Its real path, unless that is its name.
             let is_elsewhere = message.contains("(which is ");
             assert_eq!(
                 is_elsewhere,
@@ -234,7 +234,7 @@ mod tests {
             );
         }
         assert!(refused(&before, "/".into()).unwrap().contains("in none of"));
-        // What the file exports already is no matter of a change.
+        // Existing exports of the file are not checked.
         let mut there = before.clone();
         there.exports.push(export(&at("other")));
         let mut next = there.clone();

@@ -26,7 +26,7 @@ struct Kept {
 }
 
 impl History {
-    /// Adds a generation, and drops the oldest ones beyond the bounds.
+    /// Adds a generation, and drops the oldest ones beyond the limits.
     pub fn push(&mut self, entry: HistoryEntry, config: Arc<Config>) {
         let bytes = text_bytes(&entry) + text_bytes(&*config);
         self.bytes += bytes;
@@ -72,7 +72,7 @@ fn text_bytes(value: &impl serde::Serialize) -> usize {
         }
     }
     let mut length = Length(0);
-    // A text that cannot be made takes no place either.
+    // A text that cannot be made uses no space either.
     let _ = serde_json::to_writer(&mut length, value);
     length.0
 }

@@ -2,8 +2,9 @@
 //!
 //! A request of the API, a reload of the file and a rollback all go through
 //! [`ConfigStore::change`]. It checks the whole configuration, compares it with the one in force,
-//! has the service apply what needs no restart ([`crate::control::Control::apply`]), and adds it
-//! to the history under the next generation. A change that fails anywhere has no effect.
+//! lets the service apply the changes that need no restart ([`crate::control::Control::apply`]),
+//! and adds it to the history as the next generation. A change that fails at any step has no
+//! effect.
 
 mod audit;
 mod config_store;

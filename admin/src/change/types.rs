@@ -15,10 +15,10 @@ use crate::status::{FieldProblem, ReactorOutcome};
 pub type Generation = u64;
 
 /// Names a generation of one run of the service, as in the HTTP header `ETag` (RFC 9110 section
-/// 8.8.3): a run's tags match in no other run.
+/// 8.8.3). Tags of one run match in no other run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// Chosen at random at start.
+    /// Random, chosen at start.
     pub run: u64,
     /// The generation.
     pub generation: Generation,
@@ -32,7 +32,7 @@ impl Tag {
             run: u64::from_str_radix(run, 16).ok()?,
             generation: generation.parse().ok()?,
         };
-        // One way of writing each only.
+        // Canonical texts only.
         (found.opaque() == text).then_some(found)
     }
 
@@ -56,16 +56,16 @@ pub struct Author {
     pub address: Option<String>,
 }
 
-/// Changes a configuration in place, or returns the field that is in conflict.
+/// Changes a configuration in place, or returns the field in conflict.
 pub type EditFunction = Box<dyn FnOnce(&mut Config) -> Result<(), FieldProblem> + Send>;
 
 /// The kind of a change.
 pub enum Edit {
     /// Replace the configuration.
     Replace(Box<Config>),
-    /// Apply an RFC 7396 merge patch to the present configuration.
+    /// Apply an RFC 7396 merge patch to the current configuration.
     Merge(serde_json::Value),
-    /// Change the present configuration by a function, which may refuse.
+    /// Change the current configuration by a function, which may refuse.
     With {
         /// Its name in the history and the log, such as `limits` or `listeners`.
         summary: Cow<'static, str>,
@@ -82,10 +82,10 @@ pub enum Edit {
 pub struct ChangeRequest {
     /// The kind of change.
     pub edit: Edit,
-    /// The tags of `If-Match`, one of which must be that of the present configuration; `None` for
+    /// The tags of `If-Match`, one of which must be that of the current configuration; `None` for
     /// any configuration.
     pub expected: Option<Vec<Tag>>,
-    /// Who.
+    /// The author.
     pub author: Author,
     /// Only check and compare.
     pub dry_run: bool,
@@ -98,9 +98,10 @@ pub struct ChangeRequest {
 pub struct Current {
     /// The tag.
     pub tag: Tag,
-    /// The configuration of the latest change. What runs may differ in keys that need a restart.
+    /// The configuration of the latest change. The running one may differ in keys that need a
+    /// restart.
     pub config: Arc<Config>,
-    /// Keys in which what runs differs from it.
+    /// Keys in which the running configuration differs.
     pub restart_required: Vec<KeyChange>,
 }
 
@@ -113,14 +114,14 @@ pub struct ChangeReport {
     pub dry_run: bool,
     /// Whether the file was written.
     pub persisted: bool,
-    /// Keys that change, each with what it takes to apply them.
+    /// Keys that change, each with its effect.
     pub changes: Vec<KeyChange>,
-    /// Keys in which what runs differs from the configuration until the next restart, of this
-    /// change and of earlier ones.
+    /// Keys in which the running configuration differs until the next restart, from this change and
+    /// earlier ones.
     pub restart_required: Vec<KeyChange>,
     /// Warnings about effects of the configuration that may be unexpected.
     pub notes: Vec<String>,
-    /// The result of each reactor; empty with a dry run and where nothing changes.
+    /// The result of each reactor; empty with a dry run and without changes.
     pub reactors: Vec<ReactorOutcome>,
 }
 
@@ -131,12 +132,12 @@ pub struct HistoryEntry {
     pub generation: Generation,
     /// When, in seconds since 1970.
     pub time_seconds: f64,
-    /// Who.
+    /// The author.
     pub author: Author,
     /// The action: `start`, `put`, `patch`, `limits`, `listeners`, `log`, `rollback to 3`, `reload`
     /// and the like.
     pub summary: String,
-    /// Keys that changed against the generation before.
+    /// Keys that changed since the previous generation.
     pub changes: Vec<KeyChange>,
 }
 
@@ -150,21 +151,21 @@ pub struct ChangeHistory {
 /// The body of `/api/v1/config/pending`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Pending {
-    /// The generation of the configuration that it is about.
+    /// The generation of the configuration.
     pub generation: Generation,
-    /// Keys in which what runs differs from the configuration until the next restart: `before` is
-    /// what runs.
+    /// Keys in which the running configuration differs until the next restart: `before` is the
+    /// running value.
     pub restart_required: Vec<KeyChange>,
 }
 
-/// Why a change was not made. The configuration is then unchanged.
+/// The reason for refusing a change. The configuration is then unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// Another change came first; with the present tag.
-    #[error("the configuration has changed meanwhile; the present one is {0}")]
+    /// Another change came first; with the current tag.
+    #[error("the configuration has changed in the meantime; the current one is {0}")]
     Stale(Tag),
     /// The configuration is invalid; with the errors.
-    #[error("{} of its values cannot be", .0.len())]
+    #[error("{} of its values are not possible", .0.len())]
     Invalid(Vec<FieldProblem>),
     /// There is no such generation in the history.
     #[error("generation {0} is not in the history")]
@@ -174,14 +175,14 @@ pub enum ChangeError {
     NoFile,
     /// The file was changed since it was read.
     #[error(
-        "{0} was edited since the server read it, and would be overwritten; look at it, put it in \
-         force (`millracectl config reload`) or take it back, and make the change again"
+        "{0} was edited since the server read it, and would be overwritten; apply it (`millracectl \
+         config reload`) or undo the edits, and make the change again"
     )]
     FileChanged(String),
     /// The server may not write the file.
     #[error(
-        "{file}: {error}; the server has no right to keep changes there. As root on its host, \
-         millracectl writes the file itself, over the server's socket; or edit the file, and reload"
+        "{file}: {error}; the server has no right to write it. As root on its host, over the \
+         server's socket, millracectl writes the file itself; or edit the file, and reload"
     )]
     FileDenied {
         /// The file.

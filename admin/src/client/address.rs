@@ -1,4 +1,4 @@
-//! Where a server is: `http://HOST:PORT`, `https://HOST:PORT` or `unix:/PATH`.
+//! Server addresses: `http://HOST:PORT`, `https://HOST:PORT` or `unix:/PATH`.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -7,10 +7,10 @@ use rustls::pki_types::ServerName;
 
 use super::ClientError;
 
-/// A server's address, as far as it can be known without asking a resolver.
+/// A server's address, before name resolution.
 #[derive(Clone, Debug)]
 pub struct Address {
-    /// Host and port, as in the header `Host`; of a Unix socket the address as it was given.
+    /// Host and port, as in the header `Host`; for a Unix socket the address as given.
     pub authority: String,
     /// The name that the server's certificate must have; `None` for plain HTTP.
     pub secure: Option<ServerName<'static>>,
@@ -20,12 +20,12 @@ pub struct Address {
 }
 
 impl Address {
-    /// Reads it; without a scheme it is plain HTTP.
+    /// Parses it; without a scheme it is plain HTTP.
     ///
     /// # Errors
     ///
-    /// It has another scheme, a path, no port, or characters that no host name has; or the path of
-    /// a socket is not a whole one.
+    /// It has another scheme, a path, no port, or characters that are not valid in host names; or
+    /// the path of a socket is relative.
     pub fn parse(text: &str) -> Result<Self, ClientError> {
         let refused = || ClientError::Address(text.to_owned());
         if let Some(path) = text.strip_prefix("unix:") {
@@ -62,7 +62,7 @@ impl Address {
         })
     }
 
-    /// What the header `Host` says.
+    /// The value of the header `Host`.
     pub fn host_header(&self) -> &str {
         match self.socket {
             Some(_) => &self.host,
@@ -70,7 +70,7 @@ impl Address {
         }
     }
 
-    /// Whether what is sent there stays on this host.
+    /// Whether data sent there stays on this host.
     pub fn is_loopback(&self) -> bool {
         match self.host.parse::<IpAddr>() {
             Ok(address) => address.to_canonical().is_loopback(),

@@ -1,14 +1,14 @@
-//! Why there is no answer.
+//! Errors of requests.
 
 use std::io;
 use std::time::Duration;
 
 use rustls::{AlertDescription, CertificateError};
 
-/// There is no answer.
+/// The reason for a missing answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The address is not one.
+    /// The address is invalid.
     #[error("`{0}` is no address; write http://HOST:PORT, https://HOST:PORT or unix:/PATH")]
     Address(String),
     /// The host name is unknown.
@@ -16,24 +16,24 @@ pub enum ClientError {
     Lookup {
         /// Host and port.
         authority: String,
-        /// What the resolver says.
+        /// The error of the resolver.
         source: io::Error,
     },
-    /// Nobody listens.
+    /// There is no listener.
     #[error("cannot connect to {authority}: {source}")]
     Connect {
         /// Host and port.
         authority: String,
-        /// What the kernel says.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// TLS is asked for, and nothing says whom to trust.
-    #[error("https://{authority} needs the certificate of the authority that the server's is from")]
+    /// TLS is requested, without a trusted authority.
+    #[error("https://{authority} needs the certificate of the authority that issued the server's")]
     NoTrust {
         /// Host and port.
         authority: String,
     },
-    /// TLS was not agreed upon.
+    /// The TLS handshake failed.
     #[error("no TLS with {authority}: {failure}")]
     Tls {
         /// Host and port.
@@ -41,63 +41,63 @@ pub enum ClientError {
         /// Why.
         failure: TlsFailure,
     },
-    /// The server does not speak HTTP, or broke off.
-    #[error("no proper answer from {authority}: {reason}")]
+    /// The server does not speak HTTP, or closed the connection.
+    #[error("no valid answer from {authority}: {reason}")]
     Protocol {
         /// Host and port.
         authority: String,
         /// What was wrong.
         reason: String,
     },
-    /// It took too long.
+    /// Timeout.
     #[error("no answer from {authority} within {timeout:?}")]
     Time {
         /// Host and port.
         authority: String,
-        /// How long was waited.
+        /// The timeout.
         timeout: Duration,
     },
-    /// What was received cannot be written on.
-    #[error("cannot write what {authority} sends: {source}")]
+    /// The answer cannot be written to the output.
+    #[error("cannot write the answer of {authority}: {source}")]
     Output {
         /// Host and port.
         authority: String,
         /// Why.
         source: io::Error,
     },
-    /// No runtime for the request.
+    /// There is no runtime for the request.
     #[error("cannot start a request: {0}")]
     Runtime(io::Error),
 }
 
-/// Why TLS was not agreed upon.
+/// The reason for a failed TLS handshake.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsFailure {
-    /// The server's certificate is from somebody else than the trusted authority.
-    #[error("the server's certificate is not from the authority that is trusted")]
+    /// The server's certificate is issued by another authority than the trusted one.
+    #[error("the server's certificate is not issued by the trusted authority")]
     UnknownAuthority,
     /// The server's certificate is for other names.
-    #[error("the server's certificate is for other names than the one it is asked by")]
+    #[error("the server's certificate does not have the name of the address used")]
     OtherName,
-    /// The server's certificate holds no more, or not yet.
-    #[error("the server's certificate is out of its time; are the clocks right?")]
+    /// The server's certificate has expired, or is not valid yet.
+    #[error("the server's certificate is not valid yet or has expired; are the clocks right?")]
     OutOfTime,
-    /// The server wants to see a certificate, and none was shown.
+    /// The server requires a client certificate, and none was presented.
     #[error("the server asks for a client certificate")]
     CertificateWanted,
     /// The server does not accept the client's certificate.
     #[error("the server does not accept the client certificate: {0}")]
     CertificateRefused(String),
-    /// The server speaks plainly.
+    /// The server does not speak TLS.
     #[error("the server does not speak TLS")]
     Plain,
-    /// Something else.
+    /// Another error.
     #[error("{0}")]
     Other(String),
 }
 
 impl TlsFailure {
-    /// What an error of a connection with TLS means, if it is one of TLS.
+    /// The TLS error of a connection error, if it is one.
     pub(super) fn of(error: &io::Error) -> Option<Self> {
         let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
         Some(Self::from(inner))
@@ -117,7 +117,7 @@ impl From<&rustls::Error> for TlsFailure {
                 | CertificateError::ExpiredContext { .. }
                 | CertificateError::NotValidYet
                 | CertificateError::NotValidYetContext { .. } => Self::OutOfTime,
-                other => Self::Other(format!("the server's certificate cannot be: {other}")),
+                other => Self::Other(format!("the server's certificate is not valid: {other}")),
             },
             rustls::Error::AlertReceived(alert) => match alert {
                 AlertDescription::CertificateRequired => Self::CertificateWanted,

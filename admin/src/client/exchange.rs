@@ -1,4 +1,4 @@
-//! A connection, and one request and answer on it.
+//! One connection, and one request and response on it.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 use super::address::Address;
 use super::{Client, ClientError, Order, TlsFailure};
 
-/// A connection that requests can be sent on.
+/// A connection for sending requests.
 pub type Sender = SendRequest<Full<Bytes>>;
 
 /// The addresses of the host.
@@ -34,7 +34,7 @@ pub fn look_up(address: &Address) -> Result<Vec<SocketAddr>, ClientError> {
 }
 
 impl Client {
-    /// Connects, with TLS where the address asks for it.
+    /// Connects, with TLS if the address requires it.
     pub(super) async fn connect(&self, addresses: &[SocketAddr]) -> Result<Sender, ClientError> {
         let authority = || self.address.authority.clone();
         if let Some(path) = &self.address.socket {
@@ -81,12 +81,12 @@ impl Client {
         let (sender, connection) = handshake(TokioIo::new(stream))
             .await
             .map_err(|error| self.broken(&error))?;
-        // Its end shows in the sender's answer.
+        // Its end is reported by the sender.
         tokio::spawn(connection);
         Ok(sender)
     }
 
-    /// Sends an order and gives the answer's head.
+    /// Sends an order and returns the head of the response.
     pub(super) async fn exchange(
         &self,
         sender: &mut Sender,
@@ -102,7 +102,7 @@ impl Client {
         if !keep {
             request = request.header(header::CONNECTION, "close");
         }
-        // What changes nothing needs no token, as a rule, and so the token is not shown for it.
+        // Queries usually need no token, so it is not sent with them.
         if let Some(token) = &self.token
             && (order.is_change() || with_token)
         {
@@ -127,8 +127,8 @@ impl Client {
             .map_err(|error| self.broken(&error))
     }
 
-    /// What an error of the HTTP library means. With TLS, the server may refuse a client's
-    /// certificate after the handshake (RFC 8446 section 4.4.2.4), and this is where it shows.
+    /// The meaning of an error of the HTTP library. With TLS, the server may refuse a client's
+    /// certificate after the handshake (RFC 8446 section 4.4.2.4), which is reported here.
     pub(super) fn broken(&self, error: &hyper::Error) -> ClientError {
         let mut source = std::error::Error::source(error);
         while let Some(inner) = source {
@@ -160,7 +160,7 @@ impl Client {
 fn broken_off(error: &io::Error) -> TlsFailure {
     match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-            TlsFailure::Other("the server broke off; does it speak TLS?".to_owned())
+            TlsFailure::Other("the server closed the connection; does it speak TLS?".to_owned())
         }
         _ => TlsFailure::Other(error.to_string()),
     }

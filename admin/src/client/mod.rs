@@ -1,11 +1,11 @@
-//! A requester for the API, over plain HTTP or TLS, bounded in time and size.
+//! A requester for the API, over plain HTTP or TLS, limited in time and size.
 //!
-//! [`Client`] says where to ask, and how to be known there: by a [`ClientToken`], or by a client
-//! certificate ([`TlsFiles`]). [`Client::send`] makes one connection for one [`Order`];
-//! [`Session`] keeps its connection for those that ask again and again; [`Client::stream`] hands
-//! on the bytes of an answer as they come.
+//! [`Client`] has the server's address and the credentials: a [`ClientToken`], or a client
+//! certificate ([`TlsFiles`]). [`Client::send`] makes one connection for one [`Order`]; [`Session`]
+//! keeps its connection for repeated queries; [`Client::stream`] forwards the bytes of an answer as
+//! they arrive.
 //!
-//! Everything blocks, and none of it is for use in an async runtime.
+//! All calls block; they are not for async runtimes.
 
 mod address;
 mod error;

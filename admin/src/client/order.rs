@@ -1,4 +1,4 @@
-//! What is asked, and what is answered.
+//! Requests and answers.
 
 use std::fmt::Write;
 
@@ -6,18 +6,18 @@ use serde::de::DeserializeOwned;
 
 use crate::status::Problem;
 
-/// What is to be done with what is at a path.
+/// The method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// Show it; changes nothing.
+    /// Show; changes nothing.
     Get,
-    /// Replace it.
+    /// Replace.
     Put,
-    /// Change parts of it.
+    /// Change parts.
     Patch,
-    /// Add to it, or begin something.
+    /// Add, or start an action.
     Post,
-    /// Take it away, or end it.
+    /// Remove, or end an action.
     Delete,
 }
 
@@ -43,7 +43,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// For a path such as `/api/v1/version`, without a body.
+    /// A request for a path such as `/api/v1/version`, without a body.
     pub fn new(method: Method, path: impl Into<String>) -> Self {
         Self {
             method,
@@ -53,28 +53,28 @@ impl Order {
         }
     }
 
-    /// Whether it asks for more than to be shown something.
+    /// Whether it changes something.
     pub fn is_change(&self) -> bool {
         self.method != Method::Get
     }
 
-    /// With a query parameter. The value may have letters, digits, `-`, `.` and `_` only.
+    /// Adds a query parameter. The value may have letters, digits, `-`, `.` and `_` only.
     #[must_use]
     pub fn with_query(mut self, name: &str, value: &str) -> Self {
         let mark = if self.path.contains('?') { '&' } else { '?' };
-        // Writing into a string has no way to fail.
+        // Writing to a string does not fail.
         let _ = write!(self.path, "{mark}{name}={value}");
         self
     }
 
-    /// With a body of this media type.
+    /// Adds a body of this media type.
     #[must_use]
     pub fn with_body(mut self, media_type: &'static str, body: impl Into<Vec<u8>>) -> Self {
         self.body = Some((media_type, body.into()));
         self
     }
 
-    /// Only if the configuration still has this tag, as [`Answer::tag`] gave it.
+    /// Requires that the configuration still has this tag, from [`Answer::tag`].
     #[must_use]
     pub fn if_match(mut self, tag: impl Into<String>) -> Self {
         self.if_match = Some(tag.into());
@@ -82,12 +82,12 @@ impl Order {
     }
 }
 
-/// An answer of the API, of whatever status.
+/// An answer of the API, with any status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
-    /// The header `ETag`, with its quotes: the name of the configuration's generation.
+    /// The header `ETag`, with its quotes: the tag of the configuration.
     pub tag: Option<String>,
     /// The body, as text.
     pub body: String,
@@ -108,7 +108,7 @@ impl Answer {
         serde_json::from_str(&self.body)
     }
 
-    /// What went wrong, if the answer says so in the way of RFC 9457.
+    /// The problem details of the answer (RFC 9457), if it has any.
     pub fn problem(&self) -> Option<Problem> {
         self.value().ok()
     }

@@ -1,4 +1,4 @@
-//! Where to ask and how, and questions on a connection of their own.
+//! The server's address and credentials, and single requests.
 
 use std::future::Future;
 use std::io::Write;
@@ -15,10 +15,10 @@ use super::address::Address;
 use super::exchange::look_up;
 use super::{Answer, ClientError, ClientToken, Method, Order};
 
-/// The most bytes of an answer that is kept in memory.
+/// The most bytes of an answer kept in memory.
 const ANSWER_MAX: usize = 64 << 20;
 
-/// Where to ask, and how to be known there.
+/// The server's address and credentials.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(super) address: Address,
@@ -33,7 +33,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// It is neither, has a path, or has no port.
+    /// It is none of these, has a path, or has no port.
     pub fn new(address: &str) -> Result<Self, ClientError> {
         Ok(Self {
             address: Address::parse(address)?,
@@ -43,14 +43,14 @@ impl Client {
         })
     }
 
-    /// With another bound for the time of a request.
+    /// Sets another timeout.
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// With a token, which is shown for changes, and for what is not answered without: where the
-    /// server wants it for reading, and where it has no time for strangers.
+    /// Sets a token, which is sent with changes, and with queries that are refused without it: if
+    /// the server requires it for reading, or is overloaded.
     #[must_use]
     pub fn with_token(self, token: ClientToken) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl Client {
         }
     }
 
-    /// With what a connection to an `https` address needs; see [`super::TlsFiles::load`].
+    /// Sets the TLS configuration for an `https` address; see [`super::TlsFiles::load`].
     #[must_use]
     pub fn with_tls(self, tls: Arc<ClientConfig>) -> Self {
         Self {
@@ -73,21 +73,21 @@ impl Client {
         &self.address.authority
     }
 
-    /// Whether the server is asked over its Unix socket, and so on this host.
+    /// Whether the server is reached over its Unix socket, and so is on this host.
     pub fn is_on_socket(&self) -> bool {
         self.address.socket.is_some()
     }
 
-    /// Whether a secret may be sent without anybody on the way seeing it: TLS, or this very host.
+    /// Whether a secret sent there cannot be read on the network: TLS, or this host.
     pub fn is_private(&self) -> bool {
         self.address.secure.is_some() || self.address.is_loopback()
     }
 
-    /// Asks for a path, such as `/api/v1/version`.
+    /// Queries a path, such as `/api/v1/version`.
     ///
     /// # Errors
     ///
-    /// There is no answer. An answer of failure is an [`Answer`].
+    /// There is no answer. An error response is an [`Answer`].
     pub fn get(&self, path: &str) -> Result<Answer, ClientError> {
         self.send(&Order::new(Method::Get, path))
     }
@@ -96,7 +96,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// There is no answer. An answer of failure is an [`Answer`].
+    /// There is no answer. An error response is an [`Answer`].
     pub fn send(&self, order: &Order) -> Result<Answer, ClientError> {
         let addresses = look_up(&self.address)?;
         runtime()?.block_on(self.in_time(self.timeout, async {
@@ -111,14 +111,14 @@ impl Client {
         }))
     }
 
-    /// Sends an order and writes the body of an answer of success to `out` as it comes, for as
-    /// long as `longest`; then the answer is without a body. Each write is to reach its goal at
-    /// once. Gives the number of bytes as well.
+    /// Sends an order and writes the body of a successful answer to `out` as it arrives, for at
+    /// most `longest`; the returned answer then has no body. Writes must not be buffered. Returns
+    /// the number of bytes as well.
     ///
     /// # Errors
     ///
-    /// There is no answer, the body is longer than `most` bytes or breaks off, it takes longer
-    /// than `longest`, or it cannot be written. What has come until then has been written.
+    /// There is no answer, the body is longer than `most` bytes or truncated, it takes longer than
+    /// `longest`, or it cannot be written. The bytes received before have been written.
     pub fn stream(
         &self,
         order: &Order,
@@ -128,11 +128,11 @@ impl Client {
     ) -> Result<(Answer, u64), ClientError> {
         let addresses = look_up(&self.address)?;
         runtime()?.block_on(self.in_time(longest, async {
-            // The head of the answer is due in the usual time.
+            // The head of the answer has the usual timeout.
             let start = async {
                 let mut sender = self.connect(&addresses).await?;
                 let response = self.exchange(&mut sender, order, false, true).await?;
-                // The sender keeps the connection.
+                // The sender keeps the connection open.
                 Ok((sender, response))
             };
             let (_sender, response) = self.in_time(self.timeout, start).await?;
@@ -162,7 +162,7 @@ impl Client {
         }))
     }
 
-    /// Whether a question that was refused may be answered to who has the token.
+    /// Whether a refused query may be repeated with the token.
     pub(super) fn may_help(&self, order: &Order, response: &Response<Incoming>) -> bool {
         let refused = matches!(response.status().as_u16(), 401 | 429);
         refused && self.token.is_some() && !order.is_change()
@@ -200,7 +200,7 @@ impl Client {
     }
 }
 
-/// An answer as far as its headers tell it.
+/// An answer's head, from its headers.
 fn head(response: &Response<Incoming>) -> Answer {
     let tag = response.headers().get(header::ETAG);
     Answer {

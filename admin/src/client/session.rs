@@ -1,4 +1,4 @@
-//! Many questions on one connection.
+//! Several requests on one connection.
 
 use tokio::runtime::Runtime;
 
@@ -6,7 +6,7 @@ use super::exchange::{Sender, look_up};
 use super::requester::runtime;
 use super::{Answer, Client, ClientError, Method, Order};
 
-/// Asks a server again and again, on one connection as long as it holds.
+/// Queries a server repeatedly, on one connection while it lasts.
 pub struct Session {
     client: Client,
     runtime: Runtime,
@@ -14,11 +14,11 @@ pub struct Session {
 }
 
 impl Session {
-    /// Connects with the first question.
+    /// Connects with the first query.
     ///
     /// # Errors
     ///
-    /// No runtime can be had.
+    /// The runtime cannot be created.
     pub fn new(client: Client) -> Result<Self, ClientError> {
         Ok(Self {
             client,
@@ -27,12 +27,12 @@ impl Session {
         })
     }
 
-    /// Asks for a path, such as `/api/v1/version`. A connection that the server has closed
-    /// meanwhile is replaced by a new one.
+    /// Queries a path, such as `/api/v1/version`. A connection that the server has closed in the
+    /// meantime is replaced by a new one.
     ///
     /// # Errors
     ///
-    /// There is no answer. An answer of failure is an [`Answer`].
+    /// There is no answer. An error response is an [`Answer`].
     pub fn get(&mut self, path: &str) -> Result<Answer, ClientError> {
         let order = Order::new(Method::Get, path);
         if let Some(sender) = self.sender.take() {
@@ -48,7 +48,7 @@ impl Session {
         self.on(sender, &order)
     }
 
-    /// Asks on a connection, and keeps it if it can be used again.
+    /// Sends on a connection, and keeps it if it can be reused.
     fn on(&mut self, mut sender: Sender, order: &Order) -> Result<Answer, ClientError> {
         let client = &self.client;
         let answer = self

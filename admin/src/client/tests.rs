@@ -1,4 +1,4 @@
-//! What can be told without a server.
+//! Tests that need no server.
 
 use std::io::Write;
 

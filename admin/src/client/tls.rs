@@ -1,4 +1,4 @@
-//! Whom to trust, and how to be known, from files.
+//! Trusted authorities and client certificates, from files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, crypto};
 
-/// The files that a connection with TLS needs, in PEM.
+/// The files of a TLS connection, in PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Certificates of the authorities that servers' certificates may be from. A certificate that
-    /// a server signed itself is its own authority.
+    /// Certificates of the trusted authorities. A self-signed server certificate is its own
+    /// authority.
     pub authority: PathBuf,
-    /// The client's certificate, and those between it and its authority, with its private key.
+    /// The client's certificate with its intermediate certificates, and its private key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// A file does not have what TLS needs.
+/// A file without the required content.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsFileError {
     /// It cannot be read, or is no PEM.
@@ -34,7 +34,7 @@ pub enum TlsFileError {
     /// There is no private key in it.
     #[error("{}: there is no private key in it; PEM with BEGIN PRIVATE KEY is accepted", .0.display())]
     NoKey(PathBuf),
-    /// A certificate or key is of no use.
+    /// A certificate or key cannot be used.
     #[error("{}: {error}", file.display())]
     Unusable {
         /// The file.

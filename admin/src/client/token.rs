@@ -1,4 +1,4 @@
-//! The secret that allows changes.
+//! The client's side of the token that allows changes.
 
 use std::fmt;
 use std::fs::File;
@@ -10,11 +10,11 @@ use hyper::header::HeaderValue;
 /// The most bytes of a file with a token.
 const FILE_MAX: u64 = 4096;
 
-/// A token as the server's `admin.token_file` has it. It is never shown.
+/// A token as in the server's `admin.token_file`. It is never shown.
 #[derive(Clone)]
 pub struct ClientToken(HeaderValue);
 
-/// There is no token to be had from a file.
+/// The file has no usable token.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientTokenError {
     /// The file cannot be read.
@@ -25,20 +25,20 @@ pub enum ClientTokenError {
         /// Why.
         error: io::Error,
     },
-    /// What is in it is no token.
+    /// Its content is no token.
     #[error(
-        "{}: no token; the file is to have one line of visible ASCII characters, at most \
-         {FILE_MAX} bytes", .0.display()
+        "{}: no token; the file must have one line of visible ASCII characters, at most {FILE_MAX} \
+         bytes", .0.display()
     )]
     Content(PathBuf),
 }
 
 impl ClientToken {
-    /// Reads the token of a file; white space around it does not count.
+    /// Reads the token of a file, without white space around it.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, is empty or too long, or has characters that a token cannot have.
+    /// The file cannot be read, is empty or too long, or has characters that are invalid in tokens.
     pub fn read(file: &Path) -> Result<Self, ClientTokenError> {
         let mut text = Vec::new();
         File::open(file)

@@ -1,4 +1,4 @@
-//! Who may ask the management plane, by which names, and what may be exported through it.
+//! Access to the management plane: reading, names, and folders that may be exported through it.
 
 use std::path::{Component, Path};
 
@@ -10,7 +10,7 @@ use super::{Config, KeyPath};
 
 const HOSTS_MAX: usize = 64;
 const ROOTS_MAX: usize = 256;
-/// The longest path of a Unix socket (unix(7)), with room for what is added while it is made.
+/// The longest path of a Unix socket (unix(7)), with space for the temporary suffix.
 const SOCKET_MAX: usize = 100;
 
 /// Whether reading through the API needs the token.
@@ -20,12 +20,11 @@ pub enum ReadToken {
     /// It does not.
     #[default]
     None,
-    /// It does, but for `/healthz`, `/readyz` and the dashboard's page, which shows nothing
-    /// without.
+    /// It does, except for `/healthz`, `/readyz` and the dashboard's page, which contains no data.
     Required,
 }
 
-/// The rules of the keys for that.
+/// The rules of these keys.
 pub(super) fn check(problems: &mut Problems, path: &KeyPath, config: &Config) {
     let admin = &config.admin;
     let hosts = path.key("hosts");
@@ -73,7 +72,7 @@ pub(super) fn check(problems: &mut Problems, path: &KeyPath, config: &Config) {
     }
 }
 
-/// What is wrong with a folder that clients are to see, if it is the state directory or in it.
+/// The error for a folder to be exported, if it is the state directory or in it.
 pub(super) fn within_state(root: &Path, config: &Config) -> Option<String> {
     let state = config.state_directory.as_deref()?;
     root.starts_with(state).then(|| {

@@ -1,23 +1,23 @@
-//! Compares two configurations as they stand in a file, key by key.
+//! Compares two configurations in the form of the file, key by key.
 
 use serde_yaml::{Mapping, Value};
 
 use super::{Effect, KeyChange};
 
-/// Lists whose entries are told apart by one of their keys rather than by their place.
+/// Lists whose entries are identified by one of their keys instead of their index.
 const KEYED: [(&str, &str); 3] = [
     ("fabric", "listen"),
     ("exports", "path"),
     ("limits", "clients"),
 ];
 
-/// The key that tells apart the entries of the list at this path; `None` for other lists.
+/// The key that identifies entries of the list at this path; `None` for other lists.
 pub fn entry_key(path: &str) -> Option<&'static str> {
     let (_, key) = KEYED.iter().find(|(list, _)| *list == path)?;
     Some(key)
 }
 
-/// The changes from `before` to `after`; `live` is what holds without a restart.
+/// The changes from `before` to `after`; `live` is the part in force without a restart.
 pub fn changes(before: &Value, after: &Value, live: &Value) -> Vec<KeyChange> {
     let mut comparison = Comparison {
         path: String::new(),
@@ -52,7 +52,7 @@ impl Comparison {
         }
     }
 
-    /// Lists of entries with names.
+    /// Lists of identified entries.
     fn entries(
         &mut self,
         before: &[ListEntry<'_>],
@@ -117,12 +117,12 @@ impl Comparison {
     }
 }
 
-/// Whether the keys of one make sense in the other: a store of another kind has other keys.
+/// Whether both have the same keys: a store of another kind has other keys.
 fn one_kind(one: &Mapping, other: &Mapping) -> bool {
     one.get("kind") == other.get("kind")
 }
 
-/// The keys of two mappings, each where its own mapping has it.
+/// The keys of two mappings, in the order of their own mappings.
 fn keys_of_both<'a>(one: &'a Mapping, other: &'a Mapping) -> Vec<&'a Value> {
     let mut keys: Vec<&Value> = other.keys().collect();
     let mut place = 0;
@@ -138,15 +138,15 @@ fn keys_of_both<'a>(one: &'a Mapping, other: &'a Mapping) -> Vec<&'a Value> {
     keys
 }
 
-/// An entry of a list, with what tells it apart: a key's value, and which one of those with the
-/// same value it is, as a rule may allow several.
+/// A list entry with its identity: a key's value, and its index among those with the same value, as
+/// a rule may permit several.
 struct ListEntry<'a> {
     name: Value,
     occurrence: usize,
     value: &'a Value,
 }
 
-/// The entries of a list; an empty one need not be there.
+/// The entries of a list; an empty one may be absent.
 fn named<'a>(list: Option<&'a Value>, key: &str) -> Vec<ListEntry<'a>> {
     let list = list
         .and_then(Value::as_sequence)

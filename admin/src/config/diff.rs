@@ -1,4 +1,4 @@
-//! What differs between two configurations, and which of it can change while the service runs.
+//! Differences between two configurations, and which of them can be applied while the service runs.
 
 use std::collections::HashMap;
 
@@ -8,13 +8,13 @@ use utoipa::ToSchema;
 
 use super::{Admin, Config, Provider, Rpcbind, Store, compare};
 
-/// What a change of a key takes.
+/// The effect of a change of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
-    /// It holds at once.
+    /// It is applied at once.
     Live,
-    /// It waits for the next start of the service.
+    /// It is applied at the next start of the service.
     Restart,
 }
 
@@ -25,16 +25,16 @@ pub struct KeyChange {
     pub path: String,
     /// The value before; `null` if there was none.
     pub before: Value,
-    /// The value after; `null` if there is none any more.
+    /// The value after; `null` if there is none.
     pub after: Value,
-    /// What it takes.
+    /// Its effect.
     pub effect: Effect,
 }
 
-/// The keys in which two configurations differ, in the order of the file. Empty if, and only if,
-/// they are equal.
+/// The keys in which two configurations differ, in the order of the file. Empty if and only if they
+/// are equal.
 ///
-/// What a change takes is judged for a service that runs with `before`; see [`diff_while`].
+/// Effects are those for a service that runs with `before`; see [`diff_while`].
 pub fn diff(before: &Config, after: &Config) -> Vec<KeyChange> {
     diff_while(before, before, after)
 }
@@ -42,11 +42,10 @@ pub fn diff(before: &Config, after: &Config) -> Vec<KeyChange> {
 /// The same for a service that runs with `running`, which has an earlier value where keys of
 /// `before` wait for a restart.
 ///
-/// Entries of `fabric`, `exports` and `limits` are told apart by their address, path and networks:
-/// one that comes or goes is one change, whatever its place, and other lists change as a whole.
-/// Entries that went come first, with their place before; all others have their place after. A
-/// new order of entries that stay is a change of the list itself, told by what they are told apart
-/// by.
+/// Entries of `fabric`, `exports` and `limits` are identified by their address, path and networks:
+/// one added or removed is one change, whatever its index, and other lists change as a whole.
+/// Removed entries come first, with their index before; all others have their index after. A new
+/// order of remaining entries is a change of the list itself, shown by their identities.
 pub fn diff_while(running: &Config, before: &Config, after: &Config) -> Vec<KeyChange> {
     let live = live_part(running, after);
     let [before, after, live] =
@@ -56,8 +55,8 @@ pub fn diff_while(running: &Config, before: &Config, after: &Config) -> Vec<KeyC
 
 /// `wanted` with the value of `running` for every key that cannot change while the service runs.
 ///
-/// Most of section `rpcrdma` holds for connections made from then on: the others keep to what their
-/// clients were told.
+/// Most of section `rpcrdma` applies to new connections: existing ones keep the values announced to
+/// their clients.
 pub fn live_part(running: &Config, wanted: &Config) -> Config {
     let mut live = wanted.clone();
     live.reactors.cores = running.reactors.cores.clone();
@@ -66,7 +65,7 @@ pub fn live_part(running: &Config, wanted: &Config) -> Config {
     live.mempool.size = wanted.mempool.size.max(running.mempool.size);
     live.rpcrdma.inline = running.rpcrdma.inline;
     live.rpc.rpcbind = running.rpc.rpcbind;
-    // The port mapper of this process has a port of its own at the same address.
+    // The embedded port mapper has its own port at the same address.
     if running.rpc.rpcbind == Rpcbind::Embedded && wanted.rpc.listen.ip() != running.rpc.listen.ip()
     {
         live.rpc.listen = running.rpc.listen;
@@ -75,7 +74,7 @@ pub fn live_part(running: &Config, wanted: &Config) -> Config {
         // Opened at each change.
         token_file: wanted.admin.token_file.clone(),
         audit_file: wanted.admin.audit_file.clone(),
-        // Looked at with each request and each change.
+        // Read with each request and each change.
         hosts: wanted.admin.hosts.clone(),
         read_token: wanted.admin.read_token,
         exportable_roots: wanted.admin.exportable_roots.clone(),
@@ -83,11 +82,11 @@ pub fn live_part(running: &Config, wanted: &Config) -> Config {
         client_series: wanted.admin.client_series,
         ..running.admin.clone()
     };
-    // Rights that are given up do not come back.
+    // Dropped rights cannot be regained.
     live.hardening = running.hardening.clone();
     live.state_directory.clone_from(&running.state_directory);
-    // The devices' connection manager lets no listener have an address before it has let go of the
-    // one before, and there is no handing over.
+    // The devices' connection manager does not let two listeners share an address, and a listener
+    // cannot be handed over.
     let mut same = HashMap::new();
     for fabric in &mut live.fabric {
         let nth: &mut usize = same.entry(fabric.listen).or_default();
@@ -107,8 +106,8 @@ pub fn live_part(running: &Config, wanted: &Config) -> Config {
                 (Store::Posix(before), Store::Posix(wanted)) => {
                     Store::Posix(before.live_part(wanted))
                 }
-                // Files are where they are. The export has to go before another one of its path
-                // can come.
+                // The location of files cannot change. The export must be removed before another
+                // one of its path can be added.
                 (before, _) => before.clone(),
             };
         }

@@ -1,10 +1,10 @@
-//! Changes a configuration's text in the places that are to be changed, and nowhere else: comments,
-//! order and spelling of the rest stay.
+//! Changes a configuration's text only where values change: comments, order and spelling of the
+//! rest stay.
 //!
-//! Positions come from the YAML library ([`super::locate`]); where a value ends is found from its
-//! first character and from indentation. That knows the usual ways of writing, not all of them
-//! (anchors and block scalars, for one); so the result is read again, and it is of use only if it
-//! says exactly what it is to say.
+//! Positions come from the YAML library ([`super::locate`]); the end of a value is derived from its
+//! first character and from indentation. This covers the usual forms of YAML, not all of them (not
+//! anchors and block scalars, for example); so the result is parsed again, and used only if it is
+//! exactly the wanted configuration.
 
 use serde_yaml::{Mapping, Value};
 
@@ -13,8 +13,7 @@ use super::parse::{locate, without_mark};
 use super::text_span::{entry_end, flow_end, inline, line_of, line_start, plain_end};
 use super::{Config, KeyPath, Segment, compare, parse};
 
-/// The text with what `wanted` has otherwise. `None` if the text is written in a way that is not
-/// known here.
+/// The text with the differing values of `wanted`. `None` if its form is not supported here.
 pub fn edit_text(text: &str, wanted: &Config) -> Option<String> {
     let body = without_mark(text);
     let mark = &text[..text.len() - body.len()];
@@ -34,13 +33,13 @@ pub fn edit_text(text: &str, wanted: &Config) -> Option<String> {
     (says == *wanted).then(|| format!("{mark}{}", edited.text))
 }
 
-/// One place that is to be changed.
+/// One change of the text.
 enum EditStep {
     /// The value at the first path becomes that of the wanted configuration at the second: entries
-    /// of lists may have another place there.
+    /// of lists may have another index there.
     Set(KeyPath, KeyPath),
     Remove(KeyPath),
-    /// A list gets one more entry, that at the second path.
+    /// A list gets one more entry, the one at the second path.
     Append(KeyPath, KeyPath),
 }
 
@@ -87,7 +86,7 @@ fn compare_at(
         let paths = (here.index(index), there.index(place));
         compare_at(&one[index], &other[place], &paths.0, &paths.1, steps);
     }
-    // From the end, so that those before keep their places.
+    // From the end, so that earlier indices stay valid.
     for index in (0..one.len()).rev().filter(|index| !kept.contains(index)) {
         steps.push(EditStep::Remove(here.index(index)));
     }
@@ -96,14 +95,14 @@ fn compare_at(
     }
 }
 
-/// The places of the entries that stay, if those that come are behind them.
+/// The indices of the remaining entries, if added ones are behind them.
 fn kept_entries(now: &[Value], after: &[Value], path: &KeyPath) -> Option<Vec<usize>> {
     let key = compare::entry_key(&path.to_string())?;
     let name = |entry: &Value| entry.get(key).cloned();
     let [one, other]: [Option<Vec<Value>>; 2] =
         [now, after].map(|list| list.iter().map(name).collect());
     let (one, other) = (one?, other?);
-    // Entries with new names in the places of others.
+    // Entries with new names in place of others.
     if one.len() == other.len() && !one.iter().any(|name| other.contains(name)) {
         return Some((0..one.len()).collect());
     }
@@ -151,7 +150,7 @@ impl TextEdit<'_> {
         }
     }
 
-    /// The wanted value without the keys that have their defaults.
+    /// The wanted value without keys that have their defaults.
     fn slim(&self, path: &KeyPath) -> Option<Value> {
         let mut whole = self.after.clone();
         let mut left: Vec<KeyPath> = vec![path.clone()];
@@ -182,7 +181,7 @@ impl TextEdit<'_> {
         at(&whole, path).cloned()
     }
 
-    /// The place of a value or key, from the start of the text.
+    /// The position of a value or key, from the start of the text.
     fn offset(&self, path: &KeyPath, point: Point) -> Option<usize> {
         let (line, column) = locate(&self.text, path, point)?;
         let start = line_start(&self.text, line)?;
@@ -196,7 +195,7 @@ impl TextEdit<'_> {
         start.is_some_and(|start| self.text[start..].starts_with(['{', '[']))
     }
 
-    /// Whether a value stands within brackets.
+    /// Whether a value is in flow style.
     fn is_in_flow(&self, path: &KeyPath) -> bool {
         let mut above = path.parent();
         while let Some(path) = above {
@@ -208,7 +207,7 @@ impl TextEdit<'_> {
         false
     }
 
-    /// The end of a value that stands in brackets or on one line.
+    /// The end of a value in flow style or on one line.
     fn value_end(&self, path: &KeyPath, start: usize) -> Option<usize> {
         match self.text[start..].chars().next()? {
             '&' | '*' | '!' | '|' | '>' => None,
@@ -231,14 +230,14 @@ impl TextEdit<'_> {
             let end = self.value_end(path, start)?;
             return self.splice(start, end, &inline(value, in_flow)?);
         }
-        // All that is indented below the key.
+        // Everything indented below the key.
         let key = self.offset(path, Point::Key(1))?;
         let end = entry_end(&self.text, key);
         let colon = key + self.text[key..].find(':')? + 1;
         self.splice(colon, end, &format!(" {}\n", inline(value, in_flow)?))
     }
 
-    /// A key that the text does not have, into the mapping that is nearest above it.
+    /// Inserts a key that the text does not have, into the nearest enclosing mapping.
     fn insert(&mut self, raw: &Value, path: &KeyPath, value: &Value) -> Option<()> {
         let mut above = path.parent()?;
         while at(raw, &above).is_none() {
@@ -342,13 +341,13 @@ impl TextEdit<'_> {
             let from = before.strip_suffix(',').unwrap_or(before).len();
             return self.splice(from, end, "");
         }
-        // What is left would be nothing, which is not the same as an empty list or mapping.
+        // The rest would be null, which differs from an empty list or mapping.
         if count == 1 {
             return None;
         }
         let start = if is_key { start } else { self.dash(path)? };
         let line = line_of(&self.text, start);
-        // The first key of an entry stands behind its dash.
+        // The first key of an entry follows its dash.
         if !self.text[line..start].trim().is_empty() {
             return None;
         }
@@ -356,7 +355,7 @@ impl TextEdit<'_> {
         self.splice(line, end, "")
     }
 
-    /// The dash before an entry of a list.
+    /// The position of the dash of a list entry.
     fn dash(&self, path: &KeyPath) -> Option<usize> {
         let start = self.offset(path, Point::Value)?;
         let before = self.text[..start].trim_end_matches(' ');

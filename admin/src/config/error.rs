@@ -1,13 +1,13 @@
-//! What is wrong with a configuration, for the eyes of an operator.
+//! Errors of a configuration, for operators.
 
 use std::fmt;
 
 use super::KeyPath;
 
-/// One thing wrong with a configuration file.
+/// One error of a configuration file.
 ///
-/// Displays as `file:line:column: key.path: what is wrong and what is accepted`, the form that
-/// editors and terminals turn into a link.
+/// Displays as `file:line:column: key.path: error and accepted values`, the form that editors and
+/// terminals turn into a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     /// The file as the caller named it.
@@ -16,9 +16,9 @@ pub struct ConfigError {
     pub line: Option<usize>,
     /// Column from 1, in characters; present whenever `line` is.
     pub column: Option<usize>,
-    /// The key that is wrong; the root when the text is not YAML.
+    /// The invalid key; the root if the text is not YAML.
     pub path: KeyPath,
-    /// What is wrong and what is accepted instead.
+    /// The error and the accepted values.
     pub message: String,
 }
 
@@ -41,9 +41,9 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Everything wrong with a configuration file that was found, one per line; never empty.
+/// All errors found in a configuration file, one per line; never empty.
 ///
-/// Errors of syntax and type end the reading at the first; broken rules are all reported, up to
+/// Errors of syntax and type end the parsing at the first; broken rules are all reported, up to
 /// [`ConfigErrors::MAX`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigErrors {
@@ -60,7 +60,7 @@ impl ConfigErrors {
         }
     }
 
-    /// `None` when there is nothing wrong.
+    /// `None` without errors.
     pub(super) fn from_list(errors: Vec<ConfigError>) -> Option<Self> {
         (!errors.is_empty()).then_some(Self { errors })
     }

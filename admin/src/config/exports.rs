@@ -1,4 +1,4 @@
-//! What is served to whom: exports, and the limits of their clients.
+//! Exports, and the limits of their clients.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -11,20 +11,20 @@ use super::{Bandwidth, ByteSize, Network, Posix, scalar};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Export {
-    /// The name clients mount.
+    /// The name that clients mount.
     pub path: String,
-    /// Where the files live.
+    /// The store of the files.
     pub store: Store,
-    /// Who may mount; loopback alone if not said.
+    /// Networks that may mount; default: loopback only.
     #[serde(default = "loopback")]
     pub clients: Vec<Network>,
     /// The weakest flavor of calls that may use it.
     #[serde(default)]
     pub flavor: ExportFlavor,
-    /// Whether they may change anything.
+    /// Whether changes are permitted.
     #[serde(default)]
     pub access: Access,
-    /// Which users become the anonymous one.
+    /// Users mapped to the anonymous user.
     #[serde(default)]
     pub squash: Squash,
     /// The anonymous user.
@@ -35,7 +35,7 @@ pub struct Export {
     #[serde(default = "nobody", deserialize_with = "scalar::whole")]
     #[schema(minimum = 0, maximum = 4_294_967_295_u64)]
     pub anon_gid: u32,
-    /// The most the export's clients get together, enforced through credits.
+    /// Limits of all clients of the export together, enforced through credits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
 }
@@ -44,16 +44,16 @@ pub struct Export {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ExportFlavor {
-    /// AUTH_NONE will do; its callers are the anonymous user.
+    /// AUTH_NONE is sufficient; its callers are the anonymous user.
     #[default]
     None,
     /// AUTH_SYS at least.
     Sys,
-    /// A flavor that proves who is calling. This server checks none, so nobody gets in yet.
+    /// An authenticating flavor. This server supports none, so no client is admitted.
     Gss,
 }
 
-/// Where an export's files live.
+/// The store of an export's files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(
     rename_all = "lowercase",
@@ -61,7 +61,7 @@ pub enum ExportFlavor {
     try_from = "super::raw::StoreRaw"
 )]
 pub enum Store {
-    /// In memory, gone when the server ends.
+    /// In memory, lost when the server stops.
     Memory {
         /// Bytes for data and names together.
         size: ByteSize,
@@ -101,16 +101,16 @@ impl Access {
     }
 }
 
-/// Which users become the anonymous one.
+/// Users mapped to the anonymous user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Squash {
-    /// Nobody.
+    /// None.
     #[default]
     None,
     /// User 0 and group 0.
     Root,
-    /// Everybody.
+    /// All users.
     All,
 }
 
@@ -125,13 +125,13 @@ impl Squash {
     }
 }
 
-/// The most that each client of some networks gets, over all its connections.
+/// Limits of each client of some networks, summed over its connections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClientLimits {
-    /// Whose limits they are.
+    /// The networks.
     pub clients: Vec<Network>,
-    /// NFS requests per second, NULL excepted.
+    /// NFS requests per second, except NULL.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -144,11 +144,11 @@ pub struct ClientLimits {
     pub bandwidth: Option<Bandwidth>,
 }
 
-/// The most an export's clients get together.
+/// Limits of all clients of an export together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// NFS requests per second, NULL excepted.
+    /// NFS requests per second, except NULL.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",

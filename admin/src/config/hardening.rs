@@ -1,4 +1,4 @@
-//! Which rights the server gives up at start.
+//! Rights that the server drops at start.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -6,28 +6,28 @@ use utoipa::ToSchema;
 use super::validate::Problems;
 use super::{Hardening, KeyPath};
 
-/// Whether a right is given up.
+/// Whether a right is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum HardeningLevel {
-    /// As far as the kernel can; the log says what it cannot.
+    /// As far as the kernel supports it; the log says what it does not.
     #[serde(alias = "true")]
     On,
     /// No.
     #[serde(alias = "false")]
     Off,
-    /// The server does not start where the kernel cannot.
+    /// The server does not start if the kernel does not support it.
     Required,
 }
 
 impl HardeningLevel {
-    /// Whether it is tried.
+    /// Whether it is attempted.
     pub fn is_wanted(self) -> bool {
         self != Self::Off
     }
 }
 
-/// Adds what is wrong with the section.
+/// Adds the errors of the section.
 pub(super) fn check(problems: &mut Problems, path: &KeyPath, hardening: &Hardening) {
     let others = [
         ("seccomp", hardening.seccomp),
@@ -38,7 +38,8 @@ pub(super) fn check(problems: &mut Problems, path: &KeyPath, hardening: &Hardeni
         problems.add(
             &path.key("no_new_privileges"),
             format!(
-                "off is not possible with hardening.{name}, which needs it; switch that off, too"
+                "off is not possible with hardening.{name}, which needs it; switch \
+                 hardening.{name} off, too"
             ),
         );
     }

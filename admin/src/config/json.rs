@@ -17,11 +17,11 @@ pub enum JsonError {
     Form(ConfigProblem),
 }
 
-/// Reads a configuration. The rules of [`super::validate`] are not looked at.
+/// Parses a configuration. The rules of [`super::validate`] are not checked.
 ///
 /// # Errors
 ///
-/// See [`JsonError`]; the first thing that is wrong is told.
+/// See [`JsonError`]; the first error is reported.
 pub fn from_json(text: &[u8]) -> Result<Config, JsonError> {
     let mut input = serde_json::Deserializer::from_slice(text);
     let config = serde_path_to_error::deserialize(&mut input).map_err(|error| {
@@ -50,8 +50,8 @@ pub fn from_value(value: &Value) -> Result<Config, ConfigProblem> {
     Ok(config)
 }
 
-/// Refuses lists that stand where keys with their values belong: the library takes their
-/// entries for the values of the keys, one by one.
+/// Refuses lists in place of sections: the library would take their entries for the values of the
+/// keys, one by one.
 fn no_lists_for_sections(value: &Value, config: &Config) -> Result<(), ConfigProblem> {
     let read = serde_json::to_value(config).unwrap_or_default();
     match list_for_section(value, &read, &KeyPath::root()) {

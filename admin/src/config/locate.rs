@@ -1,9 +1,9 @@
 //! Finds the line and column of a key path.
 //!
-//! The YAML library gives no positions for values it has read, but it stamps the position of the
-//! current event on an error that a visitor returns. So the search walks down the path and, at
-//! its end, fails on purpose: the error's position is the answer. That holds for block and flow
-//! style, aliases and quoting alike, because the library does the parsing.
+//! The YAML library gives no positions for values it has read, but it adds the position of the
+//! current event to an error returned by a visitor. So the search walks down the path and, at its
+//! end, fails on purpose: the error's position is the answer. That works for block and flow style,
+//! aliases and quoting alike, because the library does the parsing.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqA
 
 use super::path::Segment;
 
-/// What to point at.
+/// The position to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
     /// The value at the path.
@@ -20,14 +20,14 @@ pub enum Point {
     Key(usize),
 }
 
-/// The message of an error that means "found"; the walk's other errors mean "not there".
+/// The message of an error that means "found"; other errors of the walk mean "absent".
 pub const FOUND: &str = "found";
 
 /// A walk to the end of a path; deserializing with it always fails.
 pub struct Walk<'a> {
-    /// What is left of the path.
+    /// The rest of the path.
     pub rest: &'a [Segment],
-    /// What to point at.
+    /// The position to find.
     pub point: Point,
 }
 
@@ -132,7 +132,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 }
 
-/// Compares one key with the wanted one; fails on a match if it is the goal.
+/// Compares one key with the wanted one; fails on a match if it is the target.
 struct Key<'a> {
     wanted: &'a str,
     fail: bool,

@@ -1,12 +1,12 @@
-//! The filter of the log, read more strictly than the library does: to the library any word is the
-//! name of a module, and `inof` is a filter that lets nothing through.
+//! The filter of the log, checked more strictly than by the library: to the library any word is the
+//! name of a module, and `inof` is a filter that suppresses everything.
 
 /// The levels, as words and as numbers.
 const LEVELS: [&str; 12] = [
     "off", "error", "warn", "info", "debug", "trace", "0", "1", "2", "3", "4", "5",
 ];
 
-/// What begins the names of modules that log: our crates, the records of changes, and libraries.
+/// Prefixes of the names of modules that log: our crates, the audit records, and libraries.
 const MODULES: [&str; 19] = [
     "audit",
     "axum",
@@ -29,11 +29,11 @@ const MODULES: [&str; 19] = [
     "want",
 ];
 
-/// Looks at every part of a filter.
+/// Checks every part of a filter.
 ///
 /// # Errors
 ///
-/// What is wrong with the first bad one, and what is accepted.
+/// The first invalid part, and the accepted values.
 pub fn check(filter: &str) -> Result<(), String> {
     parts(filter)
         .map(str::trim)
@@ -75,7 +75,7 @@ fn is_level(word: &str) -> bool {
     LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word))
 }
 
-/// The parts between the commas that are in no brackets.
+/// The parts between commas outside of brackets.
 fn parts(filter: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_u32;
     filter.split(move |c| {

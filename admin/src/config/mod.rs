@@ -1,11 +1,11 @@
-//! The configuration: its model, its text form and the rules it must keep.
+//! The configuration: its model, its text form and its rules.
 //!
-//! [`parse`] turns the text of a file into a [`Config`] that has passed every rule, or into
-//! [`ConfigErrors`], each of which names file, line, column and key path, and says what is
-//! accepted instead. [`load`] does the same for a path. [`Config::notes`] lists what a valid
-//! configuration still means that an operator may not expect; the service logs it.
+//! [`parse`] turns the text of a file into a [`Config`] that follows all rules, or into
+//! [`ConfigErrors`] with file, line, column, key path and accepted values. [`load`] does the same
+//! for a path. [`Config::notes`] lists effects of a valid configuration that an operator may not
+//! expect; the service logs them.
 //!
-//! The YAML library and the search for a key's line stay in this module.
+//! Only this module uses the YAML library and searches for the line of a key.
 
 mod access;
 mod compare;

@@ -1,4 +1,4 @@
-//! The configuration as types. Field by field it is the YAML: a key is a field, a section is a
+//! The configuration as types. Its fields are those of the YAML: a key is a field, a section is a
 //! struct, a word of a fixed set is an enum. Defaults are those of the complete example,
 //! `deploy/millraced.yaml`.
 
@@ -13,36 +13,36 @@ use super::schema::{DurationText, SocketText};
 use super::units::duration;
 use super::{ByteSize, ClientLimits, Export, HardeningLevel, PlainHttp, ReadToken, Tls, scalar};
 
-/// Everything `millraced` is told.
+/// The configuration of `millraced`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The cores and how they wait for work.
+    /// The cores and the polling mode.
     pub reactors: Reactors,
     /// Buffers.
     pub mempool: Mempool,
-    /// Where RDMA connections are accepted.
+    /// Listeners for RDMA connections.
     pub fabric: Vec<Fabric>,
-    /// Where ONC RPC over TCP is accepted.
+    /// The listener of ONC RPC over TCP.
     pub rpc: Rpc,
     /// RPC-over-RDMA.
     pub rpcrdma: Rpcrdma,
-    /// Credits and memory advertised for read-chunk replies.
+    /// Credits and limits of memory advertised for read-chunk replies.
     pub flow: Flow,
     /// What is served.
     pub exports: Vec<Export>,
-    /// The most that single clients get; the first entry with a network of a client's counts.
+    /// Limits of single clients; the first entry with a network of a client applies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<ClientLimits>,
     /// The management plane.
     pub admin: Admin,
-    /// Rights that are given up at start.
+    /// Rights dropped at start.
     pub hardening: Hardening,
     /// A tracing filter, such as `info` or `info,millrace::nfs3=debug`.
     #[schema(min_length = 1, max_length = 1024, example = "info")]
     pub log: String,
-    /// A folder that keeps the server's secret, so that file handles survive a restart of the
-    /// server; without it they are new at each start.
+    /// A folder for the server's secret, so that file handles remain valid after a restart; without
+    /// it they become stale at each start.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub state_directory: Option<PathBuf>,
@@ -68,7 +68,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// A complete, commented configuration that parses; a start for one's own.
+    /// A complete, commented and valid configuration.
     pub fn default_text() -> &'static str {
         include_str!("../../../deploy/millraced.yaml")
     }
@@ -81,9 +81,9 @@ impl Config {
 pub struct Reactors {
     /// One reactor per core.
     pub cores: Cores,
-    /// What a reactor without work does.
+    /// The behaviour of a reactor without work.
     pub poll: PollMode,
-    /// How long a reactor looks for work in vain before it sleeps, with [`PollMode::Adaptive`].
+    /// How long a reactor polls without work before it sleeps, with [`PollMode::Adaptive`].
     #[serde(with = "duration")]
     #[schema(value_type = DurationText)]
     pub idle_after: Duration,
@@ -99,19 +99,19 @@ impl Default for Reactors {
     }
 }
 
-/// Which cores have a reactor.
+/// The cores with a reactor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "super::raw::CoresRaw", into = "super::raw::CoresRaw")]
 pub enum Cores {
-    /// One reactor per core the process may run on, but the last of them.
+    /// One reactor for each core that the process may use, except the last.
     Auto,
     /// These cores, by number.
     List(Vec<usize>),
 }
 
 impl Cores {
-    /// The cores to run on, given those the process may use. `auto` leaves the last allowed core
-    /// to everything else, unless it is the only one.
+    /// The cores of reactors, given those that the process may use. `auto` leaves the last of them
+    /// to other threads, unless it is the only one.
     pub fn resolve(&self, allowed: &[usize]) -> Vec<usize> {
         match self {
             Self::List(cores) => cores.clone(),
@@ -123,11 +123,11 @@ impl Cores {
     }
 }
 
-/// What a reactor without work does.
+/// The behaviour of a reactor without work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PollMode {
-    /// Looks on.
+    /// Keeps polling.
     Busy,
     /// Sleeps on events after [`Reactors::idle_after`].
     Adaptive,
@@ -137,7 +137,7 @@ pub enum PollMode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Mempool {
-    /// Whether the memory comes in huge pages.
+    /// Whether the memory uses huge pages.
     pub hugepages: Hugepages,
     /// Bytes per reactor.
     pub size: ByteSize,
@@ -152,13 +152,13 @@ impl Default for Mempool {
     }
 }
 
-/// Whether memory comes in huge pages.
+/// Whether memory uses huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Hugepages {
-    /// Where there are any; else ordinary pages and a warning.
+    /// If available; else ordinary pages and a warning.
     Auto,
-    /// The server does not start without.
+    /// The server does not start without them.
     Required,
     /// Never.
     Off,
@@ -168,27 +168,26 @@ pub enum Hugepages {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, try_from = "super::raw::FabricRaw")]
 pub struct Fabric {
-    /// Who moves the bytes.
+    /// The RDMA provider.
     pub provider: Provider,
     /// Address and port.
     #[serde(with = "scalar::socket")]
     #[schema(value_type = SocketText)]
     pub listen: SocketAddr,
-    /// The MPA CRC; a matter of `iwarp` alone, `None` for other providers.
+    /// The MPA CRC; for `iwarp` only, `None` for other providers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crc: Option<CrcPolicy>,
-    /// Connections of one device and reactor share one receive queue, where the device has such;
-    /// a matter of `verbs` alone, `None` for other providers.
+    /// Connections of one device and reactor share one receive queue, if the device supports it;
+    /// for `verbs` only, `None` for other providers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_receives: Option<Switch>,
-    /// Classic mode of the connections to this listener; that of [`Rpcrdma`] if not said.
+    /// Classic mode of the connections to this listener; default: that of [`Rpcrdma`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_chunk_replies: Option<Switch>,
 }
 
 impl Fabric {
-    /// Whether its connections are in classic mode, where `default` is what
-    /// [`Rpcrdma::read_chunk_replies`] says.
+    /// Whether its connections are in classic mode. `default` is [`Rpcrdma::read_chunk_replies`].
     pub fn is_classic(&self, default: Switch) -> bool {
         self.read_chunk_replies.unwrap_or(default).is_on()
     }
@@ -206,7 +205,7 @@ impl Default for Fabric {
     }
 }
 
-/// Who moves the bytes of a fabric.
+/// The RDMA provider of a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Provider {
@@ -233,9 +232,9 @@ impl Provider {
 pub enum CrcPolicy {
     /// On, but off over loopback.
     Auto,
-    /// On, and a peer that wants none gets it all the same.
+    /// On; a peer that does not request it gets it nevertheless.
     Required,
-    /// Off, unless the peer wants it.
+    /// Off, unless the peer requests it.
     Off,
 }
 
@@ -247,7 +246,7 @@ pub struct Rpc {
     #[serde(with = "scalar::socket")]
     #[schema(value_type = SocketText)]
     pub listen: SocketAddr,
-    /// How clients learn the port.
+    /// How clients find the port.
     pub rpcbind: Rpcbind,
 }
 
@@ -260,7 +259,7 @@ impl Default for Rpc {
     }
 }
 
-/// How clients learn the ports.
+/// How clients find the ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Rpcbind {
@@ -268,7 +267,7 @@ pub enum Rpcbind {
     Off,
     /// From this process.
     Embedded,
-    /// From the host's rpcbind, where this process registers.
+    /// From the host's rpcbind, where this process registers them.
     Register,
 }
 
@@ -276,25 +275,25 @@ pub enum Rpcbind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rpcrdma {
-    /// Protocol versions answered: one or both of 1 and 2.
+    /// Supported protocol versions: one or both of 1 and 2.
     pub versions: Vec<u32>,
-    /// Size of a receive buffer, the inline threshold announced to the peer; a whole number of
-    /// KiB from 1 to 256. Where version 2 is answered, receive buffers have 4 KiB at least.
+    /// Size of a receive buffer, the inline threshold announced to the peer; a whole number of KiB
+    /// from 1 to 256. With version 2, receive buffers have at least 4 KiB.
     pub inline: ByteSize,
-    /// Classic mode: replies may use read chunks and await RDMA_DONE (RFC 5666 section 3.8).
+    /// Classic mode: replies may use read chunks and wait for RDMA_DONE (RFC 5666 section 3.8).
     pub read_chunk_replies: Switch,
-    /// RDMA_MSGP is understood.
+    /// RDMA_MSGP is accepted.
     pub padding: Switch,
     /// The connection configuration protocol (RFC 5666 section 6) is served.
     pub ccp: Switch,
     /// The weakest flavor of calls of the configuration protocol that set limits.
     pub ccp_flavor: CcpFlavor,
     /// The program number of the configuration protocol: 100417, unless the peers are older than
-    /// that number.
+    /// its assignment.
     #[serde(deserialize_with = "scalar::whole")]
     #[schema(minimum = 0, maximum = 4_294_967_295_u64)]
     pub ccp_program: u32,
-    /// Whether the XID of a call's transport header and that of its RPC message must be the same.
+    /// Whether the XIDs of a call's transport header and of its RPC message must be the same.
     pub same_xid: SameXid,
 }
 
@@ -319,18 +318,18 @@ impl Default for Rpcrdma {
 pub enum CcpFlavor {
     /// AUTH_SYS at least; calls with AUTH_NONE are refused with AUTH_TOOWEAK.
     Sys,
-    /// AUTH_NONE will do.
+    /// AUTH_NONE is sufficient.
     None,
 }
 
-/// What becomes of calls with two XIDs.
+/// Handling of calls with two XIDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SameXid {
     /// They are refused (RFC 8166 section 4.2.1).
     Strict,
-    /// They are served, as peers of the first drafts may send them: the reply's transport header
-    /// has the XID of the call's, and its RPC message that of the call's.
+    /// They are served, for peers of the first drafts: the reply's transport header has the XID of
+    /// the call's, and its RPC message that of the call's.
     Lenient,
 }
 
@@ -358,7 +357,7 @@ impl Switch {
     }
 }
 
-/// Bounds of a connection.
+/// Limits of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Flow {
@@ -366,11 +365,11 @@ pub struct Flow {
     #[serde(deserialize_with = "scalar::whole")]
     #[schema(minimum = 1, maximum = 4096)]
     pub credits: u32,
-    /// How long a read-chunk reply may await RDMA_DONE.
+    /// How long a read-chunk reply may wait for RDMA_DONE.
     #[serde(with = "duration")]
     #[schema(value_type = DurationText)]
     pub done_window: Duration,
-    /// What happens then.
+    /// The action at that timeout.
     pub on_window_end: WindowEnd,
     /// The most read-chunk replies outstanding on one connection.
     #[serde(deserialize_with = "scalar::whole")]
@@ -384,9 +383,9 @@ pub struct Flow {
     #[serde(deserialize_with = "scalar::whole")]
     #[schema(minimum = 1, maximum = 1_048_576)]
     pub max_total_exposures: u32,
-    /// The most bytes that read-chunk replies hold in the whole service.
+    /// The most bytes of read-chunk replies in the whole service.
     pub max_exposed_bytes: ByteSize,
-    /// How many bytes a client has to take, or give, in each window while more wait for it; its
+    /// How many bytes a client has to receive, or send, in each window while more are pending; its
     /// connection ends otherwise.
     pub transfer_least: ByteSize,
     /// The length of that window.
@@ -411,7 +410,7 @@ impl Default for Flow {
     }
 }
 
-/// What happens when RDMA_DONE has not come in time.
+/// The action if RDMA_DONE has not arrived in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WindowEnd {
@@ -434,7 +433,7 @@ pub struct Admin {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub socket: Option<PathBuf>,
-    /// Names by which the server is asked over HTTP, beside its addresses and `localhost`.
+    /// Names of the server in HTTP requests, in addition to its addresses and `localhost`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
     /// A file whose content allows changes through the API; without it the API is read-only.
@@ -443,18 +442,18 @@ pub struct Admin {
     pub token_file: Option<PathBuf>,
     /// Whether reading needs the token, too.
     pub read_token: ReadToken,
-    /// The folders in which exports may be made through the API; the file exports any other.
+    /// The folders below which exports may be made through the API; the file is not restricted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub exportable_roots: Vec<PathBuf>,
-    /// A file that gets a line of JSON for each change that is tried.
+    /// A file that gets a line of JSON for each attempted change.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub audit_file: Option<PathBuf>,
-    /// HTTPS; HTTP if not said.
+    /// HTTPS; default: HTTP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
-    /// Where HTTP may be spoken without TLS.
+    /// Where HTTP without TLS is permitted.
     pub plain_http: PlainHttp,
     /// Clients with series of their own in the metrics, 0 to 1024: the busiest. All others are
     /// counted together.
@@ -478,17 +477,17 @@ impl Default for Admin {
     }
 }
 
-/// Rights that the process gives up at start, for itself and for good.
+/// Rights that the process drops at start, permanently.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Hardening {
-    /// No program that it starts gets more rights (PR_SET_NO_NEW_PRIVS).
+    /// No program that it starts gains rights (PR_SET_NO_NEW_PRIVS).
     pub no_new_privileges: HardeningLevel,
-    /// Capabilities that nothing of the configuration needs are dropped.
+    /// Capabilities that the configuration does not need are dropped.
     pub capabilities: HardeningLevel,
     /// System calls that no thread of a kind needs are refused.
     pub seccomp: HardeningLevel,
-    /// No files but those that the configuration names can be opened.
+    /// Only files that the configuration names can be opened.
     pub landlock: HardeningLevel,
 }
 

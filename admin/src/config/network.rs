@@ -8,13 +8,13 @@ use ipnet::IpNet;
 
 use super::scalar::text_scalar;
 
-/// A network such as `10.0.0.0/8` or `::1/128`; a bare address is a network of one. An IPv4 network
-/// in IPv6 clothes (`::ffff:10.0.0.0/104`) is the IPv4 network it is, as its clients are known by
-/// that.
+/// A network such as `10.0.0.0/8` or `::1/128`; a bare address is a network of one. An IPv4-mapped
+/// IPv6 network (`::ffff:10.0.0.0/104`) is treated as the IPv4 network, as its clients have IPv4
+/// addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network(pub IpNet);
 
-/// A network that could not be read; the text says what is accepted.
+/// An invalid network; the text says what is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseNetworkError {
     /// Neither address nor CIDR.
@@ -29,7 +29,7 @@ pub enum ParseNetworkError {
 }
 
 impl Network {
-    /// The network of `prefix` leading bits that `address` is in.
+    /// The network with `prefix` leading bits of `address`.
     ///
     /// # Errors
     ///
@@ -47,7 +47,7 @@ impl Network {
         Self(address.into())
     }
 
-    /// Whether `address` is in the network, whether IPv4 in IPv6 clothes or not.
+    /// Whether `address`, also if IPv4-mapped, is in the network.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())

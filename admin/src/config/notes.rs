@@ -1,4 +1,4 @@
-//! What a valid configuration means that an operator may not expect.
+//! Effects of a valid configuration that an operator may not expect.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use super::{
     clash, posix,
 };
 
-/// Bytes that every peer of version 2 takes in one message.
+/// The inline bytes that every peer of version 2 accepts.
 const TWO_INLINE: u64 = 4096;
 
 impl Config {
@@ -22,15 +22,15 @@ impl Config {
         }
         if self.rpcrdma.versions.contains(&2) && self.rpcrdma.inline.bytes() < TWO_INLINE {
             notes.push(format!(
-                "rpcrdma.inline: receive buffers are of {} all the same, as version 2 asks for \
-                 them; it is not served with versions: [1]",
+                "rpcrdma.inline: receive buffers still have {}, as version 2 requires them; it is \
+                 not served with versions: [1]",
                 ByteSize(TWO_INLINE)
             ));
         }
         if self.rpcrdma.ccp.is_on() && self.rpcrdma.ccp_flavor == CcpFlavor::None {
             notes.push(
-                "rpcrdma.ccp_flavor: none lets anyone on a connection set its limits; RFC 5666 \
-                 section 11 asks for sys or better"
+                "rpcrdma.ccp_flavor: none lets any user of a connection set its limits; RFC 5666 \
+                 section 11 requires sys or better"
                     .to_owned(),
             );
         }
@@ -39,7 +39,7 @@ impl Config {
             for fabric in self.fabric.iter().filter(classic) {
                 notes.push(format!(
                     "rpcrdma.read_chunk_replies: version 1 is not served, and version 2 has no \
-                     such replies; nothing comes of it on {}",
+                     such replies; it has no effect on {}",
                     fabric.listen
                 ));
             }
@@ -48,8 +48,8 @@ impl Config {
         for (index, export) in self.exports.iter().enumerate() {
             if export.flavor == ExportFlavor::Gss {
                 notes.push(format!(
-                    "exports[{index}].flavor: no call is strong enough for gss, as this server \
-                     checks no such flavor; nobody can use {}",
+                    "exports[{index}].flavor: this server does not support gss, so no client can \
+                     use {}",
                     export.path
                 ));
             }
@@ -70,22 +70,22 @@ impl Config {
                     .position(|earlier| earlier.clients.contains(network));
                 if let Some(earlier) = earlier {
                     notes.push(format!(
-                        "limits[{index}].clients: {network} is in limits[{earlier}], which counts; \
-                         nothing comes of it here"
+                        "limits[{index}].clients: {network} is in limits[{earlier}], which takes \
+                         precedence; it has no effect here"
                     ));
                 }
             }
         }
         if self.exports.is_empty() {
-            notes.push("exports: there are none, so clients find nothing to mount".to_owned());
+            notes.push("exports: there are none, so clients cannot mount anything".to_owned());
         }
         if self.fabric.is_empty() {
             notes.push("fabric: there are no listeners, so nothing is served by RDMA".to_owned());
         }
         if self.state_directory.is_none() && !self.exports.is_empty() {
             notes.push(
-                "state_directory: there is none, so file handles are new at each start, and \
-                 clients have to mount again after a restart"
+                "state_directory: not set, so file handles become stale at each start, and clients \
+                 have to mount again"
                     .to_owned(),
             );
         }
@@ -107,7 +107,7 @@ impl Config {
         notes
     }
 
-    /// Ports that RDMA and TCP both have at one address.
+    /// Ports used by RDMA and TCP at the same address.
     fn shared_ports(&self) -> Vec<String> {
         let of = |provider| {
             let fabrics = self.fabric.iter().enumerate();
@@ -136,7 +136,7 @@ impl Config {
         notes
     }
 
-    /// What may not be expected of exports that are folders of the host.
+    /// Unexpected effects of exports of folders.
     fn folders(&self) -> Vec<String> {
         let mut notes = Vec::new();
         for (index, posix) in posix::folders(self) {
@@ -149,8 +149,8 @@ impl Config {
             if posix.sync == SyncMode::Relaxed {
                 notes.push(format!(
                     "exports[{index}].store.sync: relaxed answers changes of names and attributes \
-                     before they are durable, so a crash of the host may undo the latest; RFC 1813 \
-                     section 4.8 asks for strict"
+                     before they are durable, so a crash of the host may undo the latest; RFC \
+                     1813 section 4.8 requires strict"
                 ));
             }
             if self.state_directory.is_none() {
@@ -163,7 +163,7 @@ impl Config {
         notes
     }
 
-    /// Who can read through the management plane, where that is more than this host.
+    /// Hosts that can read through the management plane, if beyond this host.
     fn exposure(&self) -> Option<String> {
         let admin = &self.admin;
         if admin.listen.ip().to_canonical().is_loopback() {
@@ -172,16 +172,16 @@ impl Config {
         let listen = admin.listen;
         match &admin.tls {
             None => Some(format!(
-                "admin.plain_http: {listen} speaks plain HTTP beyond this host; whoever reaches it \
-                 can read configuration, clients and metrics, and whoever is on the way can read \
-                 the token of those who make changes"
+                "admin.plain_http: {listen} accepts plain HTTP from other hosts; every host that \
+                 reaches it can read configuration, clients and metrics, and the token can be \
+                 read on the network"
             )),
             Some(tls)
                 if tls.client_auth != ClientAuth::Required
                     && admin.read_token == ReadToken::None =>
             {
                 Some(format!(
-                    "admin.listen: {listen} is not loopback; whoever reaches it can read \
+                    "admin.listen: {listen} is not loopback; every host that reaches it can read \
                      configuration, clients and metrics, as neither admin.tls.client_auth nor \
                      admin.read_token is required"
                 ))

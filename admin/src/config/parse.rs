@@ -1,4 +1,4 @@
-//! From text to [`Config`] and back; the only place that knows the YAML library.
+//! Parsing and writing of [`Config`]; the only module that uses the YAML library.
 
 use std::io::Read;
 use std::path::Path;
@@ -25,8 +25,7 @@ pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
     load_with_source(path).map(|(config, _)| config)
 }
 
-/// What a configuration was read from: for problems that only the service finds, and that are to be
-/// told with their place all the same.
+/// The source of a configuration, for the position of errors that only the service finds.
 #[derive(Clone, Debug)]
 pub struct Source {
     file: String,
@@ -34,7 +33,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// The problem with the file and the place in it.
+    /// The error with the file and its position.
     pub fn error(&self, problem: ConfigProblem) -> ConfigError {
         let text = without_mark(&self.text);
         let place = nearest(text, &problem.path, problem.point);
@@ -47,12 +46,12 @@ impl Source {
         }
     }
 
-    /// The text that was read.
+    /// The source text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The same of several, [`ConfigErrors::MAX`] at most; `None` if there are none.
+    /// The same for several, at most [`ConfigErrors::MAX`]; `None` without errors.
     pub fn errors(&self, problems: Vec<ConfigProblem>) -> Option<ConfigErrors> {
         let problems = problems.into_iter().take(ConfigErrors::MAX);
         ConfigErrors::from_list(problems.map(|problem| self.error(problem)).collect())
@@ -96,7 +95,7 @@ pub fn load_with_source(path: &Path) -> Result<(Config, Source), ConfigErrors> {
     Ok((config, source))
 }
 
-/// Reads a configuration from the text of a file; `file_name` is for the errors.
+/// Parses a configuration from the text of a file; `file_name` is for the errors.
 ///
 /// # Errors
 ///
@@ -119,7 +118,7 @@ pub fn parse(text: &str, file_name: &str) -> Result<Config, ConfigErrors> {
     }
     let text = without_mark(text);
     if is_empty(text) {
-        let message = "the file says nothing; write `{}` for a server with all defaults".to_owned();
+        let message = "the file is empty; write `{}` for a server with all defaults".to_owned();
         return Err(ConfigErrors::one(error_at(
             Some((1, 1)),
             KeyPath::root(),
@@ -159,11 +158,11 @@ pub fn parse(text: &str, file_name: &str) -> Result<Config, ConfigErrors> {
 
 /// Writes a configuration as YAML that [`parse`] reads back to the same value.
 pub fn to_yaml(config: &Config) -> String {
-    // Writing a struct of numbers, words and lists into a string has no way to fail.
+    // Serializing numbers, words and lists to a string does not fail.
     serde_yaml::to_string(config).unwrap_or_else(|error| format!("# cannot be written: {error}\n"))
 }
 
-/// Without the mark of byte order that some editors write.
+/// Without the byte order mark that some editors write.
 pub(super) fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
@@ -172,8 +171,8 @@ fn too_long() -> String {
     format!("longer than {TEXT_MAX} bytes, the most a configuration may have")
 }
 
-/// Where too many brackets are open. Brackets in comments and quotes count too: a file of
-/// configuration has no use for so many of them there either.
+/// The position where too many brackets are open. Brackets in comments and quotes count too: no
+/// valid configuration needs that many.
 fn too_deep(text: &str) -> Option<(usize, usize)> {
     let mut depth = 0_usize;
     for (line_number, line) in text.lines().enumerate() {
@@ -200,7 +199,7 @@ fn is_empty(text: &str) -> bool {
 
 type Explained = (Option<(usize, usize)>, KeyPath, String);
 
-/// Finds place, path and plain words for an error of the YAML library.
+/// Finds the position, path and plain message of an error of the YAML library.
 fn explain(text: &str, error: &serde_path_to_error::Error<serde_yaml::Error>) -> Explained {
     let inner = error.inner();
     let own_place = inner.location().map(|place| (place.line(), place.column()));
@@ -216,12 +215,12 @@ fn explain(text: &str, error: &serde_path_to_error::Error<serde_yaml::Error>) ->
         true => Point::Key(1),
         false => Point::Value,
     };
-    // The library's place is that of the broken syntax, which may come after what was read, or
-    // that of the mapping around a value, which comes before it: the later one is the closer.
+    // The library's position is that of the syntax error, which may come after the parsed value, or
+    // that of the enclosing mapping, which comes before it: the later one is closer.
     (locate(text, &path, point).max(own_place), path, message)
 }
 
-/// The library's path as ours.
+/// The library's path as a key path.
 pub(super) fn key_path(path: &serde_path_to_error::Path) -> KeyPath {
     let mut found = KeyPath::root();
     for segment in path {
@@ -236,8 +235,8 @@ pub(super) fn key_path(path: &serde_path_to_error::Path) -> KeyPath {
     found
 }
 
-/// The library's message without place and path, which are told apart from it, and in the words
-/// of configuration: a key, not a field; a value, not a variant.
+/// The library's message without position and path, which are reported separately, and in terms of
+/// configuration: a key, not a field; a value, not a variant.
 pub(super) fn plain_words(message: &str, place: Option<(usize, usize)>, path: &KeyPath) -> String {
     let without_place = match place {
         Some((line, column)) => {
@@ -276,7 +275,7 @@ pub(super) fn plain_words(message: &str, place: Option<(usize, usize)>, path: &K
     message.to_owned()
 }
 
-/// The start of the last document of a text with several, for errors that have no place.
+/// The start of the last document of a text with several, for errors without a position.
 fn last_document(text: &str) -> Option<(usize, usize)> {
     let marker = |line: &str| line.starts_with("---");
     text.lines()
@@ -290,8 +289,8 @@ fn quoted_after<'a>(message: &'a str, start: &str) -> Option<&'a str> {
     message.strip_prefix(start)?.split('`').next()
 }
 
-/// Line and column of the path, or of the closest enclosing value the text has: a problem may
-/// lie in a default.
+/// Line and column of the path, or of the closest enclosing value in the text: a problem may be in
+/// a default.
 fn nearest(text: &str, path: &KeyPath, point: Point) -> Option<(usize, usize)> {
     locate(text, path, point).or_else(|| {
         let mut enclosing = path.parent();

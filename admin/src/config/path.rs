@@ -1,4 +1,4 @@
-//! Where in a configuration something stands: `exports[1].store.size`.
+//! Positions in a configuration: `exports[1].store.size`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,7 @@ pub enum Segment {
     Index(usize),
 }
 
-/// The way from the top of the configuration to one value.
+/// The path from the root of the configuration to a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyPath {
     segments: Vec<Segment>,
@@ -24,17 +24,17 @@ impl KeyPath {
         Self::default()
     }
 
-    /// This path and one key more.
+    /// This path with one more key.
     pub fn key(&self, key: impl Into<Cow<'static, str>>) -> Self {
         self.with(Segment::Key(key.into()))
     }
 
-    /// This path and one position more.
+    /// This path with one more index.
     pub fn index(&self, index: usize) -> Self {
         self.with(Segment::Index(index))
     }
 
-    /// The steps from the top.
+    /// The steps from the root.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }

@@ -1,4 +1,4 @@
-//! What is said of a store in a folder of the host.
+//! The configuration of a store in a folder of the host.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -8,13 +8,13 @@ use utoipa::ToSchema;
 use super::validate::Problems;
 use super::{ByteSize, Config, KeyPath, Store, access, scalar};
 
-/// The most objects that each reactor may keep open of one store.
+/// The most objects of one store that each reactor may keep open.
 const OPEN_FILES_MAX: u32 = 1 << 20;
 const THREADS_MAX: u32 = 1024;
 const QUEUE_MAX: u32 = 1 << 20;
 /// The most entries of a ring (io_uring_setup(2)).
 const OPERATIONS_MAX: u32 = 32_768;
-/// Less would have every write of the largest size wait for a sync.
+/// With less, every write of the largest size would wait for a sync.
 const DIRTY_MIN: ByteSize = ByteSize::mib(1);
 const DIRTY_MAX: ByteSize = ByteSize::gib(1024);
 
@@ -25,28 +25,28 @@ pub struct Posix {
     /// The folder.
     #[schema(value_type = String)]
     pub root: PathBuf,
-    /// Whether data passes the page cache by.
+    /// Whether data bypasses the page cache.
     #[serde(default)]
     pub direct: DirectIo,
     /// When changes of names and attributes are answered.
     #[serde(default)]
     pub sync: SyncMode,
-    /// Whose word is taken on a caller's groups.
+    /// The source of a caller's groups.
     #[serde(default)]
     pub groups: GroupSource,
-    /// Whom operations may be done as.
+    /// The identity of operations.
     #[serde(default)]
     pub identity: CallerIdentity,
     /// What clients see of file systems mounted below the folder.
     #[serde(default)]
     pub mounts: MountView,
-    /// What the store may take of the process.
+    /// Limits of the store's resources.
     #[serde(default)]
     pub limits: StoreLimits,
 }
 
 impl Posix {
-    /// A folder with the defaults of everything else.
+    /// A folder with defaults for all other keys.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self {
@@ -60,8 +60,8 @@ impl Posix {
         }
     }
 
-    /// `wanted` with the values of this running store for what cannot change while it is served.
-    /// What cannot: the folder, as its files have other handles, and who sees what of it.
+    /// `wanted` with this running store's values of keys that cannot change while it is served: the
+    /// folder, as its files have other handles, and its visibility to users.
     pub(super) fn live_part(&self, wanted: &Self) -> Self {
         Self {
             root: self.root.clone(),
@@ -72,14 +72,14 @@ impl Posix {
     }
 }
 
-/// Whether data passes the page cache by.
+/// Whether data bypasses the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DirectIo {
-    /// Where a transfer is aligned and long enough to gain from it.
+    /// If a transfer is aligned and long enough to gain from it.
     #[default]
     Auto,
-    /// Wherever a transfer is aligned.
+    /// If a transfer is aligned.
     Always,
     /// Never.
     Never,
@@ -117,25 +117,25 @@ impl SyncMode {
     }
 }
 
-/// Whose word is taken on a caller's groups.
+/// The source of a caller's groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum GroupSource {
-    /// The client's, which names sixteen at most.
+    /// The client's list, of at most sixteen groups.
     #[default]
     Client,
     /// This host's user database.
     Server,
 }
 
-/// Whom operations on a folder may be done as.
+/// The identity of operations on a folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CallerIdentity {
-    /// The caller alone. A server that lacks the right to act as its callers refuses the export.
+    /// The caller only. A server that lacks the right to act as its callers refuses the export.
     #[default]
     Caller,
-    /// The server's own user for all callers, where it lacks the right to act as them.
+    /// The server's own user for all callers, if it lacks the right to act as them.
     Server,
 }
 
@@ -143,14 +143,14 @@ pub enum CallerIdentity {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MountView {
-    /// The folders that the mounts cover.
+    /// The folders covered by the mounts.
     #[default]
     Hide,
-    /// What is mounted.
+    /// The mounted file systems.
     Cross,
 }
 
-/// What a store may take of the process, so that one that hangs harms no other.
+/// Limits of a store's resources, so that one that hangs does not affect others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreLimits {
@@ -162,16 +162,15 @@ pub struct StoreLimits {
     #[serde(deserialize_with = "scalar::whole")]
     #[schema(minimum = 1, maximum = 1024)]
     pub threads: u32,
-    /// The most jobs that wait for one of these threads; clients of further ones are asked to come
-    /// again.
+    /// The most jobs that wait for one of these threads; beyond, clients are asked to retry.
     #[serde(deserialize_with = "scalar::whole")]
     #[schema(minimum = 1, maximum = 1_048_576)]
     pub queue: u32,
-    /// The most reads, writes and syncs of data that each reactor has under way.
+    /// The most reads, writes and syncs of data in progress on each reactor.
     #[serde(deserialize_with = "scalar::whole")]
     #[schema(minimum = 1, maximum = 32_768)]
     pub operations: u32,
-    /// The most bytes written that are not known to be durable; further writes make some so first.
+    /// The most bytes written that are not known to be durable; further writes sync some first.
     pub dirty: ByteSize,
 }
 
@@ -187,10 +186,10 @@ impl Default for StoreLimits {
     }
 }
 
-/// Least objects to keep open: a rename alone has five.
+/// The fewest open objects: a rename alone uses five.
 const OPEN_FILES_MIN: u32 = 16;
 
-/// The rules of all stores in folders, but what only a look at the host tells.
+/// The rules of all stores in folders, except those that need access to the host.
 pub(super) fn check(problems: &mut Problems, exports: &KeyPath, config: &Config) {
     let all = folders(config);
     for (index, posix) in &all {
@@ -200,7 +199,7 @@ pub(super) fn check(problems: &mut Problems, exports: &KeyPath, config: &Config)
         if let Err(message) = plain(&posix.root) {
             problems.add(&root, message);
         }
-        // One store's cache of attributes and its order of writes hold for one store alone.
+        // The attribute cache and write order of a store apply to one store only.
         let nested = |other: &&(usize, &Posix)| {
             other.0 < *index
                 && (posix.root.starts_with(&other.1.root) || other.1.root.starts_with(&posix.root))
@@ -211,8 +210,8 @@ pub(super) fn check(problems: &mut Problems, exports: &KeyPath, config: &Config)
                 &root,
                 format!(
                     "`{shown}` is the folder of exports[{other}].store.root, in it or above it; \
-                     files served twice would be written by two stores that do not know of each \
-                     other, so export the upper one alone"
+                     two stores would write the same files without coordination, so export the \
+                     upper one alone"
                 ),
             );
         }
@@ -256,7 +255,7 @@ fn limits(problems: &mut Problems, path: &KeyPath, limits: &StoreLimits) {
     }
 }
 
-/// Exports that are folders, with their places.
+/// Exports that are folders, with their indices.
 pub(super) fn folders(config: &Config) -> Vec<(usize, &Posix)> {
     let all = config.exports.iter().enumerate();
     all.filter_map(|(index, export)| match &export.store {
@@ -266,7 +265,7 @@ pub(super) fn folders(config: &Config) -> Vec<(usize, &Posix)> {
     .collect()
 }
 
-/// Equal folders compare equal, and none is within another unseen.
+/// A normalized path: equal folders compare equal, and nesting is visible.
 fn plain(root: &Path) -> Result<(), String> {
     let dots = root.components().any(|part| part == Component::ParentDir);
     if dots {

@@ -1,4 +1,4 @@
-//! Values as they stand in the file, where the model's shape differs from it.
+//! Values in the form of the file, where the model's type differs.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -73,7 +73,7 @@ impl<'de> Deserialize<'de> for Core {
     }
 }
 
-/// A fabric entry as written: which keys go together is the provider's matter.
+/// A fabric entry as written: the provider determines the valid keys.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FabricRaw {
@@ -94,8 +94,8 @@ impl TryFrom<FabricRaw> for Fabric {
             (Provider::Verbs, None) => None,
             (Provider::Verbs, Some(_)) => {
                 return Err(
-                    "`crc` is a key of provider iwarp; RDMA devices of provider verbs \
-                            decide on their own",
+                    "`crc` is a key of provider iwarp; RDMA devices of provider verbs decide it \
+                     themselves",
                 );
             }
         };
@@ -126,7 +126,7 @@ enum StoreKind {
     Posix,
 }
 
-/// A store as written: which keys go together is the kind's matter.
+/// A store as written: its kind determines the valid keys.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StoreRaw {

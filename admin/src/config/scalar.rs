@@ -1,4 +1,4 @@
-//! Values that stand as one word in the file and have their own type in the model.
+//! Values that are one word in the file and have their own type in the model.
 
 /// Implements `Serialize` and `Deserialize` through `Display` and `FromStr`, with a sentence
 /// that says what is accepted. With `number = Type`, a bare whole number is `Type(number)`.
@@ -37,7 +37,7 @@ macro_rules! text_scalar {
 
 pub(super) use text_scalar;
 
-/// Whole numbers as a field attribute, with a sentence in place of a Rust type's name:
+/// Whole numbers as a field attribute, with a description instead of a Rust type's name:
 /// `#[serde(deserialize_with = "scalar::whole")]`.
 pub(super) fn whole<'de, D: serde::Deserializer<'de>>(input: D) -> Result<u32, D::Error> {
     struct Visitor;
@@ -56,7 +56,7 @@ pub(super) fn whole<'de, D: serde::Deserializer<'de>>(input: D) -> Result<u32, D
     input.deserialize_any(Visitor)
 }
 
-/// The same for a number that may be left out, and need not be small.
+/// The same for an optional and larger number.
 pub(super) fn count<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<u64>, D::Error> {
     struct Visitor;
     impl serde::de::Visitor<'_> for Visitor {

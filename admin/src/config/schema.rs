@@ -1,7 +1,7 @@
-//! How values of one word look in the API's description: the text forms as JSON schemas.
+//! JSON schemas of text values in the API's description.
 //!
-//! A pattern admits every text that is accepted, and some that are not: an address with a part
-//! beyond 255 has the right form, and is refused all the same.
+//! A pattern matches every accepted text, and some that are refused: an address with a part beyond
+//! 255 matches.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ pub struct SocketText;
 /// Stands for the tags of `If-Match` and `If-None-Match` in the API's description.
 pub struct TagsText;
 
-/// A number of bytes, with a unit or as it is.
+/// A number of bytes, with or without a unit.
 const SIZE: &str = r"^\s*[0-9]+\s*(KiB|MiB|GiB)?\s*$";
 
 fn text(pattern: &str, description: &str, example: &str) -> ObjectBuilder {

@@ -1,19 +1,19 @@
-//! Where values of YAML end, and how they are written on one line.
+//! The ends of YAML values, and their form on one line.
 
 use serde_yaml::Value;
 
-/// Where a line begins, by its number from one.
+/// The start of a line, by its number from one.
 pub fn line_start(text: &str, line: usize) -> Option<usize> {
     let breaks = text.match_indices('\n').map(|(at, _)| at + 1);
     std::iter::once(0).chain(breaks).nth(line.checked_sub(1)?)
 }
 
-/// Where the line begins that has this place.
+/// The start of the line with this position.
 pub fn line_of(text: &str, at: usize) -> usize {
     text[..at].rfind('\n').map_or(0, |found| found + 1)
 }
 
-/// The end of what begins with a bracket or a quotation mark.
+/// The end of a value that begins with a bracket or a quotation mark.
 pub fn flow_end(text: &str, start: usize) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = start;
@@ -37,7 +37,7 @@ pub fn flow_end(text: &str, start: usize) -> Option<usize> {
     }
 }
 
-/// The place of the quotation mark that ends a text.
+/// The position of the closing quotation mark.
 fn quote_end(bytes: &[u8], start: usize, quote: u8) -> Option<usize> {
     let mut at = start + 1;
     loop {
@@ -53,7 +53,7 @@ fn quote_end(bytes: &[u8], start: usize, quote: u8) -> Option<usize> {
     }
 }
 
-/// The end of a word on one line.
+/// The end of a plain value on one line.
 pub fn plain_end(text: &str, start: usize, in_flow: bool) -> usize {
     let line = text[start..].lines().next().unwrap_or_default();
     let comment = line.find(" #").unwrap_or(line.len());
@@ -64,8 +64,8 @@ pub fn plain_end(text: &str, start: usize, in_flow: bool) -> usize {
     start + word.trim_end().len()
 }
 
-/// The end of an entry of a block: of the last line that is indented further than its beginning,
-/// with the line break. Comments behind it belong to what comes then.
+/// The end of a block entry: of the last line indented further than its beginning, with the line
+/// break. Comments after it belong to the next entry.
 pub fn entry_end(text: &str, start: usize) -> usize {
     let line = line_of(text, start);
     let column = text[line..start].chars().count();
@@ -78,7 +78,7 @@ pub fn entry_end(text: &str, start: usize) -> usize {
         let indent = one.len() - content.len();
         let content = content.trim_end();
         let is_blank = content.is_empty() || content.starts_with('#');
-        // The list of a key may stand below it without more indentation.
+        // The list of a key may be below it without more indentation.
         let dashed = is_key && indent == column && (content.starts_with("- ") || content == "-");
         if number > 0 && !is_blank && indent <= column && !dashed {
             break;
@@ -90,7 +90,7 @@ pub fn entry_end(text: &str, start: usize) -> usize {
     end.unwrap_or(text.len())
 }
 
-/// A value on one line. `None` if it cannot be.
+/// A value on one line. `None` if that is not possible.
 pub fn inline(value: &Value, in_flow: bool) -> Option<String> {
     Some(match value {
         Value::Null => "null".to_owned(),
@@ -113,7 +113,7 @@ pub fn inline(value: &Value, in_flow: bool) -> Option<String> {
     })
 }
 
-/// A text without quotation marks, if it is read as the same text then.
+/// A text without quotation marks, if it is then read as the same text.
 fn word(text: &str, in_flow: bool) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/_.:=-".contains(c) || c == ',' && !in_flow;
     let begins = text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '/');

@@ -1,4 +1,4 @@
-//! How the management plane is protected on its way to clients.
+//! Protection of the connections to the management plane.
 
 use std::path::PathBuf;
 
@@ -8,40 +8,39 @@ use utoipa::ToSchema;
 use super::validate::Problems;
 use super::{Admin, KeyPath};
 
-/// HTTPS in place of HTTP. The files are PEM; they are read again when they change.
+/// HTTPS instead of HTTP. The files are PEM; they are reloaded when they change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
-    /// The server's certificate, and after it those of the authorities between it and one that
-    /// clients know.
+    /// The server's certificate, followed by the intermediate certificates.
     #[schema(value_type = String)]
     pub certificate: PathBuf,
     /// Its private key: PKCS#8, PKCS#1 or SEC1.
     #[schema(value_type = String)]
     pub key: PathBuf,
-    /// The authorities that clients' certificates may come from.
+    /// The authorities that issue clients' certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub client_ca: Option<PathBuf>,
-    /// Whether clients show certificates.
+    /// Whether clients present certificates.
     #[serde(default)]
     pub client_auth: ClientAuth,
 }
 
-/// Whether clients show certificates.
+/// Whether clients present certificates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientAuth {
-    /// They are not asked.
+    /// Not requested.
     #[default]
     None,
-    /// They may; a certificate that does not hold ends the connection.
+    /// Optional; an invalid certificate ends the connection.
     Optional,
-    /// Without one, nothing is answered, not even `/healthz`.
+    /// Required for everything, including `/healthz`.
     Required,
 }
 
-/// Where HTTP may be spoken without TLS.
+/// Where HTTP without TLS is permitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PlainHttp {
@@ -60,9 +59,9 @@ pub(super) fn check(problems: &mut Problems, path: &KeyPath, admin: &Admin) {
         && !listen.ip().to_canonical().is_loopback()
     {
         let message = format!(
-            "{listen} is not loopback, and without TLS everybody on the way could read and use the \
-             token; give admin.tls a certificate and a key, listen on 127.0.0.1:{}, or write \
-             plain_http: anywhere where the network itself is trusted",
+            "{listen} is not loopback, and without TLS the token could be read on the network and \
+             used; give admin.tls a certificate and a key, listen on 127.0.0.1:{}, or write \
+             plain_http: anywhere if the network is trusted",
             listen.port()
         );
         problems.add(&path.key("listen"), message);
@@ -77,13 +76,12 @@ pub(super) fn check(problems: &mut Problems, path: &KeyPath, admin: &Admin) {
     match (tls.client_auth, &tls.client_ca) {
         (ClientAuth::None, Some(_)) => problems.add(
             &path.key("client_ca"),
-            "nothing comes of it, as clients are not asked for certificates; write client_auth: \
+            "it has no effect, as clients are not asked for certificates; write client_auth: \
              required or optional beside it, or leave it out",
         ),
         (ClientAuth::Optional | ClientAuth::Required, None) => problems.add(
             &path.key("client_auth"),
-            "client_ca is missing: the file with the authorities that clients' certificates may \
-             come from",
+            "client_ca is missing: the file with the authorities that issue clients' certificates",
         ),
         _ => {}
     }

@@ -18,7 +18,7 @@ pub struct ByteSize(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bandwidth(pub u64);
 
-/// A size, bandwidth or duration that could not be read; the text says what is accepted.
+/// An invalid size, bandwidth or duration; the text says what is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseUnitError {
     /// Not a size.
@@ -105,18 +105,18 @@ text_scalar!(
 );
 text_scalar!(Bandwidth, "a bandwidth such as 2GiB/s");
 
-/// Reads `100us`, `5ms` or `10s`.
+/// Parses `100us`, `5ms` or `10s`.
 ///
 /// # Errors
 ///
-/// The unit is missing or another, the number is not whole, or it is too large.
+/// The unit is missing or unknown, the number is not whole, or it is too large.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseUnitError> {
     let units = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
     number_with_unit(text, &units, ParseUnitError::Duration).map(Duration::from_micros)
 }
 
-/// Writes a duration in the largest unit that keeps it whole, the way [`parse_duration`] reads
-/// it; parts of a microsecond are dropped.
+/// Writes a duration in the largest unit that keeps it whole, as accepted by [`parse_duration`];
+/// parts of a microsecond are dropped.
 pub fn format_duration(duration: Duration) -> String {
     let micros = duration.as_micros();
     if micros.is_multiple_of(1_000_000) {

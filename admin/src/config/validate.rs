@@ -1,4 +1,4 @@
-//! The rules a configuration keeps beyond its form.
+//! The rules of a configuration beyond its form.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use super::{
     Rpcrdma, Store, access, format_duration, hardening, log, posix, tls,
 };
 
-/// Programs that are no configuration protocol: rpcbind, NFS and MOUNT.
+/// Programs other than the configuration protocol: rpcbind, NFS and MOUNT.
 const SERVED_PROGRAMS: [u32; 3] = [100_000, 100_003, 100_005];
 
-/// The most cores; numbers from here on are beyond what a CPU set holds.
+/// The limit of core numbers, that of a CPU set.
 const CORES_MAX: usize = 1024;
 const LISTENERS_MAX: usize = 16;
 const EXPORTS_MAX: usize = 256;
@@ -27,9 +27,9 @@ const EXPORT_NAME_MAX: usize = 255;
 const CREDITS_MAX: u32 = 4096;
 const EXPOSURES_MAX: u32 = 1024;
 const EXPOSURES_TOTAL_MAX: u32 = 1 << 20;
-/// Less would not hold the data of one READ of the largest size and the buffer beside it.
+/// The data of one READ of the largest size and its buffer need this much.
 const EXPOSED_MIN: ByteSize = ByteSize::mib(2);
-/// Bytes that a client may be asked to take or give in one window.
+/// The smallest number of bytes that a client must receive or send in one window.
 const TRANSFER_LEAST_MIN: ByteSize = ByteSize::kib(1);
 const TRANSFER_LEAST_MAX: ByteSize = ByteSize::gib(1);
 const INLINE_STEP: u64 = 1024;
@@ -44,13 +44,13 @@ const LOG_FILTER_MAX: usize = 1024;
 pub struct ConfigProblem {
     /// The key that breaks it.
     pub path: KeyPath,
-    /// What is wrong and what is accepted instead.
+    /// The error and the accepted values.
     pub message: String,
     pub(super) point: LocatePoint,
 }
 
 impl ConfigProblem {
-    /// A rule that the value of `path` breaks.
+    /// A rule violated by the value of `path`.
     pub fn new(path: KeyPath, message: impl Into<String>) -> Self {
         Self {
             path,
@@ -60,10 +60,10 @@ impl ConfigProblem {
     }
 }
 
-/// Most clients with series of their own: each has about ten lines of every scrape.
+/// The most clients with series of their own: each has about ten lines of every scrape.
 const CLIENT_SERIES_MAX: u32 = 1024;
 
-/// Every broken rule of `config`, in the order of its sections; empty for one that can be served.
+/// All violated rules of `config`, in the order of its sections; empty for a valid one.
 pub fn validate(config: &Config) -> Vec<ConfigProblem> {
     let mut problems = Problems::default();
     let root = KeyPath::root();
@@ -99,7 +99,7 @@ pub fn validate(config: &Config) -> Vec<ConfigProblem> {
     problems.list
 }
 
-/// Broken rules as they are found.
+/// Collects violated rules.
 #[derive(Default)]
 pub(super) struct Problems {
     list: Vec<ConfigProblem>,
@@ -115,7 +115,7 @@ impl Problems {
         });
     }
 
-    /// Says it of the key rather than of its value, which may begin lines below.
+    /// Reports the position of the key instead of its value, which may begin lines below.
     fn add_at_key(&mut self, path: &KeyPath, message: impl Into<String>) {
         let point = LocatePoint::Key(1);
         self.list.push(ConfigProblem {
@@ -155,7 +155,7 @@ impl Problems {
             let file = file.display();
             self.add(
                 path,
-                format!("`{file}` is relative; write the whole path, from `/`"),
+                format!("`{file}` is relative; write the absolute path"),
             );
         }
     }
@@ -192,7 +192,7 @@ impl Problems {
             let message = format!("{size} is out of range; accepted are {POOL_MIN} to {POOL_MAX}");
             return self.add(&path, message);
         }
-        // One connection with all its credits must fit with room for what moves its data.
+        // One connection with all its credits must fit, with space for moving its data.
         let receives = u64::from(config.flow.credits).saturating_mul(config.rpcrdma.inline.bytes());
         if receives > size.bytes() / 2 {
             let receives = ByteSize(receives);
@@ -215,8 +215,8 @@ impl Problems {
     }
 
     /// Two listeners cannot have one port at one address. Verbs listeners have ports of their own:
-    /// RDMA's port space is not TCP's. What an iWARP device (`siw` among them) takes of TCP's ports
-    /// all the same is the device's matter, and told by a note ([`Config::notes`]).
+    /// RDMA's port space is not TCP's. iWARP devices (`siw` among them) may use TCP ports
+    /// nevertheless, which a note reports ([`Config::notes`]).
     fn listeners(&mut self, config: &Config) {
         let root = KeyPath::root();
         let mut seen: Vec<(KeyPath, SocketAddr, Provider)> = Vec::new();
@@ -346,8 +346,8 @@ impl Problems {
             self.store(&path.key("store"), &export.store);
             let clients = path.key("clients");
             if export.clients.is_empty() {
-                let message = "no clients, so nobody could mount; write networks such as \
-                               [\"10.0.0.0/8\"], or leave the key out for loopback";
+                let message = "no clients, so no host could mount; write networks such as \
+                    [\"10.0.0.0/8\"], or leave the key out for loopback";
                 self.add_at_key(&clients, message);
             }
             if export.clients.len() > CLIENTS_MAX {
@@ -369,7 +369,7 @@ impl Problems {
                     format!("{size} is too small; accepted is {MEMORY_STORE_MIN} or more");
                 self.add(&path.key("size"), message);
             }
-            // Folders are looked at together.
+            // Folders are checked together.
             Store::Memory { .. } | Store::Posix(_) => {}
         }
     }
@@ -404,7 +404,7 @@ impl Problems {
         whose: &str,
     ) {
         if iops.is_none() && bandwidth.is_none() {
-            self.add(path, "limits nothing; write iops, bandwidth or both");
+            self.add(path, "has no limit; write iops, bandwidth or both");
         }
         if iops == Some(0) {
             let message = format!("0 would stop the {whose}; accepted is 1 or more");
@@ -429,14 +429,14 @@ impl Problems {
     }
 }
 
-/// Whether two listeners want the same port of the same address; port 0 is any free port.
+/// Whether two listeners have the same port of the same address; port 0 is any free port.
 pub(super) fn clash(one: SocketAddr, other: SocketAddr) -> bool {
     let same_address =
         one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() == other.port() && one.port() != 0 && same_address
 }
 
-/// An export's path is absolute and in its one plain form, so that equal exports compare equal.
+/// An export's path is absolute and normalized, so that equal exports compare equal.
 fn export_path(path: &str) -> Result<(), String> {
     let shown = path.escape_debug();
     let Some(rest) = path.strip_prefix('/') else {
@@ -461,13 +461,13 @@ fn export_path(path: &str) -> Result<(), String> {
         match name {
             "" => {
                 return Err(format!(
-                    "`{shown}` is not in its plain form; write one slash between names and none \
-                     at the end"
+                    "`{shown}` is not normalized; write one slash between names and none at the \
+                     end"
                 ));
             }
             "." | ".." => {
                 return Err(format!(
-                    "`{shown}` is not in its plain form; write it without `.` and `..`"
+                    "`{shown}` is not normalized; write it without `.` and `..`"
                 ));
             }
             name if name.len() > EXPORT_NAME_MAX => {

@@ -1,13 +1,13 @@
-//! Single values of a configuration, as they stand in its file.
+//! Single values of a configuration, in the form of the file.
 
 use serde_json::Value;
 
-/// Reads what stands behind a key's colon. What is no YAML is a word: `[::1]:20049`.
+/// Parses the text after a key's colon. Text that is not YAML is a word: `[::1]:20049`.
 pub fn value_of_text(text: &str) -> Value {
     serde_yaml::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
 
-/// Writes a value as it stands in the file: a word or number by itself, the rest as YAML.
+/// Writes a value in the form of the file: a word or number by itself, others as YAML.
 pub fn text_of_value(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,7 +1,7 @@
-//! The page at `/`: live figures in a browser, and limits and drains for those who have the token.
+//! The page at `/`: live figures in a browser, and limits and drains for holders of the token.
 //!
-//! It is plain HTML, style and modules of script, built into the program as they are, and it asks
-//! the same API as everybody else. Its policy lets it load nothing from anywhere else.
+//! It consists of plain HTML, CSS and JavaScript modules, built into the program, and uses the same
+//! API as other clients. Its policy forbids loading anything from elsewhere.
 
 use axum::extract::Path;
 use axum::http::{StatusCode, header};
@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 
 use crate::api::problem;
 
-/// What the page may do: its own scripts, styles and pictures, questions to its own server, and
+/// Permissions of the page: its own scripts, styles and pictures, requests to its own server, and
 /// nothing else. No other page may frame it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; \
@@ -17,7 +17,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// The page's parts: name, type and content.
+/// The files of the page: name, type and content.
 const ASSETS: &[(&str, &str, &str)] = &[
     ("chart.js", SCRIPT, include_str!("page/chart.js")),
     ("dialogs.js", SCRIPT, include_str!("page/dialogs.js")),
@@ -44,7 +44,7 @@ pub async fn page() -> Response {
     answer("text/html; charset=utf-8", html)
 }
 
-/// Answers with a part of the dashboard.
+/// Returns a file of the dashboard.
 #[utoipa::path(
     get, path = "/assets/{name}", tag = "dashboard", operation_id = "get_asset",
     params(("name" = String, Path, description = "The part's name.", example = "style.css")),

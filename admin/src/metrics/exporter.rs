@@ -10,10 +10,10 @@ use super::{Families, catalogue, process::Process};
 /// The media type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A subsystem that has something to count.
+/// A subsystem with counters.
 pub trait MetricsSource: Send + Sync {
-    /// Hands in the samples of the moment, from atomics that others write. Called at each scrape,
-    /// on a thread that serves HTTP: it may take its time, but never waits for a reactor.
+    /// Adds the current samples, from atomics written by others. Called at each scrape, on a thread
+    /// that serves HTTP: it may be slow, but never waits for a reactor.
     fn collect(&self, out: &mut Families);
 }
 
@@ -24,7 +24,7 @@ pub struct RenderError(#[from] prometheus::Error);
 
 type Sources = Arc<RwLock<Vec<Arc<dyn MetricsSource>>>>;
 
-/// The sources of the process; a clone is the same.
+/// The sources of the process; clones share them.
 #[derive(Clone)]
 pub struct Metrics {
     registry: Registry,
@@ -42,7 +42,7 @@ impl Metrics {
     pub fn new() -> Self {
         let sources: Sources = Arc::new(RwLock::new(vec![Arc::new(Process)]));
         let registry = Registry::new();
-        // Refused only for descriptions that clash; the catalogue's test proves that none do.
+        // Refused only for conflicting descriptions; the catalogue's test excludes them.
         if let Err(error) = registry.register(Box::new(All::new(Arc::clone(&sources)))) {
             tracing::error!(%error, "no metrics");
         }
@@ -57,7 +57,7 @@ impl Metrics {
             .push(source);
     }
 
-    /// Asks all sources and writes the text of one scrape, of type [`CONTENT_TYPE`].
+    /// Queries all sources and writes the text of one scrape, of type [`CONTENT_TYPE`].
     ///
     /// # Errors
     ///

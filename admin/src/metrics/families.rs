@@ -1,4 +1,4 @@
-//! What a metric is, and the samples of one scrape.
+//! Types of metrics, and the samples of one scrape.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,50 +6,49 @@ use std::time::Duration;
 use millrace_primitives::HistogramSnapshot;
 use prometheus::proto;
 
-/// What kind of number a family holds.
+/// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Only grows; its name ends in `_total`.
     Counter,
-    /// Goes up and down.
+    /// Rises and falls.
     Gauge,
     /// Durations by bucket; its name ends in `_seconds`.
     Histogram,
 }
 
-/// A metric's declaration; all of them stand in [`super::catalogue`].
+/// A metric's declaration; all of them are in [`super::catalogue`].
 #[derive(Debug)]
 pub struct Family {
     /// The name, with its unit.
     pub name: &'static str,
-    /// What kind of number it is.
+    /// Its type.
     pub kind: Kind,
-    /// What one of it is: `seconds`, `bytes`, or what is counted.
+    /// Its unit: `seconds`, `bytes`, or the counted things.
     pub unit: &'static str,
-    /// What it tells, in one sentence.
+    /// Its meaning, in one sentence.
     pub help: &'static str,
-    /// What it is good for.
+    /// Its use.
     pub purpose: &'static str,
     /// Its labels, in the order of their values.
     pub labels: &'static [&'static Label],
-    /// Why a service that has served traffic may be without it, if it may.
+    /// The kind of service that has served traffic and lacks it, if there is one.
     pub absent: Option<&'static str>,
 }
 
-/// A label of metrics; all of them stand in [`super::catalogue::labels`].
+/// A label of metrics; all of them are in [`super::catalogue::labels`].
 #[derive(Debug)]
 pub struct Label {
     /// The name.
     pub name: &'static str,
-    /// What its values stand for, in one sentence.
+    /// The meaning of its values, in one sentence.
     pub meaning: &'static str,
-    /// All values that there are; empty where they come from the configuration, the system or
-    /// the clients.
+    /// All possible values; empty if they come from the configuration, the system or the clients.
     pub values: &'static [&'static str],
 }
 
 impl Label {
-    /// Whether this may be its value.
+    /// Whether this is a valid value.
     #[must_use]
     pub fn takes(&self, value: &str) -> bool {
         self.values.is_empty() || self.values.contains(&value)
@@ -58,8 +57,8 @@ impl Label {
 
 /// The samples of one scrape, filled by the sources.
 ///
-/// Samples of the same family and label values are added up, so that each core's part may be
-/// handed in by itself where the family has no label for the core.
+/// Samples of the same family and label values are added up, so that each core's part can be added
+/// separately if the family has no label for the core.
 #[derive(Debug, Default)]
 pub struct Families {
     samples: HashMap<&'static str, (&'static Family, HashMap<Vec<String>, Sample>)>,
@@ -104,8 +103,8 @@ impl Families {
         }
     }
 
-    /// The sum for these label values; `None`, and an alarm in debug builds, if the call does not
-    /// fit the declaration. A scrape goes on without the sample then.
+    /// The sum for these label values; `None`, and a panic in debug builds, if the call does not
+    /// match the declaration. The scrape then continues without the sample.
     fn sample(
         &mut self,
         family: &'static Family,
@@ -136,7 +135,7 @@ impl Families {
         Some(samples.entry(labels).or_insert_with(zero))
     }
 
-    /// The samples as the exposition library wants them.
+    /// The samples in the form of the exposition library.
     pub(super) fn into_proto(self) -> Vec<proto::MetricFamily> {
         let convert = |(family, samples): (&'static Family, HashMap<Vec<String>, Sample>)| {
             let mut out = proto::MetricFamily::default();

@@ -1,4 +1,4 @@
-//! What the kernel says about the process.
+//! The kernel's figures of the process.
 
 use std::fs;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use super::{Families, MetricsSource, catalogue};
 /// Ticks per second of /proc, fixed by the kernel's interface to user space (USER_HZ).
 const TICKS_PER_SECOND: u64 = 100;
 
-/// Processor time, memory, descriptors, threads, start and version. Samples the kernel does not
-/// give are left out.
+/// Processor time, memory, descriptors, threads, start and version. Samples that the kernel does
+/// not provide are left out.
 pub(super) struct Process;
 
 impl MetricsSource for Process {
@@ -40,7 +40,7 @@ impl MetricsSource for Process {
             out.number(&catalogue::PROCESS_THREADS, &[], threads);
         }
         if let Ok(open) = fs::read_dir("/proc/self/fd") {
-            // One of them reads the folder.
+            // One of them is reading the folder.
             let open = open.count().saturating_sub(1) as u64;
             out.number(&catalogue::PROCESS_FDS, &[], open);
         }

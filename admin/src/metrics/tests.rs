@@ -1,4 +1,4 @@
-//! The catalogue against a scrape of everything in it.
+//! The catalogue compared with a scrape of everything in it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ struct Everything;
 
 const ODD: &str = "a\"b\\c\nd";
 
-/// An odd value where any is allowed.
+/// An unusual value where any is permitted.
 fn value_of(label: &Label) -> &'static str {
     label.values.first().copied().unwrap_or(ODD)
 }
@@ -41,7 +41,7 @@ impl MetricsSource for Everything {
 /// One line of the exposition: name, labels, value.
 type ExpositionLine = (String, Vec<(String, String)>, f64);
 
-/// Reads the exposition format strictly; panics on anything else.
+/// Parses the exposition format strictly; panics on anything else.
 fn parse_exposition(
     text: &str,
 ) -> (
@@ -195,7 +195,7 @@ fn the_catalogue_keeps_its_rules() {
                 "{name}"
             );
         }
-        // OpenMetrics calls a counter's family by its name without the end.
+        // OpenMetrics calls a counter's family by its name without the suffix.
         let plain = name.strip_suffix("_total");
         assert!(
             !catalogue::all().any(|other| Some(other.name) == plain),
@@ -274,6 +274,6 @@ fn the_process_tells_of_itself() {
     assert!(value("millrace_process_threads") >= Some(2.0));
     assert!(value("millrace_process_open_fds") >= Some(3.0));
     assert!(value("millrace_process_max_fds") >= value("millrace_process_open_fds"));
-    // After 2020: the boot time and the ticks were put together right.
+    // After 2020: the boot time and the ticks were combined correctly.
     assert!(value("millrace_process_start_time_seconds") > Some(1.577e9));
 }

@@ -1,4 +1,4 @@
-//! `admin`: what clients of the HTTP API cost the reactors.
+//! `admin`: the cost of HTTP API clients to the reactors.
 
 mod hostile;
 
@@ -17,12 +17,12 @@ use crate::spawn::Spawned;
 use crate::table::Table;
 use crate::units;
 
-/// Make READs of 4 KiB while the HTTP API is quiet, scraped and flooded, in turns.
+/// Measure READs of 4 KiB while the HTTP API is idle, scraped and flooded, in turns.
 ///
-/// A target is started for it. The load, the clients of the API and, on a machine of two cores, the
-/// target's management plane share the cores that are not the reactor's, so that operations per
-/// second and latencies fall with what these take from the load's own client. What a reactor pays
-/// shows in its busy time per operation and its longest turn, which the target counts itself.
+/// The command starts a target. The load, the clients of the API and, on a machine of two cores,
+/// the target's management plane share the cores without the reactor. So operations per second and
+/// latencies include what these take from the load's own client. The cost to the reactor is its
+/// busy time per operation and its longest turn, as counted by the target.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -41,7 +41,7 @@ pub struct Admin {
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = units::duration)]
     time: Duration,
 
-    /// How many times the three kinds of slices follow each other.
+    /// How many times the three kinds of slices are repeated.
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     rounds: usize,
 
@@ -62,23 +62,23 @@ pub struct Admin {
     json: bool,
 }
 
-/// What was seen in the slices of one kind: medians, but for the longest turn.
+/// Figures of the slices of one kind: medians, except for the longest turn.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct SliceFigures {
     /// The kind.
     pub name: &'static str,
     /// Operations per second.
     pub operations_per_second: f64,
-    /// Latency that 99 % keep, in microseconds.
+    /// p99 of the latency, in microseconds.
     pub p99_us: f64,
     /// The reactor's busy time per operation, in nanoseconds.
     pub busy_ns: f64,
-    /// The longest turn of the reactor that fell into such a slice, in microseconds. The target
-    /// tells the longest since its start: `None` if none here was longer than all before it.
+    /// The longest turn of the reactor during such a slice, in microseconds. The target reports the
+    /// longest since its start: `None` if no turn here was longer than all before it.
     pub longest_turn_us: Option<f64>,
-    /// What the clients of the API did per second.
+    /// Requests of the API's clients per second.
     pub asked_per_second: f64,
-    /// How much of that per second was answered as asked (200).
+    /// Requests per second that were served (200).
     pub served_per_second: f64,
 }
 
@@ -137,7 +137,7 @@ impl Admin {
         let (stop_all, count_all) = (&stop, &count);
         let measured = std::thread::scope(|scope| {
             for &behaviour in behaviours {
-                // On this thread's core, as they inherit it.
+                // The thread inherits the core of this thread.
                 scope.spawn(move || behave(behaviour, server, stop_all, count_all));
             }
             let measured = engine.run(&workload, &ServerCpu::default(), &mut |_| {});

@@ -1,13 +1,13 @@
 //! The requester's own correctness cases, against any server of NFS version 3 over RDMA.
 //!
-//! A case passes, fails, or is noted: where a server may answer in more than one way, the other
-//! way is told and not held against it.
+//! A case passes, fails, or is noted: where the protocol permits several answers, one that differs
+//! from millraced's is noted and is not a failure.
 //!
 //! | server | what is noted, or taken into account |
 //! | --- | --- |
-//! | Linux's knfsd | A name of more than 255 bytes is GARBAGE_ARGS already, as it decodes no such name; RFC 1813 would have NFS3ERR_NAMETOOLONG. |
-//! | Linux's knfsd | It moves as much as FSINFO says and no more (256 KiB in a guest of 1 GiB): chunks beyond that are ERR_CHUNK. Cases and copies keep to FSINFO. |
-//! | Linux's siw | As responder it overlooks a message that follows the MPA reply too closely: `--settle`. |
+//! | Linux's knfsd | A name of more than 255 bytes is answered GARBAGE_ARGS, as it cannot decode the name; RFC 1813 specifies NFS3ERR_NAMETOOLONG. |
+//! | Linux's knfsd | It transfers no more than FSINFO announces (256 KiB in a guest of 1 GiB): larger chunks are answered ERR_CHUNK. Cases and copies observe FSINFO. |
+//! | Linux's siw | As responder it loses a message that follows the MPA reply too closely: `--settle`. |
 
 mod calls;
 mod context;
@@ -24,11 +24,11 @@ use crate::spawn::Spawned;
 
 use context::Context;
 
-/// Run correctness cases against a server: one line for each, and a sum.
+/// Run correctness cases against a server, with one line for each and a summary.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
-  Against a target of its own:
+  Against a target started for it:
     millrace-bench cases --spawn build/release/millraced
   The same in RPC-over-RDMA version two:
     millrace-bench cases --spawn build/release/millraced --version-two
@@ -39,7 +39,7 @@ pub struct Cases {
     #[command(flatten)]
     client: Client,
 
-    /// Start this `millraced` on free ports, and end it afterwards. With --classic it is in
+    /// Start this `millraced` on free ports, and stop it afterwards. With --classic it runs in
     /// classic mode.
     #[arg(
         long,
@@ -57,16 +57,16 @@ pub struct Cases {
     json: bool,
 }
 
-/// What a case came to, if it did not fail.
+/// The outcome of a case that did not fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// As it should be.
+    /// As required.
     Pass,
-    /// As it may be.
+    /// Permitted, but different.
     Note(String),
 }
 
-/// What a case does.
+/// The body of a case.
 type Body = Box<dyn FnOnce(&mut Context) -> Result<Outcome>>;
 
 /// A case with its name.

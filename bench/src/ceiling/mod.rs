@@ -1,4 +1,4 @@
-//! NFS over RDMA and over TCP beside a raw exchange of the same bytes, in one run.
+//! NFS over RDMA and over TCP compared with a raw exchange of the same bytes, in one run.
 
 mod contest;
 mod raw;
@@ -26,21 +26,21 @@ pub use verdict::{GoalOutcome, Round, Verdict, table, targets};
 
 /// Compare NFS over RDMA and TCP with a raw TCP exchange of the same bytes.
 ///
-/// The raw exchange is made in the fastest of several ways: for each load many are tried, and the
-/// three best take part in every turn. All run pinned alike: the server on one core, the client
-/// on another. The medians of the turns count, and of the raw exchanges the best. The target must
-/// be idle otherwise; with --spawn or --server-pid it is stopped
-/// while the raw exchange runs, so that its polling takes nothing away.
+/// Several variants of the raw exchange are tried for each load, and the three fastest take part in
+/// every round. All runs are pinned alike: the server on one core, the client on another. Results
+/// are medians over the rounds, and for the raw exchange the best variant. The target must be idle
+/// otherwise; with --spawn or --server-pid it is stopped while the raw exchange runs, so that its
+/// polling takes no processor time.
 ///
-/// Busy time is the time of turns that found work; polling in vain does not count. A row whose
-/// limit is the REQUESTER tells how fast the client is, and not the server. NFS over TCP is spoken
-/// to where MOUNT is.
+/// Busy time is the time of turns that found work, without idle polling. If the limit of a row is
+/// the REQUESTER, the row measures the client and not the server. NFS over TCP uses the address of
+/// MOUNT.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
-  All in one command, with a target of its own:
+  With a target started for it:
     millrace-bench ceiling --spawn build/release/millraced
-  The targets, and which of them are met, as a table in Markdown:
+  The targets and whether they are met, as a table in Markdown:
     millrace-bench ceiling --spawn build/release/millraced --targets
   Against a running target, whose reactor is pinned to core 0:
     millrace-bench ceiling --server-core 0 --client-core 1 --server-pid $(pidof millraced) \\
@@ -50,7 +50,7 @@ pub struct Ceiling {
     #[command(flatten)]
     client: Client,
 
-    /// Start this `millraced` on free ports, and end it afterwards. With --classic it is in
+    /// Start this `millraced` on free ports, and stop it afterwards. With --classic it runs in
     /// classic mode.
     #[arg(
         long,
@@ -71,7 +71,7 @@ pub struct Ceiling {
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     client_core: usize,
 
-    /// Turns.
+    /// Rounds.
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     rounds: usize,
 
@@ -87,12 +87,12 @@ pub struct Ceiling {
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
 
-    /// End with status 1 if a bar is missed. Bars are below the targets: a busy machine reaches
-    /// them.
+    /// End with status 1 if a threshold is missed. The thresholds are below the targets, so that a
+    /// busy machine reaches them.
     #[arg(long)]
     strict: bool,
 
-    /// Print the targets only, as a table in Markdown: wanted, measured, met or not.
+    /// Print the targets only, as a table in Markdown: target, measured value, met or not.
     #[arg(long, conflicts_with = "json")]
     targets: bool,
 
@@ -106,7 +106,7 @@ struct MeasuredPeer {
     engine: Engine,
     tcp: Option<TcpLoad>,
     server: ServerCpu,
-    /// Ended last.
+    /// Dropped last.
     _spawned: Option<Spawned>,
 }
 
@@ -136,7 +136,8 @@ impl Ceiling {
             if own.is_empty() {
                 continue;
             }
-            // A target has the cores of the thread that starts it, and not the client's alone.
+            // A target inherits the cores of the thread that starts it, which must not be the
+            // client's core alone.
             sched_setaffinity(None, &everywhere)?;
             let mut peer = self.peer(transport)?;
             for contest in own {

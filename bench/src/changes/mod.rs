@@ -1,4 +1,4 @@
-//! Whether changes of the configuration disturb those who are served.
+//! Whether changes of the configuration disturb clients.
 
 mod patches;
 
@@ -20,25 +20,24 @@ use patches::Patches;
 /// Bytes of the file that each connection works on.
 const FILE: usize = 8 << 20;
 
-/// Time between two tries when the server asks to try later.
+/// Pause before a retry when the server answers to try later.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// How long one round of load takes, after which it is looked whether changes are over.
+/// How long one round of load takes, after which the end of the changes is checked.
 const ROUND: Duration = Duration::from_millis(500);
 
-/// Change the configuration of a server thousands of times while it is under full load, and see
-/// whether a call is lost.
+/// Change the configuration of a server thousands of times under full load, and count lost calls.
 ///
-/// A millraced of its own is started. Its configuration is changed over HTTP as an operator would:
-/// credits, exports, listeners, limits, polling, the protocol's settings and the log, in turn. All
-/// the while the client keeps its queue full of READs and WRITEs whose data is checked. A call that
-/// fails, or ends without an answer, is a lost one.
+/// The command starts a millraced of its own. Its configuration is changed over HTTP: credits,
+/// exports, listeners, limits, polling, protocol settings and the log, in turn. Meanwhile the
+/// client keeps its queue full of READs and WRITEs and verifies their data. A call that fails, or
+/// gets no answer, counts as lost.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
   Ten thousand changes:
     millrace-bench changes --spawn build/release/millraced
-  A quick look, with large blocks:
+  A short run, with large blocks:
     millrace-bench changes --spawn build/release/millraced --changes 500 --size 256KiB --depth 8
 ")]
 pub struct Changes {
@@ -82,7 +81,7 @@ pub struct Changes {
     json: bool,
 }
 
-/// What came of the load, with or without changes.
+/// Results of the load, with or without changes.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub struct Load {
     /// Calls that were answered.
@@ -93,9 +92,9 @@ pub struct Load {
     pub requests_per_second: f64,
     /// Median latency in microseconds, the mean over rounds.
     pub p50_us: f64,
-    /// Latency that 99 % keep, in microseconds, the mean over rounds.
+    /// p99 of the latency in microseconds, the mean over rounds.
     pub p99_us: f64,
-    /// Places where data was not what it should be.
+    /// Places with wrong data.
     pub mismatches: u64,
     rounds: u32,
 }
@@ -115,7 +114,7 @@ impl Load {
     }
 }
 
-/// What came of the changes.
+/// Results of the changes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Made {
     changes: usize,
@@ -123,7 +122,7 @@ struct Made {
 }
 
 impl Changes {
-    /// Runs and prints. False if a call was lost, or data was not what it should be.
+    /// Runs and prints. False if a call was lost, or data was wrong.
     ///
     /// # Errors
     /// If the target does not start, or refuses a change.
@@ -139,7 +138,7 @@ impl Changes {
         let (loads, made) = std::thread::scope(|scope| {
             let (quiet, begin) = std::sync::mpsc::channel();
             let load = scope.spawn(|| self.load(&target, quiet, &over));
-            // Without a word the load has failed; it tells how when it is joined.
+            // If the channel is closed, the load has failed, and joining it returns the error.
             let made = match begin.recv() {
                 Ok(()) => self.change(&admin, &target, || load.is_finished()),
                 Err(_) => Ok(Made::default()),
@@ -156,8 +155,8 @@ impl Changes {
         Ok(good && made.changes == self.changes)
     }
 
-    /// Keeps the queue full until it is over, first without changes. Gives what ended it too soon,
-    /// if something did: a lost call.
+    /// Keeps the queue full until the end, first without changes. Returns the error that ended it
+    /// early, if any: a lost call.
     fn load(
         &self,
         target: &Spawned,
@@ -185,7 +184,7 @@ impl Changes {
         while start.elapsed() < self.time {
             run(&mut loads[0])?;
         }
-        // Nobody waits any more if changes have failed.
+        // The receiver is gone if the changes have failed.
         let _ = quiet.send(());
         drop(quiet);
         while !over.load(Ordering::Relaxed) {
@@ -271,7 +270,7 @@ impl Changes {
     }
 }
 
-/// Sends an order until the server no longer asks to try later.
+/// Sends an order, and again while the server answers to try later.
 fn patiently(admin: &Admin, order: &Order) -> Result<Answer> {
     loop {
         let answer = admin.send(order)?;

@@ -1,9 +1,9 @@
-//! The requirements that can be seen from outside, asked of any NFS/RDMA server on iWARP.
+//! Requirements that a peer can observe, tested against any NFS/RDMA server on iWARP.
 //!
 //! Each case is named by its row in the conformance matrix (`target/wire/CONFORMANCE.md`), has a
-//! connection of its own, and speaks bytes of its own making: a server that hangs or closes ends
-//! that case only. Where a rule asks for silence, the case sends an ordinary call behind, whose
-//! reply has to be the first thing that comes.
+//! connection of its own, and composes its own bytes: a server that hangs or closes ends that case
+//! only. Where a rule requires silence, the case sends an ordinary call next, whose reply must be
+//! the first message to arrive.
 //!
 //! Cases change nothing but a directory of their own, which they make in the export and remove.
 
@@ -42,30 +42,30 @@ use verdict::{Done, Stop};
 /// NFS over RDMA (RFC 5666 section 12).
 const PORT: u16 = 20049;
 
-/// Ask a server which requirements it keeps, row by row of the conformance matrix.
+/// Test which requirements a server meets, row by row of the conformance matrix.
 ///
-/// The probe writes iWARP's own frames, malformed ones too, so it speaks over TCP and never through
-/// an RDMA device: the server has to be one on iWARP, in software or on an adapter.
+/// The probe composes iWARP frames itself, including malformed ones, so it uses TCP and never an
+/// RDMA device: the server must use iWARP, in software or on an adapter.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Each line is a row of the conformance matrix: pass, FAIL with the field and the bytes that differ, or
-skip with the reason (a feature that is not offered is no fault). The exit status is 0 if nothing
-failed; with --expect, if each row came out as recorded. Rows that ask for the content of files need
-an export that may be written; without, they fail. Nothing is changed but a directory that the probe
+skip with the reason (a feature that is not offered is no failure). The exit status is 0 if nothing
+failed; with --expect, if the result of each row is as recorded. Rows that test file content need
+a writable export; without, they fail. Nothing is changed but a directory that the probe
 makes and removes.
 
 Examples:
-  A millraced of its own:
+  A millraced started for it:
     millrace-bench conformance --spawn build/release/millraced
-  A server at its usual ports (NFS over RDMA 20049, MOUNT 2049):
+  A server at the default ports (NFS over RDMA 20049, MOUNT 2049):
     millrace-bench conformance filer.example --export /scratch
-  Linux's knfsd on siw, whose mountd has a port of its own (see rpcinfo -p):
+  Linux's knfsd on siw, with mountd on another port (see rpcinfo -p):
     millrace-bench conformance 10.0.0.1 --export /srv --mount-port 20048
-  Only chunks; which rows there are; a table for a document:
+  Only chunks; the list of rows; a table for a document:
     millrace-bench conformance filer.example --only RR1-CHUNK
     millrace-bench conformance --list
     millrace-bench conformance --spawn build/release/millraced --markdown
-  Whether everything is as it was recorded with --markdown:
+  Compare with results recorded by --markdown:
     millrace-bench conformance --spawn build/release/millraced --expect bench/conformance/millraced.md
 ")]
 pub struct Conformance {
@@ -101,7 +101,7 @@ pub struct Conformance {
     #[arg(long, value_name = "ROW")]
     only: Option<String>,
 
-    /// Show which rows there are, and ask nobody.
+    /// List the rows, without a server.
     #[arg(long)]
     list: bool,
 
@@ -113,23 +113,23 @@ pub struct Conformance {
     #[arg(long)]
     markdown: bool,
 
-    /// Compare with the table in this file, which --markdown printed once: the status is 0 if every
-    /// row passes, fails or is skipped as it was recorded.
+    /// Compare with the table in this file, printed earlier by --markdown: the status is 0 if the
+    /// result of each row is as recorded.
     #[arg(long, value_name = "FILE")]
     expect: Option<PathBuf>,
 
-    /// How long the server may take to connect, and for each answer.
+    /// Timeout of connecting, and of each answer.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
     timeout: Duration,
 
     /// How long to wait on a new connection before the first message: Linux's siw as responder
-    /// overlooks a message that follows too closely.
+    /// loses a message that follows too closely.
     #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = duration)]
     settle: Duration,
 }
 
 impl Conformance {
-    /// Runs and prints. False if a row failed, or did not come out as expected.
+    /// Runs and prints. False if a row failed, or differs from the recorded result.
     ///
     /// # Errors
     /// If the server cannot be reached at all, or what is expected cannot be read.
@@ -238,7 +238,7 @@ impl Conformance {
     }
 }
 
-/// Why nothing more is asked of a server.
+/// The reason to skip all rows after the server stopped answering.
 fn lost_after(row: &str) -> Stop {
     Stop::Skip(format!("the server has not answered any more since {row}"))
 }

@@ -1,4 +1,4 @@
-//! Whether the server keeps what it has promised, whenever it is killed.
+//! Durability of answered operations when the server is killed at any time.
 
 mod content;
 mod inspect;
@@ -29,48 +29,49 @@ use random::Random;
 use run::{CrashPlan, CrashRun, Sums};
 use server::{Own, Server, Store};
 
-/// The export of a server of our own.
+/// The export of a server started here.
 const EXPORT: &str = "/crash";
 
-/// Cycles in which a mutant has to find something to break.
+/// Cycles in which a mutant must find something to break.
 const MUTANT_CYCLES: u64 = 30;
 
-/// Time between two lines on how far it is.
+/// Time between two progress lines.
 const TELL: Duration = Duration::from_secs(2);
 
-/// Kill the server again and again under load, and see whether it has kept its promises.
+/// Kill the server repeatedly under load, and verify that no answered operation is lost.
 ///
 /// Clients over RDMA and one over TCP keep their queues full of WRITEs (UNSTABLE, DATA_SYNC and
 /// FILE_SYNC, ragged and aligned), COMMITs, READs, CREATEs (GUARDED and EXCLUSIVE), MKDIRs,
-/// RENAMEs, REMOVEs, RMDIRs, LINKs and SETATTRs. At some moment the server is killed (SIGKILL), or
-/// now and then asked to end (SIGTERM), and started again. Then, by the handles from before:
+/// RENAMEs, REMOVEs, RMDIRs, LINKs and SETATTRs. At a random time the server is killed (SIGKILL),
+/// or sometimes stopped (SIGTERM), and started again. Then, with the old handles, these are
+/// verified:
 ///
-///   - every byte that was answered as durable, or was committed, is there, or a later write to it
-///     that had no answer yet; so is every unstable byte, unless the write verifier has changed
-///     (then it is written again, as clients do);
-///   - every name, link count and mode that was answered is there; what had no answer is either
-///     done or not done, never half;
-///   - removed files are gone, their handles dead, and nothing is there that nobody made;
-///   - an end in order has changed neither the verifier nor anything else.
+///   - every byte that was answered as durable, or was committed, is there, or that of a later
+///     unanswered write; so is every unstable byte, unless the write verifier has changed (then it
+///     is written again, as clients do);
+///   - every name, link count and mode that was answered is there; an unanswered operation is done
+///     or not done, never half;
+///   - removed files are gone, their handles are stale, and there are no unknown objects;
+///   - an orderly stop has changed neither the verifier nor anything else.
 ///
-/// Half of the clients give up calls without an answer, and find out. The others send them again
-/// with the same XIDs, and one that had been done must get the answer of a success (`remembered`),
-/// and not be refused, as it cannot be done twice (`forgotten`).
+/// Half of the clients abandon calls without an answer, and look up the outcome. The others repeat
+/// them with the same XIDs: a call that was executed must be answered with success (`remembered`).
+/// Being refused because it cannot be executed twice (`forgotten`) is an error.
 ///
-/// The first thing that must not be ends the run with status 1, the seed, and a folder with the
-/// journal of all calls and the server's log. A seed makes the same calls again; when the server
-/// dies among them depends on the machine.
+/// The first violation ends the run with status 1, the seed, and a folder with the journal of all
+/// calls and the server's log. The seed reproduces the calls; the moments of the kills depend on
+/// the machine.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
   Thirty kills, less than a minute:
     millrace-bench crash --spawn build/release/millraced
-  A thousand, on another file system, by two reactors, past the page cache:
+  A thousand, on another file system, with two reactors and direct I/O:
     millrace-bench crash --spawn build/release/millraced --cycles 1000 --root /mnt/xfs \\
         --reactors 2 --store-key direct=always
-  Does the checker notice what is lost?
+  Test the checker itself:
     millrace-bench crash --spawn build/release/millraced --self-test
-  A server somewhere else, that a command kills and brings back:
+  Another server, which a command kills and restarts:
     millrace-bench crash --target 10.0.0.1 --mount 10.0.0.1 --export /data \\
         --crash-command 'ssh 10.0.0.1 restart-hard'
 ")]
@@ -82,7 +83,7 @@ pub struct Crash {
     #[arg(long, value_name = "PROGRAM", required_unless_present = "target")]
     spawn: Option<PathBuf>,
 
-    /// A server that runs already, instead: NFS over RDMA.
+    /// Use a running server instead: address of NFS over RDMA.
     #[arg(
         long,
         value_name = "HOST[:PORT]",
@@ -99,23 +100,23 @@ pub struct Crash {
     #[arg(long, value_name = "PATH", default_value = EXPORT)]
     export: String,
 
-    /// Kills it, and returns when it serves again.
+    /// The command that kills the server, and returns when it serves again.
     #[arg(long, value_name = "COMMAND")]
     crash_command: Option<String>,
 
-    /// How often it is killed.
+    /// Number of kills.
     #[arg(long, value_name = "NUMBER", default_value_t = 30)]
     cycles: u64,
 
-    /// Which calls are made; by default others each time.
+    /// Seed of the random calls; different by default.
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
 
-    /// The folder below which everything is kept: it says on which file system the store is.
+    /// The folder for all files of the run; it selects the file system of the store.
     #[arg(long, value_name = "FOLDER")]
     root: Option<PathBuf>,
 
-    /// What the server keeps files in.
+    /// The kind of store.
     #[arg(long, value_enum, default_value = "posix")]
     store: Store,
 
@@ -135,25 +136,25 @@ pub struct Crash {
     #[arg(long, value_name = "CALLS", default_value_t = 8)]
     depth: usize,
 
-    /// Longest time of load before each end.
+    /// The longest time of load before each kill.
     #[arg(long, value_name = "DURATION", default_value = "600ms", value_parser = units::duration)]
     load: Duration,
 
-    /// So many ends of a hundred are in order, by SIGTERM.
+    /// Percentage of orderly stops by SIGTERM.
     #[arg(long, value_name = "PERCENT", default_value_t = 15)]
     stops: u64,
 
-    /// A call that was done and is sent again after the kill may be refused, as the server has
-    /// forgotten it. A server at --target may always.
+    /// A repeated call that was executed before the kill may be refused. Always permitted with
+    /// --target.
     #[arg(long)]
     may_forget: bool,
 
-    /// Break the files between a kill and the start, in one way after the other: each must be
-    /// found. So must the loss of a store in memory.
+    /// Damage the files between a kill and the start, in one way after the other: each damage must
+    /// be detected. So must the loss of a store in memory.
     #[arg(long, requires = "spawn")]
     self_test: bool,
 
-    /// Keep the folder with the logs when all is well.
+    /// Keep the folder with the logs after success.
     #[arg(long)]
     keep: bool,
 
@@ -163,7 +164,7 @@ pub struct Crash {
 }
 
 impl Crash {
-    /// Runs and prints. False if the server broke a promise.
+    /// Runs and prints. False if an operation was lost.
     ///
     /// # Errors
     /// If the run cannot begin.
@@ -200,7 +201,7 @@ impl Crash {
         }
     }
 
-    /// A folder of our own.
+    /// A folder for this run.
     fn folder(&self, name: &str) -> Result<PathBuf> {
         let below = self.root.clone().unwrap_or_else(std::env::temp_dir);
         let below = below
@@ -230,7 +231,7 @@ impl Crash {
             mutant,
         };
         let mut options = self.options.clone();
-        // Nobody overlooks a message on the way to millraced.
+        // millraced does not lose early messages.
         options.settle = options.settle.or(Some(Duration::ZERO));
         let (server, place, nfs) = self.server(folder, store)?;
         let client = Client { place, options };
@@ -360,7 +361,7 @@ impl Crash {
     }
 }
 
-/// Something that is not the same in two runs.
+/// A number that differs between runs.
 fn clock() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.as_nanos() as u64)

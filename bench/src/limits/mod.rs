@@ -1,4 +1,4 @@
-//! `limits`: how soon a changed limit holds.
+//! `limits`: how soon a changed limit is enforced.
 
 mod series;
 
@@ -21,10 +21,10 @@ pub use series::{SLOT, Series};
 /// Bytes of the file that each client works on.
 const FILE: usize = 8 << 20;
 
-/// A change is to be in force by then.
+/// A change must be in force within this time.
 const BAR: Duration = Duration::from_millis(100);
 
-/// Puts other limits of clients in force.
+/// Sets the limits of clients.
 fn set_limits(service: &Service, limits: Vec<ClientLimits>) -> Result<(), ApplyError> {
     let control = service.control();
     let mut next = (*control.config()).clone();
@@ -32,11 +32,11 @@ fn set_limits(service: &Service, limits: Vec<ClientLimits>) -> Result<(), ApplyE
     control.apply(Arc::new(next)).map(|_| ())
 }
 
-/// Change a client's limit while it works, and see how soon the new one holds.
+/// Change a client's limit under load, and measure how soon the new limit is enforced.
 ///
-/// A target with one reactor is started inside this process. Two clients, of the addresses
-/// 127.0.0.1 and 127.0.0.2 or those of --device-address, work on it as hard as they can; the second
-/// has limits. Its rate is taken every 10 ms.
+/// A target with one reactor is started inside this process. Two clients, at the addresses
+/// 127.0.0.1 and 127.0.0.2 or those of --device-address, run at full load; the second has limits.
+/// Its rate is sampled every 10 ms.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -49,7 +49,7 @@ pub struct Limits {
     #[command(flatten)]
     options: ClientOptions,
 
-    /// What the clients do.
+    /// The operation of the clients.
     #[arg(long, value_enum, default_value = "read")]
     op: Operation,
 
@@ -70,7 +70,7 @@ pub struct Limits {
     )]
     steps: Vec<Bandwidth>,
 
-    /// How long each limit stays.
+    /// How long each limit is in force.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = units::duration)]
     time: Duration,
 
@@ -86,7 +86,7 @@ pub struct Limits {
     #[arg(long)]
     slots: bool,
 
-    /// End with status 1 if a limit did not hold within 100 ms.
+    /// End with status 1 if a limit was not enforced within 100 ms.
     #[arg(long)]
     strict: bool,
 
@@ -95,12 +95,12 @@ pub struct Limits {
     json: bool,
 }
 
-/// What came of one limit.
+/// Result of one limit.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Step {
-    /// Bytes per second that were allowed.
+    /// The limit, in bytes per second.
     pub limit: u64,
-    /// Milliseconds until the rate was within a tenth of that, and stayed there.
+    /// Milliseconds until the rate was within 10 % of the limit, and stayed there.
     pub settled_ms: Option<u64>,
     /// Mean bytes per second of the second half.
     pub rate: f64,
@@ -209,7 +209,7 @@ impl Limits {
         })
     }
 
-    /// Sets one limit after the other and takes the rates.
+    /// Sets one limit after the other and samples the rates.
     fn watch(&self, service: &Service, progress: &[Progress; 2]) -> Result<Vec<Step>> {
         std::thread::sleep(self.time / 2);
         let mut steps = Vec::new();

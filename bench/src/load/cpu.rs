@@ -1,4 +1,4 @@
-//! Processor time, ours and the server's.
+//! Processor time of the client and the server.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -20,8 +20,8 @@ const ADMIN_PORT: u16 = 9620;
 /// # Errors
 /// If there is no such core for this process.
 pub fn pin(core: usize) -> Result<()> {
-    // Numbers beyond what the system's masks hold abort the process, so look first; and once only,
-    // as a thread that runs on one core is told of no other.
+    // Numbers beyond the size of the system's masks abort the process, so they are checked first;
+    // and only once, as a pinned thread sees its own core only.
     static CORES: OnceLock<Vec<CoreId>> = OnceLock::new();
     let known = CORES.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default());
     let Some(id) = known.iter().copied().find(|known| known.id == core) else {
@@ -33,7 +33,7 @@ pub fn pin(core: usize) -> Result<()> {
     Ok(())
 }
 
-/// Measures the processor time of the thread that made it.
+/// Measures the processor time of the thread that created it.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch {
     start: Option<f64>,
@@ -48,7 +48,7 @@ impl Stopwatch {
         }
     }
 
-    /// Seconds since the start, if the kernel tells.
+    /// Seconds since the start, if the kernel reports them.
     #[must_use]
     pub fn seconds(&self) -> Option<f64> {
         Some(thread_seconds("/proc/thread-self/schedstat")? - self.start?)
@@ -76,7 +76,7 @@ pub struct ServerCpu {
 }
 
 impl ServerCpu {
-    /// Seconds that the server has used in all, if anybody tells.
+    /// Seconds of processor time of the server, if known.
     #[must_use]
     pub fn seconds(&self) -> Option<f64> {
         match (self.server_pid, &self.admin) {
@@ -91,7 +91,7 @@ impl ServerCpu {
         }
     }
 
-    /// Seconds in which the server's reactors had work, in all, if its metrics tell.
+    /// Seconds in which the server's reactors had work, if its metrics report them.
     #[must_use]
     pub fn busy_seconds(&self) -> Option<f64> {
         let text = metrics(self.admin.as_deref()?)?;
@@ -111,7 +111,7 @@ fn process_seconds(pid: u32) -> Option<f64> {
 fn metrics(admin: &str) -> Option<String> {
     let mut stream = TcpStream::connect(resolve(admin, ADMIN_PORT).ok()?).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-    // Version 1.0, so that the body comes in one piece and the connection ends behind it.
+    // HTTP 1.0, so that the body is not chunked and the connection ends after it.
     let request = format!("GET /metrics HTTP/1.0\r\nHost: {admin}\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();

@@ -1,4 +1,4 @@
-//! Load on a running server, and what it takes.
+//! Load on a running server, and its cost.
 
 mod calls;
 mod cpu;
@@ -24,7 +24,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::client::Client;
 use crate::units;
 
-/// A sequence of loads that somebody has put together.
+/// A predefined sequence of loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Preset {
     /// READ and WRITE of 4 KiB and 1 MiB, and GETATTR, about a second each.
@@ -35,7 +35,7 @@ pub enum Preset {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
-  A first look, five seconds in all:
+  Five loads in five seconds:
     millrace-bench run --preset tour
   Random reads of 4 KiB, 32 at a time, for ten seconds, on core 1:
     millrace-bench run --op read --size 4KiB --depth 32 --random --time 10s --core 1
@@ -52,7 +52,7 @@ pub struct Run {
     #[command(flatten)]
     client: Client,
 
-    /// What to do.
+    /// The operation.
     #[arg(long, value_enum, default_value = "read")]
     op: Operation,
 
@@ -64,27 +64,27 @@ pub struct Run {
     #[arg(long, value_name = "CALLS", default_value_t = 32)]
     depth: usize,
 
-    /// Connections, all driven from one core.
+    /// Connections, all on one core.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     connections: usize,
 
-    /// Places all over the file, in no order.
+    /// Random offsets in the file.
     #[arg(long, conflicts_with = "sequential")]
     random: bool,
 
-    /// One place after the other (the default).
+    /// Sequential offsets (the default).
     #[arg(long)]
     sequential: bool,
 
-    /// Compare every byte that is read, and read everything back that was written.
+    /// Compare every byte read, and read back everything written.
     #[arg(long)]
     verify: bool,
 
-    /// How long.
+    /// Duration.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = units::duration)]
     time: Duration,
 
-    /// How many operations, instead of a time.
+    /// Number of operations, instead of a duration.
     #[arg(long, value_name = "NUMBER")]
     count: Option<u64>,
 
@@ -96,7 +96,7 @@ pub struct Run {
     #[arg(long, value_enum)]
     preset: Option<Preset>,
 
-    /// Where the server's processor time comes from.
+    /// The source of the server's processor time.
     #[command(flatten)]
     server: ServerCpu,
 
@@ -132,7 +132,7 @@ impl Run {
         }
     }
 
-    /// Runs and prints. False if data was not what it should be.
+    /// Runs and prints. False if data was wrong.
     ///
     /// # Errors
     /// If the server cannot be reached, or calls fail.

@@ -1,4 +1,4 @@
-//! What load to make.
+//! Parameters of a load.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub enum Operation {
     Read,
     /// WRITE, unstable.
     Write,
-    /// GETATTR.
+    /// WRITE UNSTABLE.
     Getattr,
     /// LOOKUP of a file by its name.
     Lookup,
@@ -43,13 +43,13 @@ pub enum Until {
 /// One load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
     /// Bytes of a READ or WRITE.
     pub size: usize,
     /// Calls in flight on each connection.
     pub depth: usize,
-    /// Places in no order.
+    /// Random offsets.
     pub random: bool,
     /// Compare all data.
     pub verify: bool,
@@ -84,7 +84,7 @@ impl Workload {
         ]
     }
 
-    /// What it does, in a few words.
+    /// A short description.
     #[must_use]
     pub fn name(&self) -> String {
         let what = match self.operation {
@@ -97,10 +97,10 @@ impl Workload {
         format!("{what} {} x{}", show_size(self.size), self.depth)
     }
 
-    /// Refuses what cannot be done.
+    /// Refuses parameters out of range.
     ///
     /// # Errors
-    /// A text that says what.
+    /// An error text.
     pub fn check(&self, file_size: usize) -> Result<()> {
         if !(1..=4096).contains(&self.depth) {
             bail!("--depth takes 1 to 4096");

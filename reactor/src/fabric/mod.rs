@@ -200,7 +200,7 @@ pub enum ExposeError {
     Closed,
     /// The memory is in more slices than [`ControlPath::exposure_slices`], or has no bytes at all
     /// where a key needs some.
-    #[error("the fabric cannot put this memory under one key")]
+    #[error("the fabric cannot register this memory under one key")]
     Scattered,
 }
 

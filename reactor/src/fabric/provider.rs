@@ -131,7 +131,7 @@ pub trait ControlPath {
     /// [`Event::Incoming`] for the service to place; without, this provider keeps it.
     ///
     /// # Errors
-    /// The address cannot be had.
+    /// The address cannot be used.
     fn listen(
         &mut self,
         address: SocketAddr,

@@ -134,7 +134,7 @@ impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
                 tracing::warn!(
                     client = %connection.peer().address,
                     port = connection.peer().port,
-                    "connection closed: its client {doing} too slowly; told once in a while"
+                    "connection closed: its client {doing} too slowly; logged from time to time"
                 );
             }
             connection.close(true);
@@ -351,7 +351,7 @@ impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
         if let Err(error) = adopted
             && self.refused_others.is_due(now)
         {
-            tracing::warn!(%peer, %error, "connections could not be taken over");
+            tracing::warn!(%peer, %error, "connections could not be adopted");
         }
     }
 

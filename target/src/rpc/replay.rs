@@ -263,8 +263,8 @@ impl ReplayCache {
                 if !journal::in_memory(&directory) {
                     tracing::info!(
                         directory = %directory.display(),
-                        "the journal of replies is on a disk, which may hold up a reactor while it \
-                         is busy; a RUNTIME_DIRECTORY in memory would not"
+                        "the journal of replies is on a disk, which may block a reactor while it \
+                         is busy; use a RUNTIME_DIRECTORY in memory"
                     );
                 }
                 Self::load(limits, journal)
@@ -272,8 +272,8 @@ impl ReplayCache {
             Err(error) => {
                 tracing::warn!(
                     directory = %directory.display(),
-                    "there is no journal of replies: {error}; after a restart, calls that are \
-                     repeated are executed again"
+                    "there is no journal of replies: {error}; calls repeated after a restart are \
+                     executed again"
                 );
                 OpenedCache::in_memory(limits)
             }
@@ -326,7 +326,7 @@ impl ReplayCache {
             tracing::info!(
                 done,
                 begun,
-                "calls of the process before are known, executed or begun"
+                "executed and begun calls of the previous process are known"
             );
         }
         OpenedCache {

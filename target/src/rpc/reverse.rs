@@ -24,7 +24,7 @@ pub struct ReverseCall<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReverseError {
     /// The upper layer has not said that the client takes calls, or the transport has no way to it.
-    #[error("the client is not known to take calls")]
+    #[error("the client has not announced that it accepts calls")]
     NotReady,
     /// The message is no RPC call.
     #[error("the message is no call")]
@@ -36,7 +36,7 @@ pub enum ReverseError {
         most: usize,
     },
     /// There was no reply, or no credit, in time.
-    #[error("no reply to call {xid:#010x} in time")]
+    #[error("no reply to call {xid:#010x} before the timeout")]
     TimedOut {
         /// The XID of the call.
         xid: u32,

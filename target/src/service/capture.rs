@@ -75,7 +75,7 @@ impl ServiceControl {
     ) -> Result<Option<Box<dyn CaptureStream>>, ControlError> {
         let Some(slot) = CaptureSlot::take(&self.captures) else {
             return Err(ControlError::Conflict(format!(
-                "{CAPTURES_MAX} captures are under way, and no more are made at once"
+                "{CAPTURES_MAX} captures are in progress, the most at a time"
             )));
         };
         // What is no number at all is taken for no time.

@@ -92,8 +92,8 @@ fn tell(volume: &Volume) {
     if !about.lasting_handles && about.missing.is_empty() {
         tracing::warn!(
             path = config.name,
-            "the file system has no file handles: those of clients end with the process, and \
-             files that are moved by others may be lost to them"
+            "the file system has no file handles: clients' handles end with the process, and \
+             become stale when other programs move files"
         );
     }
 }
@@ -162,7 +162,7 @@ fn state_file(directory: &Path, path: &str) -> Option<PathBuf> {
     if let Err(error) = fs::create_dir_all(&folder) {
         tracing::warn!(
             folder = %folder.display(), %error,
-            "state_directory: write verifiers are not kept over a stop"
+            "state_directory: write verifiers are not kept across a stop"
         );
         return None;
     }
@@ -219,8 +219,8 @@ pub fn entitlement(
         format!(
             "this process lacks the right to act as its callers (CAP_SETUID and CAP_SETGID, in a \
              user namespace that has other users), so all users of {} would act as the server's \
-             own user; give it the right (deploy/systemd/folders.conf; a server that started without \
-             folders gave it up, and has it after a restart), or accept this with \
+             own user; grant the right (deploy/systemd/folders.conf; a server that started \
+             without folders has dropped it, and regains it by a restart), or accept this with \
              `identity: server`",
             export.path
         ),
@@ -259,16 +259,16 @@ fn look(root: &Path) -> Result<(), String> {
         // Whoever asked may have gone.
         let _ = answer.try_send(fs::metadata(path));
     });
-    asked.map_err(|error| format!("`{shown}` cannot be looked at: {error}"))?;
+    asked.map_err(|error| format!("`{shown}` cannot be examined: {error}"))?;
     match answered.recv_timeout(LOOK) {
         Ok(Ok(found)) if found.is_dir() => Ok(()),
         Ok(Ok(_)) => Err(format!("`{shown}` is no folder; name one")),
         Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Err(format!(
-            "`{shown}` is not there; make the folder, or mount what it is on, first"
+            "`{shown}` is not there; make the folder, or mount its file system, first"
         )),
         Ok(Err(error)) => Err(format!("`{shown}` cannot be served: {error}")),
         Err(_) => Err(format!(
-            "`{shown}` does not answer within {LOOK:?}; look at the file system that it is on"
+            "`{shown}` does not answer within {LOOK:?}; check its file system"
         )),
     }
 }
@@ -447,8 +447,8 @@ pub fn close(volumes: Vec<Volume>, deadline: Instant) {
     for path in waited {
         tracing::warn!(
             path,
-            "the export's file system takes too long: what was written is not known to be \
-             durable, and clients will write again what they had not committed"
+            "the export's file system takes too long: written data may not be durable, and clients \
+             will write uncommitted data again"
         );
     }
 }

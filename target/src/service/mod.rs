@@ -122,7 +122,10 @@ impl Service {
                 })
                 .is_err()
             {
-                tracing::warn!(reactor = reactor.name(), "the reactor takes no messages");
+                tracing::warn!(
+                    reactor = reactor.name(),
+                    "the reactor does not accept messages"
+                );
             }
         }
         // Connections are cut at the deadline; what is left has a moment to come to its end.
@@ -133,7 +136,7 @@ impl Service {
         let closing = !volumes.is_empty();
         folders::close(volumes, deadline);
         if !self.control.reaper.wait(deadline) {
-            tracing::warn!("folders that were taken out before are not closed in order");
+            tracing::warn!("folders removed earlier are not closed in order");
         }
         if closing {
             tracing::info!("folders are closed");
@@ -154,7 +157,7 @@ impl Service {
                 let _ = ended.send(());
             });
             if let Err(error) = spawned {
-                tracing::warn!(%error, "a reactor is not waited for");
+                tracing::warn!(%error, "cannot wait for a reactor");
             }
         }
         drop(ended);

@@ -42,7 +42,7 @@ impl StartProgress {
         let stage = stage.unwrap_or_else(PoisonError::into_inner).clone();
         match self.shared.registry.get().map(Registry::populated) {
             None | Some(0) => stage,
-            Some(bytes) => format!("{stage}; {} taken", ByteSize(bytes >> 20 << 20)),
+            Some(bytes) => format!("{stage}; {} allocated", ByteSize(bytes >> 20 << 20)),
         }
     }
 
@@ -88,12 +88,12 @@ mod tests {
         assert_eq!(progress.stage(), "first");
         let registry = progress.registry(HugepagePolicy::Off);
         let arena = registry.arena(3 << 20).unwrap();
-        assert_eq!(progress.stage(), "first; 4MiB taken");
+        assert_eq!(progress.stage(), "first; 4MiB allocated");
         interrupt.store(true, Ordering::Relaxed);
         let refused = progress.enter("second").unwrap_err();
         assert!(matches!(refused, StartError::Interrupted));
         assert!(registry.arena(1).is_err(), "no memory is taken any more");
-        assert_eq!(progress.stage(), "first; 4MiB taken");
+        assert_eq!(progress.stage(), "first; 4MiB allocated");
         drop(arena);
     }
 }

@@ -180,7 +180,7 @@ where
             Arrival::Tcp(socket) => {
                 if let Err(error) = self.tcp.adopt(socket, now) {
                     // It is counted, and said now and then.
-                    tracing::debug!(%error, "TCP connection could not be taken over");
+                    tracing::debug!(%error, "the TCP connection could not be adopted");
                 }
             }
         }

@@ -37,7 +37,7 @@ const READ_BUDGET: usize = 1 << 20;
 pub(super) enum Ended {
     #[error("closed by the peer")]
     Closed,
-    #[error("the stream holds no records: {0}")]
+    #[error("the stream has no valid records: {0}")]
     Record(#[from] RecordError),
     #[error("the socket failed: {0}")]
     Socket(#[from] std::io::Error),
@@ -53,7 +53,7 @@ pub(super) enum Ended {
     Failed,
     #[error("evicted")]
     Evicted,
-    #[error("another connection needed its place")]
+    #[error("evicted for another connection")]
     MadeRoom,
     #[error("no export admits its address")]
     NotAdmitted,

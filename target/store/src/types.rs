@@ -482,7 +482,7 @@ pub enum StoreError {
     #[error("the handle is stale")]
     Stale,
     /// The guard of a SETATTR did not hold.
-    #[error("the object was changed meanwhile")]
+    #[error("the object was changed in the meantime")]
     NotSync,
     /// The cookie is not good any more.
     #[error("the cookie is bad")]

@@ -23,13 +23,14 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 
 /// Replaces the configuration; keys left out get their defaults.
 ///
-/// All reactors work by it when the answer comes, but for keys that need a restart.
+/// When the answer is sent, all reactors apply it, except for keys that need a restart.
 #[utoipa::path(
     put, path = "/api/v1/config", tag = "configuration", operation_id = "put_config",
     params(
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
-        ("If-Match" = inline(TagsText), Header, description = "Tags of which one must be the present one's, or `*`."),
+        ("If-Match" = inline(TagsText), Header, description = "Tags, one of which must be the \
+            current one, or `*`."),
     ),
     request_body(content(
         (Config = "application/json"),
@@ -37,7 +38,7 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
     )),
     responses(
         (
-            status = 200, description = "What became, or would become, of it.", body = ChangeReport,
+            status = 200, description = "The outcome, or what it would be.", body = ChangeReport,
             headers(("ETag" = String, description = "The tag of the configuration now.")),
         ),
         (status = 409),
@@ -65,14 +66,15 @@ pub async fn put(
 
 /// Changes keys of the configuration by a merge patch (RFC 7396).
 ///
-/// `null` takes a key back to its default, and lists are replaced whole. All reactors work by it
-/// when the answer comes, but for keys that need a restart.
+/// `null` resets a key to its default, and lists are replaced as a whole. When the answer is sent,
+/// all reactors apply it, except for keys that need a restart.
 #[utoipa::path(
     patch, path = "/api/v1/config", tag = "configuration", operation_id = "patch_config",
     params(
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
-        ("If-Match" = inline(TagsText), Header, description = "Tags of which one must be the present one's, or `*`."),
+        ("If-Match" = inline(TagsText), Header, description = "Tags, one of which must be the \
+            current one, or `*`."),
     ),
     request_body(content(
         (Object = "application/merge-patch+json"),
@@ -80,7 +82,7 @@ pub async fn put(
     )),
     responses(
         (
-            status = 200, description = "What became, or would become, of it.", body = ChangeReport,
+            status = 200, description = "The outcome, or what it would be.", body = ChangeReport,
             headers(("ETag" = String, description = "The tag of the configuration now.")),
         ),
         (status = 409),
@@ -105,7 +107,7 @@ pub async fn patch(
     change(&state, options.request(edit, expected, who)).await
 }
 
-/// Goes back to the configuration of an earlier generation, as a new one.
+/// Restores the configuration of an earlier generation, as a new one.
 #[utoipa::path(
     post, path = "/api/v1/config/rollback/{generation}", tag = "configuration",
     operation_id = "rollback_config",
@@ -113,11 +115,12 @@ pub async fn patch(
         ("generation" = u64, Path, description = "A generation of the history."),
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
-        ("If-Match" = inline(TagsText), Header, description = "Tags of which one must be the present one's, or `*`."),
+        ("If-Match" = inline(TagsText), Header, description = "Tags, one of which must be the \
+            current one, or `*`."),
     ),
     responses(
         (
-            status = 200, description = "What became, or would become, of it.", body = ChangeReport,
+            status = 200, description = "The outcome, or what it would be.", body = ChangeReport,
             headers(("ETag" = String, description = "The tag of the configuration now.")),
         ),
         (status = 400),
@@ -141,16 +144,17 @@ pub async fn rollback(
     change(&state, options.request(edit, expected, who)).await
 }
 
-/// Takes the configuration from the file again, as SIGHUP does.
+/// Reads the configuration file again, like SIGHUP.
 #[utoipa::path(
     post, path = "/api/v1/config/reload", tag = "configuration", operation_id = "reload_config",
     params(
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
-        ("If-Match" = inline(Option<TagsText>), Header, description = "Tags of which one must be the present one's, or `*`."),
+        ("If-Match" = inline(Option<TagsText>), Header, description = "Tags, one of which must be \
+            the current one, or `*`."),
     ),
     responses(
         (
-            status = 200, description = "What became, or would become, of it.", body = ChangeReport,
+            status = 200, description = "The outcome, or what it would be.", body = ChangeReport,
             headers(("ETag" = String, description = "The tag of the configuration now.")),
         ),
         (status = 400),
@@ -166,14 +170,14 @@ pub async fn reload(
     headers: HeaderMap,
 ) -> Result<Response, Response> {
     if options.persist {
-        let detail = "persist: a reload takes what is in the file, so there is nothing to write";
+        let detail = "persist: a reload applies the file, so there is nothing to write";
         return Err(problem(StatusCode::BAD_REQUEST, detail));
     }
     let expected = expected(&headers, Required::No)?;
     change(&state, options.request(Edit::Reload, expected, who)).await
 }
 
-/// Which of the kinds the body is of.
+/// The media type of the body, if accepted.
 fn kind(headers: &HeaderMap, accepted: &[&'static str]) -> Result<&'static str, Response> {
     let said = headers.get(CONTENT_TYPE);
     let said = said.and_then(|kind| kind.to_str().ok()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `/api/v1/config` and what is below it: the configuration, its changes and their history.
+//! `/api/v1/config` and the paths below it: the configuration, its changes and their history.
 
 mod change;
 mod precondition;

@@ -7,21 +7,21 @@ use axum::response::Response;
 use crate::api::problem::problem;
 use crate::change::Tag;
 
-/// Whether a request may come without `If-Match`.
+/// Whether a request needs `If-Match`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Required {
-    /// It must say which configuration it is to change.
+    /// It must name the configuration that it changes.
     Yes,
-    /// It changes whatever there is.
+    /// It changes any configuration.
     No,
 }
 
-/// The tags of `If-Match`, one of which must be the present one's; `None` if any will do. Weak tags
-/// and tags of others are left out, as they match nothing.
+/// The tags of `If-Match`, one of which must be the current one; `None` if any will do. Weak tags
+/// and tags of other servers are dropped, as they match nothing.
 ///
 /// # Errors
 ///
-/// The answer, ready to send: the header is missing but required (428), or not well formed (400).
+/// The response to send: the header is missing but required (428), or malformed (400).
 pub fn expected(headers: &HeaderMap, required: Required) -> Result<Option<Vec<Tag>>, Response> {
     let Some(list) = List::read(headers, &IF_MATCH)? else {
         return match required {
@@ -29,7 +29,7 @@ pub fn expected(headers: &HeaderMap, required: Required) -> Result<Option<Vec<Ta
             Required::Yes => Err(problem(
                 StatusCode::PRECONDITION_REQUIRED,
                 "a change needs the header If-Match with the ETag of the configuration that it is \
-                 meant for, or `*` for whatever it is",
+                 based on, or `*` for any",
             )),
         };
     };
@@ -42,11 +42,11 @@ pub fn expected(headers: &HeaderMap, required: Required) -> Result<Option<Vec<Ta
     })
 }
 
-/// Whether `If-None-Match` says that the client has this one already.
+/// Whether the client has this configuration according to `If-None-Match`.
 ///
 /// # Errors
 ///
-/// The answer, ready to send: the header is not well formed (400).
+/// The response to send: the header is malformed (400).
 pub fn is_known(headers: &HeaderMap, present: &Tag) -> Result<bool, Response> {
     Ok(match List::read(headers, &IF_NONE_MATCH)? {
         None => false,
@@ -64,7 +64,7 @@ enum List {
 #[derive(Debug, PartialEq)]
 struct EntityTag {
     weak: bool,
-    /// `None` for a tag that this service never gave.
+    /// `None` for a tag that this service never issued.
     ours: Option<Tag>,
 }
 
@@ -79,8 +79,8 @@ impl List {
         let list = Self::parse(&values.join(&b','));
         list.map(Some).ok_or_else(|| {
             let detail = format!(
-                "{name}: write the ETag of the configuration as it came, with its quotes, several \
-                 with commas between them, or `*`"
+                "{name}: write the ETag of the configuration as received, with its quotes, several \
+                 separated by commas, or `*`"
             );
             problem(StatusCode::BAD_REQUEST, detail)
         })
@@ -112,7 +112,7 @@ impl List {
 }
 
 impl EntityTag {
-    /// The tag at the beginning, and what comes after it.
+    /// Splits off the tag at the beginning.
     fn parse(text: &[u8]) -> Option<(Self, &[u8])> {
         let (weak, text) = match text.strip_prefix(b"W/") {
             Some(text) => (true, text),

@@ -1,4 +1,4 @@
-//! The configuration of now and of earlier generations.
+//! The current configuration and those of earlier generations.
 
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -15,7 +15,7 @@ use crate::api::problem::problem;
 use crate::change::{ChangeHistory, ConfigStore, Generation, Pending};
 use crate::config::{Config, TagsText, to_yaml};
 
-/// What a configuration is to look like.
+/// The form of a configuration.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Form {
@@ -33,9 +33,9 @@ enum Format {
 
 type FormResult = Result<Query<Form>, QueryRejection>;
 
-/// Shows the configuration that was asked for last.
+/// Shows the configuration of the latest change.
 ///
-/// What runs may differ in keys that need a restart; `/api/v1/config/pending` lists them.
+/// The running one may differ in keys that need a restart; `/api/v1/config/pending` lists them.
 #[utoipa::path(
     get, path = "/api/v1/config", tag = "configuration", operation_id = "get_config",
     params(

@@ -1,4 +1,4 @@
-//! The description of the API, against the router and against itself.
+//! The description of the API, compared with the router and checked for consistency.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ fn description() -> OpenApi {
     document::complete(routes::table().split_for_parts().1)
 }
 
-/// Every operation: method, path and what is said of it.
+/// Every operation: method, path and description.
 fn operations(api: &OpenApi) -> Vec<(&str, &str, &Operation)> {
     let mut operations = Vec::new();
     for (path, item) in &api.paths.paths {
@@ -37,7 +37,7 @@ fn operations(api: &OpenApi) -> Vec<(&str, &str, &Operation)> {
     operations
 }
 
-/// A path with something that can be no thing's name in place of its parameters.
+/// A path with an invalid name in place of its parameters.
 fn filled(path: &str) -> String {
     path.split('/')
         .map(|part| if part.starts_with('{') { "-" } else { part })
@@ -91,8 +91,8 @@ fn every_operation_is_described_whole() {
     }
 }
 
-/// Routes come into the router through their descriptions only; this shows that they arrive, and
-/// that nothing is there which is not described.
+/// Routes are added to the router through their descriptions only; this shows that they arrive, and
+/// that there are no undescribed ones.
 #[test]
 fn the_router_has_what_is_described_and_nothing_else() {
     let routes = include_str!("../routes.rs");
@@ -134,7 +134,7 @@ fn what_the_description_refers_to_is_in_it() {
         let place = reference.strip_prefix('#').unwrap();
         assert!(whole.pointer(place).is_some(), "{reference}");
     }
-    // Types of one name would take each other's place.
+    // Types of one name would replace each other.
     let settings = &whole["components"]["schemas"]["ReactorSettings"]["properties"];
     assert!(settings["cores"].is_object(), "{settings}");
     for path in description().paths.paths.keys() {

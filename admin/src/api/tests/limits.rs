@@ -1,9 +1,9 @@
-//! What one client cannot do to the others.
+//! Isolation of clients from each other.
 
 use super::*;
 use crate::api::Rate;
 
-/// Connects, asks, and keeps the connection after the first byte of the answer.
+/// Connects, sends a request, and keeps the connection after the first byte of the response.
 fn keep(handle: &AdminHandle) -> TcpStream {
     let mut stream = TcpStream::connect(handle.address()).unwrap();
     stream
@@ -23,7 +23,7 @@ fn requests_beyond_the_rate_are_told_when_to_come_again() {
         ..ApiLimits::default()
     };
     let (handle, client) = start(&Service::new(), limits);
-    // Sent ahead on one connection, they are answered one after the other all the same.
+    // Sent ahead on one connection, they are still answered one after the other.
     let one = "GET /api/v1/version HTTP/1.1\r\nhost: localhost\r\n";
     let request = format!("{one}\r\n").repeat(50) + one + "connection: close\r\n\r\n";
     let answers = raw(&handle, &request);
@@ -64,7 +64,7 @@ fn one_address_has_no_more_than_its_share_of_connections() {
     let (handle, client) = start(&Service::new(), limits);
     let [mut first, mut second] = [keep(&handle), keep(&handle)];
     assert_eq!(client.get("/api/v1/version").unwrap().status, 200);
-    // The one that was idle longest has made room, and it alone.
+    // Only the one that was idle longest was evicted.
     first.read_to_end(&mut Vec::new()).unwrap();
     second.set_nonblocking(true).unwrap();
     let open = loop {
@@ -101,7 +101,7 @@ fn bodies_that_come_slowly_or_without_end_are_refused() {
         (
             "transfer-encoding: chunked\r\n\r\nx\r\n",
             "400",
-            "no proper end",
+            "not terminated properly",
         ),
     ] {
         let answer = raw(&handle, &format!("{request}{rest}"));
@@ -126,9 +126,9 @@ fn a_client_that_does_not_read_its_answers_is_cut_off() {
     let mut stream = keep(&handle);
     let path = "x".repeat(15_000);
     let request = format!("GET /{path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
-    // Answers as long as the requests, far more of them than buffers hold.
+    // Responses are not read, far more of them than buffers hold.
     while stream.write_all(request.as_bytes()).is_ok() {}
-    // The one place is free again while the client keeps its end open.
+    // The only place is free again although the client keeps its end open.
     assert_eq!(client.get("/healthz").unwrap().status, 200);
     drop(stream);
 }
@@ -147,7 +147,7 @@ fn questions_that_were_given_up_count_until_they_are_done() {
     *service.gate.lock().unwrap() = Some((entered, leave));
     assert_eq!(client.get("/api/v1/connections").unwrap().status, 503);
     has_entered.recv().unwrap();
-    // The service would answer these, but is not asked while it has not done with the first.
+    // The service would answer these, but gets no questions before the first is done.
     for _ in 0..3 {
         assert_eq!(client.get("/api/v1/connections").unwrap().status, 503);
         assert_eq!(client.get("/healthz").unwrap().status, 200);

@@ -1,4 +1,4 @@
-//! The API through real sockets.
+//! The API over real sockets.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -23,7 +23,7 @@ mod secure;
 struct Service {
     readiness: Mutex<Readiness>,
     health: Mutex<Health>,
-    /// Taken by `connections`, which then waits for a word through it.
+    /// Taken by `connections`, which then waits for a message through it.
     gate: Mutex<Option<(Sender<()>, Receiver<()>)>>,
 }
 
@@ -120,7 +120,7 @@ impl Control for Service {
         let gate = self.gate.lock().unwrap().take();
         if let Some((entered, leave)) = gate {
             entered.send(()).unwrap();
-            // Ends with a word or when the other side is gone.
+            // Ends with a message or when the other side is dropped.
             let _ = leave.recv();
         }
         Ok(vec![connection()])
@@ -173,7 +173,7 @@ fn problem_of(answer: &Answer) -> Problem {
 /// Sends bytes and reads to the end of the connection.
 fn raw(handle: &AdminHandle, request: &str) -> String {
     let mut stream = TcpStream::connect(handle.address()).unwrap();
-    // The server may answer and close before all is written.
+    // The server may respond and close before everything is written.
     let _ = stream.write_all(request.as_bytes());
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -292,7 +292,7 @@ fn what_fails_is_told_as_a_problem() {
         ("/nothing", 404, "/nothing"),
         ("/api/v1/nothing", 404, "/api/v1/nothing"),
         ("/api/v1/reactors", 503, "reactor-3 did not answer"),
-        ("/api/v1/pools", 500, "the log says more"),
+        ("/api/v1/pools", 500, "see the log"),
     ] {
         let answer = client.get(path).unwrap();
         assert_eq!(answer.status, status, "{path}");
@@ -304,7 +304,7 @@ fn what_fails_is_told_as_a_problem() {
         let answer = raw(&handle, &request);
         assert!(answer.starts_with("HTTP/1.1 405 "), "{answer}");
         assert!(answer.contains("application/problem+json"), "{answer}");
-        assert!(answer.contains("not there for PUT"), "{answer}");
+        assert!(answer.contains("does not have the method PUT"), "{answer}");
         assert!(answer.contains("allow: GET,HEAD"), "{answer}");
     }
     let answer = raw(
@@ -344,7 +344,7 @@ fn broken_and_oversized_requests_end_with_an_answer() {
     ] {
         let answer = raw(&handle, &request);
         let shown: String = request.chars().take(60).collect();
-        // A reset may overtake the answer where much is left unread.
+        // A reset may overtake the response if much is left unread.
         assert!(
             answer.is_empty() && request.len() > 50_000
                 || answer.starts_with(&format!("HTTP/1.1 {status}")),

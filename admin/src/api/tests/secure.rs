@@ -1,4 +1,4 @@
-//! HTTPS: who is let in, and what the others do not hold up.
+//! HTTPS: authentication, and isolation of clients.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -29,7 +29,7 @@ fn start_tls(files: &Tls, limits: ApiLimits) -> AdminHandle {
     serve(TcpListener::bind("127.0.0.1:0").unwrap(), state).unwrap()
 }
 
-/// A client that trusts this authority, and shows a certificate or none.
+/// A client that trusts this authority, and presents a certificate or none.
 fn client(address: SocketAddr, authority: &Authority, pair: Option<&Pair>) -> Client {
     let identity = pair.map(|pair| {
         (
@@ -96,7 +96,7 @@ fn plain_http_at_a_port_with_tls_is_told_so() {
     let authority = Authority::new();
     let files = authority.files(&authority.issue(|_| {}));
     let handle = start_tls(&files, ApiLimits::default());
-    // Short enough to be read in one piece, so that no reset overtakes the answer.
+    // Short enough to be read in one piece, so that no reset overtakes the response.
     let mut stream = TcpStream::connect(handle.address()).unwrap();
     stream.write_all(b"G").unwrap();
     let mut answer = Vec::new();
@@ -202,7 +202,7 @@ fn handshakes_take_places_and_are_cut_off() {
     };
     let handle = start_tls(&files, limits.clone());
     let mut silent = [(); 2].map(|()| TcpStream::connect(handle.address()).unwrap());
-    // Loopback has two of the four places; the first makes room for a third.
+    // Loopback has two of the four places; the first is evicted for a third.
     let _third = TcpStream::connect(handle.address()).unwrap();
     assert_eq!(silent[0].read(&mut [0]).unwrap(), 0);
 
@@ -210,7 +210,7 @@ fn handshakes_take_places_and_are_cut_off() {
         handshake_time: Duration::from_millis(20),
         ..limits
     };
-    // No true handshake here: that may well take longer on a busy machine.
+    // No real handshake here: that may take longer on a busy machine.
     let handle = start_tls(&files, limits);
     for beginning in ["", "\u{16}\u{3}\u{1}"] {
         // Ends only because the server closes the connection.
@@ -259,7 +259,7 @@ fn clients_see_a_new_certificate_once_it_is_there() {
     let pair = new.issue(|_| {});
     old.write("server.key", &pair.key);
     old.write("server.pem", &pair.certificate);
-    // Looked at once a second.
+    // Checked once a second.
     while version_of(&of_new).is_err() {}
     assert!(version_of(&client(handle.address(), &old, None)).is_err());
 }

@@ -1,4 +1,4 @@
-//! Files of certificates: what is read, refused, noted, and taken up when it changes.
+//! Certificate files: loading, refusal, notes and reloading.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -71,7 +71,7 @@ impl Authority {
         }
     }
 
-    /// The same that asks clients for certificates of this authority.
+    /// The same with client certificates of this authority.
     pub fn asking(&self, pair: &Pair, client_auth: ClientAuth) -> Tls {
         Tls {
             client_ca: Some(self.write("clients.pem", &self.certificate)),
@@ -135,7 +135,7 @@ fn bad_files_are_named_with_the_reason() {
     let odd = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     refused(&certificate(text(odd)), "certificate", "cannot be used");
     let odd = "-----BEGIN CERTIFICATE-----\n?\n-----END CERTIFICATE-----\n";
-    refused(&certificate(text(odd)), "certificate", "odd characters");
+    refused(&certificate(text(odd)), "certificate", "invalid characters");
     let long = " ".repeat((1 << 20) + 1);
     refused(
         &certificate(text(&long)),
@@ -179,7 +179,7 @@ fn notes_tell_of_keys_that_all_can_read_and_of_certificates_out_of_date() {
     let notes = Certificates::load(&authority.files(&early))
         .unwrap()
         .notes();
-    assert!(notes[0].contains("does not hold before"), "{notes:?}");
+    assert!(notes[0].contains("is not valid before"), "{notes:?}");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn changed_files_are_taken_up_after_a_second_and_broken_ones_are_not() {
     };
     assert!(Arc::ptr_eq(&first, &next()), "nothing has changed");
 
-    // The certificate comes first, the key later.
+    // The certificate is replaced first, the key later.
     let pair = authority.issue(|_| {});
     authority.write("server.pem", &pair.certificate);
     assert!(Arc::ptr_eq(&first, &next()), "the key is missing yet");

@@ -19,12 +19,12 @@ Examples:
   millracectl drain start --deadline 30s --wait
   millracectl wait-ready --timeout 20s    for scripts that start a server
 
-The address is `admin.listen` of the server's configuration, or `admin.socket` after unix:; https
-needs --ca, and --cert and --key where the server asks for them. Durations have us, ms or s.
+The address is `admin.listen` of the server's configuration, or unix: and `admin.socket`; https
+needs --ca, and --cert and --key if the server requires them. Durations have us, ms or s.
 Changes need the server's token, except from root over the socket. It is read from a file and never
-shown. The default file is used if it can be read, and only for a server on this host or one that is
-asked by https.
-If the configuration was changed by another client since millracectl read it, the change is refused.
+shown. The default file is used if it can be read, and only for a server on this host or over
+https.
+A change is refused if another client has changed the configuration since millracectl read it.
 Exit status: 0 on success, 1 if the server is not healthy, not ready or refuses, or a configuration
 is not valid, 2 if the server cannot be reached or the command line is wrong.";
 
@@ -46,10 +46,10 @@ pub struct Arguments {
     pub command: Command,
 }
 
-/// What to show or do.
+/// The command.
 #[derive(Subcommand)]
 pub enum Command {
-    /// The state of the server, on one page; the exit status is that of health.
+    /// An overview of the server on one page; the exit status is that of health.
     Status,
     /// The version of the server.
     Version,
@@ -63,12 +63,12 @@ pub enum Command {
         #[command(subcommand)]
         command: Option<exports::ExportsCommand>,
     },
-    /// Where RDMA connections are accepted: list, add, remove.
+    /// Listeners for RDMA connections: list, add, remove.
     Listeners {
         #[command(subcommand)]
         command: Option<listeners::ListenersCommand>,
     },
-    /// Clients over all their connections: list, show, limit, unlimit, evict.
+    /// Clients, summed over their connections: list, show, limit, unlimit, evict.
     Clients {
         #[command(subcommand)]
         command: Option<clients::ClientsCommand>,

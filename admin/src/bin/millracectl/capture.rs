@@ -1,4 +1,4 @@
-//! Where a capture is written.
+//! The destination of a capture.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::failure::Failure;
 
-/// A file that comes into being with its first bytes, or the standard output.
+/// A file created with its first bytes, or the standard output.
 pub struct Destination {
     path: Option<PathBuf>,
     file: Option<File>,
@@ -20,7 +20,7 @@ impl Destination {
         let standard = path.as_os_str() == "-";
         if standard && io::stdout().is_terminal() {
             return Err(Failure::usage(
-                "a capture is not for terminals; name a file by -o, or pipe it on",
+                "a capture is not written to a terminal; name a file with -o, or use a pipe",
             ));
         }
         Ok(Self {
@@ -37,7 +37,7 @@ impl Destination {
         }
     }
 
-    /// Whether nobody reads the standard output any more, which is how some readers end.
+    /// Whether the reader of the standard output has closed it, as some readers do at their end.
     pub fn reader_has_gone(&self) -> bool {
         self.gone
     }
@@ -48,7 +48,7 @@ impl Destination {
             return out.write_all(bytes).and_then(|()| out.flush());
         };
         if self.file.is_none() {
-            // It has what clients read and write, so it is for its owner only.
+            // It has clients' data, so it is readable by its owner only.
             let opened = OpenOptions::new()
                 .write(true)
                 .create(true)

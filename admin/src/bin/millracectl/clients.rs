@@ -1,4 +1,4 @@
-//! `clients`: addresses, over all their connections.
+//! `clients`: addresses, summed over their connections.
 
 use std::net::IpAddr;
 use std::process::ExitCode;
@@ -21,20 +21,20 @@ Examples:
   millracectl clients limit 10.0.0.7 --iops 5000
   millracectl clients limit 10.0.0.7 --bandwidth 200MiB/s --persist
 
-Holds for all connections of the client, present and future, at once. What is left out is without
-a limit. The limits are an entry of `limits` of the configuration.";
+Applies at once to all connections of the client, present and future. An option left out means no
+limit. The limits are an entry of `limits` of the configuration.";
 
 /// The commands on clients.
 #[derive(Subcommand)]
 pub enum ClientsCommand {
-    /// Clients: what they move, use and wait for.
+    /// Clients: data, resources and waits.
     List,
     /// One client.
     Show {
         /// Its address.
         address: IpAddr,
     },
-    /// Bound what a client gets.
+    /// Limit a client.
     #[command(after_help = LIMIT_HELP)]
     Limit {
         /// Its address.
@@ -48,7 +48,7 @@ pub enum ClientsCommand {
         #[command(flatten)]
         options: CommandChangeOptions,
     },
-    /// Take the bounds of a client away.
+    /// Remove the limits of a client.
     Unlimit {
         /// Its address.
         address: IpAddr,
@@ -62,7 +62,7 @@ pub enum ClientsCommand {
     },
 }
 
-/// Does what the command says; without one, lists the clients.
+/// Runs the command; without one, lists the clients.
 pub fn run(context: &Context<'_>, command: Option<&ClientsCommand>) -> Result<ExitCode, Failure> {
     let at = |address: &IpAddr| format!("{PATH}/{}", encoded(&address.to_string()));
     match command.unwrap_or(&ClientsCommand::List) {

@@ -1,4 +1,4 @@
-//! `completion`: what a shell needs to complete command lines.
+//! `completion`: scripts for command line completion.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use super::arguments::Arguments;
 use super::context::print;
 use super::failure::Failure;
 
-/// Shells that there is a completion for.
+/// Shells with a completion script.
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Shell {
     Bash,

@@ -1,4 +1,4 @@
-//! `connections`: one by one.
+//! `connections`: single connections.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,13 +18,13 @@ use super::views;
 /// The path of the connections.
 const PATH: &str = "/api/v1/connections";
 
-/// What columns mean.
+/// The meaning of the columns.
 pub const COLUMNS: &str = "\
 VERSION    version of RPC-over-RDMA of the latest call; - before the first
-CREDITS    requests that the client may have in flight: granted to it
-WANTED     the same, as it asks for
-IN FLIGHT  requests that are not answered yet: the most at once in the latest one to two seconds
-EXPOSURES  replies in the server's memory that the client is to fetch (classic mode)
+CREDITS    requests that the client may have in flight, as granted
+WANTED     the same, as requested
+IN FLIGHT  requests without an answer: the most at once in the latest one to two seconds
+EXPOSURES  replies exposed in the server's memory for the client to fetch (classic mode)
 READ       bytes of READ
 WRITTEN    bytes of WRITE
 ";
@@ -34,8 +34,8 @@ Examples:
   millracectl connections capture 7 -o calls.pcap --messages 1000
   millracectl connections capture 7 -o - --seconds 10s | tshark -r -
 
-The file has the RPC-over-RDMA messages of the connection, both ways. What comes first ends the
-capture: --messages, --bytes, --seconds or Ctrl-C.";
+The file has the RPC-over-RDMA messages of the connection, both ways. The first limit reached ends
+the capture: --messages, --bytes, --seconds or Ctrl-C.";
 
 /// The commands on connections.
 #[derive(Subcommand)]
@@ -45,39 +45,39 @@ pub enum ConnectionsCommand {
     List,
     /// One connection.
     Show {
-        /// As `connections list` shows it.
+        /// The number in `connections list`.
         id: u64,
     },
     /// Close a connection. The client may connect again.
     Evict {
-        /// As `connections list` shows it.
+        /// The number in `connections list`.
         id: u64,
     },
-    /// Copy the messages of a connection into a file, from now on.
+    /// Write the messages of a connection to a file, from now on.
     #[command(after_help = CAPTURE_HELP)]
     Capture(Capture),
 }
 
-/// What to copy, and where to.
+/// Options of a capture.
 #[derive(Args)]
 pub struct Capture {
-    /// As `connections list` shows it.
+    /// The number in `connections list`.
     id: u64,
     /// The file, in the pcap format; - for the standard output.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// The most messages.
+    /// The maximum number of messages.
     #[arg(long, default_value_t = CaptureBounds::default().messages)]
     messages: u64,
-    /// The largest file.
+    /// The maximum size of the file.
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     bytes: ByteSize,
-    /// The longest time, with us, ms or s.
+    /// The maximum duration, with us, ms or s.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     seconds: Duration,
 }
 
-/// Does what the command says; without one, lists the connections.
+/// Runs the command; without one, lists the connections.
 pub fn run(
     context: &Context<'_>,
     command: Option<&ConnectionsCommand>,
@@ -107,7 +107,7 @@ fn copy(context: &Context<'_>, capture: &Capture) -> Result<ExitCode, Failure> {
     let mut destination = Destination::new(&capture.output)?;
     let order = Order::new(Method::Post, format!("{PATH}/{}/capture", capture.id))
         .with_body("application/json", serde_json::to_vec(&bounds)?);
-    // The server ends it in time; this is for one that does not.
+    // The server ends it in time; this is the fallback.
     let longest = capture.seconds + Duration::from_secs(60);
     let most = bounds.bytes.saturating_add(1 << 20);
     let streamed = context

@@ -1,4 +1,4 @@
-//! What every command works with: the server, and the form of the output.
+//! The environment of every command: the server, and the form of the output.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -18,12 +18,12 @@ use super::report;
 
 /// The server, and the form of the output.
 pub struct Context<'a> {
-    /// For questions. It has the token, if there is one, for servers that want it for reading.
+    /// For queries. It has the token, if there is one, for servers that require it for reading.
     pub client: Client,
     options: &'a Options,
-    /// Print what the server says as it is.
+    /// Print the server's response unchanged.
     pub json: bool,
-    /// The output is a terminal that shows colours.
+    /// The output is a terminal with colours.
     pub colour: bool,
 }
 
@@ -31,10 +31,10 @@ pub struct Context<'a> {
 #[derive(Args, Clone, Copy, Default)]
 #[command(next_help_heading = "Change")]
 pub struct CommandChangeOptions {
-    /// Only check the change and show what it would do.
+    /// Check the change and show its effect, without making it.
     #[arg(long)]
     pub dry_run: bool,
-    /// Write the server's configuration file, too, so that the change outlives a restart.
+    /// Write the change to the server's configuration file, too, so that it survives a restart.
     #[arg(long)]
     pub persist: bool,
 }
@@ -42,7 +42,7 @@ pub struct CommandChangeOptions {
 impl<'a> Context<'a> {
     pub fn new(options: &'a Options, json: bool) -> Result<Self, Failure> {
         let client = options.client()?;
-        // A token that cannot be read is told of once it is needed.
+        // An unreadable token is reported when it is needed.
         let client = options.changing(&client).unwrap_or(client);
         Ok(Self {
             client,
@@ -57,7 +57,7 @@ impl<'a> Context<'a> {
         self.options.changing(&self.client)
     }
 
-    /// Sends an order; an answer that is no success is a failure.
+    /// Sends an order; an answer without success is an error.
     pub fn ask(&self, order: &Order) -> Result<Answer, Failure> {
         let answer = match order.is_change() {
             true => self.changing()?.send(order)?,
@@ -73,12 +73,12 @@ impl<'a> Context<'a> {
         self.ask(&Order::new(Method::Get, path))
     }
 
-    /// What is at a path, as a value.
+    /// The value at a path.
     pub fn value<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         Ok(self.get(path)?.value()?)
     }
 
-    /// Prints what is at a path as `view` has it, or as it is for `--json`.
+    /// Prints the value at a path in the form of `view`, or unchanged for `--json`.
     pub fn show<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -88,7 +88,7 @@ impl<'a> Context<'a> {
         self.print_answer(&answer, view)
     }
 
-    /// Prints an answer as `view` has it, or as it is for `--json`.
+    /// Prints an answer in the form of `view`, or unchanged for `--json`.
     pub fn print_answer<T: DeserializeOwned>(
         &self,
         answer: &Answer,
@@ -107,19 +107,20 @@ impl<'a> Context<'a> {
         match answer.tag {
             Some(tag) => Ok((answer.body, tag)),
             None => Err(Failure::no(
-                "the server's configuration has no tag; it is of a version without changes",
+                "the server's configuration has no tag; this version of the server does not \
+                 support changes",
             )),
         }
     }
 
-    /// Makes a change of the configuration, and prints what came of it.
+    /// Makes a change of the configuration, and prints the result.
     pub fn change(&self, order: Order, options: CommandChangeOptions) -> Result<ExitCode, Failure> {
         let answer = self.make(order, options)?;
         self.print_report(&answer)
     }
 
-    /// Makes a change. Where it is to be kept and the server has no right to write its file, the
-    /// file is written here, if this user may.
+    /// Makes a change. If it is to be persisted and the server may not write its file, the file is
+    /// written here, if this user may.
     pub fn make(&self, order: Order, options: CommandChangeOptions) -> Result<Answer, Failure> {
         let refused = match self.ask(&with_options(order.clone(), options)) {
             Err(Failure::Refused(answer)) if self.may_keep(&answer) => answer,
@@ -128,7 +129,7 @@ impl<'a> Context<'a> {
         if options.dry_run {
             return Err(Failure::Refused(refused));
         }
-        // The server has looked: the file is the one that it has read.
+        // The server has checked that the file is the one it has read.
         let alone = CommandChangeOptions {
             persist: false,
             ..options
@@ -144,18 +145,19 @@ impl<'a> Context<'a> {
         if let Err(error) = kept {
             let file = file.display();
             return Err(Failure::no(format!(
-                "the change is in force and not kept, as {file} cannot be written: {error}"
+                "the change is in force, but not written to the file, as {file} cannot be written: \
+                 {error}"
             )));
         }
-        // So that the server knows the file again.
+        // The server reads the file that was written here.
         self.ask(&Order::new(Method::Post, "/api/v1/config/reload"))?;
         report["persisted"] = Value::Bool(true);
         answer.body = report.to_string();
         Ok(answer)
     }
 
-    /// Whether the server refuses for want of the right to write the very file that this user may
-    /// write. Over TCP the server could be on another host.
+    /// Whether the server refuses because it may not write the file that this user may write. Over
+    /// TCP the server could be on another host.
     fn may_keep(&self, answer: &Answer) -> bool {
         let file = &self.options.config_file;
         let named = |problem: Problem| {
@@ -175,7 +177,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// An order with the parameters that the options stand for.
+/// An order with the parameters of the options.
 pub fn with_options(mut order: Order, options: CommandChangeOptions) -> Order {
     for (name, set) in [("dry_run", options.dry_run), ("persist", options.persist)] {
         if set {
@@ -185,7 +187,7 @@ pub fn with_options(mut order: Order, options: CommandChangeOptions) -> Order {
     order
 }
 
-/// Text as a part of a path.
+/// Percent-encodes text as a part of a path.
 pub fn encoded(part: &str) -> String {
     let mut out = String::new();
     for byte in part.bytes() {
@@ -198,14 +200,14 @@ pub fn encoded(part: &str) -> String {
     out
 }
 
-/// Prints text, and ends its line if need be.
+/// Prints text, with a newline at its end.
 pub fn print_whole(text: &str) -> Result<ExitCode, Failure> {
     let end = if text.ends_with('\n') { "" } else { "\n" };
     print(&format!("{text}{end}"))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes to the standard output; a reader that has gone away (`| head`) is no failure.
+/// Writes to the standard output; a reader that has closed the pipe (`| head`) is no error.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -214,7 +216,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Whether the standard output is a terminal whose user wants colours (`NO_COLOR` not set).
+/// Whether the standard output is a terminal with colours enabled (`NO_COLOR` not set).
 fn shows_colours() -> bool {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");

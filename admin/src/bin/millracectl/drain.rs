@@ -1,4 +1,4 @@
-//! `drain`: taking the server out of service without breaking off what is under way.
+//! `drain`: takes the server out of service without interrupting calls in progress.
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use super::table::count;
 /// The path of the drain.
 const PATH: &str = "/api/v1/drain";
 
-/// How often a drain is asked for, and told of.
+/// The interval of polling a drain, and of printing it.
 const PAUSE: Duration = Duration::from_millis(200);
 
 const START_HELP: &str = "\
@@ -25,30 +25,31 @@ Examples:
   millracectl drain start --deadline 30s --wait && systemctl stop millraced
   millracectl drain start --deadline 0s          close all connections now
 
-New connections and calls are not taken, calls in service are finished, and connections are closed
-as they fall idle. At the deadline all of them are closed. The server goes on to run; `drain cancel`
-lets it serve again. Ctrl-C while waiting ends the waiting, not the drain.";
+New connections and calls are refused, calls in progress are finished, and connections are closed
+when idle. At the deadline all of them are closed. The server continues to run; `drain cancel`
+lets it serve again. Ctrl-C while waiting ends the wait, not the drain.";
 
 /// The commands on the drain.
 #[derive(Subcommand)]
 pub enum DrainCommand {
-    /// Serve no more clients, and finish what is under way.
+    /// Refuse new clients, and finish calls in progress.
     #[command(after_help = START_HELP)]
     Start {
-        /// After this time connections are closed whatever is under way; with us, ms or s.
+        /// After this time all connections are closed, even with calls in progress; with us, ms or
+        /// s.
         #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
         deadline: Duration,
-        /// Wait until no connections are left, and show how far it has come.
+        /// Wait until no connections are left, and show the progress.
         #[arg(long)]
         wait: bool,
     },
-    /// How far a drain has come.
+    /// The progress of a drain.
     Status,
     /// Serve again.
     Cancel,
 }
 
-/// Does what the command says; without one, shows how far it has come.
+/// Runs the command; without one, shows the progress.
 pub fn run(context: &Context<'_>, command: Option<&DrainCommand>) -> Result<ExitCode, Failure> {
     match command.unwrap_or(&DrainCommand::Status) {
         DrainCommand::Status => context.show(PATH, |status: DrainStatus| line(&status)),
@@ -74,16 +75,16 @@ pub fn run(context: &Context<'_>, command: Option<&DrainCommand>) -> Result<Exit
     }
 }
 
-/// Shows every step until nothing is left to be drained.
+/// Shows the progress until the drain is complete.
 fn wait(context: &Context<'_>, mut status: DrainStatus) -> Result<ExitCode, Failure> {
-    // Progress is for people, and on a terminal it stays in its line.
+    // On a terminal the progress is overwritten in one line.
     let terminal = io::stderr().is_terminal();
     let mut told = String::new();
     while status.phase == DrainPhase::Draining {
         let now = line(&status);
         match terminal {
             true => eprint!("\r\x1b[K{}", now.trim_end()),
-            // The seconds that are left are no news.
+            // A change of the remaining seconds alone is not printed.
             false if counts(&status) != told => eprint!("{now}"),
             false => {}
         }
@@ -103,7 +104,7 @@ fn wait(context: &Context<'_>, mut status: DrainStatus) -> Result<ExitCode, Fail
     };
     Ok(match status.phase {
         DrainPhase::Drained => ExitCode::SUCCESS,
-        // Somebody has cancelled it.
+        // The drain was cancelled.
         DrainPhase::Serving | DrainPhase::Draining => ExitCode::FAILURE,
     })
 }

@@ -1,4 +1,4 @@
-//! `exports`: what is served, shown and changed.
+//! `exports`: show and change the exports.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -21,23 +21,22 @@ Examples:
   millracectl exports add /fast --posix /srv/fast --direct always --sync relaxed
   millracectl exports add /slow --memory 64MiB --iops 500 --bandwidth 20MiB/s --dry-run
 
-What is left out has the default of the configuration: clients on loopback alone, read and write,
+Options left out have the defaults of the configuration: clients on loopback only, read and write,
 no squashing, no limits.";
 
 /// The commands on exports.
 #[derive(Subcommand)]
 pub enum ExportsCommand {
-    /// Exported trees: who may mount, how full, how much was moved.
+    /// Exports: clients, fill, data.
     List,
-    /// Export a tree.
+    /// Add an export.
     #[command(after_help = ADD_HELP)]
     Add(Box<Add>),
-    /// Export a tree no more. What is in a memory store is gone then, and clients that use it get
-    /// errors.
+    /// Remove an export. The content of a memory store is lost, and clients that use it get errors.
     Remove {
         /// The name that clients mount.
         path: String,
-        /// Also if clients are connected that may use it.
+        /// Remove it even if connected clients may be using it.
         #[arg(long)]
         force: bool,
         #[command(flatten)]
@@ -45,12 +44,12 @@ pub enum ExportsCommand {
     },
 }
 
-/// A tree to export.
+/// An export to add.
 #[derive(Args)]
 pub struct Add {
     /// The name that clients mount.
     path: String,
-    /// Keep the files in memory, of this size; they are gone when the server ends.
+    /// Keep the files in memory, of this size; they are lost when the server stops.
     #[arg(
         long,
         value_name = "SIZE",
@@ -61,29 +60,29 @@ pub struct Add {
     /// Serve a folder of the server's host.
     #[arg(long, value_name = "FOLDER", group = "store")]
     posix: Option<PathBuf>,
-    /// Whether data of the folder passes the page cache by.
+    /// Whether data of the folder bypasses the page cache.
     #[arg(long, value_parser = ["auto", "always", "never"], conflicts_with = "memory")]
     direct: Option<String>,
     /// Whether changes of names are durable before they are answered.
     #[arg(long, value_parser = ["strict", "relaxed"], conflicts_with = "memory")]
     sync: Option<String>,
-    /// Whose word is taken on a user's groups.
+    /// The source of a user's groups.
     #[arg(long, value_parser = ["client", "server"], conflicts_with = "memory")]
     groups: Option<String>,
-    /// Whom operations may be done as: the caller alone, or the server's own user for all callers
-    /// where it may not act as them.
+    /// Identity of operations: the caller only, or the server's own user for all callers if it may
+    /// not act as them.
     #[arg(long, value_parser = ["caller", "server"], conflicts_with = "memory")]
     identity: Option<String>,
-    /// Whether file systems mounted below the folder are seen.
+    /// Whether file systems mounted below the folder are visible.
     #[arg(long, value_parser = ["hide", "cross"], conflicts_with = "memory")]
     mounts: Option<String>,
-    /// A network or address that may mount; may be given again.
+    /// A network or address that may mount; may be repeated.
     #[arg(long = "client", value_name = "NETWORK")]
     clients: Vec<Network>,
-    /// Nobody may change anything.
+    /// Refuse all changes.
     #[arg(long)]
     read_only: bool,
-    /// Which users become the anonymous one.
+    /// Which users are mapped to the anonymous user.
     #[arg(long, value_parser = ["none", "root", "all"])]
     squash: Option<String>,
     /// The weakest flavor of calls.
@@ -105,7 +104,7 @@ pub struct Add {
     options: CommandChangeOptions,
 }
 
-/// Does what the command says; without one, lists the exports.
+/// Runs the command; without one, lists the exports.
 pub fn run(context: &Context<'_>, command: Option<&ExportsCommand>) -> Result<ExitCode, Failure> {
     match command.unwrap_or(&ExportsCommand::List) {
         ExportsCommand::List => context.show("/api/v1/exports", |list: Exports| {
@@ -137,8 +136,8 @@ pub fn run(context: &Context<'_>, command: Option<&ExportsCommand>) -> Result<Ex
     }
 }
 
-/// Refuses if clients may be using an export: those that it lets in and that are connected, where
-/// it has answered requests since the server's start.
+/// Refuses if clients may be using an export: if clients that it admits are connected, and it has
+/// answered requests since the server's start.
 fn unused(context: &Context<'_>, path: &str) -> Result<(), Failure> {
     let list: Exports = context.value("/api/v1/exports")?;
     let Some(export) = list.exports.iter().find(|export| export.path == path) else {
@@ -188,7 +187,7 @@ fn position(list: &[Value], path: &str) -> Option<usize> {
     list.iter().position(named)
 }
 
-/// The entry of `exports`, with what was given alone.
+/// The entry of `exports`, with the given options only.
 fn entry(add: &Add) -> Value {
     let store = match (&add.memory, &add.posix) {
         (Some(size), _) => json!(Store::Memory { size: *size }),

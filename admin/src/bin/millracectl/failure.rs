@@ -1,4 +1,4 @@
-//! Why a command did not come about, and what to do about it.
+//! Errors of commands, and hints for the user.
 
 use std::fmt::Write;
 use std::io;
@@ -8,7 +8,7 @@ use millrace_admin::client::{Answer, ClientError, ClientTokenError, TlsFailure, 
 
 use super::table::{plain, time};
 
-/// Why a command did not come about.
+/// The error of a command.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error("{0}{hint}", hint = hint(.0))]
@@ -23,10 +23,10 @@ pub enum Failure {
     Answer(#[from] serde_json::Error),
     #[error("cannot read or write: {0}")]
     Io(#[from] io::Error),
-    /// The command line or a file it names is of no use.
+    /// The command line, or a file that it names, is invalid.
     #[error("{0}")]
     Usage(String),
-    /// What is asked for cannot be, though nothing is wrong with the command line.
+    /// The request is not possible, though the command line is valid.
     #[error("{0}")]
     No(String),
 }
@@ -40,7 +40,7 @@ impl Failure {
         Self::No(text.into())
     }
 
-    /// 1 when the server refuses, 2 when it cannot be asked.
+    /// 1 when the server refuses, 2 when it cannot be reached.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Refused(_) | Self::No(_) => ExitCode::FAILURE,
@@ -49,7 +49,7 @@ impl Failure {
     }
 }
 
-/// Which option helps against an error of the requester.
+/// The option that helps with an error of the requester.
 fn hint(error: &ClientError) -> &'static str {
     match error {
         ClientError::NoTrust { .. } => "; give it by --ca FILE (or MILLRACE_CA)",
@@ -63,14 +63,16 @@ fn hint(error: &ClientError) -> &'static str {
             }
         }
         ClientError::Connect { .. } => {
-            "; is millraced running, and is its `admin.listen` what --address says?"
+            "; is millraced running, and is its `admin.listen` the address of --address?"
         }
-        ClientError::Time { .. } => "; --timeout allows more",
+        ClientError::Time { .. } => "; --timeout extends this",
         ClientError::Tls { failure, .. } => match failure {
-            TlsFailure::UnknownAuthority => "; --ca FILE names the authority to trust",
-            TlsFailure::OtherName => "; ask by such a name in --address",
+            TlsFailure::UnknownAuthority => "; use --ca FILE for the authority to trust",
+            TlsFailure::OtherName => "; use one of its names in --address",
             TlsFailure::CertificateWanted => "; give one by --cert FILE and --key FILE",
-            TlsFailure::CertificateRefused(_) => "; is --cert from the authority in its client_ca?",
+            TlsFailure::CertificateRefused(_) => {
+                "; was --cert issued by the authority in its client_ca?"
+            }
             TlsFailure::Plain => "; write http:// in --address",
             TlsFailure::OutOfTime | TlsFailure::Other(_) => "",
         },
@@ -78,13 +80,13 @@ fn hint(error: &ClientError) -> &'static str {
     }
 }
 
-/// A refusal in words, part by part.
+/// A refusal as text, part by part.
 fn told(answer: &Answer) -> String {
     let status = answer.status;
     let mut text = match answer.problem() {
         Some(problem) => {
             let mut text = format!("the server answers {status}: {}", plain(&problem.detail));
-            // Writing into a string has no way to fail.
+            // Writing to a string does not fail.
             for error in &problem.errors {
                 let message = plain(&error.message);
                 let _ = match error.path.as_str() {
@@ -109,8 +111,8 @@ fn told(answer: &Answer) -> String {
              what `admin.token_file` of the server has"
         }
         412 => {
-            "\n  nothing was changed; `millracectl config history` shows who was faster. Run the \
-             command again to make the change on top of theirs"
+            "\n  nothing was changed; `millracectl config history` shows the other change. Run the \
+             command again to add yours to it"
         }
         _ => "",
     });

@@ -1,4 +1,4 @@
-//! `listeners`: where connections are accepted.
+//! `listeners`: addresses for RDMA connections.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -20,11 +20,11 @@ const PATH: &str = "/api/v1/listeners";
 pub enum ListenersCommand {
     /// Listeners: their connections, and whether they accept more.
     List,
-    /// Accept RDMA connections at one address more.
+    /// Add a listener for RDMA connections.
     Add {
         /// Such as 10.0.0.1:20049.
         address: SocketAddr,
-        /// Who moves the bytes.
+        /// The RDMA provider.
         #[arg(long, value_parser = ["iwarp", "verbs"], default_value = "iwarp")]
         provider: String,
         /// The CRC of MPA frames, for iwarp.
@@ -33,22 +33,22 @@ pub enum ListenersCommand {
         /// One queue of receives for all connections of a device and reactor, for verbs.
         #[arg(long, value_parser = ["on", "off"])]
         shared_receives: Option<String>,
-        /// Classic mode: on or off, whatever rpcrdma.read_chunk_replies says.
+        /// Classic mode: on or off, overriding rpcrdma.read_chunk_replies.
         #[arg(long, value_parser = ["on", "off"])]
         read_chunk_replies: Option<String>,
         #[command(flatten)]
         options: CommandChangeOptions,
     },
-    /// Accept no more at an address. Connections that are open go on to their end.
+    /// Remove a listener. Open connections are not closed.
     Remove {
-        /// As `listeners list` shows it.
+        /// The address in `listeners list`.
         address: SocketAddr,
         #[command(flatten)]
         options: CommandChangeOptions,
     },
 }
 
-/// Does what the command says; without one, lists the listeners.
+/// Runs the command; without one, lists the listeners.
 pub fn run(context: &Context<'_>, command: Option<&ListenersCommand>) -> Result<ExitCode, Failure> {
     match command.unwrap_or(&ListenersCommand::List) {
         ListenersCommand::List => {

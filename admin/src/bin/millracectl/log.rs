@@ -1,4 +1,4 @@
-//! `log`: what the server writes into its log.
+//! `log`: the filter of the server's log.
 
 use std::process::ExitCode;
 
@@ -26,14 +26,14 @@ pub enum LogCommand {
     /// Change the filter of the log.
     #[command(after_help = SET_HELP)]
     Set {
-        /// error, warn, info, debug or trace, for all or by module.
+        /// error, warn, info, debug or trace, for all modules or by module.
         filter: String,
         #[command(flatten)]
         options: CommandChangeOptions,
     },
 }
 
-/// Does what the command says; without one, shows the filter.
+/// Runs the command; without one, shows the filter.
 pub fn run(context: &Context<'_>, command: Option<&LogCommand>) -> Result<ExitCode, Failure> {
     match command.unwrap_or(&LogCommand::Show) {
         LogCommand::Show => {

@@ -1,4 +1,4 @@
-//! `millracectl`: what a running `millraced` says of itself, and every change of it, from a
+//! `millracectl`: shows the state of a running `millraced` and changes its configuration, on the
 //! command line.
 
 mod arguments;

@@ -1,4 +1,4 @@
-//! Options of every command: where the server is, and how to be known there.
+//! Options of every command: the server's address, and authentication.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::FileTypeExt;
@@ -11,25 +11,24 @@ use millrace_admin::config::parse_duration;
 
 use super::failure::Failure;
 
-/// The token's file where nothing else is said, if it can be read.
+/// The default token file, if it can be read.
 const TOKEN_FILE: &str = "/etc/millrace/token";
 
-/// The server's socket where nothing else is said, if it can be seen.
+/// The default socket, if it is accessible.
 const SOCKET: &str = "/run/millrace/admin.sock";
-/// Where else it is.
+/// The default address without a socket.
 const ADDRESS: &str = "http://127.0.0.1:9620";
 
-/// How long an answer may take where nothing else is said.
+/// The default timeout.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Where the server is, and how to be known there. The identifiers are apart from those of the
-/// commands' own arguments, which are told by name, too.
+/// The server's address, and authentication. The argument identifiers differ from those of the
+/// commands' own arguments, which are looked up by name, too.
 #[derive(Args)]
 #[command(next_help_heading = "Server")]
 pub struct Options {
-    /// Where the server's management plane listens: http://HOST:PORT, https://HOST:PORT or
-    /// unix:/PATH [default: unix:/run/millrace/admin.sock if it is there, else
-    /// http://127.0.0.1:9620].
+    /// Address of the server's management plane: http://HOST:PORT, https://HOST:PORT or unix:/PATH
+    /// [default: unix:/run/millrace/admin.sock if accessible, else http://127.0.0.1:9620].
     #[arg(
         id = "server_address",
         long = "address",
@@ -38,7 +37,7 @@ pub struct Options {
         env = "MILLRACE_ADDRESS"
     )]
     pub address: Option<String>,
-    /// The token that allows changes [default: /etc/millrace/token].
+    /// The file with the token that allows changes [default: /etc/millrace/token].
     #[arg(
         id = "server_token_file",
         long = "token-file",
@@ -56,7 +55,7 @@ pub struct Options {
         env = "MILLRACE_CA"
     )]
     pub ca: Option<PathBuf>,
-    /// For https: our own certificate, in PEM.
+    /// For https: the client's certificate, in PEM.
     #[arg(
         id = "server_cert",
         long = "cert",
@@ -74,8 +73,8 @@ pub struct Options {
         env = "MILLRACE_KEY"
     )]
     pub key: Option<PathBuf>,
-    /// The server's configuration file, which root's millracectl writes for --persist where the
-    /// server may not.
+    /// The server's configuration file, which root's millracectl writes for --persist if the server
+    /// may not.
     #[arg(
         id = "server_config_file",
         long = "config-file",
@@ -85,7 +84,7 @@ pub struct Options {
         default_value = "/etc/millrace/millraced.yaml"
     )]
     pub config_file: PathBuf,
-    /// How long an answer may take [default: 15s; 30s for wait-ready].
+    /// Timeout of an answer [default: 15s; 30s for wait-ready].
     #[arg(id = "server_timeout", long = "timeout", global = true, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
 }
@@ -96,7 +95,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 impl Options {
-    /// The server's address. Who may not look into the socket's folder asks over TCP.
+    /// The server's address. Users without access to the socket's folder use TCP.
     fn address(&self) -> String {
         let is_socket = |about: Metadata| about.file_type().is_socket();
         match &self.address {
@@ -106,7 +105,7 @@ impl Options {
         }
     }
 
-    /// The requester for questions, which need no token as a rule.
+    /// The requester for queries, which usually need no token.
     pub fn client(&self) -> Result<Client, Failure> {
         let mut client =
             Client::new(&self.address())?.with_timeout(self.timeout.unwrap_or(TIMEOUT));
@@ -133,9 +132,9 @@ impl Options {
         Ok(client)
     }
 
-    /// The requester for changes: with the token, if there is one. A file that nobody named is of
-    /// no account if it cannot be used, and its token is not sent where others on the way could
-    /// read it.
+    /// The requester for changes: with the token, if there is one. The default token file is
+    /// ignored if it is not usable, and its token is not sent where it could be read on the
+    /// network.
     pub fn changing(&self, client: &Client) -> Result<Client, Failure> {
         let token = match &self.token_file {
             Some(file) => Some(ClientToken::read(file)?),

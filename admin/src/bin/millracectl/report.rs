@@ -1,4 +1,4 @@
-//! What came of a change, in lines.
+//! The result of a change, as text.
 
 use std::fmt::Write;
 
@@ -14,11 +14,11 @@ const GREEN: &str = "\x1b[32m";
 const YELLOW: &str = "\x1b[33m";
 const END: &str = "\x1b[0m";
 
-/// What came, or would come, of a change.
+/// The result, or the expected result, of a change.
 pub fn report(report: &ChangeReport, colour: bool) -> String {
     let mut text = changes(&report.changes, colour);
     let generation = report.generation;
-    // Writing into a string has no way to fail.
+    // Writing to a string does not fail.
     let _ = match (report.dry_run, report.changes.is_empty()) {
         (true, true) => writeln!(text, "nothing would change"),
         (true, false) => writeln!(
@@ -47,8 +47,7 @@ pub fn report(report: &ChangeReport, colour: bool) -> String {
     text
 }
 
-/// What the server has to remark on the sections that change. Its other remarks are as old as what
-/// they are about, and in its log.
+/// The server's notes on the sections that change. Other notes are not new, and are in its log.
 pub fn notes(report: &ChangeReport) -> String {
     fn section(key: &str) -> &str {
         key.split(['.', '[', ':']).next().unwrap_or_default()
@@ -63,12 +62,12 @@ pub fn notes(report: &ChangeReport) -> String {
         .collect()
 }
 
-/// Keys with their old and new values, one to a line.
+/// Keys with their old and new values, one per line.
 pub fn changes(list: &[KeyChange], colour: bool) -> String {
     list.iter().map(|change| line(change, colour)).collect()
 }
 
-/// What waits for a restart.
+/// Settings that wait for a restart.
 pub fn pending(list: &[KeyChange], colour: bool) -> String {
     if list.is_empty() {
         return "nothing waits for a restart\n".to_owned();
@@ -141,7 +140,7 @@ fn reactors(list: &[ReactorOutcome]) -> String {
         count => text = format!("applied by {count} reactors within {}\n", time(slowest)),
     }
     for one in list.iter().filter(|one| !one.applied) {
-        let error = one.error.as_deref().unwrap_or("no reason is given");
+        let error = one.error.as_deref().unwrap_or("no reason given");
         let _ = writeln!(
             text,
             "NOT APPLIED by {}: {}",

@@ -1,4 +1,4 @@
-//! `status`: how things stand, on one page.
+//! `status`: an overview on one page.
 
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,7 +14,7 @@ use super::failure::Failure;
 use super::table::{bytes, count, plain, time};
 use super::wait::{Ready, state_of};
 
-/// The metric that says since when the server runs.
+/// The metric with the start time of the server.
 const START: &str = "millrace_process_start_time_seconds";
 
 /// Prints the page. Its exit status is that of `health`.
@@ -52,7 +52,7 @@ impl Page {
     fn fetch(context: &Context<'_>) -> Result<Self, Failure> {
         let client = &context.client;
         let version = context.value("/api/v1/version")?;
-        // These two answer 503 with a state, too.
+        // These two answer 503 with a state as well.
         let refused = |answer| Failure::Refused(Box::new(answer));
         let answer = client.get("/readyz")?;
         let ready: Ready = state_of(&answer).ok_or_else(|| refused(answer))?;

@@ -1,6 +1,6 @@
-//! Columns of text and numbers for people.
+//! Tables of text and numbers.
 
-/// Rows under a heading; numbers to the right, words to the left.
+/// Rows under a heading; numbers aligned right, words left.
 pub struct Table {
     headings: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
@@ -8,9 +8,9 @@ pub struct Table {
 
 /// One field.
 pub enum Cell {
-    /// To the left; control characters are shown, not sent to the terminal.
+    /// Aligned left; control characters are shown, not sent to the terminal.
     Word(String),
-    /// To the right.
+    /// Aligned right.
     Number(String),
 }
 
@@ -63,7 +63,7 @@ impl Cell {
         Self::Number(format!("{number}"))
     }
 
-    /// A number that may not be known.
+    /// A number that may be unknown.
     pub fn maybe(number: Option<impl ToString>) -> Self {
         Self::Number(number.map_or_else(|| "-".to_owned(), |number| number.to_string()))
     }
@@ -75,20 +75,20 @@ impl Cell {
     }
 }
 
-/// A number of things, of which one has no `s` at its end.
+/// A number of things, with a plural `s` except for one.
 pub fn count(number: u64, thing: &str) -> String {
     let end = if number == 1 { "" } else { "s" };
     format!("{number} {thing}{end}")
 }
 
-/// Names and values, one pair to a line.
+/// Names and values, one pair per line.
 pub fn fields(list: &[(&str, String)]) -> String {
     let width = list.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let line = |(name, value): &(&str, String)| format!("{name:<width$}  {value}\n");
     list.iter().map(line).collect()
 }
 
-/// Text from elsewhere without control characters, which a terminal would obey.
+/// Text from elsewhere without control characters, which a terminal would interpret.
 pub fn plain(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
@@ -108,7 +108,7 @@ pub fn bytes(count: u64) -> String {
     format!("{scaled:.0}PiB")
 }
 
-/// A time in the unit that suits it.
+/// A time in a suitable unit.
 pub fn time(seconds: f64) -> String {
     match seconds {
         s if s < 1e-3 => format!("{:.0}us", s * 1e6),
@@ -120,7 +120,7 @@ pub fn time(seconds: f64) -> String {
     }
 }
 
-/// A point in time, of which the seconds since 1970 are given, in UTC.
+/// A time in UTC, from seconds since 1970.
 pub fn when(seconds: f64) -> String {
     let all = seconds.max(0.0) as u64;
     let (days, rest) = (all / 86_400, all % 86_400);
@@ -129,8 +129,8 @@ pub fn when(seconds: f64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// Year, month and day of a day counted from 1970-01-01. Years begin in March here, so that the
-/// day that some years have more is their last.
+/// Year, month and day from days since 1970-01-01. Years begin in March here, so that the leap day
+/// is the last.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);

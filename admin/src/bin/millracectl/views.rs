@@ -265,7 +265,7 @@ pub fn operations(list: &[OperationStatus]) -> String {
     table.render("no requests yet")
 }
 
-/// Limits in the words of the configuration.
+/// Limits as in the configuration.
 pub fn limits(limits: &RateLimits) -> String {
     let iops = limits.iops.map(|iops| format!("{iops}/s"));
     let bandwidth = limits

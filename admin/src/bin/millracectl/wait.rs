@@ -13,10 +13,10 @@ use super::context::{Context, print, print_whole};
 use super::failure::Failure;
 use super::table::{plain, time};
 
-/// How often a server that is not ready is asked again.
+/// The interval of polling a server that is not ready.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long is waited for a server if nothing else is said.
+/// The default timeout of waiting for a server.
 const WAIT_TIME_DEFAULT: Duration = Duration::from_secs(30);
 
 /// The body of `/readyz`.
@@ -25,7 +25,7 @@ pub struct Ready {
     pub readiness: Readiness,
 }
 
-/// Prints both states; the exit status says whether all is well.
+/// Prints both states; the exit status is 0 if both are good.
 pub fn health(context: &Context<'_>) -> Result<ExitCode, Failure> {
     let client = &context.client;
     let health = client.get("/healthz")?;
@@ -47,7 +47,7 @@ pub fn health(context: &Context<'_>) -> Result<ExitCode, Failure> {
         print_whole(&both.to_string())?;
     } else {
         let mut text = match state.stalled.is_empty() {
-            true => "healthy: all reactors turn\n".to_owned(),
+            true => "healthy: all reactors make progress\n".to_owned(),
             false => "NOT HEALTHY: reactors are stalled\n".to_owned(),
         };
         for one in &state.stalled {
@@ -71,7 +71,7 @@ pub fn health(context: &Context<'_>) -> Result<ExitCode, Failure> {
     })
 }
 
-/// Asks until the server is ready; exit status 1 if it is not in time.
+/// Polls until the server is ready; exit status 1 at the timeout.
 pub fn ready(client: &Client, timeout: Option<Duration>) -> Result<ExitCode, Failure> {
     let timeout = timeout.unwrap_or(WAIT_TIME_DEFAULT);
     let end = Instant::now() + timeout;
@@ -94,7 +94,7 @@ pub fn ready(client: &Client, timeout: Option<Duration>) -> Result<ExitCode, Fai
                 error.to_string()
             }
             Err(error @ ClientError::Protocol { .. }) => error.to_string(),
-            // Waiting makes none of these better.
+            // Retrying does not help with these.
             Err(error) => return Err(error.into()),
         };
         if Instant::now() + PAUSE >= end {
@@ -105,7 +105,7 @@ pub fn ready(client: &Client, timeout: Option<Duration>) -> Result<ExitCode, Fai
     }
 }
 
-/// The state an answer of success or of 503 carries; `None` for a refusal.
+/// The state in an answer with success or 503; `None` for a refusal.
 pub fn state_of<T: for<'de> Deserialize<'de>>(answer: &Answer) -> Option<T> {
     serde_json::from_str(&answer.body).ok()
 }

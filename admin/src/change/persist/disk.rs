@@ -1,4 +1,4 @@
-//! What is asked of a disk.
+//! The interface of a disk.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -9,21 +9,21 @@ use std::path::{Path, PathBuf};
 use crate::config::TEXT_MAX;
 use crate::regular;
 
-/// A disk. What was written holds through a loss of power only after [`Disk::sync`] of the file,
-/// and that a file has a name only after [`Disk::sync_folder`] of its folder.
+/// A disk. A file's content survives a loss of power only after [`Disk::sync`] of the file, and its
+/// name only after [`Disk::sync_folder`] of its folder.
 pub trait Disk: Send + Sync {
-    /// The file itself, behind symbolic links.
+    /// The file itself, with symbolic links resolved.
     ///
     /// # Errors
     ///
-    /// There is none.
+    /// It does not exist.
     fn resolve(&self, file: &Path) -> io::Result<PathBuf>;
 
     /// The content.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or is longer than a configuration may be.
+    /// It cannot be read, or is longer than the limit of configurations.
     fn read(&self, file: &Path) -> io::Result<Vec<u8>>;
 
     /// The names in a folder.
@@ -34,7 +34,7 @@ pub trait Disk: Send + Sync {
     fn list(&self, folder: &Path) -> io::Result<Vec<OsString>>;
 
     /// Makes a file with this content, and with the owner, group and permissions of the file
-    /// `like`. A file of that name is taken away first.
+    /// `like`. An existing file of that name is removed first.
     ///
     /// # Errors
     ///
@@ -45,28 +45,28 @@ pub trait Disk: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The disk says so.
+    /// The disk reports an error.
     fn sync(&self, file: &Path) -> io::Result<()>;
 
-    /// Gives a file the name `to`, which any other file loses in the same moment.
+    /// Renames a file to `to`, atomically replacing an existing one.
     ///
     /// # Errors
     ///
-    /// It cannot be done; nothing has changed.
+    /// It fails; nothing has changed.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Takes a file away.
+    /// Removes a file.
     ///
     /// # Errors
     ///
-    /// It cannot be done.
+    /// It fails.
     fn remove(&self, file: &Path) -> io::Result<()>;
 
     /// Makes the names in a folder durable.
     ///
     /// # Errors
     ///
-    /// The disk says so.
+    /// The disk reports an error.
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
 }
 

@@ -1,4 +1,4 @@
-//! Keeping a configuration by other hands than the server's.
+//! Writing of a configuration by another process than the server.
 
 use std::io;
 use std::path::Path;
@@ -6,12 +6,11 @@ use std::path::Path;
 use super::{Disk, HostDisk, Staged, rewritten};
 use crate::config::{Config, edit_text};
 
-/// Writes a configuration into the file that has it so far, with all that is the same left as it
-/// is, and a backup.
+/// Writes a configuration to its file, with unchanged parts left as they are, and a backup.
 ///
 /// # Errors
 ///
-/// The file cannot be read or written, or is no regular file; it is as it was then.
+/// The file cannot be read or written, or is no regular file; it is then unchanged.
 pub fn keep(file: &Path, config: &Config) -> io::Result<()> {
     let old = HostDisk.read(file)?;
     let known = std::str::from_utf8(&old).ok();

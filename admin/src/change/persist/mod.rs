@@ -1,10 +1,10 @@
-//! Writes the configuration file so that it is always whole: the old one or the new one, whatever
-//! fails and whenever the power does.
+//! Writes the configuration file atomically: after any failure or loss of power it is the old one
+//! or the new one.
 //!
 //! The new text and a copy of the old file are written beside the file and made durable first.
-//! Then, in this order and each step durable before the next, the copy becomes `FILE.bak.N` and the
-//! new text becomes the file, by renaming. So there is a file at every moment, and one with the new
-//! text only beside a backup of the old one. N grows; the latest few backups are kept.
+//! Then, in this order and each step durable before the next, the copy is renamed to `FILE.bak.N`
+//! and the new text to the file. So there is a file at every moment, and the new text only with a
+//! backup of the old one. N grows; the latest few backups are kept.
 
 mod disk;
 mod keep;

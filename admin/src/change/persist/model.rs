@@ -1,4 +1,4 @@
-//! A disk in memory that fails and loses its power on demand.
+//! A disk in memory that injects failures and losses of power.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,12 +8,12 @@ use std::sync::{Mutex, PoisonError};
 
 use super::Disk;
 
-/// What happens at one of the operations that change something.
+/// The event at one of the changing operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It fails, and does nothing.
+    /// It fails without an effect.
     Failure,
-    /// The power goes before it; all that follow fail, too.
+    /// A loss of power before it; all following ones fail, too.
     PowerCut,
 }
 
@@ -26,11 +26,11 @@ pub struct Model {
 
 #[derive(Clone, Default)]
 struct ModelState {
-    /// The contents that files have, and those that a loss of power leaves.
+    /// The contents of files, and those after a loss of power.
     files: Vec<Content>,
     /// Names as the service sees them.
     names: BTreeMap<PathBuf, usize>,
-    /// Names that a loss of power leaves.
+    /// Names after a loss of power.
     durable: BTreeMap<PathBuf, usize>,
     /// Changes of names since the folder was made durable.
     pending: Vec<Naming>,
@@ -51,11 +51,11 @@ enum Naming {
     Remove(PathBuf),
 }
 
-/// The files that a disk may have after a loss of power.
+/// The files of a disk after a loss of power.
 pub type Remains = BTreeMap<PathBuf, Vec<u8>>;
 
 impl Model {
-    /// With these files, durable.
+    /// A disk with these files, durable.
     pub fn new(files: &[(&str, &str)], event: Option<(usize, Event)>) -> Self {
         let mut state = ModelState::default();
         for (name, content) in files {
@@ -71,12 +71,12 @@ impl Model {
         Self { state, event }
     }
 
-    /// How many operations changed something.
+    /// The number of changing operations.
     pub fn operations(&self) -> usize {
         self.state().operations
     }
 
-    /// What the service sees.
+    /// The files as seen by the service.
     pub fn now(&self) -> Remains {
         let state = self.state();
         let names = state.names.iter();
@@ -85,8 +85,8 @@ impl Model {
             .collect()
     }
 
-    /// All that may be there after a loss of power: of the pending changes of names any may have
-    /// become durable, and of contents that are not durable, any part.
+    /// All possible states after a loss of power: any of the pending name changes may be durable,
+    /// and any part of contents that are not.
     pub fn after_power_cut(&self) -> Vec<Remains> {
         let state = self.state();
         let mut all = Vec::new();
@@ -119,7 +119,7 @@ impl Model {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts an operation and lets its event happen.
+    /// Counts an operation and injects its event.
     fn operation(&self) -> io::Result<std::sync::MutexGuard<'_, ModelState>> {
         let mut state = self.state();
         let number = state.operations;

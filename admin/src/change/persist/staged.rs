@@ -1,4 +1,4 @@
-//! A configuration on its way into the file.
+//! A configuration about to be written to the file.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -7,23 +7,23 @@ use std::path::{Path, PathBuf};
 use super::Disk;
 use crate::config::{Config, TEXT_MAX, to_yaml};
 
-/// The head of a file that was written anew.
+/// The head of a rewritten file.
 pub(super) const HEAD: &str = "\
 # Written through the API of millraced. The file that stood here before, with its comments, is
 # beside this one under the same name with .bak and a number at its end: the largest is the latest.
 ";
 
-/// Backups that are kept.
+/// The number of backups kept.
 const BACKUPS: usize = 5;
 
-/// A new file that is durable beside the old one, and has only to take its place. Dropped before
-/// that, it is taken away.
+/// A new file that is durable beside the old one, and has only to replace it. Dropped before that,
+/// it is removed.
 pub struct Staged<'a> {
     disk: &'a dyn Disk,
     places: Places,
-    /// The content of the file as it is, for going back.
+    /// The current content of the file, for undoing.
     old: Vec<u8>,
-    /// Whether anything is still to be done.
+    /// Whether the commit is still to be done.
     is_due: bool,
 }
 
@@ -33,12 +33,12 @@ struct Places {
     new: PathBuf,
     backup: PathBuf,
     new_backup: PathBuf,
-    /// Backups that are one too many with the new one.
+    /// Surplus backups after adding the new one.
     former: Vec<PathBuf>,
 }
 
 impl<'a> Staged<'a> {
-    /// Puts `text` beside `file`, which keeps its content `old` until [`Staged::commit`].
+    /// Writes `text` beside `file`, which keeps its content `old` until [`Staged::commit`].
     ///
     /// # Errors
     ///
@@ -66,11 +66,11 @@ impl<'a> Staged<'a> {
         Ok(staged)
     }
 
-    /// Puts the new file in the old one's place; durable when this returns.
+    /// Replaces the old file by the new one; durable when this returns.
     ///
     /// # Errors
     ///
-    /// The disk refuses. The file is the old one then, unless the error says otherwise.
+    /// The disk reports an error. The file is then the old one, unless the error says otherwise.
     pub fn commit(mut self) -> io::Result<()> {
         let places = &self.places;
         if !self.is_due {
@@ -78,7 +78,7 @@ impl<'a> Staged<'a> {
         }
         let renamed = self.disk.rename(&places.new_backup, &places.backup);
         renamed.map_err(|error| told(&places.backup, &error))?;
-        // Before the old file loses its name: never a new file without a backup.
+        // Before the old file is replaced: never a new file without a backup.
         self.sync_folder()?;
         let renamed = self.disk.rename(&places.new, &places.file);
         renamed.map_err(|error| told(&places.file, &error))?;
@@ -86,14 +86,14 @@ impl<'a> Staged<'a> {
             return Err(self.restore(error));
         }
         for former in &places.former {
-            // One more than are kept does no harm.
+            // A surplus backup does no harm.
             let _ = self.disk.remove(former);
         }
         self.is_due = false;
         Ok(())
     }
 
-    /// The new file has the name, but nobody knows whether it keeps it through a loss of power.
+    /// The new file has the name, but possibly not durably.
     fn restore(&self, error: io::Error) -> io::Error {
         let places = &self.places;
         let restored = self
@@ -109,7 +109,7 @@ impl<'a> Staged<'a> {
         }
     }
 
-    /// With the owner and permissions of the file, and durable but for its name.
+    /// A file with the owner and permissions of the original, durable except for its name.
     fn create(&self, file: &Path, content: &[u8]) -> io::Result<()> {
         let created = self.disk.create(file, content, &self.places.file);
         created
@@ -128,7 +128,7 @@ impl<'a> Staged<'a> {
 impl Drop for Staged<'_> {
     fn drop(&mut self) {
         if self.is_due {
-            // They may not have been made, or have become what they were for.
+            // They may not have been made, or have been renamed.
             let _ = self.disk.remove(&self.places.new);
             let _ = self.disk.remove(&self.places.new_backup);
         }
@@ -169,12 +169,12 @@ impl Places {
 fn number(backup: &OsStr, name: &OsStr) -> Option<u64> {
     let text = backup.to_str()?.strip_prefix(name.to_str()?)?;
     let number = text.strip_prefix(".bak.")?;
-    // One way of writing each only.
+    // Canonical numbers only.
     let found: u64 = number.parse().ok()?;
     (found.to_string() == number).then_some(found)
 }
 
-/// The whole text of a file that is written anew.
+/// The text of a rewritten file.
 pub fn rewritten(config: &Config) -> String {
     HEAD.to_owned() + &to_yaml(config)
 }

@@ -31,7 +31,7 @@ fn of<'a>(remains: &'a Remains, name: &str) -> Option<&'a str> {
     Some(std::str::from_utf8(content).unwrap())
 }
 
-/// The states of a disk from which a file is written.
+/// Initial states of a disk.
 fn beginnings() -> Vec<Vec<(&'static str, String)>> {
     let ours = text(&config("warn"));
     let by_hand = BY_HAND.to_owned();
@@ -210,7 +210,7 @@ fn what_cannot_be_written_is_said() {
     assert!(persist(&HostDisk, &none, &config("warn")).is_err());
     let file = folder.path().join("config");
     fs::write(&file, BY_HAND).unwrap();
-    // A folder in the place of the new file cannot be taken away as a file is.
+    // A folder in place of the new file cannot be removed like a file.
     fs::create_dir(folder.path().join(".config.new")).unwrap();
     let error = persist(&HostDisk, &file, &config("warn")).unwrap_err();
     assert!(error.to_string().contains(".config.new"), "{error}");

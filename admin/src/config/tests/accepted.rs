@@ -1,4 +1,4 @@
-//! What is accepted, and what it means.
+//! Valid configurations and their meaning.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::super::*;
 use super::{FILE, accept};
 
-/// The whole contract, as operators and scripts rely on it.
+/// The whole contract with operators and scripts.
 const CONTRACT: &str = r#"
 reactors:
   cores: [0]
@@ -361,7 +361,7 @@ fn what_only_the_service_finds_is_told_with_its_place() {
         source.error(problem("provider")).to_string(),
         format!("{name}:3:13: fabric[0].provider: no such thing")
     );
-    // A default stands nowhere, so what it is a default of is shown.
+    // A default has no position, so that of its section is reported.
     assert_eq!(source.error(problem("shared_receives")).line, Some(2));
     assert_eq!(source.errors(Vec::new()), None);
     let errors = source.errors(vec![problem("listen"), problem("provider")]);
@@ -401,7 +401,7 @@ proptest! {
     fn networks_survive_their_text_and_contain_their_source(bits: u128, prefix in 0u8..=128, four: bool) {
         let (address, prefix) = match four {
             true => (IpAddr::V4((bits as u32).into()), prefix % 33),
-            // Not among the mapped IPv4 addresses, which are compared as IPv4.
+            // Excludes the mapped IPv4 addresses, which are compared as IPv4.
             false => (IpAddr::V6((bits | 1 << 127).into()), prefix),
         };
         let network = Network::around(address, prefix).unwrap();
@@ -486,6 +486,6 @@ fn a_listener_overrides_the_classic_mode_of_all() {
     }
     let text = "rpcrdma: { versions: [2], read_chunk_replies: on }\n";
     let notes = accept(text).notes().join("\n");
-    let note = "nothing comes of it on 127.0.0.1:20049";
+    let note = "it has no effect on 127.0.0.1:20049";
     assert!(notes.contains(note), "{notes}");
 }

@@ -1,4 +1,4 @@
-//! What differs between two configurations, and what of it needs a restart.
+//! Differences between two configurations, and which of them need a restart.
 
 use std::collections::HashSet;
 
@@ -85,7 +85,7 @@ fn another_provider_at_an_address_is_told_key_by_key() {
     let paths = |one: &str, other: &str| -> Vec<_> {
         let changes = told(&at(one), &at(other));
         let words = changes.into_iter().map(|(path, before, after, effect)| {
-            // The address of a device is not handed from listener to listener.
+            // The address of a device cannot be handed from listener to listener.
             let waits = one.contains("verbs") && other.contains("verbs");
             let expected = if waits { Effect::Restart } else { Effect::Live };
             assert_eq!(effect, expected);
@@ -173,7 +173,7 @@ fn going_back_to_what_runs_takes_no_restart() {
     );
 }
 
-/// Makes `before` into `after` by what the differences say alone.
+/// Turns `before` into `after` using the differences only.
 fn apply(mut document: Value, changes: &[KeyChange]) -> Value {
     for (list, key) in [
         ("fabric", "listen"),
@@ -293,7 +293,7 @@ proptest! {
         prop_assert_eq!(apply(value(&one), &changes), value(&other), "{:?}", changes);
     }
 
-    /// What is put in force is where further tries change nothing more, and what is left needs a
+    /// After applying the live part, further attempts change nothing more, and the rest needs a
     /// restart.
     #[test]
     fn the_live_part_is_all_that_can_be_had(

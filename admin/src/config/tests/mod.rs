@@ -1,5 +1,5 @@
-//! The configuration's tests: what is accepted, what each rule refuses and where it points, and
-//! odd YAML.
+//! Tests of the configuration: accepted values, errors of each rule with their positions, and
+//! unusual YAML.
 
 mod accepted;
 mod differences;
@@ -22,7 +22,7 @@ fn refuse(text: &str) -> ConfigErrors {
     }
 }
 
-/// Expects one error at this place of this key, whose message has all these words.
+/// Expects one error at this position of this key, whose message has all these words.
 fn refuse_at(text: &str, line: usize, column: usize, path: &str, words: &[&str]) {
     let errors = refuse(text);
     let listed: Vec<_> = errors.iter().collect();

@@ -1,5 +1,5 @@
-//! Odd, hostile and random YAML: an answer each time, never a panic and never a long wait. These
-//! also pin what a replacement of the YAML library must do.
+//! Unusual, hostile and random YAML: a result each time, never a panic and never a long wait. These
+//! also define what a replacement of the YAML library must do.
 
 use proptest::prelude::*;
 
@@ -27,7 +27,7 @@ fn text_that_is_not_yaml_names_the_line() {
 fn a_file_without_content_is_refused() {
     for text in ["", "\n\n", "# only a comment\n", "---\n", "---\n# x\n...\n"] {
         assert!(
-            refuse(text).to_string().contains("says nothing"),
+            refuse(text).to_string().contains("the file is empty"),
             "{text:?}"
         );
     }
@@ -66,7 +66,7 @@ fn an_alias_bomb_is_refused() {
         let item = format!("*a{},", level - 1);
         text.push_str(&format!("a{level}: &a{level} [{}]\n", item.repeat(9)));
     }
-    // In place of a value that is read, so that it would be unrolled.
+    // In place of a value that is read, so that it would be expanded.
     refuse(&format!("{text}exports: *a11\n"));
     let within = text.replace("a0: &a0", "exports: &a0");
     refuse(&within);

@@ -1,4 +1,4 @@
-//! What each rule refuses, where it points and what it says instead.
+//! The errors of each rule, with their positions and messages.
 
 use super::super::*;
 use super::{accept, refuse, refuse_at};
@@ -250,7 +250,7 @@ fn export_rules() {
     refuse_at(&twice, 5, 9, "exports[1].path", &["exports[0]"]);
 
     for (lines, line, column, key, words) in [
-        ("  clients: []\n", 4, 3, "clients", "nobody could mount"),
+        ("  clients: []\n", 4, 3, "clients", "no host could mount"),
         (
             "  clients: [10.0.0.1/8]\n",
             4,
@@ -285,7 +285,7 @@ fn export_rules() {
             "limits.bandwidth",
             "1/s or more",
         ),
-        ("  limits: {}\n", 4, 11, "limits", "limits nothing"),
+        ("  limits: {}\n", 4, 11, "limits", "has no limit"),
     ] {
         refuse_at(
             &with_export(lines),
@@ -301,7 +301,7 @@ fn export_rules() {
 fn client_limit_rules() {
     for (entry, column, key, words) in [
         ("{ clients: [], iops: 1 }", 5, ".clients", "no clients"),
-        ("{ clients: [10.0.0.1] }", 3, "", "limits nothing"),
+        ("{ clients: [10.0.0.1] }", 3, "", "has no limit"),
         ("{ clients: [10.0.0.1], iops: 0 }", 32, ".iops", "1 or more"),
         (
             "{ clients: [10.0.0.1], iops: 5k }",
@@ -673,7 +673,7 @@ fn all_broken_rules_are_told_at_once_up_to_a_bound() {
 
 #[test]
 fn a_rule_broken_by_a_default_points_at_what_the_file_has() {
-    // The pool's size is not in the file: the place is that of the enclosing section.
+    // The pool's size is not in the file: the position is that of the enclosing section.
     refuse_at(
         "log: info\nmempool:\n  hugepages: off\nflow: { credits: 4096 }\nrpcrdma: { inline: 64KiB }\n",
         3,

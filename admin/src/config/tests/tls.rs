@@ -1,4 +1,4 @@
-//! The protection of the management plane: what is accepted, refused and told.
+//! The protection of the management plane: valid values, errors and notes.
 
 use std::path::PathBuf;
 

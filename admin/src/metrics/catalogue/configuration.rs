@@ -5,22 +5,22 @@ super::families! {
     CONFIGURATION = "Configuration";
 
     CONFIG_GENERATION = Gauge "millrace_config_generation" in "1" []
-        "The configuration's generation; the one the server started with is 1."
-        for "A step beside a step in another metric says that a change caused it.";
+        "The generation of the configuration; 1 at start."
+        for "Correlating a step in another metric with a change of the configuration.";
     CONFIG_CHANGES = Counter "millrace_config_changes_total" in "changes" [CHANGE]
-        "Changes of the configuration that were asked for, by what became of them."
+        "Requested changes of the configuration, by outcome."
         for "Changes that the service could not apply, or could not write into the file.";
     CONFIG_RELOADS = Counter "millrace_config_reloads_total" in "reloads" [RELOAD]
         "Reloads of the configuration file, by SIGHUP or through the API."
-        for "Whether a reload came through at all.";
+        for "Whether a reload happened.";
     CONFIG_LAST_RELOAD = Gauge "millrace_config_last_reload_successful" in "0 or 1" []
-        "1 when the last reload of the configuration file went well, else 0."
-        for "To be alerted: the file is broken, and the next start would fail.";
+        "1 when the last reload of the configuration file succeeded, else 0."
+        for "Alert: the file is invalid, and the next start would fail.";
     CONFIG_LAST_RELOAD_SUCCESS = Gauge
         "millrace_config_last_reload_success_timestamp_seconds" in "seconds" []
-        "When the configuration file was last read well, in seconds since 1970."
-        for "The age of what runs, against that of the file.";
+        "When the configuration file was last read successfully, in seconds since 1970."
+        for "Age of the configuration in force, compared with that of the file.";
     CONFIG_RESTART_REQUIRED = Gauge "millrace_config_restart_required" in "keys" []
         "Keys of the configuration that wait for a restart of the server."
-        for "More than zero for days is a change that was forgotten half-way.";
+        for "More than zero for days is a forgotten restart.";
 }

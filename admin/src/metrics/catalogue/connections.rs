@@ -5,35 +5,35 @@ super::families! {
     CONNECTIONS_AND_CLIENTS = "Connections and clients";
 
     CONNECTIONS = Gauge "millrace_connections" in "connections" [CORE, PROVIDER]
-        "Connections open, in whatever state."
-        for "How many there are, and how evenly the cores have them.";
+        "Open connections, in any state."
+        for "Number of connections, and their distribution over cores.";
     CONNECTIONS_ACCEPTED = Counter "millrace_connections_accepted_total" in "connections" [PROVIDER]
         "Connections that were established."
-        for "A high rate is clients that reconnect.";
+        for "A high rate means that clients reconnect.";
     CONNECTIONS_REFUSED = Counter "millrace_connections_refused_total" in "connections"
         [PROVIDER, REFUSAL]
         "Connections refused before they carried a request."
-        for "Peers that speak something else, time out in the set-up, come beyond the bound, or are admitted by no export and too many.";
+        for "Peers that do not speak the protocol, time out in the set-up, exceed the limit, or exceed the limit of peers that no export admits.";
     ACCEPT_PAUSES = Counter "millrace_accept_pauses_total" in "pauses" [LISTENER]
-        "Times that a listener stopped to accept for a moment, as descriptors or memory were short."
-        for "Should be zero: raise the limit of open files, or find who has so many connections.";
+        "Times that a listener paused accepting, as descriptors or memory were short."
+        for "Should be zero: raise the limit of open files, or find the client with too many connections.";
     CONNECTIONS_TURNED_AWAY = Counter "millrace_connections_turned_away_total" in "connections"
         [CORE]
-        "RDMA connections turned away because their client holds its share of the reactor's memory, no buffers are free, or no export admits it and others of its kind have their few places."
+        "RDMA connections refused because their client holds its share of the reactor's memory, no buffers are free, or the limit of clients that no export admits is reached."
         for "A client with too many connections, or a pool that is too small.";
     CONNECTIONS_STUCK = Counter "millrace_connections_stuck_total" in "connections" [CORE]
         "RDMA connections closed because their clients answered RDMA Reads too slowly."
         for "Clients that stopped serving reads; they count among the closed ones as well.";
     CONNECTIONS_UNTAKEN = Counter "millrace_connections_untaken_total" in "connections" [CORE]
-        "Connections closed because their clients took what was sent to them too slowly."
+        "Connections closed because their clients received data too slowly."
         for "Clients that are gone, broken or hostile, against `flow.transfer_least`; they count among the closed ones as well.";
     CONNECTIONS_CLOSED = Counter "millrace_connections_closed_total" in "connections"
         [PROVIDER, CLOSING]
-        "Connections ended, by who or what ended them."
-        for "Orderly ends are `local` and `peer` (`ended` for TCP); all others deserve a look.";
+        "Connections ended, by cause."
+        for "Orderly ends are `local` and `peer` (`ended` for TCP); investigate all others.";
     CLIENTS = Gauge "millrace_clients" in "clients" [CORE]
         "Clients (addresses) with RDMA connections."
-        for "Among how many the reactor's memory is shared.";
+        for "Number of clients that share the reactor's memory.";
 }
 
 super::families! {
@@ -42,30 +42,30 @@ super::families! {
 
     CLIENT_REQUESTS = Counter "millrace_client_requests_total" in "calls" [CLIENT]
         "Calls of a client that were answered, over RDMA and TCP."
-        for "Who uses the server.";
+        for "Which clients use the server.";
     CLIENT_DATA = Counter "millrace_client_data_bytes_total" in "bytes" [CLIENT, TRANSFER]
         "Bytes of file data read or written by a client."
-        for "Who takes the bandwidth.";
+        for "Which clients use the bandwidth.";
     CLIENT_THROTTLED = Counter "millrace_client_throttled_seconds_total" in "seconds" [CLIENT]
         "Time that a client's calls had to wait for a limit or for its share, summed over calls."
-        for "Who is held back.";
+        for "Which clients are throttled.";
     CLIENT_CONNECTIONS = Gauge "millrace_client_connections" in "connections" [CLIENT]
         "Open connections of a client, RDMA and TCP."
-        for "Clients with many connections, and those that are gone.";
+        for "Clients with many connections, and clients that have left.";
     CLIENT_CREDITS = Gauge "millrace_client_credits_granted" in "credits" [CLIENT]
         "Credits granted to a client, over its connections."
-        for "How the credits are divided.";
+        for "Distribution of credits over clients.";
     CLIENT_MEMORY = Gauge "millrace_client_memory_bytes" in "bytes" [CLIENT]
-        "Pool memory that a client's calls and their replies hold, until the client has let go of them."
-        for "Clients that take or give no data: a large part of `millrace_pool_memory_bytes` for longer than `flow.transfer_window`.";
+        "Pool memory held by a client's calls and their replies, until the client has taken them."
+        for "Clients that neither take nor send data: a large part of `millrace_pool_memory_bytes` for longer than `flow.transfer_window`.";
     CLIENT_LIMIT_CALLS = Gauge "millrace_client_limit_calls_per_second" in "calls per second" [CLIENT]
         "The most calls per second that a client gets; only for clients with such a limit."
-        for "Against its rate of calls: how near it is to its limit."
-        absent "only clients with `limits.iops` have it";
+        for "Compare with its rate of calls."
+        absent "clients without `limits.iops`";
     CLIENT_LIMIT_DATA = Gauge "millrace_client_limit_bytes_per_second" in "bytes per second" [CLIENT]
         "The most bytes of file data per second that a client gets; only for clients with such a limit."
-        for "Against its throughput: how near it is to its limit."
-        absent "only clients with `limits.bandwidth` have it";
+        for "Compare with its throughput."
+        absent "clients without `limits.bandwidth`";
 }
 
 super::families! {
@@ -76,21 +76,21 @@ super::families! {
         "Credits granted, over all connections."
         for "How many calls clients may send at once.";
     CREDITS_REQUESTED = Gauge "millrace_credits_requested" in "credits" [CORE]
-        "Credits that clients wish for, over all connections."
-        for "Well above the granted ones, clients could use more than they get.";
+        "Credits that clients request, over all connections."
+        for "If well above the granted ones, clients could use more.";
     CREDITS_IN_USE = Gauge "millrace_credits_in_use" in "credits" [CORE]
         "Credits whose calls are not answered yet: the most at once in the latest one to two seconds."
-        for "The depth at which clients work, as the calls that one turn of the reactor finds.";
+        for "Queue depth of the clients, as found by each turn of the reactor.";
     CREDIT_CUTS = Counter "millrace_credit_cuts_total" in "cuts" [CORE, CAUSE]
-        "Times a grant was lowered, by the shortage that caused it."
+        "Times a grant was lowered, by shortage."
         for "Which shortage lowers grants.";
     REPLIES_WITHHELD = Gauge "millrace_replies_withheld" in "replies" [CORE]
         "Replies held back because exposures hold all of a connection's credits."
         for "Clients that do not send RDMA_DONE.";
     REPLY_WITHHOLDS = Counter "millrace_reply_withholds_total" in "replies" [CORE]
         "Times a reply was held back because exposures held all of a connection's credits."
-        for "The same over time.";
+        for "The rate of the same.";
     THROTTLED = Counter "millrace_throttled_seconds_total" in "seconds" [CORE, CAUSE]
         "Time that calls and replies had to wait, by cause, summed over calls."
-        for "What limits and shares cost the clients, in calls that wait on average.";
+        for "Its rate is the average number of calls that wait for limits and shares.";
 }

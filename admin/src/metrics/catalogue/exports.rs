@@ -14,15 +14,15 @@ super::families! {
         "Bytes of file data read from or written to an export."
         for "Throughput of each export.";
     EXPORT_WAITING = Gauge "millrace_export_waiting" in "calls" [EXPORT]
-        "Calls that wait for their time at the export's limit."
-        for "Whether clients of the export are held up by `exports.limits`.";
+        "Calls that wait for the export's limit."
+        for "Whether `exports.limits` throttles clients of the export.";
     EXPORT_CAPACITY = Gauge "millrace_export_capacity_bytes" in "bytes" [EXPORT]
         "Bytes an export can hold."
-        for "Against the used ones.";
+        for "Compare with the used bytes.";
     EXPORT_USED = Gauge "millrace_export_used_bytes" in "bytes" [EXPORT]
         "Bytes an export holds."
-        for "When it will be full.";
+        for "Predicting when it is full.";
     EXPORT_FILES = Gauge "millrace_export_files" in "files" [EXPORT]
         "Files and folders of an export."
-        for "Growth in number rather than in bytes.";
+        for "Growth of the number of files.";
 }

@@ -9,10 +9,10 @@ super::families! {
         for "Operations per second, by procedure.";
     RPC_ERRORS = Counter "millrace_rpc_errors_total" in "calls" [PROGRAM, PROCEDURE]
         "Of these, calls answered with a status other than success."
-        for "Which procedures fail; a LOOKUP of a name that is not there is one of them.";
+        for "Which procedures fail; a LOOKUP of a missing name counts.";
     NFS_ERRORS = Counter "millrace_nfs_errors_total" in "calls" [STATUS]
         "NFS calls answered with a status other than success, by that status."
-        for "Why calls fail: full (`nospc`), gone (`stale`), not allowed (`acces`).";
+        for "Why calls fail: full (`nospc`), stale handle (`stale`), not permitted (`acces`).";
     RPC_DURATION = Histogram "millrace_rpc_duration_seconds" in "seconds"
         [PROGRAM, PROCEDURE, SIZE]
         "Time from a call's arrival to the end of the turn that encoded its reply."
@@ -21,20 +21,20 @@ super::families! {
         "Bytes of file data read or written by NFS calls."
         for "Throughput as clients see it.";
     RPC_REJECTED = Counter "millrace_rpc_rejected_total" in "calls" [REJECTION]
-        "Calls that were refused before a procedure was reached, or whose answer was too large to send."
+        "Calls refused before a procedure was reached, or with an answer too large to send."
         for "Clients of other versions, without the right credentials, or in error.";
     REPLAY_LOOKUPS = Counter "millrace_replay_lookups_total" in "calls" [REPLAY]
-        "Calls looked up in the duplicate request cache, by what came of it."
+        "Calls looked up in the duplicate request cache, by outcome."
         for "Replays are repetitions after broken connections.";
     REPLAY_ENTRIES = Gauge "millrace_replay_entries" in "calls" []
-        "Calls that the duplicate request cache knows, executed or being executed."
-        for "Against its bound of 16384.";
+        "Calls in the duplicate request cache, executed or being executed."
+        for "Compare with its limit of 16384.";
     REPLAY_BYTES = Gauge "millrace_replay_reply_bytes" in "bytes" []
-        "Bytes of remembered replies."
-        for "Against the bound of 8 MiB.";
+        "Bytes of cached replies."
+        for "Compare with the limit of 8 MiB.";
     REPLAY_EVICTIONS = Counter "millrace_replay_evictions_total" in "replies" [EVICTION]
-        "Replies that the duplicate request cache forgot."
-        for "Many by `full` at a high rate shorten how long repetitions are known.";
+        "Replies evicted from the duplicate request cache."
+        for "A high rate of `full` shortens the time for which repetitions are recognized.";
 }
 
 super::families! {
@@ -42,6 +42,6 @@ super::families! {
     STORES = "Stores";
 
     STORE_DURATION = Histogram "millrace_store_duration_seconds" in "seconds" [STORE_CLASS]
-        "Time that operations of the exports' stores took, of one in 64 of each class and core."
-        for "Whether time is spent in the store. The first of each class is timed; multiply counts by 64.";
+        "Duration of operations of the exports' stores, sampled: one in 64 of each class and core."
+        for "Time spent in the store. The first of each class is sampled; multiply counts by 64.";
 }

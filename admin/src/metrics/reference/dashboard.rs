@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::panels::{Panel, PanelForm, ROWS};
 
-/// Grafana's grid is so wide.
+/// The width of Grafana's grid.
 const WIDTH: u64 = 24;
 
 /// The dashboard in the form that Grafana imports.
@@ -29,7 +29,7 @@ pub fn dashboard() -> String {
     let whole = json!({
         "uid": "millrace",
         "title": "Millrace",
-        "description": "NFS over RDMA: what the servers do, and what holds them up.",
+        "description": "NFS over RDMA: load, latency and errors of the servers.",
         "tags": ["millrace", "nfs", "rdma"],
         "schemaVersion": 39,
         "version": 1,
@@ -59,7 +59,7 @@ pub fn dashboard() -> String {
         }] },
         "panels": panels,
     });
-    // A value of maps and texts is always written.
+    // Serializing maps and texts does not fail.
     let mut text = serde_json::to_string_pretty(&whole).unwrap_or_default();
     text.push('\n');
     text
@@ -112,12 +112,12 @@ fn show(panel: &Panel, id: usize, place: &Value) -> Value {
     })
 }
 
-/// The next free place of the grid.
+/// The next free position of the grid.
 #[derive(Default)]
 struct GridPosition {
     x: u64,
     y: u64,
-    /// The height of what stands at the left of it.
+    /// The height of the panels to the left of it.
     height: u64,
 }
 

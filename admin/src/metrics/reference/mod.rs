@@ -1,8 +1,8 @@
-//! What is made from the catalogue: the reference page and the Grafana dashboard, and the check
-//! that queries name metrics that there are.
+//! Files generated from the catalogue: the reference page and the Grafana dashboard. Also the check
+//! that queries use existing metrics.
 //!
 //! `cargo run -p millrace-admin --example metrics-reference -- --write` writes the files below
-//! `deploy/`; a test compares them with what the catalogue makes now.
+//! `deploy/`; a test compares them with the catalogue.
 
 mod dashboard;
 mod names;
@@ -13,7 +13,7 @@ pub use dashboard::dashboard;
 pub use names::{series, unknown};
 pub use page::page;
 
-/// Where the files are, below the project's folder, and what is to be in them.
+/// The files' paths, below the project's folder, and their content.
 pub fn files() -> [(&'static str, String); 2] {
     [
         ("deploy/METRICS.md", page()),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::metrics::{Kind, catalogue};
 
-/// The metrics of this project that a text of queries names, whatever their ends.
+/// The metrics of this project in a text of queries, with any suffixes.
 fn named(text: &str) -> BTreeSet<&str> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
     text.split(|c| !is_word(c))

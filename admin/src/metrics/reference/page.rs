@@ -1,4 +1,4 @@
-//! The reference page: every metric in a table of its subject.
+//! The reference page: every metric in the table of its subject.
 
 use std::fmt::Write;
 
@@ -38,10 +38,12 @@ pub fn page() -> String {
             );
         }
     }
-    out.push_str("\n## Absent metrics\n\nA scrape has every metric above, but for these:\n\n");
+    out.push_str(
+        "\n## Absent metrics\n\nA scrape has every metric above, with these exceptions:\n\n",
+    );
     for family in catalogue::all() {
         if let Some(why) = family.absent {
-            let _ = writeln!(out, "- `{}`: {why}.", family.name);
+            let _ = writeln!(out, "- `{}`: absent for {why}.", family.name);
         }
     }
     out
@@ -69,7 +71,7 @@ fn line(family: &Family) -> String {
     )
 }
 
-/// The metrics that have this label, where others have another one of its name.
+/// The metrics with this label, if another label has the same name.
 fn owners(label: &Label) -> String {
     let has = |family: &&Family| family.labels.iter().any(|one| std::ptr::eq(*one, label));
     let same = |family: &&Family| family.labels.iter().any(|one| one.name == label.name);
@@ -106,9 +108,9 @@ Made from the catalogue in `admin/src/metrics/catalogue` by
 `cargo run -p millrace-admin --example metrics-reference -- --write`; edits belong there.
 
 `GET /metrics` answers all of them in the text format of Prometheus. A scrape reads counters that
-the reactors write for themselves; it sends them no messages and waits for none. Times are in
+the reactors write for themselves; it exchanges no messages with them. Times are in
 seconds and sizes in bytes. Counters begin at zero when the server starts. The number of series is
-bounded: by the cores, the exports and `admin.client_series`, whatever clients do.
+bounded by the cores, the exports and `admin.client_series`.
 
 `deploy/prometheus/prometheus.yml` shows how to scrape, `deploy/prometheus/millrace.rules.yml` has
 alerts, and `deploy/grafana/millrace.json` is a dashboard that shows the most important metrics;

@@ -1,26 +1,26 @@
-//! What the dashboard shows. `$instance` is the servers chosen, `$__rate_interval` a time that
-//! has several scrapes.
+//! The panels of the dashboard. `$instance` is the selected servers, `$__rate_interval` an interval
+//! with several scrapes.
 
 /// One panel.
 pub(super) struct Panel {
     pub title: &'static str,
-    /// Shown when asked for: what to look at.
+    /// Shown on request: what to look for.
     pub description: &'static str,
-    /// As Grafana names it.
+    /// In Grafana's notation.
     pub unit: &'static str,
     pub form: PanelForm,
-    /// Queries and how their lines are named.
+    /// Queries and the legends of their lines.
     pub queries: &'static [(&'static str, &'static str)],
 }
 
-/// How a panel shows its queries.
+/// The form of a panel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum PanelForm {
     /// The latest number, a quarter of a row wide.
     Number,
     /// Lines over time.
     Lines,
-    /// Areas on top of each other over time.
+    /// Stacked areas over time.
     Stack,
 }
 
@@ -59,11 +59,12 @@ pub(super) static ROWS: &[(&str, &[Panel])] = &[
     (
         "Latency",
         &[
-            panel!(Lines "Median by procedure" "s" "Half of the calls take no longer, inside the server."
+            panel!(Lines "Median by procedure" "s" "Median time inside the server."
                 r#"histogram_quantile(0.5, sum by (le, procedure) (rate(millrace_rpc_duration_seconds_bucket{instance=~"$instance",program="nfs"}[$__rate_interval])))"# => "{{procedure}}"),
-            panel!(Lines "99th percentile by procedure" "s" "One call in a hundred takes longer."
+            panel!(Lines "99th percentile by procedure" "s" "p99 of the time inside the server."
                 r#"histogram_quantile(0.99, sum by (le, procedure) (rate(millrace_rpc_duration_seconds_bucket{instance=~"$instance",program="nfs"}[$__rate_interval])))"# => "{{procedure}}"),
-            panel!(Lines "99th percentile of READ and WRITE by size" "s" "Large calls take longer for the bytes; small ones should not."
+            panel!(Lines "99th percentile of READ and WRITE by size" "s" "Large transfers take \
+                longer; small ones should not."
                 r#"histogram_quantile(0.99, sum by (le, procedure, size) (rate(millrace_rpc_duration_seconds_bucket{instance=~"$instance",procedure=~"read|write",size!="none"}[$__rate_interval])))"# => "{{procedure}} {{size}}"),
             panel!(Lines "99th percentile of the store" "s" "Operations of the exports' stores, of a sample of one in 64."
                 r#"histogram_quantile(0.99, sum by (le, class) (rate(millrace_store_duration_seconds_bucket{instance=~"$instance"}[$__rate_interval])))"# => "{{class}}"),
@@ -78,26 +79,28 @@ pub(super) static ROWS: &[(&str, &[Panel])] = &[
                 r#"sum by (core) (millrace_reactor_tasks{instance=~"$instance"})"# => "in service, core {{core}}",
                 r#"sum by (core) (millrace_reactor_backlog{instance=~"$instance"})"# => "waiting, core {{core}}",
                 r#"sum by (core) (millrace_reactor_mailbox_messages{instance=~"$instance"})"# => "messages, core {{core}}"),
-            panel!(Lines "Stalls" "s" "Time since the last turn; a reactor that is stuck grows."
+            panel!(Lines "Stalls" "s" "Time since the last turn; it grows while a reactor is stuck."
                 r#"millrace_reactor_last_turn_age_seconds{instance=~"$instance"}"# => "{{instance}} core {{core}}",
                 r#"millrace_reactor_stalled{instance=~"$instance"} > 0"# => "stalled: {{instance}} core {{core}}"),
-            panel!(Lines "Connections by core" "short" "How evenly the cores have them."
+            panel!(Lines "Connections by core" "short" "How evenly they are distributed over the \
+                cores."
                 r#"sum by (core, provider) (millrace_connections{instance=~"$instance"})"# => "{{provider}}, core {{core}}"),
         ],
     ),
     (
         "Memory and credits",
         &[
-            panel!(Lines "Buffers in use" "percentunit" "Share of the buffers of each class that is handed out."
+            panel!(Lines "Buffers in use" "percentunit" "Share of the buffers of each class in use."
                 r#"sum by (class) (millrace_pool_buffers_in_use{instance=~"$instance"}) / sum by (class) (millrace_pool_buffers{instance=~"$instance"})"# => "{{class}}"),
-            panel!(Lines "Waits" "ops" "Requests that had to wait for a buffer or another bounded thing."
+            panel!(Lines "Waits" "ops" "Requests that had to wait for a buffer or another bounded \
+                resource."
                 r#"sum by (class) (rate(millrace_pool_waits_total{instance=~"$instance"}[$__rate_interval]))"# => "buffer {{class}}",
                 r#"sum by (resource) (rate(millrace_shortage_waits_total{instance=~"$instance"}[$__rate_interval]))"# => "{{resource}}"),
-            panel!(Lines "Credits" "short" "Wished for, granted, and in use."
+            panel!(Lines "Credits" "short" "Requested, granted, and in use."
                 r#"sum(millrace_credits_requested{instance=~"$instance"})"# => "requested",
                 r#"sum(millrace_credits_granted{instance=~"$instance"})"# => "granted",
                 r#"sum(millrace_credits_in_use{instance=~"$instance"})"# => "in use"),
-            panel!(Stack "Throttled" "short" "Calls held back on average, by cause."
+            panel!(Stack "Throttled" "short" "Throttled calls on average, by cause."
                 r#"sum by (cause) (rate(millrace_throttled_seconds_total{instance=~"$instance"}[$__rate_interval]))"# => "{{cause}}"),
         ],
     ),
@@ -108,14 +111,15 @@ pub(super) static ROWS: &[(&str, &[Panel])] = &[
                 r#"sum by (direction) (rate(millrace_fabric_bytes_total{instance=~"$instance"}[$__rate_interval]))"# => "{{direction}}"),
             panel!(Lines "Work requests" "ops" "Completed, by operation."
                 r#"sum by (operation) (rate(millrace_rdma_operations_total{instance=~"$instance"}[$__rate_interval]))"# => "{{operation}}"),
-            panel!(Lines "System calls for each call" "none" "How well turns batch: below one is good."
+            panel!(Lines "System calls for each call" "none" "Batching of turns: below one is good."
                 r#"sum by (call) (rate(millrace_fabric_system_calls_total{instance=~"$instance"}[$__rate_interval])) / on () group_left () sum(rate(millrace_rpc_requests_total{instance=~"$instance"}[$__rate_interval]) > 0)"# => "{{call}}"),
-            panel!(Lines "Errors" "ops" "What should be zero: failed work, damaged frames, ends in error, protocol errors."
+            panel!(Lines "Errors" "ops" "Should be zero: failed work requests, damaged frames, \
+                connections ended in error, protocol errors."
                 r#"sum by (status) (rate(millrace_rdma_failures_total{instance=~"$instance"}[$__rate_interval]))"# => "work {{status}}",
                 r#"sum(rate(millrace_fabric_crc_errors_total{instance=~"$instance"}[$__rate_interval]))"# => "CRC",
                 r#"sum by (direction) (rate(millrace_fabric_terminates_total{instance=~"$instance"}[$__rate_interval]))"# => "terminate {{direction}}",
                 r#"sum by (error) (rate(millrace_rpcrdma_errors_total{instance=~"$instance"}[$__rate_interval])) > 0"# => "RPC-over-RDMA {{error}}"),
-            panel!(Lines "Connections that ended" "ops" "By who or what ended them."
+            panel!(Lines "Connections that ended" "ops" "By cause."
                 r#"sum by (provider, reason) (rate(millrace_connections_closed_total{instance=~"$instance"}[$__rate_interval])) > 0"# => "{{provider}} {{reason}}",
                 r#"sum by (provider, reason) (rate(millrace_connections_refused_total{instance=~"$instance"}[$__rate_interval])) > 0"# => "refused: {{provider}} {{reason}}"),
             panel!(Lines "Exposures" "short" "Read-chunk replies held until RDMA_DONE, and those that expire."
@@ -126,17 +130,20 @@ pub(super) static ROWS: &[(&str, &[Panel])] = &[
     (
         "RDMA devices",
         &[
-            panel!(Lines "Devices and ports" "short" "One while a device is in use, or a port carries traffic."
+            panel!(Lines "Devices and ports" "short" "1 while a device is in use, or a port is \
+                active."
                 r#"millrace_rdma_device_in_use{instance=~"$instance"}"# => "{{instance}} {{device}}",
                 r#"millrace_rdma_port_active{instance=~"$instance"}"# => "{{instance}} {{device}} port {{port}} {{state}}"),
             panel!(Lines "Registered memory" "bytes" "Pinned for each device: all buffers and exports in memory."
                 r#"millrace_rdma_device_registered_bytes{instance=~"$instance"}"# => "{{instance}} {{device}}"),
-            panel!(Lines "Doorbells and completions" "ops" "What the provider asks of devices, and gets from them."
+            panel!(Lines "Doorbells and completions" "ops" "Work requests handed to devices, and \
+                completions taken from them."
                 r#"sum by (queue) (rate(millrace_verbs_doorbells_total{instance=~"$instance"}[$__rate_interval]))"# => "doorbells {{queue}}",
                 r#"sum(rate(millrace_verbs_completions_total{instance=~"$instance"}[$__rate_interval]))"# => "completions",
                 r#"sum(rate(millrace_verbs_inlined_sends_total{instance=~"$instance"}[$__rate_interval]))"# => "inlined sends",
                 r#"sum(rate(millrace_verbs_armed_total{instance=~"$instance"}[$__rate_interval]))"# => "armed"),
-            panel!(Lines "Trouble of devices" "ops" "What should be zero: waits for room, devices lost, work never completed; and events by kind."
+            panel!(Lines "Trouble of devices" "ops" "Should be zero: waits for send queue space, \
+                lost devices, work never completed. And events by kind."
                 r#"sum(rate(millrace_verbs_send_queue_waits_total{instance=~"$instance"}[$__rate_interval]))"# => "send queue waits",
                 r#"sum(rate(millrace_verbs_connections_lost_total{instance=~"$instance"}[$__rate_interval]))"# => "connections lost",
                 r#"sum(rate(millrace_verbs_undrained_total{instance=~"$instance"}[$__rate_interval]))"# => "undrained",
@@ -146,9 +153,10 @@ pub(super) static ROWS: &[(&str, &[Panel])] = &[
     (
         "NFS",
         &[
-            panel!(Lines "Failures by status" "ops" "NFS calls that failed, by what they were answered."
+            panel!(Lines "Failures by status" "ops" "NFS calls that failed, by status."
                 r#"sum by (status) (rate(millrace_nfs_errors_total{instance=~"$instance"}[$__rate_interval])) > 0"# => "{{status}}"),
-            panel!(Lines "Rejected calls and replays" "ops" "Calls that no procedure saw, and repetitions answered from the cache."
+            panel!(Lines "Rejected calls and replays" "ops" "Calls rejected before a procedure, \
+                and repetitions answered from the cache."
                 r#"sum by (reason) (rate(millrace_rpc_rejected_total{instance=~"$instance"}[$__rate_interval])) > 0"# => "{{reason}}",
                 r#"sum(rate(millrace_replay_lookups_total{instance=~"$instance",outcome="replayed"}[$__rate_interval]))"# => "replayed"),
         ],
@@ -156,15 +164,17 @@ pub(super) static ROWS: &[(&str, &[Panel])] = &[
     (
         "Clients and exports",
         &[
-            panel!(Stack "Clients by throughput" "Bps" "The ten that move most."
+            panel!(Stack "Clients by throughput" "Bps" "The ten with the most data."
                 r#"topk(10, sum by (client) (rate(millrace_client_data_bytes_total{instance=~"$instance",client!="other"}[$__rate_interval])))"# => "{{client}}"),
-            panel!(Stack "Clients by calls" "ops" "The ten that ask most."
+            panel!(Stack "Clients by calls" "ops" "The ten with the most calls."
                 r#"topk(10, sum by (client) (rate(millrace_client_requests_total{instance=~"$instance",client!="other"}[$__rate_interval])))"# => "{{client}}"),
-            panel!(Stack "Clients held back" "short" "Calls that wait on average for a limit or a share; the ten most held back."
+            panel!(Stack "Clients held back" "short" "Calls that wait on average for a limit or a \
+                share; the ten most throttled."
                 r#"topk(10, sum by (client) (rate(millrace_client_throttled_seconds_total{instance=~"$instance",client!="other"}[$__rate_interval])) > 0)"# => "{{client}}"),
             panel!(Lines "Exports by throughput" "Bps" "Data read from and written to each export."
                 r#"sum by (export, operation) (rate(millrace_export_data_bytes_total{instance=~"$instance"}[$__rate_interval]))"# => "{{export}} {{operation}}"),
-            panel!(Lines "Exports by calls" "ops" "Calls on each export, and those that wait at its limit."
+            panel!(Lines "Exports by calls" "ops" "Calls on each export, and calls that wait for \
+                its limit."
                 r#"sum by (export) (rate(millrace_export_requests_total{instance=~"$instance"}[$__rate_interval]))"# => "{{export}}",
                 r#"sum by (export) (millrace_export_waiting{instance=~"$instance"}) > 0"# => "waiting at {{export}}"),
             panel!(Lines "Exports by fill" "percentunit" "Share of each export's capacity that is used."
@@ -174,24 +184,29 @@ pub(super) static ROWS: &[(&str, &[Panel])] = &[
     (
         "Folders",
         &[
-            panel!(Lines "Not durable yet" "bytes" "Bytes written that a crash of the host would have clients write again, and the bound."
+            panel!(Lines "Not durable yet" "bytes" "Bytes written that are not known to be \
+                durable, and their limit."
                 r#"millrace_store_dirty_bytes{instance=~"$instance"}"# => "{{instance}} {{export}}",
                 r#"millrace_store_dirty_limit_bytes{instance=~"$instance"}"# => "bound of {{export}}"),
-            panel!(Lines "Reads and writes by way" "ops" "Past the page cache, out of it, or through it."
+            panel!(Lines "Reads and writes by way" "ops" "Direct, from the page cache, or through \
+                it."
                 r#"sum by (export, way) (rate(millrace_store_reads_total{instance=~"$instance"}[$__rate_interval])) > 0"# => "{{export}} read {{way}}",
                 r#"sum by (export, way) (rate(millrace_store_writes_total{instance=~"$instance"}[$__rate_interval])) > 0"# => "{{export}} write {{way}}"),
-            panel!(Lines "Syncs" "ops" "What is made durable: data for COMMITs, data as too much was not durable, names and attributes."
+            panel!(Lines "Syncs" "ops" "Syncs: of data for COMMITs, of data beyond `limits.dirty`, \
+                of names and attributes."
                 r#"sum by (export) (rate(millrace_store_commits_total{instance=~"$instance"}[$__rate_interval]))"# => "{{export}} commits",
                 r#"sum by (export) (rate(millrace_store_syncs_total{instance=~"$instance"}[$__rate_interval]))"# => "{{export}} syncs",
                 r#"sum by (export) (rate(millrace_store_forced_syncs_total{instance=~"$instance"}[$__rate_interval]))"# => "{{export}} forced",
                 r#"sum by (export) (rate(millrace_store_name_syncs_total{instance=~"$instance"}[$__rate_interval]))"# => "{{export}} names"),
-            panel!(Lines "Under way" "short" "Operations of data and jobs of helpers, those that wait, and what is open."
+            panel!(Lines "Under way" "short" "Data operations and helper jobs, running and \
+                waiting, and open objects."
                 r#"sum by (export) (millrace_store_operations{instance=~"$instance"})"# => "{{export}} operations",
                 r#"sum by (export) (millrace_store_operations_waiting{instance=~"$instance"})"# => "{{export}} operations waiting",
                 r#"sum by (export, state) (millrace_store_helper_jobs{instance=~"$instance"})"# => "{{export}} jobs {{state}}",
                 r#"sum by (export) (millrace_store_helper_threads{instance=~"$instance"})"# => "{{export}} threads",
                 r#"sum by (export) (millrace_store_open_objects{instance=~"$instance"})"# => "{{export}} open"),
-            panel!(Lines "Trouble of folders" "short" "What should be zero: failed writing back, new write verifiers, clients asked to come again, seconds without progress."
+            panel!(Lines "Trouble of folders" "short" "Should be zero: failed write-back, new \
+                write verifiers, JUKEBOX answers, seconds without progress."
                 r#"sum by (export) (rate(millrace_store_write_back_errors_total{instance=~"$instance"}[$__rate_interval]))"# => "{{export}} write-back errors",
                 r#"sum by (export) (rate(millrace_store_verifier_changes_total{instance=~"$instance"}[$__rate_interval]))"# => "{{export}} new verifiers",
                 r#"sum by (export) (rate(millrace_store_delays_total{instance=~"$instance"}[$__rate_interval]))"# => "{{export}} delays",
@@ -205,14 +220,15 @@ pub(super) static ROWS: &[(&str, &[Panel])] = &[
                 r#"millrace_config_generation{instance=~"$instance"}"# => "{{instance}}"),
             panel!(Number "Waiting for a restart" "short" "Keys of the configuration."
                 r#"millrace_config_restart_required{instance=~"$instance"}"# => "{{instance}}"),
-            panel!(Number "Last reload" "bool_yes_no" "Whether it went well."
+            panel!(Number "Last reload" "bool_yes_no" "Whether it succeeded."
                 r#"millrace_config_last_reload_successful{instance=~"$instance"}"# => "{{instance}}"),
-            panel!(Number "Draining" "bool_yes_no" "Whether the service finishes calls and takes no more."
+            panel!(Number "Draining" "bool_yes_no" "Whether the service finishes calls and refuses \
+                new ones."
                 r#"millrace_draining{instance=~"$instance"}"# => "{{instance}}"),
             panel!(Lines "Memory" "bytes" "Resident, and in huge pages."
                 r#"millrace_process_resident_memory_bytes{instance=~"$instance"}"# => "{{instance}} resident",
                 r#"millrace_process_hugetlb_memory_bytes{instance=~"$instance"}"# => "{{instance}} huge pages"),
-            panel!(Lines "Changes and reloads" "ops" "Of the configuration, by what became of them."
+            panel!(Lines "Changes and reloads" "ops" "Of the configuration, by outcome."
                 r#"sum by (outcome) (rate(millrace_config_changes_total{instance=~"$instance"}[$__rate_interval])) > 0"# => "change {{outcome}}",
                 r#"sum by (outcome) (rate(millrace_config_reloads_total{instance=~"$instance"}[$__rate_interval])) > 0"# => "reload {{outcome}}"),
         ],

@@ -1,4 +1,4 @@
-//! The files of `deploy/` against the catalogue.
+//! The files of `deploy/` compared with the catalogue.
 
 use std::collections::HashSet;
 use std::fs;
@@ -40,7 +40,7 @@ fn queries_name_metrics_that_there_are() {
         assert!(text.contains("millrace_"), "{file} has none");
         let strange: Vec<_> = unknown(&text)
             .into_iter()
-            // The page looks for beginnings as well.
+            // The page uses prefixes as well.
             .filter(|name| !file.ends_with(".js") || !series().any(|one| one.starts_with(name)))
             .collect();
         assert!(strange.is_empty(), "{file}: {strange:?}");

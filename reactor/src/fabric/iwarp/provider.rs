@@ -107,7 +107,7 @@ impl Iwarp {
         }
         socket::tune(socket.as_fd(), &self.shared.config)?;
         let responder = setup::responder(&limits, peer, now, &self.shared)
-            .ok_or_else(|| io::Error::other("settings that cannot be honoured"))?;
+            .ok_or_else(|| io::Error::other("settings that are not supported"))?;
         let deadline = responder.deadline();
         let accounts = self.accounts(peer);
         let shared = &mut self.shared;

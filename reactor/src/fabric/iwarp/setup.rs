@@ -52,7 +52,7 @@ impl IwarpConnection {
                 self.set_deadline(deadline, shared);
                 self.initiating(now, shared);
             }
-            Err(_) => self.setup_failed(Ended::Setup("settings that cannot be honoured"), shared),
+            Err(_) => self.setup_failed(Ended::Setup("settings that are not supported"), shared),
         }
         true
     }

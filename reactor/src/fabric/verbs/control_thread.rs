@@ -146,7 +146,7 @@ impl Watch {
                     Err(error) => {
                         tracing::warn!(
                             device = device.name(), %error,
-                            "the RDMA device gives no events any more"
+                            "the RDMA device no longer delivers events"
                         );
                         self.lose(&device);
                         self.device_set.failed(device.name());
@@ -241,7 +241,7 @@ impl Watch {
         if device.set_unplugged() {
             tracing::warn!(
                 device = device.name(),
-                "the RDMA device is gone: its connections end"
+                "the RDMA device was removed: its connections end"
             );
             self.forget_looks = FORGET_LOOKS;
         }
@@ -263,7 +263,7 @@ impl Watch {
                 if is_new {
                     tracing::warn!(
                         device = name, %error,
-                        "an RDMA device has appeared and cannot be opened; it is tried again"
+                        "an RDMA device was added and cannot be opened; retrying"
                     );
                 }
                 return;
@@ -271,7 +271,7 @@ impl Watch {
         };
         self.device_set.opened(name);
         if self.shared.fill(&device) {
-            tracing::info!(device = name, "an RDMA device has appeared");
+            tracing::info!(device = name, "an RDMA device was added");
             self.outbox.tell_all(&Notice::DevicesChanged);
         }
     }

@@ -83,8 +83,8 @@ pub struct QueuePairBounds {
 /// A device does not take memory.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the RDMA device {device} cannot register {bytes} bytes of memory beside {registered} that it \
-     has: {source}{advice}"
+    "the RDMA device {device} cannot register {bytes} bytes of memory in addition to {registered}: \
+     {source}{advice}"
 )]
 pub struct Refusal {
     device: String,

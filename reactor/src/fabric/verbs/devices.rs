@@ -23,8 +23,8 @@ use crate::fabric::Invalidation;
 pub enum DevicesError {
     /// The kernel has no RDMA at all, or no device.
     #[error(
-        "this machine has no RDMA device (`rdma link` lists them; a software device comes with \
-         `rdma link add siw0 type siw netdev eth0`)"
+        "this machine has no RDMA device (`rdma link` lists them; `rdma link add siw0 type siw \
+         netdev eth0` adds a software device)"
     )]
     None,
     /// There are devices, and they cannot be used.
@@ -215,7 +215,8 @@ impl Devices {
                 core_node = own,
                 device = device.name(),
                 device_node = node,
-                "a reactor is far from an RDMA device: all its data crosses between the sockets"
+                "a reactor and an RDMA device are on different memory nodes: all their data \
+                 crosses between the sockets"
             );
         }
         numa::vector(core, &near, wish, context.completion_vectors())

@@ -64,7 +64,7 @@ impl VerbsListener {
         }
         tracing::warn!(
             address = %self.address,
-            "the RDMA device of a listener is gone; it listens again when there is one"
+            "the RDMA device of a listener was removed; it listens again once a device is available"
         );
         self.stop(common);
         let retry = common.now + REST;

@@ -188,8 +188,8 @@ impl Course {
     pub(super) fn late(&self, now: Instant) -> Option<Late> {
         self.deadline.filter(|&deadline| deadline <= now)?;
         Some(match self.phase {
-            VerbsPhase::Resolving => Late::Fail(Ended::TimedOut("looking for the peer's address")),
-            VerbsPhase::Routing => Late::Fail(Ended::TimedOut("looking for a way to the peer")),
+            VerbsPhase::Resolving => Late::Fail(Ended::TimedOut("resolving the peer's address")),
+            VerbsPhase::Routing => Late::Fail(Ended::TimedOut("resolving the route to the peer")),
             VerbsPhase::Connecting => Late::Fail(Ended::TimedOut("the answer to the request")),
             VerbsPhase::Deciding => Late::Fail(Ended::TimedOut("the decision on the request")),
             VerbsPhase::Accepting => Late::Fail(Ended::TimedOut("the peer's confirmation")),
@@ -235,9 +235,9 @@ mod tests {
         let timed_out = |what| Some(Late::Fail(Ended::TimedOut(what)));
         let mut course = asking(now);
         assert_eq!(course.late(now), None);
-        assert_eq!(late(&course), timed_out("looking for the peer's address"));
+        assert_eq!(late(&course), timed_out("resolving the peer's address"));
         course.resolved();
-        assert_eq!(late(&course), timed_out("looking for a way to the peer"));
+        assert_eq!(late(&course), timed_out("resolving the route to the peer"));
         course.asked();
         assert_eq!(late(&course), timed_out("the answer to the request"));
         course.established();

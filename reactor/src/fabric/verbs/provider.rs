@@ -115,7 +115,9 @@ impl Verbs {
     ) -> io::Result<()> {
         self.has_room()?;
         if self.common.half_open >= self.common.config.half_open_max {
-            return Err(io::Error::other("too many requests wait for an answer"));
+            return Err(io::Error::other(
+                "too many connection requests are waiting for an answer",
+            ));
         }
         let account = self.active.account(arrival.peer.ip());
         let common = &mut self.common;
@@ -373,7 +375,7 @@ impl Drop for Verbs {
         if on_their_way > 0 {
             tracing::error!(
                 on_their_way,
-                "queue pairs are not destroyed; their memory is lost"
+                "queue pairs cannot be destroyed; their memory is lost"
             );
             std::mem::forget(std::mem::take(&mut self.slots));
             std::mem::forget(std::mem::take(&mut self.kept));

@@ -340,7 +340,9 @@ fn refused(error: &io::Error, private_data: &[u8]) -> Ended {
     // Fabrics differ in how much they take: InfiniBand 56 bytes in a request and 196 in an answer.
     let is_refused = error.kind() == io::ErrorKind::InvalidInput && !private_data.is_empty();
     if is_refused || private_data.len() > usize::from(u8::MAX) {
-        Ended::Setup("more private data than the fabric takes, or other wishes that it has not")
+        Ended::Setup(
+            "more private data than the fabric supports, or other options that it does not have",
+        )
     } else {
         Ended::Network(error.kind())
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use millrace::service::devices;
 
-/// List the RDMA devices of this machine: ports, addresses, limits and what they can.
+/// List the RDMA devices of this machine: ports, addresses, limits and features.
 ///
 /// Ends with status 1 if there are none, or they cannot be used.
 #[derive(clap::Args)]
@@ -15,7 +15,7 @@ pub struct DevicesArguments {}
 pub fn print(_arguments: &DevicesArguments) -> ExitCode {
     match devices::describe(None) {
         Ok(text) => {
-            // A reader that has seen enough is no fault.
+            // A closed pipe is no error.
             let _ = io::stdout().write_all(text.as_bytes());
             ExitCode::SUCCESS
         }

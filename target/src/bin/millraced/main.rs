@@ -56,7 +56,7 @@ enum Command {
     Devices(devices::DevicesArguments),
 }
 
-/// The version, and the providers that are built in.
+/// The version, and the built-in providers.
 const VERSION: &str = if rdma::BUILT_IN {
     concat!(
         env!("CARGO_PKG_VERSION"),
@@ -80,8 +80,8 @@ struct Serve {
     #[arg(long, value_name = "WHAT", value_enum, num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "machine")]
     check: Option<Checked>,
-    /// When started as root, continue as this user. Of root's rights the process keeps that to
-    /// ports below 1024 and, where folders are exported, those to act as clients' users.
+    /// When started as root, continue as this user. Of root's rights the process keeps access to
+    /// ports below 1024 and, if folders are exported, the rights to act as clients' users.
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// Format of log lines.
@@ -94,7 +94,7 @@ struct Serve {
 enum Checked {
     /// The file, and whether this machine can serve it.
     Machine,
-    /// The file alone.
+    /// The file only.
     File,
 }
 
@@ -129,7 +129,7 @@ fn main() -> ExitCode {
         Ok(certificates) => certificates.map(Arc::new),
         Err(error) => return refused(&source.error(error.into())),
     };
-    // From here on with the rights that it serves with.
+    // From here on the process has only the rights it serves with.
     if let Err(error) = become_user(&arguments, &config) {
         return failed(&error);
     }
@@ -162,9 +162,9 @@ fn main() -> ExitCode {
     done.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
 }
 
-/// Why it does not serve.
+/// The reason for not serving.
 enum Failure {
-    /// The configuration cannot be served: another start would not help.
+    /// The configuration cannot be served: a retry would not help.
     Configuration(ConfigError),
     Other(anyhow::Error),
 }
@@ -187,13 +187,13 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The configuration is wrong: another start would not help.
+/// The configuration is invalid: a retry would not help.
 fn refused(errors: &dyn std::fmt::Display) -> ExitCode {
     eprintln!("{errors}");
     ExitCode::from(2)
 }
 
-/// What a configuration means that an operator may not expect.
+/// Notes on effects of a configuration that an operator may not expect.
 fn notes(config: &Config, certificates: Option<&Certificates>) -> Vec<String> {
     let mut notes: Vec<String> = config.notes();
     notes.extend(token::note(config));
@@ -202,7 +202,7 @@ fn notes(config: &Config, certificates: Option<&Certificates>) -> Vec<String> {
     notes
 }
 
-/// Says that the configuration is good, and what it means.
+/// Reports that the configuration is valid, and its notes.
 fn check(
     arguments: &Serve,
     config: &Config,
@@ -214,7 +214,7 @@ fn check(
     text.push_str(&announce::summary(config));
     if let Some(process) = running.map(RunningServer::process) {
         text.push_str(&format!(
-            "note: process {process} serves by this file; its ports and memory count as free\n"
+            "note: process {process} runs with this file; its ports and memory count as free\n"
         ));
     }
     let machine = arguments.check == Some(Checked::Machine);
@@ -226,7 +226,7 @@ fn check(
         text.push_str(&format!("note: {note}\n"));
     }
     if rdma::are_asked_for(config) {
-        // The file is good all the same: devices come and go.
+        // The file is valid nevertheless: devices can be added and removed.
         match rdma::describe(Some(config)) {
             Ok(devices) => text.push_str(&devices),
             Err(why) => {
@@ -236,20 +236,21 @@ fn check(
             }
         }
     }
-    // A reader that has seen enough (`| head -1`) is no fault.
+    // A closed pipe (`| head -1`) is no error.
     let _ = io::stdout().write_all(text.as_bytes());
     Ok(())
 }
 
-/// Takes this thread, and so every thread that it starts, out of the reactors' way.
+/// Moves this thread, and all threads that it starts, off the reactors' cores.
 fn step_aside(cores: &[usize]) {
     match millrace_reactor::step_aside(cores) {
-        Ok(aside) => tracing::info!(%aside, "everything but the reactors runs aside"),
-        Err(error) => tracing::warn!(%error, "the management plane may disturb reactors"),
+        Ok(aside) => tracing::info!(%aside, "all threads but the reactors run on other cores"),
+        Err(error) => tracing::warn!(%error, "the threads of the management plane may run on the \
+            reactors' cores"),
     }
 }
 
-/// Answers from now on that the service starts, from threads that are out of the reactors' way.
+/// Answers requests during the start, on threads off the reactors' cores.
 fn serve_start(
     config: &Config,
     listener: TcpListener,
@@ -259,7 +260,7 @@ fn serve_start(
 ) -> Result<StartingAdmin> {
     let allowed = millrace_reactor::allowed_cores();
     let cores = config.reactors.cores.resolve(&allowed);
-    // This thread stays where it is: reactors go where it may go.
+    // This thread keeps its cores, as the reactors choose from them.
     let serve = move || {
         step_aside(&cores);
         confine_thread(ThreadKind::Management);
@@ -289,7 +290,7 @@ fn run(
     let (log, log_hook) = logging::start(filter, arguments.log_format, cores)?;
     let _flush = log.flush_at_end();
     if rights::are_roots() {
-        tracing::warn!("running as root: --user NAME gives its rights away");
+        tracing::warn!("running as root: use --user NAME to drop its rights");
     }
     let mut signals = signals::StopSignals::catch().context("cannot catch signals")?;
     let reloads = signals::ReloadSignal::catch().context("cannot catch signals")?;
@@ -310,7 +311,7 @@ fn run(
     for note in notes(&config, certificates.as_deref()) {
         tracing::warn!("{note}");
     }
-    // Taken early: a port that is in use ends the start before any memory is mapped.
+    // Bound early: a port in use ends the start before memory is mapped.
     let listener = TcpListener::bind(config.admin.listen).map_err(|error| {
         let path = KeyPath::root().key("admin").key("listen");
         let message = format!("cannot listen on {}: {error}", config.admin.listen);
@@ -382,7 +383,7 @@ fn run(
 
     signals.wait();
     manager.stopping(STOP_TIMEOUT);
-    tracing::info!(timeout = ?STOP_TIMEOUT, "stopping: calls in service are finished first");
+    tracing::info!(timeout = ?STOP_TIMEOUT, "stopping: calls in progress are finished first");
     service.drain(STOP_TIMEOUT);
     admin.shutdown();
     tracing::info!("stopped");

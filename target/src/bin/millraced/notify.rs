@@ -29,7 +29,7 @@ pub struct Manager {
 impl Manager {
     /// The service is being started. While the answer lives, the manager is asked for more time.
     pub fn starting(&self) -> io::Result<Repeating> {
-        self.status("taking memory and opening listeners", &[]);
+        self.status("allocating memory and opening listeners", &[]);
         Repeating::spawn("starting", START_INTERVAL, || {
             say(&[NotifyState::ExtendTimeoutUsec(microseconds(
                 START_EXTENSION,
@@ -57,7 +57,7 @@ impl Manager {
         let limit = microseconds(timeout + AFTER_DRAIN);
         let extend = NotifyState::ExtendTimeoutUsec(limit);
         self.status(
-            "stopping: calls in service are finished",
+            "stopping: calls in progress are finished",
             &[NotifyState::Stopping, extend],
         );
     }
@@ -105,13 +105,13 @@ fn stuck_in(stalled: &[StalledReactor]) -> String {
         .iter()
         .map(|one| format!("{} ({})", one.name, one.activity));
     let stalled: Vec<_> = stalled.collect();
-    format!("stuck, watchdog not fed: {}", stalled.join(", "))
+    format!("stuck, watchdog not notified: {}", stalled.join(", "))
 }
 
 /// A manager that does not listen is no reason to stop serving.
 fn say(words: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(words) {
-        tracing::warn!(%error, "the service manager cannot be told ($NOTIFY_SOCKET)");
+        tracing::warn!(%error, "cannot notify the service manager ($NOTIFY_SOCKET)");
     }
 }
 

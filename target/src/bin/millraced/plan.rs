@@ -1,4 +1,4 @@
-//! `millraced plan`: what memory a load needs, and what to write for it.
+//! `millraced plan`: the memory that a load needs, and the configuration for it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,9 +9,9 @@ use millrace_mempool::Class;
 
 /// Compute the memory that a load needs, and print the configuration for it.
 ///
-/// The rules are those of the running service: receives have half of their buffers, shares leave
-/// room for one more client, and credits are cut when an eighth or less is free. Data of READs and
-/// WRITEs needs no buffers, it moves straight between clients and stores in memory.
+/// The rules are those of the running service: receives take half of their buffers, shares leave
+/// room for one more client, and credits are reduced when an eighth or less is free. Data of READs
+/// and WRITEs needs no buffers: it moves directly between clients and stores in memory.
 ///
 /// Ends with status 1 if the configuration given with --config is too small.
 #[derive(clap::Args)]
@@ -22,18 +22,18 @@ pub struct PlanArguments {
     /// Calls that each connection has in flight at once. Linux asks for 128 at most.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     depth: u32,
-    /// Addresses that the connections come from; as many as connections if left out.
+    /// Number of client addresses; default: one for each connection.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     clients: Option<u32>,
-    /// Directory listings and other calls with long messages at once, over all connections; one in
-    /// eight connections if left out.
+    /// Directory listings and other calls with long messages at once, over all connections;
+    /// default: one for eight connections.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     long_calls: Option<u32>,
-    /// Reactors; those of the configuration if left out.
+    /// Number of reactors; default: that of the configuration.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     reactors: Option<u32>,
-    /// A configuration (YAML): its exports, protocol and cores count. The defaults, without
-    /// exports, if left out.
+    /// A configuration (YAML) with exports, protocol and cores; default: all defaults, without
+    /// exports.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -134,7 +134,7 @@ fn text(load: Load, sizing: &Sizing) -> String {
     text
 }
 
-/// To a tenth of the largest unit.
+/// In the largest unit, to one decimal place.
 fn human(bytes: u64) -> String {
     let units = [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match units.into_iter().find(|(unit, _)| bytes >= *unit) {

@@ -10,8 +10,8 @@ use millrace_admin::change::{Author, ChangeError, ChangeRequest, ConfigStore, Ed
 /// becomes of it, and stay if they cannot be used. The answer is how the server stands then.
 pub fn reload(config_store: &Arc<ConfigStore>, certificates: Option<&Certificates>) -> String {
     match certificates.map(Certificates::reload) {
-        Some(Ok(())) => tracing::info!("the certificates of the management plane were read again"),
-        Some(Err(error)) => tracing::error!("{error}; the certificates read before stay in use"),
+        Some(Ok(())) => tracing::info!("the certificates of the management plane were reloaded"),
+        Some(Err(error)) => tracing::error!("{error}; the previous certificates stay in use"),
         None => {}
     }
     let request = ChangeRequest {
@@ -53,8 +53,10 @@ pub fn reload(config_store: &Arc<ConfigStore>, certificates: Option<&Certificate
                     tracing::error!(key, "{}", message.escape_debug());
                 }
             }
-            tracing::error!(%error, "the configuration was not reloaded; what was in force stays");
-            "serving as before; the last reload was refused, see the log".to_owned()
+            tracing::error!(%error, "the configuration was not reloaded; the previous one stays in \
+                force");
+            "serving the previous configuration; the last reload was refused, see the log"
+                .to_owned()
         }
     }
 }

@@ -21,12 +21,12 @@ const GROUPS: &str = "/etc/group";
 pub fn become_user(name: &str, kept: CapabilitySet) -> Result<()> {
     ensure!(
         geteuid().is_root(),
-        "only root can go on as another user (--user {name})"
+        "only root can run as another user (--user {name})"
     );
     let read = |file| fs::read_to_string(file).with_context(|| format!("cannot read {file}"));
     let user = User::find(name, &read(USERS)?, &read(GROUPS)?)?;
     user.take_over(kept)
-        .with_context(|| format!("cannot go on as {name}"))
+        .with_context(|| format!("cannot run as {name}"))
 }
 
 /// Whether root's rights are held where nobody asked for it.
@@ -52,7 +52,7 @@ impl User {
         let number = |place: usize| {
             let text = found.get(place).map(String::as_str).unwrap_or_default();
             text.parse::<u32>()
-                .with_context(|| format!("{USERS}: user `{name}` has `{text}` for a number"))
+                .with_context(|| format!("{USERS}: user `{name}` has the invalid number `{text}`"))
         };
         let (id, group) = (number(2)?, number(3)?);
         ensure!(id != 0, "user `{name}` is root itself (--user)");
@@ -132,7 +132,7 @@ mod tests {
             ("root", "is root itself"),
             ("second", "is root itself"),
             ("broken", "`ninety`"),
-            ("short", "has `` for a number"),
+            ("short", "has the invalid number ``"),
         ] {
             let error = User::find(name, USERS, GROUPS).unwrap_err().to_string();
             assert!(error.contains(what), "{name}: {error}");

@@ -393,14 +393,14 @@ impl Journal {
             Ok(left) => left,
             Err(Unread::Missing) => None,
             Err(Unread::Fault(Fault::OtherBoot)) => {
-                tracing::info!("the host was started anew, so the journal of replies begins anew");
+                tracing::info!("the host was rebooted: a new journal of replies is started");
                 None
             }
             Err(error) => {
                 tracing::warn!(
                     path = %path.display(),
-                    "the journal of replies is not read and begins anew: {error}; a call that was \
-                     executed and is now repeated is executed again"
+                    "the journal of replies cannot be used and is started anew: {error}; repeated \
+                     calls are executed again"
                 );
                 None
             }
@@ -545,8 +545,8 @@ fn make(directory: &Path, length: u64, front: &[u8]) -> io::Result<File> {
     let kind = kind(&file)?;
     if !MEMORY.contains(&kind) && !DISK.contains(&kind) {
         let text = format!(
-            "a full file system of this kind ({kind:#x}) could end the process; tmpfs, ext4 and \
-             XFS are fit for it"
+            "a full file system of this type ({kind:#x}) could end the process; use tmpfs, ext4 or \
+             XFS"
         );
         return Err(io::Error::new(io::ErrorKind::Unsupported, text));
     }

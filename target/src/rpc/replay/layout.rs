@@ -67,7 +67,7 @@ pub enum Fault {
     #[error("its layout has version {0}, and this server reads version {VERSION}")]
     Version(u32),
     /// Its length is not what its header says.
-    #[error("it has {found} bytes where its header says {expected}")]
+    #[error("it has {found} bytes, and {expected} according to its header")]
     Length {
         /// Bytes found.
         found: u64,
@@ -75,7 +75,7 @@ pub enum Fault {
         expected: u64,
     },
     /// The host has been started anew since: what was executed may have been lost with it.
-    #[error("the host was started since it was written")]
+    #[error("the host was rebooted since it was written")]
     OtherBoot,
 }
 

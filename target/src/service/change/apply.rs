@@ -270,11 +270,12 @@ impl Changing {
         }
         let told = match &self.registration {
             Some(registration) => registration.replace(offers),
-            None => Err("the thread that talks to it could not be started".to_owned()),
+            None => Err("its thread could not be started".to_owned()),
         };
         told.map_err(|why| {
             format!(
-                "rpc.rpcbind: the port mapper of this host does not know the new addresses: {why}"
+                "rpc.rpcbind: the new addresses are not registered with the port mapper of this \
+                 host: {why}"
             )
         })
     }
@@ -334,7 +335,7 @@ impl<'a> Round<'a> {
                 answers: sender.clone(),
             };
             let sent = reactor.send(ReactorMessage::Change(ticket));
-            sent.err().map(|_| "takes no messages")
+            sent.err().map(|_| "does not accept messages")
         });
         Self {
             control,
@@ -417,7 +418,10 @@ impl<'a> Round<'a> {
         (0..count)
             .map(|number| {
                 let late = seconds[number].is_none().then(|| {
-                    format!("did not answer within {REACTOR_ANSWER_TIMEOUT:?}; works by it once it turns")
+                    format!(
+                        "did not answer within {REACTOR_ANSWER_TIMEOUT:?}; applies it once it is \
+                         no longer stuck"
+                    )
                 });
                 self.outcome(number, late.is_none(), late, seconds[number])
             })

@@ -124,7 +124,7 @@ impl Reaper {
             match thread.spawn(move || reaper.run()) {
                 Ok(_) => state.runs = true,
                 Err(error) => {
-                    tracing::warn!(%error, "what exports that have gone hold stays in use");
+                    tracing::warn!(%error, "the resources of removed exports stay in use");
                 }
             }
         }
@@ -180,7 +180,7 @@ impl Reaper {
                 let spawned = thread.spawn(move || reaper.close(volume));
                 if let Err(error) = spawned {
                     state.closing -= 1;
-                    tracing::warn!(%error, "a folder that has gone is not closed in order");
+                    tracing::warn!(%error, "a removed folder is not closed in order");
                 }
             }
             self.shared.changed.notify_all();

@@ -44,6 +44,6 @@ impl LogFilter {
     /// Why they still pass the one before.
     pub fn set(&self, filter: EnvFilter) -> Result<(), String> {
         let set = self.hook.get().map_or(Ok(()), |hook| hook(filter));
-        set.map_err(|error| format!("log: the filter stays as it is: {error}"))
+        set.map_err(|error| format!("log: the filter is unchanged: {error}"))
     }
 }

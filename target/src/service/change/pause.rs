@@ -35,7 +35,10 @@ impl ServiceControl {
                     ends: false,
                 })
                 .map_err(|_| {
-                    ControlError::Unavailable(format!("{} takes no messages", reactor.name()))
+                    ControlError::Unavailable(format!(
+                        "{} does not accept messages",
+                        reactor.name()
+                    ))
                 })?;
         }
         drop(changing);
@@ -122,6 +125,6 @@ fn serve(
         Ok(()) => answered
             .recv_timeout(REACTOR_ANSWER_TIMEOUT)
             .unwrap_or_else(|_| Err(format!("{} does not answer", reactor.name()))),
-        Err(_) => Err(format!("{} takes no messages", reactor.name())),
+        Err(_) => Err(format!("{} does not accept messages", reactor.name())),
     }
 }

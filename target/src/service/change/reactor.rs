@@ -181,8 +181,8 @@ where
                 let mut reason = format!("cannot listen on {address}: {told}");
                 if let (std::io::ErrorKind::AddrInUse, Some(behind)) = (error.kind(), new.behind) {
                     reason += &format!(
-                        "; the listener at {behind} has the port until this one is there, so take \
-                         it out first, and add this one in a change of its own"
+                        "; the listener at {behind} uses the port: remove it first, and add this \
+                         one in a separate change"
                     );
                 }
                 ChangeRefused::new(format!("{path}.listen"), reason)

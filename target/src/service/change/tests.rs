@@ -210,7 +210,7 @@ fn a_reactor_whose_mailbox_is_full_ends_a_change_for_all() {
         .apply(changed(&service, free()))
         .expect_err("one takes no messages");
     assert_eq!(error.path, "reactors");
-    assert!(error.reason.contains("takes no messages"), "{error}");
+    assert!(error.reason.contains("does not accept messages"), "{error}");
     assert_eq!(control.config(), before);
     drop(release);
     // Until there is room in it, connections are not handed over either.
@@ -295,7 +295,7 @@ fn a_port_that_a_listener_has_until_it_goes_is_told_as_that() {
     next.fabric[0].listen = SocketAddr::from(([0, 0, 0, 0], bound.port()));
     let error = control.apply(Arc::new(next)).expect_err("it is in use");
     assert_eq!(error.path, "fabric[0].listen");
-    let words = format!("the listener at {bound} has the port until this one is there");
+    let words = format!("the listener at {bound} uses the port: remove it first");
     assert!(error.reason.contains(&words), "{error}");
     TcpStream::connect(bound).expect("it listens as before");
     service.drain(Duration::ZERO);
@@ -347,8 +347,8 @@ fn what_a_change_leaves_outside_of_reactors_is_told() {
     let applied = control.apply(Arc::new(next)).expect("reactors answer");
     assert!(applied.reactors.iter().all(|one| one.applied));
     let expected = [
-        "log: the filter stays as it is: nothing writes it",
-        "rpc.rpcbind: the port mapper of this host does not know the new addresses: no port \
+        "log: the filter is unchanged: nothing writes it",
+        "rpc.rpcbind: the new addresses are not registered with the port mapper of this host: no port \
          mapper answers",
     ];
     assert_eq!(applied.pending, expected);

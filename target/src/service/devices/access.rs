@@ -59,8 +59,8 @@ fn refused(node: &Path, error: rustix::io::Errno) -> String {
         },
     );
     format!(
-        "{} cannot be read and written by user {user}{owner}: {error}; let the user in by its group \
-         or by a rule of udev (`KERNEL==\"rdma_cm|uverbs*\", GROUP=\"millrace\", MODE=\"0660\"`)",
+        "{} cannot be read and written by user {user}{owner}: {error}; permit it by the group or \
+         by a udev rule (`KERNEL==\"rdma_cm|uverbs*\", GROUP=\"millrace\", MODE=\"0660\"`)",
         node.display()
     )
 }
@@ -99,8 +99,8 @@ pub fn memory_note(config: &Config) -> Option<String> {
     (each.saturating_mul(devices as u64) > limit).then(|| {
         let (each, limit) = (ByteSize(each), ByteSize(limit));
         format!(
-            "all buffers and exports in memory, {each} here, are pinned for each RDMA device, of \
-             which there are {devices}, and this process may pin {limit} (`ulimit -l unlimited`, \
+            "all buffers and exports in memory ({each}) are pinned for each of {devices} RDMA \
+             devices, and this process may pin {limit} (`ulimit -l unlimited`, \
              LimitMEMLOCK=infinity of a unit, --ulimit memlock=-1 of a container)"
         )
     })

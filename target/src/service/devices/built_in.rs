@@ -84,7 +84,7 @@ pub fn describe(config: Option<&Config>) -> Result<String, String> {
     let place = |address| match verbs::device_at(address) {
         Ok(found) => found,
         Err(error) => {
-            tracing::warn!(%error, "the connection manager of RDMA cannot be asked");
+            tracing::warn!(%error, "the RDMA connection manager cannot be queried");
             None
         }
     };

@@ -80,8 +80,8 @@ pub(super) fn listen_error(fabric: &Fabric, error: &io::Error) -> String {
     ) || error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error());
     match fabric.provider {
         Provider::Verbs if no_device => format!(
-            "{error}; no RDMA device has this address (`millraced devices` lists them, and \
-             0.0.0.0 is the addresses of all devices)"
+            "{error}; no RDMA device has this address (`millraced devices` lists them; 0.0.0.0 \
+             stands for all devices)"
         ),
         _ => error.to_string(),
     }

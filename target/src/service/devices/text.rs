@@ -126,11 +126,11 @@ fn place(
     find: impl Fn(SocketAddr) -> Option<(String, u8)>,
 ) -> String {
     if listen.ip().is_unspecified() {
-        return "all devices, those included that come later".to_owned();
+        return "all devices, including those added later".to_owned();
     }
     let Some((name, number)) = find(listen) else {
-        return "no RDMA device has this address, so nothing can listen there now; it has to be \
-                that of the network interface of a device"
+        return "no RDMA device has this address, so nothing can listen there now; use the address \
+            of a device's network interface"
             .to_owned();
     };
     let device = devices.iter().find(|device| device.name == name);

@@ -57,7 +57,7 @@ pub fn restrict(config: &Config, file: &Path) -> Result<String, String> {
     let _ = GRANTED.set(granted.collect());
     Ok(match status.ruleset {
         RulesetStatus::FullyEnforced => "in force".to_owned(),
-        _ => "in force, as far as this kernel knows the rights".to_owned(),
+        _ => "in force, except for rights unknown to this kernel".to_owned(),
     })
 }
 
@@ -130,8 +130,8 @@ fn ruleset(config: &Config) -> Result<Ruleset, String> {
     };
     if folders && !Erratum::current().contains(Erratum::DisconnectedDirectoryHandling) {
         return Err(
-            "this kernel's Landlock is missing, or refuses files that are opened by handles, as \
-             exported folders need (erratum 3, mended in Linux 6.19 and its stable series)"
+            "this kernel has no Landlock, or one that refuses files opened by handle, which \
+             exported folders need (erratum 3, fixed in Linux 6.19 and its stable series)"
                 .to_owned(),
         );
     }
@@ -159,9 +159,9 @@ fn grants(config: &Config, file: Option<&Path>) -> Result<Vec<UsedPath>, String>
         };
         if mount == Path::new("/") {
             return Err(format!(
-                "{}: {} is on the root file system, of which nothing could be withheld: files \
-                 that are opened by their handles are judged by their whole mount; have a file \
-                 system or a bind mount there",
+                "{}: {} is on the root file system, which would be granted as a whole: files \
+                 opened by handle are judged by their mount; mount a file system or a bind mount \
+                 there",
                 place.key,
                 place.path.display()
             ));

@@ -137,7 +137,7 @@ fn missing(config: &Config) -> Vec<(&'static str, HardeningLevel, String)> {
 
 fn unavailable(key: &'static str, why: &str) -> ConfigProblem {
     let path = KeyPath::root().key("hardening").key(key);
-    ConfigProblem::new(path, format!("required, and cannot be had: {why}"))
+    ConfigProblem::new(path, format!("required, but not possible: {why}"))
 }
 
 /// Whether the server that starts with this configuration may come to serve folders.

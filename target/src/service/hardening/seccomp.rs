@@ -250,7 +250,8 @@ pub fn confine_thread(kind: ThreadKind) {
     if let Err(error) = apply_filter(filter) {
         static WARNED: AtomicBool = AtomicBool::new(false);
         if !WARNED.swap(true, Ordering::Relaxed) {
-            tracing::warn!(%error, ?kind, "hardening.seccomp: threads have no filter of their kind");
+            tracing::warn!(%error, ?kind, "hardening.seccomp: threads run without the filter of \
+                their kind");
         }
     }
 }

@@ -60,7 +60,7 @@ fn words(address: SocketAddr, error: &io::Error) -> String {
             "this machine has no such address; `ip address` lists those it has".to_owned()
         }
         ErrorKind::PermissionDenied => {
-            "ports below 1024 take the capability CAP_NET_BIND_SERVICE".to_owned()
+            "ports below 1024 need the capability CAP_NET_BIND_SERVICE".to_owned()
         }
         _ => error.to_string(),
     };

@@ -29,7 +29,7 @@ impl<S: Serve> TcpServer<S> {
                 tracing::warn!(
                     client = %peer.address,
                     port = peer.port,
-                    "TCP connection closed: {reason}; told once in a while"
+                    "TCP connection closed: {reason}; logged from time to time"
                 );
             }
         }

@@ -4,14 +4,14 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::ClientKey;
 
-/// Most empty queues that are kept.
+/// The most empty queues that are kept.
 const SPARE: usize = 64;
 
-/// Queues of clients, served in turn: one of each client that has any, in the order of its arrival.
+/// Queues of clients, served in turn: one for each client with waiting items, in order of arrival.
 pub(super) struct ClientQueues<T> {
-    /// Clients that have something waiting, the next one first.
+    /// Clients with waiting items, the next one first.
     turns: VecDeque<ClientKey>,
-    /// What they have. No queue is empty.
+    /// The waiting items. No queue is empty.
     waiting: HashMap<ClientKey, VecDeque<T>>,
     /// Empty queues for reuse by later clients, without allocation.
     spare: Vec<VecDeque<T>>,
@@ -30,17 +30,17 @@ impl<T> Default for ClientQueues<T> {
 }
 
 impl<T> ClientQueues<T> {
-    /// What waits, of all clients.
+    /// The number of waiting items of all clients.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Clients that have something waiting.
+    /// The number of clients with waiting items.
     pub fn clients(&self) -> usize {
         self.turns.len()
     }
 
-    /// Whether something waits for another client than this one.
+    /// Whether items of another client than this one wait.
     pub fn has_others(&self, client: ClientKey) -> bool {
         self.turns.iter().any(|one| *one != client)
     }
@@ -58,13 +58,13 @@ impl<T> ClientQueues<T> {
         self.length += 1;
     }
 
-    /// What [`ClientQueues::pop`] would take.
+    /// The item that [`ClientQueues::pop`] would return.
     pub fn first(&self) -> Option<&T> {
         self.waiting.get(self.turns.front()?)?.front()
     }
 
-    /// Takes the first item of the client whose turn it is. Its next turn comes after those of all
-    /// other clients.
+    /// Removes the first item of the client whose turn it is. Its next turn comes after those of
+    /// all other clients.
     pub fn pop(&mut self) -> Option<T> {
         let client = self.turns.pop_front()?;
         let queue = self.waiting.get_mut(&client)?;
@@ -78,7 +78,7 @@ impl<T> ClientQueues<T> {
         Some(item)
     }
 
-    /// A client without anything waiting has no queue.
+    /// Removes the queue of a client without waiting items.
     fn retire(&mut self, client: ClientKey) {
         let queue = self.waiting.remove(&client);
         if self.spare.len() < SPARE {
@@ -86,9 +86,9 @@ impl<T> ClientQueues<T> {
         }
     }
 
-    /// Takes the last out of the longest queue, if that makes room for `newcomer` without making
-    /// its own queue the longest. What the server does for itself is never taken: nobody would ask
-    /// for it again.
+    /// Removes the last item of the longest queue, if that makes room for `newcomer` without making
+    /// its own queue the longest. Items of the server itself are never removed, as no client would
+    /// retry them.
     pub fn make_room(&mut self, newcomer: ClientKey) -> Option<T> {
         let own = self.waiting.get(&newcomer).map_or(0, VecDeque::len);
         let others = self.turns.iter().filter(|one| **one != ClientKey::OWN);
@@ -96,7 +96,7 @@ impl<T> ClientQueues<T> {
             .copied()
             .max_by_key(|one| self.waiting.get(one).map_or(0, VecDeque::len))?;
         let queue = self.waiting.get_mut(&longest)?;
-        // At least two, so that one stays.
+        // At least two, so that one remains.
         if queue.len() < own + 2 {
             return None;
         }
@@ -106,7 +106,7 @@ impl<T> ClientQueues<T> {
 }
 
 impl<T: PartialEq> ClientQueues<T> {
-    /// Takes out a client's item that does not want its turn any more. Returns whether it waited.
+    /// Removes a client's item that is cancelled. Returns whether it waited.
     pub fn remove(&mut self, client: ClientKey, item: &T) -> bool {
         let Some(queue) = self.waiting.get_mut(&client) else {
             return false;
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!((queues.len(), queues.clients()), (7, 3));
         let first: Vec<_> = (0..3).filter_map(|_| queues.pop()).collect();
         assert_eq!(first, [(1, 0), (2, 0), (3, 0)]);
-        // Whoever has nothing left has no turn, and gets one when it comes again.
+        // A client without items loses its turn, and gets a new one with its next item.
         queues.push(client(3), (3, 1));
         let rest = all(&mut queues);
         assert_eq!(rest, [(1, 1), (2, 1), (3, 1), (1, 2), (1, 3)]);
@@ -191,7 +191,7 @@ mod tests {
         queues.push(client(2), (2, 0));
         assert_eq!(queues.make_room(client(1)), None, "it has the longest");
         assert_eq!(queues.make_room(client(3)), Some((1, 4)));
-        // Of the four that are left one more goes for a client that has one, and then no more.
+        // Of the four remaining ones, one more is removed for a client that has one, and then none.
         assert_eq!(queues.make_room(client(2)), Some((1, 3)));
         assert_eq!(queues.make_room(client(2)), Some((1, 2)));
         assert_eq!(queues.make_room(client(2)), None);

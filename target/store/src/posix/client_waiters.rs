@@ -5,8 +5,8 @@ use std::task::Waker;
 use super::client_queues::ClientQueues;
 use crate::ClientKey;
 
-/// Those who wait, each for a `Grant` and with a `Demand`, and the grants that were not taken up
-/// yet. Numbers are taken again, so a queue that stands for long does not grow.
+/// The waiters, each with a `Demand` and waiting for a `Grant`, and the grants not yet consumed.
+/// Numbers are reused, so a queue that is never empty does not grow.
 pub(super) struct ClientWaiters<Demand, Grant> {
     queues: ClientQueues<usize>,
     waiters: Vec<Waiter<Demand, Grant>>,
@@ -39,8 +39,8 @@ impl<Demand, Grant> ClientWaiters<Demand, Grant> {
         self.queues.len()
     }
 
-    /// One more waiter, behind those of its client. It calls [`ClientWaiters::poll`] with its
-    /// number until that gives it a grant, or [`ClientWaiters::leave`].
+    /// Adds a waiter behind those of its client. The waiter calls [`ClientWaiters::poll`] with its
+    /// number until it gets a grant, or [`ClientWaiters::leave`].
     pub fn join(&mut self, client: ClientKey, demand: Demand, waker: &Waker) -> usize {
         let waiter = Waiter::Waiting {
             client,
@@ -66,14 +66,14 @@ impl<Demand, Grant> ClientWaiters<Demand, Grant> {
         }
     }
 
-    /// Grants it to the waiter whose turn it is. Returns the waker to call.
+    /// Grants to the waiter whose turn it is. Returns the waker to call.
     pub fn serve(&mut self, grant: Grant) -> Option<Waker> {
         let number = self.queues.pop()?;
         Some(self.grant(number, grant))
     }
 
-    /// Grants it, as a refusal, to the last of the client that has the most waiting, if that makes
-    /// room for one of another client ([`ClientQueues::make_room`]).
+    /// Grants a refusal to the last waiter of the client with the most waiters, if that makes room
+    /// for one of another client ([`ClientQueues::make_room`]).
     pub fn make_room(&mut self, newcomer: ClientKey, refusal: Grant) -> Option<Waker> {
         let number = self.queues.make_room(newcomer)?;
         Some(self.grant(number, refusal))
@@ -86,7 +86,7 @@ impl<Demand, Grant> ClientWaiters<Demand, Grant> {
         }
     }
 
-    /// The grant of a waiter, who is gone then; until then `waker` is whom to wake.
+    /// The grant of a waiter, which removes the waiter; until then `waker` is registered.
     pub fn poll(&mut self, number: usize, waker: &Waker) -> Option<Grant> {
         if let Waiter::Waiting { waker: known, .. } = &mut self.waiters[number] {
             known.clone_from(waker);
@@ -95,7 +95,7 @@ impl<Demand, Grant> ClientWaiters<Demand, Grant> {
         self.leave(number)
     }
 
-    /// A waiter goes. Returns the grant that it has not taken up.
+    /// Removes a waiter. Returns its grant if it was not consumed.
     pub fn leave(&mut self, number: usize) -> Option<Grant> {
         self.free.push(number);
         match std::mem::replace(&mut self.waiters[number], Waiter::Gone) {

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use super::helpers::HelperLimits;
 
-/// Whether data passes the page cache by.
+/// Whether data bypasses the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direct {
-    /// Where a transfer is aligned and long enough to gain from it.
+    /// If a transfer is aligned and long enough to gain from it.
     #[default]
     Auto,
-    /// Wherever a transfer is aligned.
+    /// If a transfer is aligned.
     Always,
     /// Never.
     Never,
@@ -20,43 +20,43 @@ pub enum Direct {
 /// When a change of names and attributes is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sync {
-    /// Once it is durable, as RFC 1813 section 4.8 wants.
+    /// Once it is durable, as RFC 1813 section 4.8 requires.
     #[default]
     Strict,
     /// Once it is made; a crash of the host may undo it.
     Relaxed,
 }
 
-/// Whose word is taken on a caller's groups.
+/// The source of a caller's groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Groups {
-    /// The client's, which names sixteen at most.
+    /// The client's list, of at most sixteen groups.
     #[default]
     Client,
     /// This host's user database.
     Server,
 }
 
-/// What clients see where another file system is mounted below the folder.
+/// What clients see at a mount point below the folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mounts {
     /// The folder that the mount covers.
     #[default]
     Hide,
-    /// The file system that is mounted there.
+    /// The mounted file system.
     Cross,
 }
 
-/// Bounds of what one volume may take of the process, so that one that hangs harms no other.
+/// Limits of the resources of one volume, so that a volume that hangs does not affect others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most objects that each reactor keeps open.
+    /// The most objects that each reactor keeps open.
     pub open_files: usize,
-    /// Threads for names and attributes, and jobs that wait for one.
+    /// Threads for names and attributes, and the jobs that wait for one.
     pub helpers: HelperLimits,
-    /// Most reads, writes and syncs of data that each reactor has begun and not ended.
+    /// The most reads, writes and syncs of data in progress on each reactor.
     pub operations: usize,
-    /// Most bytes written and not known to be durable, by all reactors.
+    /// The most bytes written and not known to be durable, on all reactors.
     pub dirty: u64,
 }
 
@@ -74,39 +74,39 @@ impl Default for Limits {
     }
 }
 
-/// What a volume is opened from.
+/// The configuration of a volume.
 #[derive(Clone, Debug)]
 pub struct VolumeConfig {
     /// For logs and names of threads.
     pub name: String,
     /// The folder.
     pub root: PathBuf,
-    /// Whether data passes the page cache by.
+    /// Whether data bypasses the page cache.
     pub direct: Direct,
     /// When a change of names and attributes is answered.
     pub sync: Sync,
-    /// Whose word is taken on a caller's groups.
+    /// The source of a caller's groups.
     pub groups: Groups,
-    /// What clients see of file systems mounted below.
+    /// What clients see of file systems mounted below the folder.
     pub mounts: Mounts,
-    /// Bounds.
+    /// Limits.
     pub limits: Limits,
-    /// Where a clean stop leaves the write verifier for the next start.
+    /// The file in which a clean stop saves the write verifier for the next start.
     pub state: Option<PathBuf>,
 }
 
-/// Why a volume does not open.
+/// The reason why a volume does not open.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The folder is not there or is none.
+    /// The folder does not exist or is no directory.
     #[error("{}: {error}", path.display())]
     Root {
         /// The folder.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
-    /// Whoever opened it does not want the folder that was found.
+    /// The caller of the opening refused the folder.
     #[error("{0}")]
     Refused(String),
 }

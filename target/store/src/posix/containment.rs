@@ -3,11 +3,11 @@
 //! Names cannot lead outside: they are looked up one by one, and links are never followed. But
 //! other processes may move a directory out of the folder while a client has its handle, and a
 //! forged handle may name an object that never was inside. So before each look-up or change in a
-//! directory, the kernel is asked for the directory's path in the mount.
+//! directory, the kernel is queried for the directory's path in the mount.
 //!
-//! An object that is not a directory may have several names, and the kernel may know none of them,
-//! so this check works for few of them. The others are protected by the tag of file handles, which
-//! covers the export, as in every NFS server whose handles stay valid after renames.
+//! An object that is not a directory may have several names, all of them possibly unknown to the
+//! kernel, so this check covers few of them. The others are protected by the tag of file handles,
+//! which covers the export, as in every NFS server whose handles stay valid after renames.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -20,10 +20,10 @@ use super::folder::Folder;
 use super::sys::handles::{self, KernelHandle};
 use crate::{Attributes, Kind, Result, StoreError};
 
-/// Most directories to climb where a path is longer than the kernel tells.
+/// The most directories to climb if a path is too long for the kernel.
 const DEEPEST: usize = 16_384;
 
-/// The position of an object, by the kernel.
+/// The position of an object, according to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ObjectLocation {
     /// It is the folder itself.
@@ -32,11 +32,11 @@ enum ObjectLocation {
     Below,
     /// It has a name elsewhere.
     Outside,
-    /// It has no name that the kernel knows, or one outside of the mount.
+    /// It has no name known to the kernel, or one outside of the mount.
     Unknown,
 }
 
-/// Makes sure that a directory is the folder or below it.
+/// Checks that a directory is the folder or below it.
 ///
 /// # Errors
 /// [`StoreError::Stale`] if it is not.
@@ -49,10 +49,10 @@ pub(super) fn require(folder: &Folder, directory: BorrowedFd<'_>) -> Result<()> 
     }
 }
 
-/// Whether what a handle opened belongs to the folder.
+/// Whether an object opened by a handle belongs to the folder.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub(super) fn holds(
     folder: &Folder,
     object: BorrowedFd<'_>,
@@ -66,12 +66,12 @@ pub(super) fn holds(
             Err(error) => Err(error),
         };
     }
-    // With more than one name it may be inside by another than the kernel tells.
+    // With several names it may be inside by another one than the kernel reports.
     if attributes.links != 1 {
         return Ok(true);
     }
     let found = match place(folder, object) {
-        // The private mount of the folder shows nothing outside of it. The host's own may.
+        // The private mount of the folder shows nothing outside of it. The host's mount may.
         Ok(ObjectLocation::Unknown) if folder.has_own_mount() => {
             match handles::open_by_handle(folder.host_path(), kernel, PATH) {
                 Ok(again) => place_on_host(folder, again.as_fd()),
@@ -89,7 +89,7 @@ pub(super) fn holds(
 
 /// Whether an object is the folder itself.
 ///
-/// # Errors
+/// Errors of the kernel.
 /// What the kernel says.
 pub(super) fn is_root(folder: &Folder, object: BorrowedFd<'_>) -> Result<bool> {
     is_same(folder, object).map_err(store_error)
@@ -100,17 +100,17 @@ fn is_same(folder: &Folder, object: BorrowedFd<'_>) -> std::result::Result<bool,
     Ok(object.stx_ino == root.inode && device_of(&object) == root.device)
 }
 
-/// Where an object is in the mount that the volume opens objects by.
+/// The position of an object in the mount that the volume opens objects by.
 fn place(folder: &Folder, object: BorrowedFd<'_>) -> std::result::Result<ObjectLocation, Errno> {
     if folder.has_own_mount() {
-        // There the folder is the top, wherever it is moved.
+        // In this mount the folder is the top, wherever it is moved.
         judge(folder, b"/", object)
     } else {
         place_on_host(folder, object)
     }
 }
 
-/// Where an object, opened by a mount of the host's, is in the host's tree.
+/// The position of an object, opened by a mount of the host, in the host's tree.
 fn place_on_host(
     folder: &Folder,
     object: BorrowedFd<'_>,
@@ -118,7 +118,7 @@ fn place_on_host(
     let mut root = path_of(folder.host_path())?;
     loop {
         let found = judge(folder, &root, object)?;
-        // The folder itself may have been moved between the two questions.
+        // The folder itself may have been moved between the two queries.
         let now = path_of(folder.host_path())?;
         if now == root {
             return Ok(found);
@@ -127,14 +127,14 @@ fn place_on_host(
     }
 }
 
-/// Where an object is if this is the path of the folder.
+/// The position of an object, given the path of the folder.
 fn judge(
     folder: &Folder,
     root: &[u8],
     object: BorrowedFd<'_>,
 ) -> std::result::Result<ObjectLocation, Errno> {
     let path = path_of(object)?;
-    // The kernel calls what it has no path for by the name of a mount's root.
+    // The kernel reports an object without a path by the name of a mount's root.
     Ok(if path == root && is_same(folder, object)? {
         ObjectLocation::Root
     } else if path == root || path == b"/" {
@@ -149,7 +149,7 @@ fn judge(
     })
 }
 
-/// The names that lead from the folder to a directory in it.
+/// The names from the folder to a directory in it.
 ///
 /// # Errors
 /// [`StoreError::Stale`] if it is not in it.
@@ -166,8 +166,7 @@ pub(super) fn way_to(folder: &Folder, directory: BorrowedFd<'_>) -> Result<Vec<V
         .collect())
 }
 
-/// [`require`] for directories so deep that the kernel does not tell their path: climbs until it
-/// does.
+/// [`require`] for directories too deep for the kernel to report their path: climbs until it does.
 fn climb(folder: &Folder, directory: BorrowedFd<'_>) -> Result<()> {
     let mut here: OwnedFd = parent(directory)?;
     for _ in 0..DEEPEST {
@@ -183,7 +182,7 @@ fn climb(folder: &Folder, directory: BorrowedFd<'_>) -> Result<()> {
 
 fn parent(directory: BorrowedFd<'_>) -> Result<OwnedFd> {
     rustix::fs::openat(directory, c"..", PATH, Mode::empty()).map_err(|error| match error {
-        // The kernel goes up no further than the root of a mount, if that is not above.
+        // The kernel does not climb above the root of a mount.
         Errno::NOENT => StoreError::Stale,
         error => store_error(error),
     })

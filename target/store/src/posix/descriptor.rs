@@ -17,16 +17,16 @@ pub(super) fn path_of(object: BorrowedFd<'_>) -> Result<Vec<u8>> {
     rustix::fs::readlink(&link, Vec::with_capacity(256)).map(std::ffi::CString::into_bytes)
 }
 
-/// The path by which an open object can be named where a system call takes paths only. It leads to
-/// the object itself, whatever happened to its names, and through a symbolic link to the link.
+/// The path of an open object in /proc, for system calls that take paths only. It refers to the
+/// object itself, whatever happened to its names, and for a symbolic link to the link.
 pub(super) fn proc_path(object: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", object.as_raw_fd())
 }
 
-/// What tells an object from others where the kernel has no handles.
+/// Distinguishes an object from others where the kernel has no handles.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub(super) fn key_of(object: BorrowedFd<'_>) -> Result<Key> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let wanted = StatxFlags::INO | StatxFlags::BTIME;
@@ -43,13 +43,13 @@ pub(super) fn key_of(object: BorrowedFd<'_>) -> Result<Key> {
     })
 }
 
-/// What the kernel knows of an object without asking anybody else.
+/// The attributes of an object in the kernel, without a query to a server.
 pub(super) fn stat(object: BorrowedFd<'_>) -> Result<Statx> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     rustix::fs::statx(object, c"", flags, StatxFlags::BASIC_STATS)
 }
 
-/// The device number of the file system that an object is on.
+/// The device number of the file system of an object.
 pub(super) fn device_of(stat: &Statx) -> u64 {
     rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor)
 }

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use crate::StoreError;
 
-/// What an error of the kernel's means, by way of the standard library.
+/// The meaning of an error of the kernel, from the standard library's type.
 pub(super) fn io_error(error: &io::Error) -> StoreError {
     match Errno::from_io_error(error) {
         Some(errno) => store_error(errno),
@@ -15,8 +15,8 @@ pub(super) fn io_error(error: &io::Error) -> StoreError {
     }
 }
 
-/// What an error of the kernel's means (RFC 1813 section 2.6). What clients can do nothing about,
-/// such as a lack of descriptors, has them come again.
+/// The meaning of an error of the kernel (RFC 1813 section 2.6). For a lack of resources on the
+/// server, such as descriptors, clients are asked to retry.
 pub(super) fn store_error(error: Errno) -> StoreError {
     match error {
         Errno::PERM => StoreError::NotOwner,

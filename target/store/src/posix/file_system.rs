@@ -1,4 +1,4 @@
-//! A file system of a volume: its identity, and the features that it has.
+//! A file system of a volume: its identity and features.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -18,33 +18,33 @@ const F2FS: FsWord = 0xf2f5_2010;
 
 /// A file system that a volume serves from, by one of its mounts.
 pub(super) struct FileSystem {
-    /// Which it is, in handles.
+    /// Its identity in handles.
     pub id: u64,
     /// The mount by which its objects are opened.
     pub mount: OwnedFd,
     /// The kernel's number of that mount.
     pub mount_id: u64,
-    /// Whether to be asked for attributes may take long: it asks over a network or another process.
+    /// Whether querying attributes may take long: over a network or from another process.
     pub slow: bool,
-    /// Whether the kernel finds its objects again by handles of its own.
+    /// Whether the kernel has file handles for its objects.
     pub kernel_handles: bool,
 }
 
 impl FileSystem {
-    /// The file system that a directory is on. `within` goes into its identity: the same file
-    /// system in two exports has two of them, so that handles of one open nothing in the other.
-    /// Without `kernel_handles` it is served as if the kernel had none.
+    /// The file system of a directory. `within` is part of its identity: the same file system in
+    /// two exports has two identities, so that handles of one are not valid in the other. Without
+    /// `kernel_handles` it is served as if the kernel had none.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn of(mount: OwnedFd, within: &[u8], kernel_handles: bool) -> Result<Self, Errno> {
         let kind = rustix::fs::fstatfs(&mount)?.f_type;
         let space = rustix::fs::fstatvfs(&mount)?;
-        // The question for the UUID takes more than a path. Where that cannot be opened, such as in
-        // a folder that only others may read, the kernel's own number has to do.
+        // Querying the UUID needs an open directory. If it cannot be opened, such as a folder that
+        // only others may read, the kernel's number is used.
         let uuid = handles::uuid_of(mount.as_fd());
-        // ext4 makes its `f_fsid` from its UUID just so, so that it stays when a kernel comes that
-        // tells the UUID itself.
+        // ext4 computes its `f_fsid` from its UUID in the same way, so the number does not change
+        // with a kernel that reports the UUID itself.
         let own = uuid.map_or(space.f_fsid, |uuid| {
             let (words, _) = uuid.as_chunks::<8>();
             words
@@ -66,7 +66,8 @@ impl FileSystem {
         let space = rustix::fs::fstatvfs(&self.mount)?;
         Ok(Properties {
             name_max: u32::try_from(space.f_namemax).unwrap_or(u32::MAX),
-            // No call tells these two; the C library knows them by kind of file system too.
+            // No system call reports these two; the C library derives them from the type of file
+            // system too.
             links_max: match kind {
                 EXT4 => 65_000,
                 BTRFS => 65_535,
@@ -82,7 +83,7 @@ impl FileSystem {
     }
 }
 
-/// A directory opened for reading where that is allowed: only then it serves to open handles.
+/// A directory opened for reading if permitted: only then it can be used to open handles.
 pub(super) fn readable(path: OwnedFd) -> OwnedFd {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat(&path, c".", flags, Mode::empty()).unwrap_or(path)
@@ -91,7 +92,7 @@ pub(super) fn readable(path: OwnedFd) -> OwnedFd {
 /// A directory's handle if its file system has handles and the kernel lets this process open them.
 ///
 /// # Errors
-/// What the kernel says otherwise.
+/// Other errors of the kernel.
 pub(super) fn kernel_handle(
     directory: BorrowedFd<'_>,
 ) -> Result<Option<handles::KernelHandle>, Errno> {
@@ -101,7 +102,7 @@ pub(super) fn kernel_handle(
     });
     match opened {
         Ok(handle) => Ok(Some(handle)),
-        // No support; handles too long; not allowed; no file system's, but a path only.
+        // No support; handles too long; not permitted; no file system object, but a path only.
         Err(
             Errno::OPNOTSUPP
             | Errno::OVERFLOW
@@ -114,7 +115,7 @@ pub(super) fn kernel_handle(
     }
 }
 
-/// FNV-1a. It keeps apart what is not made to collide: handles are guarded by a tag above.
+/// FNV-1a. It is not resistant to chosen collisions: handles are protected by a tag above.
 fn mix(first: &[u8], second: &[u8]) -> u64 {
     let bytes = first.iter().chain(second);
     bytes.fold(0xcbf2_9ce4_8422_2325, |sum, byte| {

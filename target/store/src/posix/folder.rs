@@ -23,16 +23,17 @@ use crate::{Handle, Properties};
 pub(super) struct Folder {
     /// The folder in the host's tree of mounts.
     host: OwnedFd,
-    /// The file system of the folder. Its mount is one of ours, of the folder alone, or the host's.
+    /// The file system of the folder. Its mount is a private one of the folder alone, or the
+    /// host's.
     home: Arc<FileSystem>,
-    /// Whether that is one of ours.
+    /// Whether the mount is private.
     own_mount: bool,
     root: Handle,
-    /// The folder as [`NameCache`] knows it.
+    /// The folder's key in [`NameCache`].
     key: Key,
-    /// What goes into the identities of its file systems.
+    /// Part of the identities of its file systems.
     within: Vec<u8>,
-    /// Whether the kernel's handles may be used.
+    /// Whether kernel handles may be used.
     kernel_handles: bool,
     properties: Properties,
     /// What clients see of file systems mounted below.
@@ -42,26 +43,27 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// The folder that the configuration names now, and its real path. Blocks.
+    /// The folder at the configured path now, and its real path. Blocks.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn find(config: &VolumeConfig) -> io::Result<(OwnedFd, PathBuf)> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let host = rustix::fs::openat(CWD, &config.root, flags, Mode::empty())?;
-        // Only there the kernel tells where an object is, and opens the data of one.
+        // Only through /proc/self/fd does the kernel report the path of an object, and open its
+        // data.
         let path = path_of(host.as_fd()).map_err(|error| {
             io::Error::other(format!(
-                "/proc/self/fd cannot be read ({error}), it is needed"
+                "/proc/self/fd is needed and cannot be read ({error})"
             ))
         })?;
         Ok((host, OsString::from_vec(path).into()))
     }
 
-    /// Opens a folder that was found. Blocks.
+    /// Opens a folder found by `find`. Blocks.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn open(host: OwnedFd, config: &VolumeConfig, kernel_handles: bool) -> io::Result<Self> {
         let host = readable(host);
         let mount = match config.mounts {
@@ -71,8 +73,8 @@ impl Folder {
         let own_mount = mount.is_some();
         if !own_mount && config.mounts == Mounts::Hide {
             tracing::info!(
-                "{}: this process may not make a mount of its own (CAP_SYS_ADMIN); folders that \
-                 something is mounted on are refused",
+                "{}: this process may not make a private mount (CAP_SYS_ADMIN); mount points below \
+                 the folder are refused",
                 config.root.display()
             );
         }
@@ -85,7 +87,7 @@ impl Folder {
             true => kernel_handle(mount.as_fd())?,
             false => None,
         };
-        // What tells this folder from all others on its file system.
+        // Distinguishes this folder from all others on its file system.
         let within = match &kernel {
             Some(handle) => handle.as_bytes().to_vec(),
             None => [key.inode.to_be_bytes(), key.born.0.to_be_bytes()].concat(),
@@ -129,7 +131,7 @@ impl Folder {
         self.mounts == Mounts::Hide
     }
 
-    /// The folder, by the mount that its objects are opened by.
+    /// The folder, in the mount used to open its objects.
     pub fn root_path(&self) -> BorrowedFd<'_> {
         self.home.mount.as_fd()
     }
@@ -144,10 +146,10 @@ impl Folder {
         &self.home
     }
 
-    /// The file system that something opened below the folder is on.
+    /// The file system of an object opened below the folder.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn file_system_of(&self, object: BorrowedFd<'_>) -> Result<Arc<FileSystem>, Errno> {
         let home = self.home();
         if self.mounts == Mounts::Hide {
@@ -163,7 +165,7 @@ impl Folder {
     /// The file systems below the folder with this identity, one for each of their mounts.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn file_systems_below(&self, id: u64) -> Result<Vec<Arc<FileSystem>>, Errno> {
         match self.mounts {
             Mounts::Hide => Ok(Vec::new()),
@@ -171,7 +173,7 @@ impl Folder {
         }
     }
 
-    /// Whether the folder is opened by a mount that shows nothing outside of it.
+    /// Whether the folder is opened by a private mount, which shows nothing outside of it.
     pub fn has_own_mount(&self) -> bool {
         self.own_mount
     }
@@ -181,17 +183,17 @@ impl Folder {
         &self.below
     }
 
-    /// Whether the kernel's handles are used for a file system.
+    /// Whether kernel handles are used for a file system.
     pub fn uses_kernel_handles(&self, file_system: &FileSystem) -> bool {
         self.kernel_handles && file_system.kernel_handles
     }
 
-    /// How objects are found that the kernel has no handles for.
+    /// Finds objects that the kernel has no handles for.
     pub fn name_cache(&self) -> &NameCache {
         &self.name_cache
     }
 
-    /// The folder as [`Folder::name_cache`] knows it.
+    /// The folder's key in [`Folder::name_cache`].
     pub fn key(&self) -> &Key {
         &self.key
     }
@@ -202,8 +204,8 @@ impl Folder {
     }
 }
 
-/// A mount of the folder alone, which is in no tree: nothing that is mounted below is in it, and no
-/// path leads out of it. `None` without the privilege for that (CAP_SYS_ADMIN).
+/// A private mount of the folder alone, outside all mount trees: it contains no mounts below the
+/// folder, and no path leads out of it. `None` without the privilege (CAP_SYS_ADMIN).
 fn own_mount(folder: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC

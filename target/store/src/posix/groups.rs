@@ -1,4 +1,4 @@
-//! The groups of a caller, as the call says or from this host's user database.
+//! The groups of a caller, from the call or from this host's user database.
 //!
 //! A call names sixteen groups at most (RFC 5531 appendix A). Where the volume uses the user
 //! database instead, supplementary groups are those of the caller's user number there, and none for
@@ -16,7 +16,7 @@ use super::view::ClientView;
 use super::volume::Volume;
 use crate::{Caller, Result};
 
-/// Callers that a reactor has met.
+/// Callers known to a reactor.
 pub(super) struct Identities {
     known: RefCell<Known<Caller, Identity>>,
 }
@@ -30,14 +30,14 @@ impl Identities {
 }
 
 impl ClientView<'_> {
-    /// Who a caller is to the kernel. At once for callers that this reactor has met, and without
-    /// taking memory; a helper is waited for only where the user database has to be asked.
+    /// The identity of a caller for the kernel. Immediate and without allocation for callers known
+    /// to this reactor; a helper is awaited only if the user database must be queried.
     ///
     /// # Errors
     /// [`StoreError::Delay`]: the user database does not answer.
     pub(super) async fn identity(&self, caller: &Caller) -> Result<Identity> {
         let asks = self.volume.config().groups == Groups::Server;
-        // The client's word holds for ever.
+        // Groups of the call do not expire.
         let now = Instant::now();
         if let Some((identity, until)) = self.identities.known.borrow().get(caller)
             && (!asks || *until > now)

@@ -4,31 +4,31 @@
 use super::sys::handles::KernelHandle;
 use crate::Handle;
 
-/// The object is found by the kernel's own handle.
+/// The object is found by the kernel's handle.
 const KERNEL: u8 = 1;
 
-/// The folder itself, where the kernel has no handles.
+/// The folder itself, on file systems without kernel handles.
 const ROOT: u8 = 2;
 
-/// The object is found by what this process remembers of names.
+/// The object is found by this process's name cache.
 const REMEMBERED: u8 = 3;
 
 // Kind, file system, type of the kernel's handle and its bytes.
 const _: () = assert!(1 + 8 + 1 + super::sys::handles::MAX == Handle::MAX);
 
-/// What finds an object on its file system.
+/// How an object is found on its file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandleLocation {
     /// The kernel's handle.
     Kernel(KernelHandle),
     /// It is the folder of the volume.
     Root,
-    /// It is remembered by this.
+    /// A key of the name cache.
     Remembered(Key),
 }
 
-/// What tells an object from all others of a host, and from a later one with the same inode number
-/// as far as the file system knows the time of its birth.
+/// Distinguishes an object from all others of a host, and from a later one with the same inode
+/// number if the file system has birth times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     /// Device number.
@@ -39,7 +39,7 @@ pub(super) struct Key {
     pub born: (i64, u32),
 }
 
-/// Lays out a handle.
+/// Encodes a handle.
 pub(super) fn pack(file_system: u64, place: &HandleLocation) -> Handle {
     let mut bytes = arrayvec::ArrayVec::<u8, { Handle::MAX }>::new();
     let kind = match place {
@@ -65,7 +65,7 @@ pub(super) fn pack(file_system: u64, place: &HandleLocation) -> Handle {
     Handle::new(&bytes).expect("the array has the length of the longest")
 }
 
-/// Reads a handle; `None` if no volume made it.
+/// Decodes a handle; `None` if no volume made it.
 pub(super) fn unpack(handle: &Handle) -> Option<(u64, HandleLocation)> {
     let (kind, rest) = handle.as_bytes().split_first()?;
     let (file_system, rest) = take(rest)?;
@@ -130,7 +130,7 @@ mod tests {
             let whole = pack(1, &place);
             let bytes = whole.as_bytes();
             let shortest = match place {
-                // Its own length says how long the kernel's is.
+                // The length of the kernel's handle follows from that of the whole.
                 HandleLocation::Kernel(_) => 11,
                 _ => bytes.len(),
             };

@@ -15,25 +15,25 @@ use super::client_queues::ClientQueues;
 use super::sys;
 use crate::{ClientKey, Result, StoreError};
 
-/// How long an idle thread stays.
+/// How long an idle thread is kept.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Bounds of a volume's helpers.
+/// Limits of a volume's helpers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelperLimits {
-    /// Most threads; they come as they are needed.
+    /// The most threads, started on demand.
     pub threads: usize,
-    /// Most jobs that wait for a thread. For one more, one of the client that has the most is
-    /// answered [`StoreError::Delay`].
+    /// The most jobs that wait for a thread. Beyond, one of the client with the most is answered
+    /// [`StoreError::Delay`].
     pub queue: usize,
 }
 
-/// The helpers of one volume. Clones share them; the threads end when the last one is gone and the
-/// queue is empty.
+/// The helpers of one volume. Clones share them; the threads end when the last one is dropped and
+/// the queue is empty.
 #[derive(Clone)]
 pub struct Helpers {
     shared: Arc<Shared>,
-    /// Ends the threads when the last clone goes.
+    /// Ends the threads when the last clone is dropped.
     _door: Arc<Door>,
 }
 
@@ -49,31 +49,31 @@ struct HelpersState {
     threads: usize,
     idle: usize,
     closed: bool,
-    /// When the last job ended, or the first came after none was there.
+    /// The time of the last job's end, or of the first job's arrival after none was there.
     progressed: Option<Instant>,
     running: usize,
 }
 
-/// What each helper does first.
+/// The first action of each helper.
 static ON_START: OnceLock<fn()> = OnceLock::new();
 
-/// Has each helper that is started from now on do this first, such as to give up rights. The first
-/// call counts.
+/// Sets the first action of each helper started from now on, such as dropping rights. Only the
+/// first call has an effect.
 pub fn on_start(act: fn()) {
     let _ = ON_START.set(act);
 }
 
 type HelperWork = Box<dyn QueuedJob>;
 
-/// A job and who waits for it.
+/// A job and its waiter.
 trait QueuedJob: Send {
     fn run(self: Box<Self>);
-    /// It is not run: whoever waits is to come again.
+    /// Answers a job that is not run: its waiter is asked to retry.
     fn refuse(self: Box<Self>);
 }
 
 struct PromisedJob<T, F> {
-    /// Of the job from the start, so that one that nobody gets to is answered too.
+    /// Owned by the job from the start, so that a job that is never run is answered too.
     promise: Promise<T>,
     job: F,
 }
@@ -97,18 +97,18 @@ impl Drop for Door {
     }
 }
 
-/// What a volume's helpers are at.
+/// The load of a volume's helpers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HelperLoad {
     /// Threads that exist.
     pub threads: usize,
-    /// Jobs that threads are at.
+    /// Jobs that threads are running.
     pub running: usize,
     /// Jobs that wait for a thread.
     pub queued: usize,
-    /// Clients that have such.
+    /// Clients with such jobs.
     pub queued_clients: usize,
-    /// How long no job has ended although some run.
+    /// The time since the last job ended, while jobs are running.
     pub stuck: Duration,
 }
 
@@ -153,19 +153,19 @@ impl Helpers {
         Job { slot }
     }
 
-    /// Whether jobs of others than this client wait for a thread: a long job ends early then, and
-    /// goes on in another turn.
+    /// Whether jobs of other clients wait for a thread: a long job then ends early, and continues
+    /// in another turn.
     #[must_use]
     pub fn is_wanted_by_others(&self, client: ClientKey) -> bool {
         self.shared.lock().queue.has_others(client)
     }
 
-    /// Puts other bounds in force. Threads that are too many end when they are idle.
+    /// Changes the limits. Surplus threads end when they are idle.
     pub fn set_limits(&self, limits: HelperLimits) {
         self.shared.lock().limits = limits;
     }
 
-    /// What they are at.
+    /// The current load.
     #[must_use]
     pub fn load(&self) -> HelperLoad {
         let state = self.shared.lock();
@@ -181,14 +181,14 @@ impl Helpers {
 }
 
 impl Shared {
-    /// Gives back what is refused: this job, or one of whoever has the most.
+    /// Returns the refused job: this one, or one of the client with the most.
     fn enter(
         self: &Arc<Self>,
         client: ClientKey,
         work: HelperWork,
     ) -> std::result::Result<(), HelperWork> {
         let mut state = self.lock();
-        // Those that are idle may have been called for what is queued already.
+        // Idle threads may already have been woken for queued jobs.
         if state.queue.len() >= state.idle && state.threads < state.limits.threads.max(1) {
             self.spawn(&mut state);
         }
@@ -229,13 +229,14 @@ impl Shared {
                 }
                 state.running += 1;
                 drop(state);
-                // A panic ends the one job, whose promise tells so.
+                // A panic ends the one job, which its promise reports.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work.run()));
                 state = self.lock();
                 state.running -= 1;
                 state.progressed = Some(Instant::now());
                 if sys::identity::lost() {
-                    // Another serves those who wait. If there is none they are answered at least.
+                    // Another thread serves the queue. If it cannot be started, the jobs are
+                    // answered at least.
                     self.spawn(&mut state);
                     if state.threads == 1 {
                         let unserved = std::mem::take(&mut state.queue);
@@ -273,14 +274,14 @@ impl Shared {
     }
 }
 
-/// Files that helpers make get the permissions that clients ask for.
+/// Files made by helpers get the permissions that clients request.
 fn unmask() {
     if let Err(error) = sys::identity::own_umask() {
         static WARNED: Once = Once::new();
         WARNED.call_once(|| {
             tracing::warn!(
                 %error,
-                "threads may not have a file mode mask of their own; the process's is set to 0"
+                "threads cannot have separate file mode masks; the mask of the process is set to 0"
             );
         });
         rustix::process::umask(Mode::empty());
@@ -297,7 +298,7 @@ enum HelperSlot<T> {
     Taken,
 }
 
-/// Fills a slot, also when the job did not come to its end.
+/// Fills a slot, also when the job panicked.
 struct Promise<T>(Arc<Mutex<HelperSlot<T>>>);
 
 impl<T> Promise<T> {
@@ -325,13 +326,13 @@ impl<T> Drop for Promise<T> {
     }
 }
 
-/// The outcome of a job, [`StoreError::Delay`] if there was no room for it.
+/// The outcome of a job, [`StoreError::Delay`] if it was refused.
 pub struct Job<T> {
     slot: Arc<Mutex<HelperSlot<T>>>,
 }
 
 impl<T> Job<T> {
-    /// Whether it was not run for lack of room.
+    /// Whether it was refused.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(&*lock(&self.slot), HelperSlot::Done(Err(StoreError::Delay)))

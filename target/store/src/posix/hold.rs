@@ -8,8 +8,8 @@ use std::rc::Rc;
 /// kernel has completed it. Locks that the operation holds, and errors that the kernel reports only
 /// once, are handled here.
 pub trait CompletionObserver {
-    /// An operation has completed with this outcome; `None` if it was never given to the kernel.
-    /// Called once for each [`Hold`], on the reactor, before the future is woken.
+    /// An operation has completed with this outcome; `None` if it was never submitted to the
+    /// kernel. Called once for each [`Hold`], on the reactor, before the future is woken.
     fn ended(&self, number: u32, outcome: Option<&io::Result<usize>>);
 }
 
@@ -20,7 +20,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// A hold for the operation that `observer` knows by `number`.
+    /// A hold for the operation with this number at `observer`.
     #[must_use]
     pub fn new(observer: Rc<dyn CompletionObserver>, number: u32) -> Self {
         Self {

@@ -14,27 +14,27 @@
 //! | what | each |
 //! | --- | --- |
 //! | 4 KiB write by a ring, 16 at once: as the process / as one user / as 1000 users in turn | 0.9 / 0.9 / 1.0 us |
-//! | the same, where every user has to be registered anew | 5.2 us |
-//! | a thread takes a user on and puts its own back, the other groups being those of the last time | 2.3 us |
-//! | the same with 16 others / with 1000 others | 4.2 / 580 us |
-//! | a personality registered and forgotten, that included | 3.7 us |
-//! | a helper's empty job, there and back / as a user | 2.5 / 5.3 us |
+//! | the same, with a new registration for every user | 5.2 us |
+//! | a thread assumes a user and restores its own credentials, supplementary groups as the last time | 2.3 us |
+//! | the same with 16 other groups / with 1000 other groups | 4.2 / 580 us |
+//! | a personality registered and unregistered, including the thread's part | 3.7 us |
+//! | a helper's empty job, round trip / as a user | 2.5 / 5.3 us |
 //! | `statx`: helper as a user / ring, one at once / ring, 16 at once | 5.6 / 2.9 / 0.65 us |
 //! | open and close: helper as a user / ring, one at once / ring, 16 at once | 5.8 / 0.9 / 0.7 us |
 //! | `mkdir` and `rmdir`, 16 at once: helper, one job / ring, one after the other | 10.8 / 4.6 us |
 //!
-//! So personalities cost next to nothing once they are known, and less to make than a write; data
+//! So personalities are almost free once registered, and cheaper to register than a write; data
 //! belongs in the ring. For a single system call about names a ring would be faster too. But one
-//! operation of the protocol is four to eight of them that depend on one another, with a
-//! directory's lock around them; some no ring can do (handles, most of what sets attributes); and
-//! whatever may block goes to threads of the kernel's that all volumes of a reactor share, where
-//! one dead device could use them all up. One job as the caller costs 3 us more than one as the
-//! superuser, which is little beside the disk of a change that is made durable.
+//! operation of the protocol is four to eight of them that depend on one another, under a
+//! directory's lock; some are not available in rings (handles, most changes of attributes); and
+//! calls that may block run on threads of the kernel that all volumes of a reactor share, where one
+//! dead device could use them all up. One job as the caller costs 3 us more than one as the
+//! superuser, which is little compared with the disk latency of a durable change.
 //!
-//! Beside user and groups a caller who is not user 0 loses the capabilities that pass permission
-//! checks of file systems and the one that passes quotas and reserved blocks (CAP_SYS_RESOURCE),
-//! as with Linux's own server. Where the process may not act on behalf of others ([`privileged`]),
-//! everything is done as the process itself.
+//! Besides user and groups, a caller other than user 0 loses the capabilities that bypass
+//! permission checks of file systems, and the one that bypasses quotas and reserved blocks
+//! (CAP_SYS_RESOURCE), as with Linux's own server. If the process may not act on behalf of others
+//! ([`privileged`]), all operations are done as the process itself.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -44,11 +44,11 @@ use arrayvec::ArrayVec;
 pub use super::sys::identity::{assume, can_act_as_others, privileged};
 use crate::Caller;
 
-/// Groups that an identity holds by itself: as many as callers bring along.
+/// Groups stored inline: as many as calls can carry.
 const FEW: usize = 16;
 
-/// A user with groups, as threads take it on and rings know it. Equal ones mean the same rights.
-/// With up to 16 groups, making and cloning one allocates nothing.
+/// A user with groups, as assumed by threads and registered with rings. Equal ones have the same
+/// rights. With up to 16 groups, making and cloning one allocates nothing.
 #[derive(Clone, Debug)]
 pub struct Identity {
     uid: u32,
@@ -63,13 +63,13 @@ enum Groups {
 }
 
 impl Identity {
-    /// Who a caller is, with the groups that came along.
+    /// The identity of a caller, with the groups of the call.
     #[must_use]
     pub fn of(caller: &Caller) -> Self {
         Self::with_groups(caller.uid, caller.gid, &caller.groups)
     }
 
-    /// A user with these other groups; their order and repetitions mean nothing.
+    /// A user with other groups; their order and repetitions are irrelevant.
     #[must_use]
     pub fn with_groups(uid: u32, gid: u32, groups: &[u32]) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl Identity {
         self.gid
     }
 
-    /// Other groups, ascending.
+    /// Supplementary groups, ascending.
     #[must_use]
     pub fn groups(&self) -> &[u32] {
         match &self.groups {
@@ -106,7 +106,7 @@ impl Identity {
         self.gid == gid || self.groups().binary_search(&gid).is_ok()
     }
 
-    /// Whether it is the user that passes permission checks.
+    /// Whether it is the user that bypasses permission checks.
     #[must_use]
     pub fn is_superuser(&self) -> bool {
         self.uid == 0
@@ -129,7 +129,7 @@ impl Groups {
     }
 }
 
-/// Moves the different ones of a sorted list to its front. Returns how many there are.
+/// Moves the distinct elements of a sorted list to its front. Returns their number.
 fn distinct(sorted: &mut [u32]) -> usize {
     let mut count = 0;
     for index in 0..sorted.len() {

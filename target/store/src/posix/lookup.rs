@@ -1,4 +1,4 @@
-//! Finding objects by name, and asking about them.
+//! Finding objects by name, and querying them.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
@@ -102,7 +102,7 @@ impl ClientView<'_> {
         .await
     }
 
-    /// Asks about an object on a helper.
+    /// Queries an object on a helper.
     async fn ask<T: Send + 'static>(
         &self,
         object: &Rc<Object>,
@@ -114,7 +114,7 @@ impl ClientView<'_> {
         self.check(object, answer)
     }
 
-    /// Lets go of an object that turned out to be gone.
+    /// Drops an object that turned out to be removed.
     fn check<T>(&self, object: &Object, answer: Result<T>) -> Result<T> {
         if let Err(StoreError::Stale) = answer {
             self.objects.forget(&object.handle);
@@ -131,8 +131,8 @@ fn existing(attributes: Attributes) -> Result<Attributes> {
     Ok(attributes)
 }
 
-/// Which of the wanted rights the kernel grants this thread (RFC 1813 section 3.3.4). Rights that
-/// mean nothing for the kind of object are not granted.
+/// The requested rights that the kernel grants this thread (RFC 1813 section 3.3.4). Rights that do
+/// not apply to the kind of object are not granted.
 fn granted(object: BorrowedFd<'_>, kind: Kind, wanted: AccessMask) -> Result<AccessMask> {
     const CHANGE: u32 = AccessMask::MODIFY | AccessMask::EXTEND;
     let write = match kind {

@@ -1,5 +1,5 @@
-//! A table that knows which of its entries was used longest ago. Looking up takes no memory and
-//! moves nothing but numbers.
+//! A table with eviction of the least recently used entry. A look-up allocates nothing and changes
+//! links only.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,15 +7,15 @@ use std::hash::Hash;
 /// No slot.
 const NONE: u32 = u32::MAX;
 
-/// Entries by key, in the order of their use.
+/// Entries by key, in order of use.
 pub(super) struct Lru<K, V> {
     index: HashMap<K, u32>,
     slots: Vec<LruSlot<K, V>>,
-    /// First of the slots without an entry, linked by `next`.
+    /// The first of the free slots, linked by `next`.
     free: u32,
-    /// Used last.
+    /// The most recently used one.
     first: u32,
-    /// Used longest ago.
+    /// The least recently used one.
     last: u32,
 }
 
@@ -26,7 +26,7 @@ struct LruSlot<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V> Lru<K, V> {
-    /// Without entries.
+    /// An empty table.
     pub fn new() -> Self {
         Self {
             index: HashMap::new(),
@@ -37,12 +37,12 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
         }
     }
 
-    /// Entries.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// The entry with this key, which thereby is used.
+    /// The entry with this key; counts as a use.
     pub fn get(&mut self, key: &K) -> Option<&mut V> {
         let slot = *self.index.get(key)?;
         self.unlink(slot);
@@ -51,7 +51,7 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
         entry.map(|(_, value)| value)
     }
 
-    /// Puts an entry in. One with the same key goes, and is returned.
+    /// Inserts an entry. One with the same key is replaced and returned.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         let old = self.remove(&key);
         let slot = if self.free == NONE {
@@ -73,7 +73,7 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
         old
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let slot = self.index.remove(key)?;
         self.unlink(slot);
@@ -83,7 +83,7 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
         place.entry.take().map(|(_, value)| value)
     }
 
-    /// The entry used longest ago.
+    /// The least recently used entry.
     pub fn oldest(&self) -> Option<(&K, &V)> {
         let slot = self.slots.get(self.last as usize)?;
         slot.entry.as_ref().map(|(key, value)| (key, value))
@@ -136,7 +136,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain list, the one used last at its end.
+        /// Compared with a plain list, whose last element is the most recently used one.
         #[test]
         fn is_a_list_in_the_order_of_use(steps in steps()) {
             let mut table = Lru::new();

@@ -1,4 +1,4 @@
-//! What this host's user database says of users' groups, for a time.
+//! A cache of users' groups in this host's user database.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use crate::{Result, StoreError};
 
-/// How long an answer of the user database holds, also that it knows no such user.
+/// How long an answer of the user database is valid, including one that the user is unknown.
 pub(super) const KEPT: Duration = Duration::from_secs(60);
 
-/// How long an old answer holds on where the database cannot be asked.
+/// How long an expired answer remains valid while the database cannot be queried.
 pub(super) const KEPT_ON: Duration = Duration::from_secs(5);
 
-/// Most callers that a reactor remembers, and most users that a volume does.
+/// The most callers cached by a reactor, and the most users cached by a volume.
 pub(super) const REMEMBERED: usize = 1024;
 
-/// What is known for a time; at most [`REMEMBERED`].
+/// Values with expiry times; at most [`REMEMBERED`].
 pub(super) struct Known<K, V> {
     entries: HashMap<K, (V, Instant)>,
 }
@@ -28,7 +28,7 @@ impl<K: Eq + Hash + Clone, V> Known<K, V> {
         }
     }
 
-    /// What is known, and until when. May be old.
+    /// A value and its expiry time, which may have passed.
     pub fn get(&self, key: &K) -> Option<&(V, Instant)> {
         self.entries.get(key)
     }
@@ -47,7 +47,7 @@ impl<K: Eq + Hash + Clone, V> Known<K, V> {
     }
 }
 
-/// What a volume knows of users' groups. Asked on helpers only.
+/// The users' groups cached by a volume. Queried on helpers only.
 pub(super) struct Membership {
     known: Mutex<Known<u32, Arc<[u32]>>>,
 }
@@ -59,11 +59,11 @@ impl Membership {
         }
     }
 
-    /// A user's groups and until when they hold, asked for by `ask` where none are known. One that
-    /// has been known stays so where the database cannot be asked.
+    /// A user's groups and their expiry time, queried by `ask` if none are cached. Cached ones
+    /// remain valid while the database cannot be queried.
     ///
     /// # Errors
-    /// [`StoreError::Delay`]: the database cannot be asked, and nothing is known.
+    /// [`StoreError::Delay`]: the database cannot be queried, and nothing is cached.
     pub fn of_user(
         &self,
         uid: u32,
@@ -76,11 +76,12 @@ impl Membership {
         {
             return Ok((Arc::clone(groups), *until));
         }
-        // Not under the lock: others are not held up by one whom the database takes long to find.
+        // Not under the lock: a slow query for one user does not delay others.
         let (groups, until) = match (ask(uid), before) {
             (Ok(found), _) => (found.unwrap_or_default().into(), now + KEPT),
             (Err(error), Some((groups, _))) => {
-                tracing::warn!(uid, %error, "the user database does not answer; groups are old");
+                tracing::warn!(uid, %error, "the user database does not answer; cached groups are \
+                    used");
                 (groups, now + KEPT_ON)
             }
             (Err(error), None) => {
@@ -148,7 +149,7 @@ mod tests {
             membership.of_user(uid, now, |_| Ok(None)).unwrap();
         }
         assert_eq!(membership.lock().entries.len(), REMEMBERED);
-        // The oldest went.
+        // The oldest was evicted.
         membership.of_user(10, start, never).unwrap();
         let mut asked = false;
         membership
@@ -158,7 +159,7 @@ mod tests {
             })
             .unwrap();
         assert!(asked);
-        // Those that hold no more go first, and all at once.
+        // Expired entries are evicted first, and all at once.
         let later = start + 2 * KEPT;
         membership.of_user(5000, later, |_| Ok(None)).unwrap();
         assert_eq!(membership.lock().entries.len(), 1);

@@ -2,23 +2,23 @@
 //!
 //! | module | what it owns |
 //! | --- | --- |
-//! | `config`, `volume` | what a volume is opened from; what all reactors share of it |
-//! | `folder`, `file_system`, `mounts` | its folder and the file systems that this spans |
+//! | `config`, `volume` | the configuration of a volume; its state shared by all reactors |
+//! | `folder`, `file_system`, `mounts` | its folder and the file systems below it |
 //! | `handle`, `open_files`, `name_cache`, `containment` | opening objects by handle and by name, inside the folder only |
-//! | `descriptor` | what can be asked of any open descriptor |
-//! | `view` | what operations work with: one reactor's part of a volume, for one client |
-//! | `objects`, `object`, `shared_file`, `lru` | what a reactor keeps open |
-//! | `identity`, `groups`, `membership`, `helpers` | on whose behalf, and on which threads, what may block is done |
-//! | `lookup`, `namespace`, `listing`, `setattr` | everything that finds, changes or lists names and attributes |
-//! | `client_queues`, `client_waiters` | turns by client, for all that has to wait |
+//! | `descriptor` | queries of open descriptors |
+//! | `view` | the context of operations: one reactor's part of a volume, for one client |
+//! | `objects`, `object`, `shared_file`, `lru` | the objects that a reactor keeps open |
+//! | `identity`, `groups`, `membership`, `helpers` | identities and threads of operations that may block |
+//! | `lookup`, `namespace`, `listing`, `setattr` | operations that find, change or list names and attributes |
+//! | `client_queues`, `client_waiters` | queues served client by client in turn |
 //! | `engine`, `hold` | reads and writes of file data: one ring per reactor |
-//! | `data` | READ, WRITE and COMMIT: direct or by the page cache, and how durable |
-//! | `volume_info` | what operators want to know of a volume |
-//! | `errors` | what the kernel's errors mean to clients |
-//! | `sys` | the system calls that no library wraps safely, with all `unsafe` |
+//! | `data` | READ, WRITE and COMMIT: direct or through the page cache, and their durability |
+//! | `volume_info` | information for operators |
+//! | `errors` | translation of the kernel's errors |
+//! | `sys` | system calls without a safe wrapper in a library, with all `unsafe` |
 //!
-//! Modules depend on those that know less: `folder` on no volume, `volume` on no reactor, and
-//! operations on the `view`.
+//! Modules depend on more basic ones: `folder` on no volume, `volume` on no reactor, and operations
+//! on the `view`.
 
 mod client_queues;
 mod client_waiters;
@@ -83,13 +83,12 @@ use crate::{
 #[derive(Clone)]
 pub struct PosixStore {
     inner: Rc<ReactorView>,
-    /// Whose operations come by this one.
+    /// The client of this view's operations.
     client: ClientKey,
 }
 
 impl PosixStore {
-    /// The volume on the reactor that `engine` and `clock` belong to. Waits have deadlines by that
-    /// clock.
+    /// The volume on the reactor of `engine` and `clock`. Waits have deadlines by that clock.
     #[must_use]
     pub fn new(volume: &Volume, engine: &Engine, clock: &Clock) -> Self {
         Self {
@@ -111,8 +110,8 @@ impl PosixStore {
         }
     }
 
-    /// Lets go of what has been idle for long and has helpers close it. The reactor calls it in
-    /// each turn, with the turn's time. Returns how much there was to do.
+    /// Drops objects that have been idle for long, which helpers then close. The reactor calls it
+    /// in each turn, with the turn's time. Returns the amount of work done.
     pub fn poll(&self, now: Instant) -> usize {
         let objects = &self.inner.objects;
         let done = objects.tick(now);
@@ -121,13 +120,13 @@ impl PosixStore {
         done
     }
 
-    /// When [`PosixStore::poll`] has something to do next, for reactors that sleep.
+    /// When [`PosixStore::poll`] next has work, for reactors that sleep.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         self.inner.objects.next_deadline()
     }
 
-    /// What it is a view of.
+    /// The volume of this view.
     #[must_use]
     pub fn volume(&self) -> &Volume {
         &self.inner.volume

@@ -1,8 +1,8 @@
-//! The file systems that are mounted below the folder of a volume, where clients may enter them
+//! The file systems mounted below the folder of a volume, if clients may enter them
 //! ([`super::volume::Mounts::Cross`]).
 //!
-//! They are found in the host's tree of mounts when a name leads into one or a handle asks for one,
-//! and let go when nothing of them is open, so that they can be unmounted.
+//! They are looked up in the host's mount table when a name or a handle leads to one, and dropped
+//! when nothing of them is open, so that they can be unmounted.
 
 use std::ffi::OsString;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -17,10 +17,10 @@ use rustix::io::Errno;
 use super::descriptor::path_of;
 use super::file_system::{FileSystem, readable};
 
-/// Most that are kept open at once.
+/// The most that are kept open.
 const MOST: usize = 1024;
 
-/// The mounts below a folder that something is open of.
+/// The mounts below a folder with open objects.
 #[derive(Default)]
 pub(super) struct MountsBelow {
     open: Mutex<Vec<Arc<FileSystem>>>,
@@ -38,7 +38,7 @@ impl MountsBelow {
     /// The file system of the mount with this number.
     ///
     /// # Errors
-    /// [`Errno::STALE`] if there is none below the folder any more.
+    /// [`Errno::STALE`] if there is none below the folder.
     pub fn by_mount(
         &self,
         folder: BorrowedFd<'_>,
@@ -56,7 +56,7 @@ impl MountsBelow {
         self.add(open_mount(mount, within)?)
     }
 
-    /// The file systems with this identity: usually one, by one mount.
+    /// The file systems with this identity: usually one, with one mount.
     ///
     /// # Errors
     /// The host's mounts cannot be read.
@@ -78,7 +78,7 @@ impl MountsBelow {
             if known.iter().any(|there| there.mount_id == mount.id) {
                 continue;
             }
-            // What cannot be opened cannot be served; others can.
+            // One that cannot be opened cannot be served; others can.
             if let Ok(opened) = open_mount(&mount, within)
                 && opened.id == id
             {
@@ -88,7 +88,7 @@ impl MountsBelow {
         Ok(with(&self.lock()))
     }
 
-    /// Lets go of those that nothing is open of. May block.
+    /// Drops those without open objects. May block.
     pub fn prune(&self) {
         if self.count.load(Relaxed) == 0 {
             return;
@@ -122,10 +122,10 @@ impl MountsBelow {
     }
 }
 
-/// The kernel's number of the mount by which a file was opened.
+/// The kernel's number of the mount that a file was opened in.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub(super) fn mount_of(file: BorrowedFd<'_>) -> Result<u64, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     Ok(rustix::fs::statx(file, c"", flags, StatxFlags::MNT_ID)?.stx_mnt_id)
@@ -135,7 +135,7 @@ fn open_mount(mount: &Mount, within: &[u8]) -> Result<FileSystem, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let path: OwnedFd = rustix::fs::openat(CWD, &mount.point, flags, Mode::empty())?;
     let opened = FileSystem::of(readable(path), within, true)?;
-    // Another may have been mounted over it meanwhile.
+    // Another may have been mounted over it in the meantime.
     if opened.mount_id == mount.id {
         Ok(opened)
     } else {
@@ -143,7 +143,7 @@ fn open_mount(mount: &Mount, within: &[u8]) -> Result<FileSystem, Errno> {
     }
 }
 
-/// The mounts below a folder, but for those that would be mounted by looking at them.
+/// The mounts below a folder, except automounts that access would trigger.
 fn mounts_below(folder: BorrowedFd<'_>) -> Result<Vec<Mount>, Errno> {
     let folder = PathBuf::from(OsString::from_vec(path_of(folder)?));
     let table = std::fs::read("/proc/self/mountinfo")
@@ -157,8 +157,8 @@ fn is_below(path: &Path, folder: &Path) -> bool {
     path != folder && path.starts_with(folder)
 }
 
-/// Reads a line (proc_pid_mountinfo(5)): number, parent, device, root, mount point, options, then
-/// up to a dash what varies, then the kind.
+/// Parses a line (proc_pid_mountinfo(5)): number, parent, device, root, mount point, options,
+/// optional fields up to a dash, type.
 fn parse(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
@@ -172,7 +172,7 @@ fn parse(line: &[u8]) -> Option<Mount> {
     })
 }
 
-/// Blanks and backslashes stand as a backslash and three octal digits.
+/// Blanks and backslashes are encoded as a backslash and three octal digits.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;

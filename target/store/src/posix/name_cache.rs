@@ -1,19 +1,19 @@
-//! Finding objects again where the kernel has no handles for them, or does not let this process
-//! open any: by the names that led to them.
+//! Finding objects where the kernel has no handles for them, or does not let this process open any:
+//! by the names that led to them.
 //!
-//! That is less than handles are. It lasts as long as the process, and for as many objects as the
-//! bound says. What others rename on the host is stale once it is closed, and so is what was linked
-//! by two names and lost the one that was used last. The folder itself is always found.
+//! This is weaker than handles. It lasts as long as the process, for a bounded number of objects.
+//! An object renamed by other programs of the host is stale once it is closed, and so is an object
+//! with two names that lost the one used last. The folder itself is always found.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::handle::Key;
 use super::lru::Lru;
 
-/// Most objects whose names are remembered, of which each takes about 200 bytes.
+/// The most objects in the cache, each of about 200 bytes.
 const MOST: usize = 131_072;
 
-/// Longest way from the folder to an object.
+/// The longest path from the folder to an object, in names.
 const DEEPEST: usize = 4096;
 
 /// The names of objects.
@@ -41,10 +41,11 @@ impl NameCache {
         }
     }
 
-    /// An object was found by a name in a directory.
+    /// Records that an object was found by a name in a directory.
     pub fn put(&self, object: Key, directory: Key, name: &[u8]) {
         let mut names = self.lock();
-        // So that it is not the first to go: without it the object is not found.
+        // Counts as a use, so that the directory is not evicted first: without it the object is not
+        // found.
         let _ = names.get(&directory);
         if let Some(there) = names.get(&object)
             && there.directory == directory
@@ -63,12 +64,12 @@ impl NameCache {
         }
     }
 
-    /// Whether it is known how to find an object.
+    /// Whether the cache has an object.
     pub fn knows(&self, object: &Key) -> bool {
         self.lock().get(object).is_some()
     }
 
-    /// The names that lead from the folder to an object.
+    /// The names from the folder to an object.
     pub fn way(&self, root: &Key, object: &Key) -> Option<Vec<Box<[u8]>>> {
         let mut names = self.lock();
         let mut way = Vec::new();
@@ -82,7 +83,7 @@ impl NameCache {
         Some(way)
     }
 
-    /// What was remembered of an object turned out to be wrong.
+    /// Removes an object whose names turned out to be wrong.
     pub fn forget(&self, object: &Key) {
         self.lock().remove(object);
     }

@@ -1,4 +1,4 @@
-//! What can be asked of an open object: its attributes, who may use its data, and the data itself.
+//! Operations on an open object: its attributes, permission to use its data, and the data itself.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -19,16 +19,17 @@ use super::sys::identity::assume;
 use super::volume::Volume;
 use crate::{Attributes, ClientKey, Kind, Result, StoreError};
 
-/// How long a verdict on permission is kept.
+/// How long a permission verdict is cached.
 const KEEP: Duration = Duration::from_secs(1);
 
-/// How many verdicts an object keeps.
+/// The most verdicts of an object.
 const VERDICTS: usize = 8;
 
-/// The page of the page cache: transfers by both ways at once must not touch the same one.
+/// The page size of the page cache: direct and buffered transfers at the same time must not share a
+/// page.
 const PAGE: u32 = 4096;
 
-/// What data is wanted for.
+/// The purpose of opening the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     Read,
@@ -39,18 +40,18 @@ pub(super) enum Use {
 #[derive(Clone)]
 pub(super) struct DataFile {
     pub file: Arc<OwnedFd>,
-    /// Whether it passes the page cache by, and then the alignment of offsets, lengths and memory.
+    /// Whether it is open for direct I/O, and then the alignment of offsets, lengths and memory.
     pub direct: Option<u32>,
 }
 
-/// The data of an object as far as it is open.
+/// The open files of an object's data.
 #[derive(Default)]
 pub(super) struct Files {
     buffered: Option<OpenFile>,
     direct: Option<OpenFile>,
-    /// What others took the place of. Closed with the object: to close a file may block.
+    /// Replaced files. Closed with the object, as closing a file may block.
     retired: Vec<DataFile>,
-    /// The file system refused to pass the page cache by, for reads and for writes.
+    /// The file system refused direct I/O, for reads and for writes.
     refused: [bool; 2],
 }
 
@@ -60,24 +61,24 @@ struct OpenFile {
     writable: bool,
 }
 
-/// Verdicts on permission, the latest last.
+/// Permission verdicts, the latest last.
 #[derive(Default)]
 pub(super) struct Verdicts(ArrayVec<Verdict, VERDICTS>);
 
 struct Verdict {
     identity: Identity,
     wanted: Use,
-    /// Mode, owner and group that it was found by.
+    /// Mode, owner and group when it was made.
     by: (u32, u32, u32),
     until: Instant,
     allowed: Result<()>,
 }
 
 impl Object {
-    /// Its attributes. Without leaving the reactor where the file system never blocks on that.
+    /// Its attributes. On the reactor itself if the file system never blocks on this.
     ///
     /// # Errors
-    /// [`StoreError::Stale`] if its last name is gone; what the kernel says.
+    /// [`StoreError::Stale`] if its last name is removed; errors of the kernel.
     pub async fn attributes(&self, client: ClientKey) -> Result<Attributes> {
         let attributes = if self.file_system.slow {
             let (volume, path) = (self.volume.clone(), Arc::clone(&self.path));
@@ -99,7 +100,7 @@ impl Object {
     /// Only regular files have data (RFC 1813 section 3.3.6).
     ///
     /// # Errors
-    /// [`StoreError::IsDirectory`] and [`StoreError::Invalid`] for what has none.
+    /// [`StoreError::IsDirectory`] and [`StoreError::Invalid`] for objects without data.
     pub fn require_regular(&self) -> Result<()> {
         match self.kind {
             Kind::File => Ok(()),
@@ -108,18 +109,19 @@ impl Object {
         }
     }
 
-    /// Makes sure that the caller may use its data so: what the kernel says, but owners always may,
-    /// and who may execute a file may read it (RFC 1813 section 4.4). A verdict is kept for a
-    /// second as long as owner and mode stay.
+    /// Checks that the caller may use its data: as judged by the kernel, except that the owner
+    /// always may, and users with execute permission may read (RFC 1813 section 4.4). A verdict is
+    /// cached for a second while owner and mode do not change.
     ///
     /// # Errors
-    /// [`StoreError::Denied`], [`StoreError::ReadOnly`], or that its attributes cannot be told.
+    /// [`StoreError::Denied`], [`StoreError::ReadOnly`], or an error of querying its attributes.
     pub async fn permit(&self, client: ClientKey, identity: &Identity, wanted: Use) -> Result<()> {
-        // What even the superuser may not, the kernel says when the data is opened.
+        // Restrictions that apply to the superuser are reported by the kernel when the data is
+        // opened.
         if identity.is_superuser() {
             return Ok(());
         }
-        // Where attributes take a helper's time, so does the verdict; what was seen last has to do.
+        // If attributes need a helper, so does the verdict; the attributes seen last are used.
         let now = Instant::now();
         let by = if self.file_system.slow {
             None
@@ -144,12 +146,12 @@ impl Object {
         allowed
     }
 
-    /// Its data, opened with the rights of the superuser, kept open with the object. `direct` is
-    /// a wish, which not every file system grants.
+    /// Its data, opened with the rights of the superuser and kept open with the object. `direct` is
+    /// a request that not every file system grants.
     ///
     /// # Errors
-    /// [`StoreError::IsDirectory`] and [`StoreError::Invalid`] for what has no data,
-    /// [`StoreError::ReadOnly`], and what the kernel says.
+    /// [`StoreError::IsDirectory`] and [`StoreError::Invalid`] for objects without data,
+    /// [`StoreError::ReadOnly`], and errors of the kernel.
     pub async fn data(&self, client: ClientKey, wanted: Use, direct: bool) -> Result<DataFile> {
         self.require_regular()?;
         let direct = direct && !self.files.borrow().refused[wanted as usize];
@@ -163,7 +165,7 @@ impl Object {
         if direct && data.direct.is_none() {
             files.refused[wanted as usize] = true;
         }
-        // Another task may have opened it meanwhile. One for writing takes the place of one for
+        // Another task may have opened it in the meantime. A file open for writing replaces one for
         // reading, and then serves both.
         if let Some(there) = files.find(wanted, data.direct.is_some()) {
             files.retired.push(data);
@@ -189,7 +191,7 @@ impl Files {
         (file.writable || wanted == Use::Read).then(|| file.data.clone())
     }
 
-    /// Makes durable what is not yet, before the file is closed. May block.
+    /// Makes written bytes durable before the file is closed. May block.
     pub fn settle(&self, volume: &Volume, shared: &SharedFile) {
         if !shared.data.is_dirty() {
             return;
@@ -228,7 +230,7 @@ impl Verdicts {
     }
 }
 
-/// Mode, owner and group of an object and whether somebody may use its data so.
+/// Mode, owner and group of an object, and whether an identity may use its data in this way.
 fn judge(
     volume: &Volume,
     object: BorrowedFd<'_>,
@@ -247,7 +249,7 @@ fn judge(
     let allowed = match verdict {
         Ok(Ok(())) => Ok(()),
         Ok(Err(Errno::ACCESS)) if attributes.uid == identity.uid() => Ok(()),
-        // An immutable file, which has its own error for those who set attributes.
+        // An immutable file, which has a different error for changes of attributes.
         Ok(Err(Errno::PERM)) | Err(_) => Err(StoreError::Denied),
         Ok(Err(error)) => Err(store_error(error)),
     };
@@ -279,14 +281,14 @@ fn open_data(path: BorrowedFd<'_>, wanted: Use, direct: bool) -> Result<DataFile
                 direct: None,
             })
         }
-        // An immutable file, or one that may only be appended to.
+        // An immutable or append-only file.
         Err(Errno::PERM) => Err(StoreError::Denied),
         Err(error) => Err(store_error(error)),
     }
 }
 
-/// What offsets, lengths and memory must be multiples of to pass the page cache by; `None` if the
-/// file system says that nothing can.
+/// The required alignment of offsets, lengths and memory for direct I/O; `None` if the file system
+/// does not support it.
 fn alignment_of(path: BorrowedFd<'_>) -> Option<u32> {
     let stat = rustix::fs::statx(path, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
     match stat {
@@ -294,7 +296,7 @@ fn alignment_of(path: BorrowedFd<'_>) -> Option<u32> {
             let needed = stat.stx_dio_mem_align.max(stat.stx_dio_offset_align);
             (needed > 0).then_some(needed.max(PAGE))
         }
-        // Kernels before 6.1 and file systems that do not tell: opening shows it.
+        // Kernels before 6.1 and file systems that do not report it: opening shows it.
         _ => Some(PAGE),
     }
 }

@@ -1,4 +1,4 @@
-//! What a reactor has open of a volume.
+//! The objects of a volume that a reactor has open.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,25 +16,24 @@ pub(super) use super::shared_file::SharedFile;
 use super::volume::Volume;
 use crate::{ClientKey, Handle, Kind, Result, StoreError};
 
-/// How long an object stays open that nobody uses: then a file removed by others gives its space
-/// back, and what was evicted from memory is not held there.
+/// How long an unused object stays open: then the space of a file removed by other programs is
+/// freed.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// How long what waits to be closed waits for a helper that can come.
+/// How long objects to be closed wait before a helper is requested again.
 const AGAIN: Duration = Duration::from_millis(1);
 
-/// How many objects wait to be closed before a helper is called without waiting for the reactor's
-/// turn to end.
+/// The number of objects to be closed that makes a helper run before the reactor's turn ends.
 const BATCH: usize = 32;
 
-/// The objects that a reactor keeps open, at most so many.
+/// The objects that a reactor keeps open, up to a limit.
 pub(super) struct Objects {
     volume: Volume,
     table: RefCell<Lru<Handle, Kept>>,
     /// The time of the reactor's turn.
     now: Cell<Instant>,
     closing: Rc<Closing>,
-    /// How many unlinked objects this reactor has been told of.
+    /// The number of unlinked objects that this reactor has processed.
     unlinked: Cell<u64>,
 }
 
@@ -44,26 +43,26 @@ struct Kept {
     used: Instant,
 }
 
-/// An object, open for as long as this is held.
+/// An object, open until this is dropped.
 pub(super) struct Object {
-    /// By which clients know it.
+    /// Its handle for clients.
     pub handle: Handle,
-    /// What it is; that never changes.
+    /// Its kind, which never changes.
     pub kind: Kind,
-    /// Opened as a path only: names it to system calls, gives no access to data.
+    /// Opened as a path only: names it in system calls, gives no access to data.
     pub path: Arc<OwnedFd>,
-    /// What all reactors know of it.
+    /// Its state shared by all reactors.
     pub shared: Arc<SharedFile>,
-    /// What this reactor's reads, writes and syncs of it are at.
+    /// The state of this reactor's reads, writes and syncs.
     pub local: ObjectState,
-    /// Where it is.
+    /// Its file system.
     pub(super) file_system: Arc<FileSystem>,
     pub(super) volume: Volume,
-    /// Its data, once that was wanted.
+    /// Its data, once opened.
     pub(super) files: RefCell<Files>,
-    /// Who may use its data.
+    /// Permission verdicts for its data.
     pub(super) verdicts: RefCell<Verdicts>,
-    /// Set when its last name was seen to be gone.
+    /// Set when its last name was seen to be removed.
     pub(super) gone: Cell<bool>,
     closing: Rc<Closing>,
 }
@@ -79,7 +78,7 @@ impl Objects {
         }
     }
 
-    /// The object with this handle, opened on a helper in the client's turn unless it is open.
+    /// The object with this handle. If it is not open, a helper opens it in the client's turn.
     pub async fn get(&self, client: ClientKey, handle: Handle) -> Result<Rc<Object>> {
         if let Some(object) = self.find(&handle) {
             if object.gone.get() {
@@ -102,7 +101,7 @@ impl Objects {
         Some(Rc::clone(&kept.object))
     }
 
-    /// Keeps open what was just opened. What has been used longest ago goes for it.
+    /// Keeps a newly opened object. The least recently used one is evicted for it.
     pub fn insert(&self, opened: Opened) -> Rc<Object> {
         let object = Object {
             handle: opened.handle,
@@ -117,7 +116,7 @@ impl Objects {
             gone: Cell::new(false),
             closing: Rc::clone(&self.closing),
         };
-        // Somebody else may have opened it meanwhile; what was opened last is closed then.
+        // Another task may have opened it in the meantime; the second one is closed.
         if let Some(object) = self.find(&object.handle).filter(|there| !there.gone.get()) {
             return object;
         }
@@ -127,7 +126,7 @@ impl Objects {
             used: self.now.get(),
         };
         let bound = self.volume.config().limits.open_files.max(1);
-        // Dropped only when the table is free again: the last of an object calls helpers.
+        // Dropped only after the borrow of the table: dropping the last reference calls helpers.
         let replaced = self.table.borrow_mut().insert(object.handle, kept);
         drop(replaced);
         while self.len() > bound {
@@ -136,25 +135,25 @@ impl Objects {
         object
     }
 
-    /// Lets go of an object: it is gone, or its handle leads elsewhere now.
+    /// Drops an object: it was removed, or its handle refers to another one now.
     pub fn forget(&self, handle: &Handle) {
         let removed = self.table.borrow_mut().remove(handle);
         drop(removed);
     }
 
-    /// As [`Objects::forget`], and has a helper close it without waiting for the turn to end.
+    /// As [`Objects::forget`], and lets a helper close it without waiting for the turn to end.
     pub fn close(&self, handle: &Handle) {
         self.forget(handle);
         self.closing.flush();
     }
 
-    /// Objects that are open and in the table.
+    /// The number of open objects in the table.
     pub fn len(&self) -> usize {
         self.table.borrow().len()
     }
 
-    /// Tells the time, lets go of what was idle for long, and has helpers close what is let go.
-    /// Returns how many objects that were.
+    /// Advances the time, drops idle objects, and lets helpers close dropped ones. Returns their
+    /// number.
     pub fn tick(&self, now: Instant) -> usize {
         self.now.set(now);
         let mut closed = self.let_go_unlinked();
@@ -170,7 +169,7 @@ impl Objects {
         closed + self.closing.flush()
     }
 
-    /// When [`Objects::tick`] has something to do next, as far as is known now.
+    /// When [`Objects::tick`] next has work, as far as known now.
     pub fn next_deadline(&self) -> Option<Instant> {
         if self.closing.is_waiting() {
             return Some(self.now.get() + AGAIN);
@@ -178,7 +177,7 @@ impl Objects {
         self.deadline()
     }
 
-    /// Lets go of objects that are gone, on whichever reactor that was seen.
+    /// Drops objects unlinked on any reactor.
     fn let_go_unlinked(&self) -> usize {
         let unlinked = self.volume.unlinked();
         if !unlinked.has_more(self.unlinked.get()) {
@@ -192,14 +191,14 @@ impl Objects {
         gone.len()
     }
 
-    /// When the object used longest ago has been idle for long.
+    /// When the least recently used object reaches the idle time.
     fn deadline(&self) -> Option<Instant> {
         let table = self.table.borrow();
         table.oldest().map(|(_, kept)| kept.used + IDLE)
     }
 
-    /// Lets go of the object used longest ago that no operation is at. Where operations are at all
-    /// that were used long ago, one of those goes, and stays open until they end.
+    /// Evicts the least recently used object without operations. If the old ones all have
+    /// operations, one of them is removed from the table, and stays open until these end.
     fn evict(&self) {
         for _ in 0..BATCH {
             if !self.spare_oldest() {
@@ -213,7 +212,7 @@ impl Objects {
         drop(removed);
     }
 
-    /// Takes the object used longest ago for one just used if an operation is at it.
+    /// Marks the least recently used object as used if it has operations.
     fn spare_oldest(&self) -> bool {
         let mut table = self.table.borrow_mut();
         let busy = table
@@ -238,7 +237,7 @@ impl Drop for Object {
     }
 }
 
-/// What is left of an object that nobody uses.
+/// The parts of a dropped object.
 struct Remains {
     handle: Handle,
     path: Arc<OwnedFd>,
@@ -249,8 +248,8 @@ struct Remains {
 
 type Batch = std::sync::Mutex<Vec<Remains>>;
 
-/// Closes objects on helpers: with the last descriptor of a removed file its space is freed, and
-/// what is not durable yet is made so before.
+/// Closes objects on helpers: closing the last descriptor of a removed file frees its space, and
+/// written bytes are made durable first.
 struct Closing {
     volume: Volume,
     waiting: RefCell<Vec<Remains>>,
@@ -275,7 +274,7 @@ impl Closing {
         !self.waiting.borrow().is_empty()
     }
 
-    /// Calls a helper. Where none can come what waits goes on waiting. Returns how much that was.
+    /// Requests a helper. If none is available, the objects wait. Returns their number.
     fn flush(&self) -> usize {
         if !self.is_waiting() {
             return 0;
@@ -295,7 +294,7 @@ impl Closing {
 impl Drop for Closing {
     fn drop(&mut self) {
         self.flush();
-        // No helper comes: then it is done here, rather than that writes be lost.
+        // No helper is available: they are closed here, so that no writes are lost.
         for remains in self.waiting.take() {
             close_one(&self.volume, remains);
         }
@@ -303,7 +302,7 @@ impl Drop for Closing {
     }
 }
 
-/// Calls a helper to close objects, unless none can come.
+/// Requests a helper to close objects, unless none is available.
 fn have_closed(volume: &Volume, batch: &Arc<Batch>) -> bool {
     let (by, there) = (volume.clone(), Arc::clone(batch));
     let job = volume
@@ -312,8 +311,8 @@ fn have_closed(volume: &Volume, batch: &Arc<Batch>) -> bool {
     !job.is_refused()
 }
 
-/// Closes objects. May block, each time for as long as a sync takes: where clients wait for a
-/// helper they come between.
+/// Closes objects. May block, each time for as long as a sync takes: jobs of waiting clients run in
+/// between.
 fn close(volume: &Volume, batch: &Arc<Batch>) {
     loop {
         let (remains, is_last) = {
@@ -415,7 +414,7 @@ mod tests {
         }
         let found = objects.find(&held.handle).unwrap();
         assert!(Rc::ptr_eq(&found, &held));
-        // With operations at all of them the bound holds all the same.
+        // The limit holds even if all of them have operations.
         let all: Vec<_> = (0..50)
             .map(|index| open(&objects, &index.to_string()))
             .collect();
@@ -459,7 +458,7 @@ mod tests {
         let shared = Arc::clone(&file.shared);
         drop((file, again));
         objects.forget(&handle);
-        // Opened anew, on a helper, what reactors share is still the same.
+        // Opened again, on a helper; the state shared by reactors is the same.
         let file = wait(objects.get(ClientKey::OWN, handle)).unwrap();
         assert!(Arc::ptr_eq(&file.shared, &shared));
         fs::remove_file(folder.path().join("file")).unwrap();
@@ -480,7 +479,7 @@ mod tests {
         let read = data(Use::Read, false);
         assert!(Arc::ptr_eq(&data(Use::Read, false).file, &read.file));
         assert_eq!(read.direct, None);
-        // One that can be written takes its place for both.
+        // A writable one replaces it for both.
         let written = data(Use::Write, false);
         assert!(!Arc::ptr_eq(&written.file, &read.file));
         assert!(Arc::ptr_eq(&data(Use::Read, false).file, &written.file));
@@ -490,7 +489,7 @@ mod tests {
             assert!(alignment >= 4096 && alignment.is_power_of_two());
             assert!(flags(&direct).contains(rustix::fs::OFlags::DIRECT));
         } else {
-            // The file system of temporary files takes it by the page cache only.
+            // tmpfs accepts it through the page cache only.
             assert!(Arc::ptr_eq(&direct.file, &written.file));
         }
         assert!(!flags(&written).contains(rustix::fs::OFlags::DIRECT));
@@ -513,7 +512,7 @@ mod tests {
         let opened: Vec<_> = (0..OPEN)
             .map(|index| open(&objects, &index.to_string()).handle)
             .collect();
-        // The one helper begins when all have come.
+        // The one helper begins when all are queued.
         let (begun, has_begun) = channel();
         let (go, may_go) = channel::<()>();
         let held = volume.helpers().run(ClientKey::OWN, move || {

@@ -15,22 +15,22 @@ use super::handle::{self, HandleLocation, Key};
 use super::sys::handles::{self, KernelHandle};
 use crate::{Attributes, Handle, Kind, Result, SpecialKind, StoreError, Time};
 
-/// An object just opened.
+/// A newly opened object.
 pub(super) struct Opened {
-    /// By which clients know it.
+    /// Its handle for clients.
     pub handle: Handle,
     /// Opened as a path only.
     pub path: OwnedFd,
-    /// As they were then.
+    /// Its attributes when it was opened.
     pub attributes: Attributes,
-    /// Where it is.
+    /// Its file system.
     pub file_system: Arc<FileSystem>,
 }
 
 /// Opens an object by its handle. Needs the rights of the process itself, not of a caller.
 ///
 /// # Errors
-/// [`StoreError::Stale`] if there is no such object in the volume any more, or never was.
+/// [`StoreError::Stale`] if there is no such object in the volume.
 pub(super) fn open_handle(folder: &Folder, handle: &Handle) -> Result<Opened> {
     let (id, place) = handle::unpack(handle).ok_or(StoreError::Stale)?;
     if *handle == folder.root() {
@@ -39,12 +39,12 @@ pub(super) fn open_handle(folder: &Folder, handle: &Handle) -> Result<Opened> {
     match place {
         HandleLocation::Kernel(kernel) => open_kernels(folder, handle, id, &kernel),
         HandleLocation::Remembered(key) => open_remembered(folder, handle, id, &key),
-        // Of another folder.
+        // A handle of another folder.
         HandleLocation::Root => Err(StoreError::Stale),
     }
 }
 
-/// Opens an object by the kernel's handle, on whichever mount shows it inside of the folder.
+/// Opens an object by the kernel's handle, in the mount that shows it inside of the folder.
 fn open_kernels(
     folder: &Folder,
     handle: &Handle,
@@ -83,7 +83,7 @@ fn open_kernels(
     Err(StoreError::Stale)
 }
 
-/// Opens an object by the names that led to it.
+/// Opens an object by the names in the cache.
 fn open_remembered(folder: &Folder, handle: &Handle, id: u64, key: &Key) -> Result<Opened> {
     let names = folder.name_cache();
     let way = names.way(folder.key(), key).ok_or(StoreError::Stale)?;
@@ -117,7 +117,7 @@ fn root(folder: &Folder) -> Result<OwnedFd> {
     rustix::fs::openat(folder.root_path(), c".", PATH, Mode::empty()).map_err(lost)
 }
 
-/// Opens one name in a directory, which leads nowhere but there.
+/// Opens one name in a directory, without following links.
 fn step(folder: &Folder, directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd> {
     let mut resolve = ResolveFlags::NO_MAGICLINKS;
     if folder.hides_mounts() {
@@ -125,24 +125,24 @@ fn step(folder: &Folder, directory: BorrowedFd<'_>, name: &[u8]) -> Result<Owned
     }
     match rustix::fs::openat2(directory, name, PATH, Mode::empty(), resolve) {
         Ok(path) => Ok(path),
-        // A mount that is to be hidden, where what it covers is out of reach.
+        // A hidden mount, where the covered folder is not accessible.
         Err(Errno::XDEV) => Err(StoreError::Denied),
         Err(error) => Err(store_error(error)),
     }
 }
 
-/// Opens what a name in a directory stands for: the object itself, also if that is a symbolic link.
-/// `.` and `..` are names; the root is its own parent. Runs with the rights of whoever asks: that
-/// the directory may be searched is for the kernel to say.
+/// Opens the object of a name in a directory: the object itself, also if it is a symbolic link. `.`
+/// and `..` are permitted; the root is its own parent. Runs with the caller's rights: the kernel
+/// checks search permission of the directory.
 ///
 /// # Errors
-/// [`StoreError::Invalid`] for what is no name; [`StoreError::Stale`] if the directory is not in
-/// the volume any more; what the kernel says.
+/// [`StoreError::Invalid`] for an invalid name; [`StoreError::Stale`] if the directory is no longer
+/// in the volume; errors of the kernel.
 pub(super) fn open_name(folder: &Folder, directory: BorrowedFd<'_>, name: &[u8]) -> Result<Opened> {
     check_name(name)?;
     containment::require(folder, directory)?;
-    // The parent of the root is outside. Elsewhere it is checked where this led: the directory may
-    // be moved meanwhile.
+    // The parent of the root is outside. For other directories the result is checked: they may be
+    // moved in the meantime.
     let up = name == b"..";
     let name: &[u8] = if up && containment::is_root(folder, directory)? {
         b"."
@@ -161,10 +161,10 @@ pub(super) fn open_name(folder: &Folder, directory: BorrowedFd<'_>, name: &[u8])
     }
 }
 
-/// As [`open_name`], of a name other than `..` in a directory that is known to be in the folder.
+/// As [`open_name`], for a name other than `..` in a directory known to be in the folder.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub(super) fn open_entry(
     folder: &Folder,
     directory: BorrowedFd<'_>,
@@ -177,16 +177,16 @@ pub(super) fn open_entry(
     opened_of(folder, directory, name, path)
 }
 
-/// Whether a directory that is open has been removed.
+/// Whether an open directory has been removed.
 fn is_gone(directory: BorrowedFd<'_>) -> bool {
     stat(directory).is_ok_and(|found| found.stx_nlink == 0)
 }
 
-/// What is known of an object that was just made or found as `name` in a directory, and opened as a
-/// path or otherwise.
+/// Attributes and handle of an object that was just made or found as `name` in a directory, and
+/// opened as a path or otherwise.
 ///
 /// # Errors
-/// What the kernel says; [`StoreError::Stale`] if it is removed already.
+/// Errors of the kernel; [`StoreError::Stale`] if it is already removed.
 pub(super) fn opened_of(
     folder: &Folder,
     directory: BorrowedFd<'_>,
@@ -205,7 +205,7 @@ pub(super) fn opened_of(
         };
         let place = match kernel {
             Ok(kernel) => HandleLocation::Kernel(kernel),
-            // Overlays have handles of some objects and not of others.
+            // Overlays have handles for some objects only.
             Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => {
                 HandleLocation::Remembered(remember(folder, directory, name, path.as_fd())?)
             }
@@ -216,19 +216,19 @@ pub(super) fn opened_of(
     complete(handle, path, attributes, file_system)
 }
 
-/// Tells that a name leads to an object that had another name before. Does nothing where the kernel
-/// finds objects by itself.
+/// Records a new name of an object that had another one before. Does nothing if the kernel has
+/// handles.
 pub(super) fn moved(folder: &Folder, directory: BorrowedFd<'_>, name: &[u8]) {
     let file_system = folder.file_system_of(directory);
     if file_system.is_ok_and(|there| !folder.uses_kernel_handles(&there))
         && let Ok(path) = step(folder, directory, name)
     {
-        // What cannot be remembered is stale when it is closed.
+        // An object that cannot be cached is stale when it is closed.
         let _ = remember(folder, directory, name, path.as_fd());
     }
 }
 
-/// Remembers by which name an object was found.
+/// Caches the name by which an object was found.
 fn remember(
     folder: &Folder,
     directory: BorrowedFd<'_>,
@@ -251,7 +251,7 @@ fn remember(
     Ok(key)
 }
 
-/// Remembers all names that lead to a directory.
+/// Caches all names that lead to a directory.
 fn learn(folder: &Folder, directory: BorrowedFd<'_>) -> Result<()> {
     let names = containment::way_to(folder, directory)?;
     let mut here = root(folder)?;
@@ -270,14 +270,14 @@ fn learn(folder: &Folder, directory: BorrowedFd<'_>) -> Result<()> {
 /// An object's attributes.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub(super) fn attributes_of(folder: &Folder, object: BorrowedFd<'_>) -> Result<Attributes> {
-    // Where other hosts change objects too it is their time that counts.
+    // If other hosts change objects too, their clock determines the times.
     let stat = rustix::fs::statx(object, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
     Ok(attributes(folder, &stat.map_err(store_error)?))
 }
 
-/// Refuses what is no name of one component (RFC 1813 section 3.2).
+/// Refuses an invalid name of one component (RFC 1813 section 3.2).
 ///
 /// # Errors
 /// [`StoreError::Invalid`].
@@ -288,7 +288,7 @@ pub(super) fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// [`attributes_of`] what the kernel said.
+/// [`attributes_of`] for an answer of the kernel.
 pub(super) fn attributes(folder: &Folder, stat: &Statx) -> Attributes {
     let mode = u32::from(stat.stx_mode);
     let device = (stat.stx_rdev_major, stat.stx_rdev_minor);
@@ -317,14 +317,14 @@ pub(super) fn attributes(folder: &Folder, stat: &Statx) -> Attributes {
         accessed: time(stat.stx_atime),
         modified: time(stat.stx_mtime),
         changed: time(stat.stx_ctime),
-        // The kernel tells its change cookie (STATX_CHANGE_COOKIE) to its own server only. Since
-        // Linux 6.13 a change after a question has a time of its own on ext4, XFS, Btrfs and tmpfs;
-        // elsewhere changes within one tick of the kernel's clock look like one.
+        // The kernel reports its change cookie (STATX_CHANGE_COOKIE) to its own server only. Since
+        // Linux 6.13 a change after a query has a distinct time on ext4, XFS, Btrfs and tmpfs;
+        // elsewhere changes within one tick of the kernel's clock are not distinguished.
         change: time(stat.stx_ctime).as_nanoseconds(),
     }
 }
 
-/// Asks what was opened for its attributes.
+/// Queries the attributes of an opened object.
 fn finish(
     folder: &Folder,
     handle: Handle,
@@ -335,7 +335,7 @@ fn finish(
     complete(handle, path, attributes, file_system)
 }
 
-/// An object without a name is gone.
+/// An object without a name is removed.
 fn complete(
     handle: Handle,
     path: OwnedFd,
@@ -353,10 +353,10 @@ fn complete(
     })
 }
 
-/// What it means that a handle does not open.
+/// The error for a handle that does not open.
 fn lost(error: Errno) -> StoreError {
     match error {
-        // File systems say so of handles that they never made.
+        // File systems answer this for handles that they never made.
         Errno::INVAL | Errno::NOENT | Errno::ACCESS | Errno::NOTDIR | Errno::OVERFLOW => {
             StoreError::Stale
         }

@@ -1,4 +1,4 @@
-//! What all reactors share of the files that any of them has open.
+//! State of open files shared by all reactors.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -6,17 +6,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::Handle;
 
-/// So many parts, each with a lock of its own.
+/// The number of shards, each with its own lock.
 const SHARDS: usize = 64;
 
-/// What all reactors that have an object open share of it. The room `data` puts in what it needs.
+/// State of one object shared by all reactors that have it open. `data` is defined in the module of
+/// that name.
 #[derive(Default)]
 pub(super) struct SharedFile {
-    /// How writes of two ways keep out of each other's pages, and what is not durable yet.
+    /// The lock of write modes, and the bytes not durable yet.
     pub data: super::data::file_state::FileState,
 }
 
-/// All of a volume's, by handle. Asked only when an object is opened or closed.
+/// The shared state of all objects of a volume, by handle. Used only when an object is opened or
+/// closed.
 pub(super) struct SharedFiles {
     hasher: RandomState,
     shards: [Mutex<Shard>; SHARDS],
@@ -34,7 +36,7 @@ impl Default for SharedFiles {
 }
 
 impl SharedFiles {
-    /// What is shared of the object with this handle.
+    /// The shared state of the object with this handle.
     pub fn get(&self, handle: Handle) -> Arc<SharedFile> {
         let mut shard = self.shard(&handle);
         if let Some(shared) = shard.get(&handle).and_then(Weak::upgrade) {
@@ -45,7 +47,7 @@ impl SharedFiles {
         shared
     }
 
-    /// Gives back what [`SharedFiles::get`] gave; the last one removes it.
+    /// Returns the result of [`SharedFiles::get`]; the last one removes it.
     pub fn release(&self, handle: Handle, shared: Arc<SharedFile>) {
         let mut shard = self.shard(&handle);
         drop(shared);
@@ -57,7 +59,7 @@ impl SharedFiles {
         }
     }
 
-    /// How many objects are shared.
+    /// The number of shared objects.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         let shards = self.shards.iter();

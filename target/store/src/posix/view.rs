@@ -1,4 +1,4 @@
-//! What operations work with: what the reactor has of the volume, and for whom they are.
+//! The context of operations: the reactor's part of the volume, and the client.
 
 use std::ops::Deref;
 
@@ -33,23 +33,23 @@ impl Deref for ClientView<'_> {
     }
 }
 
-/// What one reactor has of a volume.
+/// One reactor's part of a volume.
 pub(super) struct ReactorView {
     pub volume: Volume,
     pub engine: Engine,
-    /// What this reactor has open.
+    /// The open objects of this reactor.
     pub objects: Objects,
-    /// What this reactor's reads, writes and syncs are at.
+    /// The state of this reactor's reads, writes and syncs.
     pub data: LocalData,
-    /// Callers that this reactor has met.
+    /// Callers known to this reactor.
     pub identities: Identities,
 }
 
 impl ReactorView {
-    /// Memory for one transfer, charged to whoever is served.
+    /// Memory for one transfer, charged to the client.
     ///
     /// # Errors
-    /// [`StoreError::Delay`]: none came in time, or nobody waits for the answer any more.
+    /// [`StoreError::Delay`]: timeout, or the answer is no longer awaited.
     pub async fn memory(&self, bytes: usize) -> Result<Buffer> {
         let obtained = self.engine.pool().obtain_another(bytes).await;
         obtained.map_err(|_| StoreError::Delay)

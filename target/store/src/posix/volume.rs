@@ -18,10 +18,10 @@ use super::shared_file::SharedFiles;
 use super::volume_info::VolumeInfo;
 use crate::{Handle, Properties, WriteVerifier};
 
-/// How long a clean stop waits for helpers that end nothing.
+/// How long a clean stop waits for helpers that complete nothing.
 const STUCK_HELPERS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often it looks.
+/// The polling interval of that wait.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// One export's folder. Clones share it, also between threads.
@@ -39,7 +39,7 @@ struct Shared {
     unlinked: UnlinkedObjects,
     membership: Membership,
     files: SharedFiles,
-    /// What operators were told of it.
+    /// Information for operators, once queried.
     info: OnceLock<VolumeInfo>,
 }
 
@@ -52,8 +52,8 @@ impl Volume {
         Self::open_with(config, true, |_| Ok(()))
     }
 
-    /// As [`Volume::open`], if `check` accepts the folder that was opened, by its real path. The
-    /// check is of what is served, whatever the name leads to before and afterwards.
+    /// As [`Volume::open`], if `check` accepts the real path of the opened folder. The check
+    /// applies to the opened folder, even if the name refers to another one before or afterwards.
     ///
     /// # Errors
     /// The folder cannot be opened, or is refused.
@@ -64,10 +64,9 @@ impl Volume {
         Self::open_with(config, true, check)
     }
 
-    /// As [`Volume::open`], but finds objects again only by what it remembers of their names, as it
-    /// does where the kernel has no handles or does not let this process use them: handles are good
-    /// for as long as the process, for a bounded number of objects, and as long as nobody renames
-    /// them behind its back.
+    /// As [`Volume::open`], but finds objects only by the name cache, as it does if the kernel has
+    /// no handles or does not let this process use them: handles are valid until the process ends,
+    /// for a bounded number of objects, unless other programs rename them.
     ///
     /// # Errors
     /// The folder cannot be opened.
@@ -102,26 +101,26 @@ impl Volume {
         })
     }
 
-    /// Whether both are one and the same.
+    /// Whether both are the same volume.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// Whether nobody else holds it.
+    /// Whether this is the only reference.
     #[must_use]
     pub fn is_sole(&self) -> bool {
         Arc::strong_count(&self.shared) == 1
     }
 
-    /// What it was opened from, and [adjusted](Self::adjust) to.
+    /// Its configuration, as [adjusted](Self::adjust).
     #[must_use]
     pub fn config(&self) -> Guard<Arc<VolumeConfig>> {
         self.shared.config.load()
     }
 
-    /// Puts other bounds in force, another way of data past the page cache, and another time of
-    /// answers. Operations that are under way end as they began.
+    /// Changes limits, direct I/O and durability of changes. Operations in progress are not
+    /// affected.
     pub fn adjust(&self, direct: Direct, sync: Sync, limits: Limits) {
         self.shared.helpers.set_limits(limits.helpers);
         self.shared.config.rcu(|config| VolumeConfig {
@@ -132,7 +131,7 @@ impl Volume {
         });
     }
 
-    /// The threads for what may block.
+    /// The threads for operations that may block.
     #[must_use]
     pub fn helpers(&self) -> &Helpers {
         &self.shared.helpers
@@ -156,49 +155,49 @@ impl Volume {
         self.shared.data.verifier()
     }
 
-    /// What operators want to know of its data, summed over all reactors.
+    /// Figures of its data for operators, summed over all reactors.
     #[must_use]
     pub fn figures(&self) -> VolumeFigures {
         self.shared.data.figures()
     }
 
-    /// How often names or attributes were made durable, since it was opened.
+    /// The number of syncs of names or attributes, since it was opened.
     #[must_use]
     pub fn name_syncs(&self) -> u64 {
         self.shared.changes.syncs()
     }
 
-    /// The folder, as handles and names are resolved in it.
+    /// The folder, for resolving handles and names.
     pub(super) fn folder(&self) -> &Folder {
         &self.shared.folder
     }
 
-    /// What those share that change names and attributes.
+    /// Shared state of changes of names and attributes.
     pub(super) fn changes(&self) -> &Changes {
         &self.shared.changes
     }
 
-    /// Objects that reactors are to let go.
+    /// Objects that reactors have to close.
     pub(super) fn unlinked(&self) -> &UnlinkedObjects {
         &self.shared.unlinked
     }
 
-    /// What is known of users' groups, where the user database is asked.
+    /// Cached groups of users, if the user database is used.
     pub(super) fn membership(&self) -> &Membership {
         &self.shared.membership
     }
 
-    /// What all reactors share of its data.
+    /// The state of its data shared by all reactors.
     pub(super) fn data(&self) -> &VolumeData {
         &self.shared.data
     }
 
-    /// Ends its service cleanly: the next start keeps the write verifier if all that was written is
-    /// durable, which it is once every reactor has let its objects go. Blocks; call it when all
-    /// stores of the volume are gone.
+    /// Ends its service cleanly: the next start keeps the write verifier if all written bytes are
+    /// durable, which they are once every reactor has dropped its objects. Blocks; call it when all
+    /// stores of the volume are dropped.
     pub fn close(&self) {
-        // Helpers may still be at what reactors let go. They are given up when nothing ends any
-        // more.
+        // Helpers may still be closing objects of reactors. The wait ends when they make no
+        // progress.
         loop {
             let load = self.helpers().load();
             if load.running + load.queued == 0 || load.stuck > STUCK_HELPERS_TIMEOUT {
@@ -209,12 +208,12 @@ impl Volume {
         self.shared.data.close();
     }
 
-    /// Where [`Volume::info`] keeps what it found.
+    /// Where [`Volume::info`] stores its result.
     pub(super) fn known(&self) -> &OnceLock<VolumeInfo> {
         &self.shared.info
     }
 
-    /// What reactors share of files.
+    /// The state of files shared by reactors.
     pub(super) fn files(&self) -> &SharedFiles {
         &self.shared.files
     }

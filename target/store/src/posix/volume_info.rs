@@ -1,5 +1,5 @@
-//! What operators want to know of a volume: where its files are, what may be done with them, and
-//! how much room there is.
+//! Information for operators about a volume: its file system, the permitted operations, and its
+//! space.
 
 use std::fs;
 use std::io;
@@ -10,8 +10,8 @@ use rustix::thread::CapabilitySet;
 
 use super::volume::Volume;
 
-/// What a process needs to serve a folder to others as the kernel's own server would, and what is
-/// lost without.
+/// Rights that a process needs to serve a folder like the kernel's own server, and the effect of
+/// missing ones.
 const RIGHTS: [(&str, CapabilitySet, &str); 8] = [
     (
         "CAP_SETUID",
@@ -26,13 +26,13 @@ const RIGHTS: [(&str, CapabilitySet, &str); 8] = [
     (
         "CAP_DAC_READ_SEARCH",
         CapabilitySet::DAC_READ_SEARCH,
-        "file handles end with the process, and files that are moved may be lost to clients",
+        "file handles end with the process, and become stale when files are moved",
     ),
     (
         "CAP_DAC_OVERRIDE",
         CapabilitySet::DAC_OVERRIDE,
-        "owners cannot use files whose mode keeps them out, and clients' root has no more rights \
-         than others",
+        "owners cannot use files whose mode denies them access, and clients' root has no more \
+         rights than other users",
     ),
     (
         "CAP_CHOWN",
@@ -56,38 +56,38 @@ const RIGHTS: [(&str, CapabilitySet, &str); 8] = [
     ),
 ];
 
-/// What is known of a volume from its opening on.
+/// Information available from opening on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeInfo {
-    /// The kind of its file system, by the kernel's name, such as `ext4`; empty if not known.
+    /// The type of its file system, by the kernel's name, such as `ext4`; empty if not known.
     pub file_system: String,
     /// Its identity in file handles: the same on every host that has this file system.
     pub identity: u64,
-    /// Bytes that transfers have to be aligned to that pass the page cache by. `None` if it has
-    /// none such, or cannot be asked by a file without a name.
+    /// The alignment of direct transfers, in bytes. `None` if not supported, or if it cannot be
+    /// queried with a file without a name.
     pub direct_alignment: Option<u32>,
-    /// Whether file handles are the kernel's, and outlive the process.
+    /// Whether file handles are the kernel's, and remain valid after a restart.
     pub lasting_handles: bool,
-    /// Whether nothing can be changed.
+    /// Whether it is read-only.
     pub read_only: bool,
-    /// What the process is not allowed to do that it should be: the capability, and what is lost
-    /// without it.
+    /// Rights that the process should have and does not: the capability, and the effect of its
+    /// absence.
     pub missing: Vec<(&'static str, &'static str)>,
 }
 
-/// Room on a file system.
+/// Space on a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystemSpace {
     /// Bytes in all.
     pub total_bytes: u64,
-    /// Bytes taken, by whatever is on the file system.
+    /// Bytes used, by everything on the file system.
     pub used_bytes: u64,
-    /// Objects, where the file system counts them.
+    /// Objects, if the file system counts them.
     pub inodes: u64,
 }
 
 impl Volume {
-    /// What operators want to know of it. Blocks when it is asked first.
+    /// Information for operators. Blocks on the first call.
     #[must_use]
     pub fn info(&self) -> &VolumeInfo {
         self.known().get_or_init(|| self.look())
@@ -105,10 +105,10 @@ impl Volume {
         }
     }
 
-    /// The room on its file system. Blocks.
+    /// The space on its file system. Blocks.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn space(&self) -> io::Result<FileSystemSpace> {
         let stat = rustix::fs::fstatvfs(self.folder().host_path())?;
         let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
@@ -125,7 +125,7 @@ fn is_read_only(folder: BorrowedFd<'_>) -> bool {
     stat.is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
-/// The kernel's name for the kind of file system of a mount.
+/// The kernel's name for the type of file system of a mount.
 fn kind(folder: BorrowedFd<'_>) -> Option<String> {
     let stat = rustix::fs::statx(folder, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID);
     let mount = stat.ok()?.stx_mnt_id;
@@ -142,7 +142,7 @@ fn kind_of(table: &str, mount: u64) -> Option<String> {
     rest.split(' ').next().map(str::to_owned)
 }
 
-/// Asks a file without a name, which is gone at once.
+/// Queries a file without a name, which is removed at once.
 fn direct_alignment(folder: BorrowedFd<'_>) -> Option<u32> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = rustix::fs::openat(folder, c".", flags, Mode::RUSR | Mode::WUSR).ok()?;

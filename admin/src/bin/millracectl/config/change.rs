@@ -1,4 +1,4 @@
-//! Changes of the configuration, each made only on what was seen before.
+//! Changes of the configuration, each conditional on the state read before.
 
 use std::io::Read;
 use std::path::Path;
@@ -42,7 +42,7 @@ pub fn set(
     })
 }
 
-/// Changes the configuration by a function, with a patch of what differs then.
+/// Changes the configuration by a function, with a patch of the differences.
 pub fn edited(
     context: &Context<'_>,
     options: CommandChangeOptions,
@@ -59,7 +59,7 @@ pub fn edited(
     context.change(order, options)
 }
 
-/// Puts the configuration of a file in force.
+/// Applies the configuration of a file.
 pub fn apply(
     context: &Context<'_>,
     file: &Path,
@@ -96,7 +96,7 @@ pub fn reload(context: &Context<'_>, dry_run: bool) -> Result<ExitCode, Failure>
     context.change(order, options)
 }
 
-/// The text of a file and what it means; what is wrong with it is told by line.
+/// The text of a file and its configuration; errors have line numbers.
 pub fn read(file: &Path) -> Result<(String, Config), Failure> {
     let name = match file.to_str() {
         Some("-") => "standard input".to_owned(),

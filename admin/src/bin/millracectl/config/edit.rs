@@ -20,15 +20,15 @@ use crate::context::{CommandChangeOptions, Context, print, with_options};
 use crate::failure::Failure;
 use crate::report;
 
-/// Opens the configuration in an editor, checks what is saved, shows what it would do, asks, and
-/// puts it in force.
+/// Opens the configuration in an editor, checks the saved text, shows the changes, asks, and
+/// applies it.
 pub fn edit(
     context: &Context<'_>,
     options: CommandChangeOptions,
     yes: bool,
 ) -> Result<ExitCode, Failure> {
     let (before, tag) = context.config("yaml")?;
-    // It is for its owner only (mode 0600), and goes when nothing is left to be saved in it.
+    // It is readable by its owner only (mode 0600), and removed when there is nothing to keep.
     let mut file = tempfile::Builder::new()
         .prefix("millrace-config-")
         .suffix(".yaml")
@@ -47,7 +47,7 @@ pub fn edit(
             },
         };
         if text == before || text.trim().is_empty() {
-            print("nothing was edited, and nothing is changed\n")?;
+            print("no edits, nothing is changed\n")?;
             return Ok(ExitCode::SUCCESS);
         }
         let name = file.path().display().to_string();
@@ -63,7 +63,7 @@ pub fn edit(
         };
         let tried = match context.ask(&with_options(put(text.clone(), tag.clone()), dry)) {
             Ok(tried) => tried,
-            // No edit makes up for what somebody else has changed meanwhile.
+            // Further editing does not help if the configuration was changed in the meantime.
             Err(failure) if is_stale(&failure) => return Err(kept(file, &failure.to_string())),
             Err(failure) => match again(&failure.to_string())? {
                 true => continue,
@@ -75,7 +75,7 @@ pub fn edit(
         }
         let expected: ChangeReport = tried.value()?;
         if !yes {
-            // The answer for programs is the last thing printed, and the only one.
+            // The JSON response is the last thing printed, and the only one.
             eprint!("{}", would(&expected, context.colour));
             match choice("make this change? [y]es, [e]dit again, [n]o: ", "yen")? {
                 'y' => {}
@@ -90,10 +90,10 @@ pub fn edit(
     }
 }
 
-/// What the change would do, of what was tried.
+/// The effect of the change, from its dry run.
 fn would(expected: &ChangeReport, colour: bool) -> String {
     let mut text = match expected.changes.is_empty() {
-        true => "nothing would change but comments and order\n".to_owned(),
+        true => "only comments and order would change\n".to_owned(),
         false => report::changes(&expected.changes, colour),
     };
     text.push_str(&report::notes(expected));
@@ -104,7 +104,7 @@ fn is_stale(failure: &Failure) -> bool {
     matches!(failure, Failure::Refused(answer) if answer.status == 412)
 }
 
-/// Runs the editor on a file. What is in `VISUAL` or `EDITOR` may have arguments.
+/// Runs the editor on a file. `VISUAL` or `EDITOR` may contain arguments.
 fn open_editor(file: &Path, interrupt_guard: &InterruptGuard) -> Result<(), Failure> {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
     let editor = set("VISUAL").or_else(|| set("EDITOR"));
@@ -125,7 +125,7 @@ fn open_editor(file: &Path, interrupt_guard: &InterruptGuard) -> Result<(), Fail
     }
 }
 
-/// Ctrl-C in an editor is the editor's, though it comes to this program, too.
+/// Ctrl-C in an editor is for the editor, but reaches this program, too.
 struct InterruptGuard {
     interruptible: Arc<AtomicBool>,
 }
@@ -139,7 +139,7 @@ impl InterruptGuard {
         Ok(Self { interruptible })
     }
 
-    /// Does some work that is not interrupted.
+    /// Runs `work` without being interrupted.
     fn during<T>(&self, work: impl FnOnce() -> T) -> T {
         self.interruptible.store(false, Ordering::SeqCst);
         let done = work();
@@ -148,7 +148,7 @@ impl InterruptGuard {
     }
 }
 
-/// The saved text. Editors replace files, so it is the path that counts.
+/// The saved text. Editors replace files, so it is read by path.
 fn read_back(file: &Path) -> Result<String, String> {
     let unreadable = |error: io::Error| format!("{}: cannot be read: {error}", file.display());
     let length = fs::metadata(file).map_err(unreadable)?.len();
@@ -162,13 +162,13 @@ fn read_back(file: &Path) -> Result<String, String> {
     fs::read_to_string(file).map_err(unreadable)
 }
 
-/// Says what is wrong and asks whether to open the editor again.
+/// Prints the error and asks whether to open the editor again.
 fn again(wrong: &str) -> Result<bool, Failure> {
     eprintln!("{wrong}");
     Ok(choice("[e]dit again, [n]o more: ", "en")? == 'e')
 }
 
-/// Asks until one of the letters comes; the last one where no answer can come.
+/// Asks until one of the letters is entered; the last one without a terminal.
 fn choice(question: &str, letters: &str) -> Result<char, Failure> {
     let last = letters.chars().last().unwrap_or('n');
     let mut lines = io::stdin().lock();
@@ -186,14 +186,14 @@ fn choice(question: &str, letters: &str) -> Result<char, Failure> {
     }
 }
 
-/// Keeps the edited file, and says where it is.
+/// Keeps the edited file, and reports its path.
 fn kept(file: NamedTempFile, reason: &str) -> Failure {
     match file.keep() {
         Ok((_, path)) => Failure::no(format!(
-            "{reason}\n  what you edited is in {path}; `millracectl config diff` and `config apply` \
-             take it",
+            "{reason}\n  your edited file is {path}; use it with `millracectl config diff` and \
+             `config apply`",
             path = path.display()
         )),
-        Err(error) => Failure::no(format!("{reason}\n  and what you edited is lost: {error}")),
+        Err(error) => Failure::no(format!("{reason}\n  and your edits are lost: {error}")),
     }
 }

@@ -1,13 +1,13 @@
-//! Keys such as `exports[/scratch].limits.iops`, and what stands at them.
+//! Keys such as `exports[/scratch].limits.iops`, and their values.
 
 use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// Which keys an entry of a list may be named by.
+/// The keys by which an entry of a list may be named.
 const NAMES: &[&str] = &["path", "listen", "name"];
 
-/// The way to a value.
+/// The path to a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key(Vec<Step>);
 
@@ -15,12 +15,12 @@ pub struct Key(Vec<Step>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Key(String),
-    /// An entry of a list, by place or by what it is named.
+    /// An entry of a list, by index or name.
     Entry(String),
 }
 
 impl Key {
-    /// Reads a key.
+    /// Parses a key.
     ///
     /// # Errors
     ///
@@ -28,15 +28,15 @@ impl Key {
     pub fn parse(text: &str) -> Result<Self, String> {
         let refused = || {
             format!(
-                "`{text}` is no key; write sections and keys with dots and places in brackets, \
-                     such as exports[0].access"
+                "`{text}` is no key; write sections and keys with dots and list indices in \
+                 brackets, such as exports[0].access"
             )
         };
         let mut steps = Vec::new();
         let mut rest = text;
         while !rest.is_empty() {
             if let Some(inner) = rest.strip_prefix('[') {
-                // What names an entry may have brackets itself: an address such as [::1]:20049.
+                // A name may contain brackets itself: an address such as [::1]:20049.
                 let end = match inner.starts_with('[') {
                     true => inner[1..]
                         .find(']')
@@ -63,7 +63,7 @@ impl Key {
         Ok(Self(steps))
     }
 
-    /// The value there.
+    /// The value of the key.
     ///
     /// # Errors
     ///
@@ -83,11 +83,11 @@ impl Key {
         Ok(value)
     }
 
-    /// Puts a value there; `null` takes the key or the entry away.
+    /// Sets a value; `null` removes the key or the entry.
     ///
     /// # Errors
     ///
-    /// There is nothing that could have the key.
+    /// There is no section or list for the key.
     pub fn set(&self, config: &mut Value, new: Value) -> Result<(), String> {
         let mut value = config;
         let Some((last, way)) = self.0.split_last() else {
@@ -96,7 +96,7 @@ impl Key {
         for (at, step) in way.iter().enumerate() {
             let missing = self.missing(at, value);
             let found = match (step, value) {
-                // A section that is left out is there with its defaults.
+                // A section left out exists with its defaults.
                 (Step::Key(key), Value::Object(map)) => {
                     let section = map.entry(key).or_insert(Value::Null);
                     if section.is_null() {
@@ -129,7 +129,7 @@ impl Key {
         Ok(())
     }
 
-    /// Says that there is nothing at the step, and what there is beside it.
+    /// An error that there is nothing at this step, with the alternatives.
     fn missing(&self, step: usize, around: &Value) -> String {
         let before = Self(self.0[..step].to_vec());
         let whole = Self(self.0[..=step].to_vec());
@@ -166,7 +166,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// Where in a list an entry is that goes by a place or a name.
+/// The index of a list entry, by index or name.
 pub fn place(list: &[Value], name: &str) -> Option<usize> {
     if let Ok(place) = name.parse::<usize>() {
         return (place < list.len()).then_some(place);
@@ -177,7 +177,7 @@ pub fn place(list: &[Value], name: &str) -> Option<usize> {
     })
 }
 
-/// The RFC 7396 merge patch that makes `after` of `before`; `None` if they are the same.
+/// The RFC 7396 merge patch from `before` to `after`; `None` if they are the same.
 pub fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
     if before == after {
         return None;

@@ -1,4 +1,4 @@
-//! `config`: the configuration, shown and changed.
+//! `config`: show and change the configuration.
 
 mod change;
 mod edit;
@@ -23,19 +23,19 @@ Examples:
   millracectl config set 'exports[0].limits={ iops: 50000, bandwidth: 2GiB/s }'
   millracectl config set 'exports[0].limits=null' --dry-run
 
-A KEY is written as in messages: sections by dots, entries of lists in brackets, by place or by
-path, name or address. A VALUE is written as in the file; null takes the key away, so that its
-default holds. All keys of one command change at once, or none.";
+A KEY is written as in messages: sections separated by dots, entries of lists in brackets, by index, path,
+name or address. A VALUE is written as in the file; null removes the key, so that its default
+applies. All keys of one command change at once, or none.";
 
 const EDIT_HELP: &str = "\
-Opens the configuration in $VISUAL or $EDITOR (else vi). What you save is checked, here by line and
-on the server; then you see what would change and what of it needs a restart, and are asked.
+Opens the configuration in $VISUAL or $EDITOR (else vi). The saved text is checked here and
+on the server. Then the changes, and those that need a restart, are shown for confirmation.
 Leaving the editor without a change, or an empty file, changes nothing.";
 
 /// The commands on the configuration.
 #[derive(Subcommand)]
 pub enum ConfigCommand {
-    /// The configuration that was asked for last, as YAML (or JSON with --json).
+    /// The requested configuration, as YAML (or JSON with --json).
     Show,
     /// The value of one key, such as `exports[0].access`.
     Get {
@@ -51,7 +51,7 @@ pub enum ConfigCommand {
         #[command(flatten)]
         options: CommandChangeOptions,
     },
-    /// Put the configuration of a file in force.
+    /// Apply the configuration of a file.
     Apply {
         /// YAML as millraced reads it; - for the standard input.
         file: PathBuf,
@@ -67,7 +67,7 @@ pub enum ConfigCommand {
         #[arg(long)]
         yes: bool,
     },
-    /// What a file would change, told without asking the server to check it.
+    /// The changes that a file would make, computed without a check by the server.
     Diff {
         /// YAML as millraced reads it; - for the standard input.
         file: PathBuf,
@@ -79,24 +79,24 @@ pub enum ConfigCommand {
         /// The number that `config history` shows.
         generation: Generation,
     },
-    /// Put the configuration of an earlier generation in force again.
+    /// Apply the configuration of an earlier generation again.
     Rollback {
         /// The number that `config history` shows.
         generation: Generation,
         #[command(flatten)]
         options: CommandChangeOptions,
     },
-    /// Let the server read its configuration file again, as SIGHUP does.
+    /// Reload the server's configuration file, like SIGHUP.
     Reload {
         /// Only check the file and show what it would change.
         #[arg(long)]
         dry_run: bool,
     },
-    /// What waits for a restart.
+    /// Settings that wait for a restart.
     Pending,
 }
 
-/// Does what the command says; without one, shows the configuration.
+/// Runs the command; without one, shows the configuration.
 pub fn run(context: &Context<'_>, command: Option<&ConfigCommand>) -> Result<ExitCode, Failure> {
     match command.unwrap_or(&ConfigCommand::Show) {
         ConfigCommand::Show => show::whole(context, "/api/v1/config"),

@@ -1,4 +1,4 @@
-//! What the configuration is, was and would be.
+//! Display of current, earlier and proposed configurations.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -30,7 +30,7 @@ pub fn key(context: &Context<'_>, key: &str) -> Result<ExitCode, Failure> {
     }
 }
 
-/// What a file would change.
+/// The changes that a file would make.
 pub fn difference(context: &Context<'_>, file: &Path) -> Result<ExitCode, Failure> {
     let (_, wanted) = read(file)?;
     let present: Config = context.value("/api/v1/config?format=json")?;

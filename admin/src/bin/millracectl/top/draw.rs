@@ -18,7 +18,7 @@ use crate::table::{bytes, plain};
 /// Lines of the history of throughput.
 const HISTORY_LINES: u16 = 4;
 
-/// Styles, of which only colours depend on whether colours are wanted.
+/// Styles, of which only colours depend on the colour setting.
 struct Paint {
     colour: bool,
 }
@@ -87,7 +87,7 @@ pub fn draw(frame: &mut Frame<'_>, state: &mut TopState) {
     }
 }
 
-/// Program, address and state; what matters most is on the right.
+/// Program, address and state, the most important part on the right.
 fn title_line(state: &TopState, width: u16, paint: &Paint) -> Line<'static> {
     let program = state.span().map(|span| span.now.program.clone());
     let left = format!(
@@ -126,7 +126,7 @@ fn tab_line(state: &TopState, paint: &Paint) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Says why there are no news, above the last that there were. Gives what is left of the area.
+/// The reason for missing answers, above the latest ones. Returns the rest of the area.
 fn lost_line(frame: &mut Frame<'_>, state: &TopState, area: Rect, paint: &Paint) -> Rect {
     let Some(reason) = &state.lost else {
         return area;
@@ -139,7 +139,7 @@ fn lost_line(frame: &mut Frame<'_>, state: &TopState, area: Rect, paint: &Paint)
     rest
 }
 
-/// Sums and history, above the reactors. Gives what is left of the area.
+/// Sums and history, above the reactors. Returns the rest of the area.
 fn overview(frame: &mut Frame<'_>, state: &TopState, area: Rect, paint: &Paint) -> Rect {
     let area = lost_line(frame, state, area, paint);
     let Some(span) = state.span() else {
@@ -219,7 +219,7 @@ fn sum_lines(span: &sample::Span<'_>) -> Vec<Line<'static>> {
     ]
 }
 
-/// The rows of the view. Gives the title of the column that they are ordered by.
+/// The rows of the view. Returns the title of the sort column.
 fn rows(
     frame: &mut Frame<'_>,
     state: &mut TopState,
@@ -249,7 +249,7 @@ fn rows(
             _ => format!(" none of {all} has `{}`", plain(&state.filter)),
         }));
     }
-    // The marked row stays in sight.
+    // The selected row stays visible.
     let first = (marked + 1).saturating_sub(state.page);
     for at in first..(first + state.page).min(grid.rows.len()) {
         lines.push(row_line(&grid, &fitting, at, at == marked, paint));

@@ -1,4 +1,4 @@
-//! Asking the server, on a thread of its own.
+//! Queries to the server, on a thread of its own.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::thread;
@@ -14,21 +14,21 @@ use crate::failure::Failure;
 use crate::table::plain;
 use crate::wait::{Ready, state_of};
 
-/// What came of one look at the server; an error is one line for people.
+/// The result of one query; an error is one line of text.
 pub type Look = Result<Sample, String>;
 
-/// The thread that asks.
+/// The querying thread.
 pub struct Fetcher {
     wishes: Sender<Wish>,
     looks: Receiver<Look>,
 }
 
 impl Fetcher {
-    /// Asks now, and from then on as wished for.
+    /// Queries now, and then as requested.
     ///
     /// # Errors
     ///
-    /// There are no more threads or descriptors.
+    /// Threads or descriptors are exhausted.
     pub fn start(client: Client, wish: Wish) -> Result<Self, Failure> {
         let (wishes, wished) = mpsc::channel();
         let (sender, looks) = mpsc::channel();
@@ -39,13 +39,13 @@ impl Fetcher {
         Ok(Self { wishes, looks })
     }
 
-    /// From now on as wished for.
+    /// Changes the request.
     pub fn wish(&self, wish: Wish) {
-        // A thread that has ended shows in `answer`.
+        // An ended thread is reported by `answer`.
         let _ = self.wishes.send(wish);
     }
 
-    /// The next look, if there is one.
+    /// The next result, if there is one.
     ///
     /// # Errors
     ///
@@ -55,7 +55,7 @@ impl Fetcher {
             Ok(look) => Ok(Some(look)),
             Err(TryRecvError::Empty) => Ok(None),
             Err(TryRecvError::Disconnected) => {
-                Err(Failure::no("the thread that asks the server has ended"))
+                Err(Failure::no("the thread that queries the server has ended"))
             }
         }
     }
@@ -68,7 +68,7 @@ fn ask(mut session: Session, mut wish: Wish, wishes: &Receiver<Wish>, looks: &Se
         if !wish.paused && looks.send(look(&mut session, wish, start)).is_err() {
             return;
         }
-        // A new wish that shows something else is fulfilled at once.
+        // A new request for another view is served at once.
         loop {
             match wishes.recv_timeout(next.saturating_duration_since(Instant::now())) {
                 Ok(new) => {
@@ -105,7 +105,7 @@ fn look(session: &mut Session, wish: Wish, start: Instant) -> Look {
         }
         _ => None,
     };
-    // Last, and right before the time is taken: the rates on top are made of these.
+    // Last, and right before the time is taken: the rates at the top are computed from these.
     let operations: Operations = value(session, "/api/v1/operations")?;
     Ok(Sample {
         at: Instant::now().saturating_duration_since(start),
@@ -136,7 +136,7 @@ fn refused(answer: &Answer) -> String {
     }
 }
 
-/// The shortest time between two looks.
+/// The shortest interval between two queries.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(100);
-/// The longest time between two looks.
+/// The longest interval between two queries.
 pub const INTERVAL_MAX: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! Rows that can be ordered and searched, in as many columns as there is room for.
+//! Rows that can be sorted and filtered, with as many columns as fit.
 
 use std::cmp::Ordering;
 
@@ -10,13 +10,13 @@ const GAP: usize = 2;
 /// A column.
 pub struct Column {
     pub title: &'static str,
-    /// To the right, and the largest first.
+    /// Aligned right, and sorted from the largest.
     pub number: bool,
-    /// Columns of the highest rank give way first where there is no room for all.
+    /// Columns of the highest rank are dropped first if not all fit.
     pub rank: u8,
 }
 
-/// A field, as it is shown and as it is compared.
+/// A field, with its text and its sort value.
 pub struct GridCell {
     pub text: String,
     number: Option<f64>,
@@ -30,7 +30,7 @@ impl GridCell {
         }
     }
 
-    /// A number and how it is shown; `-` if it is not known.
+    /// A number and its text; `-` if unknown.
     pub fn number(number: Option<f64>, show: impl Fn(f64) -> String) -> Self {
         Self {
             text: number.map_or_else(|| "-".to_owned(), show),
@@ -46,25 +46,25 @@ impl GridCell {
     }
 }
 
-/// One line of it.
+/// One row.
 pub struct Row {
     pub cells: Vec<GridCell>,
-    /// Something is wrong here.
+    /// A warning is shown.
     pub warns: bool,
 }
 
-/// All of it.
+/// The whole table.
 pub struct Grid {
     pub columns: Vec<Column>,
     pub rows: Vec<Row>,
-    /// The column of the order where nothing else is said.
+    /// The default sort column.
     pub usual: usize,
-    /// What is said when there are no rows.
+    /// The text without rows.
     pub empty: &'static str,
 }
 
 impl Grid {
-    /// Leaves only rows that have the word in some field, in whatever case.
+    /// Keeps only rows with the word in some field, ignoring case.
     pub fn filter(&mut self, word: &str) {
         let word = word.to_lowercase();
         let has = |cell: &GridCell| cell.text.to_lowercase().contains(&word);
@@ -72,8 +72,8 @@ impl Grid {
             .retain(|row| word.is_empty() || row.cells.iter().any(has));
     }
 
-    /// Orders rows: words from the first, numbers from the largest, or the other way round. Rows
-    /// that are the same there stay as they are. Gives the column.
+    /// Sorts rows: words ascending, numbers descending, or reversed. The sort is stable. Returns
+    /// the column.
     pub fn sort(&mut self, column: usize, round: bool) -> usize {
         let column = if column < self.columns.len() {
             column
@@ -91,8 +91,7 @@ impl Grid {
         column
     }
 
-    /// The columns that there is room for, each with its width. The first is among them however
-    /// little room there is.
+    /// The columns that fit, each with its width. The first is always included.
     pub fn fit(&self, room: usize) -> Vec<(usize, usize)> {
         let mut fitting: Vec<(usize, usize)> = (0..self.columns.len())
             .map(|column| (column, self.width(column)))
@@ -103,7 +102,7 @@ impl Grid {
         };
         while total(&fitting) > room && fitting.len() > 1 {
             let least = (1..fitting.len()).rev().max_by_key(|&at| {
-                // Of equal ranks the one to the right goes first.
+                // Among equal ranks the rightmost is dropped first.
                 (self.columns[fitting[at].0].rank, at)
             });
             match least {
@@ -144,7 +143,7 @@ impl Grid {
     }
 }
 
-/// What stands between two columns.
+/// The space between two columns.
 pub fn gap() -> String {
     " ".repeat(GAP)
 }

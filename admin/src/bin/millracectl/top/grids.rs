@@ -1,4 +1,4 @@
-//! What each view has in its rows.
+//! The rows of each view.
 
 use millrace_admin::status::{
     ClientStatus, ConnectionStatus, ExportStatus, Latency, OperationStatus, ReactorStatus,
@@ -10,7 +10,7 @@ use super::state::View;
 use crate::table::{bytes, time};
 use crate::views::limits;
 
-/// The rows of a view; `None` while what it shows has not been asked for.
+/// The rows of a view; `None` while its data has not been queried.
 pub fn grid(view: View, span: &Span<'_>) -> Option<Grid> {
     Some(match view {
         View::Overview => reactors(span),
@@ -57,7 +57,7 @@ fn bytes_each_second(rate: Option<f64>) -> GridCell {
     GridCell::number(rate, |rate| bytes(rate as u64))
 }
 
-/// A rate with no more digits than one can read.
+/// A rate with a readable number of digits.
 pub fn per_second(rate: f64) -> String {
     match rate {
         rate if rate >= 1e7 => format!("{:.1}M", rate / 1e6),
@@ -67,7 +67,7 @@ pub fn per_second(rate: f64) -> String {
     }
 }
 
-/// A counter of an entry: its growth each second against the entry of before.
+/// A counter of an entry: its growth per second since the previous sample.
 fn rate<T>(span: &Span<'_>, now: &T, before: Option<&T>, of: fn(&T) -> u64) -> Option<f64> {
     span.rate(of(now) as f64, before.map(|before| of(before) as f64))
 }
@@ -144,7 +144,7 @@ fn clients(span: &Span<'_>) -> Grid {
                 count(one.credits_requested),
                 count(one.waiting),
                 count(one.exposures),
-                // Calls that wait at the same time each count.
+                // Calls that wait at the same time count separately.
                 GridCell::number(throttled, |share| format!("{share:.1}")),
                 GridCell::word(&limits(&one.limits)),
             ],
@@ -174,7 +174,7 @@ fn clients(span: &Span<'_>) -> Grid {
 fn connections(span: &Span<'_>) -> Option<Grid> {
     let all = span.now.connections.as_ref()?;
     let before = span.before.and_then(|before| before.connections.as_ref());
-    // Both are by identifier, mostly; a map finds those of a thousand connections at once.
+    // Both are mostly sorted by identifier; a map finds those of a thousand connections at once.
     let before: std::collections::HashMap<u64, &ConnectionStatus> = before
         .into_iter()
         .flatten()

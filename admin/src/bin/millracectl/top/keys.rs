@@ -1,4 +1,4 @@
-//! What keys do.
+//! Key bindings.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -8,7 +8,7 @@ use super::state::{TopState, View};
 /// The most characters of a filter.
 const FILTER_MAX: usize = 64;
 
-/// Does what a key stands for.
+/// Performs the action of a key.
 pub fn press(state: &mut TopState, key: KeyEvent) {
     if key.kind == KeyEventKind::Release {
         return;
@@ -24,7 +24,7 @@ pub fn press(state: &mut TopState, key: KeyEvent) {
         return write(state, key.code);
     }
     if state.help {
-        // Whatever is pressed closes it.
+        // Any key closes it.
         state.help = false;
         return;
     }
@@ -59,7 +59,7 @@ pub fn press(state: &mut TopState, key: KeyEvent) {
     }
 }
 
-/// The filter, letter by letter.
+/// Editing of the filter.
 fn write(state: &mut TopState, key: KeyCode) {
     match key {
         KeyCode::Enter => state.writes = false,
@@ -80,7 +80,7 @@ fn turn(state: &mut TopState, steps: usize) {
     state.view = View::ALL[(state.view.place() + steps) % View::ALL.len()];
 }
 
-/// Orders by another column; its usual direction comes first.
+/// Sorts by another column, in its default direction.
 fn sort(state: &mut TopState, steps: usize) {
     let columns = state.columns.max(1);
     let order = state.order();

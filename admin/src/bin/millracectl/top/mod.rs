@@ -1,7 +1,7 @@
 //! `top`: the server, live.
 //!
-//! One thread asks the server ([`fetch`]) and one draws and listens to keys ([`run`]), so that a
-//! server that does not answer keeps nobody from leaving. What is shown is a function of the
+//! One thread queries the server ([`fetch`]) and one draws and reads keys ([`run`]), so that the
+//! user can leave while the server does not answer. The display is a function of the
 //! [`state::TopState`], so it is tested without a terminal.
 
 mod draw;
@@ -30,33 +30,33 @@ use fetch::Fetcher;
 use screen::Screen;
 use state::{TopState, View};
 
-/// How often keys and answers are looked for.
+/// The interval of polling keys and answers.
 const TICK: Duration = Duration::from_millis(50);
 
 /// The keys, for the help of the command.
 pub const HELP: &str = "\
 Keys:
   1 to 5, Tab   overview, clients, connections, exports, operations
-  s, S          order by the next or the previous column
-  r             the other way round
+  s, S          sort by the next or the previous column
+  r             reverse the order
   /             show only rows with a word; Esc shows all again
   arrows, PgUp, PgDn, Home, End   move
   space         pause
-  +, -          look more or less often
+  +, -          refresh more or less often
   ?, h          these keys
   q, Ctrl-C     leave
 
-Rates are differences between two answers of the server. THROTTLED is how
-many calls waited for a limit or a share at a time, on average. Colours
-are left out where NO_COLOR is set.";
+Rates are differences between two answers of the server. THROTTLED is the
+average number of calls that wait for a limit or a share. Colours
+are disabled by NO_COLOR.";
 
-/// How the server is watched.
+/// Options of `top`.
 #[derive(Args)]
 pub struct Top {
-    /// How long between two looks, with us, ms or s; 100ms at least.
+    /// Time between two queries, with us, ms or s; at least 100ms.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     interval: Duration,
-    /// What to show first.
+    /// The first view.
     #[arg(long, value_enum, default_value = "overview")]
     view: View,
     /// Show only rows with this word.
@@ -68,8 +68,8 @@ pub struct Top {
 pub fn run(context: &Context<'_>, top: &Top) -> Result<ExitCode, Failure> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(Failure::usage(
-            "top is for terminals; `millracectl status` and --json of the other commands are for \
-             files and programs",
+            "top needs a terminal; for files and programs use `millracectl status`, and --json of \
+             the other commands",
         ));
     }
     let mut state = TopState::new(context.client.authority(), top.interval, top.view);

@@ -1,4 +1,4 @@
-//! What the server said at one point in time, and what happened between two of them.
+//! Samples of the server's state, and differences between two of them.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use millrace_admin::status::{
     ClientStatus, ConnectionStatus, ExportStatus, OperationStatus, ReactorStatus, Readiness,
 };
 
-/// One look at the server.
+/// One sample.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// When, counted from the start of the program.
+    /// Its time, from the start of the program.
     pub at: Duration,
     /// Name and version.
     pub program: String,
@@ -17,27 +17,27 @@ pub struct Sample {
     pub reactors: Vec<ReactorStatus>,
     pub clients: Vec<ClientStatus>,
     pub operations: Vec<OperationStatus>,
-    /// `None` when nobody asked for them.
+    /// `None` if not queried.
     pub connections: Option<Vec<ConnectionStatus>>,
     pub exports: Option<Vec<ExportStatus>>,
 }
 
-/// Two looks, the later of which is shown.
+/// Two samples, the later of which is shown.
 pub struct Span<'a> {
     pub now: &'a Sample,
     pub before: Option<&'a Sample>,
 }
 
 impl Span<'_> {
-    /// How much a counter grew each second; `None` if it is not known: there is one look only, or
-    /// the server has begun anew.
+    /// The growth of a counter per second; `None` if unknown: there is only one sample, or the
+    /// server was restarted.
     pub fn rate(&self, now: f64, before: Option<f64>) -> Option<f64> {
         let seconds = (self.now.at.checked_sub(self.before?.at)?).as_secs_f64();
         let grown = now - before?;
         (seconds > 0.0 && grown >= 0.0).then(|| grown / seconds)
     }
 
-    /// Requests, bytes read and bytes written, each second, over all clients.
+    /// Requests, bytes read and bytes written per second, over all clients.
     pub fn totals(&self) -> [Option<f64>; 3] {
         let now = self.now.moved();
         let before = self.before.map(Sample::moved);

@@ -1,4 +1,4 @@
-//! The terminal: taken, and given back in whatever way the program ends.
+//! The terminal, restored however the program ends.
 
 use std::io;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use ratatui::{DefaultTerminal, Frame};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-/// The terminal with its own screen, without line editing. Dropping it gives the terminal back; a
-/// panic does so before its message is printed.
+/// The terminal with its alternate screen, without line editing. Dropping it restores the terminal;
+/// a panic does so before its message is printed.
 pub struct Screen {
     terminal: DefaultTerminal,
     ended: Arc<AtomicBool>,
@@ -30,14 +30,14 @@ impl Screen {
         })
     }
 
-    /// Whether a signal has told the program to end.
+    /// Whether a signal has requested the end of the program.
     pub fn is_told_to_end(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }
 
     /// # Errors
     ///
-    /// The terminal has gone.
+    /// The terminal was closed.
     pub fn draw(&mut self, show: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         self.terminal.draw(show).map(|_| ())
     }

@@ -1,4 +1,4 @@
-//! What is shown and how, apart from the drawing of it.
+//! The state of the display, without drawing.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use super::sample::{Sample, Span};
 /// The most points of a history.
 const HISTORY_MAX: usize = 512;
 
-/// What can be shown.
+/// The views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum View {
     /// Rates and reactors.
     Overview,
-    /// Addresses, over all their connections.
+    /// Addresses, summed over their connections.
     Clients,
-    /// One by one.
+    /// Single connections.
     Connections,
-    /// Trees.
+    /// Exports.
     Exports,
     /// Procedures.
     Operations,
@@ -50,7 +50,7 @@ impl View {
     }
 }
 
-/// What the thread that asks is to do.
+/// The request to the querying thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wish {
     pub view: View,
@@ -58,7 +58,7 @@ pub struct Wish {
     pub paused: bool,
 }
 
-/// Everything that decides what is on the screen.
+/// The state that determines the display.
 pub struct TopState {
     pub authority: String,
     pub view: View,
@@ -66,26 +66,26 @@ pub struct TopState {
     pub paused: bool,
     pub help: bool,
     pub colour: bool,
-    /// Rows without it are not shown.
+    /// Rows without it are hidden.
     pub filter: String,
-    /// The filter is being written.
+    /// The filter is being edited.
     pub writes: bool,
-    /// By view: the column of the order, and whether it is turned round.
+    /// By view: the sort column, and whether it is reversed.
     pub order: [(usize, bool); View::ALL.len()],
-    /// By view: the row that is marked.
+    /// By view: the selected row.
     pub marked: [usize; View::ALL.len()],
-    /// Rows on the screen, for moving by pages; set by the drawing.
+    /// Rows on the screen, for moving by pages; set when drawing.
     pub page: usize,
-    /// Rows there are; set by the drawing.
+    /// The number of rows; set when drawing.
     pub rows: usize,
-    /// Columns there are; set by the drawing.
+    /// The number of columns; set when drawing.
     pub columns: usize,
     pub leaves: bool,
-    /// Why there is no answer.
+    /// The reason for missing answers.
     pub lost: Option<String>,
     now: Option<Sample>,
     before: Option<Sample>,
-    /// Bytes read and written each second, the latest last.
+    /// Bytes read and written per second, the latest last.
     pub history: VecDeque<(u64, u64)>,
     stale: bool,
 }
@@ -123,17 +123,17 @@ impl TopState {
         }
     }
 
-    /// Takes what the server said, or why it said nothing.
+    /// Adds a sample, or the reason for a missing one.
     pub fn take(&mut self, look: Look) {
         self.touch();
         match look {
             Err(reason) => self.lost = Some(reason),
             Ok(sample) => {
-                // Answers that were under way when the user paused do not count.
+                // Answers to queries sent before the pause are ignored.
                 if self.paused {
                     return;
                 }
-                // What was before a loss may be of another run of the server.
+                // The sample before a loss may be of another run of the server.
                 self.before = match self.lost.take() {
                     None => self.now.take(),
                     Some(_) => None,
@@ -150,7 +150,7 @@ impl TopState {
         }
     }
 
-    /// What there is to be shown.
+    /// The samples to show.
     pub fn span(&self) -> Option<Span<'_>> {
         Some(Span {
             now: self.now.as_ref()?,
@@ -158,12 +158,12 @@ impl TopState {
         })
     }
 
-    /// Whether the screen shows something else than the state; asked once for each drawing.
+    /// Whether the screen needs a redraw; resets the flag.
     pub fn is_stale(&mut self) -> bool {
         std::mem::take(&mut self.stale)
     }
 
-    /// Has the screen drawn anew.
+    /// Requests a redraw.
     pub fn touch(&mut self) {
         self.stale = true;
     }

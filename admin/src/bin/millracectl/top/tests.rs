@@ -1,4 +1,4 @@
-//! What is on the screen for given answers and keys.
+//! The display for given answers and keys.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ fn connection(id: u64, peer: &str, requests: u64) -> ConnectionStatus {
     }
 }
 
-/// What the server has to say `seconds` after the start, when it serves 1,000 requests a second.
+/// The server's state `seconds` after the start, at 1,000 requests per second.
 fn sample(seconds: u64) -> Sample {
     let requests = seconds * 1000;
     let reactor = |name: &str, core: usize, busy: f64, stalled: bool| ReactorStatus {
@@ -128,7 +128,7 @@ fn sample(seconds: u64) -> Sample {
     }
 }
 
-/// One that has had answers for five seconds, one each second.
+/// A state with answers for five seconds, one each second.
 fn state(view: View) -> TopState {
     let mut state = TopState::new("storage-1:9620", Duration::from_secs(1), view);
     for second in 1..=5 {
@@ -143,7 +143,7 @@ fn drawn(state: &mut TopState, width: u16, height: u16) -> Terminal<TestBackend>
     terminal
 }
 
-/// The characters on the screen, without what is blank at the end of lines.
+/// The characters on the screen, without trailing blanks.
 fn screen(state: &mut TopState, width: u16, height: u16) -> String {
     let terminal = drawn(state, width, height);
     let cells = terminal.backend().buffer().content();
@@ -168,7 +168,7 @@ fn keys(state: &mut TopState, keys: &str) {
     }
 }
 
-/// Compares with what stands in a file beside this one.
+/// Compares with a file beside this one.
 macro_rules! is_as_before {
     ($screen:expr, $file:literal) => {
         let screen: String = $screen;
@@ -234,7 +234,7 @@ fn help_and_loss_are_shown_over_the_rest() {
         "cannot connect to storage-1:9620: Connection refused\x1b[2J".to_owned(),
     ));
     is_as_before!(screen(&mut state, 80, 24), "lost-80x24.txt");
-    // It comes back, as another run with counters from zero.
+    // It is back, as another run with counters from zero.
     state.take(Ok(sample(0)));
     assert!(screen(&mut state, 80, 24).contains(" requests  -  "));
     let mut one_later = sample(1);
@@ -290,7 +290,7 @@ fn rows_are_ordered_filtered_and_marked_by_keys() {
     assert_eq!(order(&mut state), [7, 9, 12]);
     keys(&mut state, "VVVVV");
     assert_eq!(*state.marked(), 2);
-    // The marked row stays in sight: title, tabs, headings, one row, foot.
+    // The selected row stays visible: title, tabs, headings, one row, foot.
     assert_eq!(order_in(&mut state, 5), [12]);
 }
 

@@ -21,7 +21,7 @@ use tracing_subscriber::{EnvFilter, reload};
 use limit::LineLimit;
 use queue::{LINES_MAX, LogQueue, StandardError};
 
-/// How long the last lines of the process may take to be written.
+/// Timeout of writing the last lines of the process.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Format of log lines.
@@ -41,7 +41,7 @@ pub fn filter(text: &str) -> Result<EnvFilter> {
     })
 }
 
-/// The log of the process, from when it starts.
+/// The log of the process, from its start.
 pub struct Log {
     queue: LogQueue,
     limit: LineLimit,
@@ -54,7 +54,7 @@ impl MetricsSource for Log {
     }
 }
 
-/// When it is dropped, what was logged is written, if somebody reads it.
+/// Writes the pending log lines when dropped, if they are read.
 pub struct LogFlush(LogQueue);
 
 impl Drop for LogFlush {
@@ -70,18 +70,18 @@ impl Log {
     }
 }
 
-/// Writes log lines to standard error from now on, by a thread of their own. Gives the way to
-/// change the filter later. The thread is out of the way of reactors on these cores.
+/// Writes log lines to standard error from now on, on a thread of its own. Returns the handle for
+/// changing the filter. The thread avoids the reactors' cores.
 ///
 /// # Errors
-/// There is no thread.
+/// The thread cannot be started.
 pub fn start(
     filter: EnvFilter,
     format: Format,
     reactors: Vec<usize>,
 ) -> Result<(Arc<Log>, LogHook)> {
     let limit = LineLimit::default();
-    // What keeps it on their cores is told by the others that step aside.
+    // A failure to avoid the reactors' cores is reported by other threads.
     let prepare = move || {
         let _ = millrace_reactor::step_aside(&reactors);
         confine_thread(ThreadKind::Log);
@@ -110,7 +110,7 @@ pub fn start(
     Ok((Arc::new(Log { queue, limit }), hook))
 }
 
-/// Says of lines what became of them that were not written.
+/// Reports lines that were not written.
 fn report(limit: LineLimit) -> impl FnMut(u64) {
     let mut told = 0;
     move |dropped| {
@@ -123,13 +123,16 @@ fn report(limit: LineLimit) -> impl FnMut(u64) {
         }
         if dropped > told {
             let lines = dropped - told;
-            tracing::warn!(lines, "log lines were dropped: they were not read in time");
+            tracing::warn!(
+                lines,
+                "log lines were dropped: the reader of the log was too slow"
+            );
             told = dropped;
         }
     }
 }
 
-/// Panics are log lines: what the standard library does waits for whoever reads them.
+/// Panics are written as log lines: the standard library's handler waits for the reader.
 fn log_panics(queue: LogQueue) {
     panic::set_hook(Box::new(move |panic| {
         let thread = thread::current();
@@ -139,7 +142,7 @@ fn log_panics(queue: LogQueue) {
             BacktraceStatus::Captured => tracing::error!(thread, "{panic}\n{trace}"),
             _ => tracing::error!(thread, "{panic}"),
         }
-        // Others may end the process by it.
+        // A panic of another thread may end the process.
         if !thread.starts_with("reactor-") {
             queue.flush(FLUSH_TIMEOUT);
         }

@@ -1,11 +1,10 @@
-//! The bound on operations of one volume in flight on one reactor.
+//! The limit on operations of one volume in flight on one reactor.
 //!
-//! Operations beyond the bound wait while the volume makes progress, client by client in turn. So a
+//! Operations beyond the limit wait while the volume makes progress, client by client in turn. So a
 //! client with many operations delays another client by those in flight and one more. When no
-//! operation has ended for a while, waiting and new operations are refused with a delay
-//! ([`StoreError::Delay`]), so that they do not hold memory and places that other volumes could
-//! use. When too many wait, the latest operation of the client with the most is refused in this
-//! way.
+//! operation has completed for a while, waiting and new operations are refused with a delay
+//! ([`StoreError::Delay`]), so that they do not hold memory and slots that other volumes could use.
+//! When too many wait, the latest operation of the client with the most is refused in this way.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -21,10 +20,10 @@ use super::Counters;
 use crate::posix::client_waiters::ClientWaiters;
 use crate::{ClientKey, Result, StoreError};
 
-/// A volume that ends nothing for so long is stuck.
+/// A volume without a completion for this time is stuck.
 const STALL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Most operations that wait.
+/// The most operations that wait.
 const WAITING_MAX: usize = 4096;
 
 /// One reactor's admission to one volume.
@@ -35,14 +34,14 @@ pub(super) struct Admission {
     counters: Arc<Counters>,
     in_flight: Cell<usize>,
     bytes_under_way: Cell<usize>,
-    /// When an operation ended last, or the first began after none was under way.
+    /// The time of the last completion, or of the first begin after there was none in progress.
     progressed: Cell<Instant>,
-    /// With the memory that they want.
+    /// The waiters, with the memory that each needs.
     waiters: RefCell<ClientWaiters<usize, Result<()>>>,
 }
 
 impl Admission {
-    /// At most so many operations and bytes of memory at once; a single operation may have more
+    /// Limits the operations and the bytes of memory at once; a single operation may have more
     /// bytes.
     pub fn new(
         operations: impl Fn() -> usize + 'static,
@@ -62,8 +61,8 @@ impl Admission {
         }
     }
 
-    /// Refuses whoever would have to wait for a volume that is stuck: to be asked before memory is
-    /// taken for the operation.
+    /// Refuses an operation that would have to wait for a stuck volume. To be called before memory
+    /// is allocated for the operation.
     ///
     /// # Errors
     /// [`StoreError::Delay`].
@@ -76,8 +75,8 @@ impl Admission {
         Err(StoreError::Delay)
     }
 
-    /// Waits until a client's operation with so much memory may begin. Whoever has entered calls
-    /// [`Admission::leave`].
+    /// Waits until a client's operation with this much memory may begin. Afterwards
+    /// [`Admission::leave`] must be called.
     ///
     /// # Errors
     /// [`StoreError::Delay`]: the volume is stuck, or too many wait.
@@ -90,12 +89,12 @@ impl Admission {
         }
     }
 
-    /// An operation ended, well or not: the volume is not stuck.
+    /// Records that an operation completed, with or without success: the volume is not stuck.
     pub fn progress(&self) {
         self.progressed.set(self.clock.now());
     }
 
-    /// An operation that entered is gone.
+    /// Removes an admitted operation.
     pub fn leave(&self, bytes: usize) {
         self.in_flight.set(self.in_flight.get() - 1);
         self.bytes_under_way.set(self.bytes_under_way.get() - bytes);
@@ -122,7 +121,7 @@ impl Admission {
         self.counters.operations.set(self.in_flight.get() as u64);
     }
 
-    /// Admits waiting operations as far as the bound allows.
+    /// Admits waiting operations up to the limit.
     fn advance(&self) {
         let waiters = &mut *self.waiters.borrow_mut();
         while let Some(&bytes) = waiters.demand()
@@ -147,7 +146,7 @@ impl Admission {
     }
 }
 
-/// Waits for admission. Dropping it gives up the place.
+/// Waits for admission. Dropping it leaves the queue.
 #[must_use = "nobody enters unless awaited"]
 pub(super) struct AdmissionWait {
     admission: Rc<Admission>,
@@ -210,14 +209,14 @@ impl AdmissionWait {
         }
         let number = waiters.join(self.client, self.bytes, context.waker());
         let mut sleep = admission.clock.sleep_until(admission.deadline());
-        // It only wakes; the clock tells whether the time has come.
+        // The sleep only wakes; the clock decides whether the deadline has passed.
         let _ = Pin::new(&mut sleep).poll(context);
         self.waiting = Some((number, sleep));
         admission.count(waiters.len());
         Poll::Pending
     }
 
-    /// Leaves the queue, or gives back an admission that was not noticed yet.
+    /// Leaves the queue, or returns an admission that was not consumed yet.
     fn give_up(&mut self) {
         let Some((number, _)) = self.waiting.take() else {
             return;
@@ -226,7 +225,7 @@ impl AdmissionWait {
         if let Some(Ok(())) = granted {
             self.admission.leave(self.bytes);
         } else {
-            // Those behind may have waited for this one alone.
+            // Waiters behind this one may have been blocked by it alone.
             self.admission.advance();
         }
     }

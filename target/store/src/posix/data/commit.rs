@@ -1,4 +1,4 @@
-//! COMMIT: one sync of a file at a time, shared by all calls that came before it began.
+//! COMMIT: one sync of a file at a time, shared by all calls that arrived before it began.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -20,8 +20,8 @@ impl ClientView<'_> {
         _offset: u64,
         _length: u32,
     ) -> Modified<WriteVerifier> {
-        // The whole file: the kernel has no narrower sync that covers what is needed to find the
-        // data again.
+        // The whole file: the kernel has no narrower sync that includes the metadata needed to find
+        // the data.
         let object = match self.objects.get(self.client, file).await {
             Ok(object) => object,
             Err(error) => return Modified::failed(error),
@@ -39,12 +39,12 @@ impl ClientView<'_> {
         };
         Modified {
             consistency,
-            // Read after the sync: an error of another has to be seen.
+            // Read after the sync, to observe errors of other syncs.
             result: synced.map(|()| self.volume.verifier()),
         }
     }
 
-    /// Makes all that was written to a file before durable, with a sync of its own or a shared one.
+    /// Makes all bytes written to a file so far durable, with a sync of its own or a shared one.
     pub(super) async fn sync(&self, object: &Rc<Object>) -> Result<()> {
         for _ in 0..REPEATS {
             self.sync_once(object).await?;
@@ -56,7 +56,7 @@ impl ClientView<'_> {
     }
 
     async fn sync_once(&self, object: &Rc<Object>) -> Result<()> {
-        // A file that cannot be written to any more may still have to be synced.
+        // A file that is no longer writable may still need a sync.
         let file = match object.data(self.client, Use::Write, false).await {
             Err(StoreError::ReadOnly) => object.data(self.client, Use::Read, false).await?,
             file => file?,
@@ -67,7 +67,7 @@ impl ClientView<'_> {
                 return outcome;
             }
             let ticket = self.data.in_flight.begin(self.client, object, 0).await?;
-            // Another may have begun it, while this one waited to be admitted.
+            // Another call may have begun it while this one waited for admission.
             if place.look(None) != Some(Turn::Lead) {
                 continue;
             }
@@ -81,7 +81,7 @@ impl ClientView<'_> {
                 .await;
             match (place.look(None), ended) {
                 (Some(Turn::Done(outcome)), _) => return outcome,
-                // It did not come to the kernel.
+                // It was not submitted to the kernel.
                 (_, Err(error)) => return Err(io_error(&error)),
                 (_, Ok(())) => unreachable!("its hold was told"),
             }

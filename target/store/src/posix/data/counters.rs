@@ -8,25 +8,25 @@ use millrace_primitives::{Counter, Gauge};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VolumeFigures {
-    /// Reads that passed the page cache by.
+    /// Direct reads.
     pub reads_direct: u64,
-    /// Reads that found all they wanted in the page cache.
+    /// Reads served entirely from the page cache.
     pub reads_cached: u64,
     /// Other reads, through the page cache.
     pub reads_buffered: u64,
-    /// Bytes that reads handed out.
+    /// Bytes returned by reads.
     pub read_bytes: u64,
-    /// Writes that passed the page cache by.
+    /// Direct writes.
     pub writes_direct: u64,
     /// Writes into the page cache.
     pub writes_buffered: u64,
-    /// Bytes that writes took.
+    /// Bytes accepted by writes.
     pub written_bytes: u64,
-    /// Syncs of files that the kernel was asked for.
+    /// Syncs of files requested from the kernel.
     pub syncs: u64,
-    /// Commits that succeeded; several that wait at one time share a sync.
+    /// Commits that succeeded; concurrent ones share a sync.
     pub commits: u64,
-    /// Writes that had to wait for a sync as too much was not durable.
+    /// Writes that had to wait for a sync because too many bytes were not durable.
     pub forced_syncs: u64,
     /// Syncs and synchronous writes that failed, so that written data may be lost.
     pub write_back_errors: u64,
@@ -36,15 +36,15 @@ pub struct VolumeFigures {
     pub delays: u64,
     /// Bytes written and not known to be durable, now.
     pub dirty_bytes: u64,
-    /// Operations of data that are under way, now.
+    /// Data operations in progress, now.
     pub operations: u64,
-    /// Operations of data that wait for others to end, now.
+    /// Data operations that wait for others to complete, now.
     pub waiting_operations: u64,
     /// Objects that reactors keep open, now.
     pub open_objects: u64,
 }
 
-/// One reactor's counters: it alone writes them.
+/// One reactor's counters, written by that reactor only.
 #[derive(Default)]
 #[repr(align(128))] // No other's cache lines.
 pub(in crate::posix) struct Counters {

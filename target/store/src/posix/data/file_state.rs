@@ -7,26 +7,26 @@ use super::io_mode_lock::IoModeLock;
 use super::volume_data::VolumeData;
 use crate::posix::sys;
 
-/// What all reactors share of a file's data.
+/// The state of a file's data, shared by all reactors.
 #[derive(Default)]
 pub(in crate::posix) struct FileState {
-    /// Bytes written and not known to be durable, but for those that a sync is at.
+    /// Bytes written and not known to be durable, except those of a running sync.
     pub dirty: AtomicU64,
-    /// Syncs that are under way or whose errors are not told yet, by all reactors and helpers.
+    /// Syncs of all reactors and helpers that are running or whose errors are not reported yet.
     pub syncing: AtomicU32,
-    /// Which way its writes go.
+    /// The mode of its writes.
     pub(super) io_mode: IoModeLock,
 }
 
 impl FileState {
-    /// Whether something is not known to be durable: then [`FileState::settle`] comes before the
-    /// last file that it was written through is closed.
+    /// Whether written bytes are not known to be durable: then [`FileState::settle`] must precede
+    /// the close of the last descriptor they were written through.
     pub fn is_dirty(&self) -> bool {
         self.dirty.load(SeqCst) > 0
     }
 
-    /// Makes durable what was written to a file that is about to be closed: the kernel may forget
-    /// an error of writing back that comes when nobody has the file open. Blocks.
+    /// Makes the bytes of a file about to be closed durable: the kernel may lose an error of
+    /// writing back that occurs while the file is not open. Blocks.
     pub fn settle(&self, volume: &VolumeData, file: impl AsFd) {
         let bytes = self.dirty.swap(0, SeqCst);
         if bytes == 0 {

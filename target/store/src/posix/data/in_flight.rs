@@ -1,5 +1,5 @@
 //! Data operations in flight: the resources of volume and file that they hold until the kernel has
-//! completed them, and the effects of their completion, even if no future waits for it any more.
+//! completed them, and the effects of their completion, even if no future waits for them.
 
 use std::cell::RefCell;
 use std::io;
@@ -30,7 +30,7 @@ struct Entries {
     free: Vec<u32>,
 }
 
-/// One request: the ticket of whoever asked, and a hold for what the kernel is at.
+/// One request: the ticket of the requester, and a hold for the kernel's operation.
 struct RequestEntry {
     holders: u32,
     bytes: usize,
@@ -39,20 +39,20 @@ struct RequestEntry {
     work: KernelWork,
 }
 
-/// What the kernel is asked for.
+/// The operation of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KernelWork {
     Read,
-    /// `durable`: it syncs what it wrote.
+    /// `durable`: the write includes a sync.
     Write {
         durable: bool,
     },
-    /// A write without a sync, as one that syncs failed by this error: if it succeeds, it was the
-    /// sync of what was written before that failed.
+    /// A write without a sync, after one with a sync failed with this error. If it succeeds, the
+    /// failure was in syncing the bytes written before.
     Probe {
         errno: i32,
     },
-    /// `bytes` are what it will have made durable.
+    /// `bytes` become durable.
     Sync {
         bytes: u64,
     },
@@ -104,7 +104,7 @@ impl InFlight {
         action(&mut self.entries.borrow_mut().places[number as usize])
     }
 
-    /// One of the holders of an entry is gone.
+    /// Releases one holder of an entry.
     fn release(&self, number: u32) {
         let gone = self.with(number, |entry| {
             entry.holders -= 1;
@@ -128,7 +128,7 @@ impl InFlight {
     fn synced(&self, object: &Object, bytes: u64, outcome: Option<&io::Result<usize>>) {
         if let Some(outcome) = outcome {
             self.counters.syncs.add(1);
-            // Before anybody who waits is told.
+            // Before any waiter is woken.
             if let Err(error) = outcome {
                 self.volume.data().lost(error);
             }
@@ -175,15 +175,16 @@ impl CompletionObserver for InFlight {
     }
 }
 
-/// The error of a write that syncs, if it may have failed by itself for lack of space, rather than
-/// the sync of what was written before. Whoever asked finds out, if they are still there.
+/// The error of a write with a sync, if the write itself may have failed for lack of space, and not
+/// the sync of earlier bytes. The requester determines which, if it still waits.
 pub(super) fn may_be_no_space(error: &io::Error) -> Option<i32> {
     error
         .raw_os_error()
         .filter(|errno| matches!(*errno, libc::ENOSPC | libc::EDQUOT | libc::EFBIG))
 }
 
-/// Whether a transfer never came to the data: nothing was synced, and nothing is lost.
+/// Whether a transfer was refused before it reached the data: nothing was synced, and nothing is
+/// lost.
 fn is_refused(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -191,15 +192,15 @@ fn is_refused(error: &io::Error) -> bool {
     )
 }
 
-/// Whoever asked for a request. When they are gone and the kernel is done with its part, so is
-/// the request.
+/// The requester's part of a request. The request ends when both this is dropped and the kernel has
+/// completed.
 pub(super) struct Ticket {
     in_flight: Rc<InFlight>,
     number: u32,
 }
 
 impl Ticket {
-    /// Enters the lock of the request's file, in its turn.
+    /// Acquires the lock of the request's file, in its turn.
     pub async fn enter(&self, object: &Object, way: Way) {
         let lock: &IoModeLock = &object.shared.data.io_mode;
         IoModeLock::enter(lock, way).await;
@@ -207,7 +208,7 @@ impl Ticket {
             .with(self.number, |entry| entry.way = Some(way));
     }
 
-    /// Leaves the lock again, when the kernel is at nothing.
+    /// Releases the lock, while no kernel operation is running.
     pub fn leave(&self, object: &Object) {
         if self
             .in_flight
@@ -218,7 +219,7 @@ impl Ticket {
         }
     }
 
-    /// For the operation that the kernel is asked for next; it is at one at a time.
+    /// The hold for the next kernel operation; there is one at a time.
     pub fn hold(&self, work: KernelWork) -> Hold {
         self.in_flight.with(self.number, |entry| {
             debug_assert_eq!(entry.holders, 1, "one operation at a time");

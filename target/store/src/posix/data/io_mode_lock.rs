@@ -1,6 +1,6 @@
-//! A lock of a file with two modes: writes through the page cache, and direct writes past it.
+//! A lock of a file with two modes: buffered writes through the page cache, and direct writes.
 //!
-//! The kernel keeps each kind coherent with itself. A page that both kinds write at once may end in
+//! The kernel keeps each kind coherent with itself. A page written by both kinds at once may end in
 //! a state that neither wrote. So any number of writes of one mode may hold the lock together, and
 //! never both modes. Other writes wait in one queue, in order. While the queue is empty, taking and
 //! releasing the lock is one compare-exchange.
@@ -18,7 +18,7 @@ use millrace_primitives::{Departure, WaitQueue, Waiter};
 /// The mode of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Past the page cache.
+    /// Bypassing the page cache.
     Direct,
     /// Into the page cache.
     Buffered,
@@ -33,9 +33,9 @@ impl Way {
     }
 }
 
-/// There is a line; changes only under the line's lock.
+/// The queue is not empty; changed only under the queue's lock.
 const LINE: u64 = 2;
-/// One write that is in; the bits from here up count them, and the lowest bit is their way.
+/// One holder: the bits from here up count them, and the lowest bit is their mode.
 const ONE: u64 = 4;
 
 /// One file's lock, for all reactors.
@@ -47,7 +47,7 @@ pub(super) struct IoModeLock {
 
 #[derive(Default)]
 struct IoModeQueue {
-    /// `None`, a fence: nobody passes before all who were in have gone.
+    /// `None` is a fence: it opens when all earlier holders have left.
     order: WaitQueue<(), Option<Way>>,
     fences: VecDeque<Waiter>,
 }
@@ -57,7 +57,7 @@ fn count(word: u64) -> u64 {
 }
 
 impl IoModeLock {
-    /// Enters without waiting, if nobody has to wait for that.
+    /// Acquires the lock if that needs no waiting.
     pub fn try_enter(&self, way: Way) -> bool {
         let mut word = self.word.load(SeqCst);
         loop {
@@ -73,7 +73,7 @@ impl IoModeLock {
         }
     }
 
-    /// Enters in turn. Whoever has entered calls [`IoModeLock::leave`].
+    /// Acquires the lock in turn. Afterwards [`IoModeLock::leave`] must be called.
     pub fn enter<G: Deref<Target = Self>>(lock: G, way: Way) -> IoModeWait<G> {
         IoModeWait {
             lock,
@@ -82,7 +82,7 @@ impl IoModeLock {
         }
     }
 
-    /// One that entered is gone.
+    /// Releases the lock.
     pub fn leave(&self) {
         let word = self.word.fetch_sub(ONE, SeqCst) - ONE;
         if count(word) == 0 && word & LINE != 0 {
@@ -90,9 +90,8 @@ impl IoModeLock {
         }
     }
 
-    /// Keeps all who come from now on out until those who are in have left: some write is still
-    /// under way of which its client knows nothing any more, and what the client does next must
-    /// not be undone by it.
+    /// Blocks new writes until all holders have left: an abandoned write is still in progress, and
+    /// must not undo what its client does next.
     pub fn fence(&self) {
         let mut line = self.lock();
         let fence = line.order.join(None, Waker::noop().clone());
@@ -109,7 +108,7 @@ impl IoModeLock {
             if word & LINE == 0 {
                 return;
             }
-            // While there is a line, writes only leave but for those that are let in here.
+            // While the queue is not empty, writes only leave, except for those admitted here.
             let empty = count(word) == 0;
             match line.order.first() {
                 None => {
@@ -128,7 +127,7 @@ impl IoModeLock {
                         self.word.fetch_add(ONE, SeqCst);
                     }
                     if let Ok(waker) = line.order.grant(()) {
-                        // Wakers of tasks only leave a mark.
+                        // Wakers of tasks only set a mark.
                         waker.wake();
                     }
                 }
@@ -137,13 +136,13 @@ impl IoModeLock {
         }
     }
 
-    /// Stands in line.
+    /// Joins the queue.
     fn join(&self, way: Way, waker: &Waker) -> Waiter {
         let mut line = self.lock();
-        // From here on whoever leaves last waits for the lock.
+        // From here on the last holder to leave takes the queue's lock.
         self.word.fetch_or(LINE, SeqCst);
         let waiter = line.order.join(Some(way), waker.clone());
-        // Those who were in may have left, or others have come, before the flag stood.
+        // Holders may have left, or others have arrived, before the flag was set.
         self.advance(line);
         waiter
     }
@@ -153,7 +152,8 @@ impl IoModeLock {
     }
 }
 
-/// Waits for the lock. Dropping it gives up the place, or leaves if it was let in unseen.
+/// Waits for the lock. Dropping it leaves the queue, or releases a lock that was granted but not
+/// consumed.
 #[must_use = "nobody enters unless awaited"]
 pub(super) struct IoModeWait<G: Deref<Target = IoModeLock>> {
     lock: G,
@@ -198,7 +198,7 @@ impl<G: Deref<Target = IoModeLock>> Drop for IoModeWait<G> {
                 drop(line);
                 self.lock.leave();
             }
-            // Those behind may have waited for this one alone.
+            // Waiters behind this one may have been blocked by it alone.
             Departure::Waiting(_) => self.lock.advance(line),
         }
     }
@@ -237,7 +237,7 @@ mod tests {
 
     struct Visitor<'a> {
         way: Way,
-        /// Number of the fences before.
+        /// The number of earlier fences.
         fences: u64,
         enter: Option<IoModeWait<&'a IoModeLock>>,
     }
@@ -256,7 +256,7 @@ mod tests {
         done
     }
 
-    /// Who is in by what the lock must do: in order of arrival, those that fit what is in.
+    /// The expected holders: in order of arrival, those compatible with the current holders.
     fn model(visitors: &[Visitor<'_>], inside: &[bool]) -> Vec<bool> {
         let mut inside = inside.to_vec();
         for index in 0..visitors.len() {
@@ -318,7 +318,7 @@ mod tests {
                     }
                     Action::Fence => {
                         lock.fence();
-                        // A fence without anybody inside holds nobody up.
+                        // A fence without holders blocks nothing.
                         if !visitors.is_empty() {
                             fences += 1;
                         }
@@ -367,7 +367,7 @@ mod tests {
                         };
                         let mut enter = IoModeLock::enter(lock, way);
                         if round % 7 == number {
-                            // One who gives up, in or not.
+                            // One that is cancelled, granted or not.
                             if Pin::new(&mut enter).poll(&mut context).is_ready() {
                                 lock.leave();
                             }

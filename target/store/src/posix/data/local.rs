@@ -23,7 +23,7 @@ impl LocalData {
     pub fn new(volume: &Volume, engine: &Engine, clock: &Clock) -> Self {
         let counters = volume.data().register();
         let gauges = engine.pool().gauges();
-        // One volume's device that hangs leaves the others half of the memory.
+        // A device that hangs leaves half of the memory to other volumes.
         let bytes = move || usize::try_from(gauges.bytes() / 2).unwrap_or(usize::MAX);
         let limited = volume.clone();
         let operations = move || limited.config().limits.operations;

@@ -2,11 +2,11 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | `read`, `write`, `commit` | the operations, and `route`: past the page cache or through it |
+//! | `read`, `write`, `commit` | the operations, and `route`: direct or through the page cache |
 //! | `volume_data`, `file_state`, `local` | state of a volume, of a file, and of one reactor |
 //! | `io_mode_lock` | separates direct writes from those through the page cache |
 //! | `sync_group` | syncs of files, shared by waiting calls |
-//! | `admission`, `in_flight` | bounds and completion of operations in flight |
+//! | `admission`, `in_flight` | limits and completion of operations in flight |
 //! | `verifier` | the write verifier, and its file after a clean stop |
 //! | `counters` | figures for operators |
 
@@ -28,6 +28,6 @@ use millrace_mempool::Class;
 
 use self::counters::Counters;
 
-/// Most bytes of one transfer: one buffer. Longer reads are short, and so are longer writes
-/// ([`crate::StagedWrite::length`] tells).
+/// The most bytes of one transfer: one buffer. Longer reads are short, and so are longer writes
+/// ([`crate::StagedWrite::length`]).
 const TRANSFER_MAX: u32 = Class::Large.size() as u32;

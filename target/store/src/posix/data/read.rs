@@ -14,10 +14,10 @@ use crate::posix::view::ClientView;
 use crate::posix::volume::Direct;
 use crate::{Attributes, Caller, Handle, ReadOutcome, Result, StoreError};
 
-/// How often a read that found nothing below the end of the file is tried again: files grow.
+/// How often a read without bytes below the end of the file is retried: files grow.
 const TRIES: usize = 3;
 
-/// A read that is admitted and has its memory.
+/// A read that is admitted and has memory.
 struct Reading<'a> {
     object: &'a Rc<Object>,
     identity: &'a Identity,
@@ -26,7 +26,7 @@ struct Reading<'a> {
     slice: &'a Slice,
 }
 
-/// Where a read's bytes came from.
+/// The source of a read's bytes.
 #[derive(Clone, Copy)]
 enum Source {
     Direct,
@@ -72,7 +72,7 @@ impl ClientView<'_> {
         };
         for _ in 0..TRIES {
             let read = self.read_span(&reading, span, direct.as_ref()).await?;
-            // What lies before the wanted range, and behind it.
+            // Excludes the bytes before and after the wanted range.
             let found = wanted.within(span, read);
             let attributes = object.attributes(self.client).await?;
             let outcome = outcome(offset, found, attributes);
@@ -85,11 +85,12 @@ impl ClientView<'_> {
                 return Ok(outcome);
             }
         }
-        // The size tells of bytes that reads do not find.
+        // The file is longer than the bytes found.
         Err(StoreError::Io)
     }
 
-    /// Which file is read past the page cache whatever it holds, if any, and which span that takes.
+    /// The file to read directly, whatever the page cache holds, and the span of that read; `None`
+    /// for other reads.
     async fn read_route(&self, object: &Object, wanted: Span) -> Result<(Option<DataFile>, Span)> {
         if self.volume.config().direct != Direct::Always {
             return Ok((None, wanted));
@@ -102,7 +103,7 @@ impl ClientView<'_> {
         }
     }
 
-    /// Reads a span; returns how many of its bytes there are.
+    /// Reads a span; returns the number of bytes read.
     async fn read_span(
         &self,
         reading: &Reading<'_>,
@@ -129,7 +130,7 @@ impl ClientView<'_> {
         Ok(read)
     }
 
-    /// What the page cache holds, and the rest past it where that is aligned.
+    /// Reads from the page cache, and the rest directly if aligned.
     async fn read_auto(&self, reading: &Reading<'_>, span: Span) -> Result<(u64, Source)> {
         let direct = reading.object.data(self.client, Use::Read, true).await?;
         let alignment = direct.direct.map(route::alignment);
@@ -147,7 +148,7 @@ impl ClientView<'_> {
         }
     }
 
-    /// As much as memory holds from the span's start on; nothing where that cannot be told.
+    /// Reads the bytes cached from the span's start on; none if that cannot be determined.
     async fn read_cached(&self, reading: &Reading<'_>, span: Span) -> Result<u64> {
         let file = reading.object.data(self.client, Use::Read, false).await?;
         let hold = reading.ticket.hold(KernelWork::Read);
@@ -159,8 +160,7 @@ impl ClientView<'_> {
         Ok(read.map_or(0, |read| read as u64))
     }
 
-    /// Past the page cache, from `from` bytes after the span's start on; `None` if the file system
-    /// does not take that after all.
+    /// Direct, from `from` bytes after the span's start on; `None` if the file system refuses it.
     async fn read_direct(
         &self,
         reading: &Reading<'_>,

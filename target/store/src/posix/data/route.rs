@@ -4,26 +4,26 @@ use std::io;
 
 use crate::posix::volume::Direct;
 
-/// Offsets end here, as the kernel's do.
+/// The end of offsets, as in the kernel.
 pub(super) const OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// Shorter transfers gain nothing from passing the page cache by, unless it is always passed.
+/// Shorter transfers are not faster when direct; they are direct with `always` only.
 pub(super) const DIRECT_LEAST: u64 = 64 << 10;
 
-/// Pages of the page cache: two ways of writing must not meet in one.
+/// The page size of the page cache: writes of both modes must not share a page.
 const PAGE: u64 = 4096;
 
-/// What direct transfers are aligned to, so that they also keep to whole pages.
+/// The alignment of direct transfers, at least a page.
 pub(super) fn alignment(of_device: u32) -> u64 {
     u64::from(of_device).max(PAGE)
 }
 
-/// Whether the file system takes no direct transfers although its open did.
+/// Whether the file system refuses direct transfers although the open succeeded.
 pub(super) fn refuses_direct(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))
 }
 
-/// Whether a write of so many bytes passes the page cache by if it is aligned.
+/// Whether a write of this length is direct if it is aligned.
 pub(super) fn write_is_direct(direct: Direct, length: u64) -> bool {
     match direct {
         Direct::Auto => length >= DIRECT_LEAST,
@@ -55,8 +55,8 @@ impl Span {
         self.start.is_multiple_of(alignment) && self.end.is_multiple_of(alignment)
     }
 
-    /// The aligned span around this one, cut behind where it is more than one buffer: a read may be
-    /// short. None where the aligned end lies beyond the end of offsets.
+    /// The aligned span around this one, cut at the end if longer than one buffer: a read may be
+    /// short. None if the aligned end is beyond the end of offsets.
     pub fn around(self, alignment: u64) -> Option<Self> {
         let start = self.start - self.start % alignment;
         let end = self.end.next_multiple_of(alignment);
@@ -67,7 +67,7 @@ impl Span {
         })
     }
 
-    /// How many bytes of this span there are from its start on, if there are `read` of `outer`.
+    /// The number of bytes of this span, from its start, among the first `read` bytes of `outer`.
     pub fn within(self, outer: Self, read: u64) -> u64 {
         (outer.start + read)
             .min(self.end)

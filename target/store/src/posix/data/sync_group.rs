@@ -12,8 +12,8 @@ use crate::Result;
 
 /// The calls of one reactor that wait for one file to be durable.
 ///
-/// A sync covers data that was written before it began. So a call that comes during a sync needs
-/// the next one, which it shares with all other calls that came meanwhile.
+/// A sync covers data that was written before it began. So a call that arrives during a sync needs
+/// the next one, which it shares with all other calls that arrived in the meantime.
 #[derive(Default)]
 pub(in crate::posix) struct SyncGroup {
     state: RefCell<GroupState>,
@@ -22,23 +22,23 @@ pub(in crate::posix) struct SyncGroup {
 #[derive(Default)]
 struct GroupState {
     running: bool,
-    /// Syncs that began: the number of the one that is running or was last.
+    /// The number of syncs begun: that of the running one or the last.
     begun: u64,
-    /// By the number of the first sync that is enough for them.
+    /// Keyed by the number of the first sync that suffices.
     waiters: WaitQueue<Result<()>, u64>,
 }
 
 /// The next step of a waiting call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Begin the sync that they wait for, on behalf of all who do.
+    /// Begin the sync, on behalf of all that wait for it.
     Lead,
-    /// It ended so.
+    /// The result of the sync.
     Done(Result<()>),
 }
 
 impl SyncGroup {
-    /// One more who wants durable what is written now.
+    /// Adds a waiter for the durability of all bytes written so far.
     pub(super) fn join(&self) -> SyncWaiter<'_> {
         let state = &mut *self.state.borrow_mut();
         let waker = Waker::noop().clone();
@@ -49,7 +49,7 @@ impl SyncGroup {
         }
     }
 
-    /// The kernel is asked for a sync from now on.
+    /// Records that a sync is submitted to the kernel.
     pub fn begin(&self) {
         let mut state = self.state.borrow_mut();
         debug_assert!(!state.running, "one at a time");
@@ -57,7 +57,7 @@ impl SyncGroup {
         state.begun += 1;
     }
 
-    /// The sync ended so; `None`: the kernel was never asked.
+    /// Records the result of the sync; `None` if it was not submitted.
     pub fn ended(&self, outcome: Option<Result<()>>) {
         let state = &mut *self.state.borrow_mut();
         state.running = false;
@@ -76,7 +76,7 @@ impl SyncGroup {
 }
 
 impl GroupState {
-    /// Wakes those who wait for the next sync: whoever is polled first leads it.
+    /// Wakes the waiters for the next sync: the first one polled leads it.
     fn wake_all(&self) {
         self.waiters.wakers().for_each(Waker::wake_by_ref);
     }
@@ -85,12 +85,12 @@ impl GroupState {
 pub(super) struct SyncWaiter<'a> {
     group: &'a SyncGroup,
     waiter: Waiter,
-    /// How the sync ended that it waited for.
+    /// The result of the awaited sync.
     outcome: Cell<Option<Result<()>>>,
 }
 
 impl SyncWaiter<'_> {
-    /// Waits for what is next.
+    /// Waits for the next step.
     pub async fn turn(&self) -> Turn {
         poll_fn(|context| match self.look(Some(context.waker())) {
             Some(turn) => Poll::Ready(turn),
@@ -126,19 +126,19 @@ impl Drop for SyncWaiter<'_> {
     }
 }
 
-/// What one reactor's reads, writes and syncs of an object are at.
+/// State of one reactor's reads, writes and syncs of an object.
 #[derive(Default)]
 pub(in crate::posix) struct ObjectState {
     pub group: SyncGroup,
-    /// A success of its syncs says all.
+    /// A success of its syncs is conclusive.
     settled: Cell<bool>,
 }
 
 impl ObjectState {
-    /// Whether a success of this reactor's syncs says all. The kernel tells an error of writing
-    /// back once to each who had the file open before. Who opened it later relies on one who was
-    /// told to have changed the verifier by now; so somebody whose sync is still under way has to
-    /// be done.
+    /// Whether a success of this reactor's syncs is conclusive. The kernel reports an error of
+    /// writing back once to each descriptor that was open before. One opened later relies on the
+    /// holder of an earlier one to have changed the verifier by now; so syncs in progress must have
+    /// ended.
     pub fn is_settled(&self, shared: &FileState) -> bool {
         let own = u32::from(self.group.state.borrow().running);
         if shared.syncing.load(SeqCst) <= own {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     proptest! {
-        /// Time is counted in writes. A sync covers those before its beginning.
+        /// Time is counted in writes. A sync covers those before its begin.
         #[test]
         fn whoever_is_done_has_a_sync_that_began_after_they_came(
             actions in prop::collection::vec(action(), 1..200)
@@ -202,7 +202,7 @@ mod tests {
             let group = SyncGroup::default();
             let mut written = 0_u32;
             let mut running = None;
-            // What was written when they came, and the outcome of a sync that covers it.
+            // The writes before each waiter, and the result of a sync that covers them.
             let mut waiting: Vec<(u32, SyncWaiter<'_>, Option<Result<()>>)> = Vec::new();
             for action in actions {
                 match action {

@@ -1,8 +1,8 @@
 //! The write verifier (RFC 1813 section 3.3.7): clients send unstable data again when it changes.
 //!
 //! It changes when data may have been lost: at a start after a crash, and when writing back failed.
-//! A clean stop saves it in a small file. The next start removes this file first, so that after a
-//! crash the start after that does not find it.
+//! A clean stop saves it in a small file. The next start removes this file first, so that a start
+//! after a crash does not find it.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use std::time::SystemTime;
 
 use crate::WriteVerifier;
 
-/// Begins the file; the number tells the layout.
+/// The beginning of the file; the number is the version of the layout.
 const TITLE: &str = "millrace write verifier 1 ";
 
 /// One volume's verifier.
@@ -24,12 +24,12 @@ pub(super) struct Verifier {
 }
 
 impl Verifier {
-    /// The one that a clean stop left in this file, else a new one.
+    /// Returns the verifier that a clean stop saved in this file, else a new one.
     pub fn start(state: Option<&Path>) -> Self {
         let kept = state.and_then(|path| {
             take(path).unwrap_or_else(|error| {
                 tracing::warn!(
-                    "{}: {error}; clients will send again what they have not committed",
+                    "{}: {error}; clients will send uncommitted data again",
                     path.display()
                 );
                 None
@@ -41,23 +41,23 @@ impl Verifier {
         }
     }
 
-    /// Its bytes now.
+    /// Its current bytes.
     pub fn get(&self) -> WriteVerifier {
         WriteVerifier(self.value.load(SeqCst).to_be_bytes())
     }
 
-    /// Makes it another, which it has not been since the start.
+    /// Changes it to a value not used since the start.
     pub fn change(&self) {
         self.value.fetch_add(1, SeqCst);
         self.changes.fetch_add(1, SeqCst);
     }
 
-    /// How often it was changed.
+    /// The number of changes.
     pub fn changes(&self) -> u64 {
         self.changes.load(SeqCst)
     }
 
-    /// Leaves it for the next start. All or nothing, and durable when this returns.
+    /// Saves it for the next start, atomically and durably.
     pub fn save(&self, path: &Path) -> io::Result<()> {
         let mut new = path.as_os_str().to_owned();
         new.push(".new");
@@ -70,7 +70,7 @@ impl Verifier {
     }
 }
 
-/// Time and chance: equal to an earlier one as rarely as two random numbers.
+/// From time and random numbers: equal to an earlier one as rarely as two random numbers.
 fn fresh() -> u64 {
     let since = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -82,7 +82,7 @@ fn fresh() -> u64 {
     hasher.finish()
 }
 
-/// Reads the file and removes it for good. What cannot be removed is not used either, as the next
+/// Reads the file and removes it durably. A file that cannot be removed is not used, as the next
 /// start might find it after a crash.
 fn take(path: &Path) -> io::Result<Option<u64>> {
     let file = match File::open(path) {
@@ -91,7 +91,7 @@ fn take(path: &Path) -> io::Result<Option<u64>> {
         Err(error) => return Err(error),
     };
     let mut text = Vec::new();
-    // One byte more than it ever has, so that a longer one is seen to be odd.
+    // One byte more than a valid file, to detect longer ones.
     let most = TITLE.len() as u64 + 16 + 2;
     let read = file.take(most).read_to_end(&mut text);
     fs::remove_file(path)?;
@@ -115,7 +115,7 @@ fn parse(text: &[u8]) -> Option<u64> {
     u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// Makes what happened to a name durable.
+/// Makes a change of a name durable.
 fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -8,7 +8,7 @@ use super::verifier::Verifier;
 use crate::WriteVerifier;
 use crate::posix::config::VolumeConfig;
 
-/// What all reactors share of a volume's data.
+/// The state of a volume's data, shared by all reactors.
 pub(in crate::posix) struct VolumeData {
     name: String,
     state: Option<std::path::PathBuf>,
@@ -16,12 +16,12 @@ pub(in crate::posix) struct VolumeData {
     /// Bytes written and not known to be durable.
     pub dirty: AtomicU64,
     write_back_errors: AtomicU64,
-    /// One for every reactor that ever had a store of the volume.
+    /// One for every reactor that has had a store of the volume.
     counters: Mutex<Vec<Arc<Counters>>>,
 }
 
 impl VolumeData {
-    /// Takes what a clean stop left.
+    /// Loads the state of a clean stop.
     pub fn new(config: &VolumeConfig) -> Self {
         Self {
             name: config.name.clone(),
@@ -37,7 +37,7 @@ impl VolumeData {
         self.verifier.get()
     }
 
-    /// Counters for one more reactor.
+    /// Adds the counters of one more reactor.
     pub fn register(&self) -> Arc<Counters> {
         let counters = Arc::new(Counters::default());
         let mut all = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,18 +59,18 @@ impl VolumeData {
         sum
     }
 
-    /// Writing back failed: what was written and not committed may be lost, and every client has
-    /// to know before anything else is answered.
+    /// Records a failure of writing back: uncommitted data may be lost, and every client must see
+    /// this before any other answer.
     pub fn lost(&self, error: &std::io::Error) {
         self.verifier.change();
         self.write_back_errors.fetch_add(1, SeqCst);
         tracing::error!(
-            "{}: writing back failed: {error}; clients send again what they have not committed",
+            "{}: writing back failed: {error}; clients send uncommitted data again",
             self.name
         );
     }
 
-    /// Leaves the verifier for the next start if everything is durable.
+    /// Saves the verifier for the next start if everything is durable.
     pub fn close(&self) {
         let Some(path) = &self.state else {
             return;
@@ -78,8 +78,8 @@ impl VolumeData {
         let dirty = self.dirty.load(SeqCst);
         if dirty > 0 {
             tracing::warn!(
-                "{}: {dirty} bytes are not known to be durable; clients send again what they have \
-                 not committed",
+                "{}: {dirty} bytes are not known to be durable; clients send uncommitted data \
+                 again",
                 self.name
             );
         } else if let Err(error) = self.verifier.save(path) {

@@ -18,7 +18,7 @@ use crate::{
     Caller, Consistency, Handle, Modified, Result, Stability, StagedWrite, StoreError, Written,
 };
 
-/// The memory of a staged write and where it shall go.
+/// The memory of a staged write and its destination.
 pub struct Reservation {
     object: Rc<Object>,
     /// None for a write without bytes.
@@ -85,7 +85,7 @@ impl ClientView<'_> {
             slice,
             identity,
         } = staged.reservation;
-        // Read before anything is written: an error after that has to be seen.
+        // Read before anything is written, so that a later error changes it.
         let verifier = self.volume.verifier();
         let written = match &slice {
             Some(slice) => {
@@ -109,7 +109,7 @@ impl ClientView<'_> {
         }
     }
 
-    /// Returns how much was written and how durable that is.
+    /// Returns the number of bytes written and their durability.
     async fn write(
         &self,
         object: &Rc<Object>,
@@ -145,10 +145,10 @@ impl ClientView<'_> {
                     .await?
             }
         };
-        // Others may go on while this one waits for a sync.
+        // Other writes may proceed while this one waits for a sync.
         drop(ticket);
         if written == 0 {
-            // Not an end that a write may have; the client would come again for ever.
+            // A write must not return zero bytes; the client would repeat it for ever.
             return Err(StoreError::Io);
         }
         self.data.counters.written_bytes.add(written);
@@ -162,7 +162,7 @@ impl ClientView<'_> {
         Ok((written, stability))
     }
 
-    /// Past the page cache; `None` if that cannot be.
+    /// Direct; `None` if that is not possible.
     async fn write_direct(
         &self,
         writing: &Writing<'_>,
@@ -205,8 +205,9 @@ impl ClientView<'_> {
             && durable
             && let Some(errno) = may_be_no_space(error)
         {
-            // Either there was no room for these bytes, which harms nobody else, or syncing what
-            // was written before failed, which is told only once. A write without a sync tells.
+            // Either there was no space for these bytes, which affects no other data, or syncing
+            // earlier bytes failed, which the kernel reports only once. A write without a sync
+            // distinguishes the two.
             let hold = Some(writing.ticket.hold(KernelWork::Probe { errno }));
             let _ = self
                 .client_engine()

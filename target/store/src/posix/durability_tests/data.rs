@@ -12,7 +12,7 @@ use crate::posix::sys::record::{FileId, RecordedCall, Recording};
 use crate::posix::volume::{Direct, Limits, Volume, VolumeConfig};
 use crate::{Handle, Result, Stability};
 
-/// A file, and what its clients were told of it.
+/// A file, and the answers that its clients got.
 struct Told {
     recording: Rc<Recording>,
     machine: Machine,
@@ -26,7 +26,7 @@ struct Told {
 
 impl Told {
     fn new(backend: Backend, direct: Direct, limits: Limits) -> Self {
-        // On a disk, where data pass the page cache by if they may.
+        // On a disk, where data is direct if permitted.
         let [folder, _memory] = Folder::both("told");
         let machine = Machine::new(backend);
         assert_eq!(machine.engine.backend(), backend);
@@ -50,7 +50,7 @@ impl Told {
         }
     }
 
-    /// Begins a WRITE, which tells how durable it is.
+    /// Begins a WRITE, which returns its durability.
     fn write(&self, offset: u64, length: usize, stability: Stability) -> Pending<Stability> {
         let (store, file) = (self.store.clone(), self.handle);
         let (recording, promises) = (Rc::clone(&self.recording), Rc::clone(&self.promises));
@@ -119,7 +119,7 @@ fn a_write_that_is_answered_as_synced_was_synced_before() {
                 }
             }
             told.require_kept();
-            // An unstable one waits for no sync.
+            // An unstable write waits for no sync.
             let first = told
                 .recording
                 .calls()
@@ -164,7 +164,7 @@ fn a_commit_is_answered_after_a_sync_of_its_own_or_one_that_began_after_the_writ
         let first = told.commit();
         let syncs = || told.recording.syncing(told.id) == 1;
         told.machine.until(|| first.is_done() || syncs());
-        // While the sync is under way that the first waits for, more is written.
+        // While the sync that the first waits for is in progress, more is written.
         told.wait(&told.write(10_000, 5000, Stability::Unstable));
         let commits = [told.commit(), told.commit()];
         for _ in 0..3 {
@@ -207,7 +207,7 @@ fn whatever_comes_at_one_time_is_durable_when_it_is_said_to_be() {
                     commits.push(told.commit());
                 } else {
                     let length = [100, 4096, 65_536][next(3) as usize];
-                    // Each has bytes of its own, so that a call is of one write only.
+                    // Each has bytes of its own, so that each call belongs to one write.
                     writes.push(told.write(number * 131_072, length, stability));
                 }
                 for _ in 0..next(6) {
@@ -239,7 +239,7 @@ fn what_was_not_committed_is_synced_before_its_file_is_closed() {
         _folder,
         ..
     } = told;
-    // The last reactor lets go of it.
+    // The last reactor drops it.
     drop((store, machine));
     volume.close();
     let closed = recording.mark();

@@ -1,6 +1,6 @@
-//! The order of system calls and answers: what a client is told to be durable was synced before.
+//! The order of system calls and answers: data answered as durable was synced before.
 //!
-//! Whether the kernel and the disk keep what they say is for power cuts to show.
+//! Whether the kernel and the disk keep synced data is tested by power cuts elsewhere.
 
 mod data;
 mod names;
@@ -14,7 +14,7 @@ use super::engine::Backend;
 use super::sys::record::FileId;
 use super::sys::ring::Ring;
 
-/// What does the work of engines here.
+/// The engines' backends under test.
 fn backends() -> Vec<Backend> {
     match Ring::new(1) {
         Ok(_) => vec![Backend::Ring, Backend::Threads],
@@ -25,7 +25,7 @@ fn backends() -> Vec<Backend> {
     }
 }
 
-/// What a name stands for now.
+/// The object that a name refers to now.
 fn id_of(path: &Path) -> FileId {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     FileId::of(rustix::fs::openat(CWD, path, flags, Mode::empty()).unwrap())

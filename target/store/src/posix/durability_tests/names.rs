@@ -22,7 +22,7 @@ type Answer = Pin<Box<dyn Future<Output = Result<()>>>>;
 struct NameChange {
     name: &'static str,
     run: fn(PosixStore) -> Answer,
-    /// What is to be synced; `.` is the folder itself.
+    /// The objects to be synced; `.` is the folder itself.
     synced: &'static [&'static str],
 }
 
@@ -40,7 +40,7 @@ fn size(size: u64) -> SetAttributes {
     }
 }
 
-/// How one of the operations is written down.
+/// The notation of one operation.
 macro_rules! change {
     ($name:literal, $synced:expr, |$store:ident| $run:expr) => {
         NameChange {
@@ -182,7 +182,7 @@ impl NameFixture {
         }
     }
 
-    /// Begins an operation. It tells its outcome and the time from its start to its answer.
+    /// Begins an operation. Returns its outcome and the time from its start to its answer.
     fn begin(&self, change: &NameChange) -> Pending<(Result<()>, [u64; 2])> {
         let (run, recording) = ((change.run)(self.store.clone()), Rc::clone(&self.recording));
         self.machine.begin(async move {
@@ -196,12 +196,12 @@ impl NameFixture {
         id_of(&self.folder.0.join(Path::new(name)))
     }
 
-    /// What has a name now.
+    /// Whether a name exists now.
     fn is_there(&self, name: &str) -> bool {
         fs::symlink_metadata(self.folder.0.join(name)).is_ok()
     }
 
-    /// When something of the folder was changed last in this time.
+    /// The time of the last change of the folder's objects in this interval.
     fn changed(&self, files: &[FileId], [asked, answered]: [u64; 2]) -> Option<u64> {
         let calls = self.recording.calls();
         let changes = calls.iter().filter(|it| {
@@ -246,7 +246,7 @@ fn a_strict_change_is_not_answered_while_a_sync_is_under_way() {
                 // It is synced before its directory.
                 continue;
             }
-            // All of its file system is synced for a symbolic link.
+            // For a symbolic link the whole file system is synced.
             let held = fixture.id(if *name == "link" { "." } else { name });
             fixture.recording.hold(held);
             let pending = fixture.begin(&change);
@@ -283,7 +283,7 @@ fn an_exclusive_creation_that_comes_again_is_synced_again() {
     let again = change!("create exclusively", [".", "new"], |store| {
         create(&store, "new", CreateHow::Exclusive([7; 8])).await
     });
-    // The first was made and not synced, as if the server had ended before.
+    // The first was made and not synced, as if the server had ended before the sync.
     fixture.recording.fail(fixture.id("."), true);
     let (outcome, _) = fixture.machine.wait(&fixture.begin(&again));
     assert_eq!(outcome, Err(StoreError::Io));

@@ -1,4 +1,4 @@
-//! What clients were told of their data, and whether the kernel was asked for it before.
+//! Answers to clients about their data, compared with the preceding system calls.
 
 use std::ops::Range;
 
@@ -15,17 +15,17 @@ pub struct Promise {
 
 #[derive(Clone, Copy, Debug)]
 pub enum Promised {
-    /// These bytes were written, and are as durable.
+    /// These bytes were written with this durability.
     Written {
         offset: u64,
         length: u64,
         stability: Stability,
     },
-    /// All is durable that was answered before it was asked for.
+    /// Everything answered before the request is durable.
     Committed,
 }
 
-/// Panics where an answer about a file was not true when it was given.
+/// Panics if an answer about a file was not true when it was given.
 pub fn require_kept(file: FileId, calls: &[CallRecord], promises: &[Promise]) {
     for promise in promises {
         match promise.what {
@@ -68,7 +68,7 @@ pub fn require_kept(file: FileId, calls: &[CallRecord], promises: &[Promise]) {
     }
 }
 
-/// The calls that wrote what a write was answered for, by their place in the file.
+/// The system calls of an answered write, ordered by offset.
 fn writes_of<'a>(
     file: FileId,
     calls: &'a [CallRecord],
@@ -94,7 +94,7 @@ fn writes_of<'a>(
     writes
 }
 
-/// Whether a write that has ended was durable at some time.
+/// Whether a completed write was durable at some time.
 fn is_durable(write: &CallRecord, stability: Stability, calls: &[CallRecord], by: u64) -> bool {
     let RecordedCall::Write { flags, .. } = write.call else {
         unreachable!("it is a write");
@@ -108,7 +108,7 @@ fn is_durable(write: &CallRecord, stability: Stability, calls: &[CallRecord], by
     flags & enough != 0 || is_synced(write.file, calls, ended, by)
 }
 
-/// Whether a file was synced whole between two moments.
+/// Whether a file was synced as a whole between two times.
 pub fn is_synced(file: FileId, calls: &[CallRecord], after: u64, by: u64) -> bool {
     calls.iter().any(|call| {
         call.syncs(file)

@@ -17,16 +17,16 @@ use crate::posix::sys::identity::{assume, lost, privileged};
 use crate::posix::sys::ring::Ring;
 use crate::posix::sys::work::{HeldResources, WorkEntry};
 
-/// Most identities that a ring knows at once, unless there are more operations.
+/// The most identities of a ring at once, unless there are more operations.
 const PERSONALITIES: usize = 1024;
 
-/// On whose behalf an operation is done, as the machine knows them.
+/// The identity of an operation, as known to the machine.
 pub enum Who {
     /// The process itself.
     Own,
     /// An entry of the ring's personalities.
     Personality(u32),
-    /// Somebody whom a thread becomes.
+    /// An identity that a thread assumes.
     Person(Identity),
 }
 
@@ -40,7 +40,7 @@ pub enum Machine {
 }
 
 impl Machine {
-    /// A ring with so many places.
+    /// A ring with this number of slots.
     pub fn ring(places: u32) -> io::Result<Self> {
         let ring = Ring::new(places)?;
         if let Err(error) = ring.set_workers(places) {
@@ -53,7 +53,7 @@ impl Machine {
         })
     }
 
-    /// Threads with so many places.
+    /// Threads with this number of slots.
     pub fn threads(places: u32, alarm: Option<Alarm>) -> Self {
         Self::Threads(Threads::new(places, alarm))
     }
@@ -65,7 +65,7 @@ impl Machine {
         }
     }
 
-    /// Makes memory known that operations will use.
+    /// Registers memory for operations.
     pub fn add_arena(&mut self, arena: &Arc<Arena>) {
         let Self::Ring { ring, .. } = self else {
             return;
@@ -74,8 +74,8 @@ impl Machine {
             tracing::warn!(
                 %error,
                 bytes = arena.len(),
-                "memory cannot be registered for file data, which costs speed; \
-                 is LimitMEMLOCK large enough?"
+                "memory cannot be registered for file data, which reduces performance; is \
+                 LimitMEMLOCK large enough?"
             );
         }
     }
@@ -87,7 +87,7 @@ impl Machine {
         }
     }
 
-    /// How to act on behalf of somebody, until [`Machine::dismiss`].
+    /// Prepares operations as this identity, until [`Machine::dismiss`].
     pub fn admit(&mut self, identity: &Identity) -> io::Result<Who> {
         if is_process(identity) {
             return Ok(Who::Own);
@@ -110,8 +110,8 @@ impl Machine {
         }
     }
 
-    /// Begins a client's operation in a free place. Returns how many bytes of the entry's it is
-    /// for.
+    /// Begins a client's operation in a free slot. Returns the number of bytes requested of the
+    /// kernel.
     pub fn start(
         &mut self,
         place: usize,
@@ -141,7 +141,7 @@ impl Machine {
         }
     }
 
-    /// Hands over what was begun and finds what has completed. Returns how much that was.
+    /// Submits operations and collects completions. Returns the number of both.
     pub fn turn(&mut self) -> usize {
         match self {
             Self::Ring { ring, .. } => ring.turn(),
@@ -149,7 +149,7 @@ impl Machine {
         }
     }
 
-    /// Takes what has completed: place, bytes or error as a negative number, and what it held.
+    /// Returns one completion: slot, bytes or negative error number, and the resources held.
     pub fn take(&mut self) -> Option<(usize, i32, HeldResources)> {
         match self {
             Self::Ring { ring, .. } => ring.take(),
@@ -157,7 +157,7 @@ impl Machine {
         }
     }
 
-    /// Has the kernel give up what it may.
+    /// Asks the kernel to cancel operations.
     pub fn call_back(&mut self) {
         match self {
             Self::Ring { ring, .. } => ring.call_back(),
@@ -165,7 +165,7 @@ impl Machine {
         }
     }
 
-    /// Waits until something has completed, at most so long.
+    /// Waits for a completion, with a timeout.
     pub fn wait(&mut self, most: Duration) {
         match self {
             Self::Ring { ring, .. } => ring.wait(most),
@@ -180,7 +180,7 @@ impl Machine {
         }
     }
 
-    /// Whether [`Machine::arm`] has made the descriptor tell of work, and no turn came since.
+    /// Whether [`Machine::arm`] has made the descriptor report work, and there was no turn since.
     pub fn is_armed(&self) -> bool {
         match self {
             Self::Ring { ring, .. } => ring.is_armed(),
@@ -188,7 +188,7 @@ impl Machine {
         }
     }
 
-    /// Whether there is nothing to do until the descriptor or the alarm says so.
+    /// Whether there is nothing to do until the descriptor or the alarm reports it.
     pub fn arm(&mut self) -> bool {
         match self {
             Self::Ring { ring, .. } => ring.arm(),
@@ -197,7 +197,8 @@ impl Machine {
     }
 }
 
-/// Whether somebody is the superuser as which the process runs, or nobody can be another.
+/// Whether an identity is the superuser as which the process runs, or the process cannot change
+/// identities.
 fn is_process(identity: &Identity) -> bool {
     let plain = identity.is_superuser() && identity.gid() == 0 && identity.groups().is_empty();
     plain || !privileged()
@@ -205,7 +206,8 @@ fn is_process(identity: &Identity) -> bool {
 
 impl Registrar for Ring {
     fn register(&mut self, identity: &Identity) -> io::Result<u16> {
-        // A reactor that is stuck with a caller's rights would go on with them for everybody.
+        // A reactor that fails to restore its rights would continue with the caller's rights for
+        // all clients.
         struct Return;
         impl Drop for Return {
             fn drop(&mut self) {

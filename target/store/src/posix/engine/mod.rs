@@ -2,7 +2,7 @@
 //! are not available.
 //!
 //! An operation owns its file and its memory until the kernel has completed it, even if its future
-//! was dropped. Short and interrupted transfers are continued here. Operations beyond the bound
+//! was dropped. Short and interrupted transfers are continued here. Operations beyond the limit
 //! wait, client by client in turn.
 //!
 //! Memory is registered with the ring, files are not. That would save 14 ns of the 270 that a read
@@ -41,13 +41,13 @@ pub use super::sys::work::Durability;
 use super::sys::work::{HeldResources, Work};
 use crate::ClientKey;
 
-/// Most operations that a ring takes.
+/// The most operations of a ring.
 const MOST: u32 = 32_768;
 
-/// What does the work.
+/// The kind of executor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
-    /// A ring where the system has them, else threads.
+    /// A ring if the system supports it, else threads.
     #[default]
     Auto,
     /// A ring (io_uring).
@@ -56,22 +56,22 @@ pub enum Backend {
     Threads,
 }
 
-/// What an engine is made from.
+/// The configuration of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineConfig {
-    /// What does the work.
+    /// The kind of executor.
     pub backend: Backend,
-    /// Most operations under way, from 1 to 32768; others wait for one of them to end.
+    /// The most operations in progress, from 1 to 32768; further ones wait.
     pub operations: u32,
 }
 
 /// One reactor's engine, for the operations of one client. Clones share it.
 ///
-/// An operation keeps its file, its memory and its [`Hold`] until the kernel is done with it, also
-/// when the future that waits for it is dropped. It begins when its future is first polled.
+/// An operation keeps its file, its memory and its [`Hold`] until the kernel has completed it, even
+/// if the future that waits for it is dropped. It begins when its future is first polled.
 ///
-/// The last one that goes calls back what is under way, and waits for what cannot be called back.
-/// If a device does not end that within two seconds, its memory is never used again.
+/// Dropping the last clone cancels operations in progress, and waits for those that cannot be
+/// cancelled. If a device does not complete them within two seconds, their memory is never reused.
 #[derive(Clone)]
 pub struct Engine {
     inner: Rc<Inner>,
@@ -84,11 +84,11 @@ struct Inner {
 }
 
 impl Engine {
-    /// An engine for the reactor of this thread, which the alarm rings. All memory that operations
-    /// will use lies in `arenas` or comes by [`Engine::add_arena`].
+    /// An engine for the reactor of this thread, which the alarm wakes. All memory of operations
+    /// must be in `arenas` or added by [`Engine::add_arena`].
     ///
     /// # Errors
-    /// The backend that was asked for is not there.
+    /// The requested backend is not available.
     pub fn new(
         config: EngineConfig,
         pool: &Pool,
@@ -102,7 +102,8 @@ impl Engine {
             Backend::Auto => Machine::ring(places).unwrap_or_else(|error| {
                 tracing::warn!(
                     %error,
-                    "no io_uring here: file data is read and written by threads, which is slower"
+                    "io_uring is not available: file data is read and written by threads, which is \
+                     slower"
                 );
                 Machine::threads(places, alarm)
             }),
@@ -119,8 +120,7 @@ impl Engine {
         })
     }
 
-    /// The same engine for a client's operations, which take turns with those of other clients
-    /// where they have to wait.
+    /// The same engine for a client's operations, which wait in turn with those of other clients.
     #[must_use]
     pub fn for_client(&self, client: ClientKey) -> Self {
         Self {
@@ -135,29 +135,29 @@ impl Engine {
         &self.inner.pool
     }
 
-    /// What does the work: [`Backend::Ring`] or [`Backend::Threads`].
+    /// The backend in use: [`Backend::Ring`] or [`Backend::Threads`].
     #[must_use]
     pub fn backend(&self) -> Backend {
         self.inner.operations.borrow().machine.backend()
     }
 
-    /// Makes more memory known. It can be used without, but slower. The kernel pins it meanwhile,
-    /// which takes long for small pages (about 0.1 s for a GiB).
+    /// Registers more memory. Unregistered memory works, but slower. The kernel pins it during this
+    /// call, which takes long for small pages (about 0.1 s for a GiB).
     pub fn add_arena(&self, arena: &Arc<Arena>) {
         self.inner.operations.borrow_mut().machine.add_arena(arena);
     }
 
-    /// Bounds the kernel's threads that wait for devices on behalf of this reactor: as many as all
-    /// volumes together may have operations under way, or one that hangs takes them all. From the
-    /// start there may be as many as the engine has operations.
+    /// Limits the kernel's threads that wait for devices on behalf of this reactor: to the sum of
+    /// all volumes' operations, so that one volume that hangs does not take them all. Initially the
+    /// limit is the engine's number of operations.
     ///
     /// # Errors
-    /// The kernel has no such bound (before Linux 5.15).
+    /// The kernel does not support this limit (before Linux 5.15).
     pub fn set_workers(&self, most: u32) -> io::Result<()> {
         self.inner.operations.borrow().machine.set_workers(most)
     }
 
-    /// Hands over what has been asked for and takes what has completed. Returns how much that was.
+    /// Submits requested operations and collects completions. Returns the number of both.
     pub fn poll(&self) -> usize {
         let mut operations = self.inner.operations.borrow_mut();
         if operations.running == 0 && !operations.machine.is_armed() {
@@ -170,34 +170,34 @@ impl Engine {
         handed_over.max(completed)
     }
 
-    /// Readable when there is something to take, for reactors that sleep.
+    /// A descriptor that is readable when there are completions, for reactors that sleep.
     #[must_use]
     pub fn descriptor(&self) -> Option<RawFd> {
         self.inner.operations.borrow().machine.descriptor()
     }
 
-    /// Before a sleep: false if there is something to take or to hand over already.
+    /// To be called before a sleep: false if there are completions or unsubmitted operations.
     pub fn arm(&self) -> bool {
         self.inner.operations.borrow_mut().machine.arm()
     }
 
-    /// Operations under way.
+    /// Operations in progress.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.inner.operations.borrow().running
     }
 
-    /// Operations that wait until others end, since there may be no more at once.
+    /// Operations that wait for others to complete.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.inner.operations.borrow().waiters.len()
     }
 
-    /// Reads into a slice; less than its length at the end of the file only, or with `cached`.
-    /// `cached` takes only what memory holds: [`io::ErrorKind::WouldBlock`] if that is nothing.
+    /// Reads into a slice; short only at the end of the file, or with `cached`. `cached` reads only
+    /// data in the page cache: [`io::ErrorKind::WouldBlock`] if there is none.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub async fn read(
         &self,
         file: &Arc<OwnedFd>,
@@ -212,11 +212,11 @@ impl Engine {
             .await
     }
 
-    /// Writes a slice on somebody's behalf: the kernel takes set-id bits away and counts quotas as
-    /// if they had written themselves. Less than its length where space ends.
+    /// Writes a slice as an identity: the kernel removes set-id bits and counts quotas as for a
+    /// write by that user. Short only when space runs out.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub async fn write(
         &self,
         file: &Arc<OwnedFd>,
@@ -231,10 +231,10 @@ impl Engine {
             .await
     }
 
-    /// Makes all that was written to a file durable, and its attributes if `attributes`.
+    /// Makes all bytes written to a file durable, and its attributes if `attributes`.
     ///
     /// # Errors
-    /// What the kernel says, also of writes that completed before.
+    /// Errors of the kernel, also of writes that completed before.
     pub async fn sync(
         &self,
         file: &Arc<OwnedFd>,
@@ -291,8 +291,8 @@ impl Engine {
 }
 
 impl Inner {
-    /// Tells who watches operations that they have ended, and then wakes who waits for them. Not
-    /// while the operations are borrowed, since all of those may come back here.
+    /// Notifies the observers of operations that have ended, and then wakes their waiters. Not
+    /// while the operations are borrowed, since both may call back into the engine.
     fn settle(&self) {
         loop {
             let ending = self.operations.borrow_mut().endings.pop_front();
@@ -316,7 +316,7 @@ impl Drop for Inner {
     }
 }
 
-/// One operation, as its caller waits for it.
+/// One operation, as awaited by its caller.
 struct Operation<'a> {
     inner: &'a Inner,
     file: &'a Arc<OwnedFd>,
@@ -335,7 +335,7 @@ enum Stage {
 
 impl Operation<'_> {
     fn begin(&mut self, operations: &mut Operations, place: u32) -> io::Result<()> {
-        // If it fails, there is no place to give back.
+        // If it fails, there is no slot to release.
         self.stage = Stage::Ended;
         let held = HeldResources {
             file: Arc::clone(self.file),
@@ -347,7 +347,7 @@ impl Operation<'_> {
         Ok(())
     }
 
-    /// One step; the operations are borrowed meanwhile.
+    /// One step; the operations are borrowed during it.
     fn step(
         &mut self,
         operations: &mut Operations,

@@ -14,51 +14,52 @@ use crate::posix::hold::Hold;
 use crate::posix::identity::Identity;
 use crate::posix::sys::work::{HeldResources, Work, WorkEntry};
 
-/// How often an operation is begun again that the kernel had no means for.
+/// How often an operation is restarted that the kernel lacked resources for.
 const ATTEMPTS: u8 = 100;
 
-/// How long the end of an engine waits for what cannot be called back.
+/// How long the shutdown of an engine waits for operations that cannot be cancelled.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// No block of a device is smaller.
+/// The smallest block of any device.
 const BLOCK: usize = 512;
 
-/// All operations of an engine. Each has a place as long as the kernel or a future needs it.
+/// All operations of an engine. Each has a slot while the kernel or a future needs it.
 pub struct Operations {
     places: Vec<OperationSlot>,
     free: Vec<u32>,
-    /// Those who wait for a place.
+    /// The waiters for a slot.
     pub waiters: ClientWaiters<(), u32>,
     pub machine: Machine,
     pub running: usize,
-    /// What is to be told and let go once nobody uses this: all of that is others' code.
+    /// Notifications to deliver and resources to drop once the operations are no longer borrowed:
+    /// these may call back.
     pub endings: VecDeque<Ending>,
-    /// Who is to be woken after that.
+    /// Wakers to call after that.
     pub wakers: VecDeque<Waker>,
 }
 
-/// What an operation is asked for.
+/// The parameters of an operation.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     pub work: Work,
-    /// Where in the file.
+    /// The offset in the file.
     pub offset: u64,
-    /// On whose behalf; None for the process itself.
+    /// The identity; None for the process itself.
     pub identity: Option<&'a Identity>,
-    /// Whose turns it takes.
+    /// The client in whose turn it waits.
     pub client: ClientKey,
 }
 
-/// What is left of an operation.
+/// The remains of a completed operation.
 pub struct Ending {
     hold: Option<Hold>,
-    /// None if it never came to the kernel.
+    /// None if it was never submitted to the kernel.
     outcome: Option<io::Result<usize>>,
     _held: HeldResources,
 }
 
 impl Ending {
-    /// Tells who watches, and lets go.
+    /// Notifies the observer, and drops the resources.
     pub fn tell(self) {
         if let (Some(hold), Some(outcome)) = (self.hold, &self.outcome) {
             hold.end(outcome);
@@ -85,23 +86,23 @@ struct Running {
     who: Who,
     client: ClientKey,
     offset: u64,
-    /// Bytes that are through.
+    /// Bytes completed.
     done: usize,
-    /// Bytes that the kernel is at.
+    /// Bytes requested of the kernel.
     asked: usize,
-    /// Bytes in all.
+    /// Bytes in total.
     length: usize,
     attempts: u8,
     waker: Option<Waker>,
-    /// Nobody waits for it any more.
+    /// Its future was dropped.
     detached: bool,
     hold: Option<Hold>,
 }
 
-/// What comes of one answer of the kernel's.
+/// The meaning of one completion of the kernel.
 enum Verdict {
     Ended(io::Result<usize>),
-    /// Not over: so many bytes more are through.
+    /// Not complete: this many more bytes are done.
     Onward(usize),
 }
 
@@ -118,12 +119,12 @@ impl Operations {
         }
     }
 
-    /// A place, unless all are taken or promised.
+    /// A slot, unless all are taken or promised.
     pub fn free_place(&mut self) -> Option<u32> {
         self.free.pop()
     }
 
-    /// A place is not needed any more: the next who waits gets it.
+    /// Releases a slot: the next waiter gets it.
     pub fn vacate(&mut self, place: u32) {
         match self.waiters.serve(place) {
             Some(waker) => self.wakers.push_back(waker),
@@ -131,10 +132,10 @@ impl Operations {
         }
     }
 
-    /// Begins an operation in a place. Returns the place's generation.
+    /// Begins an operation in a slot. Returns the slot's generation.
     ///
     /// # Errors
-    /// The identity is refused; the place is vacated then.
+    /// The identity is refused; the slot is released.
     pub fn begin(
         &mut self,
         place: u32,
@@ -177,7 +178,7 @@ impl Operations {
         Ok(place.generation)
     }
 
-    /// The outcome of an operation, and its place is vacated; until then `waker` is who to wake.
+    /// The outcome of an operation, which releases its slot; until then `waker` is registered.
     pub fn poll(
         &mut self,
         place: u32,
@@ -201,7 +202,7 @@ impl Operations {
         Some(outcome)
     }
 
-    /// Nobody waits for an operation any more. It goes on by itself.
+    /// Detaches an operation from its future. It continues by itself.
     pub fn detach(&mut self, place: u32, generation: u32) {
         let mine = &mut self.places[place as usize];
         if mine.generation != generation {
@@ -210,7 +211,7 @@ impl Operations {
         mine.generation = mine.generation.wrapping_add(1);
         if let OperationState::Running(running) = &mut mine.state {
             running.detached = true;
-            // It is woken in vain, which lets go of it.
+            // Waking it without need drops it.
             self.wakers.extend(running.waker.take());
         } else {
             mine.state = OperationState::Free;
@@ -218,7 +219,8 @@ impl Operations {
         }
     }
 
-    /// Calls back what is under way, and waits for what cannot be called back, for a bounded time.
+    /// Cancels operations in progress, and waits for those that cannot be cancelled, with a
+    /// timeout.
     pub fn wind_up(&mut self) {
         if self.running == 0 {
             return;
@@ -241,7 +243,7 @@ impl Operations {
             if left.is_zero() {
                 tracing::error!(
                     operations = self.running,
-                    "a device does not end what it has begun; its memory is not used any more"
+                    "a device does not complete operations; their memory is not reused"
                 );
                 return;
             }
@@ -249,7 +251,7 @@ impl Operations {
         }
     }
 
-    /// Takes what has completed and begins anew what is not over. Returns how much that was.
+    /// Collects completions and restarts incomplete operations. Returns the number of completions.
     pub fn reap(&mut self) -> usize {
         let mut count = 0;
         while let Some((index, outcome, held)) = self.machine.take() {
@@ -290,14 +292,14 @@ impl Drop for Operations {
     fn drop(&mut self) {
         for place in &mut self.places {
             if let OperationState::Running(running) = &mut place.state {
-                // The kernel is not done with it, and never will be as far as we can tell.
+                // The kernel has not completed it, and possibly never will.
                 std::mem::forget(running.hold.take());
             }
         }
     }
 }
 
-/// The same again. Errors here are the kernel's or have a kind only.
+/// A copy. Errors here are the kernel's or have a kind only.
 fn copy(outcome: &io::Result<usize>) -> io::Result<usize> {
     match outcome {
         Ok(bytes) => Ok(*bytes),
@@ -318,7 +320,7 @@ impl Running {
         self.asked = machine.start(place as usize, held, &entry, &self.who, self.client);
     }
 
-    /// What an answer of the kernel's means: so many bytes, or an error as a negative number.
+    /// The meaning of a completion: a number of bytes, or a negative error number.
     fn judge(&mut self, outcome: i32, held: &HeldResources) -> Verdict {
         match usize::try_from(outcome) {
             Ok(bytes) => self.judge_bytes(bytes, held),
@@ -331,10 +333,11 @@ impl Running {
         let over = match self.work {
             Work::Sync { .. } => true,
             _ if through >= self.length || bytes == 0 => true,
-            // The kernel was asked for less than there is, and has done all of that.
+            // The kernel was asked for less than the whole, and has done all of that.
             _ if bytes == self.asked => false,
             Work::Read { cached: true } => true,
-            // Going on from within a block could not be direct; and only the file's end is there.
+            // Continuing within a block could not be direct; and this happens only at the end of
+            // the file.
             Work::Read { cached: false } => !bytes.is_multiple_of(BLOCK) && is_direct(held),
             Work::Write(_) => false,
         };
@@ -350,7 +353,7 @@ impl Running {
         let reading = matches!(self.work, Work::Read { .. });
         let writing = matches!(self.work, Work::Write(_));
         let outcome = match error {
-            // Where memory cannot be asked alone, it is taken to hold nothing.
+            // Where the page cache cannot be queried alone, it is taken to be empty.
             libc::EAGAIN | libc::EOPNOTSUPP if cached && self.done == 0 => {
                 Err(io::ErrorKind::WouldBlock.into())
             }
@@ -360,7 +363,7 @@ impl Running {
                 return Verdict::Onward(0);
             }
             libc::ENOSPC | libc::EDQUOT | libc::EFBIG if writing && self.done > 0 => Ok(self.done),
-            // The file ended at a block that is smaller than what direct transfers take.
+            // The file ended at a block smaller than the alignment of direct transfers.
             libc::EINVAL if reading && self.done > 0 && is_direct(held) => Ok(self.done),
             _ => Err(io::Error::from_raw_os_error(error)),
         };
@@ -368,7 +371,7 @@ impl Running {
     }
 }
 
-/// Whether a file passes the page cache by.
+/// Whether a file is open for direct I/O.
 fn is_direct(held: &HeldResources) -> bool {
     rustix::fs::fcntl_getfl(&held.file).is_ok_and(|flags| flags.contains(OFlags::DIRECT))
 }

@@ -5,14 +5,14 @@ use std::io;
 
 use crate::posix::identity::Identity;
 
-/// A bounded table of identities. The one that was not used for longest makes room for another,
-/// but never one that an operation still uses.
+/// A bounded table of identities. The least recently used one is evicted, but never one in use by
+/// an operation.
 pub struct Personalities {
     entries: Vec<PersonalityEntry>,
     by_identity: HashMap<Identity, u32>,
     most: usize,
     clock: u64,
-    /// The entry that was asked for last: callers come in runs.
+    /// The entry acquired last: operations of one caller are often consecutive.
     last: usize,
 }
 
@@ -23,20 +23,20 @@ struct PersonalityEntry {
     used: u64,
 }
 
-/// How the ring makes identities known.
+/// Registration of identities with the ring.
 pub trait Registrar {
-    /// Gives one a number.
+    /// Registers one and returns its number.
     fn register(&mut self, identity: &Identity) -> io::Result<u16>;
-    /// Takes the number back.
+    /// Unregisters the number.
     fn unregister(&mut self, number: u16);
 }
 
 impl Personalities {
-    /// A table of at most so many, of which fewer are in use at any time.
+    /// A table with a capacity, which must exceed the number in use at any time.
     pub fn new(most: usize) -> Self {
         Self {
             entries: Vec::with_capacity(most),
-            // What is taken out leaves marks for a while, so twice as much never has to grow.
+            // Removed entries leave tombstones for a while, so twice the capacity avoids growth.
             by_identity: HashMap::with_capacity(2 * most),
             most,
             clock: 0,
@@ -47,7 +47,7 @@ impl Personalities {
     /// The entry of an identity, in use until [`Personalities::release`], and its number.
     ///
     /// # Errors
-    /// The registrar's.
+    /// Those of the registrar.
     ///
     /// # Panics
     /// If all are in use.
@@ -76,7 +76,7 @@ impl Personalities {
         self.entries[index as usize].number
     }
 
-    /// One use less.
+    /// Releases one use.
     pub fn release(&mut self, index: u32) {
         self.entries[index as usize].users -= 1;
     }

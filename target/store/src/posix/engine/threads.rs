@@ -1,4 +1,4 @@
-//! Transfers on threads, for systems that forbid rings. They give the same results, more slowly.
+//! Transfers on threads, for systems that forbid rings. The results are the same, but slower.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,18 +14,18 @@ use crate::posix::sys::identity::assume;
 use crate::posix::sys::transfer::{Done, Task, TransferTable};
 use crate::posix::sys::work::{HeldResources, WorkEntry};
 
-/// Most threads of an engine; they come as they are needed.
+/// The most threads of an engine, started on demand.
 const THREADS: usize = 64;
 
 pub struct Threads {
     helpers: Helpers,
     table: TransferTable,
     finished: Arc<Finished>,
-    /// Taken from `finished` in one go.
+    /// Taken from `finished` at once.
     taken: VecDeque<Done>,
 }
 
-/// What threads have done and the reactor has not seen.
+/// Results of threads that the reactor has not collected.
 struct Finished {
     done: Mutex<VecDeque<Done>>,
     arrived: Condvar,
@@ -63,7 +63,7 @@ impl Threads {
             task: Some(self.table.start(place, held, entry)),
             finished: Arc::clone(&self.finished),
         };
-        // The future is of no use: what comes of the errand comes by `finished`.
+        // The future is not needed: the result arrives in `finished`.
         drop(
             self.helpers
                 .run(client, move || errand.run(person.as_ref())),
@@ -108,7 +108,7 @@ impl Finished {
     }
 }
 
-/// Comes back in every case: run, refused, or with no thread to run it.
+/// Returns its result in every case: run, refused, or without a thread to run it.
 struct Errand {
     task: Option<Task>,
     finished: Arc<Finished>,

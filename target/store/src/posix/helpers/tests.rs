@@ -1,4 +1,4 @@
-//! Tests of helpers. Jobs are held by channels, so that nothing depends on how fast threads are.
+//! Tests of helpers. Jobs are blocked by channels, so that nothing depends on the speed of threads.
 
 use std::pin::pin;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -22,7 +22,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits for a job as a reactor would, but that it sleeps.
+/// Waits for a job as a reactor would, but sleeping.
 fn wait<T>(job: Job<T>) -> Result<T> {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut job = pin!(job);
@@ -34,7 +34,7 @@ fn wait<T>(job: Job<T>) -> Result<T> {
     }
 }
 
-/// Comes back when the helpers are as they should be: threads need a moment after a job.
+/// Returns when the load is as expected: threads need a moment after a job.
 fn until(helpers: &Helpers, so: impl Fn(HelperLoad) -> bool) -> HelperLoad {
     loop {
         let load = helpers.load();
@@ -45,7 +45,7 @@ fn until(helpers: &Helpers, so: impl Fn(HelperLoad) -> bool) -> HelperLoad {
     }
 }
 
-/// A job that has begun, and ends when it is told to.
+/// A job that has begun, and ends on request.
 struct BlockedJob {
     job: Job<ThreadId>,
     go: Sender<()>,
@@ -173,7 +173,7 @@ fn threads_come_as_they_are_needed_and_never_more_than_the_bound() {
     threads.sort_unstable_by_key(|thread| format!("{thread:?}"));
     threads.dedup();
     assert_eq!(threads.len(), 3);
-    // Idle threads are taken before new ones are made.
+    // Idle threads are used before new ones are started.
     until(&helpers, |load| load.running == 0);
     BlockedJob::begin(&helpers).end();
     assert_eq!(helpers.load().threads, 3);
@@ -251,7 +251,7 @@ fn threads_end_with_the_last_clone_and_an_empty_queue() {
     first.end();
     second.end();
     assert_eq!(wait(queued), Ok("served still"));
-    // The threads were the last to hold what they share.
+    // The threads were the last owners of the shared state.
     while shared.strong_count() > 0 {
         thread::yield_now();
     }
@@ -277,7 +277,7 @@ fn load_tells_what_is_run_waits_and_is_stuck() {
     assert_eq!((load.threads, load.running, load.queued), (1, 1, 0));
     let later = helpers.load().stuck;
     assert!(later >= load.stuck, "it grows while nothing ends");
-    // What is under way counts from the last job that ended.
+    // The time counts from the last job that ended.
     let second = BlockedJob::begin(&helpers);
     second.end();
     until(&helpers, |load| load.running == 1);

@@ -1,4 +1,4 @@
-//! Some entries of a directory, as a helper reads them.
+//! Some entries of a directory, as read by a helper.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -15,25 +15,25 @@ use crate::posix::namespace::{JobContext, OpenObject};
 use crate::posix::volume::Volume;
 use crate::{Attributes, ClientKey, DirectoryEntry, Handle, Result, StoreError};
 
-/// Most entries of a batch with attributes, each of which costs a few calls of the kernel.
+/// The most entries of a batch with attributes, each of which costs a few system calls.
 pub(super) const DESCRIBED: usize = 256;
 
-/// The same where other clients wait for a helper.
+/// The same while other clients wait for a helper.
 pub(super) const SLICE: usize = 16;
 
-/// From how many entries on a batch without attributes ends with what the kernel gave at once.
+/// A batch without attributes ends with the kernel's buffer after at least this many entries.
 const LISTED: usize = 512;
 
-/// Bytes that the kernel fills with entries at once.
+/// The size of the kernel's buffer for entries.
 const BUFFER: usize = 32 << 10;
 
 /// Some entries of a directory.
 pub(super) struct Batch {
     entries: Vec<ListingEntry>,
     names: Vec<u8>,
-    /// Where to go on, if the directory does not end here.
+    /// Where to continue, if the directory does not end here.
     next: Option<u64>,
-    /// The directory itself, after its entries were read.
+    /// The attributes of the directory, after its entries were read.
     pub directory: Attributes,
 }
 
@@ -45,7 +45,7 @@ struct ListingEntry {
 }
 
 impl Batch {
-    /// Where to go on; `None` at the end of the directory.
+    /// Where to continue; `None` at the end of the directory.
     pub fn next(&self) -> Option<u64> {
         self.next
     }
@@ -61,11 +61,11 @@ impl Batch {
     }
 }
 
-/// Reads a batch from the place after `cookie` on. Runs on a helper.
+/// Reads a batch of the entries after `cookie`. Runs on a helper.
 ///
 /// # Errors
-/// The caller may not read the directory, or it is gone; [`StoreError::BadCookie`] where the file
-/// system knows no such place.
+/// The caller may not read the directory, or it is removed; [`StoreError::BadCookie`] if the file
+/// system does not know the position.
 pub(super) fn read(
     client: ClientKey,
     volume: Volume,
@@ -75,7 +75,7 @@ pub(super) fn read(
     attributes: bool,
 ) -> Result<Batch> {
     let context = JobContext { volume, identity };
-    // What was found open may have been removed since.
+    // An open directory may have been removed since.
     context.live(place)?;
     context.require_inside(place)?;
     let path = proc_path(place.path.as_fd());
@@ -83,7 +83,7 @@ pub(super) fn read(
         .act(|| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let directory = open(&*path, flags, Mode::empty())?;
-            // Who may list a directory but not search it learns names, and nothing of the objects.
+            // A caller who may list a directory but not search it gets names, but no attributes.
             let searchable =
                 attributes && accessat(CWD, &*path, Access::EXEC_OK, AtFlags::EACCESS).is_ok();
             Ok((directory, searchable))
@@ -112,7 +112,7 @@ pub(super) fn read(
         let (mut inode, cookie) = (entry.ino(), entry.next_entry_cookie());
         let name = entry.file_name();
         let mut found = None;
-        // Above the root of the volume is the root, which the kernel does not know.
+        // The parent of the volume's root is the root, unlike in the kernel.
         if searchable || name == c".." {
             found = describe(&context, place, name)?;
             inode = found.map_or(inode, |(_, attributes)| attributes.inode);
@@ -145,7 +145,7 @@ pub(super) fn read(
     })
 }
 
-/// The object of an entry, `None` if it is gone meanwhile or cannot be looked at.
+/// The object of an entry, `None` if it was removed in the meantime or cannot be examined.
 fn describe(
     context: &JobContext,
     place: &OpenObject,
@@ -153,7 +153,7 @@ fn describe(
 ) -> Result<Option<(Handle, Attributes)>> {
     match context.find(place, name) {
         Ok(found) => Ok(Some((found.handle, found.attributes))),
-        // A lack of descriptors is no property of the entry.
+        // A lack of descriptors is not a property of the entry.
         Err(StoreError::Delay) => Err(StoreError::Delay),
         Err(_) => Ok(None),
     }

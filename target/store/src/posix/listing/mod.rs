@@ -1,16 +1,17 @@
 //! Listing directories.
 //!
-//! Cookies are the places that the kernel tells with each entry. They mean the same after a
-//! restart and on every host that serves the same file system, so that the cookie verifier is
-//! always zero: a listing that was begun before a restart goes on after it.
+//! Cookies are the positions that the kernel reports with each entry. They have the same meaning
+//! after a restart and on every host that serves the same file system, so the cookie verifier is
+//! always zero: a listing begun before a restart continues after it.
 //!
-//! What holds for each entry while others come and go (RFC 1813 section 3.3.16) is the file
-//! system's to keep. Those of disks and tmpfs do. Overlays count entries anew with each call where
-//! layers are merged, so that listings in parts may miss some when others are removed meanwhile.
+//! The guarantees for each entry while others are added and removed (RFC 1813 section 3.3.16) are
+//! those of the file system. Those of disks and tmpfs keep them. Overlays number entries anew with
+//! each call where layers are merged, so listings in parts may miss some when others are removed in
+//! the meantime.
 //!
-//! A helper reads a bounded batch of entries, each with its attributes where they are wanted; the
-//! reactor hands them over, and asks for the next batch as long as there is room for more. Where
-//! other clients wait for a helper, batches are small, and those of others come between.
+//! A helper reads a bounded batch of entries, with attributes if requested; the reactor returns
+//! them, and requests the next batch while there is space for more. While other clients wait for a
+//! helper, batches are small, and jobs of other clients run between them.
 
 mod batch;
 

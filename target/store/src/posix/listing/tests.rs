@@ -1,4 +1,5 @@
-//! Tests of listing. Helpers are held and let go by the tests, so that nothing depends on speed.
+//! Tests of listing. Helpers are blocked and released by the tests, so that nothing depends on
+//! speed.
 
 use std::cell::Cell;
 use std::fs;
@@ -54,7 +55,7 @@ impl Listing {
         }
     }
 
-    /// Keeps the helper from all else until it is told to go on.
+    /// Blocks the helper until it is released.
     fn hold(&self) -> Sender<()> {
         let (begun, has_begun) = channel();
         let (go, may_go) = channel();
@@ -67,7 +68,7 @@ impl Listing {
         go
     }
 
-    /// Begins a client's listing, which counts what it has found.
+    /// Begins a client's listing, which counts its entries.
     fn list(&self, client: ClientKey) -> (Pending<Result<usize>>, Rc<Cell<usize>>) {
         let store = self.store.for_client(client).unwrap();
         let found = Rc::new(Cell::new(0));
@@ -95,7 +96,7 @@ fn a_long_listing_holds_up_another_client_for_a_slice() {
     let [one, other] = [1, 2].map(ClientKey::new);
     let go = listing.hold();
     let (long, found) = listing.list(one);
-    // Another client's job comes behind it.
+    // Another client's job is queued behind it.
     let (done, is_done) = channel();
     let (leave, may_leave) = channel::<()>();
     let job = listing.volume.helpers().run(other, move || {
@@ -105,7 +106,7 @@ fn a_long_listing_holds_up_another_client_for_a_slice() {
     assert_eq!(listing.volume.helpers().load().queued, 2);
     go.send(()).unwrap();
     is_done.recv().unwrap();
-    // The second slice does not come before that job has ended.
+    // The second batch does not start before that job has ended.
     listing.machine.until(|| found.get() > 0);
     assert_eq!(found.get(), SLICE, "it gave way after a slice");
     drop((leave, job));
@@ -125,7 +126,7 @@ fn a_long_listing_gives_way_to_nobody_of_the_same_client() {
     let job = listing.volume.helpers().run(one, || ());
     go.send(()).unwrap();
     listing.machine.until(|| found.get() > 0);
-    // The next part may be there as soon.
+    // The next part may already be there.
     assert!(found.get() >= DESCRIBED);
     assert_eq!(listing.machine.wait(&long), Ok(ENTRIES + 2));
     drop(job);

@@ -1,5 +1,5 @@
-//! What all who change names and attributes of a volume share: who may change what now, and how
-//! often something was made durable.
+//! Shared state of all changes of names and attributes of a volume: the locks, and the number of
+//! syncs.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 
 use crate::{Handle, Result, StoreError};
 
-/// So many parts, each with a lock of its own for a moment.
+/// The number of shards, each with a lock held only briefly.
 const SHARDS: usize = 64;
 
-/// How long a change waits for another one of the same object. Helpers that waited for one that
-/// hangs would be missing for all other objects.
+/// How long a change waits for another one of the same object. Helpers that wait for one that hangs
+/// are not available for other objects.
 const CONFLICT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Locks of objects, which helpers hold from looking before a change to looking after it, so that
-/// nothing else that this process does comes between (RFC 1813 section 2.6). Never held on a
-/// reactor, nor while something is made durable.
+/// Locks of objects. Helpers hold them from the query before a change to the query after it, so
+/// that no other change by this process is made in between (RFC 1813 section 2.6). Never held on a
+/// reactor, nor during a sync.
 pub(in crate::posix) struct Changes {
     shards: [Shard; SHARDS],
     hasher: RandomState,
@@ -26,21 +26,21 @@ pub(in crate::posix) struct Changes {
     syncs: AtomicU64,
 }
 
-/// Objects that are being changed.
+/// Locked objects.
 #[derive(Default)]
 struct Shard {
     changing: Mutex<HashSet<Handle>>,
-    /// Called when one of them is free again.
+    /// Notified when one is unlocked.
     freed: Condvar,
 }
 
-/// An object that is locked for as long as this lives.
+/// A locked object; unlocked when dropped.
 struct Locked<'a> {
     shard: &'a Shard,
     object: Handle,
 }
 
-/// Locks that are held.
+/// Held locks.
 pub(in crate::posix) struct HeldLocks<'a> {
     _first: Locked<'a>,
     _second: Option<Locked<'a>>,
@@ -76,7 +76,7 @@ impl Changes {
     /// # Errors
     /// As [`Changes::lock`].
     pub fn lock_both(&self, one: &Handle, other: &Handle) -> Result<HeldLocks<'_>> {
-        // Always upwards: two that want the same two never wait for each other.
+        // In ascending order, against deadlocks.
         let mut both = [one, other];
         both.sort_by_key(|object| object.as_bytes());
         Ok(HeldLocks {
@@ -89,12 +89,12 @@ impl Changes {
         })
     }
 
-    /// Counts one request to make something durable.
+    /// Counts one sync.
     pub fn count_sync(&self) {
         self.syncs.fetch_add(1, Relaxed);
     }
 
-    /// How often something was made durable.
+    /// The number of syncs.
     pub fn syncs(&self) -> u64 {
         self.syncs.load(Relaxed)
     }
@@ -152,7 +152,7 @@ mod tests {
                         let other = (round as u8).wrapping_mul(5) % 8;
                         let held = changes.lock_both(&handle(one), &handle(other));
                         let _held = held.expect("all get on");
-                        // Nobody else can be at these two now.
+                        // No other thread can hold these two now.
                         *counts[usize::from(one)].try_lock().expect("held alone") += 1;
                         if other != one {
                             *counts[usize::from(other)].try_lock().expect("held alone") += 1;
@@ -180,13 +180,13 @@ mod tests {
             let both = changes.lock_both(&handle(pair.0), &handle(pair.1));
             assert_eq!(both.err(), delay);
         }
-        // What was taken on the way is free again, and so is all else.
+        // Locks acquired on the way are free again, and so are all others.
         for number in (0..=255).filter(|number| *number != 1) {
             assert!(changes.lock(&handle(number)).is_ok());
         }
         drop(held);
         assert!(changes.lock(&handle(1)).is_ok());
-        // The same twice is taken once.
+        // The same object twice is locked once.
         assert!(changes.lock_both(&handle(1), &handle(1)).is_ok());
     }
 }

@@ -1,19 +1,19 @@
-//! Which names can be changed, before the kernel is asked.
+//! Checks of names before the kernel is called.
 
 use std::ffi::CString;
 
 use crate::{Result, StoreError};
 
-/// A name that may be given to something new.
+/// A name for a new object.
 ///
 /// # Errors
 /// [`StoreError::Invalid`] for one that is empty or has a slash or a zero byte,
-/// [`StoreError::Exists`] for `.` and `..`. How long names may be is the file system's to say.
+/// [`StoreError::Exists`] for `.` and `..`. The length is checked by the file system.
 pub fn new(name: &[u8]) -> Result<CString> {
     plain(name, [StoreError::Exists; 2])
 }
 
-/// A name to take away from what is not a directory.
+/// A name of a non-directory to remove.
 ///
 /// # Errors
 /// As [`new`], but [`StoreError::IsDirectory`] for `.` and `..`.
@@ -21,10 +21,10 @@ pub fn removable(name: &[u8]) -> Result<CString> {
     plain(name, [StoreError::IsDirectory; 2])
 }
 
-/// A name to take away from a directory.
+/// A name of a directory to remove.
 ///
 /// # Errors
-/// As [`new`], but as RFC 1813 section 3.3.13 has it for `.` and `..`: [`StoreError::Invalid`] and
+/// As [`new`], but for `.` and `..` as in RFC 1813 section 3.3.13: [`StoreError::Invalid`] and
 /// [`StoreError::Exists`].
 pub fn removable_directory(name: &[u8]) -> Result<CString> {
     plain(name, [StoreError::Invalid, StoreError::Exists])
@@ -41,8 +41,8 @@ pub fn movable(name: &[u8]) -> Result<CString> {
 /// The text of a symbolic link.
 ///
 /// # Errors
-/// [`StoreError::Invalid`] where it is empty or has a zero byte: no file system of the kernel's
-/// keeps such.
+/// [`StoreError::Invalid`] if it is empty or has a zero byte: no file system of the kernel supports
+/// these.
 pub fn link_text(text: &[u8]) -> Result<CString> {
     if text.is_empty() {
         return Err(StoreError::Invalid);

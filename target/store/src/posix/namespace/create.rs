@@ -1,11 +1,11 @@
-//! Making new objects.
+//! Creation of objects.
 //!
-//! Permission bits are given with the call that makes an object, so that nobody ever finds it with
-//! others, and default access control lists of its directory have their say. What such a call does
-//! not take (owners, set-id bits of directories, sizes, times) is set right after it, with the
-//! caller's rights. If that fails, the object stays as it was made and the operation answers the
-//! error, as Linux's own server does: taking it away again could hit what somebody on this host
-//! has put in its place. What is known to fail is refused before.
+//! Permission bits are set by the call that makes an object, so that it is never visible with
+//! others, and default access control lists of its directory apply. Attributes that this call does
+//! not set (owners, set-id bits of directories, sizes, times) are set right after it, with the
+//! caller's rights. If that fails, the object stays and the operation answers the error, as Linux's
+//! own server does: removing it could hit an object that another program of this host has put in
+//! its place. Changes known to fail are refused before.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,23 +22,24 @@ use crate::{
     Attributes, CreateHow, Kind, Result, SetAttributes, SetTime, SpecialKind, StoreError, Time,
 };
 
-/// What a new object was made as.
+/// The result of a creation.
 type Made = Result<Changed<Opened>>;
 
-/// Bits of a mode that clients set, and those of them that are not permissions.
+/// Mode bits that clients set, and those of them that are not permissions.
 const MODE_BITS: u32 = 0o7777;
 const SPECIAL_BITS: u32 = 0o7000;
 
-/// Permission bits where the client names none: as with the commands of a shell, but files made
-/// exclusively, whose attributes come by a second call, are their owner's alone until then.
+/// Permission bits if the client specifies none: as with the commands of a shell, except for
+/// exclusively created files, which are accessible by their owner alone until a second call sets
+/// their attributes.
 const FILE_MODE: u32 = 0o644;
 const EXCLUSIVE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// How often to look again at a name that local programs make and remove meanwhile.
+/// How often to retry a name that local programs make and remove in the meantime.
 const ATTEMPTS: u32 = 8;
 
-/// Makes a regular file, or takes the one that is there.
+/// Makes a regular file, or opens an existing one.
 pub(super) fn file(
     context: &JobContext,
     place: &OpenObject,
@@ -88,9 +89,9 @@ pub(super) fn file(
     Err(StoreError::Delay)
 }
 
-/// Makes a file that has its times before it has its name. A server that ends between the two
-/// leaves no file, so that the client's next attempt succeeds: a file that has its name and not
-/// yet its verifier would refuse it for ever.
+/// Makes a file that has its times before it has its name. If the server ends between the two,
+/// there is no file, and the client's next attempt succeeds: a file with its name and without its
+/// verifier would refuse it for ever.
 fn named_last(
     place: &OpenObject,
     name: &CStr,
@@ -104,7 +105,7 @@ fn named_last(
     Ok(file)
 }
 
-/// Whether the file system makes no files without a name (open(2), `O_TMPFILE`).
+/// Whether the file system does not support files without a name (open(2), `O_TMPFILE`).
 fn has_no_unnamed(error: Errno) -> bool {
     matches!(error, Errno::OPNOTSUPP | Errno::ISDIR)
 }
@@ -181,7 +182,7 @@ pub(super) fn node(
     )
 }
 
-/// Makes an object by `call`, which opens none.
+/// Makes an object by `call`, which does not open it.
 #[allow(clippy::too_many_arguments)] // One place for three kinds.
 fn made(
     context: &JobContext,
@@ -207,7 +208,7 @@ fn made(
     described(context, place, name, None, kind)
 }
 
-/// As [`store_error`], where the directory is all that can be missing.
+/// As [`store_error`], where only the directory can be missing.
 fn creation_error(error: Errno) -> StoreError {
     match error {
         Errno::NOENT => StoreError::Stale,
@@ -215,9 +216,10 @@ fn creation_error(error: Errno) -> StoreError {
     }
 }
 
-/// Sets of a new object what the call that made it did not. Runs with the caller's rights.
+/// Sets the attributes of a new object that the creating call did not set. Runs with the caller's
+/// rights.
 fn finish(object: &OwnedFd, kind: Kind, mode: u32, set: &SetAttributes) -> rustix::io::Result<()> {
-    // The times of what is new are of now already.
+    // The times of a new object are already the current time.
     let chosen = |time| matches!(time, SetTime::To(_));
     let times = chosen(set.accessed) || chosen(set.modified);
     let owned = set.uid.is_some() || set.gid.is_some();
@@ -235,8 +237,8 @@ fn finish(object: &OwnedFd, kind: Kind, mode: u32, set: &SetAttributes) -> rusti
         if given {
             steps::own(object.as_fd(), uid, gid)?;
         }
-        // Not every call gives these bits, and a change of owner takes them away. Those that a
-        // directory inherits stay, and so do permissions as an access control list made them.
+        // Not every call sets these bits, and a change of owner clears them. Inherited ones from a
+        // directory stay, and so do permissions set by an access control list.
         let special = (mode | found.st_mode) & SPECIAL_BITS;
         if kind != Kind::Symlink && special != 0 && (given || special & !found.st_mode != 0) {
             steps::mode(object.as_fd(), found.st_mode & MODE_BITS | special)?;
@@ -251,8 +253,8 @@ fn finish(object: &OwnedFd, kind: Kind, mode: u32, set: &SetAttributes) -> rusti
     Ok(())
 }
 
-/// Whether what was found by the name of a new object can be it: somebody on this host may have put
-/// another in its place, or a second name of one.
+/// Whether the object found by the name of a new object can be it: another program of this host may
+/// have replaced it, or made a hard link.
 fn is_new(kind: Kind, found: &Stat) -> bool {
     let expected = match kind {
         Kind::File => FileType::RegularFile,
@@ -273,9 +275,9 @@ fn file_type(kind: SpecialKind) -> FileType {
     }
 }
 
-/// What a name that is there already means to who wants to make a file of that name.
+/// The result of creating a file under an existing name.
 fn existing(context: &JobContext, place: &OpenObject, name: &CStr, how: &CreateHow) -> Made {
-    // Whether the caller may look names up here.
+    // Checks that the caller may look names up here.
     context
         .act(|| statat(&place.path, name, AtFlags::SYMLINK_NOFOLLOW))
         .map_err(store_error)?;
@@ -298,7 +300,7 @@ fn existing(context: &JobContext, place: &OpenObject, name: &CStr, how: &CreateH
             })
         }
         CreateHow::Unchecked(_) => Ok(Changed::nothing(found)),
-        // The creation comes again. Whoever made the file may have ended before it was durable.
+        // The creation is repeated. The earlier server may have ended before the sync.
         CreateHow::Exclusive(verifier) if carries(&found.attributes, *verifier) => Ok(Changed {
             object: Some(found.path.try_clone().map_err(no_descriptor)?),
             ..Changed::place(found)
@@ -307,7 +309,7 @@ fn existing(context: &JobContext, place: &OpenObject, name: &CStr, how: &CreateH
     }
 }
 
-/// What clients are told of a new object. `object` is open for its data, else it is found by name.
+/// The result for the client. `object` is open for data, else it is looked up by name.
 fn described(
     context: &JobContext,
     place: &OpenObject,
@@ -331,7 +333,7 @@ fn no_descriptor(_: std::io::Error) -> StoreError {
     StoreError::Delay
 }
 
-/// Refuses what cannot be set of a new object before it is made.
+/// Refuses attributes that cannot be set before the object is made.
 fn authorize(context: &JobContext, parent: &Attributes, set: &SetAttributes) -> Result<()> {
     setattr::check_times(set)?;
     if set
@@ -356,8 +358,8 @@ fn authorize(context: &JobContext, parent: &Attributes, set: &SetAttributes) -> 
     }
 }
 
-/// The verifier of an exclusive creation as seconds of two times, where it outlives this process.
-/// Every file system keeps so many.
+/// The verifier of an exclusive creation as the seconds of two times, so that it survives a
+/// restart. Every file system stores seconds of this range.
 fn verifier_seconds(verifier: [u8; 8]) -> [u64; 2] {
     let [a, b, c, d, e, f, g, h] = verifier;
     [[a, b, c, d], [e, f, g, h]].map(|half| u64::from(u32::from_be_bytes(half) & 0x7fff_ffff))
@@ -377,7 +379,7 @@ fn verifier_times(verifier: [u8; 8]) -> SetAttributes {
     }
 }
 
-/// Whether a file is as the exclusive creation with this verifier left it.
+/// Whether a file is as an exclusive creation with this verifier left it.
 fn carries(found: &Attributes, verifier: [u8; 8]) -> bool {
     found.size == 0
         && [found.accessed.seconds, found.modified.seconds] == verifier_seconds(verifier)
@@ -410,7 +412,7 @@ mod tests {
             finish(&object(), Kind::File, 0o644, &set),
             Err(Errno::STALE)
         );
-        // Nothing to set, nothing to look at.
+        // Nothing to set, nothing to check.
         let nothing = SetAttributes::default();
         assert_eq!(finish(&object(), Kind::Directory, 0o755, &nothing), Ok(()));
     }

@@ -1,8 +1,9 @@
 //! Making names and attributes durable.
 //!
-//! What can be opened without acting on it is synced by itself. Symbolic links, devices, FIFOs and
-//! sockets cannot: when they are new, their directory's sync takes them along, as file systems with
-//! a journal do it; when their attributes change, all of their file system is synced.
+//! Objects that can be opened without side effects are synced individually. Symbolic links,
+//! devices, FIFOs and sockets cannot: when they are new, the sync of their directory includes them,
+//! as in file systems with a journal; when their attributes change, the whole file system is
+//! synced.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -13,11 +14,11 @@ use crate::Kind;
 use crate::posix::descriptor::proc_path;
 use crate::posix::sys::calls;
 
-/// Makes an object and what is known of it durable. `object` may be open as a path only; `folder`
-/// is one of its file system.
+/// Makes an object and its attributes durable. `object` may be open as a path only; `folder` is one
+/// of its file system.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub(super) fn sync(object: &OwnedFd, kind: Kind, folder: &OwnedFd) -> Result<()> {
     let open = |way| {
         let flags = way | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -25,7 +26,7 @@ pub(super) fn sync(object: &OwnedFd, kind: Kind, folder: &OwnedFd) -> Result<()>
     };
     let opened = match kind {
         Kind::Directory => open(OFlags::RDONLY | OFlags::DIRECTORY),
-        // Where the process is no superuser it may have one right and not the other.
+        // Without superuser rights the process may have only one of these rights.
         Kind::File => open(OFlags::RDONLY).or_else(|_| open(OFlags::WRONLY)),
         Kind::Symlink | Kind::Special(_) => Err(Errno::ACCESS),
     };

@@ -1,4 +1,4 @@
-//! What a job that changes names or attributes works with.
+//! The context of jobs that change names or attributes.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,7 +16,7 @@ use crate::posix::sys;
 use crate::posix::volume::{Sync, Volume};
 use crate::{Attributes, Consistency, Handle, Kind, Modified, Result, StoreError};
 
-/// Where a job works, and on whose behalf.
+/// The volume and the identity of a job.
 pub(in crate::posix) struct JobContext {
     pub volume: Volume,
     pub identity: Identity,
@@ -40,7 +40,7 @@ impl OpenObject {
     }
 }
 
-/// What a change came to, and what has to be durable before it is answered.
+/// The result of a change, and the objects to sync before the answer.
 pub(in crate::posix) struct Changed<T> {
     pub value: T,
     /// Whether the directory (or the object itself) was changed.
@@ -71,10 +71,10 @@ impl<T> Changed<T> {
 }
 
 impl JobContext {
-    /// Calls the kernel on the caller's behalf.
+    /// Calls the kernel as the caller.
     ///
     /// # Errors
-    /// What the job fails with, or that the thread cannot be the caller.
+    /// Errors of the job, or the thread cannot assume the caller's identity.
     pub fn act<T>(&self, job: impl FnOnce() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
         match sys::identity::assume(&self.identity, job) {
             Ok(outcome) => outcome,
@@ -82,7 +82,7 @@ impl JobContext {
         }
     }
 
-    /// Runs a change of one object under its lock, and makes it durable where the volume is strict.
+    /// Runs a change of one object under its lock, and syncs it if the volume is strict.
     pub fn change<T>(
         &self,
         place: &OpenObject,
@@ -95,8 +95,8 @@ impl JobContext {
         };
         let outcome = work(&before);
         let consistency = self.consistency(&before, place);
-        // What waits for a device holds up nobody else in the directory, and many changes can
-        // become durable at once.
+        // Waiting for the device then blocks no other change in the directory, and many changes can
+        // be synced at once.
         drop(held);
         Modified {
             consistency,
@@ -104,7 +104,7 @@ impl JobContext {
         }
     }
 
-    /// Attributes of an object that is not gone.
+    /// Attributes of an object that is not removed.
     pub fn live(&self, place: &OpenObject) -> Result<Attributes> {
         let found = attributes_of(self.volume.folder(), place.path.as_fd())?;
         if found.links == 0 {
@@ -114,7 +114,7 @@ impl JobContext {
         }
     }
 
-    /// Refuses a directory that somebody has moved out of the volume.
+    /// Refuses a directory that was moved out of the volume.
     ///
     /// # Errors
     /// [`StoreError::Stale`].
@@ -122,11 +122,11 @@ impl JobContext {
         containment::require(self.volume.folder(), place.path.as_fd())
     }
 
-    /// The object that a name stands for, whoever may look it up. The directory is known to be
+    /// The object of a name, without a check of the caller's rights. The directory is known to be
     /// inside.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn find(&self, place: &OpenObject, name: &CStr) -> Result<Opened> {
         let (directory, name) = (place.path.as_fd(), name.to_bytes());
         if name == b".." {
@@ -136,8 +136,8 @@ impl JobContext {
         }
     }
 
-    /// What was before, and what is now. Data of files changes without their lock, so that of them
-    /// there is no before.
+    /// Attributes before and after. Data of files changes without their lock, so for files there
+    /// are none before.
     pub fn consistency(&self, before: &Attributes, place: &OpenObject) -> Consistency {
         Consistency {
             before: (place.kind != Kind::File).then_some(*before),
@@ -145,10 +145,10 @@ impl JobContext {
         }
     }
 
-    /// Makes a change durable where the volume is strict.
+    /// Syncs a change if the volume is strict.
     ///
     /// # Errors
-    /// What the kernel says. The change stays, and nobody knows for how long.
+    /// Errors of the kernel. The change stays, but may not be durable.
     pub fn settle<T>(&self, changed: Changed<T>, places: &[&OpenObject]) -> Result<T> {
         if self.volume.config().sync == Sync::Strict {
             if let Some(object) = &changed.object {

@@ -1,9 +1,8 @@
 //! Making, removing and renaming.
 //!
-//! Each operation is one job on a helper: under the locks of its directories ([`changes`]) it looks
-//! at them, makes the change with the caller's rights, and looks again; then it makes the change
-//! durable where the volume is strict ([`durable`]), and answers. The kernel judges who may do
-//! what.
+//! Each operation is one job on a helper. Under the locks of its directories ([`changes`]) it
+//! queries them, makes the change with the caller's rights, and queries them again; then it syncs
+//! the change if the volume is strict ([`durable`]), and answers. The kernel checks permissions.
 
 pub(super) mod changes;
 mod check;
@@ -175,7 +174,7 @@ impl ClientView<'_> {
         })
     }
 
-    /// Keeps a new object open, since the client will ask for it next.
+    /// Keeps a new object open, since the client will usually use it next.
     fn keep(&self, done: Modified<Opened>) -> Modified<(Handle, Attributes)> {
         done.map(|opened| {
             let shown = (opened.handle, opened.attributes);
@@ -184,8 +183,8 @@ impl ClientView<'_> {
         })
     }
 
-    /// Closes an object whose last name is gone, so that its space is free. Other reactors are
-    /// told ([`unlinked`]).
+    /// Closes an object whose last name was removed, to free its space. Other reactors are notified
+    /// ([`unlinked`]).
     fn let_go(&self, last: Option<Handle>) {
         if let Some(handle) = last {
             self.objects.close(&handle);
@@ -213,7 +212,7 @@ impl ClientView<'_> {
         begin.await.unwrap_or_else(Modified::failed)
     }
 
-    /// What a job needs to change an object on a caller's behalf.
+    /// The context of a job that changes an object as a caller.
     pub(super) async fn job_context(
         &self,
         caller: &Caller,

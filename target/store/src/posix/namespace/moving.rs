@@ -11,9 +11,9 @@ use crate::posix::open_files::moved;
 use crate::posix::sys::calls;
 use crate::{Consistency, Handle, Kind, Linked, Renamed, Result, StoreError};
 
-/// Renames between two directories, which may be the same. The kernel knows what may be replaced
-/// by what, that nothing moves below itself, and that a second name of the same object stays.
-/// Tells the object that was replaced if that was its last name.
+/// Renames between two directories, which may be the same. The kernel checks which objects can be
+/// replaced, that no directory moves below itself, and keeps a second name of the same object.
+/// Returns the replaced object if that was its last name.
 pub(super) fn rename(
     context: &JobContext,
     [from, to]: [&OpenObject; 2],
@@ -57,7 +57,7 @@ pub(super) fn rename(
     let places = if from.handle == to.handle {
         &[to][..]
     } else {
-        // First where it came to: it may be found twice after a crash, but never nowhere.
+        // The target first: after a crash the object may be found twice, but never nowhere.
         &[to, from][..]
     };
     let last = outcome.unwrap_or_default();
@@ -69,7 +69,7 @@ pub(super) fn rename(
     (renamed, last)
 }
 
-/// A rename that failed before anything was looked at.
+/// A rename that failed before any check.
 pub(super) fn not_renamed(error: StoreError) -> Renamed {
     Renamed {
         from: Consistency::default(),
@@ -114,11 +114,11 @@ fn add_link(
     context
         .act(|| calls::link(object.path.as_fd(), &directory.path, &name))
         .map_err(|error| match error {
-            // The object lost its last name meanwhile.
+            // The object lost its last name in the meantime.
             Errno::NOENT => StoreError::Stale,
             Errno::EXIST => StoreError::Exists,
             error => removal_error(error),
         })?;
-    // The count of links goes with the name.
+    // The link count is durable together with the name.
     Ok(Changed::place(()))
 }

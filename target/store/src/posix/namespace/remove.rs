@@ -1,4 +1,4 @@
-//! Taking names away.
+//! Removing names.
 
 use std::ffi::{CStr, CString};
 
@@ -10,7 +10,7 @@ use crate::posix::errors::store_error;
 use crate::posix::sys::calls;
 use crate::{Handle, Kind, Result, StoreError};
 
-/// Takes a name from what is not a directory. Tells the object if that was its last name.
+/// Removes a name of a non-directory. Returns the object if that was its last name.
 pub(super) fn name(
     context: &JobContext,
     place: &OpenObject,
@@ -19,7 +19,7 @@ pub(super) fn name(
     unlink(context, place, name, AtFlags::empty())
 }
 
-/// Takes an empty directory away. Tells which.
+/// Removes an empty directory. Returns it.
 pub(super) fn directory(
     context: &JobContext,
     place: &OpenObject,
@@ -45,21 +45,21 @@ fn unlink(
     Ok(Changed::place(last))
 }
 
-/// The object that is gone if this name of it goes. Whoever has it open lets it go then, so that
-/// its space is free at once.
+/// The object that is freed if this name is removed. Reactors then close it, so that its space is
+/// free at once.
 pub(super) fn last_name(context: &JobContext, place: &OpenObject, name: &CStr) -> Option<Handle> {
     let found = context.find(place, name).ok()?;
     let last = found.attributes.kind == Kind::Directory || found.attributes.links == 1;
     last.then_some(found.handle)
 }
 
-/// As [`store_error`], for operations that take names away. RFC 1813 gives those no
-/// `NFS3ERR_PERM`, which sticky directories cause, and clients that were told to try again would
-/// do so for as long as something is mounted on a folder.
+/// As [`store_error`], for operations that remove names. RFC 1813 does not permit `NFS3ERR_PERM`
+/// for these, which sticky directories cause, and clients asked to retry would do so for as long as
+/// a file system is mounted on a folder.
 pub(super) fn removal_error(error: Errno) -> StoreError {
     match error {
         Errno::PERM | Errno::BUSY => StoreError::Denied,
-        // What POSIX lets file systems say of directories that are not empty, as XFS does.
+        // POSIX permits this error for directories that are not empty; XFS uses it.
         Errno::EXIST => StoreError::NotEmpty,
         error => store_error(error),
     }

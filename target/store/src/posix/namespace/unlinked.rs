@@ -1,7 +1,7 @@
-//! Objects whose last names this process took away.
+//! Objects whose last names this process removed.
 //!
-//! An object that is gone keeps its space for as long as somebody has it open, and every reactor
-//! may: so they all are told, and let it go in their next turn.
+//! An unlinked object keeps its space while it is open, and every reactor may have it open: so all
+//! reactors are notified, and close it in their next turn.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -9,12 +9,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::Handle;
 
-/// Most objects to tell of. Who comes too late for one closes it when it has been idle for long.
+/// The most objects listed. A reactor that misses one closes it after the idle time.
 const TOLD: usize = 1024;
 
-/// The last objects that went.
+/// The latest unlinked objects.
 pub(in crate::posix) struct UnlinkedObjects {
-    /// How many there have been.
+    /// Their total number.
     count: AtomicU64,
     last: Mutex<VecDeque<Handle>>,
 }
@@ -27,7 +27,7 @@ impl UnlinkedObjects {
         }
     }
 
-    /// An object is gone.
+    /// Adds an object.
     pub fn tell(&self, object: Handle) {
         let mut last = self.lock();
         if last.len() == TOLD {
@@ -37,12 +37,12 @@ impl UnlinkedObjects {
         self.count.fetch_add(1, SeqCst);
     }
 
-    /// Whether there are more than `seen`; the first question, which takes no lock.
+    /// Whether there are more than `seen`; checked first, without a lock.
     pub fn has_more(&self, seen: u64) -> bool {
         self.count.load(SeqCst) != seen
     }
 
-    /// Those that went since `seen`, as far as they are known, and how many there have been now.
+    /// Those since `seen`, as far as they are still listed, and the current total.
     pub fn since(&self, seen: u64) -> (Vec<Handle>, u64) {
         let last = self.lock();
         let count = self.count.load(SeqCst);

@@ -1,9 +1,9 @@
 //! Changing attributes.
 //!
-//! The kernel has a call for each attribute, where RFC 1813 section 3.3.2 has one for all: what it
-//! would refuse is refused before the first of them, so that a change is made whole or not at all
-//! unless the storage fails. They run in the order in which none undoes another: the size and the
-//! owner, which take set-id bits away, the mode, and the times.
+//! The kernel has a call for each attribute, and RFC 1813 section 3.3.2 one for all. Changes that
+//! the kernel would refuse are refused before the first call, so that all are made or none, unless
+//! the storage fails. They run in an order in which none undoes another: the size and the owner,
+//! which clear set-id bits, the mode, and the times.
 
 pub(super) mod steps;
 
@@ -48,7 +48,7 @@ impl ClientView<'_> {
             self.volume.helpers().run(self.client, job).await
         };
         let done = begin.await.unwrap_or_else(Modified::failed);
-        // File systems that are slow to tell are not asked for it with each use of the data.
+        // File systems with slow queries are not queried with each use of the data.
         let permissions = set.mode.or(set.uid).or(set.gid);
         if permissions.is_some()
             && let Some(object) = self.objects.find(&object)
@@ -59,7 +59,7 @@ impl ClientView<'_> {
     }
 }
 
-/// Makes all changes, or none where one of them is refused.
+/// Makes all changes, or none if one of them is refused.
 fn apply(
     context: &JobContext,
     place: &OpenObject,
@@ -74,8 +74,8 @@ fn apply(
         resize(context, &place.path, before, size)?;
     }
     let object = place.path.as_fd();
-    // Who may write a file but does not own it may have its times set to now. The kernel knows
-    // that rule for both times together only.
+    // A user who may write a file but does not own it may set its times to the current time. The
+    // kernel permits that for both times together only.
     let touches = [set.accessed, set.modified].contains(&SetTime::Now) && !owns(context, before);
     let wants_times = (set.accessed, set.modified) != (SetTime::Keep, SetTime::Keep);
     context
@@ -83,8 +83,8 @@ fn apply(
             if set.uid.is_some() || set.gid.is_some() {
                 steps::own(object, set.uid, set.gid)?;
             }
-            // Permissions of symbolic links mean nothing, and clients that copy them do not want
-            // an error for it.
+            // Permissions of symbolic links have no effect, and clients that copy them do not
+            // expect an error.
             if let Some(mode) = set.mode.filter(|_| before.kind != Kind::Symlink) {
                 steps::mode(object, resulting_mode(context, before, set, mode))?;
             }
@@ -103,8 +103,8 @@ fn apply(
     Ok(Changed::place(()))
 }
 
-/// The mode to ask for. Another's set-id program would be a gift of rights: only the superuser may
-/// make one in the step that changes the owner.
+/// The mode to set. A set-id program of another owner would grant that owner's rights: only the
+/// superuser may make one in the same step that changes the owner.
 fn resulting_mode(
     context: &JobContext,
     before: &Attributes,
@@ -122,9 +122,9 @@ fn resulting_mode(
     mode
 }
 
-/// Truncates a file or extends it with zeros. The owner may whatever the mode is, as clients that
-/// have a file open expect (RFC 1813 section 4.4). What the kernel does on behalf of a writer
-/// (quotas, set-id bits) it does for the caller.
+/// Truncates a file or extends it with zeros. The owner may do so with any mode, as expected by
+/// clients that have the file open (RFC 1813 section 4.4). Effects of a write in the kernel
+/// (quotas, set-id bits) apply to the caller.
 pub(super) fn resize(
     context: &JobContext,
     path: &OwnedFd,
@@ -132,7 +132,7 @@ pub(super) fn resize(
     size: u64,
 ) -> Result<()> {
     check_size(context, found.kind, size)?;
-    // Somebody's lease would be waited for otherwise.
+    // Otherwise the call would wait for the holder of a lease.
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let opened = || open(proc_path(path.as_fd()), flags, Mode::empty());
     let file = if owns(context, found) {
@@ -141,7 +141,7 @@ pub(super) fn resize(
         context.act(opened)
     };
     let file = file.map_err(|error| match error {
-        // A program runs from it on this host, who knows for how long.
+        // A program runs from it on this host, for an unknown time.
         Errno::TXTBSY => StoreError::Denied,
         error => store_error(error),
     })?;
@@ -150,13 +150,14 @@ pub(super) fn resize(
         .map_err(store_error)
 }
 
-/// Refuses what the kernel would refuse, before a part of it is done.
+/// Refuses changes that the kernel would refuse, before any of them is made.
 fn authorize(context: &JobContext, before: &Attributes, set: &SetAttributes) -> Result<()> {
     check_times(set)?;
     if let Some(size) = set.size {
         check_size(context, before.kind, size)?;
     }
-    // Without privileges all is done by the process's own user, and only the kernel knows.
+    // Without privileges all calls are made as the process's own user, and only the kernel knows
+    // its rights.
     if context.identity.is_superuser() || !sys::identity::privileged() {
         return Ok(());
     }
@@ -175,7 +176,7 @@ fn authorize(context: &JobContext, before: &Attributes, set: &SetAttributes) -> 
     }
 }
 
-/// [`StoreError::Invalid`] for times that are none.
+/// [`StoreError::Invalid`] for invalid times.
 pub(super) fn check_times(set: &SetAttributes) -> Result<()> {
     let bad = |time| matches!(time, SetTime::To(time) if time.nanoseconds >= 1_000_000_000);
     if bad(set.accessed) || bad(set.modified) {

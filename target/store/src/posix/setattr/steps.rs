@@ -1,5 +1,5 @@
-//! The single changes that the kernel knows, on an object that may be open as a path only. They run
-//! with the rights of the calling thread.
+//! The kernel's calls that change one attribute, on an object that may be open as a path only. They
+//! run with the rights of the calling thread.
 
 use std::os::fd::BorrowedFd;
 
@@ -9,7 +9,7 @@ use rustix::io::Result;
 use crate::SetTime;
 use crate::posix::sys::calls;
 
-/// Gives an object to another user or group. The kernel takes set-id bits away.
+/// Changes the owner or group of an object. The kernel clears set-id bits.
 pub(in crate::posix) fn own(
     object: BorrowedFd<'_>,
     uid: Option<u32>,

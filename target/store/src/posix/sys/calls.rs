@@ -1,5 +1,5 @@
-//! The system calls that change files or make them durable, as they are. Tests see which of them
-//! are made, and in which order (`record`).
+//! The system calls that change files or make them durable. Tests record them with their order
+//! (`record`).
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -31,7 +31,7 @@ macro_rules! recorded {
     }};
 }
 
-/// Makes a file and all that is known of it durable.
+/// Makes a file and all its attributes durable.
 pub fn fsync(file: impl AsFd) -> Result<()> {
     let file = file.as_fd();
     recorded!(
@@ -51,7 +51,7 @@ pub fn syncfs(folder: impl AsFd) -> Result<()> {
     )
 }
 
-/// Makes a regular file that was not there, and opens it.
+/// Makes a new regular file, and opens it.
 pub fn create(directory: impl AsFd, name: &CStr, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
     let directory = directory.as_fd();
     let flags = flags | OFlags::CREATE | OFlags::EXCL;
@@ -104,7 +104,7 @@ pub fn unlinkat(directory: impl AsFd, name: &CStr, flags: AtFlags) -> Result<()>
     )
 }
 
-/// Gives an object, which may be open as a path only, another name.
+/// Adds a name to an object, which may be open as a path only.
 pub fn link(object: BorrowedFd<'_>, directory: impl AsFd, name: &CStr) -> Result<()> {
     let (path, directory) = (proc_path(object), directory.as_fd());
     recorded!(
@@ -127,7 +127,7 @@ pub fn renameat(from: impl AsFd, from_name: &CStr, to: impl AsFd, to_name: &CStr
     )
 }
 
-/// Gives an object to another user or group.
+/// Changes the owner or group of an object.
 pub fn chown(object: BorrowedFd<'_>, uid: Option<Uid>, gid: Option<Gid>) -> Result<()> {
     recorded!(
         object,
@@ -165,10 +165,10 @@ pub fn ftruncate(file: impl AsFd, size: u64) -> Result<()> {
 /// Writes data from memory.
 ///
 /// # Safety
-/// The range is memory that may be read from while this runs.
+/// The range is memory that may be read while this runs.
 pub unsafe fn pwritev2(file: &OwnedFd, range: &libc::iovec, offset: i64, flags: i32) -> isize {
     let call = || {
-        // SAFETY: the caller's promise; the file is open.
+        // SAFETY: guaranteed by the caller; the file is open.
         unsafe { libc::pwritev2(file.as_raw_fd(), &raw const *range, 1, offset, flags) }
     };
     #[cfg(test)]
@@ -186,10 +186,10 @@ pub unsafe fn pwritev2(file: &OwnedFd, range: &libc::iovec, offset: i64, flags: 
     call()
 }
 
-/// `fsync`, or `fdatasync` without attributes, as the C library tells it.
+/// `fsync`, or `fdatasync` without attributes, with the result of the C library.
 pub fn sync_data(file: &OwnedFd, attributes: bool) -> isize {
     let call = || {
-        // SAFETY: the call takes no memory.
+        // SAFETY: the call uses no memory.
         let outcome = unsafe {
             match attributes {
                 true => libc::fsync(file.as_raw_fd()),

@@ -1,20 +1,21 @@
-//! The host's user database, by the C library, which asks whatever the host is configured for.
+//! The host's user database, through the C library, which queries the sources that the host is
+//! configured for.
 
 use std::ffi::CString;
 use std::io;
 use std::mem::MaybeUninit;
 
-/// Most bytes of an entry of the database.
+/// The most bytes of an entry of the database.
 const ENTRY_MAX: usize = 1 << 20;
 
-/// Most groups that the kernel lets a process have (NGROUPS_MAX).
+/// The most groups of a process in the kernel (NGROUPS_MAX).
 const GROUPS_MAX: usize = 65_536;
 
-/// The groups that the host's user database gives a user, its primary one among them; `None` where
-/// it knows no such user. Blocks, possibly on other hosts.
+/// The groups of a user in the host's user database, including the primary one; `None` if the user
+/// is unknown. Blocks, possibly on other hosts.
 ///
 /// # Errors
-/// The database cannot be asked now.
+/// The database cannot be queried now.
 pub fn of_user(uid: u32) -> io::Result<Option<Vec<u32>>> {
     let Some((name, primary)) = user(uid)? else {
         return Ok(None);
@@ -22,7 +23,7 @@ pub fn of_user(uid: u32) -> io::Result<Option<Vec<u32>>> {
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {
         let mut count = libc::c_int::try_from(groups.len()).unwrap_or(libc::c_int::MAX);
-        // SAFETY: the name ends with a zero byte, and there is room for `count` groups.
+        // SAFETY: the name ends with a zero byte, and there is space for `count` groups.
         let outcome = unsafe {
             libc::getgrouplist(name.as_ptr(), primary, groups.as_mut_ptr(), &raw mut count)
         };
@@ -34,7 +35,7 @@ pub fn of_user(uid: u32) -> io::Result<Option<Vec<u32>>> {
         if groups.len() >= GROUPS_MAX {
             return Err(io::Error::other("the user is in too many groups"));
         }
-        // It tells how many there are, or, where it does not, there are more than were asked for.
+        // The call reports their number or, where it does not, there are more than requested.
         let wanted = count.max(groups.len() * 2).min(GROUPS_MAX);
         groups.resize(wanted, 0);
     }
@@ -46,8 +47,8 @@ fn user(uid: u32) -> io::Result<Option<(CString, u32)>> {
     loop {
         let mut entry = MaybeUninit::<libc::passwd>::uninit();
         let mut found = std::ptr::null_mut();
-        // SAFETY: the entry and the pointer are written, and strings into the buffer, which is as
-        // long as the call is told.
+        // SAFETY: the entry and the pointer are written, and strings into the buffer, whose length
+        // is passed to the call.
         let outcome = unsafe {
             libc::getpwuid_r(
                 uid,
@@ -61,7 +62,7 @@ fn user(uid: u32) -> io::Result<Option<(CString, u32)>> {
             0 if found.is_null() => return Ok(None),
             0 => {
                 // SAFETY: the call succeeded and found a user: the entry is filled in, and its name
-                // is a string that ends with a zero byte inside the buffer, which still lives.
+                // is a string that ends with a zero byte inside the buffer, which is still alive.
                 let (name, gid) = unsafe {
                     let entry = entry.assume_init();
                     (
@@ -71,7 +72,7 @@ fn user(uid: u32) -> io::Result<Option<(CString, u32)>> {
                 };
                 return Ok(Some((name, gid)));
             }
-            // Some databases say so that they know nobody of that number.
+            // Some databases report an unknown user in this way.
             libc::ENOENT | libc::ESRCH => return Ok(None),
             libc::EINTR => {}
             libc::ERANGE if buffer.len() < ENTRY_MAX => buffer.resize(buffer.len() * 2, 0),

@@ -1,4 +1,4 @@
-//! The kernel's file handles, what tells file systems apart, and permission asked through a
+//! The kernel's file handles, identities of file systems, and permission checks through a
 //! descriptor.
 
 use std::ffi::c_int;
@@ -7,13 +7,13 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::{Access, OFlags};
 use rustix::io::Errno;
 
-/// Longest handle of a kernel that a [`crate::Handle`] has room for.
+/// The longest kernel handle that fits into a [`crate::Handle`].
 pub const MAX: usize = 34;
 
-/// Longest handle that a kernel makes (MAX_HANDLE_SZ).
+/// The longest kernel handle (MAX_HANDLE_SZ).
 const KERNELS_MAX: usize = 128;
 
-/// A file as the kernel finds it again in its file system, also after a restart of the host.
+/// A reference to a file in its file system, valid after a reboot of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelHandle {
     kind: u8,
@@ -21,7 +21,7 @@ pub struct KernelHandle {
     bytes: [u8; MAX],
 }
 
-/// `struct file_handle` with the room that the longest one takes.
+/// `struct file_handle` with space for the longest one.
 #[repr(C)]
 struct Raw {
     length: u32,
@@ -30,7 +30,7 @@ struct Raw {
 }
 
 impl KernelHandle {
-    /// A handle of this type and these bytes; `None` if they are too many or none.
+    /// A handle of this type and these bytes; `None` for zero or too many bytes.
     #[must_use]
     pub fn new(kind: u8, bytes: &[u8]) -> Option<Self> {
         let mut handle = Self {
@@ -44,7 +44,7 @@ impl KernelHandle {
         Some(handle)
     }
 
-    /// The type that its file system gave it.
+    /// The type assigned by its file system.
     #[must_use]
     pub fn kind(&self) -> u8 {
         self.kind
@@ -60,8 +60,8 @@ impl KernelHandle {
 /// The handle of an open file (name_to_handle_at(2)).
 ///
 /// # Errors
-/// [`Errno::OPNOTSUPP`] where the file system has none, [`Errno::OVERFLOW`] if it is longer than
-/// [`MAX`], and what else the kernel says.
+/// [`Errno::OPNOTSUPP`] if the file system has none, [`Errno::OVERFLOW`] if it is longer than
+/// [`MAX`], and other errors of the kernel.
 pub fn handle_of(file: BorrowedFd<'_>) -> Result<KernelHandle, Errno> {
     let mut raw = Raw {
         length: KERNELS_MAX as u32,
@@ -69,8 +69,8 @@ pub fn handle_of(file: BorrowedFd<'_>) -> Result<KernelHandle, Errno> {
         bytes: [0; KERNELS_MAX],
     };
     let mut mount: c_int = 0;
-    // SAFETY: the path is a string of C's, `raw` is laid out as the kernel's structure and has as
-    // much room behind it as it says, and both places outlive the call.
+    // SAFETY: the path is a C string, `raw` is laid out as the kernel's structure and has as much
+    // space behind it as it says, and both places outlive the call.
     let outcome = unsafe {
         libc::syscall(
             libc::SYS_name_to_handle_at,
@@ -91,7 +91,7 @@ pub fn handle_of(file: BorrowedFd<'_>) -> Result<KernelHandle, Errno> {
         .ok_or(Errno::OVERFLOW)
 }
 
-/// Opens a file by its handle on the file system that `mount` is on (open_by_handle_at(2)). Takes
+/// Opens a file by its handle on the file system of `mount` (open_by_handle_at(2)). Needs
 /// CAP_DAC_READ_SEARCH.
 ///
 /// # Errors
@@ -121,17 +121,17 @@ pub fn open_by_handle(
     if descriptor < 0 {
         return Err(last_error());
     }
-    // SAFETY: the kernel has just made this descriptor for us; nobody else knows it.
+    // SAFETY: the kernel has just made this descriptor for us; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Whether this thread may use an open file so, judged by its effective rights and not by how the
+/// Checks access of this thread to an open file, judged by its effective rights and not by how the
 /// descriptor was opened (faccessat2(2)).
 ///
 /// # Errors
-/// [`Errno::ACCESS`], [`Errno::PERM`] or [`Errno::ROFS`] if not, and what else the kernel says.
+/// [`Errno::ACCESS`], [`Errno::PERM`] or [`Errno::ROFS`] if not, and other errors of the kernel.
 pub fn may(file: BorrowedFd<'_>, wanted: Access) -> Result<(), Errno> {
-    // SAFETY: the path is a string of C's, and the call takes nothing else but numbers.
+    // SAFETY: the path is a C string, and the other arguments are numbers.
     let outcome = unsafe {
         libc::syscall(
             libc::SYS_faccessat2,
@@ -151,12 +151,12 @@ pub fn may(file: BorrowedFd<'_>, wanted: Access) -> Result<(), Errno> {
 /// `FS_IOC_GETFSUUID`: a length, and up to 16 bytes.
 const GET_UUID: libc::c_ulong = 0x8011_1500;
 
-/// `XFS_IOC_FSGEOMETRY_V1`, and where in its answer of 112 bytes the UUID begins.
+/// `XFS_IOC_FSGEOMETRY_V1`, and the offset of the UUID in its answer of 112 bytes.
 const XFS_GEOMETRY: libc::c_ulong = 0x8070_5864;
 const XFS_UUID: usize = 64;
 
-/// The UUID of the file system that a directory, opened for reading, is on; `None` where it has
-/// none or does not tell.
+/// The UUID of the file system of a directory, opened for reading; `None` if it has none or does
+/// not report it.
 #[must_use]
 pub fn uuid_of(directory: BorrowedFd<'_>) -> Option<[u8; 16]> {
     let mut answer = [0u8; 17];
@@ -165,7 +165,7 @@ pub fn uuid_of(directory: BorrowedFd<'_>) -> Option<[u8; 16]> {
     if outcome == 0 && answer[0] == 16 {
         return answer.last_chunk().copied().filter(is_set);
     }
-    // Kernels before 6.9 know the question only by XFS's own name.
+    // Kernels before 6.9 support this query under XFS's own name only.
     if rustix::fs::fstatfs(directory).ok()?.f_type != XFS {
         return None;
     }
@@ -179,7 +179,7 @@ pub fn uuid_of(directory: BorrowedFd<'_>) -> Option<[u8; 16]> {
     Some(uuid).filter(|uuid| outcome == 0 && is_set(uuid))
 }
 
-/// What statfs(2) calls XFS.
+/// The number of XFS in statfs(2).
 const XFS: rustix::fs::FsWord = 0x5846_5342;
 
 fn is_set(uuid: &[u8; 16]) -> bool {

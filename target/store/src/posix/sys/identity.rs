@@ -1,5 +1,5 @@
-//! Acting on a caller's behalf: identity, capabilities and file mode mask of the calling thread
-//! alone. The C library's functions would change all threads of the process.
+//! Acting as a caller: identity, capabilities and file mode mask of the calling thread alone. The C
+//! library's functions would change all threads of the process.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
@@ -14,12 +14,12 @@ use rustix::thread::{
 
 use crate::posix::identity::Identity;
 
-/// The identifier that the kernel takes for none.
+/// The identifier that the kernel does not accept.
 const NOBODY: u32 = u32::MAX;
 
-/// What a caller other than user 0 must not have: the capabilities that pass permission checks of
-/// file systems, and the one that passes quotas and reserved blocks. The same that Linux's own
-/// server takes away. `setfsuid` does that for the former only, and only coming from user 0.
+/// Capabilities that a caller other than user 0 must not have: those that bypass permission checks
+/// of file systems, and the one that bypasses quotas and reserved blocks. Linux's own server drops
+/// the same. `setfsuid` does that for the former only, and only when leaving user 0.
 const SUPERUSERS: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
@@ -30,54 +30,55 @@ const SUPERUSERS: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::MKNOD)
     .union(CapabilitySet::SYS_RESOURCE);
 
-/// What it takes to be somebody else.
+/// Capabilities needed to change identity.
 const NEEDED: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
 
-/// What `setfsuid` itself takes away from whoever stops being user 0, and gives back.
+/// Capabilities that `setfsuid` itself drops when leaving user 0, and restores.
 const FOLLOWING: CapabilitySet = SUPERUSERS.difference(CapabilitySet::SYS_RESOURCE);
 
 thread_local! {
     static HOME: OnceCell<Rights> = const { OnceCell::new() };
     static PLACE: Cell<ThreadIdentity> = const { Cell::new(ThreadIdentity::Home) };
-    /// The other groups that this thread has now.
+    /// The current supplementary groups of this thread.
     static GROUPS: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Whose rights a thread has.
+/// The identity of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ThreadIdentity {
     /// Its own.
     Home,
     /// A caller's.
     Away,
-    /// Whatever was left when putting its own back failed.
+    /// Unknown, after restoring its own failed.
     Lost,
 }
 
-/// What the kernel judges a thread's access to files by.
+/// The credentials by which the kernel checks a thread's access to files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rights {
     uid: u32,
     gid: u32,
     capabilities: CapabilitySets,
-    /// Where other groups decide about access to files in these rights: what they have to be.
+    /// The required supplementary groups, if they affect access to files with these credentials.
     groups: Option<Vec<u32>>,
     /// Whether capabilities follow the user.
     following: bool,
 }
 
 /// Runs `job` with a caller's rights on this thread, which afterwards has its own again, also after
-/// a panic. Where the process cannot do so ([`privileged`]), `job` runs with the process's rights.
+/// a panic. If the process cannot do so ([`privileged`]), `job` runs with the process's rights.
 ///
-/// Other groups stay as the last caller had them where they mean nothing, that is with the
-/// superuser's capabilities: they are what costs most to change, and callers come in runs.
+/// Supplementary groups stay as the last caller had them where they have no effect, that is with
+/// the superuser's capabilities: changing them is the most expensive part, and jobs of one caller
+/// are often consecutive.
 ///
 /// # Errors
-/// The kernel does not let this thread be that user: [`io::ErrorKind::PermissionDenied`] for one
-/// that it does not know (of another user namespace), or it has no memory. `job` did not run then.
+/// The kernel does not let this thread be that user: [`io::ErrorKind::PermissionDenied`] for an
+/// unknown one (of another user namespace), or it has no memory. `job` did not run then.
 ///
 /// # Panics
-/// If `job` calls this again. If the thread's own rights cannot be put back: then `lost` is true,
+/// If `job` calls this again. If the thread's own rights cannot be restored: then `lost` is true,
 /// and the thread must end.
 pub fn assume<T>(identity: &Identity, job: impl FnOnce() -> T) -> io::Result<T> {
     if !privileged() {
@@ -97,13 +98,13 @@ pub fn assume<T>(identity: &Identity, job: impl FnOnce() -> T) -> io::Result<T> 
             "rights of another are taken on from {place:?}"
         );
         let outcome = home.become_caller(identity).map(|()| {
-            // What the job left behind is the business of whoever goes on after its panic.
+            // The code that catches the panic is responsible for the state the job left behind.
             catch_unwind(AssertUnwindSafe(job))
         });
         if let Err(error) = home.put_back(identity) {
             PLACE.set(ThreadIdentity::Lost);
-            tracing::error!(%error, "a thread cannot put its own rights back; it ends");
-            panic!("a thread cannot put its own rights back: {error}");
+            tracing::error!(%error, "a thread cannot restore its own rights; it ends");
+            panic!("a thread cannot restore its own rights: {error}");
         }
         PLACE.set(ThreadIdentity::Home);
         match outcome {
@@ -114,44 +115,44 @@ pub fn assume<T>(identity: &Identity, job: impl FnOnce() -> T) -> io::Result<T> 
     })
 }
 
-/// Whether this thread has somebody's rights and no way back: it must do nothing more.
+/// Whether this thread failed to restore its own rights: it must do nothing more.
 #[must_use]
 pub fn lost() -> bool {
     PLACE.get() == ThreadIdentity::Lost
 }
 
-/// Whether this process can act on behalf of others, as it was when this was asked first: when it
-/// has given away what rights it does not need.
+/// Whether this process can act on behalf of others, as of the first call, which comes after rights
+/// were dropped.
 #[must_use]
 pub fn privileged() -> bool {
     static PRIVILEGED: OnceLock<bool> = OnceLock::new();
     *PRIVILEGED.get_or_init(can_act_as_others)
 }
 
-/// Whether this thread can act on behalf of others now. That takes CAP_SETUID and CAP_SETGID, and a
-/// user namespace that knows more than one user.
+/// Whether this thread can act on behalf of others now. That needs CAP_SETUID and CAP_SETGID, and a
+/// user namespace with more than one user.
 #[must_use]
 pub fn can_act_as_others() -> bool {
     let capable = capabilities(None).is_ok_and(|own| own.effective.contains(NEEDED));
-    // A namespace may forbid to set groups even to what they are.
+    // A namespace may forbid setting groups even to the current ones.
     capable && knows_others() && groups().and_then(|own| set_groups(&own)).is_ok()
 }
 
-/// Gives this thread a file mode mask of its own that takes no permission away: what clients ask
-/// for is what files get. Once per thread, before it makes files.
+/// Gives this thread a file mode mask of its own that removes no permissions: files get the
+/// permissions that clients request. Once per thread, before it makes files.
 ///
 /// # Errors
-/// What the kernel says; some containers forbid it. Then the mask is shared, and as it was.
+/// Errors of the kernel; some containers forbid it. Then the mask is shared and unchanged.
 pub fn own_umask() -> io::Result<()> {
-    // SAFETY: only the descriptors' table must not be unshared behind the backs of those who use
-    // it; this takes nothing but root, working directory and mask.
+    // SAFETY: only unsharing the table of descriptors would affect other code; this unshares root,
+    // working directory and mask only.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) }?;
     rustix::process::umask(Mode::empty());
     Ok(())
 }
 
 impl Rights {
-    /// This thread's.
+    /// The credentials of this thread.
     fn current() -> io::Result<Self> {
         let uid = set_fsuid(NOBODY);
         let capabilities = capabilities(None)?;
@@ -168,7 +169,7 @@ impl Rights {
         })
     }
 
-    /// Has this thread, which has these rights, take on a caller's.
+    /// Gives this thread, which has these credentials, those of a caller.
     fn become_caller(&self, identity: &Identity) -> io::Result<()> {
         change_groups(identity.groups())?;
         change(identity.gid(), set_fsgid)?;
@@ -184,14 +185,15 @@ impl Rights {
         } else {
             own
         };
-        // Who becomes user 0 gets all that is permitted, which need not be what we have.
+        // A thread that becomes user 0 gets all permitted capabilities, which may differ from its
+        // own.
         if left != wanted || self.uid != 0 {
             self.set_effective(wanted)?;
         }
         Ok(())
     }
 
-    /// Has this thread take on these rights again, wherever [`Self::become_caller`] ended.
+    /// Restores these credentials, wherever [`Self::become_caller`] ended.
     fn put_back(&self, identity: &Identity) -> io::Result<()> {
         change(self.uid, set_fsuid)?;
         change(self.gid, set_fsgid)?;
@@ -222,7 +224,7 @@ impl Rights {
     }
 }
 
-/// Calls one of the kernel's two setters that tell what was, never whether they did it.
+/// Calls one of the kernel's two setters that return the previous value, and no success.
 fn change(id: u32, set: fn(u32) -> u32) -> io::Result<()> {
     set(id);
     if id != NOBODY && set(NOBODY) == id {
@@ -232,23 +234,23 @@ fn change(id: u32, set: fn(u32) -> u32) -> io::Result<()> {
     }
 }
 
-/// The user for file systems before the call. It stays for [`NOBODY`].
+/// The previous user for file systems. Unchanged for [`NOBODY`].
 fn set_fsuid(uid: u32) -> u32 {
-    // SAFETY: the call takes numbers only, and changes the rights of this thread alone.
+    // SAFETY: the call uses numbers only, and changes the rights of this thread alone.
     let before = unsafe { libc::syscall(libc::SYS_setfsuid, uid) };
     before as u32
 }
 
-/// The group for file systems before the call. It stays for [`NOBODY`].
+/// The previous group for file systems. Unchanged for [`NOBODY`].
 fn set_fsgid(gid: u32) -> u32 {
-    // SAFETY: the call takes numbers only, and changes the rights of this thread alone.
+    // SAFETY: the call uses numbers only, and changes the rights of this thread alone.
     let before = unsafe { libc::syscall(libc::SYS_setfsgid, gid) };
     before as u32
 }
 
-/// Sets this thread's other groups.
+/// Sets this thread's supplementary groups.
 fn set_groups(groups: &[u32]) -> io::Result<()> {
-    // SAFETY: the call reads so many numbers, which a slice has.
+    // SAFETY: the call reads this many numbers, which the slice has.
     let outcome = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
     if outcome == 0 {
         Ok(())
@@ -257,7 +259,7 @@ fn set_groups(groups: &[u32]) -> io::Result<()> {
     }
 }
 
-/// Sets this thread's other groups, unless they are so already.
+/// Sets this thread's supplementary groups, unless they are the same already.
 fn change_groups(groups: &[u32]) -> io::Result<()> {
     GROUPS.with_borrow_mut(|now| {
         if now != groups {
@@ -269,7 +271,7 @@ fn change_groups(groups: &[u32]) -> io::Result<()> {
     })
 }
 
-/// This thread's other groups.
+/// This thread's supplementary groups.
 fn groups() -> io::Result<Vec<u32>> {
     let groups = rustix::process::getgroups()?;
     Ok(groups.into_iter().map(rustix::fs::Gid::as_raw).collect())
@@ -278,7 +280,7 @@ fn groups() -> io::Result<Vec<u32>> {
 /// Whether the user namespace maps more than one user.
 fn knows_others() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map");
-    // Without it there are no user namespaces.
+    // Without this file there are no user namespaces.
     map.is_ok_and(|map| maps_others(&map)) || !std::path::Path::new("/proc/self/uid_map").exists()
 }
 

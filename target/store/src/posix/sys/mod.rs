@@ -1,13 +1,13 @@
-//! The system calls that no library wraps safely. All `unsafe` of the posix store stands here.
+//! System calls without a safe wrapper in a library. All `unsafe` of the posix store is here.
 //!
 //! | module | what it owns |
 //! | --- | --- |
-//! | `calls` | what changes names and attributes or makes them durable; `record` shows it to tests |
+//! | `calls` | calls that change names and attributes or make them durable; `record` shows them to tests |
 //! | `groups` | the host's user database |
 //! | `handles` | the kernel's file handles, identities of file systems, permission by descriptor |
-//! | `identity` | acting on a caller's behalf, on the calling thread alone |
-//! | `work` | what a transfer of file data is, and what it holds on to |
-//! | `ring` | transfers by a ring of the kernel's (io_uring) |
+//! | `identity` | acting as a caller, on the calling thread alone |
+//! | `work` | a transfer of file data, and the resources that it holds |
+//! | `ring` | transfers by a ring of the kernel (io_uring) |
 //! | `transfer` | transfers by system calls on other threads |
 
 pub mod calls;

@@ -1,9 +1,9 @@
 //! For tests: the system calls that change files or make them durable, with the order in which they
-//! began and ended. Nothing of this is in a service.
+//! began and ended. Not compiled into the service.
 //!
-//! Numbers of one counter order the calls of all threads, and what a test itself [marks](mark). A
-//! call of a ring begins when it is queued and ends when its completion is reaped: a sync that
-//! began after a write ended here did so in the kernel too.
+//! Numbers of one counter order the calls of all threads, and the [marks](mark) of a test. A call
+//! of a ring begins when it is queued and ends when its completion is reaped: a sync that began
+//! after a write ended here did so in the kernel too.
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
@@ -12,7 +12,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use io_uring::{opcode, squeue};
 use rustix::io::Errno;
 
-/// A file or directory, whichever name or descriptor it was reached by.
+/// A file or directory, by any name or descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
     device: u64,
@@ -33,14 +33,14 @@ impl FileId {
     }
 }
 
-/// What the kernel was asked for.
+/// The system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordedCall {
-    /// A name in a directory comes, goes or changes.
+    /// A name in a directory is added, removed or changed.
     Name,
     /// The size or other attributes are set.
     Attributes,
-    /// Data are written, with these flags of `pwritev2`.
+    /// Data is written, with these flags of `pwritev2`.
     Write {
         offset: u64,
         length: u64,
@@ -58,14 +58,14 @@ pub struct CallRecord {
     pub call: RecordedCall,
     pub file: FileId,
     pub began: u64,
-    /// When it came back.
+    /// When it returned.
     pub ended: Option<u64>,
-    /// Whether it succeeded then.
+    /// Whether it succeeded.
     pub done: bool,
 }
 
 impl CallRecord {
-    /// Whether a success makes durable what was changed in `file` before.
+    /// Whether a success makes earlier changes of `file` durable.
     pub fn syncs(&self, file: FileId) -> bool {
         match self.call {
             RecordedCall::Sync { attributes } => attributes && self.file == file,
@@ -79,7 +79,7 @@ impl CallRecord {
 struct Journal {
     calls: Vec<CallRecord>,
     marks: u64,
-    /// Syncs of these do not come to their end.
+    /// Syncs of these are blocked.
     held: HashSet<FileId>,
     /// Syncs of these fail.
     failing: HashSet<FileId>,
@@ -101,7 +101,7 @@ impl Journal {
     }
 }
 
-/// Records the calls of the whole process for as long as it lives.
+/// Records the calls of the whole process until it is dropped.
 pub struct Recording {
     _alone: MutexGuard<'static, ()>,
 }
@@ -137,7 +137,7 @@ impl Recording {
         self.with(|journal| journal.held.insert(file));
     }
 
-    /// Lets all syncs go on.
+    /// Releases all syncs.
     pub fn release(&self) {
         self.with(|journal| journal.held.clear());
         RELEASED.notify_all();
@@ -164,14 +164,14 @@ impl Drop for Recording {
     }
 }
 
-/// A call that the kernel is at.
+/// A call in progress.
 pub struct PendingCall {
     index: usize,
     file: FileId,
     is_sync: bool,
 }
 
-/// A call begins. `None` while nobody records.
+/// Records the begin of a call. `None` without a recording.
 pub fn begin(file: impl AsFd, call: RecordedCall) -> Option<PendingCall> {
     let mut journal = journal();
     let journal = journal.as_mut()?;
@@ -191,11 +191,11 @@ pub fn begin(file: impl AsFd, call: RecordedCall) -> Option<PendingCall> {
 }
 
 impl PendingCall {
-    /// It came back.
+    /// Records its end.
     pub fn end(self, done: bool) {
         if let Some(journal) = journal().as_mut() {
             let now = journal.mark();
-            // Of an earlier recording otherwise.
+            // Otherwise it belongs to an earlier recording.
             if let Some(record) = journal.calls.get_mut(self.index)
                 && record.file == self.file
             {
@@ -205,7 +205,7 @@ impl PendingCall {
         }
     }
 
-    /// Whether its end is not to be told yet.
+    /// Whether its end is blocked.
     pub fn is_held(&self) -> bool {
         let journal = journal();
         self.is_sync
@@ -214,7 +214,7 @@ impl PendingCall {
                 .is_some_and(|it| it.held.contains(&self.file))
     }
 
-    /// Waits for as long as its end is not to be told. Tells how it is to fail.
+    /// Waits while its end is blocked. Returns the error to fail with.
     pub fn wait(&self) -> Option<Errno> {
         let mut journal = journal();
         loop {
@@ -232,11 +232,11 @@ impl PendingCall {
 /// `IORING_FSYNC_DATASYNC`.
 const DATASYNC: u32 = 1;
 
-/// What an entry of a ring asks the kernel for, by the bytes that the kernel will read
-/// (`struct io_uring_sqe`). `None` for what changes nothing.
+/// The call of a ring entry, by the bytes that the kernel will read (`struct io_uring_sqe`). `None`
+/// for one that changes nothing.
 pub fn call_of(entry: &squeue::Entry) -> Option<RecordedCall> {
     const { assert!(size_of::<squeue::Entry>() == 64) };
-    // SAFETY: an entry is that structure of the kernel's: 64 bytes without gaps, of plain numbers.
+    // SAFETY: an entry is that structure of the kernel: 64 bytes without gaps, of plain numbers.
     let bytes: [u8; 64] = unsafe { std::mem::transmute_copy(entry) };
     let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four"));
     let offset = u64::from_ne_bytes(bytes[8..16].try_into().expect("eight"));

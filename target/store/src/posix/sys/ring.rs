@@ -1,7 +1,7 @@
-//! Transfers by a ring of the kernel's (io_uring), with registered memory.
+//! Transfers by a ring of the kernel (io_uring), with registered memory.
 //!
-//! The ring owns what its operations use until the kernel has said that they are over, so it is
-//! safe to use whatever its user does meanwhile.
+//! The ring owns the resources of its operations until the kernel has completed them, so it is safe
+//! whatever its user does in the meantime.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -16,34 +16,34 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::work::{HeldResources, Work, WorkEntry};
 
-/// Places for registered memory. Each takes a piece of an arena.
+/// Slots for registered memory. Each takes a piece of an arena.
 const BUFFERS: u32 = 4096;
 
-/// Bytes that the kernel takes as one piece at most.
+/// The most bytes of one piece in the kernel.
 const PIECE: usize = 1 << 30;
 
-/// A ring, with at most one operation under way per place.
+/// A ring, with at most one operation in progress per slot.
 pub struct Ring {
     io: IoUring,
-    /// By place. Invariant: what the kernel may use is here.
+    /// By slot. Invariant: everything that the kernel may use is here.
     held: Box<[Option<HeldResources>]>,
-    /// What has completed and was not taken yet, with the next to be taken.
+    /// Completions; `taken` of them have been taken.
     completed: Vec<(usize, i32)>,
     taken: usize,
     arenas: Vec<Registered>,
     /// Whether the kernel has a table for registered memory.
     table: bool,
-    /// Bytes of its pieces.
+    /// The size of its pieces.
     piece: usize,
     /// Readable when the kernel has something for a sleeper. The ring's own descriptor is not, as
-    /// long as the completions are worked out by this thread only.
+    /// completions are processed by this thread only.
     bell: OwnedFd,
     armed: bool,
     #[cfg(test)]
     recorded: tests::RecordedCalls,
 }
 
-/// An arena that the kernel knows.
+/// An arena registered with the kernel.
 struct Registered {
     region: RegionId,
     arena: Weak<Arena>,
@@ -53,10 +53,10 @@ struct Registered {
 }
 
 impl Ring {
-    /// A ring for this thread, with so many places (32768 at most).
+    /// A ring for this thread, with this number of slots (32768 at most).
     ///
     /// # Errors
-    /// The system has no rings, forbids them, or has rings that cannot do all of this.
+    /// The system has no rings, forbids them, or lacks required features.
     pub fn new(places: u32) -> io::Result<Self> {
         let mut io = build(places.max(1).next_power_of_two())?;
         let mut probe = Probe::new();
@@ -91,10 +91,10 @@ impl Ring {
     }
 
     /// Registers an arena, so that its pages need not be looked up and pinned by each operation.
-    /// What is not registered can be used too.
+    /// Unregistered memory can be used too.
     ///
     /// # Errors
-    /// The table is full, or the kernel may not pin as much (RLIMIT_MEMLOCK).
+    /// The table is full, or the kernel may not pin this much (RLIMIT_MEMLOCK).
     pub fn register(&mut self, arena: &Arc<Arena>) -> io::Result<()> {
         self.forget_dead_arenas();
         if self.arenas.iter().any(|known| known.region == arena.id()) {
@@ -114,8 +114,8 @@ impl Ring {
         let count = u16::try_from(pieces.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let first = self.room(count).ok_or(io::ErrorKind::OutOfMemory)?;
         // SAFETY: the pieces are the arena, which is mapped now. The kernel pins its pages until
-        // they are replaced or the ring is gone. An operation names them only together with a
-        // slice of the arena that it holds, so that the addresses still mean the arena.
+        // they are replaced or the ring is dropped. An operation names them only together with a
+        // slice of the arena that it holds, so the addresses are still those of the arena.
         let outcome = unsafe {
             self.io
                 .submitter()
@@ -135,8 +135,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Gives the pages of arenas back that are gone. No operation uses them, since it would hold
-    /// the arena.
+    /// Unregisters the pages of dropped arenas. No operation uses them, since it would hold the
+    /// arena.
     fn forget_dead_arenas(&mut self) {
         let mut index = 0;
         while let Some(known) = self.arenas.get(index) {
@@ -156,7 +156,7 @@ impl Ring {
             iov_len: 0,
         };
         let empty = vec![none; pieces.into()];
-        // SAFETY: empty places refer to nothing. What they held before is used by no operation.
+        // SAFETY: empty slots refer to nothing. No operation uses what they held before.
         let _ = unsafe {
             self.io
                 .submitter()
@@ -164,7 +164,7 @@ impl Ring {
         };
     }
 
-    /// The first of so many free places of the table in a row.
+    /// The first of `count` consecutive free slots of the table.
     fn room(&self, count: u16) -> Option<u16> {
         let mut taken: Vec<_> = self.arenas.iter().map(|a| (a.first, a.pieces)).collect();
         taken.sort_unstable();
@@ -178,36 +178,36 @@ impl Ring {
         (u32::from(start) + u32::from(count) <= BUFFERS).then_some(start)
     }
 
-    /// How many threads of the kernel's may wait for devices on behalf of this thread's rings.
+    /// Sets how many threads of the kernel may wait for devices on behalf of this thread's rings.
     ///
     /// # Errors
-    /// The kernel does not know how to bound them (before Linux 5.15).
+    /// The kernel does not support this limit (before Linux 5.15).
     pub fn set_workers(&self, most: u32) -> io::Result<()> {
         self.io
             .submitter()
             .register_iowq_max_workers(&mut [most, 0])
     }
 
-    /// Makes the rights that this thread has now known by a number, for operations.
+    /// Registers the current rights of this thread under a number, for operations.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn register_personality(&self) -> io::Result<u16> {
         self.io.submitter().register_personality()
     }
 
-    /// Forgets those rights. Operations that were handed over keep them.
+    /// Unregisters those rights. Submitted operations keep them.
     pub fn unregister_personality(&self, personality: u16) {
         if let Err(error) = self.io.submitter().unregister_personality(personality) {
             tracing::warn!(%error, personality, "a ring does not forget an identity");
         }
     }
 
-    /// Queues an operation, in a place where none is under way, with the rights of a personality
-    /// (0: this thread's own). Returns how many bytes of the entry's it is for.
+    /// Queues an operation, in a free slot, with the rights of a personality (0: this thread's
+    /// own). Returns the number of bytes of the entry that it covers.
     ///
     /// # Panics
-    /// If the place is taken or does not exist, or if the entry reaches beyond its slice.
+    /// If the slot is taken or does not exist, or if the entry reaches beyond its slice.
     pub fn push(
         &mut self,
         place: usize,
@@ -221,8 +221,8 @@ impl Ring {
         #[cfg(test)]
         self.recorded.begin(&operation, &held.file);
         self.held[place] = Some(held);
-        // SAFETY: file and memory live in `held` until the completion is reaped, and the range
-        // lies in the slice. Nobody has a reference to the bytes of a slice.
+        // SAFETY: file and memory live in `held` until the completion is reaped, and the range is
+        // inside the slice. There are no references to the bytes of a slice.
         let queued = unsafe { self.io.submission().push(&operation) };
         queued.expect("the queue has an entry for each place");
         length
@@ -265,7 +265,7 @@ impl Ring {
         (operation, length)
     }
 
-    /// The piece of registered memory that an entry begins in, and how much of the entry it holds.
+    /// The piece of registered memory in which an entry begins, and how much of the entry it holds.
     fn buffer(&self, slice: &Slice, entry: &WorkEntry) -> (Option<u16>, usize) {
         let region = slice.region();
         let Some(known) = self.arenas.iter().find(|known| known.region == region) else {
@@ -277,16 +277,16 @@ impl Ring {
         (Some(known.first + piece), length)
     }
 
-    /// Hands over all that is queued, has the kernel finish what it has in hand for this ring, and
-    /// finds what has completed. Returns how many operations were handed over or have completed.
+    /// Submits all queued operations, lets the kernel process pending work of this ring, and
+    /// collects completions. Returns the number of submissions and completions.
     pub fn turn(&mut self) -> usize {
         let mut work = 0;
         if self.armed {
             self.disarm();
         }
         if self.has_work_for_kernel() {
-            // What is not handed over now is so next time: the kernel lacks memory, or a signal
-            // came.
+            // Operations not submitted now are submitted next time: the kernel lacks memory, or a
+            // signal arrived.
             work += self.io.submit().unwrap_or(0);
         }
         self.reap();
@@ -312,8 +312,7 @@ impl Ring {
         self.recorded.reap(&mut self.completed, self.taken);
     }
 
-    /// Takes an operation that has completed: its place, what the kernel said of it, and what it
-    /// held.
+    /// Takes a completed operation: its slot, the kernel's result, and the resources held.
     pub fn take(&mut self) -> Option<(usize, i32, HeldResources)> {
         let &(place, outcome) = self.completed.get(self.taken)?;
         self.taken += 1;
@@ -321,14 +320,14 @@ impl Ring {
         Some((place, outcome, held))
     }
 
-    /// Before a sleep: from here on until the next turn, work makes the descriptor readable. False
+    /// To be called before a sleep: until the next turn, work makes the descriptor readable. False
     /// if there is work already.
     pub fn arm(&mut self) -> bool {
         if !self.armed {
             self.armed = true;
             self.io.completion().enable_eventfd();
-            // The kernel looks at the bell after it has made work known, so we look for work after
-            // we have hung up the bell.
+            // The kernel checks the bell after it has published work, so we check for work after
+            // arming the bell.
             fence(SeqCst);
         }
         let quiet = self.taken == self.completed.len()
@@ -340,7 +339,7 @@ impl Ring {
         quiet
     }
 
-    /// Whether the descriptor tells of work now.
+    /// Whether the descriptor reports work now.
     pub fn is_armed(&self) -> bool {
         self.armed
     }
@@ -348,31 +347,31 @@ impl Ring {
     fn disarm(&mut self) {
         self.armed = false;
         self.io.completion().disable_eventfd();
-        // It may have rung. A ring that is late ends the next sleep at once, and no other.
+        // It may have been signalled. A late signal ends the next sleep at once, and no other.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
     }
 
-    /// Readable when there is something to take, for those who have [armed](Self::arm) it.
+    /// Readable when there are completions, once [armed](Self::arm).
     pub fn descriptor(&self) -> RawFd {
         self.bell.as_raw_fd()
     }
 
-    /// Has the kernel give up what it may, within a bounded time.
+    /// Asks the kernel to cancel operations, with a timeout.
     pub fn call_back(&mut self) {
         let _ = self.io.submit();
         let second = Timespec::new().sec(1);
-        // Where the kernel does not know this, what is under way comes to its end by itself.
+        // If the kernel does not support this, operations in progress complete by themselves.
         let _ = self
             .io
             .submitter()
             .register_sync_cancel(Some(second), CancelBuilder::any());
     }
 
-    /// Waits until something has completed, at most so long.
+    /// Waits for a completion, with a timeout.
     pub fn wait(&mut self, most: Duration) {
         let most = Timespec::from(most);
         let wait = SubmitArgs::new().timespec(&most);
-        // However it ends, the caller looks for itself.
+        // However it ends, the caller checks for completions.
         let _ = self.io.submitter().submit_with_args(1, &wait);
     }
 }
@@ -380,18 +379,18 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         for held in &mut self.held {
-            // The kernel may use it until the process ends, and so it stays.
+            // The kernel may use it until the process ends, so it is leaked.
             std::mem::forget(held.take());
         }
     }
 }
 
-/// A ring with the best of the ways of completing that this kernel has.
+/// A ring with the best completion mode of this kernel.
 fn build(entries: u32) -> io::Result<IoUring> {
-    // Completions are worked out when this thread asks, not whenever it makes a system call.
+    // Completions are processed when this thread asks, not at each of its system calls.
     let mut deferred = IoUring::builder();
     deferred.setup_single_issuer().setup_defer_taskrun();
-    // The same without a promise to ask (before Linux 6.1).
+    // The same without deferral (before Linux 6.1).
     let mut cooperative = IoUring::builder();
     cooperative.setup_coop_taskrun();
     for builder in [&mut deferred, &mut cooperative] {

@@ -1,7 +1,7 @@
 //! Transfers by system calls on other threads.
 //!
-//! Slices do not leave their reactor's thread, so a [`Task`] takes addresses along. What they
-//! belong to stays in a [`TransferTable`] until the task has been run and comes back as [`Done`].
+//! Slices do not leave their reactor's thread, so a [`Task`] has addresses. Their owners stay in a
+//! [`TransferTable`] until the task has been run and returns as [`Done`].
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,9 +10,9 @@ use std::sync::Arc;
 use super::calls;
 use super::work::{HeldResources, Work, WorkEntry};
 
-/// What the tasks of one reactor use, by place.
+/// The resources of one reactor's tasks, by slot.
 pub struct TransferTable {
-    /// Invariant: what a [`Task`] has the address of is here.
+    /// Invariant: everything that a [`Task`] has the address of is here.
     held: Box<[Option<HeldResources>]>,
     running: usize,
 }
@@ -28,11 +28,11 @@ pub struct Task {
 /// The bytes of an entry.
 struct Memory(*mut u8);
 
-// SAFETY: the bytes lie in a slice that stays in the table until the task has been run. They have
+// SAFETY: the bytes are in a slice that stays in the table until the task has been run. There are
 // no references to them, and every thread may use them.
 unsafe impl Send for Memory {}
 
-/// A transfer that was run, and what came of it.
+/// A completed transfer and its result.
 pub struct Done {
     place: usize,
     outcome: i32,
@@ -46,10 +46,10 @@ impl TransferTable {
         }
     }
 
-    /// Makes a task for a place where none is under way.
+    /// Makes a task for a free slot.
     ///
     /// # Panics
-    /// If the place is taken or does not exist, or if the entry reaches beyond its slice.
+    /// If the slot is taken or does not exist, or if the entry reaches beyond its slice.
     pub fn start(&mut self, place: usize, held: HeldResources, entry: &WorkEntry) -> Task {
         assert!(self.held[place].is_none(), "one operation for each place");
         let memory = held.slice.as_ref().map_or(std::ptr::null_mut(), |slice| {
@@ -67,17 +67,18 @@ impl TransferTable {
         task
     }
 
-    /// Takes back what a task used: its place, its outcome as rings tell it, and what it held.
+    /// Takes back the resources of a task: its slot, its result in the form of rings, and the
+    /// resources held.
     ///
     /// # Panics
-    /// If the task was another table's.
+    /// If the task belongs to another table.
     pub fn end(&mut self, done: &Done) -> (usize, i32, HeldResources) {
         let held = self.held[done.place].take().expect("its own task");
         self.running -= 1;
         (done.place, done.outcome, held)
     }
 
-    /// Tasks that have not come back.
+    /// Tasks that have not returned.
     pub fn running(&self) -> usize {
         self.running
     }
@@ -86,14 +87,14 @@ impl TransferTable {
 impl Drop for TransferTable {
     fn drop(&mut self) {
         for held in &mut self.held {
-            // A thread may use it as long as it likes, and so it stays.
+            // A thread may use it for any time, so it is leaked.
             std::mem::forget(held.take());
         }
     }
 }
 
 impl Task {
-    /// Does it. Blocks as long as the device takes.
+    /// Runs it. Blocks as long as the device takes.
     pub fn run(self) -> Done {
         let file = self.file.as_raw_fd();
         let (memory, length) = (self.memory.0, self.entry.length);
@@ -103,8 +104,8 @@ impl Task {
         };
         let flags = self.entry.work.flags();
         let offset = self.entry.offset.cast_signed();
-        // SAFETY: the file is open as long as the task holds it. The bytes stay in the table while
-        // this task has not come back, and every thread may use them; the kernel checks the rest.
+        // SAFETY: the file is open as long as the task holds it. The bytes stay in the table until
+        // this task has returned, and every thread may use them; the kernel checks the rest.
         let outcome = unsafe {
             match self.entry.work {
                 Work::Read { .. } => libc::preadv2(file, &raw const range, 1, offset, flags),
@@ -122,7 +123,7 @@ impl Task {
         }
     }
 
-    /// It was not run, or the thread that ran it cannot tell.
+    /// It was not run, or its result is unknown.
     pub fn failed(self, error: i32) -> Done {
         Done {
             place: self.place,

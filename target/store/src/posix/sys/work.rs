@@ -1,44 +1,44 @@
-//! What a transfer of file data is, and what it holds on to.
+//! A transfer of file data, and the resources that it holds.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use millrace_mempool::Slice;
 
-/// How durable a write has to be before it completes.
+/// The durability of a write before it completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// Not at all.
     None,
-    /// Its data, and what is needed to find it again.
+    /// Its data, and the metadata needed to find it.
     Data,
     /// All attributes too.
     File,
 }
 
-/// What an operation must not lose before the kernel is done with it.
+/// Resources of an operation until the kernel has completed it.
 pub struct HeldResources {
     pub file: Arc<OwnedFd>,
     /// The memory; none for a sync.
     pub slice: Option<Slice>,
 }
 
-/// What to do with what is held.
+/// The operation on these resources.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkEntry {
     pub work: Work,
-    /// Where in the file.
+    /// The offset in the file.
     pub offset: u64,
-    /// Where in the slice, from its start.
+    /// The offset in the slice.
     pub from: usize,
-    /// How many bytes of it.
+    /// The number of bytes.
     pub length: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     Read {
-        /// Only what memory holds.
+        /// Only data in the page cache.
         cached: bool,
     },
     Write(Durability),

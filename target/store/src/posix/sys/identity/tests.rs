@@ -1,4 +1,5 @@
-//! Most need the process to be privileged; where it is not, they see that jobs run as they are.
+//! Most need the process to be privileged; otherwise they check that jobs run with the process's
+//! rights.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -12,7 +13,7 @@ use rustix::thread::CapabilitySet;
 use super::{Rights, SUPERUSERS, assume, lost, maps_others, own_umask, privileged};
 use crate::posix::identity::Identity;
 
-/// A folder that every user may use, gone with this value.
+/// A folder that every user may use, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -41,7 +42,7 @@ impl Drop for Folder {
     }
 }
 
-/// False, recorded as skipped, where the process cannot act on behalf of others: then it sees that
+/// False, recorded as skipped, if the process cannot act on behalf of others: then it checks that
 /// jobs run with the process's own rights.
 fn can_be_others() -> bool {
     if privileged() {
@@ -111,7 +112,7 @@ fn the_kernel_judges_by_user_group_and_other_groups() {
     assert!(may_write(&path, &Identity::with_groups(1000, 3000, &[])));
     assert!(may_write(&path, &Identity::with_groups(1, 2000, &[])));
     assert!(may_write(&path, &Identity::with_groups(0, 2000, &[])));
-    // Nothing of a caller before is left to the next one.
+    // Nothing of a previous caller is left to the next one.
     assert!(!may_write(&path, &Identity::with_groups(1000, 2000, &[])));
 }
 
@@ -156,8 +157,8 @@ fn only_the_superuser_keeps_the_capabilities_for_files() {
     assert_eq!(Rights::current().unwrap(), own);
 }
 
-/// Sees on a thread of its own, which `prepare` changes first, that callers get the rights that
-/// they should have and that the thread gets its own back.
+/// Checks on a separate thread, which `prepare` changes first, that callers get their rights and
+/// that the thread gets its own back.
 fn rights_come_and_go(prepare: impl FnOnce() + Send + 'static) {
     if !can_be_others() {
         return;

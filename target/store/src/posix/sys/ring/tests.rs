@@ -1,4 +1,4 @@
-//! What the engine above cannot show.
+//! Cases that the engine above cannot show.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,11 +14,11 @@ use crate::posix::engine::Durability;
 use crate::posix::sys::record::{PendingCall, begin, call_of};
 use crate::posix::sys::work::{HeldResources, Work, WorkEntry};
 
-/// The changes and syncs that a ring is at, for whoever records them.
+/// The changes and syncs in progress on a ring, for recordings.
 #[derive(Default)]
 pub struct RecordedCalls {
     pending: HashMap<usize, PendingCall>,
-    /// Completions that are not to be told yet.
+    /// Completions that are withheld.
     withheld: Vec<(usize, i32)>,
 }
 
@@ -30,7 +30,7 @@ impl RecordedCalls {
         }
     }
 
-    /// Looks at what has completed, from `first` on.
+    /// Processes completions, from `first` on.
     pub fn reap(&mut self, completed: &mut Vec<(usize, i32)>, first: usize) {
         self.withheld.extend(completed.drain(first..));
         let pending = &mut self.pending;
@@ -47,7 +47,7 @@ impl RecordedCalls {
     }
 }
 
-/// None, recorded as skipped, where there are no rings.
+/// None, recorded as skipped, if there are no rings.
 fn ring(places: u32) -> Option<Ring> {
     let ring = Ring::new(places);
     ring.inspect_err(|error| millrace_testing::skip!("no io_uring: {error}"))
@@ -176,7 +176,7 @@ fn what_the_kernel_may_still_write_is_never_used_again() {
     ring.turn();
     drop(ring);
     assert_eq!(pool.gauges().class(Class::Control).in_use(), 1);
-    // Its end of the pipe is open as well, so this does not raise a signal.
+    // This side of the pipe is open as well, so this does not raise a signal.
     std::io::Write::write_all(&mut File::from(inward), b"late").unwrap();
 }
 
